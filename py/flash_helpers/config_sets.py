@@ -1,0 +1,127 @@
+"""The named sets of configurations, and the strict selection word (`KERNELS`)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cache
+
+from .config import FlashForwardKernelConfig
+from .config_names import parse_kernel_name_into_config
+from .dtypes import DType
+
+KERNELS_VARIABLE = "KERNELS"
+DEFAULT_KERNELS = "all"
+
+# The first seven steps of the progression; each adds one idea to the one before, and the last
+# keeps Q in registers, which makes the double buffer of operands unnecessary.
+PROGRESSION_STEPS = (
+    "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles",
+    "(FP16, 128, 64, 64, 4): async+swizzled+load_0_0_0_tiles",
+    "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_0_0_tiles",
+    "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles",
+    "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer",
+    "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax",
+    "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles+opt_softmax",
+)
+
+
+def should_autotune_config(cfg: FlashForwardKernelConfig) -> bool:
+    """Whether a point of the autotuning space is worth a measurement."""
+    if cfg.eager_load_blocks and not cfg.async_copy:
+        return False  # a load through registers cannot be in flight during the matmul
+    if cfg.Q_mma_load_K_tiles not in (0, cfg.K_mma_load_K_tiles):
+        return False  # Q and K walk the same loop
+    if cfg.B_r == 64:
+        if cfg.n_warps == 8:
+            return False
+        if cfg.B_c == 32 and cfg.Q_mma_load_K_tiles == 0:
+            return False  # too many registers for a third thread block per multiprocessor
+        if cfg.B_c == 64 and cfg.Q_mma_load_K_tiles != 0:
+            return False
+    # With 128 query rows, Q as a whole does not fit the registers beside O and S.
+    return not (cfg.B_r == 128 and cfg.Q_mma_load_K_tiles == 0)
+
+
+def get_autotuning_kernel_configs(
+    dtypes: Iterable[DType] = (DType.BF16, DType.FP16),
+) -> list[FlashForwardKernelConfig]:
+    """The autotuning set, sorted: 40 configurations per dtype."""
+    shapes = itertools.product((64, 128), (32, 64), (4,))
+    tiles = itertools.product((0, 2), repeat=3)
+    switches = itertools.product((False, True), repeat=2)
+    space = itertools.product(set(dtypes), shapes, tiles, switches)
+    configs = (
+        FlashForwardKernelConfig(dtype, 128, *shape, True, True, True, *load_tiles, *flags)
+        for dtype, shape, load_tiles, flags in space
+    )
+    return sorted(cfg for cfg in configs if should_autotune_config(cfg))
+
+
+def get_kernel_progression_configs(all: bool = False) -> list[FlashForwardKernelConfig]:
+    """The seven steps in order; `all` crosses them with the block sizes and warp counts."""
+    steps = [parse_kernel_name_into_config(step) for step in PROGRESSION_STEPS]
+    if not all:
+        return steps
+    shapes = itertools.product((128, 64), (128, 64, 32), (4, 8))
+    return [
+        replace(step, B_r=B_r, B_c=B_c, n_warps=n_warps)
+        for B_r, B_c, n_warps in shapes
+        if B_r >= B_c and not (n_warps == 8 and B_r == 64)
+        for step in steps
+    ]
+
+
+def _prog_and_tune() -> list[FlashForwardKernelConfig]:
+    return sorted({*get_kernel_progression_configs(), *get_autotuning_kernel_configs()})
+
+
+_WORDS: dict[str, Callable[[], list[FlashForwardKernelConfig]]] = {
+    "prog": get_kernel_progression_configs,
+    "progall": lambda: get_kernel_progression_configs(all=True),
+    "all": _prog_and_tune,
+    "tune": get_autotuning_kernel_configs,
+}
+
+
+def valid_words() -> list[str]:
+    """Everything that `get_kernel_configs` accepts."""
+    blocks = sorted({(c.B_r, c.B_c) for c in get_autotuning_kernel_configs()})
+    return [*_WORDS, *(f"{B_r},{B_c}" for B_r, B_c in blocks)]
+
+
+def get_kernel_configs(key: str = "") -> list[FlashForwardKernelConfig]:
+    """The configurations that a selection word names. An empty `key` reads the environment's
+    KERNELS; where that is not set either, the word is `all`.
+
+    `B_r,B_c` names the part of the autotuning set with those blocks.
+    """
+    source = "the key"
+    if not key:
+        key, source = os.environ.get(KERNELS_VARIABLE, DEFAULT_KERNELS), KERNELS_VARIABLE
+    if key in _WORDS:
+        return _WORDS[key]()
+    blocks = re.fullmatch("([1-9][0-9]{0,4}),([1-9][0-9]{0,4})", key)
+    if blocks is not None:
+        wanted = (int(blocks[1]), int(blocks[2]))
+        found = [c for c in get_autotuning_kernel_configs() if (c.B_r, c.B_c) == wanted]
+        if found:
+            return found
+    problem = "selects no kernel" if blocks else "is not a selection of kernels"
+    words = ", ".join(valid_words())
+    raise ValueError(f"{source} {key[:200]!r} {problem}: expected exactly one of {words}")
+
+
+def get_kernels_to_build(*keys: str) -> list[FlashForwardKernelConfig]:
+    """The sorted union of what was asked for (without arguments: of what KERNELS selects), so
+    that every configuration a tool can name at that setting is in the extension."""
+    return sorted({config for key in keys or ("",) for config in get_kernel_configs(key)})
+
+
+@cache
+def known_configs() -> tuple[FlashForwardKernelConfig, ...]:
+    """Every configuration of any set, sorted: what names are compared with in messages."""
+    return tuple(sorted({*_prog_and_tune(), *get_kernel_progression_configs(all=True)}))

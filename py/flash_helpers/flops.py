@@ -1,0 +1,44 @@
+"""FLOP counts. The only formulas in the repository: tools and tests call these.
+
+Three counts exist and they differ, so a table must say which one it shows:
+`calc_matmul_flop` (peers are compared on it), `calc_self_attn_flop` (adds the softmax of the
+whole score matrix) and `calc_total_flop` (adds what a tiled kernel does per block).
+"""
+
+from __future__ import annotations
+
+
+def tile_softmax_flop(B_r: int, B_c: int, d_head: int) -> int:
+    """Softmax work for one KV tile: scores, row statistics and the rescale of O."""
+    return B_r * (4 * B_c + d_head + 4)
+
+
+def kv_tile_flop(B_r: int, B_c: int, d_head: int) -> int:
+    """One iteration of the inner loop: both matmuls and the softmax between them."""
+    return 4 * B_r * B_c * d_head + tile_softmax_flop(B_r, B_c, d_head)
+
+
+def calc_total_flop(
+    n_samples: int, n_heads: int, seq_len: int, B_r: int, B_c: int, d_head: int
+) -> int:
+    """Everything the tiled kernel computes; needs seq_len divisible by both blocks."""
+    for name, block in (("B_r", B_r), ("B_c", B_c)):
+        if block <= 0 or seq_len % block:
+            raise ValueError(f"seq_len {seq_len} is not divisible by {name} = {block}")
+    n_q_blocks, n_kv_blocks = seq_len // B_r, seq_len // B_c
+    epilogue = B_r * d_head
+    per_head = n_q_blocks * (n_kv_blocks * kv_tile_flop(B_r, B_c, d_head) + epilogue)
+    return n_samples * n_heads * per_head
+
+
+def calc_self_attn_flop(n_samples: int, n_heads: int, seq_len: int, d_head: int) -> int:
+    """Attention without regard to tiling: two matmuls and six operations per score."""
+    return n_samples * n_heads * (4 * seq_len**2 * d_head + 6 * seq_len**2)
+
+
+def calc_matmul_flop(
+    batch: int, n_heads: int, seqlen_q: int, seqlen_k: int, d_head: int, causal: bool = False
+) -> int:
+    """The two matmuls alone, 4*B*H*Sq*Sk*d: the count that peers publish (half when causal)."""
+    flop = 4 * batch * n_heads * seqlen_q * seqlen_k * d_head
+    return flop // 2 if causal else flop

@@ -1,0 +1,47 @@
+// Which part of the problem a thread block computes, as byte pointers into the tensors.
+#pragma once
+
+#include "flash/core/forward_args.h"
+#include "flash/core/forward_config.h"
+#include "flash/ptx/device.cuh"
+
+namespace flash {
+
+// The grid is one-dimensional (no 65,535 limit on batch or heads): query blocks fastest, so that blocks
+// that share K and V run side by side, then heads, then the batch.
+template <FlashForwardKernelConfig kConfig>
+struct BlockPosition {
+  static constexpr int64_t kElementBytes = FlashForwardKernelConfig::kElementBytes;
+
+  const char* q;  // first row of this block's queries
+  const char* k;  // first row of this head's keys
+  const char* v;
+  char* o;
+  float* lse;  // this block's first row, or null
+
+  FLASH_DEVICE explicit BlockPosition(const ForwardArgs& args) {
+    const unsigned n_q_blocks = static_cast<unsigned>(args.seqlen_q) / kConfig.B_r;
+    const unsigned q_block = blockIdx.x % n_q_blocks;
+    const unsigned batch_head = blockIdx.x / n_q_blocks;
+    const unsigned head = batch_head % static_cast<unsigned>(args.n_heads_q);
+    const int64_t batch = batch_head / static_cast<unsigned>(args.n_heads_q);
+    const int64_t kv_head = head / static_cast<unsigned>(args.n_heads_q / args.n_heads_kv);
+    const int64_t q_row = static_cast<int64_t>(q_block) * kConfig.B_r;
+
+    q = at(args.q, batch * args.q_stride_batch + q_row * args.q_stride_seq + head * args.q_stride_head);
+    k = at(args.k, batch * args.k_stride_batch + kv_head * args.k_stride_head);
+    v = at(args.v, batch * args.v_stride_batch + kv_head * args.v_stride_head);
+    o = const_cast<char*>(at(
+        args.o, batch * args.o_stride_batch + q_row * args.o_stride_seq + head * args.o_stride_head));
+    lse = args.lse == nullptr
+              ? nullptr
+              : args.lse + static_cast<int64_t>(batch_head) * args.seqlen_q + q_row;
+  }
+
+ private:
+  FLASH_DEVICE static const char* at(const void* tensor, int64_t element) {
+    return static_cast<const char*>(tensor) + element * kElementBytes;
+  }
+};
+
+}  // namespace flash

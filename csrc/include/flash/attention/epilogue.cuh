@@ -1,0 +1,63 @@
+// Normalises the output of a warp's rows and writes it, and the log-sum-exp, to global memory.
+#pragma once
+
+#include "flash/attention/matmuls.cuh"
+#include "flash/core/forward_args.h"
+#include "flash/ptx/memory.cuh"
+
+namespace flash {
+
+template <FlashForwardKernelConfig kConfig>
+struct Epilogue {
+  using Mm = Matmuls<kConfig>;
+  using Tile = typename Mm::Tile;
+  static constexpr int kRows = kConfig.rows_per_warp();
+  static constexpr int kLanesPerRow = Tile::kChunksPerRow;
+  static constexpr int kRowsPerStep = FlashForwardKernelConfig::kWarpSize / kLanesPerRow;
+
+  // Fragments -> shared memory. The warp overwrites its own Q rows, which no other warp reads.
+  FLASH_DEVICE static void stage(const typename Mm::Output& o, const float (&inverse)[Mm::kMTiles][2],
+                                 uint32_t warp_rows, int lane) {
+    static_for<0, Mm::kMTiles>([&](auto m) {
+      static_for<0, 2>([&](auto half) {
+        // Rows m * 16 + half * 8 + lane / 4: their position in a swizzle span is lane / 4.
+        constexpr int kRowOffset = (m * 16 + half * 8) * Tile::kRowBytes;
+        const float factor = inverse[m][half];
+#pragma unroll
+        for (int n = 0; n < 2 * Mm::kDTiles; ++n) {
+          const uint32_t packed = ptx::pack<kConfig.dtype>(o[m][n][2 * half] * factor,
+                                                           o[m][n][2 * half + 1] * factor);
+          const uint32_t address = warp_rows + Tile::offset(lane / 4, n) + (lane % 4) * 4;
+          ptx::st_shared_4<kRowOffset>(address, packed);
+        }
+      });
+    });
+  }
+
+  // Shared memory -> global, 16 bytes a lane, whole rows.
+  FLASH_DEVICE static void store(uint32_t warp_rows, char* o_rows, int64_t row_bytes, int lane) {
+    const int chunk = lane % kLanesPerRow;
+#pragma unroll
+    for (int first = 0; first < kRows; first += kRowsPerStep) {
+      const int row = first + lane / kLanesPerRow;
+      const uint32_t address = warp_rows + Tile::offset(row, chunk);
+      ptx::st_global_16(o_rows + row * row_bytes + chunk * Tile::kChunkBytes,
+                        ptx::ld_shared_16<0>(address));
+    }
+  }
+
+  // One lane of the four that share a row writes its log-sum-exp.
+  FLASH_DEVICE static void store_lse(const float (&log_sum_exp)[Mm::kMTiles][2], float* lse_rows,
+                                     int lane) {
+    if (lane % 4 != 0) return;
+#pragma unroll
+    for (int m = 0; m < Mm::kMTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        lse_rows[m * 16 + half * 8 + lane / 4] = log_sum_exp[m][half];
+      }
+    }
+  }
+};
+
+}  // namespace flash

@@ -1,0 +1,135 @@
+// Online softmax over the key dimension, in fp32 registers (Milakov and Gimelshein 2018; FlashAttention-2,
+// algorithm 1). A warp owns kMTiles x 16 query rows; a thread holds, of every 16-row tile, rows g and g + 8
+// (g = lane / 4), four threads share a row.
+#pragma once
+
+#include "flash/core/forward_config.h"
+#include "flash/ptx/math.cuh"
+
+namespace flash {
+
+constexpr float kLog2e = 1.4426950408889634f;
+constexpr float kLn2 = 0.6931471805599453f;
+constexpr float kNegativeInfinity = -__builtin_huge_valf();
+
+// Largest value over the four threads that share a row.
+FLASH_DEVICE float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+FLASH_DEVICE float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// kFolded (`optimized_softmax`): scores stay unscaled and exp(scale * (s - m)) is one FFMA and one EX2.
+// Otherwise scores are scaled first and the exponent is a subtraction, a multiplication and an EX2.
+template <int kMTiles, bool kFolded>
+struct OnlineSoftmax {
+  float row_max[kMTiles][2];  // of the scores as stored: unscaled if kFolded, else scaled
+  float row_sum[kMTiles][2];  // this thread's columns only, until finish()
+  float scale;
+  float scale_log2;
+
+  FLASH_DEVICE explicit OnlineSoftmax(float softmax_scale)
+      : scale(softmax_scale), scale_log2(softmax_scale * kLog2e) {
+#pragma unroll
+    for (int m = 0; m < kMTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        row_max[m][half] = kNegativeInfinity;
+        row_sum[m][half] = 0.0f;
+      }
+    }
+  }
+
+  // Turns the scores of one KV block into exp(scale * (score - row_max)), updates the row statistics and
+  // rescales the output accumulated so far. kFirst: nothing is accumulated yet, so nothing is rescaled.
+  template <bool kFirst, int kSTiles, int kOTiles>
+  FLASH_DEVICE void update(float (&scores)[kMTiles][kSTiles][4], float (&o)[kMTiles][kOTiles][4]) {
+#pragma unroll
+    for (int m = 0; m < kMTiles; ++m) {
+      if constexpr (!kFolded) scale_scores(scores[m]);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float old_max = row_max[m][half];
+        row_max[m][half] = block_max(scores[m], half, kFirst ? scores[m][0][2 * half] : old_max);
+        if constexpr (!kFirst) {
+          const float alpha = ptx::ex2((old_max - row_max[m][half]) * exponent_scale());
+          row_sum[m][half] *= alpha;
+          rescale(o[m], half, alpha);
+        }
+        row_sum[m][half] = exponentiate<kFirst>(scores[m], half, row_max[m][half], row_sum[m][half]);
+      }
+    }
+  }
+
+  // Completes the row sums over the four threads; returns 1 / sum through `inverse` and writes the
+  // log-sum-exp (natural logarithm) of every row.
+  FLASH_DEVICE void finish(float (&inverse)[kMTiles][2], float (&log_sum_exp)[kMTiles][2]) {
+#pragma unroll
+    for (int m = 0; m < kMTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float sum = quad_sum(row_sum[m][half]);
+        inverse[m][half] = ptx::rcp(sum);
+        const float scaled_max = kFolded ? row_max[m][half] * scale : row_max[m][half];
+        log_sum_exp[m][half] = ptx::fma_rn(ptx::lg2(sum), kLn2, scaled_max);
+      }
+    }
+  }
+
+ private:
+  // Factor between the stored scores and the argument of 2^x.
+  FLASH_DEVICE float exponent_scale() const { return kFolded ? scale_log2 : kLog2e; }
+
+  template <int kSTiles>
+  FLASH_DEVICE void scale_scores(float (&s)[kSTiles][4]) const {
+#pragma unroll
+    for (int n = 0; n < kSTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[n][i] = ptx::mul_rn(s[n][i], scale);
+    }
+  }
+
+  template <int kSTiles>
+  FLASH_DEVICE static float block_max(const float (&s)[kSTiles][4], int half, float start) {
+    float largest = start;
+#pragma unroll
+    for (int n = 0; n < kSTiles; ++n) {
+      largest = fmaxf(largest, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+    }
+    return quad_max(largest);
+  }
+
+  template <bool kFirst, int kSTiles>
+  FLASH_DEVICE float exponentiate(float (&s)[kSTiles][4], int half, float max, float sum) const {
+    const float max_scaled = max * scale_log2;
+#pragma unroll
+    for (int n = 0; n < kSTiles; ++n) {
+#pragma unroll
+      for (int i = 2 * half; i < 2 * half + 2; ++i) {
+        if constexpr (kFolded) {
+          s[n][i] = ptx::ex2(ptx::fma_rn(s[n][i], scale_log2, -max_scaled));
+        } else {
+          s[n][i] = ptx::ex2(ptx::mul_rn(s[n][i] - max, kLog2e));
+        }
+        const bool first_term = kFirst && n == 0 && i == 2 * half;
+        sum = first_term ? s[n][i] : sum + s[n][i];
+      }
+    }
+    return sum;
+  }
+
+  template <int kOTiles>
+  FLASH_DEVICE static void rescale(float (&o)[kOTiles][4], int half, float alpha) {
+#pragma unroll
+    for (int n = 0; n < kOTiles; ++n) {
+      o[n][2 * half] *= alpha;
+      o[n][2 * half + 1] *= alpha;
+    }
+  }
+};
+
+}  // namespace flash

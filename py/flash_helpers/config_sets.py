@@ -53,10 +53,13 @@ def get_autotuning_kernel_configs(
     shapes = itertools.product((64, 128), (32, 64), (4,))
     tiles = itertools.product((0, 2), repeat=3)
     switches = itertools.product((False, True), repeat=2)
-    space = itertools.product(set(dtypes), shapes, tiles, switches)
     configs = (
-        FlashForwardKernelConfig(dtype, 128, *shape, True, True, True, *load_tiles, *flags)
-        for dtype, shape, load_tiles, flags in space
+        FlashForwardKernelConfig(
+            dtype, 128, *shape, True, True, True, q_tiles, k_tiles, v_tiles, buffer, opt_softmax
+        )
+        for dtype, shape, (q_tiles, k_tiles, v_tiles), (buffer, opt_softmax) in itertools.product(
+            set(dtypes), shapes, tiles, switches
+        )
     )
     return sorted(cfg for cfg in configs if should_autotune_config(cfg))
 

@@ -1,0 +1,105 @@
+"""Filling a build folder with the sources of a set of kernels."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ..config import FlashForwardKernelConfig
+from .files import check_output_folder, write_if_changed
+from .manifest import MANIFEST_NAME, KernelRecord, Manifest
+from .render import MARKER, check_buildable, render_registry, render_translation_unit
+from .sources import source_fingerprint
+
+REGISTRY_NAME = "kernel_registry.cpp"
+DEFAULT_CONFIGS_PER_UNIT = 4
+
+
+def generate(
+    out_dir: Path,
+    configs: Sequence[FlashForwardKernelConfig],
+    *,
+    configs_per_unit: int = DEFAULT_CONFIGS_PER_UNIT,
+) -> Manifest:
+    """Write the translation units, the kernel table and `manifest.json` to `out_dir`.
+
+    The same arguments give the same bytes. Files that do not change are not touched; files of
+    an earlier run that are no longer needed are removed, and nothing else is.
+    """
+    if configs_per_unit < 1:
+        raise ValueError(f"configs_per_unit must be at least 1, got {configs_per_unit}")
+    folder = check_output_folder(out_dir)
+    in_order = sorted(check_buildable(configs))
+    texts: dict[str, str] = {}
+    kernels: list[KernelRecord] = []
+    for file, unit in split_into_units(in_order, configs_per_unit).items():
+        texts[file] = render_translation_unit(unit)
+        fingerprint = source_fingerprint(texts[file])
+        kernels += [KernelRecord(config, file, fingerprint) for config in unit]
+    texts[REGISTRY_NAME] = render_registry(in_order)
+    manifest = Manifest(
+        configs_per_unit=configs_per_unit,
+        kernels=tuple(sorted(kernels, key=lambda kernel: kernel.name)),
+        registry=REGISTRY_NAME,
+        files=tuple(sorted(texts)),
+    )
+    _write(folder, manifest, texts)
+    return manifest
+
+
+def split_into_units(
+    configs: Sequence[FlashForwardKernelConfig], configs_per_unit: int
+) -> dict[str, list[FlashForwardKernelConfig]]:
+    """File name -> its configurations. Neighbours in the sorted order are alike and cost alike
+    to compile, so they are dealt out like cards to give units of similar cost."""
+    if configs_per_unit == 1:
+        return {f"{config.kernel_name()}.cu": [config] for config in configs}
+    n_units = -(-len(configs) // configs_per_unit)
+    return {f"flash_fwd_unit_{i:03}.cu": list(configs[i::n_units]) for i in range(n_units)}
+
+
+def _write(folder: Path, manifest: Manifest, texts: dict[str, str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / MANIFEST_NAME
+    stale = _files_of_earlier_runs(path) - set(manifest.files)
+    changed = stale or any(not _has_content(folder / name, text) for name, text in texts.items())
+    if changed:
+        # Should this run be interrupted, the next one finds here what is ours.
+        union = tuple(sorted(stale | set(manifest.files)))
+        journal = dataclasses.replace(manifest, files=union, complete=False)
+        write_if_changed(path, journal.to_json())
+    for name, text in texts.items():
+        write_if_changed(folder / name, text)
+    _remove(folder, stale)
+    write_if_changed(path, manifest.to_json())
+
+
+def _has_content(path: Path, text: str) -> bool:
+    try:
+        return path.read_bytes() == text.encode()
+    except FileNotFoundError:
+        return False
+
+
+def _files_of_earlier_runs(manifest_path: Path) -> set[str]:
+    """What the folder's manifest lists, complete or not; nothing if it cannot be read."""
+    try:
+        return set(Manifest.from_json(manifest_path.read_text()).files)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return set()
+
+
+def _remove(folder: Path, names: Iterable[str]) -> None:
+    """Remove files that the manifest lists. It lies in a build folder that anyone may have
+    edited, so a name must be plain and the file must start as ours do."""
+    for name in names:
+        path = folder / name
+        if Path(name).name != name or path.is_symlink() or not path.is_file():
+            continue
+        with path.open("rb") as file:
+            is_ours = file.read(len(MARKER)) == MARKER.encode()
+        if is_ours:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()

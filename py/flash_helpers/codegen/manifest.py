@@ -1,0 +1,104 @@
+"""`manifest.json`: which kernels a build folder holds, from which files, made from what."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..config import FlashForwardKernelConfig
+from ..dtypes import DType
+
+MANIFEST_NAME = "manifest.json"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class KernelRecord:
+    """One kernel. `file` is relative to the manifest; `fingerprint` covers its unit's source and
+    the headers of ours that it reads."""
+
+    config: FlashForwardKernelConfig
+    file: str
+    fingerprint: str
+
+    @property
+    def name(self) -> str:
+        return self.config.kernel_name()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All that was generated. `complete` is false while files are being written, so that what
+    an interrupted run left is recognised as ours by the next."""
+
+    configs_per_unit: int
+    kernels: tuple[KernelRecord, ...]
+    registry: str
+    files: tuple[str, ...]
+    complete: bool = True
+
+    def units(self) -> list[str]:
+        """The CUDA sources, in the order of their names."""
+        return sorted({kernel.file for kernel in self.kernels})
+
+    def to_json(self) -> str:
+        data = {
+            "schema_version": SCHEMA_VERSION,
+            "complete": self.complete,
+            "configs_per_unit": self.configs_per_unit,
+            "registry": self.registry,
+            "units": self.units(),
+            "files": list(self.files),
+            "kernels": [_kernel_to_dict(kernel) for kernel in self.kernels],
+        }
+        return json.dumps(data, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        data = json.loads(text)
+        version = data.get("schema_version") if isinstance(data, dict) else None
+        if version != SCHEMA_VERSION:
+            raise ValueError(f"schema version {version!r} is not {SCHEMA_VERSION}")
+        return cls(
+            configs_per_unit=int(data["configs_per_unit"]),
+            kernels=tuple(_kernel_from_dict(kernel) for kernel in data["kernels"]),
+            registry=str(data["registry"]),
+            files=tuple(map(str, data["files"])),
+            complete=bool(data["complete"]),
+        )
+
+
+def load_manifest(folder: Path) -> Manifest:
+    """The manifest of a generated folder; a clear error if it is absent, foreign or unfinished."""
+    path = folder / MANIFEST_NAME
+    try:
+        manifest = Manifest.from_json(path.read_text())
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} does not exist: generate the kernels first") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not a manifest: {error}; generate the kernels again") from None
+    if not manifest.complete:
+        raise ValueError(f"{path} is of an interrupted run: generate the kernels again")
+    return manifest
+
+
+def _kernel_to_dict(kernel: KernelRecord) -> dict[str, Any]:
+    fields = dataclasses.asdict(kernel.config)
+    return {
+        "name": kernel.name,
+        "short_form": kernel.config.short_form(),
+        "config": fields | {"dtype": kernel.config.dtype.name},
+        "file": kernel.file,
+        "fingerprint": kernel.fingerprint,
+    }
+
+
+def _kernel_from_dict(data: dict[str, Any]) -> KernelRecord:
+    fields = data["config"]
+    config = FlashForwardKernelConfig(**{**fields, "dtype": DType[fields["dtype"]]})
+    if data["name"] != config.kernel_name():
+        raise ValueError(f"kernel {data['name']!r} does not have the fields of its name")
+    return KernelRecord(config, str(data["file"]), str(data["fingerprint"]))

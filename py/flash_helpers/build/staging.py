@@ -13,11 +13,11 @@ line table of -lineinfo lead to the file one would edit.
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from ..codegen.files import write_if_changed
 
 SOURCE_SUFFIXES = (".h", ".cuh", ".cu", ".cpp", ".hpp", ".inc")
 
@@ -28,29 +28,13 @@ class Changes:
     deleted: tuple[str, ...]
 
 
-def write_if_changed(path: Path, content: bytes) -> bool:
-    """Replaces `path` unless it holds these bytes. A reader sees the old or the new, never a part."""
-    try:
-        if path.read_bytes() == content:
-            return False
-    except FileNotFoundError:
-        pass
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(temporary).chmod(0o644)  # mkstemp's 0600 would travel with a copied build directory
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return True
-
-
-def stage(files: Mapping[str, bytes], destination: Path) -> Changes:
+def stage(files: Mapping[str, str], destination: Path) -> Changes:
     """Makes `destination` hold exactly `files` (relative path -> content)."""
-    written = [name for name, content in files.items() if write_if_changed(destination / name, content)]
+    written = []
+    for name, content in files.items():
+        (destination / name).parent.mkdir(parents=True, exist_ok=True)
+        if write_if_changed(destination / name, content):
+            written.append(name)
     expected = {destination / name for name in files}
     deleted = []
     for path in sorted(destination.rglob("*")) if destination.is_dir() else []:
@@ -60,35 +44,35 @@ def stage(files: Mapping[str, bytes], destination: Path) -> Changes:
     return Changes(tuple(written), tuple(deleted))
 
 
-def read_sources(root: Path, folders: Iterable[str]) -> dict[str, bytes]:
+def read_sources(root: Path, folders: Iterable[str]) -> dict[str, str]:
     """The C++ and CUDA files below the folders of `root`, each with its `#line`."""
-    found: dict[str, bytes] = {}
+    found: dict[str, str] = {}
     for folder in folders:
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in SOURCE_SUFFIXES and path.is_file():
-                found[str(path.relative_to(root))] = _line_directive(path) + path.read_bytes()
+                found[str(path.relative_to(root))] = _line_directive(path) + path.read_text()
     return found
 
 
-def read_headers(root: Path) -> dict[str, bytes]:
-    """A third-party header tree, unchanged."""
+def read_headers(root: Path, prefix: str) -> dict[str, str]:
+    """A third-party header tree, unchanged, under another name."""
     return {
-        str(path.relative_to(root)): path.read_bytes()
+        f"{prefix}/{path.relative_to(root)}": path.read_text()
         for path in sorted(root.rglob("*.h"))
         if path.is_file()
     }
 
 
-def _line_directive(path: Path) -> bytes:
+def _line_directive(path: Path) -> str:
     escaped = str(path.resolve()).replace("\\", "\\\\").replace('"', '\\"')
-    return f'#line 1 "{escaped}"\n'.encode()
+    return f'#line 1 "{escaped}"\n'
 
 
-def content_hash(parts: Mapping[str, bytes]) -> str:
+def content_hash(parts: Mapping[str, str]) -> str:
     """One SHA-256 over names and contents; lengths are hashed too, so no two splits agree."""
     digest = hashlib.sha256()
     for name in sorted(parts):
-        for piece in (name.encode(), parts[name]):
+        for piece in (name.encode(), parts[name].encode()):
             digest.update(len(piece).to_bytes(8, "little"))
             digest.update(piece)
     return digest.hexdigest()

@@ -1,0 +1,91 @@
+// The Python module flash_attention._C: raw pointers, strides and a stream; no torch.
+//
+// launch() takes the argument record as bytes that Python packed (flash_helpers.forward_args): one
+// conversion instead of 23. The interpreter lock is kept: a launch returns in about two
+// microseconds, and releasing and taking the lock would cost a tenth of that and let threads
+// reorder their launches.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "build_info.h"
+#include "flash/core/error.h"
+#include "flash/core/forward_args.h"
+#include "flash/core/kernel_registry.h"
+#include "launcher.h"
+
+namespace py = pybind11;
+
+namespace {
+
+std::vector<std::string> kernel_names() {
+  std::vector<std::string> names;
+  for (const flash::KernelEntry& entry : flash::kernels()) names.emplace_back(entry.name);
+  return names;
+}
+
+std::vector<std::string> architectures() {
+  std::vector<std::string> names;
+  const std::string all = flash::build_info::kArchitectures;
+  for (std::size_t begin = 0; begin < all.size();) {
+    const std::size_t end = std::min(all.find(',', begin), all.size());
+    names.push_back(all.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+void launch(std::size_t kernel_id, const py::bytes& args, int device, std::uintptr_t stream) {
+  const char* bytes = PyBytes_AS_STRING(args.ptr());
+  const auto size = static_cast<std::size_t>(PyBytes_GET_SIZE(args.ptr()));
+  if (size != sizeof(flash::ForwardArgs)) {
+    throw std::invalid_argument("args has " + std::to_string(size) + " bytes: expected the " +
+                                std::to_string(sizeof(flash::ForwardArgs)) +
+                                " of ForwardArgs (flash_helpers and flash_attention._C are of "
+                                "different versions: rebuild)");
+  }
+  flash::ForwardArgs record;
+  std::memcpy(&record, bytes, sizeof(record));
+  flash::launch(kernel_id, record, device, reinterpret_cast<cudaStream_t>(stream));
+}
+
+py::dict kernel_attributes(std::size_t kernel_id, int device) {
+  const flash::KernelAttributes found = flash::kernel_attributes(kernel_id, device);
+  py::dict result;
+  result["registers"] = found.registers;
+  result["static_shared_bytes"] = found.static_shared_bytes;
+  result["dynamic_shared_bytes"] = found.dynamic_shared_bytes;
+  result["local_bytes"] = found.local_bytes;
+  result["max_threads_per_block"] = found.max_threads_per_block;
+  result["blocks_per_multiprocessor"] = found.blocks_per_multiprocessor;
+  result["binary_version"] = found.binary_version;
+  result["ptx_version"] = found.ptx_version;
+  return result;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_C, module) {
+  module.doc() = "Compiled FlashAttention kernels, by id: the index into kernel_names().";
+  py::register_exception<flash::CudaError>(module, "CudaError", PyExc_RuntimeError);
+
+  module.def("kernel_names", &kernel_names, "Names of the kernels, sorted; the index is the id.");
+  module.def("kernel_set", [] { return flash::build_info::kKernelSet; }, "KERNELS of the build.");
+  module.def("architectures", &architectures, "What the kernels were compiled for.");
+  module.def(
+      "fingerprint", [] { return flash::build_info::kFingerprint; },
+      "Hash of sources, configurations, compilers and flags.");
+  module.def(
+      "forward_args_size", [] { return sizeof(flash::ForwardArgs); },
+      "Bytes that launch() expects.");
+  module.def("launch", &launch, py::arg("kernel_id"), py::arg("args"), py::arg("device"),
+             py::arg("stream"), "Queue a kernel on a stream of a device; does not wait.");
+  module.def("kernel_attributes", &kernel_attributes, py::arg("kernel_id"), py::arg("device"),
+             "Registers, memory and occupancy of a kernel on a device.");
+  module.def("device_count", &flash::device_count, "CUDA devices; 0 without a driver.");
+}

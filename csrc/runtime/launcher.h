@@ -1,0 +1,38 @@
+// Launches kernels of the registry: checked arguments, the caller's device and stream, checked
+// results.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "flash/core/forward_args.h"
+#include "flash/core/kernel_registry.h"
+
+namespace flash {
+
+// Queues the kernel with this id (its index in kernels()) on `stream` of `device` and returns
+// without waiting. The calling thread's current device is the same afterwards. Legal while the
+// stream is being captured.
+//
+// Throws std::out_of_range for an unknown id, std::invalid_argument for arguments that the kernel
+// does not take, CudaError for what CUDA reports.
+void launch(std::size_t kernel_id, const ForwardArgs& args, int device, cudaStream_t stream);
+
+struct KernelAttributes {
+  int registers;            // per thread
+  int static_shared_bytes;  // per block
+  int dynamic_shared_bytes;
+  int local_bytes;  // per thread: stack and spills
+  int max_threads_per_block;
+  int blocks_per_multiprocessor;  // that fit at once
+  int binary_version;             // 80: the code in use was compiled for sm_80
+  int ptx_version;
+};
+
+KernelAttributes kernel_attributes(std::size_t kernel_id, int device);
+
+// 0 without a GPU or without a driver; no error then.
+int device_count();
+
+}  // namespace flash

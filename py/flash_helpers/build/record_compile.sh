@@ -1,0 +1,51 @@
+#!/bin/sh
+# Runs one compiler command for ninja:  record_compile.sh COMPILER ARGUMENTS… -o OBJECT …
+#
+# The object appears under its name only when it is complete: a compiler killed half way leaves no file that a
+# later build takes for good. Beside it stays OBJECT.log with the compile time and what the compiler said
+# (ptxas -v: registers, spills, barriers), for the build report of this and of every later, incremental build.
+#
+# A shell script, because it starts in one millisecond and Python in twenty; there may be hundreds of units.
+object=
+previous=
+remaining=$#
+while [ "$remaining" -gt 0 ]; do
+  argument=$1
+  shift
+  if [ "$previous" = -o ]; then
+    object=$argument
+    argument=$argument.partial
+  fi
+  set -- "$@" "$argument"
+  previous=$argument
+  remaining=$((remaining - 1))
+done
+[ -n "$object" ] || exec "$@"
+
+log=$object.log
+rm -f "$log"
+read -r begin _ </proc/uptime
+"$@" >"$log.partial" 2>&1
+status=$?
+read -r end _ </proc/uptime
+
+if [ "$status" -ne 0 ]; then
+  cat "$log.partial" >&2
+  rm -f "$log.partial" "$object.partial"
+  exit "$status"
+fi
+# ptxas' advisories C7510 to C7517: wgmma instructions are serialised, the kernel is right but several
+# times slower. Nobody reads warnings of a build that succeeds.
+if grep -E '\(C751[0-7]\)' "$log.partial" >&2; then
+  echo "error: ptxas serialised wgmma instructions (above)" >&2
+  rm -f "$log.partial" "$object.partial"
+  exit 1
+fi
+grep -v -E '^ptxas info|^ *[0-9]+ bytes stack frame|^ *[0-9]+ bytes cumulative stack|^$' "$log.partial" >&2
+
+# Hundredths of a second: the shell has no fractions.
+centiseconds=$((${end%.*}${end#*.} - ${begin%.*}${begin#*.}))
+{
+  echo "compile-centiseconds $centiseconds"
+  cat "$log.partial"
+} >"$log.new" && mv "$log.new" "$log" && rm -f "$log.partial" && mv "$object.partial" "$object"

@@ -1,0 +1,156 @@
+"""What each kernel of a build needs, and the rule that none spills unless it is allowed to."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TextIO
+
+from ..config import FlashForwardKernelConfig
+from ..config_names import parse_kernel_name_into_config
+from .errors import BuildError
+from .ptxas import KernelUsage, parse_compile_seconds, parse_ptxas
+
+ALLOWED_SPILLS_FILE = Path(__file__).resolve().parent / "allowed_spills.toml"
+
+HEADINGS = (
+    "kernel",
+    "arch",
+    "registers",
+    "shared_bytes",
+    "stack_bytes",
+    "spill_store_bytes",
+    "spill_load_bytes",
+    "barriers",
+    "unit_seconds",
+    "unit_kernels",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    usage: KernelUsage
+    dynamic_shared_bytes: int
+    unit: str
+    unit_seconds: float  # of the whole translation unit, all architectures
+    unit_kernels: int
+
+    def cells(self) -> list[str | int | float]:
+        usage = self.usage
+        return [
+            usage.kernel,
+            usage.architecture,
+            usage.registers,
+            usage.static_shared_bytes + self.dynamic_shared_bytes,
+            usage.stack_bytes,
+            usage.spill_store_bytes,
+            usage.spill_load_bytes,
+            usage.barriers,
+            self.unit_seconds,
+            self.unit_kernels,
+        ]
+
+
+@dataclass(frozen=True)
+class AllowedSpill:
+    pattern: str  # a kernel's name, or a shell pattern
+    reason: str
+
+    def matches(self, kernel: str) -> bool:
+        return fnmatchcase(kernel, self.pattern)
+
+
+def collect(directory: Path, units: Iterable[str]) -> list[Row]:
+    """The rows of these translation units of a build directory, sorted by kernel and architecture."""
+    rows: list[Row] = []
+    for unit in units:
+        log = directory / "CMakeFiles" / "flash_kernels.dir" / f"{unit}.o.log"
+        try:
+            rows += _unit_rows(unit, log.read_text())
+        except FileNotFoundError:
+            raise BuildError(f"{log} is missing: delete {directory} and build again") from None
+        except ValueError as error:
+            raise BuildError(f"{log}: {error}") from error
+    return sorted(rows, key=lambda row: (row.usage.kernel, row.usage.architecture))
+
+
+def _unit_rows(unit: str, text: str) -> list[Row]:
+    seconds = parse_compile_seconds(text)
+    found = parse_ptxas(text)
+    n_kernels = len({usage.kernel for usage in found})
+    return [Row(usage, _dynamic_shared(usage.kernel), unit, seconds, n_kernels) for usage in found]
+
+
+def _dynamic_shared(kernel: str) -> int:
+    return parse_kernel_name_into_config(kernel).smem_bytes()
+
+
+def check_complete(
+    rows: Sequence[Row], configs: Iterable[FlashForwardKernelConfig], architectures: Iterable[str]
+) -> None:
+    """Every kernel was compiled for every architecture: no row means no check for spills."""
+    found = {(row.usage.kernel, row.usage.architecture) for row in rows}
+    numbers = [name.removesuffix("+PTX") for name in architectures]
+    for config in configs:
+        for number in numbers:
+            if (config.kernel_name(), number) not in found:
+                raise BuildError(f"the compiler's log does not mention {config.kernel_name()} for {number}")
+
+
+def load_allowed_spills(path: Path = ALLOWED_SPILLS_FILE) -> list[AllowedSpill]:
+    """The list, strictly: [[allow]] tables with a pattern and a reason."""
+    try:
+        data = tomllib.loads(path.read_text())
+        entries = [AllowedSpill(**entry) for entry in data.get("allow", [])]
+    except (tomllib.TOMLDecodeError, TypeError) as error:
+        raise BuildError(f"{path}: {error}; expected [[allow]] with pattern and reason") from error
+    for entry in entries:
+        if not entry.pattern.strip("*") or not entry.reason.strip():
+            raise BuildError(f"{path}: an entry needs a pattern that names kernels, and a reason")
+    return entries
+
+
+def forbidden_spills(rows: Iterable[Row], allowed: Sequence[AllowedSpill]) -> list[Row]:
+    return [
+        row
+        for row in rows
+        if row.usage.spills and not any(entry.matches(row.usage.kernel) for entry in allowed)
+    ]
+
+
+def unused_entries(
+    allowed: Iterable[AllowedSpill], kernels: Sequence[str]
+) -> list[AllowedSpill]:
+    """Entries that match none of these kernels: misspelt, or left over."""
+    return [entry for entry in allowed if not any(entry.matches(kernel) for kernel in kernels)]
+
+
+def check_spills(rows: Sequence[Row], path: Path = ALLOWED_SPILLS_FILE) -> None:
+    found = forbidden_spills(rows, load_allowed_spills(path))
+    if not found:
+        return
+    lines = [
+        f"  {row.usage.kernel} ({row.usage.architecture}): {row.usage.registers} registers, "
+        f"{row.usage.spill_store_bytes} bytes stored, {row.usage.spill_load_bytes} bytes loaded"
+        for row in found
+    ]
+    raise BuildError(
+        f"{len(found)} kernel builds spill registers and are not in {path}:\n" + "\n".join(lines)
+    )
+
+
+def summary(rows: Sequence[Row]) -> str:
+    kernels = {row.usage.kernel for row in rows}
+    spilling = {row.usage.kernel for row in rows if row.usage.spills}
+    most = max((row.usage.registers for row in rows), default=0)
+    return f"{len(kernels)} kernels, at most {most} registers, {len(spilling)} with allowed spills"
+
+
+def write_csv(rows: Iterable[Row], file: TextIO) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(HEADINGS)
+    writer.writerows(row.cells() for row in rows)

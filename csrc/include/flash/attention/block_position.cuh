@@ -7,8 +7,8 @@
 
 namespace flash {
 
-// The grid is one-dimensional (no 65,535 limit on batch or heads): query blocks fastest, so that blocks
-// that share K and V run side by side, then heads, then the batch.
+// The grid is one-dimensional (no 65,535 limit on batch or heads): query blocks fastest, so that
+// blocks that share K and V run side by side, then heads, then the batch.
 template <FlashForwardKernelConfig kConfig>
 struct BlockPosition {
   static constexpr int64_t kElementBytes = FlashForwardKernelConfig::kElementBytes;
@@ -28,14 +28,14 @@ struct BlockPosition {
     const int64_t kv_head = head / static_cast<unsigned>(args.n_heads_q / args.n_heads_kv);
     const int64_t q_row = static_cast<int64_t>(q_block) * kConfig.B_r;
 
-    q = at(args.q, batch * args.q_stride_batch + q_row * args.q_stride_seq + head * args.q_stride_head);
+    q = at(args.q,
+           batch * args.q_stride_batch + q_row * args.q_stride_seq + head * args.q_stride_head);
     k = at(args.k, batch * args.k_stride_batch + kv_head * args.k_stride_head);
     v = at(args.v, batch * args.v_stride_batch + kv_head * args.v_stride_head);
-    o = const_cast<char*>(at(
-        args.o, batch * args.o_stride_batch + q_row * args.o_stride_seq + head * args.o_stride_head));
-    lse = args.lse == nullptr
-              ? nullptr
-              : args.lse + static_cast<int64_t>(batch_head) * args.seqlen_q + q_row;
+    o = const_cast<char*>(at(args.o, batch * args.o_stride_batch + q_row * args.o_stride_seq +
+                                         head * args.o_stride_head));
+    lse = args.lse == nullptr ? nullptr
+                              : args.lse + static_cast<int64_t>(batch_head) * args.seqlen_q + q_row;
   }
 
  private:

@@ -16,8 +16,9 @@ struct Epilogue {
   static constexpr int kRowsPerStep = FlashForwardKernelConfig::kWarpSize / kLanesPerRow;
 
   // Fragments -> shared memory. The warp overwrites its own Q rows, which no other warp reads.
-  FLASH_DEVICE static void stage(const typename Mm::Output& o, const float (&inverse)[Mm::kMTiles][2],
-                                 uint32_t warp_rows, int lane) {
+  FLASH_DEVICE static void stage(const typename Mm::Output& o,
+                                 const float (&inverse)[Mm::kMTiles][2], uint32_t warp_rows,
+                                 int lane) {
     static_for<0, Mm::kMTiles>([&](auto m) {
       static_for<0, 2>([&](auto half) {
         // Rows m * 16 + half * 8 + lane / 4: their position in a swizzle span is lane / 4.
@@ -25,8 +26,8 @@ struct Epilogue {
         const float factor = inverse[m][half];
 #pragma unroll
         for (int n = 0; n < 2 * Mm::kDTiles; ++n) {
-          const uint32_t packed = ptx::pack<kConfig.dtype>(o[m][n][2 * half] * factor,
-                                                           o[m][n][2 * half + 1] * factor);
+          const uint32_t packed =
+              ptx::pack<kConfig.dtype>(o[m][n][2 * half] * factor, o[m][n][2 * half + 1] * factor);
           const uint32_t address = warp_rows + Tile::offset(lane / 4, n) + (lane % 4) * 4;
           ptx::st_shared_4<kRowOffset>(address, packed);
         }

@@ -87,7 +87,8 @@ struct Matmuls {
 
  private:
   // Two neighbouring 16x8 accumulators are, rounded, exactly one 16x16 A operand.
-  FLASH_DEVICE static void pack_scores(Fragment& a, const float (&left)[4], const float (&right)[4]) {
+  FLASH_DEVICE static void pack_scores(Fragment& a, const float (&left)[4],
+                                       const float (&right)[4]) {
     a[0] = ptx::pack<kConfig.dtype>(left[0], left[1]);
     a[1] = ptx::pack<kConfig.dtype>(left[2], left[3]);
     a[2] = ptx::pack<kConfig.dtype>(right[0], right[1]);

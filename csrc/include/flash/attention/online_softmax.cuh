@@ -1,6 +1,6 @@
-// Online softmax over the key dimension, in fp32 registers (Milakov and Gimelshein 2018; FlashAttention-2,
-// algorithm 1). A warp owns kMTiles x 16 query rows; a thread holds, of every 16-row tile, rows g and g + 8
-// (g = lane / 4), four threads share a row.
+// Online softmax over the key dimension, in fp32 registers (Milakov and Gimelshein 2018;
+// FlashAttention-2, algorithm 1). A warp owns kMTiles x 16 query rows; a thread holds, of every
+// 16-row tile, rows g and g + 8 (g = lane / 4), four threads share a row.
 #pragma once
 
 #include "flash/core/forward_config.h"
@@ -23,8 +23,9 @@ FLASH_DEVICE float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// kFolded (`optimized_softmax`): scores stay unscaled and exp(scale * (s - m)) is one FFMA and one EX2.
-// Otherwise scores are scaled first and the exponent is a subtraction, a multiplication and an EX2.
+// kFolded (`optimized_softmax`): scores stay unscaled and exp(scale * (s - m)) is one FFMA and one
+// EX2. Otherwise scores are scaled first and the exponent is a subtraction, a multiplication and an
+// EX2.
 template <int kMTiles, bool kFolded>
 struct OnlineSoftmax {
   float row_max[kMTiles][2];  // of the scores as stored: unscaled if kFolded, else scaled
@@ -44,23 +45,39 @@ struct OnlineSoftmax {
     }
   }
 
-  // Turns the scores of one KV block into exp(scale * (score - row_max)), updates the row statistics and
-  // rescales the output accumulated so far. kFirst: nothing is accumulated yet, so nothing is rescaled.
+  // Turns the scores of one KV block into exp(scale * (score - row_max)), updates the row
+  // statistics and rescales the output accumulated so far. kFirst: nothing is accumulated yet, so
+  // nothing is rescaled.
   template <bool kFirst, int kSTiles, int kOTiles>
   FLASH_DEVICE void update(float (&scores)[kMTiles][kSTiles][4], float (&o)[kMTiles][kOTiles][4]) {
+    if constexpr (!kFolded) scale_scores(scores);
+    float block_max[kMTiles][2];
+    row_maxima(scores, block_max);
+
+    float alpha[kMTiles][2];
 #pragma unroll
     for (int m = 0; m < kMTiles; ++m) {
-      if constexpr (!kFolded) scale_scores(scores[m]);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float old_max = row_max[m][half];
-        row_max[m][half] = block_max(scores[m], half, kFirst ? scores[m][0][2 * half] : old_max);
+        row_max[m][half] = kFirst ? block_max[m][half] : fmaxf(old_max, block_max[m][half]);
         if constexpr (!kFirst) {
-          const float alpha = ptx::ex2((old_max - row_max[m][half]) * exponent_scale());
-          row_sum[m][half] *= alpha;
-          rescale(o[m], half, alpha);
+          alpha[m][half] = ptx::ex2((old_max - row_max[m][half]) * exponent_scale());
+          row_sum[m][half] *= alpha[m][half];
         }
-        row_sum[m][half] = exponentiate<kFirst>(scores[m], half, row_max[m][half], row_sum[m][half]);
+      }
+    }
+
+    if constexpr (!kFirst) {
+#pragma unroll
+      for (int m = 0; m < kMTiles; ++m) rescale(o[m], alpha[m]);
+    }
+#pragma unroll
+    for (int m = 0; m < kMTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float sum = exponentiate(scores[m], half, row_max[m][half]);
+        row_sum[m][half] = kFirst ? sum : row_sum[m][half] + sum;
       }
     }
   }
@@ -85,27 +102,47 @@ struct OnlineSoftmax {
   FLASH_DEVICE float exponent_scale() const { return kFolded ? scale_log2 : kLog2e; }
 
   template <int kSTiles>
-  FLASH_DEVICE void scale_scores(float (&s)[kSTiles][4]) const {
+  FLASH_DEVICE void scale_scores(float (&s)[kMTiles][kSTiles][4]) const {
 #pragma unroll
-    for (int n = 0; n < kSTiles; ++n) {
+    for (int m = 0; m < kMTiles; ++m) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) s[n][i] = ptx::mul_rn(s[n][i], scale);
+      for (int n = 0; n < kSTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) s[m][n][i] = ptx::mul_rn(s[m][n][i], scale);
+      }
     }
   }
 
+  // Largest score of every row of the block. All rows advance together, so that a row's chain of
+  // maxima hides behind the others'.
   template <int kSTiles>
-  FLASH_DEVICE static float block_max(const float (&s)[kSTiles][4], int half, float start) {
-    float largest = start;
+  FLASH_DEVICE static void row_maxima(const float (&s)[kMTiles][kSTiles][4],
+                                      float (&largest)[kMTiles][2]) {
 #pragma unroll
     for (int n = 0; n < kSTiles; ++n) {
-      largest = fmaxf(largest, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+#pragma unroll
+      for (int m = 0; m < kMTiles; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float pair = fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]);
+          largest[m][half] = n == 0 ? pair : fmaxf(largest[m][half], pair);
+        }
+      }
     }
-    return quad_max(largest);
+#pragma unroll
+    for (int m = 0; m < kMTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) largest[m][half] = quad_max(largest[m][half]);
+    }
   }
 
-  template <bool kFirst, int kSTiles>
-  FLASH_DEVICE float exponentiate(float (&s)[kSTiles][4], int half, float max, float sum) const {
+  // Exponentiates one row in place and returns the sum of this thread's columns. Two chains of
+  // additions rather than one: the single chain outlived the P V matmul and held all of its inputs
+  // in registers.
+  template <int kSTiles>
+  FLASH_DEVICE float exponentiate(float (&s)[kSTiles][4], int half, float max) const {
     const float max_scaled = max * scale_log2;
+    float sum[2];
 #pragma unroll
     for (int n = 0; n < kSTiles; ++n) {
 #pragma unroll
@@ -115,19 +152,22 @@ struct OnlineSoftmax {
         } else {
           s[n][i] = ptx::ex2(ptx::mul_rn(s[n][i] - max, kLog2e));
         }
-        const bool first_term = kFirst && n == 0 && i == 2 * half;
-        sum = first_term ? s[n][i] : sum + s[n][i];
       }
+      const float pair = s[n][2 * half] + s[n][2 * half + 1];
+      sum[n % 2] = n < 2 ? pair : sum[n % 2] + pair;
     }
-    return sum;
+    return sum[0] + sum[1];
   }
 
+  // o *= alpha for one 16-row tile, skipped (exactly: alpha is 1) when no row of the tile has a new
+  // maximum, which is most blocks of a long sequence.
   template <int kOTiles>
-  FLASH_DEVICE static void rescale(float (&o)[kOTiles][4], int half, float alpha) {
+  FLASH_DEVICE static void rescale(float (&o)[kOTiles][4], const float (&alpha)[2]) {
+    if (!__any_sync(0xffffffffu, alpha[0] != 1.0f || alpha[1] != 1.0f)) return;
 #pragma unroll
     for (int n = 0; n < kOTiles; ++n) {
-      o[n][2 * half] *= alpha;
-      o[n][2 * half + 1] *= alpha;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) o[n][i] *= alpha[i / 2];
     }
   }
 };

@@ -33,10 +33,11 @@ struct ForwardArgs {
   int32_t seqlen_q;
   int32_t seqlen_k;
   int32_t n_heads_q;
-  int32_t n_heads_kv;    // divides n_heads_q: query head h reads KV head h / (n_heads_q / n_heads_kv)
+  int32_t n_heads_kv;  // divides n_heads_q: query head h reads KV head h / (n_heads_q / n_heads_kv)
   float softmax_scale;  // multiplies q.k before the softmax
 };
 
-static_assert(sizeof(ForwardArgs) == 5 * 8 + 12 * 8 + 6 * 4, "no padding: Python packs these bytes");
+static_assert(sizeof(ForwardArgs) == 5 * 8 + 12 * 8 + 6 * 4,
+              "no padding: Python packs these bytes");
 
 }  // namespace flash

@@ -1,8 +1,10 @@
-// The configuration of one Ampere-family forward kernel: every choice that is fixed at compile time.
+// The configuration of one Ampere-family forward kernel: every choice that is fixed at compile
+// time.
 //
-// Plain C++20 (no CUDA), so host code, device code and tests share it. The fields, their order and their
-// meaning are those of `FlashForwardKernelConfig` in py/flash_helpers/config.py; tests/test_config_schema.py
-// compares the two. It is a structural type: kernels take it as a non-type template argument.
+// Plain C++20 (no CUDA), so host code, device code and tests share it. The fields, their order and
+// their meaning are those of `FlashForwardKernelConfig` in py/flash_helpers/config.py;
+// tests/test_config_schema.py compares the two. It is a structural type: kernels take it as a
+// non-type template argument.
 #pragma once
 
 namespace flash {

@@ -1,4 +1,5 @@
-// The table of the kernels in this build. The table itself is generated (kernel_registry.cpp.jinja).
+// The table of the kernels in this build. The table itself is generated
+// (kernel_registry.cpp.jinja).
 #pragma once
 
 #include <span>

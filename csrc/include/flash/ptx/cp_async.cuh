@@ -6,8 +6,8 @@
 namespace flash::ptx {
 
 // cp.async.cg.shared.global.L2::128B [dst + kDstOffset], [src], 16
-// Bypasses L1 (.cg). The bytes may be read only after this thread's wait_group for the group of this
-// copy, and by other threads only after a barrier behind that wait.
+// Bypasses L1 (.cg). The bytes may be read only after this thread's wait_group for the group of
+// this copy, and by other threads only after a barrier behind that wait.
 template <int kDstOffset>
 FLASH_DEVICE void cp_async_16(uint32_t dst, const void* src) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0 + %2], [%1], 16;\n"
@@ -19,7 +19,8 @@ FLASH_DEVICE void cp_async_16(uint32_t dst, const void* src) {
 // cp.async.commit_group: closes the group of this thread's copies since the last commit.
 FLASH_DEVICE void cp_async_commit_group() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 
-// cp.async.wait_group kPending: blocks until at most kPending of this thread's groups are in flight.
+// cp.async.wait_group kPending: blocks until at most kPending of this thread's groups are in
+// flight.
 template <int kPending>
 FLASH_DEVICE void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");

@@ -1,8 +1,8 @@
 // Warp-wide loads of 8x8 matrices of 16-bit elements (PTX ISA 9.7.14.5.15, sm_75 and later).
 //
-// Lane l passes the address of one 16-byte row: of matrix l / 8, row l % 8. It receives from matrix i,
-// in r[i], the elements (row l / 4, columns 2 * (l % 4) and the next); transposed: columns and rows
-// exchanged. Called by all 32 lanes.
+// Lane l passes the address of one 16-byte row: of matrix l / 8, row l % 8. It receives from matrix
+// i, in r[i], the elements (row l / 4, columns 2 * (l % 4) and the next); transposed: columns and
+// rows exchanged. Called by all 32 lanes.
 #pragma once
 
 #include "flash/ptx/device.cuh"

@@ -1,12 +1,14 @@
-// Forward attention for sm_80 and later: cp.async, ldmatrix, mma.sync m16n8k16, online softmax in fp32.
+// Forward attention for sm_80 and later: cp.async, ldmatrix, mma.sync m16n8k16, online softmax in
+// fp32.
 //
-// A thread block computes B_r query rows of one head; each warp owns B_r / n_warps of them from the first
-// load to the last store. K and V pass by in blocks of B_c rows, last block first, through one shared
-// buffer each. Which loads overlap with what is the configuration's business:
+// A thread block computes B_r query rows of one head; each warp owns B_r / n_warps of them from the
+// first load to the last store. K and V pass by in blocks of B_c rows, last block first, through
+// one shared buffer each. Which loads overlap with what is the configuration's business:
 //
 //   eager   K[i+1] is issued when the last warp has read K[i] (it lands during softmax and P V),
 //           V[i+1] when the last warp has read V[i] (it lands during Q K^T): two barriers a block.
-//   lazy    each block is loaded when it is needed and waited for on the spot: four barriers a block.
+//   lazy    each block is loaded when it is needed and waited for on the spot: four barriers a
+//   block.
 #pragma once
 
 #include "flash/attention/block_position.cuh"
@@ -31,8 +33,8 @@ struct KvStream {
   int64_t k_row_bytes;
   int64_t v_row_bytes;
 
-  FLASH_DEVICE KvStream(const BlockCopy<kConfig>& block_copy, const BlockPosition<kConfig>& position,
-                        const ForwardArgs& args)
+  FLASH_DEVICE KvStream(const BlockCopy<kConfig>& block_copy,
+                        const BlockPosition<kConfig>& position, const ForwardArgs& args)
       : copy(block_copy),
         k_row_bytes(args.k_stride_seq * FlashForwardKernelConfig::kElementBytes),
         v_row_bytes(args.v_stride_seq * FlashForwardKernelConfig::kElementBytes) {
@@ -62,6 +64,10 @@ FLASH_DEVICE void forward(const ForwardArgs& args) {
   static_assert(kConfig.B_r % (16 * kConfig.n_warps) == 0, "a warp owns whole 16-row tiles");
   static_assert(kConfig.B_c % 16 == 0, "a KV block is whole k-tiles of the second matmul");
 
+  // With 32 rows a warp, output and scores take 192 of 255 registers: swizzled addresses that stay
+  // in registers across blocks are what spills.
+  constexpr bool kAddressesInTheWay = kConfig.rows_per_warp() > 16;
+
   extern __shared__ __align__(128) char shared_memory[];
   const uint32_t smem = ptx::shared_address(shared_memory);
   const int thread = threadIdx.x;
@@ -85,9 +91,9 @@ FLASH_DEVICE void forward(const ForwardArgs& args) {
   }
   __syncthreads();  // Q and the first K block are visible to every warp
 
-  const Lane q_lane(warp_rows, lane, MatrixOrder::kRowsFirst);
-  const Lane k_lane(smem, lane, MatrixOrder::kColumnsFirst);
-  const Lane v_lane(smem, lane, MatrixOrder::kRowsFirst);
+  Lane q_lane(warp_rows, lane, MatrixOrder::kRowsFirst);
+  Lane k_lane(smem, lane, MatrixOrder::kColumnsFirst);
+  Lane v_lane(smem, lane, MatrixOrder::kRowsFirst);
   typename Mm::QOperand q;
   if constexpr (Mm::QSchedule::kWhole) q.prologue(q_lane);
 
@@ -97,6 +103,11 @@ FLASH_DEVICE void forward(const ForwardArgs& args) {
 
   // One KV block whose K is visible at entry; leaves the next K visible.
   const auto block = [&](auto first, bool has_next) {
+    if constexpr (kAddressesInTheWay) {
+      q_lane.forget();
+      k_lane.forget();
+      v_lane.forget();
+    }
     typename Mm::Scores s;
     Mm::scores(s, q, q_lane, k_lane);
 

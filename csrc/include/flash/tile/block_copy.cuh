@@ -9,9 +9,9 @@
 
 namespace flash {
 
-// Thread t copies chunk t % kChunksPerRow of rows t / kChunksPerRow, + kRowsPerStep, ... A warp's lanes
-// cover whole rows, so global accesses are coalesced; kRowsPerStep is a multiple of the swizzle's 8 rows,
-// so a thread's shared address advances by a constant.
+// Thread t copies chunk t % kChunksPerRow of rows t / kChunksPerRow, + kRowsPerStep, ... A warp's
+// lanes cover whole rows, so global accesses are coalesced; kRowsPerStep is a multiple of the
+// swizzle's 8 rows, so a thread's shared address advances by a constant.
 template <FlashForwardKernelConfig kConfig>
 struct BlockCopy {
   using Tile = SharedTile<kConfig.d_head, kConfig.swizzled>;
@@ -27,13 +27,14 @@ struct BlockCopy {
         chunk(thread % Tile::kChunksPerRow),
         smem_base(smem + Tile::offset(row, chunk)) {}
 
-  // This thread's first source address in a block that starts at `block`; rows are `row_bytes` apart.
+  // This thread's first source address in a block that starts at `block`; rows are `row_bytes`
+  // apart.
   FLASH_DEVICE const char* source(const void* block, int64_t row_bytes) const {
     return static_cast<const char*>(block) + row * row_bytes + chunk * Tile::kChunkBytes;
   }
 
-  // Copies kRows rows to the tile kTileOffset bytes into the dynamic shared memory. The bytes can be
-  // read after load_wait() in every copying thread and a barrier.
+  // Copies kRows rows to the tile kTileOffset bytes into the dynamic shared memory. The bytes can
+  // be read after load_wait() in every copying thread and a barrier.
   template <int kRows, int kTileOffset>
   FLASH_DEVICE void load(const char* source, int64_t row_bytes) const {
     const int64_t step_bytes = kRowsPerStep * row_bytes;

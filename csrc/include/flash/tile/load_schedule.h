@@ -1,8 +1,9 @@
 // When a matmul operand's k-tiles travel from shared memory to registers.
 //
-// `*_mma_load_K_tiles` = 0: all of them before the matmul. n: n k-tiles are held in registers and loaded
-// inside the matmul's loop; with double buffering the loads run ahead of the mma by as many k-tiles as
-// the registers allow (one when n is 2), otherwise n at a time just before they are needed.
+// `*_mma_load_K_tiles` = 0: all of them before the matmul. n: n k-tiles are held in registers and
+// loaded inside the matmul's loop; with double buffering the loads run ahead of the mma by as many
+// k-tiles as the registers allow (one when n is 2), otherwise n at a time just before they are
+// needed.
 //
 // Plain C++, also compiled by the tests.
 #pragma once

@@ -2,25 +2,28 @@
 #pragma once
 
 #include "flash/ptx/ldmatrix.cuh"
+#include "flash/ptx/scheduling.cuh"
 #include "flash/tile/load_schedule.h"
 #include "flash/tile/shared_tile.h"
 #include "flash/tile/static_for.cuh"
 
 namespace flash {
 
-// One ldmatrix.x4 reads a 16x16 tile as four 8x8 matrices, and the order in which the lanes name them is
-// the order of the four registers. An mma takes its operands from consecutive registers, so the order
-// matters: a wrong one is correct but costs a register move for every second load.
-//   kRowsFirst     r = (rows 0-7, columns 0-7), (rows 8-15, 0-7), (rows 0-7, 8-15), (rows 8-15, 8-15):
-//                  Q, the row-major A of S = Q K^T, and V, whose transposed matrices are (b0, b1) of two
-//                  neighbouring n-tiles
-//   kColumnsFirst  r = (rows 0-7, columns 0-7), (rows 0-7, 8-15), (rows 8-15, 0-7), (rows 8-15, 8-15):
+// One ldmatrix.x4 reads a 16x16 tile as four 8x8 matrices, and the order in which the lanes name
+// them is the order of the four registers. An mma takes its operands from consecutive registers, so
+// the order matters: a wrong one is correct but costs a register move for every second load.
+//   kRowsFirst     r = (rows 0-7, columns 0-7), (rows 8-15, 0-7), (rows 0-7, 8-15), (rows 8-15,
+//   8-15):
+//                  Q, the row-major A of S = Q K^T, and V, whose transposed matrices are (b0, b1)
+//                  of two neighbouring n-tiles
+//   kColumnsFirst  r = (rows 0-7, columns 0-7), (rows 0-7, 8-15), (rows 8-15, 0-7), (rows 8-15,
+//   8-15):
 //                  K, stored [n][k]: (b0, b1) of two neighbouring n-tiles
 enum class MatrixOrder { kRowsFirst, kColumnsFirst };
 using Fragment = uint32_t[4];
 
-// The lane's addresses of a tile: one register per value of the swizzle's XOR, everything else is an
-// immediate of the ldmatrix.
+// The lane's addresses of a tile: one register per value of the swizzle's XOR, everything else is
+// an immediate of the ldmatrix.
 template <typename Tile>
 struct LaneAddress {
   uint32_t base;
@@ -30,6 +33,9 @@ struct LaneAddress {
       : base(tile_start + (order == MatrixOrder::kRowsFirst
                                ? Tile::offset(lane % 16, lane / 16)
                                : Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2))) {}
+
+  // Gives back the registers of the XORed addresses: they are cheap to compute again.
+  FLASH_DEVICE void forget() { ptx::forget(base); }
 
   // The 16x16 tile `kRowTile` tiles down and `kColumnTile` to the right, kTileOffset bytes behind.
   template <int kTileOffset, int kRowTile, int kColumnTile, bool kTranspose>
@@ -46,8 +52,9 @@ struct LaneAddress {
   }
 };
 
-// An operand of kOuterTiles x kKTiles tiles of 16x16, of which Schedule::kSlots k-tiles are in registers.
-// kKAlongRows: the k dimension runs down the shared tile's rows (V) instead of along its columns (Q, K).
+// An operand of kOuterTiles x kKTiles tiles of 16x16, of which Schedule::kSlots k-tiles are in
+// registers. kKAlongRows: the k dimension runs down the shared tile's rows (V) instead of along its
+// columns (Q, K).
 template <typename Tile, int kTileOffset, int kOuterTiles, typename Schedule, bool kKAlongRows>
 struct Operand {
   Fragment fragments[Schedule::kSlots][kOuterTiles];

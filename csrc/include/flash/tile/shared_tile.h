@@ -1,9 +1,9 @@
 // Where the elements of a block of rows lie in shared memory, with and without the XOR swizzle.
 //
 // A row of d_head 16-bit elements is d_head / 8 chunks of 16 bytes; rows follow each other without
-// padding. Swizzled, chunk c of row r is stored in place c ^ (r % 8): the eight rows that one ldmatrix
-// matrix reads at the same column then lie in eight different groups of four banks. Unswizzled they
-// share one group (rows are 128 or 256 bytes apart), an eight-fold conflict.
+// padding. Swizzled, chunk c of row r is stored in place c ^ (r % 8): the eight rows that one
+// ldmatrix matrix reads at the same column then lie in eight different groups of four banks.
+// Unswizzled they share one group (rows are 128 or 256 bytes apart), an eight-fold conflict.
 //
 // Plain C++, also compiled by the tests.
 #pragma once

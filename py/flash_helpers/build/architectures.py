@@ -88,7 +88,7 @@ def select(supported_targets: Sequence[str], environ: Mapping[str, str] | None =
 
 
 def parse_arch_list(text: str, supported_targets: Sequence[str]) -> tuple[Architecture, ...]:
-    """"8.0;9.0+PTX", "8.0 9.0a", "Ampere, Hopper" … as torch reads it; anything else is an error."""
+    """ "8.0;9.0+PTX", "8.0 9.0a", "Ampere, Hopper" … as torch reads it; anything else is an error."""
     words = [word for word in re.split(r"[;,\s]+", text) if word]
     if not words:
         raise BuildError(f"{ARCH_VARIABLE}={text!r} names no architecture")
@@ -125,8 +125,14 @@ def _check_supported(
     if name in allowed:
         return
     capability = (architecture.major, architecture.minor)
-    why = "the kernels need 8.0 or newer" if capability < MINIMUM_CAPABILITY else "this nvcc has no such target"
-    raise BuildError(f"architecture {word!r} cannot be built ({why}): allowed are {', '.join(allowed)}")
+    why = (
+        "the kernels need 8.0 or newer"
+        if capability < MINIMUM_CAPABILITY
+        else "this nvcc has no such target"
+    )
+    raise BuildError(
+        f"architecture {word!r} cannot be built ({why}): allowed are {', '.join(allowed)}"
+    )
 
 
 def _allowed(supported_targets: Iterable[str]) -> list[str]:

@@ -73,7 +73,9 @@ def available_memory(cgroup: Path = _CGROUP, meminfo: Path = Path("/proc/meminfo
         if line.startswith("MemAvailable:"):
             available = int(line.split()[1]) * 1024
     left = [
-        _cgroup_memory_left(cgroup / "memory.max", cgroup / "memory.current", cgroup / "memory.stat"),
+        _cgroup_memory_left(
+            cgroup / "memory.max", cgroup / "memory.current", cgroup / "memory.stat"
+        ),
         _cgroup_memory_left(
             cgroup / "memory" / "memory.limit_in_bytes",
             cgroup / "memory" / "memory.usage_in_bytes",

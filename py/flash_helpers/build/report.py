@@ -98,7 +98,9 @@ def check_complete(
     for config in configs:
         for number in numbers:
             if (config.kernel_name(), number) not in found:
-                raise BuildError(f"the compiler's log does not mention {config.kernel_name()} for {number}")
+                raise BuildError(
+                    f"the compiler's log does not mention {config.kernel_name()} for {number}"
+                )
 
 
 def load_allowed_spills(path: Path = ALLOWED_SPILLS_FILE) -> list[AllowedSpill]:
@@ -122,9 +124,7 @@ def forbidden_spills(rows: Iterable[Row], allowed: Sequence[AllowedSpill]) -> li
     ]
 
 
-def unused_entries(
-    allowed: Iterable[AllowedSpill], kernels: Sequence[str]
-) -> list[AllowedSpill]:
+def unused_entries(allowed: Iterable[AllowedSpill], kernels: Sequence[str]) -> list[AllowedSpill]:
     """Entries that match none of these kernels: misspelt, or left over."""
     return [entry for entry in allowed if not any(entry.matches(kernel) for kernel in kernels)]
 
@@ -154,3 +154,22 @@ def write_csv(rows: Iterable[Row], file: TextIO) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(HEADINGS)
     writer.writerows(row.cells() for row in rows)
+
+
+def as_table(rows: Iterable[Row]) -> str:
+    try:
+        from prettytable import PrettyTable
+    except ModuleNotFoundError:
+        raise BuildError("prettytable is not installed: pip install it, or ask for CSV") from None
+    table = PrettyTable(HEADINGS, align="r")
+    table.align["kernel"] = "l"
+    table.add_rows([row.cells() for row in rows])
+    return str(table)
+
+
+def latest_build(build_root: Path) -> Path:
+    """The build directory whose extension is the newest."""
+    extensions = sorted(build_root.glob("*/_C.*.so"), key=lambda path: path.stat().st_mtime)
+    if not extensions:
+        raise BuildError(f"no finished build below {build_root}: python -m flash_helpers.build")
+    return extensions[-1].parent

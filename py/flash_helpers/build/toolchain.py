@@ -1,7 +1,7 @@
 """Finds the CUDA compiler and the host compiler, or says how to get them.
 
-    python -m flash_helpers.build.toolchain             print what a build would use
-    python -m flash_helpers.build.toolchain --install   take nvcc from PyPI where none is found
+python -m flash_helpers.build.toolchain             print what a build would use
+python -m flash_helpers.build.toolchain --install   take nvcc from PyPI where none is found
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ class Nvcc:
 
     @cached_property
     def library_dir(self) -> Path:
-        return _first_with(
-            [*self._folders("lib"), self.root / "lib64"], "libcudart_static.a", self
-        )
+        return _first_with([*self._folders("lib"), self.root / "lib64"], "libcudart_static.a", self)
 
     @property
     def link_flags(self) -> list[str]:
@@ -122,7 +120,9 @@ def probe(path: Path, source: str, environ: Mapping[str, str] | None = None) -> 
     version = match[1]
     if tuple(int(part) for part in version.split(".")[:2]) < MINIMUM_NVCC:
         needed = ".".join(map(str, MINIMUM_NVCC))
-        raise BuildError(f"{source}: {path} is CUDA {version}; C++20 kernels need {needed} or newer")
+        raise BuildError(
+            f"{source}: {path} is CUDA {version}; C++20 kernels need {needed} or newer"
+        )
     dry_run = _output([str(path), "--dryrun", "-cubin", "-x", "cu", os.devnull], environ)
     here = re.search(r"^#\$ _HERE_=(.+)$", dry_run, re.MULTILINE)
     program = Path(here[1]) / "nvcc" if here else path.resolve()
@@ -140,7 +140,9 @@ def find_host_compiler(environ: Mapping[str, str] | None = None) -> HostCompiler
         if found:
             return _check_host_compiler(Path(found))
     if environ.get("CXX"):
-        raise BuildError(f"CXX={environ['CXX']!r} is not a program: give one C++ compiler, no options")
+        raise BuildError(
+            f"CXX={environ['CXX']!r} is not a program: give one C++ compiler, no options"
+        )
     raise BuildError("no C++ compiler found: on Debian and Ubuntu, apt-get install g++")
 
 
@@ -202,7 +204,9 @@ def main(arguments: list[str] | None = None) -> int:
     except BuildError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(f"nvcc {nvcc.version} at {nvcc.path} (from {nvcc.source})\nhost {host.version}, {host.path}")
+    print(
+        f"nvcc {nvcc.version} at {nvcc.path} (from {nvcc.source})\nhost {host.version}, {host.path}"
+    )
     return 0
 
 

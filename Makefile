@@ -1,0 +1,88 @@
+# make run        build the kernels and check them: on the GPU if there is one, else in the emulator
+# make test       build, lint, all tests but the slow ones
+# make test-all   the same with the slow ones
+# make build      the extension only          make lint    ruff, mypy, clang-format
+# make report     registers, memory, spills and compile time of the latest build
+# make clean      remove what builds wrote    make distclean    the virtual environment too
+#
+# Everything is installed into .venv. Where PYTHON has a torch that sees a GPU, or with SYSTEM=1, that
+# interpreter is used as it is, and nothing is downloaded.
+#
+#   PYTHON=python3.12     the interpreter to start from (3.11 or newer)
+#   TORCH=torch==2.13.0   what pip is asked for
+#   KERNELS=tune          which kernels (make run: prog; otherwise all)
+#   RUN_ARGS, PYTEST_ARGS more arguments for run_kernels.py and pytest
+# TORCH_CUDA_ARCH_LIST, MAX_JOBS, CUDACXX and CUDA_HOME reach the build as they are.
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+RUN_ARGS ?= 512 128 --n_runs 1
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+SEES_GPU := import sys, torch; sys.exit(not torch.cuda.is_available())
+ifndef SYSTEM
+SYSTEM := $(shell $(PYTHON) -c '$(SEES_GPU)' 2>/dev/null && echo 1)
+endif
+ifeq ($(SYSTEM),1)
+PY := $(PYTHON)
+else
+PY := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+endif
+
+# Tests that share one GPU run one after another.
+WORKERS ?= $(if $(shell command -v nvidia-smi),0,auto)
+
+# The repository's own packages, also where nothing is installed.
+export PYTHONPATH := $(CURDIR)/py:$(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
+
+.PHONY: run test test-all build lint report clean distclean
+
+run: export KERNELS ?= prog
+run: build
+	$(PY) tools/benchmark/run_kernels.py $(RUN_ARGS) --kernels "$$KERNELS" --device auto
+
+test: build lint
+	$(PY) -m pytest -n $(WORKERS) -m "not slow" $(PYTEST_ARGS)
+
+test-all: build lint
+	$(PY) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+build: $(INSTALLED)
+	$(PY) -m flash_helpers.build
+
+report: build
+	$(PY) tools/build/build_report.py
+
+lint: $(INSTALLED)
+	@if [ "$(SYSTEM)" = 1 ] && ! $(PY) -c 'import clang_format, mypy, ruff' 2>/dev/null; then \
+	  echo "lint skipped: $(PY) lacks ruff, mypy or clang-format"; exit 0; fi; \
+	set -x; \
+	$(PY) -m ruff check .; \
+	$(PY) -m ruff format --check .; \
+	$(PY) -m mypy; \
+	find csrc tests -name '*.h' -o -name '*.cuh' -o -name '*.cu' -o -name '*.cpp' | \
+	  xargs $(PY) -m clang_format --dry-run --Werror
+
+# Remade when the requirements change; the mark is written last, so an interrupted set-up is repeated.
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON) is not Python 3.11 or newer: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || \
+	  { rm -rf $(VENV); echo "error: $(PYTHON) cannot create a virtual environment" \
+	    "(Debian and Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
+	$(PY) -c "import tomllib; data = tomllib.load(open('pyproject.toml', 'rb')); \
+	  print(*data['build-system']['requires'], *data['project']['dependencies'], \
+	        *data['project']['optional-dependencies']['test'], sep='\n')" | \
+	  $(PY) -m pip install --quiet --disable-pip-version-check "$(TORCH)" -r /dev/stdin
+	$(PY) -m flash_helpers.build
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+clean:
+	rm -rf build dist *.egg-info flash_attention/_C.*.so .mypy_cache .pytest_cache .ruff_cache
+
+distclean: clean
+	rm -rf $(VENV)

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Prints what each kernel of a build needs: registers, shared memory, stack, spills, barriers, compile time.
+
+    tools/build/build_report.py                     the latest build, as a table
+    tools/build/build_report.py --csv report.csv    as CSV ("-": to standard output)
+
+Exit status: 0 all well, 1 a kernel spills without being allowed to, 2 wrong usage, 4 no build to report on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "py"))
+
+from flash_helpers.build import report
+from flash_helpers.build.errors import BuildError
+from flash_helpers.codegen import load_manifest
+from flash_helpers.config_sets import known_configs
+from flash_helpers.paths import repository_root
+
+OK, SPILLS, USAGE, NO_DATA = 0, 1, 2, 4
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        directory = options.build_dir or report.latest_build(_build_root())
+        rows = report.collect(directory, [f"generated/{u}" for u in _units(directory)])
+    except (BuildError, OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return NO_DATA
+    rows.sort(key=lambda row: row.cells()[report.HEADINGS.index(options.sort)])
+    try:
+        allowed = report.load_allowed_spills(options.allowed_spills)
+        _print(rows, options.csv)
+    except (BuildError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE
+    print(f"{directory}: {report.summary(rows)}", file=sys.stderr)
+    return _judge(rows, allowed)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--build-dir", type=Path, help="default: the latest one below build/")
+    parser.add_argument("--csv", metavar="FILE", help='write CSV instead of a table; "-": stdout')
+    parser.add_argument("--sort", choices=report.HEADINGS, default="kernel")
+    parser.add_argument("--allowed-spills", type=Path, default=report.ALLOWED_SPILLS_FILE)
+    return parser
+
+
+def _build_root() -> Path:
+    root = repository_root()
+    if root is None:
+        raise BuildError("flash_helpers is not imported from a source tree: give --build-dir")
+    return root / "build"
+
+
+def _units(directory: Path) -> list[str]:
+    return load_manifest(directory / "generated").units()
+
+
+def _print(rows: list[report.Row], csv: str | None) -> None:
+    if csv == "-":
+        report.write_csv(rows, sys.stdout)
+    elif csv:
+        with Path(csv).open("w", newline="") as file:
+            report.write_csv(rows, file)
+    else:
+        print(report.as_table(rows))
+
+
+def _judge(rows: list[report.Row], allowed: list[report.AllowedSpill]) -> int:
+    for entry in report.unused_entries(allowed, [c.kernel_name() for c in known_configs()]):
+        print(f"warning: allowed spill {entry.pattern!r} matches no kernel", file=sys.stderr)
+    forbidden = report.forbidden_spills(rows, allowed)
+    for row in forbidden:
+        name, architecture = row.usage.kernel, row.usage.architecture
+        print(f"error: {name} spills on {architecture} and is not allowed to", file=sys.stderr)
+    return SPILLS if forbidden else OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

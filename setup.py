@@ -4,7 +4,8 @@ KERNELS=tune python setup.py install
 pip install --no-build-isolation .
 pip install -e .
 
-KERNELS, TORCH_CUDA_ARCH_LIST, MAX_JOBS, CUDACXX and CUDA_HOME say what is built, for what and with what.
+KERNELS, TORCH_CUDA_ARCH_LIST, MAX_JOBS, CUDACXX and CUDA_HOME say what is built, for which GPUs and
+with what.
 """
 
 import atexit
@@ -24,8 +25,8 @@ sys.path.insert(0, str(PYTHON_SOURCES))
 
 
 class CMakeBuild(build_ext):
-    """Builds the one extension and copies it to where setuptools wants it, and into the source tree:
-    there `import flash_attention` from the repository root finds the sources first."""
+    """Builds the one extension and copies it to where setuptools wants it, and into the source
+    tree: from the repository root, `import flash_attention` finds the sources first."""
 
     def run(self) -> None:
         if importlib.util.find_spec("jinja2") is None:
@@ -45,8 +46,8 @@ class CMakeBuild(build_ext):
 
 
 class FlatInstall(install):
-    """`setup.py install` into site-packages itself. Before setuptools 80 the default is an egg folder
-    and easy-install.pth, which neither pip nor `flash_helpers.paths` expect."""
+    """`setup.py install` into site-packages itself. Before setuptools 80 the default is an egg
+    folder and easy-install.pth, which pip does not expect."""
 
     def run(self) -> None:
         super(install, self).run()

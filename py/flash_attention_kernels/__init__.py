@@ -3,7 +3,6 @@
 `import flash_attention_kernels` gives the functions of `flash_attention._C` and `forward`.
 """
 
-from flash_attention import forward
 from flash_attention._C import (
     CudaError,
     architectures,
@@ -15,6 +14,8 @@ from flash_attention._C import (
     kernel_set,
     launch,
 )
+
+from flash_attention import forward
 
 __all__ = [
     "CudaError",

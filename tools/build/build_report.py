@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Prints what each kernel of a build needs: registers, shared memory, stack, spills, barriers, compile time.
+"""Prints what each kernel of a build needs: registers, memory, spills, barriers, compile time.
 
     tools/build/build_report.py                     the latest build, as a table
     tools/build/build_report.py --csv report.csv    as CSV ("-": to standard output)
 
-Exit status: 0 all well, 1 a kernel spills without being allowed to, 2 wrong usage, 4 no build to report on.
+Exit status: 0 all well, 1 a kernel spills without being allowed to, 2 wrong usage, 4 no build.
 """
 
 from __future__ import annotations

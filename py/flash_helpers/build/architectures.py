@@ -1,4 +1,4 @@
-"""Which GPU architectures a build is for: TORCH_CUDA_ARCH_LIST, else the GPU present, else a default."""
+"""The GPU architectures of a build: TORCH_CUDA_ARCH_LIST, the GPU present, or a default."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .errors import BuildError
 
 ARCH_VARIABLE = "TORCH_CUDA_ARCH_LIST"
 
-# Where no GPU is present and none is asked for: the kernel family's base and the H100/H200, whose
-# build runs on hardware that the other's cannot. Both fit the time budget (docs/results/build-times.md).
+# Where no GPU is present and none is asked for: the kernel family's base, and the H100 and H200.
+# Both together fit the time budget (docs/results/build-times.md).
 DEFAULT_ARCHITECTURES = "8.0;9.0a"
 
 # The kernels use cp.async, ldmatrix and mma.m16n8k16: Ampere and newer.
@@ -88,7 +88,7 @@ def select(supported_targets: Sequence[str], environ: Mapping[str, str] | None =
 
 
 def parse_arch_list(text: str, supported_targets: Sequence[str]) -> tuple[Architecture, ...]:
-    """ "8.0;9.0+PTX", "8.0 9.0a", "Ampere, Hopper" … as torch reads it; anything else is an error."""
+    """`8.0;9.0+PTX`, `8.0 9.0a`, `Ampere, Hopper` as torch reads it; else an error."""
     words = [word for word in re.split(r"[;,\s]+", text) if word]
     if not words:
         raise BuildError(f"{ARCH_VARIABLE}={text!r} names no architecture")
@@ -124,12 +124,8 @@ def _check_supported(
     allowed = _allowed(supported_targets)
     if name in allowed:
         return
-    capability = (architecture.major, architecture.minor)
-    why = (
-        "the kernels need 8.0 or newer"
-        if capability < MINIMUM_CAPABILITY
-        else "this nvcc has no such target"
-    )
+    too_old = (architecture.major, architecture.minor) < MINIMUM_CAPABILITY
+    why = "the kernels need 8.0 or newer" if too_old else "this nvcc has no such target"
     raise BuildError(
         f"architecture {word!r} cannot be built ({why}): allowed are {', '.join(allowed)}"
     )

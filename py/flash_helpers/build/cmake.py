@@ -45,7 +45,7 @@ def configure(plan: Plan, lock: int) -> None:
 def _configure_command(plan: Plan) -> list[str]:
     values = {
         "CMAKE_BUILD_TYPE": "None",  # all flags stand in CMakeLists.txt
-        # Always named: CMake caches the path, and that of a temporary build environment is gone tomorrow.
+        # Always named: CMake would remember the ninja of a temporary build environment.
         "CMAKE_MAKE_PROGRAM": plan.ninja,
         "CMAKE_CXX_COMPILER": plan.host.path,
         "CMAKE_CUDA_COMPILER": plan.nvcc.path,

@@ -1,8 +1,8 @@
 """One build at a time per build directory.
 
-The kernel holds the lock (flock), so it ends with its holder, however that ends: there is no stale lock
-file to hang on. ninja inherits the open file, and with it the lock: a killed driver's compilers
-cannot write into a directory that the next build has already taken.
+The operating system holds the lock (flock), so it ends with its holder, however that ends: there is
+no stale lock file to hang on. CMake and ninja inherit the open file, and with it the lock: a killed
+driver's compilers cannot write into a directory that the next build has already taken.
 """
 
 from __future__ import annotations
@@ -44,9 +44,6 @@ def _acquire(descriptor: int, path: Path) -> None:
             if now - reminded >= _REMIND_SECONDS:
                 reminded = now
                 holder = os.pread(descriptor, 64, 0).decode(errors="replace").strip() or "unknown"
-                print(
-                    f"waiting for another build in {path.parent} (process {holder} or its compilers)",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                message = f"waiting for process {holder}, which builds in {path.parent}"
+                print(message, file=sys.stderr, flush=True)
             time.sleep(_POLL_SECONDS)

@@ -70,7 +70,7 @@ def find_or_install_nvcc(environ: Mapping[str, str] | None = None) -> Nvcc:
     folder = install_folder(environ)
     wheels = [f"{name}=={version}" for name, version in PINNED_WHEELS.items()]
     print(
-        f"no CUDA compiler found: taking nvcc from PyPI (101 MB, {', '.join(wheels)}) into {folder}",
+        f"no CUDA compiler found: taking {', '.join(wheels)} (101 MB) from PyPI into {folder}",
         file=sys.stderr,
         flush=True,
     )
@@ -90,8 +90,8 @@ def _install(wheels: list[str], folder: Path) -> None:
         command += ["--target", str(staging), *wheels]
         if subprocess.run(command, check=False).returncode != 0:
             raise BuildError(
-                "nvcc could not be installed from PyPI (pip's message is above): install CUDA 12 or "
-                "newer by hand and set CUDA_HOME, or make PyPI reachable"
+                "nvcc could not be installed from PyPI (pip's message is above): install CUDA 12 "
+                "or newer by hand and set CUDA_HOME, or make PyPI reachable"
             )
         try:
             staging.rename(folder)

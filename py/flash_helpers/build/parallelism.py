@@ -73,24 +73,18 @@ def available_memory(cgroup: Path = _CGROUP, meminfo: Path = Path("/proc/meminfo
         if line.startswith("MemAvailable:"):
             available = int(line.split()[1]) * 1024
     left = [
-        _cgroup_memory_left(
-            cgroup / "memory.max", cgroup / "memory.current", cgroup / "memory.stat"
-        ),
-        _cgroup_memory_left(
-            cgroup / "memory" / "memory.limit_in_bytes",
-            cgroup / "memory" / "memory.usage_in_bytes",
-            cgroup / "memory" / "memory.stat",
-        ),
+        _cgroup_memory_left(cgroup, "memory.max", "memory.current"),
+        _cgroup_memory_left(cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
     ]
     return min([available, *(amount for amount in left if amount is not None)])
 
 
-def _cgroup_memory_left(limit: Path, usage: Path, statistics: Path) -> int | None:
-    most, used = _read(limit).strip(), _read(usage).strip()
+def _cgroup_memory_left(folder: Path, limit: str, usage: str) -> int | None:
+    most, used = _read(folder / limit).strip(), _read(folder / usage).strip()
     if not most.isdigit() or not used.isdigit() or int(most) > _CGROUP_UNLIMITED:
         return None
     reclaimable = 0  # file cache counts as used, but gives way
-    for line in _read(statistics).splitlines():
+    for line in _read(folder / "memory.stat").splitlines():
         if line.startswith("inactive_file "):
             reclaimable = int(line.split()[1])
     return max(0, int(most) - int(used) + reclaimable)

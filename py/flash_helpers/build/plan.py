@@ -1,4 +1,4 @@
-"""What a build is: its tools, its architectures, its kernels, and the directory that follows from them."""
+"""What a build is: its tools, its architectures, its kernels, and the directory they lead to."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class AllowedSpill:
 
 
 def collect(directory: Path, units: Iterable[str]) -> list[Row]:
-    """The rows of these translation units of a build directory, sorted by kernel and architecture."""
+    """The rows of a build directory's translation units, sorted by kernel and architecture."""
     rows: list[Row] = []
     for unit in units:
         log = directory / "CMakeFiles" / "flash_kernels.dir" / f"{unit}.o.log"
@@ -97,10 +97,9 @@ def check_complete(
     numbers = [name.removesuffix("+PTX") for name in architectures]
     for config in configs:
         for number in numbers:
-            if (config.kernel_name(), number) not in found:
-                raise BuildError(
-                    f"the compiler's log does not mention {config.kernel_name()} for {number}"
-                )
+            name = config.kernel_name()
+            if (name, number) not in found:
+                raise BuildError(f"the compiler's log does not mention {name} for {number}")
 
 
 def load_allowed_spills(path: Path = ALLOWED_SPILLS_FILE) -> list[AllowedSpill]:

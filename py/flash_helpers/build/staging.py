@@ -1,8 +1,8 @@
 """The copy of the sources that a build compiles: content decides what is new, never a time stamp.
 
 ninja compares modification times. A file restored from an archive is older than the object that an
-earlier version of it produced, and a touched file is newer than one it equals. So ninja never sees the
-working tree: it compiles a copy inside the build directory that is rewritten only where its
+earlier version of it produced, and a touched file is newer than one it equals. So ninja never sees
+the working tree: it compiles a copy inside the build directory that is rewritten only where its
 content differs. A rewritten file is newer than everything built from the former one; a touched one
 stays as it is; the include closure in the compiler's dependency files does the rest.
 

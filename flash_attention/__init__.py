@@ -1,0 +1,21 @@
+"""FlashAttention kernels written from scratch.
+
+    import flash_attention
+    o = flash_attention.forward(kernel_cfg, q, k, v)            # (batch, seq, heads, d_head)
+    o, ms = flash_attention.forward_timed(kernel_cfg, q, k, v)
+
+CUDA tensors run on the GPU, CPU tensors in the emulator, which executes the PTX of the same
+kernels. docs/support.md says what is supported.
+"""
+
+from ._library import LibraryNotFoundError, library_info
+from .interface import KernelNotBuiltError, available_kernels, forward, forward_timed
+
+__all__ = [
+    "KernelNotBuiltError",
+    "LibraryNotFoundError",
+    "available_kernels",
+    "forward",
+    "forward_timed",
+    "library_info",
+]

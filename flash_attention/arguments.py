@@ -1,0 +1,223 @@
+"""Checks the tensors of a call and turns them into launch arguments.
+
+A call with shapes, strides and dtypes that were seen before skips the checks: what depends on them
+alone is kept in a `Plan`. What depends on the addresses is checked every time.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+
+import torch
+
+from flash_helpers.constraints import violations
+from flash_helpers.forward_args import POINTER_FIELDS, pack_forward_args
+from flash_helpers.kernel_configs import FlashForwardKernelConfig
+
+ALIGNMENT_BYTES = 16  # one cp.async, and one vector store
+ALIGNMENT_ELEMENTS = ALIGNMENT_BYTES // 2
+
+_pack_pointers = struct.Struct(f"<{len(POINTER_FIELDS)}Q").pack
+_POINTER_BYTES = 8 * len(POINTER_FIELDS)
+_MAX_INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything of a launch that does not depend on addresses."""
+
+    config: FlashForwardKernelConfig
+    tail: bytes  # the argument record behind the pointers
+    grid: int  # thread blocks
+
+    def args(self, q: int, k: int, v: int, o: int, lse: int) -> bytes:
+        """The argument record. Raises ValueError for a pointer that is not 16-byte aligned."""
+        if (q | k | v | o) % ALIGNMENT_BYTES:
+            _raise_misaligned({"q": q, "k": k, "v": v, "o": o})
+        return _pack_pointers(q, k, v, o, lse) + self.tail
+
+
+def make_plan(
+    config: FlashForwardKernelConfig,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor | None,
+    softmax_scale: float | None,
+) -> Plan:
+    """Checks everything but addresses. Raises TypeError or ValueError, naming the argument, what it
+    is and what is allowed."""
+    _check_config(config)
+    tensors = {"q": q, "k": k, "v": v, "o": o}
+    for name, tensor in tensors.items():
+        _check_tensor(config, name, tensor, q.device)
+    _check_shapes(config, q, k, v, o)
+    _check_output_strides(o)
+    if lse is not None:
+        _check_lse(lse, q)
+    batch, seqlen_q, n_heads_q, d_head = q.shape
+    seqlen_k, n_heads_kv = k.shape[1], k.shape[2]
+    grid = seqlen_q // config.B_r * n_heads_q * batch
+    if max(grid, seqlen_q, seqlen_k, n_heads_q, batch) > _MAX_INT32:
+        raise ValueError(
+            f"the problem needs {grid} thread blocks: at most {_MAX_INT32} are possible"
+        )
+    args = pack_forward_args(
+        q=0, k=0, v=0, o=0, lse=0,
+        q_strides=_strides(q), k_strides=_strides(k), v_strides=_strides(v), o_strides=_strides(o),
+        batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
+        n_heads_q=n_heads_q, n_heads_kv=n_heads_kv,
+        softmax_scale=_scale(softmax_scale, d_head),
+    )  # fmt: skip
+    return Plan(config=config, tail=args[_POINTER_BYTES:], grid=grid)
+
+
+def check_no_overlap(o: torch.Tensor, inputs: dict[str, torch.Tensor]) -> None:
+    """Raises ValueError if an output tensor shares memory with an input: blocks write it while
+    others still read."""
+    begin, end = byte_range(o)
+    for name, tensor in inputs.items():
+        other_begin, other_end = byte_range(tensor)
+        if begin < other_end and other_begin < end:
+            raise ValueError(f"o shares memory with {name}: the output must be a tensor of its own")
+
+
+def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
+    last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    begin = tensor.data_ptr()
+    return begin, begin + (last + 1) * tensor.element_size()
+
+
+def _strides(tensor: torch.Tensor) -> tuple[int, int, int]:
+    batch, seq, head, _ = tensor.stride()
+    return batch, seq, head
+
+
+def _scale(softmax_scale: float | None, d_head: int) -> float:
+    if softmax_scale is None:
+        return 1.0 / math.sqrt(d_head)
+    scale = float(softmax_scale)
+    if not (math.isfinite(scale) and scale > 0):
+        raise ValueError(f"softmax_scale is {softmax_scale}: it must be positive and finite")
+    return scale
+
+
+def _check_config(config: FlashForwardKernelConfig) -> None:
+    if not isinstance(config, FlashForwardKernelConfig):
+        raise TypeError(
+            f"kernel_cfg is a {type(config).__name__}: expected a FlashForwardKernelConfig "
+            "(flash_helpers.kernel_configs.parse_kernel_name_into_config makes one from a string)"
+        )
+    reasons = violations(config)
+    if reasons:
+        raise ValueError(f"{config.short_form()} cannot be built: {' '.join(reasons)}")
+
+
+def _check_tensor(
+    config: FlashForwardKernelConfig, name: str, tensor: torch.Tensor, device: torch.device
+) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name} is a {type(tensor).__name__}: expected a torch.Tensor")
+    if tensor.layout != torch.strided:
+        raise ValueError(
+            f"{name} has layout {tensor.layout}: only dense (strided) tensors are taken"
+        )
+    if tensor.device != device:
+        raise ValueError(f"{name} is on {tensor.device}, but q is on {device}")
+    expected = config.dtype.to_torch_dtype()
+    if tensor.dtype != expected:
+        raise ValueError(f"{name} has dtype {tensor.dtype}: kernel_cfg is for {expected}")
+    if tensor.dim() != 4:
+        raise ValueError(
+            f"{name} has shape {tuple(tensor.shape)}: expected 4 dimensions "
+            "(batch, seq, heads, d_head)"
+        )
+    if 0 in tensor.shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}: empty tensors are not supported")
+    if tensor.shape[3] != config.d_head:
+        raise ValueError(
+            f"{name} has head dimension {tensor.shape[3]}: kernel_cfg is for {config.d_head}"
+        )
+    if tensor.stride(3) != 1:
+        raise ValueError(
+            f"{name} has stride {tensor.stride(3)} in its last dimension: it must be contiguous "
+            "(stride 1); call .contiguous()"
+        )
+    odd = [s for s in _strides(tensor) if s % ALIGNMENT_ELEMENTS]
+    if odd:
+        raise ValueError(
+            f"{name} has strides {tuple(tensor.stride())}: all but the last must be multiples of "
+            f"{ALIGNMENT_ELEMENTS} elements ({ALIGNMENT_BYTES} bytes); call .contiguous()"
+        )
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            f"{name} requires a gradient, but there is no backward pass: call under "
+            "torch.no_grad() or pass a detached tensor"
+        )
+
+
+def _check_shapes(
+    config: FlashForwardKernelConfig,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+) -> None:
+    if k.shape != v.shape:
+        raise ValueError(f"k has shape {tuple(k.shape)} and v {tuple(v.shape)}: they must be equal")
+    if o.shape != q.shape:
+        raise ValueError(f"o has shape {tuple(o.shape)}, but q has {tuple(q.shape)}")
+    if k.shape[0] != q.shape[0]:
+        raise ValueError(f"k has batch size {k.shape[0]}, but q has {q.shape[0]}")
+    if q.shape[2] % k.shape[2]:
+        raise ValueError(
+            f"q has {q.shape[2]} heads and k {k.shape[2]}: the query heads must be a multiple of "
+            "the KV heads"
+        )
+    for name, length, block, field in (
+        ("q", q.shape[1], config.B_r, "B_r"),
+        ("k", k.shape[1], config.B_c, "B_c"),
+    ):
+        if length % block:
+            lower = length // block * block
+            raise ValueError(
+                f"{name} has sequence length {length}: this kernel takes multiples of "
+                f"{field} = {block} (the nearest are {lower or block} and {lower + block})"
+            )
+
+
+def _check_output_strides(o: torch.Tensor) -> None:
+    """Every element of the output must have memory of its own."""
+    dims = sorted((s, n) for s, n in zip(o.stride(), o.shape, strict=True) if n > 1)
+    reach = 0  # distance from the first to the last element of the smaller dimensions
+    for stride, size in dims:
+        if stride <= reach:
+            raise ValueError(
+                f"o has strides {tuple(o.stride())} for shape {tuple(o.shape)}: its elements "
+                "overlap in memory"
+            )
+        reach += stride * (size - 1)
+
+
+def _check_lse(lse: torch.Tensor, q: torch.Tensor) -> None:
+    expected = (q.shape[0], q.shape[2], q.shape[1])
+    if not isinstance(lse, torch.Tensor):
+        raise TypeError(f"lse is a {type(lse).__name__}: expected a torch.Tensor or None")
+    if lse.dtype != torch.float32 or tuple(lse.shape) != expected or not lse.is_contiguous():
+        raise ValueError(
+            f"lse is a {lse.dtype} tensor of shape {tuple(lse.shape)}: expected a contiguous "
+            f"torch.float32 tensor of shape {expected} (batch, heads, seq)"
+        )
+    if lse.device != q.device:
+        raise ValueError(f"lse is on {lse.device}, but q is on {q.device}")
+
+
+def _raise_misaligned(pointers: dict[str, int]) -> None:
+    name, address = next((n, a) for n, a in pointers.items() if a % ALIGNMENT_BYTES)
+    raise ValueError(
+        f"{name} starts at address {address:#x}: it must be aligned to {ALIGNMENT_BYTES} bytes; "
+        "call .clone()"
+    )

@@ -1,0 +1,50 @@
+"""CPU tensors: the PTX of the same kernel, executed by the emulator."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
+
+from flash_helpers.kernel_configs import FlashForwardKernelConfig
+from flash_helpers.kernel_ptx import kernel_ptx
+
+from .arguments import Plan, byte_range
+
+if TYPE_CHECKING:
+    from flash_helpers.emulator import EmulatedKernel
+
+
+def launch(
+    plan: Plan,
+    args: bytes,
+    inputs: dict[str, torch.Tensor],
+    outputs: dict[str, torch.Tensor | None],
+) -> None:
+    """Runs the plan's kernel to its end. `args` is the argument record, as for the GPU."""
+    from flash_helpers.emulator import MemoryRange
+
+    memory = []
+    for tensors, writable in ((inputs, False), (outputs, True)):
+        for name, tensor in tensors.items():
+            if tensor is not None:
+                begin, end = byte_range(tensor)
+                memory.append(MemoryRange(begin, end - begin, writable, name))
+    config = plan.config
+    emulated_kernel(config).launch(
+        grid=(plan.grid, 1, 1),
+        block=(config.n_threads, 1, 1),
+        shared_bytes=config.smem_bytes(),
+        params=[args],
+        memory=memory,
+    )
+
+
+@lru_cache(maxsize=256)
+def emulated_kernel(config: FlashForwardKernelConfig) -> EmulatedKernel:
+    """The kernel of one configuration, compiled for the emulator (from its cache if it was
+    before)."""
+    from flash_helpers.emulator import compile_kernel
+
+    return compile_kernel(kernel_ptx(config), config.kernel_name())

@@ -1,0 +1,205 @@
+"""The public functions: check, choose the kernel by its configuration, launch on the tensors'
+device."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from functools import cache
+
+import torch
+
+from flash_helpers.kernel_configs import FlashForwardKernelConfig, parse_kernel_name_into_config
+
+from . import emulated
+from ._library import load_library
+from .arguments import Plan, check_no_overlap, make_plan
+
+_plans: dict[tuple[object, ...], tuple[Plan, int]] = {}
+_MAX_PLANS = 1024
+_EMULATED = -1  # instead of a kernel id: the emulator compiles what it needs
+
+
+class KernelNotBuiltError(ValueError):
+    """The configuration is valid, but its kernel is not in this build."""
+
+
+def available_kernels() -> list[FlashForwardKernelConfig]:
+    """The configurations whose kernels are in this build, sorted by kernel name."""
+    return [parse_kernel_name_into_config(name) for name in load_library().kernel_names()]
+
+
+def forward(
+    kernel_cfg: FlashForwardKernelConfig,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor | None = None,
+    *,
+    softmax_scale: float | None = None,
+    lse: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """softmax(scale * q k^T) v with the kernel of one configuration.
+
+    Args:
+        kernel_cfg: the kernel. CUDA tensors need one of `available_kernels()`; for CPU tensors the
+            emulator compiles any valid configuration on first use.
+        q: (batch, seqlen_q, heads, d_head), fp16 or bf16 as `kernel_cfg.dtype` says; strides are
+            multiples of 8 elements, the last dimension is contiguous; 16-byte aligned.
+        k, v: (batch, seqlen_k, kv_heads, d_head); kv_heads divides heads (query head h reads KV
+            head h // (heads // kv_heads)). seqlen_q and seqlen_k are multiples of B_r and B_c.
+        o: the output, shaped like q; allocated if None.
+        softmax_scale: defaults to d_head ** -0.5.
+        lse: if given, a contiguous fp32 tensor (batch, heads, seqlen_q) that receives the natural
+            logarithm of the sum of exp(scale * q k^T) of every row.
+
+    Returns:
+        `o`. On CUDA the kernel is queued on the current stream of q's device; nothing waits, so
+        the call can be captured in a CUDA graph.
+
+    Raises:
+        TypeError, ValueError: an argument that the kernel does not take; nothing was launched.
+        KernelNotBuiltError: this build does not have the kernel (a ValueError).
+        flash_attention._C.CudaError: what CUDA reported (a RuntimeError).
+        flash_helpers.emulator.EmulatorError: what the emulator found in a kernel (CPU tensors).
+
+    The algorithm is FlashAttention-2 (Dao 2023, https://arxiv.org/abs/2307.08691).
+    """
+    allocated = o is None
+    if o is None:
+        _require_tensor("q", q)
+        o = torch.empty_like(q)
+    key = _plan_key(kernel_cfg, q, k, v, o, lse, softmax_scale)
+    found = _plans.get(key)
+    plan, kernel_id = found or _plan(key, kernel_cfg, q, k, v, o, lse, softmax_scale)
+    if not allocated:
+        check_no_overlap(o, {"q": q, "k": k, "v": v})
+    args = plan.args(
+        q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), 0 if lse is None else lse.data_ptr()
+    )
+    if kernel_id == _EMULATED:
+        emulated.launch(plan, args, {"q": q, "k": k, "v": v}, {"o": o, "lse": lse})
+    else:
+        device = q.device.index
+        load_library().launch(kernel_id, args, device, _current_stream(device))
+    return o
+
+
+def forward_timed(
+    kernel_cfg: FlashForwardKernelConfig,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor | None = None,
+    *,
+    softmax_scale: float | None = None,
+    lse: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, float]:
+    """`forward`, and how long it took in milliseconds: on CUDA between two events around the launch
+    on the current stream (waits for the kernel), on the CPU by the wall clock of the emulation."""
+    _require_tensor("q", q)
+    if q.device.type != "cuda":
+        began = time.perf_counter()
+        o = forward(kernel_cfg, q, k, v, o, softmax_scale=softmax_scale, lse=lse)
+        return o, (time.perf_counter() - began) * 1e3
+    with torch.cuda.device(q.device):
+        before = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        after = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        before.record()
+        o = forward(kernel_cfg, q, k, v, o, softmax_scale=softmax_scale, lse=lse)
+        after.record()
+        after.synchronize()
+    return o, before.elapsed_time(after)
+
+
+def _plan_key(
+    kernel_cfg: FlashForwardKernelConfig,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor | None,
+    softmax_scale: float | None,
+) -> tuple[object, ...]:
+    """What a plan depends on; () if the arguments cannot be described, and so are wrong.
+
+    The configuration stands by its identity, which is cheaper than its hash and stays its own
+    while the cached plan holds the object.
+    """
+    try:
+        return (
+            id(kernel_cfg), softmax_scale,
+            q.shape, k.shape, v.shape, o.shape,
+            q.stride(), k.stride(), v.stride(), o.stride(),
+            q.dtype, k.dtype, v.dtype, o.dtype,
+            q.device, k.device, v.device, o.device,
+            q.requires_grad or k.requires_grad or v.requires_grad or o.requires_grad,
+            torch.is_grad_enabled(),
+            lse is None or (lse.shape, lse.dtype, lse.device, lse.is_contiguous()),
+        )  # fmt: skip
+    except (AttributeError, TypeError, RuntimeError):
+        return ()
+
+
+def _plan(
+    key: tuple[object, ...],
+    kernel_cfg: FlashForwardKernelConfig,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor | None,
+    softmax_scale: float | None,
+) -> tuple[Plan, int]:
+    """Checks a call of a new kind and remembers it."""
+    _require_tensor("q", q)
+    plan = make_plan(kernel_cfg, q, k, v, o, lse, softmax_scale)
+    if q.device.type == "cuda":
+        kernel_id = _kernel_id(kernel_cfg)
+    elif q.device.type == "cpu":
+        kernel_id = _EMULATED
+    else:
+        raise ValueError(f"q is on {q.device}: only cuda and cpu (the emulator) are supported")
+    if key:
+        if len(_plans) >= _MAX_PLANS:
+            _plans.clear()
+        _plans[key] = (plan, kernel_id)
+    return plan, kernel_id
+
+
+@cache
+def _kernel_ids() -> dict[str, int]:
+    return {name: i for i, name in enumerate(load_library().kernel_names())}
+
+
+def _kernel_id(config: FlashForwardKernelConfig) -> int:
+    kernel_id = _kernel_ids().get(config.kernel_name())
+    if kernel_id is None:
+        raise KernelNotBuiltError(_not_built_message(config))
+    return kernel_id
+
+
+def _not_built_message(config: FlashForwardKernelConfig) -> str:
+    built = available_kernels()
+    close = difflib.get_close_matches(
+        config.short_form(), [c.short_form() for c in built], n=3, cutoff=0.0
+    )
+    return (
+        f"{config.short_form()} is not in this build ({len(built)} kernels, "
+        f"KERNELS={load_library().kernel_set()}). The nearest that are: {'; '.join(close)}. "
+        "Rebuild with KERNELS set to a word that contains it, or pick one of "
+        "flash_attention.available_kernels()."
+    )
+
+
+def _require_tensor(name: str, value: object) -> None:
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name} is a {type(value).__name__}: expected a torch.Tensor")
+
+
+def _public_current_stream(device: int) -> int:
+    return torch.cuda.current_stream(device).cuda_stream
+
+
+# The raw getter saves a microsecond of building a Stream object on every call.
+_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _public_current_stream)

@@ -1,0 +1,28 @@
+"""Skips what needs a CUDA device where there is none, and gives every test fresh, printed seeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from flash_helpers.workload import fresh_seed
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    skip = pytest.mark.skip(reason="needs a CUDA device, and torch sees none")
+    for item in marked:
+        item.add_marker(skip)
+
+
+@pytest.fixture
+def seed() -> int:
+    """A new seed for every test; printed, so that a failure can be repeated."""
+    value = fresh_seed()
+    print(f"seed {value}")
+    return value

@@ -1,0 +1,59 @@
+"""Inputs of the GPU tests: tensors inside poisoned memory, and references computed once per
+shape."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+
+from flash_helpers.dtypes import DType
+from flash_helpers.reference import attention_reference
+
+MARGIN = 512  # elements around a tensor
+POISON = float("nan")
+
+
+def guarded(
+    shape: tuple[int, ...], dtype: torch.dtype, fill: torch.Tensor | None = None
+) -> torch.Tensor:
+    """A tensor with NaN on both sides: reading beyond it shows in the result, writing in
+    `margins_ok`."""
+    n = 1
+    for size in shape:
+        n *= size
+    base = torch.full((n + 2 * MARGIN,), POISON, dtype=dtype, device="cuda")
+    inner = base[MARGIN : MARGIN + n].view(shape)
+    if fill is not None:
+        inner.copy_(fill)
+    return inner
+
+
+def margins_ok(tensor: torch.Tensor) -> bool:
+    """Whether the poison around a `guarded` tensor is as it was."""
+    storage = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
+        tensor.untyped_storage()
+    )
+    left = storage[:MARGIN]
+    right = storage[MARGIN + tensor.numel() :]
+    return bool(left.isnan().all() and right.isnan().all())
+
+
+@lru_cache(maxsize=4)
+def problem(
+    dtype: DType, batch: int, heads: int, seq_len: int, d_head: int, seed: int, spread: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """q, k, v in guarded memory, and the fp32 reference output and log-sum-exp."""
+    generator = torch.Generator(device="cuda").manual_seed(seed)
+    shape = (batch, seq_len, heads, d_head)
+    torch_dtype = dtype.to_torch_dtype()
+    q, k, v = (
+        guarded(
+            shape,
+            torch_dtype,
+            torch.randn(shape, generator=generator, device="cuda") * spread,
+        )
+        for _ in range(3)
+    )
+    reference, lse = attention_reference(q, k, v)
+    return q, k, v, reference, lse

@@ -1,0 +1,190 @@
+"""How a kernel is launched: layouts, streams, graphs, devices, host cost; and that a refusal harms
+nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import flash_attention
+from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
+from flash_helpers.reference import attention_reference
+from flash_helpers.tolerance import bitwise_equal, compare
+
+pytestmark = pytest.mark.gpu
+
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+@pytest.fixture
+def config() -> FlashForwardKernelConfig:
+    """Some built fp16 kernel."""
+    return next(c for c in flash_attention.available_kernels() if c.dtype == DType.FP16)
+
+
+def draw(
+    config: FlashForwardKernelConfig, batch: int = 2, seq: int = 512, heads: int = 4
+) -> Tensors:
+    shape = (batch, seq, heads, config.d_head)
+    q, k, v = (torch.randn(shape, device="cuda", dtype=torch.float16) for _ in range(3))
+    return q, k, v
+
+
+def check(o: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    reference, _ = attention_reference(q, k, v)
+    outcome = compare(o, reference)
+    assert outcome.passed, outcome.describe()
+
+
+def head_major(x: torch.Tensor) -> torch.Tensor:
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def sequence_major(x: torch.Tensor) -> torch.Tensor:
+    return x.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def padded_rows(x: torch.Tensor) -> torch.Tensor:
+    wide = torch.full((*x.shape[:3], x.shape[3] + 8), float("nan"), device=x.device, dtype=x.dtype)
+    wide[..., : x.shape[3]] = x
+    return wide[..., : x.shape[3]]
+
+
+@pytest.mark.parametrize("layout", [head_major, sequence_major, padded_rows])
+@pytest.mark.parametrize("which", range(4), ids=list("qkvo"))
+def test_every_tensor_has_strides_of_its_own(
+    config: FlashForwardKernelConfig, layout: Callable[[torch.Tensor], torch.Tensor], which: int
+) -> None:
+    tensors = [*draw(config), torch.full((2, 512, 4, config.d_head), float("nan"))]
+    tensors[3] = tensors[3].to("cuda", torch.float16)
+    tensors[which] = layout(tensors[which])
+    q, k, v, o = tensors
+    check(flash_attention.forward(config, q, k, v, o), q, k, v)
+
+
+def test_packed_qkv_views(config: FlashForwardKernelConfig) -> None:
+    packed = torch.randn(2, 512, 3, 4, config.d_head, device="cuda", dtype=torch.float16)
+    q, k, v = packed.unbind(2)
+    check(flash_attention.forward(config, q, k, v), q, k, v)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_grouped_queries_and_other_key_lengths(
+    config: FlashForwardKernelConfig, kv_heads: int
+) -> None:
+    q, _, _ = draw(config, seq=256)
+    _, k, v = draw(config, seq=1024, heads=kv_heads)
+    check(flash_attention.forward(config, q, k, v), q, k, v)
+
+
+def test_the_current_stream_is_used(config: FlashForwardKernelConfig) -> None:
+    q, k, v = draw(config)
+    expected = flash_attention.forward(config, q * 2, k, v)
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(100_000_000)  # type: ignore[no-untyped-call]
+        q.mul_(2)
+        o = flash_attention.forward(config, q, k, v)
+    side.synchronize()
+    assert bitwise_equal(o, expected)
+
+
+def test_a_graph_replays_with_new_inputs(config: FlashForwardKernelConfig) -> None:
+    """The first call of all is inside the capture: setting attributes must not break it."""
+    q, k, v = draw(config)
+    o = torch.empty_like(q)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        flash_attention.forward(config, q, k, v, o)
+    for _ in range(2):
+        for x in (q, k, v):
+            x.copy_(torch.randn_like(x))
+        o.fill_(float("nan"))
+        graph.replay()
+        assert bitwise_equal(o, flash_attention.forward(config, q, k, v))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_the_tensors_device_is_used_and_the_current_one_kept(
+    config: FlashForwardKernelConfig,
+) -> None:
+    tensors = [x.to("cuda:1") for x in draw(config)]
+    q, k, v = tensors
+    o = flash_attention.forward(config, q, k, v)
+    assert torch.cuda.current_device() == 0
+    check(o, q, k, v)
+
+
+def test_threads(config: FlashForwardKernelConfig) -> None:
+    q, k, v = draw(config)
+    expected = flash_attention.forward(config, q, k, v)
+    wrong: list[int] = []
+
+    def work() -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+            for i in range(50):
+                if not bitwise_equal(flash_attention.forward(config, q, k, v), expected):
+                    wrong.append(i)
+
+    torch.cuda.synchronize()
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_refusal_leaves_the_process_healthy(config: FlashForwardKernelConfig) -> None:
+    q, k, v = draw(config)
+    expected = flash_attention.forward(config, q, k, v)
+    with pytest.raises(ValueError, match="sequence length 511"):
+        flash_attention.forward(config, q[:, :511], k, v)
+    with pytest.raises(ValueError, match="aligned to 16 bytes"):
+        shifted = torch.empty(q.numel() + 1, device="cuda", dtype=q.dtype)[1:].view(q.shape)
+        flash_attention.forward(config, shifted, k, v)
+    with pytest.raises(ValueError, match="k is on cpu"):
+        flash_attention.forward(config, q, k.cpu(), v)
+    assert bitwise_equal(flash_attention.forward(config, q, k, v), expected)
+
+
+def test_nothing_leaks(config: FlashForwardKernelConfig) -> None:
+    q, k, v = draw(config)
+    flash_attention.forward(config, q, k, v)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    for _ in range(2000):
+        flash_attention.forward(config, q, k, v)
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() == before
+
+
+def test_forward_timed_measures_the_kernel(config: FlashForwardKernelConfig) -> None:
+    q, k, v = draw(config, batch=8, seq=2048, heads=16)
+    flash_attention.forward(config, q, k, v)
+    o, ms = flash_attention.forward_timed(config, q, k, v)
+    check(o[:1], q[:1], k[:1], v[:1])
+    tflops = 4 * 8 * 16 * 2048**2 * config.d_head / ms / 1e9
+    assert 5 < tflops < 1000
+
+
+def test_a_call_costs_the_host_at_most_8_microseconds(config: FlashForwardKernelConfig) -> None:
+    shape = (1, config.B_r, 1, config.d_head)
+    q, k, v = (torch.randn(shape, device="cuda", dtype=torch.float16) for _ in range(3))
+    for _ in range(200):
+        flash_attention.forward(config, q, k, v)
+    best = float("inf")
+    for _ in range(5):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(2000):
+            flash_attention.forward(config, q, k, v)
+        best = min(best, (time.perf_counter() - began) / 2000 * 1e6)
+        torch.cuda.synchronize()
+    print(f"{best:.2f} us a call")
+    assert best <= 8.0

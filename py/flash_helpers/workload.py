@@ -52,7 +52,9 @@ class Workload:
         heads = 2 * self.n_heads + 2 * self.n_kv_heads
         return 2 * self.batch * self.seq_len * heads * self.d_head
 
-    def generate(self, device: str | torch.device) -> tuple[torch.Tensor, ...]:
+    def generate(
+        self, device: str | torch.device
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """q, k and v, standard normal: the same for the same workload and kind of device."""
         import torch
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from flash_helpers.codegen import Manifest, generate, load_manifest, source_fingerprint
 from flash_helpers.codegen import files as codegen_files
 from flash_helpers.codegen import generate as _function

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jinja2
 import pytest
+
 from flash_helpers.codegen import render, render_registry, render_translation_unit
 from flash_helpers.kernel_configs import (
     FlashForwardKernelConfig,

@@ -6,14 +6,15 @@ import dataclasses
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from flash_helpers.kernel_configs import (
     DType,
     FlashForwardKernelConfig,
     known_configs,
     parse_kernel_name_into_config,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 NUMBERS = st.integers(1, 65535)
 TILES = st.integers(0, 65535)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from flash_helpers.kernel_configs import (
     DType,
     FlashForwardKernelConfig,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from flash_helpers.constraints import SHARED_MEMORY_PER_BLOCK, parse_arch
 from flash_helpers.kernel_configs import (
     FlashForwardKernelConfig,

@@ -9,6 +9,7 @@ import timeit
 from pathlib import Path
 
 import pytest
+
 from flash_helpers import forward_args
 from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, known_configs
 

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+
 from flash_helpers import reference
 from flash_helpers.reference import attention_low_precision, attention_reference
 

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+
 from flash_helpers.dtypes import DType
 from flash_helpers.reference import attention_low_precision, attention_reference
 from flash_helpers.tolerance import ROW_FACTOR, bitwise_equal, compare, fa2_rule

@@ -1,0 +1,91 @@
+"""Which kernels a tool runs: what the user named, less what does not fit the problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .config import FlashForwardKernelConfig
+from .config_names import parse_kernel_name_into_config
+from .config_sets import get_kernel_configs, valid_words
+from .constraints import violations
+from .dtypes import DType
+
+_SHORTEST_NAME = 20
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A selected kernel that the problem rules out, and why."""
+
+    config: FlashForwardKernelConfig
+    reason: str
+
+
+def select_kernels(arguments: Sequence[str] | None) -> list[FlashForwardKernelConfig]:
+    """The kernels that `--kernels` names, in that order and each once; None reads KERNELS.
+
+    An argument is a list of items between `;` (short forms contain commas), and an item is a
+    selection word or the name of a kernel in any spelling.
+    """
+    if arguments is None:
+        return get_kernel_configs()
+    items = [item.strip() for argument in arguments for item in argument.split(";")]
+    found: dict[FlashForwardKernelConfig, None] = {}
+    for item in items:
+        found.update(dict.fromkeys(_configs_of(item)))
+    return list(found)
+
+
+def _configs_of(item: str) -> list[FlashForwardKernelConfig]:
+    if not item:
+        raise ValueError(f"--kernels has an empty item: expected {_expected()}")
+    if item in valid_words():
+        return get_kernel_configs(item)
+    try:
+        config = parse_kernel_name_into_config(item)
+    except ValueError as error:
+        if len(item) >= _SHORTEST_NAME:
+            raise ValueError(f"--kernels: {error}") from None
+        # A misspelt word: the explanation of names would bury the point.
+        hint = " (seq_len and d_head go before --kernels)" if item.isdigit() else ""
+        raise ValueError(f"--kernels {item!r} is not valid: expected {_expected()}{hint}") from None
+    reasons = violations(config)
+    if reasons:
+        raise ValueError(f"{config} cannot be built: {' '.join(reasons)}")
+    return [config]
+
+
+def _expected() -> str:
+    return f"one of {', '.join(valid_words())} or the name of a kernel"
+
+
+def partition(
+    configs: Iterable[FlashForwardKernelConfig],
+    seq_len: int,
+    d_head: int | None = None,
+    dtype: DType | None = None,
+) -> tuple[list[FlashForwardKernelConfig], list[Skipped]]:
+    """(to run, not to run): None as d_head or dtype admits every value."""
+    kept: list[FlashForwardKernelConfig] = []
+    skipped: list[Skipped] = []
+    for config in configs:
+        reason = _why_skipped(config, seq_len, d_head, dtype)
+        if reason is None:
+            kept.append(config)
+        else:
+            skipped.append(Skipped(config, reason))
+    return kept, skipped
+
+
+def _why_skipped(
+    config: FlashForwardKernelConfig, seq_len: int, d_head: int | None, dtype: DType | None
+) -> str | None:
+    if dtype is not None and config.dtype is not dtype:
+        return f"its dtype is not {dtype.name}"
+    if d_head is not None and config.d_head != d_head:
+        return f"its d_head {config.d_head} is not {d_head}"
+    for name in ("B_r", "B_c"):
+        if seq_len % getattr(config, name):
+            return f"sequence {seq_len} is not divisible by its {name} = {getattr(config, name)}"
+    return None

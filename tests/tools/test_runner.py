@@ -1,0 +1,314 @@
+"""The runner catches what a kernel can do wrong, and reports what it could not run."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+
+from flash_helpers import peers
+from flash_helpers import runner_report as report
+from flash_helpers.emulator.errors import KernelLocation, OutOfBoundsError
+from flash_helpers.kernel_configs import (
+    DType,
+    FlashForwardKernelConfig,
+    get_kernel_configs,
+    parse_kernel_name_into_config,
+)
+from flash_helpers.peers import ReferenceUnavailableError, find_peer
+from flash_helpers.reference import attention_reference
+from flash_helpers.runner import FAIL, NOT_RUN, PASS, Options, Row, Session
+from flash_helpers.runner_selection import partition, select_kernels
+
+OPTIONS = Options("cpu", batch=1, n_heads=2, seq_len=64, seed=1, n_runs=3)
+PROG = get_kernel_configs("prog")
+KERNEL = replace(PROG[0], d_head=64)
+T = torch.Tensor
+Forward = Callable[[FlashForwardKernelConfig, T, T, T, T], T | None]
+
+
+def right(config: FlashForwardKernelConfig, q: T, k: T, v: T, o: T) -> T:
+    return o.copy_(attention_reference(q, k, v)[0])
+
+
+def run_one(forward: Forward, **changes: int) -> Row:
+    return Session(replace(OPTIONS, **changes), forward).run_kernel(KERNEL)  # type: ignore[arg-type]
+
+
+def test_a_right_kernel_passes() -> None:
+    row = run_one(right)
+    assert (row.status, row.repeats_equal, row.explanation()) == (PASS, True, "")
+    assert row.comparison is not None and row.comparison.relative < 1
+    assert row.label == KERNEL.short_form()
+
+
+def test_a_single_run_says_nothing_about_repeats() -> None:
+    row = run_one(right, n_runs=1)
+    assert (row.status, row.repeats_equal) == (PASS, None)
+
+
+def writes_nothing(config: FlashForwardKernelConfig, q: T, k: T, v: T, o: T) -> T:
+    return o
+
+
+def misses_a_row(config: FlashForwardKernelConfig, q: T, k: T, v: T, o: T) -> T:
+    o[:, :63].copy_(attention_reference(q, k, v)[0][:, :63])
+    return o
+
+
+def wrong_scale(config: FlashForwardKernelConfig, q: T, k: T, v: T, o: T) -> T:
+    return o.copy_(attention_reference(q, k, v, scale=1.02 * 64**-0.5)[0])
+
+
+def overwrites_q(config: FlashForwardKernelConfig, q: T, k: T, v: T, o: T) -> T:
+    right(config, q, k, v, o)
+    q[0, 0, 0, 0] = 7
+    return o
+
+
+class Flaky:
+    """Right on the first run, one bit off later: within the tolerance, but not the same."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, config: FlashForwardKernelConfig, q: T, k: T, v: T, o: T) -> T:
+        self.calls += 1
+        right(config, q, k, v, o)
+        if self.calls == 3:
+            o.view(torch.int16)[0, 5, 0, 0] ^= 1
+        return o
+
+
+@pytest.mark.parametrize(
+    ("forward", "words"),
+    [
+        (writes_nothing, "128 of 128 rows are wrong: max abs error inf"),
+        (misses_a_row, "first NaN at (0, 63, 0, 0): got nan, expected"),
+        (wrong_scale, "rows are wrong"),
+        (overwrites_q, "it overwrote its input q"),
+        (Flaky(), "repeated runs differ bitwise"),
+    ],
+)
+def test_a_wrong_kernel_fails_with_the_reason(forward: Forward, words: str) -> None:
+    row = run_one(forward)
+    assert row.status == FAIL and words in row.explanation()
+    assert report.exit_code([row]) == report.EXIT_FAILED
+
+
+def test_inputs_are_restored_for_the_next_kernel() -> None:
+    session = Session(OPTIONS, overwrites_q)
+    assert session.run_kernel(KERNEL).status == FAIL
+    session.forward = right
+    assert session.run_kernel(KERNEL).status == PASS
+
+
+def test_an_output_elsewhere_is_not_taken() -> None:
+    row = run_one(lambda config, q, k, v, o: right(config, q, k, v, torch.empty_like(o)))
+    assert row.status == NOT_RUN and "did not write to the output" in row.explanation()
+
+
+def refuses(config: FlashForwardKernelConfig, q: T, k: T, v: T, o: T) -> T:
+    raise ValueError("kernel X is not built;\n nearest: Y")
+
+
+def test_a_kernel_that_cannot_run_does_not_stop_the_others() -> None:
+    good = PROG[1]
+
+    def forward(config: FlashForwardKernelConfig, q: T, k: T, v: T, o: T) -> T:
+        return (right if config == good else refuses)(config, q, k, v, o)
+
+    rows = list(Session(OPTIONS, forward).run(PROG[:2], []))
+    assert [row.status for row in rows] == [NOT_RUN, PASS]
+    assert rows[0].explanation() == "ValueError: kernel X is not built; nearest: Y"
+    assert report.exit_code(rows) == report.EXIT_PARTIAL
+    assert report.exit_code(rows[:1]) == report.EXIT_NO_DATA
+
+
+def test_a_rule_that_the_emulator_found_broken_is_a_failed_check() -> None:
+    def out_of_bounds(config: FlashForwardKernelConfig, q: T, k: T, v: T, o: T) -> T:
+        raise OutOfBoundsError("read of 16 bytes", location)
+
+    location = object.__new__(KernelLocation)
+    for name in KernelLocation.__dataclass_fields__:
+        object.__setattr__(location, name, 0)
+    row = run_one(out_of_bounds)
+    assert row.status == FAIL and "OutOfBoundsError: read of 16 bytes" in row.explanation()
+
+
+def test_a_lost_device_is_said_once_and_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(self: Session) -> None:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    session = Session(OPTIONS, right)
+    monkeypatch.setattr(Session, "_synchronize", lost)
+    rows = list(session.run(PROG[:2], []))
+    assert [row.status for row in rows] == [NOT_RUN, NOT_RUN]
+    assert "the device is lost since an earlier row" in rows[1].explanation()
+
+
+def test_an_interrupt_is_not_swallowed() -> None:
+    def interrupted(config: FlashForwardKernelConfig, q: T, k: T, v: T, o: T) -> T:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_one(interrupted)
+
+
+def test_references_run_for_every_dtype_and_head_size_in_use() -> None:
+    kernels = [KERNEL, replace(KERNEL, dtype=DType.BF16), PROG[0]]
+    rows = [row for row in Session(OPTIONS, right).run(kernels, ["v2", "v3"]) if row.config is None]
+    assert [(row.dtype, row.d_head) for row in rows] == 2 * [
+        (DType.FP16, 64), (DType.FP16, 128), (DType.BF16, 64),
+    ]  # fmt: skip
+    assert {row.status for row in rows} == {PASS}
+    assert rows[0].label == "v2: fp32 reference (FP16, 64)" and rows[0].note == "v2 needs a GPU"
+
+
+def test_a_reference_that_refuses_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(q: T, k: T, v: T) -> T:
+        raise RuntimeError("No available kernel. Aborting execution.")
+
+    peer = peers.Peer("PyTorch cuDNN", "flash-attn 3: not installed", refuse)
+    monkeypatch.setattr("flash_helpers.runner.find_peer", lambda *_: peer)
+    rows = list(Session(OPTIONS, right).run([KERNEL], ["v3"]))
+    assert [row.status for row in rows] == [NOT_RUN, PASS]
+    assert "PyTorch cuDNN refuses this: No available kernel." in rows[0].explanation()
+    assert report.exit_code(rows) == report.EXIT_PARTIAL
+    details = report.render_details(rows, [])
+    assert any(line.endswith("flash-attn 3: not installed") for line in details)
+    with pytest.raises(ReferenceUnavailableError, match="cuDNN refuses this"):
+        peer(*OPTIONS.workload(DType.FP16, 64).generate("cpu"))
+
+
+def test_peers_say_why_a_better_one_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> object:
+        raise OSError("undefined symbol: x") if name == "flash_attn.cute" else ModuleNotFoundError
+
+    monkeypatch.setattr("flash_helpers.peers.importlib.import_module", broken)
+    v3 = find_peer("v3", "cuda")
+    assert v3.name == "PyTorch cuDNN"
+    problems = "flash-attn 3: not installed; flash-attn 4: import failed: OSError"
+    assert v3.note.startswith(problems)
+    assert find_peer("v2", "cuda").name == "PyTorch FlashAttention-2"
+    with pytest.raises(ValueError, match="reference 'v4' is not known"):
+        find_peer("v4", "cuda")
+
+
+def test_an_installed_peer_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Package:
+        @staticmethod
+        def flash_attn_func(q: T, k: T, v: T) -> tuple[T, T]:
+            return q + 1, q
+
+    monkeypatch.setattr("flash_helpers.peers.importlib.import_module", lambda name: Package)
+    peer = find_peer("v3", "cuda")
+    assert (peer.name, peer.note) == ("flash-attn 3", "")
+    assert peer(torch.zeros(1), torch.zeros(1), torch.zeros(1)) == 1
+
+
+# --- selection --------------------------------------------------------------------------------
+
+
+def test_selection_takes_words_and_names_in_order_and_once() -> None:
+    short, symbol = PROG[6].short_form(), PROG[2].kernel_name()
+    found = select_kernels([f"{short}; {symbol}", "prog", "64,32"])
+    assert found[:2] == [PROG[6], PROG[2]]
+    assert set(found) == {*PROG, *get_kernel_configs("64,32")} and len(set(found)) == len(found)
+
+
+def test_selection_without_arguments_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELS", "64,32")
+    assert select_kernels(None) == get_kernel_configs("64,32")
+    assert select_kernels(["prog"]) == PROG
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["progg"], "'progg' is not valid: expected one of prog, progall"),
+        ([""], "empty item"),
+        (["prog;"], "empty item"),
+        (["1,1"], "'1,1' is not valid"),
+        (["4096"], "'4096' is not valid"),
+        ([PROG[0].short_form() + "x"], "does not name a kernel configuration"),
+        ([PROG[0].short_form().replace("load_0_0_0", "load_3_3_0")], "cannot be built: Q_mma"),
+    ],
+)
+def test_bad_selections_are_errors(arguments: Sequence[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        select_kernels(arguments)
+
+
+def test_what_does_not_fit_is_skipped_with_its_reason() -> None:
+    big = replace(KERNEL, B_r=128)
+    bf16 = replace(KERNEL, dtype=DType.BF16)
+    kept, skipped = partition([KERNEL, big, bf16, PROG[0]], 64, d_head=64, dtype=DType.FP16)
+    assert kept == [KERNEL]
+    assert [(item.config, item.reason) for item in skipped] == [
+        (big, "sequence 64 is not divisible by its B_r = 128"),
+        (bf16, "its dtype is not FP16"),
+        (PROG[0], "its d_head 128 is not 64"),
+    ]
+    wide = replace(KERNEL, B_c=128)
+    assert partition([wide], 64)[1][0].reason == "sequence 64 is not divisible by its B_c = 128"
+    assert partition([KERNEL, bf16, PROG[0]], 64)[1] == []
+
+
+# --- reports ----------------------------------------------------------------------------------
+
+
+def sample_rows() -> list[Row]:
+    session = Session(OPTIONS, right)
+    rows = list(session.run([KERNEL], ["v2"]))
+    session.forward = wrong_scale
+    rows.append(session.run_kernel(replace(KERNEL, swizzled=True)))
+    session.forward = refuses
+    return [*rows, session.run_kernel(replace(KERNEL, eager_load_blocks=True))]
+
+
+def test_table_rows_name_their_kernels() -> None:
+    rows = sample_rows()
+    lines = [line for line in report.render_table(rows).splitlines() if line.startswith("| (")]
+    assert [parse_kernel_name_into_config(line) for line in lines] == [
+        row.config for row in rows if row.config
+    ]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert [row[3:] for row in cells] == [["yes", PASS], ["yes", FAIL], ["-", NOT_RUN]]
+    assert float(cells[0][2]) < 1 < float(cells[1][2])
+
+
+def test_summary_counts_everything() -> None:
+    _, skipped = partition([replace(KERNEL, B_r=128)], 64)
+    text = report.render_summary(sample_rows(), skipped, 5)
+    assert text == (
+        "5 kernel(s) selected: 1 passed, 1 failed, 1 not run, 1 skipped, 1 not reached; "
+        "1 reference(s): 1 passed, 0 failed, 0 not run"
+    )
+
+
+def test_csv_has_every_row_with_its_provenance() -> None:
+    rows = sample_rows()
+    records = list(csv.DictReader(io.StringIO(report.render_csv(rows, OPTIONS))))
+    assert [record["status"] for record in records] == [PASS, PASS, FAIL, NOT_RUN]
+    assert records[1]["symbol"] == KERNEL.kernel_name() and records[0]["symbol"] == ""
+    assert {record["seed"] for record in records} == {"1"}
+    assert records[3]["max_abs_error"] == records[3]["relative"] == ""  # unknown is not zero
+    assert "not built" in records[3]["explanation"]
+
+
+def test_exit_codes() -> None:
+    good = Row("k", DType.FP16, 64, KERNEL, sample_rows()[1].comparison)
+    reference = replace(good, config=None)
+    missing = replace(good, comparison=None, problem="x")
+    wrong = replace(good, problem="it overwrote its input q")
+    for rows, code in (
+        ([good], 0), ([good, reference], 0), ([good, missing], 3), ([wrong, missing], 1),
+        ([missing], 4), ([], 4), ([reference], 4), ([reference, missing], 4),
+        ([good, replace(missing, config=None)], 3), ([good, wrong], 1),
+    ):  # fmt: skip
+        assert report.exit_code(rows) == code

@@ -18,8 +18,9 @@ from .lock import build_lock
 from .plan import Plan, make_plan
 from .staging import content_hash, read_headers, read_sources, stage
 
-# How many kernels share a translation unit: measured, see docs/results/build-times.md.
-CONFIGS_PER_UNIT = 1
+# How many kernels share a translation unit. Measured (docs/results/build-times.md): nvcc's fixed cost
+# is most of a small unit, so four halve the time on two cores; more would idle some of sixteen.
+CONFIGS_PER_UNIT = 4
 
 _STAGED_FOLDERS = ("include", "runtime", "bindings")
 _RUNNING_MARK = "running"  # exists while a build runs, and after one that was killed

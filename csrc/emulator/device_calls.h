@@ -1,0 +1,67 @@
+// The instructions that translated kernels call instead of containing: everything that involves
+// other lanes, asynchronous copies, or code too long to repeat at every use.
+#pragma once
+
+#include "lane.h"
+#include "types.h"
+
+namespace emulator {
+
+// --- warp collectives: `site` is the PTX line --------------------------------------------------
+
+enum class Shuffle : u32 { kUp, kDown, kBfly, kIdx };
+struct ShuffleResult {
+  u32 value;
+  bool in_range;
+};
+ShuffleResult shfl_sync(Lane* lane, Shuffle mode, u32 value, u32 b, u32 c, u32 mask, u32 site);
+
+enum class Vote : u32 { kAll, kAny, kUni, kBallot };
+u32 vote_sync(Lane* lane, Vote mode, bool predicate, u32 mask, u32 site);
+
+enum class Reduce : u32 { kAddS32, kMinS32, kMaxS32, kMinU32, kMaxU32, kAnd, kOr, kXor };
+u32 redux_sync(Lane* lane, Reduce operation, u32 value, u32 mask, u32 site);
+
+void bar_warp_sync(Lane* lane, u32 mask, u32 site);
+
+// ldmatrix.m8n8.b16: `count` of 1, 2 or 4 matrices into result[0..count).
+void ldmatrix(Lane* lane, u32 count, bool transposed, u32 address, u32* result, u32 site);
+
+// mma.m16n8k16 with 16-bit inputs and f32 accumulators. A run of mma instructions that do not
+// depend on each other meets once: resuming 32 lanes costs more than the arithmetic.
+struct MmaOperands {
+  u32 a[4];
+  u32 b[2];
+  f32 c[4];  // overwritten by the result
+};
+enum class MmaType : u32 { kF16, kBf16 };
+void mma_m16n8k16(Lane* lane, MmaType type, MmaOperands* operands, u32 count, u32 site);
+
+// --- block barriers ----------------------------------------------------------------------------
+
+inline constexpr u32 kWholeBlock = 0;  // no thread count given
+enum class Alignment : bool { kAny, kAligned };
+void barrier_sync(Lane* lane, Alignment alignment, u32 barrier, u32 threads, u32 site);
+void barrier_arrive(Lane* lane, u32 barrier, u32 threads, u32 site);
+enum class BarrierReduce : u32 { kPopc, kAnd, kOr };
+u32 barrier_reduce(Lane* lane, Alignment alignment, BarrierReduce operation, u32 barrier,
+                   u32 threads, bool predicate, u32 site);
+
+// --- asynchronous copies -----------------------------------------------------------------------
+
+void cp_async(Lane* lane, u32 bytes, u32 destination, u64 source, u32 source_bytes, u32 site);
+void cp_async_commit(Lane* lane);
+void cp_async_wait_group(Lane* lane, u32 pending_groups);
+void cp_async_wait_all(Lane* lane);
+
+// --- the rest ----------------------------------------------------------------------------------
+
+[[noreturn, gnu::cold]] void fail_endless_loop(Lane* lane, u32 site);
+[[noreturn, gnu::cold]] void fail_trap(Lane* lane, u32 site);
+
+// Every backward branch passes here, so that a kernel that never ends is reported.
+inline void count_backward_branch(Lane* lane, u32 site) {
+  if (EMULATOR_UNLIKELY(--lane->branch_budget < 0)) fail_endless_loop(lane, site);
+}
+
+}  // namespace emulator

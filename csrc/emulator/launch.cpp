@@ -1,0 +1,178 @@
+// A launch: thread blocks in order of their index, spread over OS threads.
+//
+// Blocks start in ascending order and a failure stops only later ones, so the error that is
+// reported is always that of the lowest failing block, however many workers there are.
+#include "launch.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "async_copies.h"
+
+namespace emulator {
+
+namespace {
+
+constexpr u64 kRuntimeStackBytes = 24 * 1024;  // for the calls that a kernel makes
+
+// Stacks of one worker's fibers, each above an inaccessible page. The start within the last page
+// is different for neighbours: equal offsets would compete for the same cache sets.
+class FiberStacks {
+ public:
+  FiberStacks(u32 count, u64 bytes)
+      : page_(u64(sysconf(_SC_PAGESIZE))),
+        stride_((bytes + kColours * kColourBytes + 2 * page_ - 1) / page_ * page_ + page_),
+        total_(stride_ * count) {
+    void* memory = mmap(nullptr, total_, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    base_ = memory == MAP_FAILED ? nullptr : static_cast<u8*>(memory);
+    for (u32 index = 0; base_ && index < count; ++index) {
+      mprotect(base_ + index * stride_, page_, PROT_NONE);
+    }
+  }
+  ~FiberStacks() {
+    if (base_) munmap(base_, total_);
+  }
+  FiberStacks(const FiberStacks&) = delete;
+  FiberStacks& operator=(const FiberStacks&) = delete;
+
+  bool ok() const { return base_ != nullptr; }
+  u8* bottom(u32 index) const { return base_ + index * stride_ + page_; }
+  u64 bytes(u32 index) const { return stride_ - page_ - u64{index % kColours} * kColourBytes; }
+
+ private:
+  static constexpr u64 kColours = 16;
+  static constexpr u64 kColourBytes = 5 * 64;
+  u64 page_;
+  u64 stride_;
+  u64 total_;
+  u8* base_;
+};
+
+class Launch {
+ public:
+  Launch(const LaunchRequest& request, LaunchResult& result)
+      : request_(request),
+        result_(result),
+        n_blocks_(u64{request.grid[0]} * request.grid[1] * request.grid[2]) {}
+
+  void run() {
+    u64 workers = std::clamp<u64>(request_.n_workers, 1, n_blocks_);
+    std::vector<std::thread> threads;
+    for (u64 index = 1; index < workers; ++index) threads.emplace_back([this] { work(); });
+    work();
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  void work();
+  void init_block(Block& block);
+  void init_lanes(Block& block, std::vector<Lane>& lanes, std::vector<AsyncCopies>& copies,
+                  std::vector<u8>& shared);
+  void finish_block(Block& block, u64 index);
+
+  const LaunchRequest& request_;
+  LaunchResult& result_;
+  const u64 n_blocks_;
+  std::atomic<u64> next_block_{0};
+  std::atomic<u64> first_failure_{~u64{0}};
+  std::mutex result_mutex_;
+};
+
+void Launch::init_block(Block& block) {
+  const u32* size = request_.block;
+  block.n_threads = size[0] * size[1] * size[2];
+  block.n_warps = (block.n_threads + kWarpSize - 1) / kWarpSize;
+  block.reverse = request_.reverse != 0;
+  std::copy_n(size, 3, block.position.ntid);
+  std::copy_n(request_.grid, 3, block.position.nctaid);
+  block.ranges = {request_.ranges, request_.n_ranges};
+  block.entry = request_.kernel->entry;
+}
+
+void Launch::init_lanes(Block& block, std::vector<Lane>& lanes, std::vector<AsyncCopies>& copies,
+                        std::vector<u8>& shared) {
+  static constexpr GlobalRange kNoRange{};
+  block.lanes = lanes.data();
+  for (u32 thread = 0; thread < block.n_threads; ++thread) {
+    Lane& lane = lanes[thread];
+    lane = Lane{};
+    lane.shared = shared.data();
+    lane.shared_bytes = u32(shared.size());
+    lane.params = request_.params;
+    lane.recent_range = &kNoRange;
+    lane.branch_budget = s64(request_.max_backward_branches);
+    lane.lane_id = thread % kWarpSize;
+    lane.warp_id = thread / kWarpSize;
+    lane.n_warps = block.n_warps;
+    lane.tid[0] = thread % request_.block[0];
+    lane.tid[1] = thread / request_.block[0] % request_.block[1];
+    lane.tid[2] = thread / request_.block[0] / request_.block[1];
+    lane.warp = &block.warps[thread / kWarpSize];
+    lane.block = &block;
+    lane.position = &block.position;
+    copies[thread] = AsyncCopies{};
+    lane.copies = &copies[thread];
+  }
+}
+
+void Launch::work() {
+  auto block = std::make_unique<Block>();
+  init_block(*block);
+  std::vector<Lane> lanes(block->n_threads);
+  std::vector<AsyncCopies> copies(block->n_threads);
+  std::vector<u8> shared(request_.kernel->static_shared_bytes + request_.dynamic_shared_bytes);
+  FiberStacks stacks(block->n_threads, request_.kernel->stack_bytes + kRuntimeStackBytes);
+  if (!stacks.ok()) {
+    block->error.kind = ErrorKind::kInvalidLaunch;
+    strcpy(block->error.message, "no memory for the stacks of the thread block");
+    return finish_block(*block, next_block_++);
+  }
+  for (u64 index; (index = next_block_++) < std::min<u64>(n_blocks_, first_failure_);) {
+    init_lanes(*block, lanes, copies, shared);
+    memset(shared.data(), 0xFF, shared.size());
+    for (u32 thread = 0; thread < block->n_threads; ++thread) {
+      start_lane(&lanes[thread], stacks.bottom(thread), stacks.bytes(thread));
+    }
+    const u32* grid = request_.grid;
+    const u32 ctaid[3] = {u32(index % grid[0]), u32(index / grid[0] % grid[1]),
+                          u32(index / grid[0] / grid[1])};
+    run_block(block.get(), ctaid);
+    finish_block(*block, index);
+  }
+}
+
+void Launch::finish_block(Block& block, u64 index) {
+  std::lock_guard lock(result_mutex_);
+  for (u32 kind = 0; kind < u32(Wait::kCount); ++kind) {
+    result_.counts.collectives[kind] += block.counts.collectives[kind];
+  }
+  result_.counts.mma_instructions += block.counts.mma_instructions;
+  result_.counts.async_copies += block.counts.async_copies;
+  result_.blocks_run += 1;
+  block.counts = Counts{};
+  if (block.error.kind == ErrorKind::kNone) return;
+  if (index < first_failure_) {
+    first_failure_ = index;
+    result_.error = block.error;
+    result_.error.block_index = index;
+  }
+  block.error.kind = ErrorKind::kNone;
+}
+
+}  // namespace
+
+extern "C" void emulator_launch(const LaunchRequest* request, LaunchResult* result) {
+  *result = LaunchResult{};
+  Launch(*request, *result).run();
+}
+
+}  // namespace emulator

@@ -1,0 +1,128 @@
+// mma.m16n8k16: D = A * B + C, 16-bit inputs, f32 accumulators.
+//
+// Products are exact in f32; every sum is rounded, k ascending. The hardware adds in another order
+// and width, so results agree within rounding only.
+#include <string.h>
+
+#include "collective.h"
+#include "conversions.h"
+#include "device_calls.h"
+
+#if defined(__F16C__) && defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+namespace emulator {
+
+namespace {
+
+struct Operands {
+  MmaType type;
+  u32 count;
+  MmaOperands* matrices;
+};
+
+// Eight 16-bit values to f32.
+void widen8(MmaType type, const u16* from, f32* to) {
+#if defined(__F16C__) && defined(__AVX2__)
+  __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  __m256 values = type == MmaType::kF16
+                      ? _mm256_cvtph_ps(bits)
+                      : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  _mm256_storeu_ps(to, values);
+#else
+  for (u32 i = 0; i < 8; ++i) {
+    to[i] = type == MmaType::kF16 ? f16_to_f32(from[i]) : bf16_to_f32(from[i]);
+  }
+#endif
+}
+
+// Fragment layout (PTX ISA, m16n8k16): lane l has g = l / 4 and t = l % 4.
+//   A: rows g and g+8, columns 2t, 2t+1 and 2t+8, 2t+9   a0 (g, 2t) a1 (g+8, 2t) a2 (g, 2t+8) a3
+//   B: rows 2t, 2t+1 and 2t+8, 2t+9, column g            b0, b1
+//   C: rows g and g+8, columns 2t, 2t+1                  c0 c1 (g), c2 c3 (g+8)
+struct Matrices {
+  alignas(32) u32 a_pairs[16][8];  // [row][column / 2]
+  alignas(32) u16 b_bits[16][8];   // [row][column]
+  alignas(32) f32 a[16][16];
+  alignas(32) f32 b[16][8];
+  alignas(32) f32 c[16][8];
+};
+
+void gather_a(Matrices& m, MmaType type, MmaOperands* const* lanes, u32 index) {
+  for (u32 lane = 0; lane < kWarpSize; ++lane) {
+    const u32* a = lanes[lane][index].a;
+    u32 g = lane / 4, t = lane % 4;
+    m.a_pairs[g][t] = a[0];
+    m.a_pairs[g + 8][t] = a[1];
+    m.a_pairs[g][t + 4] = a[2];
+    m.a_pairs[g + 8][t + 4] = a[3];
+  }
+  for (u32 row = 0; row < 16; ++row) {
+    auto* bits = reinterpret_cast<const u16*>(m.a_pairs[row]);
+    widen8(type, bits, m.a[row]);
+    widen8(type, bits + 8, m.a[row] + 8);
+  }
+}
+
+void gather_bc(Matrices& m, MmaType type, MmaOperands* const* lanes, u32 index) {
+  for (u32 lane = 0; lane < kWarpSize; ++lane) {
+    const MmaOperands& own = lanes[lane][index];
+    u32 g = lane / 4, t = lane % 4;
+    for (u32 half = 0; half < 2; ++half) {
+      m.b_bits[2 * t + 8 * half][g] = u16(own.b[half]);
+      m.b_bits[2 * t + 8 * half + 1][g] = u16(own.b[half] >> 16);
+      memcpy(&m.c[g + 8 * half][2 * t], &own.c[2 * half], 2 * sizeof(f32));
+    }
+  }
+  for (u32 row = 0; row < 16; ++row) widen8(type, m.b_bits[row], m.b[row]);
+}
+
+void multiply(Matrices& m) {
+  for (u32 row = 0; row < 16; ++row) {
+    f32 sum[8];
+    memcpy(sum, m.c[row], sizeof sum);
+    for (u32 k = 0; k < 16; ++k) {
+      f32 a = m.a[row][k];
+      for (u32 column = 0; column < 8; ++column) {
+        sum[column] = __builtin_fmaf(a, m.b[k][column], sum[column]);
+      }
+    }
+    memcpy(m.c[row], sum, sizeof sum);
+  }
+}
+
+void scatter(const Matrices& m, MmaOperands* const* lanes, u32 index) {
+  for (u32 lane = 0; lane < kWarpSize; ++lane) {
+    f32* c = lanes[lane][index].c;
+    u32 g = lane / 4, t = lane % 4;
+    memcpy(c, &m.c[g][2 * t], 2 * sizeof(f32));
+    memcpy(c + 2, &m.c[g + 8][2 * t], 2 * sizeof(f32));
+  }
+}
+
+void execute(Warp* warp, u32) {
+  MmaOperands* lanes[kWarpSize];
+  for (u32 lane = 0; lane < kWarpSize; ++lane) {
+    lanes[lane] = static_cast<Operands*>(warp->lanes[lane].operands)->matrices;
+  }
+  auto* operands = static_cast<Operands*>(warp->lanes[0].operands);
+  warp->block->counts.mma_instructions += operands->count;
+  Matrices matrices;
+  for (u32 index = 0; index < operands->count; ++index) {
+    gather_a(matrices, operands->type, lanes, index);
+    gather_bc(matrices, operands->type, lanes, index);
+    multiply(matrices);
+    scatter(matrices, lanes, index);
+  }
+}
+
+}  // namespace
+
+void mma_m16n8k16(Lane* lane, MmaType type, MmaOperands* operands, u32 count, u32 site) {
+  Operands own{type, count, operands};
+  require_full_warp(lane, Wait::kMma, site);
+  meet(lane, Wait::kMma, u32(type), ~0u, site, &own, &execute, SameSite::kRequired);
+}
+
+}  // namespace emulator

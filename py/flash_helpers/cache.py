@@ -1,0 +1,117 @@
+"""A cache directory that only its owner can write: what lies in it is loaded as code.
+
+Place: $FLASH_ATTENTION_CACHE_DIR, else flash_attention in $XDG_CACHE_HOME, else in ~/.cache.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_DIGEST_BYTES = 32
+
+
+class UnsafeCacheError(RuntimeError):
+    """The cache directory could be written by somebody else."""
+
+
+class CacheLockTimeout(RuntimeError):
+    """Another process holds the lock of a cache entry for too long."""
+
+
+def cache_dir(*parts: str) -> Path:
+    """The cache directory or a folder in it, created with mode 0700 and checked."""
+    path = _configured_directory()
+    if not path.is_absolute():
+        path = Path.cwd() / path
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    check_private(path)
+    for part in parts:
+        path = path / part
+        path.mkdir(exist_ok=True, mode=0o700)
+        check_private(path)
+    return path
+
+
+def _configured_directory() -> Path:
+    if chosen := os.environ.get("FLASH_ATTENTION_CACHE_DIR"):
+        return Path(chosen)
+    if xdg := os.environ.get("XDG_CACHE_HOME"):
+        return Path(xdg) / "flash_attention"
+    return Path.home() / ".cache" / "flash_attention"
+
+
+def check_private(path: Path) -> None:
+    """Refuses a directory that is a link, foreign-owned, or writable by group or others."""
+    status = os.lstat(path)
+    hint = "choose another with FLASH_ATTENTION_CACHE_DIR"
+    if not stat.S_ISDIR(status.st_mode):
+        raise UnsafeCacheError(f"cache directory {path} is not a directory (or is a link); {hint}")
+    if status.st_uid != os.geteuid():
+        raise UnsafeCacheError(
+            f"cache directory {path} belongs to user {status.st_uid}, not to you ({os.geteuid()}); "
+            f"{hint}"
+        )
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UnsafeCacheError(
+            f"cache directory {path} is writable by others (mode "
+            f"{stat.S_IMODE(status.st_mode):o}); run `chmod 700 {path}` or {hint}"
+        )
+
+
+@contextmanager
+def exclusive(path: Path, timeout_s: float = 300.0) -> Iterator[None]:
+    """Holds the lock of the cache entry `path`; the kernel drops it if this process dies."""
+    lock_path = path.with_name(path.name + ".lock")
+    descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+                    raise CacheLockTimeout(
+                        f"waited {timeout_s:.0f} s for {lock_path}, held by process {holder or '?'}"
+                    ) from None
+                time.sleep(0.02)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def publish(built: Path, destination: Path) -> None:
+    """Moves a finished file into the cache in one step, with a checksum behind its contents.
+
+    The dynamic loader ignores bytes behind an ELF file, but would crash on a truncated one.
+    """
+    data = built.read_bytes()
+    descriptor, temporary = tempfile.mkstemp(dir=destination.parent, prefix=destination.name + ".")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data + hashlib.sha256(data).digest())
+        Path(temporary).chmod(0o700)
+        Path(temporary).replace(destination)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def is_intact(path: Path) -> bool:
+    """Whether `path` exists as publish() wrote it."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return False
+    return hashlib.sha256(data[:-_DIGEST_BYTES]).digest() == data[-_DIGEST_BYTES:]

@@ -1,0 +1,98 @@
+"""What can go wrong: reading PTX, compiling it, launching it, and the rules a kernel can break."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class EmulatorError(RuntimeError):
+    """Base of every error that the emulator reports."""
+
+
+class PtxSyntaxError(EmulatorError):
+    """The PTX text could not be read."""
+
+
+class UnsupportedPtxError(EmulatorError):
+    """The PTX holds instructions the translator does not know; the message lists each."""
+
+
+class EmulatorBuildError(EmulatorError):
+    """No usable C++ compiler, or it failed."""
+
+
+class InvalidLaunchError(EmulatorError):
+    """Launch arguments that do not fit the kernel."""
+
+
+@dataclass(frozen=True)
+class KernelLocation:
+    """Where a rule was broken."""
+
+    kernel: str
+    block: tuple[int, int, int]
+    thread: tuple[int, int, int]
+    source: str  # "forward.cuh:120 (inlined at kernel.cu:8), PTX line 431"
+
+    def __str__(self) -> str:
+        return f"kernel {self.kernel}, block {self.block}, thread {self.thread}, at {self.source}"
+
+
+class KernelError(EmulatorError):
+    """A kernel broke a rule while it ran."""
+
+    def __init__(self, message: str, location: KernelLocation) -> None:
+        super().__init__(f"{message}\n  {location}")
+        self.message = message
+        self.location = location
+
+
+class OutOfBoundsError(KernelError):
+    """An access outside shared, local or registered global memory."""
+
+
+class MisalignedAccessError(KernelError):
+    """An address that is not a multiple of the access's size."""
+
+
+class ReadOnlyMemoryError(KernelError):
+    """A write to memory that was registered as read-only."""
+
+
+class DivergentCollectiveError(KernelError):
+    """Lanes that must execute one collective together are at different ones, or gone."""
+
+
+class DeadlockError(KernelError):
+    """No thread of a block can go on."""
+
+
+class PendingAsyncCopyError(KernelError):
+    """A thread exits while its cp.async copies are in flight."""
+
+
+class EndlessLoopError(KernelError):
+    """A thread took more backward branches than the launch allows."""
+
+
+class TrapError(KernelError):
+    """The kernel executed `trap`."""
+
+
+class InvalidOperandError(KernelError):
+    """An operand value that the instruction does not allow."""
+
+
+# ErrorKind in csrc/emulator/errors.h, in its order.
+KERNEL_ERRORS: dict[int, type[KernelError]] = {
+    1: OutOfBoundsError,
+    2: MisalignedAccessError,
+    3: ReadOnlyMemoryError,
+    4: DivergentCollectiveError,
+    5: DeadlockError,
+    6: PendingAsyncCopyError,
+    7: EndlessLoopError,
+    8: TrapError,
+    10: InvalidOperandError,
+}
+INVALID_LAUNCH = 9

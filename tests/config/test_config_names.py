@@ -144,6 +144,8 @@ REJECTED = [
     SHORT.replace("128", "1_28"),
     SHORT.replace("128", "١٢٨"),  # Arabic-Indic digits: \d and int() take them
     SHORT.replace("128", "１２８"),  # full-width digits
+    SHORT.replace("128", "1٢٨"),  # after an ASCII one, where \d would be just as wrong
+    SYMBOL.replace("128", "1٢٨"),
     SHORT.replace("128", "99999"),
     SHORT.replace("128", "0"),
     SHORT.replace("128", "1" * 5000),

@@ -21,3 +21,31 @@ def forward_args_size() -> int: ...
 def launch(kernel_id: int, args: bytes, device: int, stream: int) -> None: ...
 def kernel_attributes(kernel_id: int, device: int) -> KernelAttributes: ...
 def device_count() -> int: ...
+
+class LaunchCache:
+    def __init__(self, tensor_type: type, exchange_api: object) -> None: ...
+    def again(
+        self,
+        config: object,
+        q: object,
+        k: object,
+        v: object,
+        o: object,
+        lse: object,
+        softmax_scale: object,
+        grad_enabled: bool,
+    ) -> bool: ...
+    def remember(
+        self,
+        config: object,
+        q: object,
+        k: object,
+        v: object,
+        o: object,
+        lse: object,
+        softmax_scale: object,
+        kernel_id: int,
+        args: bytes,
+    ) -> None: ...
+    def clear(self) -> None: ...
+    def __len__(self) -> int: ...

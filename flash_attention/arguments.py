@@ -1,8 +1,4 @@
-"""Checks the tensors of a call and turns them into launch arguments.
-
-A call with shapes, strides and dtypes that were seen before skips the checks: what depends on them
-alone is kept in a `Plan`. What depends on the addresses is checked every time.
-"""
+"""Checks the tensors of a call and turns them into launch arguments."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ _MAX_INT32 = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything of a launch that does not depend on addresses."""
+    """A checked launch, without the addresses."""
 
     config: FlashForwardKernelConfig
     tail: bytes  # the argument record behind the pointers

@@ -34,7 +34,7 @@ def launch(
     config = plan.config
     emulated_kernel(config).launch(
         grid=(plan.grid, 1, 1),
-        block=(config.n_threads, 1, 1),
+        block=(config.n_threads(), 1, 1),
         shared_bytes=config.smem_bytes(),
         params=[args],
         memory=memory,

@@ -6,18 +6,15 @@ from __future__ import annotations
 import difflib
 import time
 from functools import cache
+from typing import Any
 
 import torch
 
 from flash_helpers.kernel_configs import FlashForwardKernelConfig, parse_kernel_name_into_config
 
 from . import emulated
-from ._library import load_library
-from .arguments import Plan, check_no_overlap, make_plan
-
-_plans: dict[tuple[object, ...], tuple[Plan, int]] = {}
-_MAX_PLANS = 1024
-_EMULATED = -1  # instead of a kernel id: the emulator compiles what it needs
+from ._library import LibraryNotFoundError, load_library
+from .arguments import check_no_overlap, make_plan
 
 
 class KernelNotBuiltError(ValueError):
@@ -65,23 +62,14 @@ def forward(
 
     The algorithm is FlashAttention-2 (Dao 2023, https://arxiv.org/abs/2307.08691).
     """
-    allocated = o is None
     if o is None:
         _require_tensor("q", q)
         o = torch.empty_like(q)
-    key = _plan_key(kernel_cfg, q, k, v, o, lse, softmax_scale)
-    found = _plans.get(key)
-    plan, kernel_id = found or _plan(key, kernel_cfg, q, k, v, o, lse, softmax_scale)
-    if not allocated:
-        check_no_overlap(o, {"q": q, "k": k, "v": v})
-    args = plan.args(
-        q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), 0 if lse is None else lse.data_ptr()
-    )
-    if kernel_id == _EMULATED:
-        emulated.launch(plan, args, {"q": q, "k": k, "v": v}, {"o": o, "lse": lse})
-    else:
-        device = q.device.index
-        load_library().launch(kernel_id, args, device, _current_stream(device))
+    cache = _launch_cache()
+    if cache is None or not cache.again(
+        kernel_cfg, q, k, v, o, lse, softmax_scale, torch.is_grad_enabled()
+    ):
+        _launch_checked(kernel_cfg, q, k, v, o, lse, softmax_scale)
     return o
 
 
@@ -112,7 +100,7 @@ def forward_timed(
     return o, before.elapsed_time(after)
 
 
-def _plan_key(
+def _launch_checked(
     kernel_cfg: FlashForwardKernelConfig,
     q: torch.Tensor,
     k: torch.Tensor,
@@ -120,51 +108,38 @@ def _plan_key(
     o: torch.Tensor,
     lse: torch.Tensor | None,
     softmax_scale: float | None,
-) -> tuple[object, ...]:
-    """What a plan depends on; () if the arguments cannot be described, and so are wrong.
-
-    The configuration stands by its identity, which is cheaper than its hash and stays its own
-    while the cached plan holds the object.
-    """
-    try:
-        return (
-            id(kernel_cfg), softmax_scale,
-            q.shape, k.shape, v.shape, o.shape,
-            q.stride(), k.stride(), v.stride(), o.stride(),
-            q.dtype, k.dtype, v.dtype, o.dtype,
-            q.device, k.device, v.device, o.device,
-            q.requires_grad or k.requires_grad or v.requires_grad or o.requires_grad,
-            torch.is_grad_enabled(),
-            lse is None or (lse.shape, lse.dtype, lse.device, lse.is_contiguous()),
-        )  # fmt: skip
-    except (AttributeError, TypeError, RuntimeError):
-        return ()
-
-
-def _plan(
-    key: tuple[object, ...],
-    kernel_cfg: FlashForwardKernelConfig,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    o: torch.Tensor,
-    lse: torch.Tensor | None,
-    softmax_scale: float | None,
-) -> tuple[Plan, int]:
-    """Checks a call of a new kind and remembers it."""
+) -> None:
+    """Checks everything, launches, and lets later calls of the same kind skip the checks."""
     _require_tensor("q", q)
     plan = make_plan(kernel_cfg, q, k, v, o, lse, softmax_scale)
-    if q.device.type == "cuda":
+    check_no_overlap(o, {"q": q, "k": k, "v": v})
+    args = plan.args(
+        q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), 0 if lse is None else lse.data_ptr()
+    )
+    if q.device.type == "cpu":
+        emulated.launch(plan, args, {"q": q, "k": k, "v": v}, {"o": o, "lse": lse})
+    elif q.device.type == "cuda":
         kernel_id = _kernel_id(kernel_cfg)
-    elif q.device.type == "cpu":
-        kernel_id = _EMULATED
+        device = q.device.index
+        load_library().launch(
+            kernel_id, args, device, torch.cuda.current_stream(device).cuda_stream
+        )
+        cache = _launch_cache()
+        if cache is not None:
+            cache.remember(kernel_cfg, q, k, v, o, lse, softmax_scale, kernel_id, args)
     else:
         raise ValueError(f"q is on {q.device}: only cuda and cpu (the emulator) are supported")
-    if key:
-        if len(_plans) >= _MAX_PLANS:
-            _plans.clear()
-        _plans[key] = (plan, kernel_id)
-    return plan, kernel_id
+
+
+@cache
+def _launch_cache() -> Any:
+    """The extension's cache of checked calls. None where there is no extension (the emulator does
+    without), or where torch is older than 2.10: every call is checked in full then."""
+    exchange_api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    try:
+        return load_library().LaunchCache(torch.Tensor, exchange_api) if exchange_api else None
+    except LibraryNotFoundError:
+        return None
 
 
 @cache
@@ -195,11 +170,3 @@ def _not_built_message(config: FlashForwardKernelConfig) -> str:
 def _require_tensor(name: str, value: object) -> None:
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name} is a {type(value).__name__}: expected a torch.Tensor")
-
-
-def _public_current_stream(device: int) -> int:
-    return torch.cuda.current_stream(device).cuda_stream
-
-
-# The raw getter saves a microsecond of building a Stream object on every call.
-_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _public_current_stream)

@@ -17,6 +17,7 @@
 #include "flash/core/error.h"
 #include "flash/core/forward_args.h"
 #include "flash/core/kernel_registry.h"
+#include "launch_cache.h"
 #include "launcher.h"
 
 namespace py = pybind11;
@@ -87,5 +88,12 @@ PYBIND11_MODULE(_C, module) {
              py::arg("stream"), "Queue a kernel on a stream of a device; does not wait.");
   module.def("kernel_attributes", &kernel_attributes, py::arg("kernel_id"), py::arg("device"),
              "Registers, memory and occupancy of a kernel on a device.");
+  py::class_<flash::LaunchCache>(module, "LaunchCache",
+                                 "Launches calls like those that were checked before.")
+      .def(py::init<py::object, py::capsule>(), py::arg("tensor_type"), py::arg("exchange_api"))
+      .def("again", &flash::LaunchCache::again)
+      .def("remember", &flash::LaunchCache::remember)
+      .def("clear", &flash::LaunchCache::clear)
+      .def("__len__", &flash::LaunchCache::size);
   module.def("device_count", &flash::device_count, "CUDA devices; 0 without a driver.");
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from .build.nvcc_wheels import find_or_install_nvcc
 from .build.toolchain import Nvcc
+from .cache import cache_dir
 from .codegen import render_translation_unit, source_fingerprint
 from .config import FlashForwardKernelConfig
 from .paths import csrc_dir
@@ -27,14 +28,12 @@ def kernel_ptx(config: FlashForwardKernelConfig) -> str:
     Raises BuildError if there is no nvcc, ValueError if the configuration cannot be built,
     RuntimeError with nvcc's message if it does not compile.
     """
-    from .cache import cache_directory
-
     text = render_translation_unit([config])
     nvcc = _nvcc()
     key = hashlib.sha256(
         "\0".join((source_fingerprint(text), nvcc.version, *FLAGS)).encode()
     ).hexdigest()
-    path = cache_directory("ptx") / f"{config.kernel_name()}-{key[:16]}.ptx"
+    path = cache_dir("ptx") / f"{config.kernel_name()}-{key[:16]}.ptx"
     try:
         return path.read_text()
     except FileNotFoundError:

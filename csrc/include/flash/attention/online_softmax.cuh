@@ -63,7 +63,6 @@ struct OnlineSoftmax {
         row_max[m][half] = kFirst ? block_max[m][half] : fmaxf(old_max, block_max[m][half]);
         if constexpr (!kFirst) {
           alpha[m][half] = ptx::ex2((old_max - row_max[m][half]) * exponent_scale());
-          row_sum[m][half] *= alpha[m][half];
         }
       }
     }
@@ -77,7 +76,8 @@ struct OnlineSoftmax {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float sum = exponentiate(scores[m], half, row_max[m][half]);
-        row_sum[m][half] = kFirst ? sum : row_sum[m][half] + sum;
+        // Explicitly fused: left to the compiler, some configurations fuse and some do not.
+        row_sum[m][half] = kFirst ? sum : ptx::fma_rn(row_sum[m][half], alpha[m][half], sum);
       }
     }
   }

@@ -1,0 +1,149 @@
+#include "launch_cache.h"
+
+#include <bit>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "launcher.h"
+
+namespace py = pybind11;
+
+namespace flash {
+namespace {
+
+constexpr std::uintptr_t kAlignmentBytes = 16;
+
+std::uintptr_t address(const dlpack::Tensor& tensor) {
+  return reinterpret_cast<std::uintptr_t>(tensor.data) + tensor.byte_offset;
+}
+
+std::int64_t extent_bytes(const dlpack::Tensor& tensor) {
+  std::int64_t last = 0;
+  for (int i = 0; i < tensor.ndim; ++i) last += (tensor.shape[i] - 1) * tensor.strides[i];
+  return (last + 1) * tensor.dtype.bits / 8;
+}
+
+bool overlap(std::uintptr_t a, std::int64_t a_bytes, std::uintptr_t b, std::int64_t b_bytes) {
+  return a < b + static_cast<std::uintptr_t>(b_bytes) &&
+         b < a + static_cast<std::uintptr_t>(a_bytes);
+}
+
+bool requires_grad(py::handle tensor) {
+  static PyObject* const name = PyUnicode_InternFromString("requires_grad");
+  PyObject* const value = PyObject_GetAttr(tensor.ptr(), name);
+  if (value == nullptr) throw py::error_already_set();
+  const bool yes = value == Py_True;
+  Py_DECREF(value);
+  return yes;
+}
+
+}  // namespace
+
+LaunchCache::LaunchCache(py::object tensor_type, py::capsule exchange_api)
+    : tensor_type_(std::move(tensor_type)), capsule_(std::move(exchange_api)) {
+  api_ = static_cast<const dlpack::ExchangeApi*>(
+      PyCapsule_GetPointer(capsule_.ptr(), dlpack::kCapsuleName));
+  if (api_ == nullptr) throw py::error_already_set();
+  if (api_->header.version.major != dlpack::kMajorVersion || api_->tensor_from_object == nullptr) {
+    throw std::invalid_argument("the tensors' DLPack exchange API has version " +
+                                std::to_string(api_->header.version.major) + "." +
+                                std::to_string(api_->header.version.minor) + ": expected 1.x");
+  }
+}
+
+std::size_t LaunchCache::KeyHash::operator()(const Key& key) const {
+  std::uint64_t hash = 0x9e3779b97f4a7c15u;
+  for (const std::int64_t word : key) {
+    hash = std::rotl((hash ^ static_cast<std::uint64_t>(word)) * 0xff51afd7ed558ccdu, 31);
+  }
+  return hash;
+}
+
+bool LaunchCache::read_tensor(py::handle object, dlpack::Tensor& tensor,
+                              std::int64_t* words) const {
+  // Exactly this type: the exchange function does not check, and subclasses may mean something
+  // else.
+  if (reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())) != tensor_type_.ptr()) return false;
+  if (api_->tensor_from_object(object.ptr(), &tensor) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  if (tensor.device.type != dlpack::kDeviceCuda || tensor.ndim < 3 || tensor.ndim > 4) return false;
+  words[0] = (std::int64_t{tensor.device.id} << 32) | (std::int64_t{tensor.ndim} << 24) |
+             (std::int64_t{tensor.dtype.lanes} << 16) | (std::int64_t{tensor.dtype.code} << 8) |
+             std::int64_t{tensor.dtype.bits};
+  for (int i = 0; i < tensor.ndim; ++i) {
+    words[1 + i] = tensor.shape[i];
+    words[5 + i] = tensor.strides[i];
+  }
+  return true;
+}
+
+bool LaunchCache::describe(py::handle config, const std::array<py::handle, kTensors>& objects,
+                           py::handle softmax_scale, Tensors& tensors, Key& key) const {
+  key = {};
+  key[0] = reinterpret_cast<std::int64_t>(config.ptr());
+  if (!softmax_scale.is_none()) {
+    if (!PyFloat_CheckExact(softmax_scale.ptr())) return false;
+    key[1] = 1;
+    key[2] = std::bit_cast<std::int64_t>(PyFloat_AS_DOUBLE(softmax_scale.ptr()));
+  }
+  for (int i = 0; i < kTensors; ++i) {
+    std::int64_t* const words = &key[3 + i * kWordsPerTensor];
+    const bool is_lse = i == kTensors - 1;
+    if (is_lse && objects[i].is_none()) continue;
+    if (!read_tensor(objects[i], tensors[i], words)) return false;
+  }
+  return true;
+}
+
+bool LaunchCache::again(py::handle config, py::handle q, py::handle k, py::handle v, py::handle o,
+                        py::handle lse, py::handle softmax_scale, bool grad_enabled) {
+  Tensors tensors{};
+  Key key;
+  if (!describe(config, {q, k, v, o, lse}, softmax_scale, tensors, key)) return false;
+  if (grad_enabled && (requires_grad(q) || requires_grad(k) || requires_grad(v))) return false;
+  const auto found = calls_.find(key);
+  if (found == calls_.end()) return false;
+  const Call& call = found->second;
+
+  std::array<std::uintptr_t, kTensors> at{};
+  for (int i = 0; i < kTensors; ++i) at[i] = address(tensors[i]);
+  if ((at[0] | at[1] | at[2] | at[3]) % kAlignmentBytes != 0) return false;
+  for (int i = 0; i < 3; ++i) {
+    if (overlap(at[3], call.extent_bytes[3], at[i], call.extent_bytes[i])) return false;
+  }
+  void* stream = nullptr;
+  const dlpack::Device device = tensors[0].device;
+  if (api_->current_stream(device.type, device.id, &stream) != 0) throw py::error_already_set();
+
+  ForwardArgs args = call.args;
+  args.q = reinterpret_cast<const void*>(at[0]);
+  args.k = reinterpret_cast<const void*>(at[1]);
+  args.v = reinterpret_cast<const void*>(at[2]);
+  args.o = reinterpret_cast<void*>(at[3]);
+  args.lse = reinterpret_cast<float*>(at[4]);
+  launch(call.kernel_id, args, device.id, static_cast<cudaStream_t>(stream));
+  return true;
+}
+
+void LaunchCache::remember(py::object config, py::handle q, py::handle k, py::handle v,
+                           py::handle o, py::handle lse, py::handle softmax_scale,
+                           std::size_t kernel_id, const py::bytes& args) {
+  Tensors tensors{};
+  Key key;
+  if (!describe(config, {q, k, v, o, lse}, softmax_scale, tensors, key)) return;
+  Call call{.config = std::move(config), .kernel_id = kernel_id, .args = {}, .extent_bytes = {}};
+  if (PyBytes_GET_SIZE(args.ptr()) != sizeof(ForwardArgs)) {
+    throw std::invalid_argument("args is not an argument record of " +
+                                std::to_string(sizeof(ForwardArgs)) + " bytes");
+  }
+  std::memcpy(&call.args, PyBytes_AS_STRING(args.ptr()), sizeof(ForwardArgs));
+  for (int i = 0; i < 4; ++i) call.extent_bytes[i] = extent_bytes(tensors[i]);
+  if (calls_.size() >= kMaxCalls) calls_.clear();
+  calls_.insert_or_assign(key, std::move(call));
+}
+
+}  // namespace flash

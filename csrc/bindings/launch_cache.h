@@ -1,0 +1,70 @@
+// Launches a call like one that Python has checked before, without checking it again.
+//
+// Python validates the first call with some combination of configuration, shapes, strides, dtypes
+// and devices, launches it and lets the cache remember() it. A later call that differs only in
+// addresses takes again(): alignment and overlap are checked, everything else is known. Whatever is
+// unusual makes again() return false, and Python's checks find the words for it.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <array>
+#include <cstdint>
+#include <unordered_map>
+
+#include "dlpack_exchange.h"
+#include "flash/core/forward_args.h"
+
+namespace flash {
+
+class LaunchCache {
+ public:
+  // The tensor type, and the capsule type.__dlpack_c_exchange_api__; raises ValueError for a DLPack
+  // version that this code does not know.
+  LaunchCache(pybind11::object tensor_type, pybind11::capsule exchange_api);
+
+  // Launches on the tensors' device and its current stream if this kind of call was remembered.
+  // Raises CudaError as launch() does.
+  bool again(pybind11::handle config, pybind11::handle q, pybind11::handle k, pybind11::handle v,
+             pybind11::handle o, pybind11::handle lse, pybind11::handle softmax_scale,
+             bool grad_enabled);
+
+  // `args`: the argument record of a checked and launched call with these objects.
+  void remember(pybind11::object config, pybind11::handle q, pybind11::handle k, pybind11::handle v,
+                pybind11::handle o, pybind11::handle lse, pybind11::handle softmax_scale,
+                std::size_t kernel_id, const pybind11::bytes& args);
+
+  std::size_t size() const { return calls_.size(); }
+  void clear() { calls_.clear(); }
+
+ private:
+  static constexpr int kTensors = 5;         // q, k, v, o, lse
+  static constexpr int kWordsPerTensor = 9;  // type and device, 4 sizes, 4 strides
+  using Key = std::array<std::int64_t, 3 + kTensors * kWordsPerTensor>;
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const;
+  };
+  using Tensors = std::array<dlpack::Tensor, kTensors>;
+
+  struct Call {
+    pybind11::object config;  // kept alive: its address stands in the key
+    std::size_t kernel_id;
+    ForwardArgs args;
+    std::array<std::int64_t, 4> extent_bytes;  // of q, k, v, o, from first to last element
+  };
+
+  // Reads the objects into tensors and key; false if one of them is not what again() can take.
+  bool describe(pybind11::handle config, const std::array<pybind11::handle, kTensors>& objects,
+                pybind11::handle softmax_scale, Tensors& tensors, Key& key) const;
+  bool read_tensor(pybind11::handle object, dlpack::Tensor& tensor, std::int64_t* words) const;
+
+  // A program that makes up new shapes for ever must not grow without bound.
+  static constexpr std::size_t kMaxCalls = 4096;
+
+  pybind11::object tensor_type_;
+  pybind11::capsule capsule_;
+  const dlpack::ExchangeApi* api_;
+  std::unordered_map<Key, Call, KeyHash> calls_;
+};
+
+}  // namespace flash

@@ -170,3 +170,11 @@ def test_cuda_where_there_is_none(package: Path) -> None:
 def test_help(package: Path) -> None:
     ran = run(package, "--help")
     assert ran.returncode == 0 and "130 interrupted" in ran.stdout
+
+
+def test_the_real_kernels_in_the_emulator() -> None:
+    """The whole path once: configuration, PTX, emulator, check."""
+    ran = run(REPOSITORY, "64", "--device", "emulator", "--kernels", PROG[6].short_form())
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert names(ran.stdout) == [PROG[6].short_form()]
+    assert "1 kernel(s) selected: 1 passed" in ran.stdout

@@ -103,7 +103,7 @@ def parse_arch_list(text: str, supported_targets: Sequence[str]) -> tuple[Archit
 
 
 def _parse_number(number: str, word: str, supported_targets: Sequence[str]) -> Architecture:
-    match = re.fullmatch(r"(\d{1,2})\.(\d)(a?)(\+PTX)?", number)
+    match = re.fullmatch(r"([0-9]{1,2})\.([0-9])(a?)(\+PTX)?", number)
     if match is None:
         near = difflib.get_close_matches(word, [*_NAMED, *_allowed(supported_targets)], n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""

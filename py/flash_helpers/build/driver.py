@@ -18,8 +18,8 @@ from .lock import build_lock
 from .plan import Plan, make_plan
 from .staging import content_hash, read_headers, read_sources, stage
 
-# How many kernels share a translation unit. Measured (docs/results/build-times.md): nvcc's fixed cost
-# is most of a small unit, so four halve the time on two cores; more would idle some of sixteen.
+# How many kernels share a translation unit. Measured (docs/results/build-times.md): most of a small
+# unit is fixed cost of nvcc, so four halve the time on two cores; more would idle some of sixteen.
 CONFIGS_PER_UNIT = 4
 
 _STAGED_FOLDERS = ("include", "runtime", "bindings")
@@ -36,14 +36,17 @@ class Result:
 
 def build(environ: Mapping[str, str] | None = None) -> Result:
     """Builds what the environment asks for. Raises BuildError; nothing is published then."""
+    return build_plan(make_plan(environ))
+
+
+def build_plan(plan: Plan) -> Result:
     begin = time.monotonic()
-    plan = make_plan(environ)
     print(_describe(plan), flush=True)
     try:
         with build_lock(plan.directory / "lock") as lock:
             rows = _build_locked(plan, lock)
     except OSError as error:  # no space, read-only, …: one line, not a traceback
-        where = f" {error.filename}" if error.filename else ""
+        where = f" {error.filename}:" if error.filename else ""
         raise BuildError(f"cannot build in {plan.directory}:{where} {error.strerror}") from error
     seconds = time.monotonic() - begin
     return Result(plan.directory, plan.directory / plan.extension_name, rows, seconds)

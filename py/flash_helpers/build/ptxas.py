@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)' for '(sm_\w+)'")
-_PROPERTIES = re.compile(r"Function properties for (\S+)")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _BARRIERS = re.compile(r"used (\d+) barriers")
@@ -35,8 +34,8 @@ class KernelUsage:
 
 
 def parse_ptxas(text: str) -> list[KernelUsage]:
-    """Every kernel of a log, in its order. Functions that are not kernels are left out. A kernel of
-    which the log does not say everything is an error: a guess would hide spills."""
+    """Every kernel of a log, in its order. A kernel of which the log does not say everything is an
+    error: a guess would hide spills."""
     heads = list(_ENTRY.finditer(text))
     ends = [head.start() for head in heads[1:]] + [len(text)]
     return [
@@ -46,16 +45,13 @@ def parse_ptxas(text: str) -> list[KernelUsage]:
 
 
 def _parse_kernel(kernel: str, architecture: str, text: str) -> KernelUsage:
-    # Device functions that were not inlined follow with properties of their own.
-    own = text
-    for properties in _PROPERTIES.finditer(text):
-        if properties[1] == kernel:
-            own = text[properties.end() :]
-            break
+    own = text[text.find(f"Function properties for {kernel}\n") :]
     stack, registers = _STACK.search(own), _REGISTERS.search(own)
     if stack is None or registers is None:
         missing = "spills" if stack is None else "registers"
         raise ValueError(f"the ptxas log names {kernel} for {architecture}, but not its {missing}")
+    # Device functions that were not inlined follow with spills of their own: they count too.
+    spills = [(int(found[2]), int(found[3])) for found in _STACK.finditer(text)]
     line = own[registers.start() :].split("\n", 1)[0]
     seconds = _SECONDS.search(own)
     return KernelUsage(
@@ -64,9 +60,9 @@ def _parse_kernel(kernel: str, architecture: str, text: str) -> KernelUsage:
         registers=int(registers[1]),
         static_shared_bytes=_number(_SHARED, line),
         stack_bytes=int(stack[1]),
-        spill_store_bytes=int(stack[2]),
-        spill_load_bytes=int(stack[3]),
-        barriers=_number(_BARRIERS, line),  # ptxas leaves out what is 0
+        spill_store_bytes=sum(stores for stores, _ in spills),
+        spill_load_bytes=sum(loads for _, loads in spills),
+        barriers=_number(_BARRIERS, line),  # older ptxas leave out what is 0
         ptxas_seconds=float(seconds[1]) / 1000 if seconds else 0.0,
     )
 

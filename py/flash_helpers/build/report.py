@@ -26,6 +26,7 @@ HEADINGS = (
     "spill_store_bytes",
     "spill_load_bytes",
     "barriers",
+    "ptxas_seconds",
     "unit_seconds",
     "unit_kernels",
 )
@@ -50,6 +51,7 @@ class Row:
             usage.spill_store_bytes,
             usage.spill_load_bytes,
             usage.barriers,
+            round(usage.ptxas_seconds, 3),
             self.unit_seconds,
             self.unit_kernels,
         ]

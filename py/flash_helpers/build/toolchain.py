@@ -24,6 +24,8 @@ from .errors import BuildError
 MINIMUM_NVCC = (12, 0)
 MINIMUM_GCC = 10
 
+_USUAL_FOLDER = Path("/usr/local/cuda")
+
 
 @dataclass(frozen=True)
 class Nvcc:
@@ -101,7 +103,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
     on_path = shutil.which("nvcc", path=environ.get("PATH"))
     if on_path:
         yield Path(on_path), "PATH"
-    yield Path("/usr/local/cuda/bin/nvcc"), "/usr/local/cuda"
+    yield _USUAL_FOLDER / "bin" / "nvcc", str(_USUAL_FOLDER)
     from .nvcc_wheels import wheel_folders  # here: that module imports this one
 
     for folder, source in wheel_folders(environ):
@@ -120,9 +122,7 @@ def probe(path: Path, source: str, environ: Mapping[str, str] | None = None) -> 
     version = match[1]
     if tuple(int(part) for part in version.split(".")[:2]) < MINIMUM_NVCC:
         needed = ".".join(map(str, MINIMUM_NVCC))
-        raise BuildError(
-            f"{source}: {path} is CUDA {version}; C++20 kernels need {needed} or newer"
-        )
+        raise BuildError(f"{source}: {path} is CUDA {version}; {needed} or newer is needed (C++20)")
     dry_run = _output([str(path), "--dryrun", "-cubin", "-x", "cu", os.devnull], environ)
     here = re.search(r"^#\$ _HERE_=(.+)$", dry_run, re.MULTILINE)
     program = Path(here[1]) / "nvcc" if here else path.resolve()

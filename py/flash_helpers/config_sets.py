@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cache
 
 from .config import FlashForwardKernelConfig
+from .config_coverage import get_covering_kernel_configs
 from .config_names import parse_kernel_name_into_config
 from .dtypes import DType
 
@@ -78,15 +79,29 @@ def get_kernel_progression_configs(all: bool = False) -> list[FlashForwardKernel
     ]
 
 
-def _prog_and_tune() -> list[FlashForwardKernelConfig]:
-    return sorted({*get_kernel_progression_configs(), *get_autotuning_kernel_configs()})
+def get_d64_kernel_configs() -> list[FlashForwardKernelConfig]:
+    """The progression for heads of 64, in both dtypes, with 64 and 128 query rows a block;
+    sorted."""
+    return sorted(
+        replace(step, dtype=dtype, d_head=64, B_r=B_r)
+        for step in get_kernel_progression_configs()
+        for dtype in DType
+        for B_r in (64, 128)
+    )
+
+
+def _all() -> list[FlashForwardKernelConfig]:
+    parts = (get_kernel_progression_configs, get_autotuning_kernel_configs, get_d64_kernel_configs)
+    return sorted({config for part in parts for config in part()})
 
 
 _WORDS: dict[str, Callable[[], list[FlashForwardKernelConfig]]] = {
     "prog": get_kernel_progression_configs,
     "progall": lambda: get_kernel_progression_configs(all=True),
-    "all": _prog_and_tune,
+    "all": _all,
     "tune": get_autotuning_kernel_configs,
+    "d64": get_d64_kernel_configs,
+    "pairs": lambda: list(get_covering_kernel_configs()),
 }
 
 
@@ -127,4 +142,4 @@ def get_kernels_to_build(*keys: str) -> list[FlashForwardKernelConfig]:
 @cache
 def known_configs() -> tuple[FlashForwardKernelConfig, ...]:
     """Every configuration of any set, sorted: what names are compared with in messages."""
-    return tuple(sorted({*_prog_and_tune(), *get_kernel_progression_configs(all=True)}))
+    return tuple(sorted({config for word in _WORDS for config in get_kernel_configs(word)}))

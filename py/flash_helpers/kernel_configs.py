@@ -1,9 +1,11 @@
 """Everything about kernel configurations, under the module name that the seeds use."""
 
 from .config import FlashForwardKernelConfig
+from .config_coverage import get_covering_kernel_configs
 from .config_names import nearest_names, parse_kernel_name_into_config
 from .config_sets import (
     get_autotuning_kernel_configs,
+    get_d64_kernel_configs,
     get_kernel_configs,
     get_kernel_progression_configs,
     get_kernels_to_build,
@@ -29,6 +31,8 @@ __all__ = [
     "calc_self_attn_flop",
     "calc_total_flop",
     "get_autotuning_kernel_configs",
+    "get_covering_kernel_configs",
+    "get_d64_kernel_configs",
     "get_kernel_configs",
     "get_kernel_progression_configs",
     "get_kernels_to_build",

@@ -1,7 +1,7 @@
 // Launch arguments of every forward kernel: a plain record that is passed by value.
 //
 // Python packs the same bytes (py/flash_helpers/forward_args.py, compared by
-// tests/test_forward_args.py), so the GPU and the emulator receive identical arguments.
+// tests/config/test_cpp_contracts.py), so the GPU and the emulator receive identical arguments.
 #pragma once
 
 #include <cstdint>

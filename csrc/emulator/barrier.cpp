@@ -105,11 +105,10 @@ void sync(Lane* lane, Alignment alignment, u32 number, u32 threads, void* operan
   if (alignment == Alignment::kAligned) warp->at_aligned_barrier |= self;
   barrier.waiting[warp->index] |= self;
   barrier.arrived += 1;
-  if (barrier.arrived == expected_threads(lane->block, barrier)) {
-    complete(lane->block, barrier);
-  } else {
-    wait(lane);
-  }
+  Block* block = lane->block;
+  if (barrier.arrived != expected_threads(block, barrier)) return wait(lane);
+  complete(block, barrier);
+  continue_in_order(lane, &block->warps[first_in_order(block->runnable_warps, block->reverse)]);
 }
 
 }  // namespace

@@ -104,6 +104,13 @@ inline void wait(Lane* lane) {
   switch_context(lane->context, next ? next->context : warp->block->scheduler);
 }
 
+// After a collective the lanes of `warp` go on in order, not with the one that came last: the order
+// of execution is the same everywhere, and the first thread to break a rule is the first in order.
+inline void continue_in_order(Lane* lane, Warp* warp) {
+  Lane* next = &warp->lanes[first_in_order(warp->runnable, warp->block->reverse)];
+  if (next != lane) switch_context(lane->context, next->context);
+}
+
 // Runs one thread block to its end; block->error tells whether it failed.
 void run_block(Block* block, const u32 ctaid[3]);
 

@@ -24,7 +24,7 @@ inline void complete_collective(Warp* warp, PendingCollective& pending) {
 }
 
 // Returns when all lanes of `mask` that have not exited are here and `execute` has run for all of
-// them. The last lane to arrive runs it and goes on; the others continue when they are resumed.
+// them. The last lane to arrive runs it.
 inline void meet(Lane* lane, Wait kind, u32 variant, u32 mask, u32 site, void* operands,
                  PendingCollective::Execute execute, SameSite same_site) {
   Warp* warp = lane->warp;
@@ -44,7 +44,7 @@ inline void meet(Lane* lane, Wait kind, u32 variant, u32 mask, u32 site, void* o
   pending.arrived |= self;
   if (pending.arrived == (mask & warp->alive)) {
     complete_collective(warp, pending);
-    return;
+    return continue_in_order(lane, warp);
   }
   lane->wait = kind;
   lane->wait_site = site;

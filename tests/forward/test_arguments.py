@@ -1,0 +1,144 @@
+"""Bad input is refused by name before anything is launched; the checks are the same on both devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import flash_attention
+from flash_attention.arguments import check_no_overlap, make_plan
+from flash_helpers.forward_args import unpack_forward_args
+from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
+
+CONFIG = FlashForwardKernelConfig(
+    DType.FP16, 128, 64, 64, 4, True, True, True, 0, 2, 2, False, True
+)
+SHAPE = (2, 128, 4, 128)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def launch(*_: object) -> None:
+        raise AssertionError("a refused call was launched")
+
+    monkeypatch.setattr("flash_attention.emulated.launch", launch)
+
+
+def tensor(shape: tuple[int, ...] = SHAPE, dtype: torch.dtype = torch.float16) -> torch.Tensor:
+    return torch.randn(shape).to(dtype)
+
+
+def misaligned(shape: tuple[int, ...] = SHAPE) -> torch.Tensor:
+    n = tensor(shape).numel()
+    return torch.zeros(n + 1, dtype=torch.float16)[1:].view(shape)
+
+
+def odd_stride() -> torch.Tensor:
+    return torch.zeros(2, 128, 4, 129, dtype=torch.float16)[..., :128]
+
+
+def overlapping_output() -> torch.Tensor:
+    return torch.zeros(1, 128, 4, 128, dtype=torch.float16).expand(2, 128, 4, 128)
+
+
+def gradient() -> torch.Tensor:
+    return tensor().requires_grad_()
+
+
+# (arguments that replace the good ones, what the message says)
+REFUSED: dict[str, tuple[dict[str, Callable[[], Any]], str]] = {
+    "q not a tensor": ({"q": lambda: [1.0]}, "q is a list: expected a torch.Tensor"),
+    "k not a tensor": ({"k": lambda: None}, "k is a NoneType: expected a torch.Tensor"),
+    "o not a tensor": ({"o": lambda: 3}, "o is a int: expected a torch.Tensor"),
+    "a name as configuration": ({"kernel_cfg": lambda: CONFIG.short_form()}, "is a str"),
+    "an unbuildable configuration": (
+        {"kernel_cfg": lambda: replace(CONFIG, B_r=96)},
+        "B_r = 96 is not supported",
+    ),
+    "fp32": ({"q": lambda: tensor(dtype=torch.float32)}, "q has dtype torch.float32"),
+    "mixed dtypes": ({"v": lambda: tensor(dtype=torch.bfloat16)}, "v has dtype torch.bfloat16"),
+    "three dimensions": ({"q": lambda: tensor((128, 4, 128))}, "q has shape .128, 4, 128."),
+    "other head size": ({"k": lambda: tensor((2, 128, 4, 64))}, "k has head dimension 64"),
+    "k and v differ": ({"v": lambda: tensor((2, 64, 4, 128))}, "they must be equal"),
+    "o shaped unlike q": ({"o": lambda: tensor((2, 64, 4, 128))}, "o has shape"),
+    "batch sizes": (
+        {n: lambda: tensor((1, 128, 4, 128)) for n in "kv"},
+        "k has batch size 1, but q has 2",
+    ),
+    "heads not a multiple": (
+        {n: lambda: tensor((2, 128, 3, 128)) for n in "kv"},
+        "q has 4 heads and k 3",
+    ),
+    "query length": (
+        {n: lambda: tensor((2, 100, 4, 128)) for n in "qo"},
+        "q has sequence length 100: this kernel takes multiples of B_r = 64 .the nearest are 64",
+    ),
+    "key length": (
+        {n: lambda: tensor((2, 130, 4, 128)) for n in "kv"},
+        "k has sequence length 130: this kernel takes multiples of B_c = 64",
+    ),
+    "empty": ({n: lambda: tensor((0, 128, 4, 128)) for n in "qkvo"}, "empty tensors"),
+    "strided last dimension": (
+        {"k": lambda: tensor((2, 128, 128, 4)).transpose(2, 3)},
+        "k has stride 4 in its last dimension",
+    ),
+    "odd stride": ({"v": odd_stride}, "must be multiples of 8 elements"),
+    "misaligned": ({"q": misaligned}, "q starts at address 0x.*aligned to 16 bytes"),
+    "output elements overlap": ({"o": overlapping_output}, "o has strides .* overlap in memory"),
+    "gradient": ({"q": gradient}, "q requires a gradient"),
+    "scale zero": ({"softmax_scale": lambda: 0.0}, "softmax_scale is 0.0"),
+    "scale NaN": ({"softmax_scale": lambda: float("nan")}, "softmax_scale is nan"),
+    "scale negative": ({"softmax_scale": lambda: -1.0}, "must be positive"),
+    "lse dtype": ({"lse": lambda: tensor((2, 4, 128))}, "lse is a torch.float16"),
+    "lse shape": ({"lse": lambda: torch.zeros(2, 128, 4)}, "shape .2, 4, 128. .batch, heads"),
+    "sparse": ({"q": lambda: torch.zeros(SHAPE).half().to_sparse()}, "q has layout"),
+    "meta device": ({n: lambda: torch.empty(SHAPE, device="meta") for n in "qkvo"}, "dtype|meta"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda c: c.replace(" ", "-"))
+def test_bad_input_is_refused(case: str) -> None:
+    replacements, message = REFUSED[case]
+    arguments: dict[str, Any] = {"kernel_cfg": CONFIG, "o": torch.zeros(SHAPE).half()}
+    arguments |= {name: tensor() for name in "qkv"}
+    arguments |= {name: make() for name, make in replacements.items()}
+    with pytest.raises((TypeError, ValueError), match=message):
+        flash_attention.forward(**arguments)
+
+
+@pytest.mark.parametrize("name", "qkv")
+def test_the_output_must_have_memory_of_its_own(name: str) -> None:
+    tensors = {n: tensor() for n in "qkv"}
+    with pytest.raises(ValueError, match=f"o shares memory with {name}"):
+        flash_attention.forward(CONFIG, **tensors, o=tensors[name])
+
+
+def test_neighbours_do_not_overlap() -> None:
+    both = torch.zeros(2, *SHAPE, dtype=torch.float16)
+    check_no_overlap(both[0], {"q": both[1]})
+
+
+def test_gradients_are_ignored_where_none_are_recorded() -> None:
+    q, k, v = gradient(), tensor(), tensor()
+    with torch.no_grad():
+        make_plan(CONFIG, q, k, v, tensor(), None, None)
+
+
+def test_the_argument_record_says_what_was_passed() -> None:
+    q, o = tensor((2, 128, 4, 128)), tensor((2, 4, 128, 128)).transpose(1, 2)
+    k = tensor((2, 192, 2, 128))
+    v = tensor((192, 2, 2, 128)).transpose(0, 1)
+    lse = torch.zeros(2, 4, 128)
+    plan = make_plan(CONFIG, q, k, v, o, lse, 0.25)
+    fields = unpack_forward_args(plan.args(16, 32, 48, 64, 81))
+    assert plan.grid == 2 * 4 * 2
+    assert [fields[n] for n in ("q", "k", "v", "o", "lse")] == [16, 32, 48, 64, 81]
+    for name, x in (("q", q), ("k", k), ("v", v), ("o", o)):
+        assert [fields[f"{name}_stride_{a}"] for a in ("batch", "seq", "head")] == [*x.stride()[:3]]
+    assert (fields["batch"], fields["seqlen_q"], fields["seqlen_k"]) == (2, 128, 192)
+    assert (fields["n_heads_q"], fields["n_heads_kv"]) == (4, 2)
+    assert fields["softmax_scale"] == 0.25

@@ -165,13 +165,6 @@ def test_nvcc_from_pypi_compiles(environ: Environment, tmp_path: Path) -> None:
     assert (nvcc.library_dir / "libcudart_static.a").is_file()
     source = tmp_path / "k.cu"
     source.write_text("__global__ void k(int* a) { a[threadIdx.x] = 1; }\nint main() {}\n")
-    command = [
-        nvcc.path,
-        "-std=c++20",
-        "-arch=sm_80",
-        *nvcc.link_flags,
-        source,
-        "-o",
-        tmp_path / "k",
-    ]
+    flags = ["-std=c++20", "-arch=sm_80", *nvcc.link_flags]
+    command = [str(nvcc.path), *flags, str(source), "-o", str(tmp_path / "k")]
     subprocess.run(command, check=True, env=nvcc.env)

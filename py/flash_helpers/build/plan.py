@@ -84,7 +84,7 @@ def make_plan(environ: Mapping[str, str] | None = None) -> Plan:
     try:
         configs = get_kernels_to_build(kernel_set)
     except ValueError as error:
-        raise BuildError(str(error)) from error
+        raise BuildError(str(error).replace("the key", KERNELS_VARIABLE, 1)) from error
     jobs = parallelism.jobs(environ)
     host = find_host_compiler(environ)
     nvcc = find_or_install_nvcc(environ)

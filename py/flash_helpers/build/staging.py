@@ -7,7 +7,8 @@ content differs. A rewritten file is newer than everything built from the former
 stays as it is; the include closure in the compiler's dependency files does the rest.
 
 Each copy begins with a `#line` that names its original, so that error messages, assertions and the
-line table of -lineinfo lead to the file one would edit.
+line table of -lineinfo lead to the file one would edit. (record_compile.sh takes those names out of
+nvcc's dependency files.)
 """
 
 from __future__ import annotations

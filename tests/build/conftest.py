@@ -1,0 +1,126 @@
+"""One real build that the tests of this folder share."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from flash_helpers.build.errors import BuildError
+from flash_helpers.build.toolchain import find_nvcc
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("CMakeLists.txt", "setup.py", "pyproject.toml", "csrc", "py", "flash_attention")
+
+# Builds two kernels of the set instead of all: two translation units.
+BUILD_TWO = """
+import dataclasses, sys
+from pathlib import Path
+from flash_helpers.build import driver
+from flash_helpers.build.errors import BuildError
+from flash_helpers.build.plan import make_plan
+try:
+    driver.CONFIGS_PER_UNIT = 1
+    plan = make_plan()
+    result = driver.build_plan(dataclasses.replace(plan, configs=plan.configs[:2]))
+    driver.publish(result.extension, plan.root / "flash_attention")
+    print("directory:", result.directory)
+except BuildError as error:
+    sys.exit(f"error: {error}")
+"""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A copy of the source tree in which builds may be broken."""
+
+    root: Path
+
+    def environ(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        inherited = {k: v for k, v in os.environ.items() if k not in ("KERNELS", "MAX_JOBS")}
+        own = {
+            "PYTHONPATH": str(self.root / "py"),
+            "TORCH_CUDA_ARCH_LIST": "8.0",
+            "KERNELS": "prog",
+        }
+        return {**inherited, **own, **(extra or {})}
+
+    def start(self, extra: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", BUILD_TWO],
+            cwd=self.root,
+            env=self.environ(extra),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def build(self, extra: Mapping[str, str] | None = None) -> str:
+        process = self.start(extra)
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output
+        return output
+
+    def rebuilt(self) -> set[str]:
+        """Builds, and says what was compiled or linked."""
+        text = self.build()
+        return set(re.findall(r"(?:Building \w+ object|Linking CXX \S+ module) (\S+)", text))
+
+    @property
+    def directory(self) -> Path:
+        (found,) = (self.root / "build").glob("cpython-*")
+        return found
+
+    @property
+    def extension(self) -> Path:
+        (found,) = (self.root / "flash_attention").glob("_C.*.so")
+        return found
+
+    def run_with_extension(self, code: str) -> str:
+        """Runs Python code in which `_C` is the extension, in a process without torch."""
+        load = (
+            "import importlib.util as u, sys, time\n"
+            "begin = time.perf_counter()\n"
+            f"spec = u.spec_from_file_location('flash_attention._C', {str(self.extension)!r})\n"
+            "_C = u.module_from_spec(spec); spec.loader.exec_module(_C)\n"
+            "seconds = time.perf_counter() - begin\n"
+        )
+        command = [sys.executable, "-c", load + code]
+        done = subprocess.run(command, capture_output=True, text=True, env=self.environ())
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+def copy_sources(target: Path) -> Tree:
+    target.mkdir(parents=True)
+    ignore = shutil.ignore_patterns("__pycache__", "*.so")
+    for name in SOURCES:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, target / name, ignore=ignore)
+        else:
+            shutil.copy2(source, target / name)
+    return Tree(target)
+
+
+@pytest.fixture(scope="session")
+def needs_compilers() -> None:
+    try:
+        find_nvcc()
+    except BuildError as error:
+        pytest.skip(f"no CUDA compiler: {error}")
+
+
+@pytest.fixture(scope="session")
+def tree(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Tree:
+    """Built once, in a folder whose name has a space and is not ASCII."""
+    tree = copy_sources(tmp_path_factory.mktemp("real build") / "ünder test")
+    tree.build()
+    return tree

@@ -1,0 +1,108 @@
+"""The compiled module: what it links, what importing it costs, what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from flash_helpers.forward_args import pack_forward_args
+
+from .conftest import Tree
+
+pytestmark = pytest.mark.xdist_group("real build")
+
+
+def test_it_links_neither_torch_nor_the_driver(tree: Tree) -> None:
+    command = ["readelf", "--dynamic", "--wide", str(tree.extension)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    needed = [line.split("[")[1].rstrip("]\n") for line in text.splitlines() if "(NEEDED)" in line]
+    allowed = {"libstdc++", "libgcc_s", "libc", "libm", "ld-linux-x86-64", "ld-linux-aarch64"}
+    allowed |= {"libdl", "libpthread", "librt"}  # before glibc 2.34
+    assert needed and {name.split(".so")[0] for name in needed} <= allowed, needed
+    assert "RUNPATH" not in text and "RPATH" not in text
+
+
+def test_import_is_quick_and_brings_no_torch(tree: Tree) -> None:
+    code = "print(seconds, 'torch' in sys.modules, 'numpy' in sys.modules)"
+    results = [tree.run_with_extension(code).split() for _ in range(3)]
+    assert {tuple(result[1:]) for result in results} == {("False", "False")}
+    assert min(float(result[0]) for result in results) < 0.2
+
+
+def test_it_knows_what_it_is(tree: Tree) -> None:
+    code = "print(_C.kernel_set(), _C.architectures(), len(_C.fingerprint()))\n"
+    code += "print(_C.forward_args_size(), sorted(_C.kernel_names()) == _C.kernel_names())"
+    lines = tree.run_with_extension(code).splitlines()
+    assert lines == ["prog ['sm_80'] 64", "160 True"]
+
+
+def test_another_build_has_another_fingerprint(tree: Tree) -> None:
+    code = "print(_C.fingerprint())"
+    before = tree.run_with_extension(code)
+    launcher = tree.root / "csrc" / "runtime" / "launcher.cpp"
+    text = launcher.read_text()
+    launcher.write_text(text + "// planted\n")
+    tree.build()
+    assert tree.run_with_extension(code) != before
+    launcher.write_text(text)
+    tree.build()
+    assert tree.run_with_extension(code) == before
+
+
+def launch(tree: Tree, arguments: str, prepare: str = "") -> str:
+    code = f"{prepare}\ntry:\n    print('launched', _C.launch({arguments}))\n"
+    code += "except Exception as error:\n    print(type(error).__mro__[:2], error)\n"
+    return tree.run_with_extension(code)
+
+
+def packed(**changes: object) -> str:
+    """Code for the bytes of a small valid launch, some arguments changed."""
+    shape = {"batch": 1, "seqlen_q": 64, "seqlen_k": 64, "n_heads_q": 1, "n_heads_kv": 1}
+    pointers = {"q": 4096, "k": 4096, "v": 4096, "o": 4096, "lse": 0}
+    strides = {f"{tensor}_strides": (8192, 128, 128) for tensor in "qkvo"}
+    values = {**pointers, **strides, **shape, "softmax_scale": 0.125, **changes}
+    return repr(pack_forward_args(**values))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [0, 159, 161])
+def test_arguments_of_another_size_are_refused(tree: Tree, size: int) -> None:
+    said = launch(tree, f"0, bytes({size}), 0, 0")
+    assert "ValueError" in said and f"args has {size} bytes: expected the 160" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"batch": 0}, "batch = 0"),
+        ({"seqlen_q": 65}, "seqlen_q = 65: expected a multiple of B_r = 64"),
+        ({"seqlen_k": 96}, "seqlen_k = 96: expected a multiple of B_c = 64"),
+        ({"n_heads_q": 3, "n_heads_kv": 2}, "n_heads_q = 3: expected a multiple of n_heads_kv"),
+        ({"k": 0}, "k is null"),
+        ({"v": 4104}, "v is not aligned to 16 bytes"),
+        ({"o_strides": (8192, 128, 4)}, "o_stride_head = 4 elements: expected a multiple of 8"),
+        ({"batch": 2**31 - 1, "n_heads_q": 2}, "exceeds 2147483647 thread blocks"),
+    ],
+)
+def test_arguments_that_would_fault_are_refused(
+    tree: Tree, changes: dict[str, object], expected: str
+) -> None:
+    said = launch(tree, f"0, {packed(**changes)}, 0, 0")
+    assert "ValueError" in said and expected in said, said
+
+
+def test_an_unknown_kernel_is_refused(tree: Tree) -> None:
+    assert "IndexError" in launch(tree, f"2, {packed()}, 0, 0")
+    assert "TypeError" in launch(tree, f"-1, {packed()}, 0, 0")
+    assert "TypeError" in launch(tree, f"0, bytearray({packed()}), 0, 0")
+
+
+def test_without_a_driver_a_launch_is_an_error_not_a_crash(tree: Tree) -> None:
+    prepare = "import os\nif _C.device_count(): print('there is a device'); sys.exit(0)"
+    said = launch(tree, f"0, {packed()}, 0, 0", prepare)
+    if "there is a device" in said:
+        pytest.skip("this machine has a driver and a device")
+    assert "CudaError" in said and "RuntimeError" in said
+    assert "cudaGetDevice" in said and "device_guard.h" in said
+    again = tree.run_with_extension("print(_C.device_count())")
+    assert again.strip() == "0"

@@ -1,4 +1,5 @@
-"""Bad input is refused by name before anything is launched; the checks are the same on both devices."""
+"""Bad input is refused by name before anything is launched; the checks are the same on both
+devices."""
 
 from __future__ import annotations
 

@@ -161,6 +161,7 @@ FLOAT = [
          lambda a, b: np.where(np.isnan(a) | np.isnan(b), np.float32("nan"), maximum(a, b))),
     Case("neg.f32 $d, $a;", "f", "f32", np.negative),
     Case("abs.f32 $d, $a;", "f", "f32", np.abs),
+    Case("copysign.f32 $d, $a, $b;", "f", "f32", lambda a, b: np.copysign(b, a)),
     Case("sqrt.rn.f32 $d, $a;", "f", "f32", np.sqrt),
     Case("rcp.rn.f32 $d, $a;", "f", "f32", lambda a: np.float32(1) / a),
     Case("rcp.approx.ftz.f32 $d, $a;", "f", "f32", lambda a: ftz(np.float32(1) / ftz(a)), ulp=1),

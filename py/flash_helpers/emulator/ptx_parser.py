@@ -91,7 +91,7 @@ _VARIABLE = re.compile(
 )
 _PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>[busf]\d+)\s+"
-    r"(?:\.ptr\b(?:\s+\.\w+)*(?:\s+\.align\s+\d+)?\s+)?(?P<name>[\w$%.]+)\s*(?:\[(?P<count>\d+)\])?"
+    r"(?:\.ptr\b(?:\s+\.(?:global|const|local|shared))?(?:\s+\.align\s+\d+)?\s+)?(?P<name>[\w$%.]+)\s*(?:\[(?P<count>\d+)\])?"
 )
 _INSTRUCTION = re.compile(
     r"(?:@(?P<guard>!?[\w%$.]+)\s+)?(?P<opcode>[a-z][\w.:]*)\s*(?P<operands>.*)", re.S

@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 
 # Importing the instruction families registers them.
-from . import arithmetic_ops, control_ops, convert_ops, logic_ops, memory_ops, warp_ops
+from . import arithmetic_ops, compare_ops, control_ops, convert_ops, logic_ops, memory_ops, warp_ops
 from .emitter import Emitter, global_name, symbol_table
 from .errors import UnsupportedPtxError
 from .ptx_parser import Entry, Instruction, Label, PtxFile, Scope, Variable
 from .registry import HANDLERS, Unsupported
 
-FAMILIES = (arithmetic_ops, control_ops, convert_ops, logic_ops, memory_ops, warp_ops)
+FAMILIES = (arithmetic_ops, compare_ops, control_ops, convert_ops, logic_ops, memory_ops, warp_ops)
 
 
 class _Translation:

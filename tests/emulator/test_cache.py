@@ -1,0 +1,181 @@
+"""The cache holds code that is loaded, so only its owner may write it; and compiled kernels survive
+concurrency, interruption and damage."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flash_helpers import cache
+from flash_helpers.emulator import EmulatorBuildError, compile_kernel
+from flash_helpers.emulator import compile as compile_module
+
+from .support import aligned, ptx_kernel, run
+
+PTX = ptx_kernel("mad.wide.u32 %x0, %t, 4, %p0; st.global.u32 [%x0], %t;", parameters=1)
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLASH_ATTENTION_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def _works(ptx: str = PTX) -> bool:
+    out = aligned(32, np.uint32)
+    run(compile_kernel(ptx, "kernel"), [out])
+    return bool((out == np.arange(32)).all())
+
+
+def test_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("FLASH_ATTENTION_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert cache.cache_dir() == tmp_path / "home/.cache/flash_attention"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache.cache_dir("a") == tmp_path / "xdg/flash_attention/a"
+    monkeypatch.setenv("FLASH_ATTENTION_CACHE_DIR", str(tmp_path / "own"))
+    assert cache.cache_dir() == tmp_path / "own"
+    assert (tmp_path / "own").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
+def test_a_directory_that_others_can_write_is_refused(own_cache: Path, mode: int) -> None:
+    own_cache.mkdir()
+    own_cache.chmod(mode)
+    with pytest.raises(cache.UnsafeCacheError, match="chmod 700"):
+        compile_kernel(PTX, "kernel")
+    own_cache.chmod(0o700)
+    (own_cache / "emulator").mkdir()
+    (own_cache / "emulator").chmod(mode)
+    with pytest.raises(cache.UnsafeCacheError, match="chmod 700"):
+        compile_kernel(PTX, "kernel")
+
+
+def test_a_link_or_a_foreign_directory_is_refused(
+    own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    own_cache.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(cache.UnsafeCacheError, match="link"):
+        cache.cache_dir()
+    own_cache.unlink()
+    own_cache.mkdir(mode=0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(cache.UnsafeCacheError, match="belongs to user"):
+        cache.cache_dir()
+
+
+def test_a_lock_is_exclusive_and_dies_with_its_holder(tmp_path: Path) -> None:
+    entry = tmp_path / "entry"
+    code = "import sys, time; from pathlib import Path; from flash_helpers.cache import exclusive\n"
+    code += "with exclusive(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(entry)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(cache.__file__).parents[1])},
+    ) as holder:
+        assert holder.stdout and holder.stdout.readline() == b"held\n"
+        with (
+            pytest.raises(cache.CacheLockTimeout, match=f"held by process {holder.pid}"),
+            cache.exclusive(entry, timeout_s=0.1),
+        ):
+            pass
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        start = time.monotonic()
+        with cache.exclusive(entry, timeout_s=30):
+            pass
+        assert time.monotonic() - start < 5
+
+
+def _libraries(folder: Path) -> dict[str, int]:
+    return {p.name: p.stat().st_mtime_ns for p in (folder / "emulator").glob("*.so")}
+
+
+def test_compiled_once_and_rebuilt_when_damaged(own_cache: Path) -> None:
+    assert _works()
+    before = _libraries(own_cache)
+    assert len(before) == 2  # runtime and kernel
+    assert _works() and _libraries(own_cache) == before
+    kernel = next((own_cache / "emulator").glob("kernel-*.so"))
+    data = kernel.read_bytes()
+    for damaged in (data[: len(data) // 2], b"", data[:-40] + bytes(40), b"x" * len(data)):
+        kernel.unlink()  # a new file: the old one stays mapped in this process
+        kernel.write_bytes(damaged)
+        assert not cache.is_intact(kernel)
+        assert _works()
+        assert cache.is_intact(kernel)
+
+
+def test_a_library_that_is_intact_but_does_not_load_is_rebuilt(own_cache: Path) -> None:
+    ptx = PTX + "// loaded for the first time here\n"
+    runtime = compile_module.runtime()
+    assert _works(ptx)
+    kernel = next((own_cache / "emulator").glob("kernel-*.so"))
+    kernel.unlink()
+    junk = own_cache / "junk"
+    junk.write_bytes(b"not a library")
+    cache.publish(junk, kernel)
+    assert runtime.library_path != kernel
+    assert _works(ptx)
+
+
+def test_many_threads_and_processes_at_once(own_cache: Path) -> None:
+    code = "from tests.emulator.test_cache import _works; assert _works()"
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": f"{root / 'py'}:{root}"}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], cwd=root, env=environment) for _ in range(3)
+    ]
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(lambda _: _works(), range(8)))
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert len(_libraries(own_cache)) == 2
+    leftovers = [
+        p.name for p in (own_cache / "emulator").iterdir() if p.suffix not in (".so", ".lock")
+    ]
+    assert leftovers == []
+
+
+def test_a_missing_compiler_is_said(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    with pytest.raises(EmulatorBuildError, match=r"/no/such/compiler.*Install g\+\+"):
+        compile_kernel(PTX, "kernel")
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", "/nowhere")
+    compile_module.find_toolchain.cache_clear()
+    try:
+        with pytest.raises(EmulatorBuildError, match=r"none of g\+\+, c\+\+, clang\+\+"):
+            compile_kernel(PTX, "kernel")
+    finally:
+        compile_module.find_toolchain.cache_clear()
+
+
+def test_the_portable_paths_give_the_same_results() -> None:
+    """ucontext fibers and no vector instructions: what other processors run."""
+    flags = ("-DEMULATOR_PORTABLE_CONTEXT", "-mno-avx2", "-mno-f16c", "-mno-avx512f")
+    portable = compile_module.runtime(flags)
+    from flash_helpers.emulator.launch import EmulatedKernel
+
+    from .test_warp_collectives import _mma_kernel
+
+    rng = np.random.default_rng(5)
+    a, b = aligned((16, 16), np.float16), aligned((16, 8), np.float16)
+    c = aligned((16, 8), np.float32)
+    for array in (a, b, c):
+        array[:] = rng.standard_normal(array.shape)
+    results = []
+    for runtime in (portable, compile_module.runtime()):
+        out = aligned((4, 16, 8), np.float32)
+        run(EmulatedKernel(_mma_kernel("f16"), "kernel", runtime), [a, b, c, out])
+        results.append(out.view(np.uint32))
+    np.testing.assert_array_equal(*results)

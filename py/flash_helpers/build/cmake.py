@@ -50,7 +50,6 @@ def _configure_command(plan: Plan) -> list[str]:
         "CMAKE_CXX_COMPILER": plan.host.path,
         "CMAKE_CUDA_COMPILER": plan.nvcc.path,
         "CMAKE_CUDA_HOST_COMPILER": plan.host.path,
-        "CMAKE_CUDA_FLAGS": " ".join(f'"{flag}"' for flag in plan.nvcc.link_flags),
         "FLASH_GENCODE": ";".join(plan.selection.gencode()),
         "FLASH_PYTHON_INCLUDE": plan.python_include,
         "FLASH_EXTENSION_SUFFIX": plan.extension_suffix,
@@ -93,10 +92,17 @@ def _run(
 
     return subprocess.run(
         command,
-        env=plan.nvcc.env,
+        env=_environment(plan),
         stdout=output,
         stderr=subprocess.STDOUT if output else None,
         stdin=subprocess.DEVNULL,
         pass_fds=(lock,),
         preexec_fn=end_with_parent,
     )
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    """CMake tries nvcc out by linking a program, but the wheels' nvcc does not find its libraries.
+    A -L in CMAKE_CUDA_FLAGS would need quotes, which not every CMake takes off again."""
+    folders = [str(plan.nvcc.library_dir), plan.nvcc.env.get("LIBRARY_PATH", "")]
+    return {**plan.nvcc.env, "LIBRARY_PATH": ":".join(filter(None, folders))}

@@ -40,7 +40,7 @@ _COMMON_FLAGS = (
     "-fno-strict-aliasing",
 )
 _RUNTIME_FLAGS = (*_COMMON_FLAGS, "-O3", "-pthread", "-fno-semantic-interposition")
-_KERNEL_FLAGS = (*_COMMON_FLAGS, "-O1", "-fvisibility=hidden", "-fno-trapping-math")
+_KERNEL_FLAGS = (*_COMMON_FLAGS, "-Og", "-fvisibility=hidden", "-fno-trapping-math")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
-RUN_ARGS ?= 512 128 --n_runs 1
+RUN_ARGS ?=
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 

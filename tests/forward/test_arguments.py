@@ -114,8 +114,9 @@ def test_bad_input_is_refused(case: str) -> None:
 @pytest.mark.parametrize("name", "qkv")
 def test_the_output_must_have_memory_of_its_own(name: str) -> None:
     tensors = {n: tensor() for n in "qkv"}
+    q, k, v = tensors.values()
     with pytest.raises(ValueError, match=f"o shares memory with {name}"):
-        flash_attention.forward(CONFIG, **tensors, o=tensors[name])
+        flash_attention.forward(CONFIG, q, k, v, tensors[name])
 
 
 def test_neighbours_do_not_overlap() -> None:

@@ -1,0 +1,1 @@
+"""Measuring kernels: timing, statistics, clocks and where a number came from."""

@@ -3,6 +3,7 @@
 `import flash_attention_kernels` gives the functions of `flash_attention._C` and `forward`.
 """
 
+from flash_attention import forward
 from flash_attention._C import (
     CudaError,
     architectures,
@@ -14,8 +15,6 @@ from flash_attention._C import (
     kernel_set,
     launch,
 )
-
-from flash_attention import forward
 
 __all__ = [
     "CudaError",

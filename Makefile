@@ -45,10 +45,10 @@ run: build
 	$(PY) tools/benchmark/run_kernels.py $(RUN_ARGS) --kernels "$$KERNELS" --device auto
 
 test: build lint
-	$(PY) -m pytest -n $(WORKERS) -m "not slow" $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" $(PYTEST_ARGS)
 
 test-all: build lint
-	$(PY) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 build: $(INSTALLED)
 	$(PY) -m flash_helpers.build
@@ -60,7 +60,7 @@ lint: $(INSTALLED)
 	@if [ "$(SYSTEM)" = 1 ] && ! $(PY) -c 'import clang_format, mypy, ruff' 2>/dev/null; then \
 	  echo "lint skipped: $(PY) lacks ruff, mypy or clang-format"; exit 0; fi; \
 	set -x; \
-	$(PY) -m ruff check .; \
+	$(PY) -m ruff check --no-cache .; \
 	$(PY) -m ruff format --check .; \
 	$(PY) -m mypy; \
 	find csrc tests -name '*.h' -o -name '*.cuh' -o -name '*.cu' -o -name '*.cpp' | \

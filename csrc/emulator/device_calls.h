@@ -30,7 +30,7 @@ void ldmatrix(Lane* lane, u32 count, bool transposed, u32 address, u32* result, 
 // mma.m16n8k16 with 16-bit inputs and f32 accumulators. A run of mma instructions that do not
 // depend on each other meets once: resuming 32 lanes costs more than the arithmetic.
 struct MmaOperands {
-  u32 a[4];
+  const u32* a;  // 4; consecutive instructions often share them
   u32 b[2];
   f32 c[4];  // overwritten by the result
 };

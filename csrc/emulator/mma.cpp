@@ -110,7 +110,10 @@ void execute(Warp* warp, u32) {
   warp->block->counts.mma_instructions += operands->count;
   Matrices matrices;
   for (u32 index = 0; index < operands->count; ++index) {
-    gather_a(matrices, operands->type, lanes, index);
+    // All lanes run the same code, so lane 0 tells for all whether A is that of the last one.
+    if (index == 0 || lanes[0][index].a != lanes[0][index - 1].a) {
+      gather_a(matrices, operands->type, lanes, index);
+    }
     gather_bc(matrices, operands->type, lanes, index);
     multiply(matrices);
     scatter(matrices, lanes, index);

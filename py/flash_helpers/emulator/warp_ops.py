@@ -136,6 +136,10 @@ def _elements(operand: str) -> list[str]:
     return [item.strip() for item in operand.strip("{}").split(",")]
 
 
+def _values(e: Emitter, operand: str, ptx_type: PtxType) -> str:
+    return ", ".join(e.read(item, ptx_type) for item in e.vector(operand))
+
+
 @instruction("mma")
 def mma(e: Emitter, ins: Instruction) -> None:
     emit_mma_run(e, [ins])
@@ -153,12 +157,17 @@ def emit_mma_run(e: Emitter, run: list[Instruction]) -> None:
     name = inputs.pop()
     if name not in MMA_TYPES:
         raise Unsupported(f"mma of {name}")
-    e.emit(f"{{ MmaOperands o[{len(run)}];")
     e.mma_run_max = max(e.mma_run_max, len(run))
-    for i, ins in enumerate(run):
-        for array, operand, ptx_type in zip("abc", ins.operands[1:], (U32, U32, F32), strict=True):
-            for j, item in enumerate(e.vector(operand)):
-                e.emit(f"o[{i}].{array}[{j}] = {e.read(item, ptx_type)};")
+    e.emit("{")
+    arrays: dict[str, str] = {}  # A registers -> name of the array that holds them
+    records = []
+    for ins in run:
+        _, a, b, c = ins.operands
+        if a not in arrays:
+            arrays[a] = f"a{len(arrays)}"
+            e.emit(f"const u32 {arrays[a]}[4] = {{{_values(e, a, U32)}}};")
+        records.append(f"{{{arrays[a]}, {{{_values(e, b, U32)}}}, {{{_values(e, c, F32)}}}}}")
+    e.emit(f"MmaOperands o[{len(run)}] = {{{', '.join(records)}}};")
     e.emit(f"mma_m16n8k16(L, {MMA_TYPES[name]}, o, {len(run)}, {run[0].line});")
     for i, ins in enumerate(run):
         for j, item in enumerate(e.vector(ins.operands[0])):

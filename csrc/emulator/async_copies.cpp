@@ -16,7 +16,7 @@ void land_groups_before(AsyncCopies* copies, u32 group) {
   std::vector<AsyncCopy>& queue = copies->queue;
   for (; copies->landed < queue.size() && queue[copies->landed].group < group; ++copies->landed) {
     const AsyncCopy& copy = queue[copies->landed];
-    memcpy(copy.destination, copy.source, copy.source_bytes);
+    if (copy.source_bytes != 0) memcpy(copy.destination, copy.source, copy.source_bytes);
     memset(copy.destination + copy.source_bytes, 0, copy.bytes - copy.source_bytes);
   }
   constexpr u32 kTrim = 256;  // a pipeline never drains, so its queue is cut now and then

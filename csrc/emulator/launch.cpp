@@ -138,7 +138,7 @@ void Launch::work() {
   }
   for (u64 index; (index = next_block_++) < std::min<u64>(n_blocks_, first_failure_);) {
     init_lanes(*block, lanes, copies, shared);
-    memset(shared.data(), 0xFF, shared.size());
+    std::fill(shared.begin(), shared.end(), u8{0xFF});
     for (u32 thread = 0; thread < block->n_threads; ++thread) {
       start_lane(&lanes[thread], stacks.bottom(thread), stacks.bytes(thread));
     }

@@ -64,7 +64,7 @@ void fail_endless_loop(Lane* lane, u32 site) {
 }
 
 void fail_trap(Lane* lane, u32 site) {
-  fail(lane, ErrorKind::kTrap, site, "the kernel executed trap");
+  fail(lane, ErrorKind::kTrap, site, "the kernel executed trap, or an assertion failed");
 }
 
 void start_lane(Lane* lane, u8* stack, u64 stack_bytes) {

@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flash_helpers.emulator import LaunchOptions, OutOfBoundsError, compile_kernels, memory_range_of
+from flash_helpers.emulator import LaunchOptions,
+    OutOfBoundsError,
+    TrapError,
+    compile_kernels,
+    memory_range_of,
+
 
 from .support import aligned, cuda_kernel, cuda_to_ptx, run
 
@@ -171,3 +176,28 @@ def test_cooperative_cp_async_tiles() -> None:
     np.testing.assert_array_equal(out, values.sum(axis=(0, 2))[np.arange(128) ^ 64])
     run(cuda_kernel(source.replace("wait_prior(1)", "wait_prior(2)")), [values, out], block=128)
     assert np.isnan(out).all()
+
+
+def test_half_precision_intrinsics() -> None:
+    source = """
+    #include <cuda_fp16.h>
+    extern "C" __global__ void kernel(const __half2* a, const __half2* b, __half2* out) {
+      const int i = threadIdx.x;
+      out[i] = __hfma2(a[i], b[i], a[i]);
+      out[i + 32] = __hmax2(a[i], b[i]);
+      out[i + 64] = h2exp2(__hmul2(a[i], b[i]));
+      assert(__hlt(a[i].x, __float2half(9.0f)));
+    }"""
+    rng = np.random.default_rng(9)
+    a, b, out = aligned(64, np.float16), aligned(64, np.float16), aligned((3, 64), np.float16)
+    a[:], b[:] = rng.standard_normal(64), rng.standard_normal(64)
+    kernel = cuda_kernel("#include <cassert>\n" + source)
+    run(kernel, [a, b, out])
+    exact = a.astype(np.float64) * b
+    np.testing.assert_array_equal(out[0], (exact + a).astype(np.float16))
+    np.testing.assert_array_equal(out[1], np.maximum(a, b))
+    np.testing.assert_allclose(out[2], np.exp2((a * b).astype(np.float64)), rtol=2e-3)
+    a[10] = 9
+    with pytest.raises(TrapError, match="an assertion failed") as caught:
+        run(kernel, [a, b, out])
+    assert caught.value.location.thread == (5, 0, 0)

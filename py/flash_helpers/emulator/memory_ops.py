@@ -76,6 +76,8 @@ def st(e: Emitter, ins: Instruction) -> None:
     space = _space(mods)
     mods.drop(*HINTS)
     mods.done()
+    if space == "param":
+        return  # the argument of a call
     values = e.vector(ins.operands[1])
     if len(values) != count or len(ins.operands) != 2:
         raise Unsupported("operands")

@@ -196,9 +196,11 @@ class PtxFile:
         if not text:
             return
         if text.startswith(".reg"):
-            declared = text.split(None, 2)
-            for name in declared[2].split(","):
-                scope.registers[re.sub(r"<\d+>", "<", name.strip())] = declared[1][1:]
+            register_type, names = text.removeprefix(".reg").strip().split(None, 1)
+            for name in names.split(","):
+                scope.registers[re.sub(r"<\d+>", "<", name.strip())] = register_type[1:]
+        elif text.startswith(".param"):
+            pass  # arguments of a call: the call itself is judged
         elif text.startswith("."):
             variable = parse_variable(text, line)
             if variable is None:

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flash_helpers.emulator import LaunchOptions,
+from flash_helpers.emulator import (
+    LaunchOptions,
     OutOfBoundsError,
     TrapError,
     compile_kernels,
     memory_range_of,
-
+)
 
 from .support import aligned, cuda_kernel, cuda_to_ptx, run
 

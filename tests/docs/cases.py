@@ -1,0 +1,292 @@
+"""What the rows of docs/support.md mean, as code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import flash_attention
+from flash_attention import _library, interface
+from flash_helpers.build.nvcc_wheels import find_or_install_nvcc
+from flash_helpers.emulator.compile import find_toolchain
+from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_kernel_configs
+
+CONFIG = get_kernel_configs("prog")[-1]  # fp16, d_head 128, 64 x 64, 4 warps
+D64 = next(c for c in get_kernel_configs("pairs") if (c.dtype, c.d_head) == (DType.BF16, 64))
+SHAPE = (1, 64, 1, 128)
+
+Qkv = tuple[Tensor, Tensor, Tensor]
+Computed = tuple[Tensor, Qkv, float | None]
+Provoke = Callable[[pytest.MonkeyPatch], object]
+
+
+@dataclass(frozen=True)
+class InSource:
+    """A refusal that only a GPU can provoke; its words stand in this file."""
+
+    file: str
+
+
+def draw(
+    shape: tuple[int, ...] = SHAPE, dtype: torch.dtype = torch.float16, device: str = "cpu"
+) -> Tensor:
+    return torch.randn(shape).to(device, dtype)
+
+
+# --- supported ---------------------------------------------------------------------------------
+
+
+def computed(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    config: FlashForwardKernelConfig = CONFIG,
+    softmax_scale: float | None = None,
+    **others: Any,
+) -> Computed:
+    o = flash_attention.forward(config, q, k, v, softmax_scale=softmax_scale, **others)
+    return o, (q, k, v), softmax_scale
+
+
+def _d64() -> Computed:
+    shape = (2, 2 * max(D64.B_r, D64.B_c), 2, 64)
+    return computed(*(draw(shape, torch.bfloat16) for _ in range(3)), config=D64)
+
+
+def _head_major() -> Computed:
+    q, k, v = (draw((2, 3, 64, 128)).transpose(1, 2) for _ in range(3))
+    return computed(q, k, v)
+
+
+def _packed() -> Computed:
+    q, k, v = draw((2, 128, 3, 2, 128)).unbind(2)
+    return computed(q, k, v)
+
+
+def _padded() -> Computed:
+    q, k, v = (draw((2, 64, 2, 136))[..., :128] for _ in range(3))
+    return computed(q, k, v)
+
+
+def _strided_output() -> Computed:
+    o = draw((1, 2, 64, 136)).transpose(1, 2)[..., :128]
+    q, k, v = (draw((1, 64, 2, 128)) for _ in range(3))
+    assert flash_attention.forward(CONFIG, q, k, v, o) is o
+    return o, (q, k, v), None
+
+
+def _lse() -> Computed:
+    q, k, v = (draw((2, 64, 2, 128)) for _ in range(3))
+    lse = torch.full((2, 2, 64), float("nan"))
+    outcome = computed(q, k, v, softmax_scale=0.3, lse=lse)
+    scores = torch.einsum("bqhd,bkhd->bhqk", q.float(), k.float()) * 0.3
+    torch.testing.assert_close(lse, scores.logsumexp(-1), atol=1e-4, rtol=0)
+    return outcome
+
+
+def _gradient_unused() -> Computed:
+    with torch.no_grad():
+        return computed(draw().requires_grad_(), draw(), draw())
+
+
+def _not_finite() -> Computed:
+    q, k, v = (draw((1, 128, 1, 128)) for _ in range(3))
+    q[0, 3, 0, 0] = float("nan")
+    k[0, 5, 0, 7] = float("inf")  # scores of both signs: NaN for half of the rows
+    return computed(q, k, v)
+
+
+SUPPORTED: Mapping[str, Callable[[], Computed]] = {
+    "`torch.float16`, d_head 128": lambda: computed(*(draw((2, 128, 2, 128)) for _ in range(3))),
+    "`torch.bfloat16`, d_head 64": _d64,
+    "lengths of q and k that differ, each a multiple of its block": lambda: computed(
+        draw((1, 64, 1, 128)), draw((1, 192, 1, 128)), draw((1, 192, 1, 128))
+    ),
+    "fewer KV heads than query heads (GQA, MQA), the one a divisor of the other": lambda: computed(
+        draw((1, 64, 6, 128)), draw((1, 64, 2, 128)), draw((1, 64, 2, 128))
+    ),
+    "heads before the sequence in memory (a transposed view)": _head_major,
+    "packed QKV views": _packed,
+    "rows padded to a multiple of 8 elements": _padded,
+    "k and v expanded over the batch (stride 0)": lambda: computed(
+        draw((2, 64, 1, 128)), draw().expand(2, -1, -1, -1), draw().expand(2, -1, -1, -1)
+    ),
+    "an output with strides of its own": _strided_output,
+    "`softmax_scale`, positive and finite": lambda: computed(
+        draw(), draw(), draw(), softmax_scale=0.3
+    ),
+    "`lse`": _lse,
+    "a tensor subclass without gradient (`torch.nn.Parameter`)": lambda: computed(
+        torch.nn.Parameter(draw(), requires_grad=False), draw(), draw()
+    ),
+    "tensors that require a gradient, under `torch.no_grad()`": _gradient_unused,
+    "inf and NaN among the inputs: NaN exactly where the formula has it": _not_finite,
+}
+
+
+# --- refused -----------------------------------------------------------------------------------
+
+
+def call(config: Any = CONFIG, **replaced: Any) -> Provoke:
+    """forward() with good arguments but those replaced; functions are called for their value."""
+
+    def provoke(_: pytest.MonkeyPatch) -> object:
+        arguments: dict[str, Any] = {name: draw() for name in "qkv"}
+        arguments |= {n: value() if callable(value) else value for n, value in replaced.items()}
+        return flash_attention.forward(config, **arguments)
+
+    return provoke
+
+
+def changed(**fields: Any) -> Provoke:
+    return call(replace(CONFIG, **fields))
+
+
+def _misaligned() -> Tensor:
+    return torch.zeros(64 * 128 + 1, dtype=torch.float16)[1:].view(SHAPE)
+
+
+def _o_is_q(_: pytest.MonkeyPatch) -> object:
+    q = draw()
+    return flash_attention.forward(CONFIG, q, draw(), draw(), q)
+
+
+def _huge(_: pytest.MonkeyPatch) -> object:
+    """Described on the `meta` device: memory for it nobody has."""
+    q = torch.empty((2**31, *SHAPE[1:]), dtype=torch.float16, device="meta")
+    return flash_attention.forward(CONFIG, q, q, q, q)
+
+
+def _not_built(monkeypatch: pytest.MonkeyPatch) -> object:
+    library = SimpleNamespace(
+        kernel_names=lambda: [get_kernel_configs("prog")[0].kernel_name()],
+        kernel_set=lambda: "prog",
+    )
+    monkeypatch.setattr(interface, "load_library", lambda: library)
+    interface._kernel_ids.cache_clear()
+    try:
+        return interface._kernel_id(CONFIG)
+    finally:
+        interface._kernel_ids.cache_clear()
+
+
+def _no_extension(monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.delenv(_library.LIBRARY_VARIABLE, raising=False)
+
+    def absent(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr("importlib.import_module", absent)
+    return _library.load_library.__wrapped__()
+
+
+def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    return find_toolchain.__wrapped__(None)
+
+
+def _no_nvcc(monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.setenv("CUDACXX", "/nonexistent/nvcc")
+    return find_or_install_nvcc()
+
+
+REFUSED: Mapping[str, Provoke | InSource] = {
+    "a mask, causal": call(causal=True),
+    "dropout": call(dropout_p=0.1),
+    "kernel_cfg is a string": call(CONFIG.short_form()),
+    "d_head other than 64 and 128": changed(d_head=256),
+    "B_r other than 64 and 128": changed(B_r=96),
+    "B_c other than 32, 64 and 128": changed(B_c=48),
+    "n_warps other than 4 and 8": changed(n_warps=2),
+    "8 warps on 64 query rows": changed(n_warps=8),
+    "load tiles that do not divide the k-tiles": changed(K_mma_load_K_tiles=3),
+    "q is not a tensor": call(q=[1.0], o=draw),
+    "fp32, fp64, fp8 or integers": call(q=draw().float(), o=draw),
+    "dtypes that differ": call(v=lambda: draw(dtype=torch.bfloat16)),
+    "tensors on different devices": call(k=lambda: draw(device="meta")),
+    "sparse or jagged tensors": call(q=lambda: draw().to_sparse(), o=draw),
+    "not four dimensions": call(q=lambda: draw((64, 1, 128))),
+    "an empty dimension": call(q=lambda: draw((0, 64, 1, 128))),
+    "a head dimension that is not the configuration's": call(k=lambda: draw((1, 64, 1, 64))),
+    "k and v of different shapes": call(v=lambda: draw((1, 128, 1, 128))),
+    "o not shaped like q": call(o=lambda: draw((1, 128, 1, 128))),
+    "batch sizes that differ": call(**dict.fromkeys("kv", lambda: draw((2, 64, 1, 128)))),
+    "query heads that are no multiple of the KV heads": call(
+        **dict.fromkeys("kv", lambda: draw((1, 64, 2, 128)))
+    ),
+    "a length of q that is no multiple of B_r": call(q=lambda: draw((1, 100, 1, 128))),
+    "a length of k that is no multiple of B_c": call(
+        **dict.fromkeys("kv", lambda: draw((1, 100, 1, 128)))
+    ),
+    "a last dimension that is not contiguous": call(
+        k=lambda: draw((1, 1, 128, 64)).permute(0, 3, 1, 2)
+    ),
+    "strides that are no multiple of 8 elements": call(v=lambda: draw((1, 64, 1, 129))[..., :128]),
+    "an address that is no multiple of 16 bytes": call(q=_misaligned, o=draw),
+    "an output that shares memory with an input": _o_is_q,
+    "an output whose elements overlap": call(
+        q=lambda: draw((2, 64, 1, 128)), k=lambda: draw((2, 64, 1, 128)),
+        v=lambda: draw((2, 64, 1, 128)), o=lambda: draw().expand(2, -1, -1, -1),
+    ),
+    "a tensor that requires a gradient": call(q=lambda: draw().requires_grad_(), o=draw),
+    "softmax_scale zero, negative, NaN or infinite": call(softmax_scale=0.0),
+    "lse of another dtype, shape or stride": call(lse=lambda: torch.zeros(1, 64, 1)),
+    "lse on another device": call(lse=lambda: torch.zeros(1, 1, 64, device="meta")),
+    "lse is not a tensor": call(lse=3),
+    "more than 2^31 - 1 thread blocks": _huge,
+    "CUDA tensors, a kernel that is not built": _not_built,
+    "CUDA tensors, no extension at all": _no_extension,
+    "CUDA tensors on a GPU that the build is not for": InSource("csrc/runtime/launcher.cpp"),
+    "CPU tensors, no C++ compiler": _no_compiler,
+    "CPU tensors, CUDACXX that is no compiler": _no_nvcc,
+}  # fmt: skip
+
+
+# --- FLASH_ATTENTION_LIBRARY -------------------------------------------------------------------
+
+Load = Callable[[Path, pytest.MonkeyPatch], object]
+
+
+def load(path: str | Path, monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.setenv(_library.LIBRARY_VARIABLE, str(path))
+    return _library.load_library.__wrapped__()
+
+
+def load_file(name: str = "_C.so", mode: int = 0o755) -> Load:
+    def provoke(folder: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+        (folder / name).write_text("no ELF")
+        (folder / name).chmod(mode)
+        return load(folder / name, monkeypatch)
+
+    return provoke
+
+
+def _foreign(folder: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+    """Only root can give files away; for others a file of theirs gets another reader."""
+    (folder / "_C.so").write_text("")
+    (folder / "_C.so").chmod(0o755)
+    if os.geteuid() == 0:
+        os.chown(folder / "_C.so", 12345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    return load(folder / "_C.so", monkeypatch)
+
+
+LIBRARY: Mapping[str, Load] = {
+    "a relative path": lambda _, patch: load("build/_C.so", patch),
+    "no such file": lambda folder, patch: load(folder / "_C.so", patch),
+    "a folder": load,
+    "a file that group or others can write": load_file(mode=0o775),
+    "a file of another user, unless of root": _foreign,
+    "a name that does not end like an extension module": load_file("_C.txt"),
+    "a `.so` that is no library": load_file(),
+}

@@ -1,0 +1,169 @@
+"""What the documents say about links, options, variables, words, layers and exit codes is true."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import flash_attention
+from flash_helpers import runner_report
+from flash_helpers.kernel_configs import get_kernel_configs, parse_kernel_name_into_config
+from flash_helpers.kernel_configs import valid_words as known_words
+
+from .markdown import (
+    README,
+    ROOT,
+    SUPPORT,
+    anchors,
+    between,
+    code_blocks,
+    code_words,
+    documents,
+    table,
+)
+
+LAYERS = ("core", "ptx", "tile", "attention", "sm80")  # each includes only those before it
+# Upper-case strings in modules that read the environment, but no variables.
+OTHER_STRINGS = {"AMD64", "EXT_SUFFIX"}
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_resolve(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if re.match(r"https?://", target):
+            continue
+        file, _, anchor = target.partition("#")
+        linked = (path.parent / file).resolve() if file else path
+        assert linked.exists(), f"{path.name}: {target} does not exist"
+        if anchor:
+            assert anchor in anchors(linked), f"{path.name}: {target} has no such heading"
+
+
+@pytest.mark.parametrize("path", [README, SUPPORT], ids=lambda path: path.name)
+def test_paths_exist(path: Path) -> None:
+    """Files and folders of the repository that stand in backticks or behind `python`."""
+    first = "csrc|docs|flash_attention|py|tests|tools"
+    found = re.findall(rf"(?<![\w/.-])((?:{first})/[\w./-]*)", path.read_text())
+    assert len(found) > 10
+    missing = {name for name in found if "_C." not in name and not (ROOT / name).exists()}
+    assert not missing
+
+
+def options_of(tool: str) -> set[str]:
+    ran = subprocess.run(
+        [sys.executable, ROOT / tool, "--help"],
+        env={**os.environ, "COLUMNS": "500"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", ran.stdout))
+
+
+def test_options_exist() -> None:
+    """Every option on a line of shell that runs run_kernels.py, and those in running text."""
+    known = options_of("tools/benchmark/run_kernels.py")
+    assert {"--kernels", "--ref_v3", "--device"} <= known
+    used: set[str] = set()
+    for path in (README, SUPPORT):
+        shell = "\n".join(code_blocks(path, "sh"))
+        lines = [line for line in shell.splitlines() if "run_kernels.py" in line]
+        words = [w for w in code_words(path.read_text()) if re.fullmatch(r"--[\w-]+", w)]
+        for text in [*lines, *words]:
+            used.update(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))
+    assert len(used) >= 6 and used <= known, used - known
+
+
+def variables_in_code() -> set[str]:
+    """Upper-case string constants of every module that mentions the environment."""
+    found: set[str] = set()
+    folders = (ROOT / "py", ROOT / "flash_attention", ROOT / "tools")
+    for path in [ROOT / "setup.py", *(p for folder in folders for p in folder.rglob("*.py"))]:
+        text = path.read_text()
+        if not re.search(r"\b(environ|getenv)\b", text):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.update(re.findall(r"\A[A-Z][A-Z0-9_]{2,}\Z", node.value))
+    for path in (path for path in (ROOT / "csrc").rglob("*") if path.is_file()):
+        assert b"getenv" not in path.read_bytes(), f"{path} reads variables: extend this test"
+    return {name for name in found - OTHER_STRINGS if not name.endswith("_SOURCES")}
+
+
+def test_environment_variables_are_listed() -> None:
+    listed = {w for row in table(README, "variables") for w in code_words(row[0])}
+    assert listed == variables_in_code()
+
+
+def test_makefile_variables_are_listed() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    own = set(re.findall(r"^([A-Z_]+) \?=", makefile, re.MULTILINE)) | {"SYSTEM", "PYTEST_ARGS"}
+    sentence = README.read_text().partition("Makefile's own variables (")[2].partition(")")[0]
+    assert set(code_words(sentence)) == own
+
+
+def test_selection_words_are_listed() -> None:
+    counts = {code_words(row[0])[0]: row[1] for row in table(README, "words")}
+    blocks = {word for word in known_words() if "," in word}
+    assert set(counts) - {"B_r,B_c"} == set(known_words()) - blocks
+    for word, count in counts.items():
+        if word != "B_r,B_c":
+            assert len(get_kernel_configs(word)) == int(count), word
+    sizes = [len(get_kernel_configs(word)) for word in blocks]
+    assert counts["B_r,B_c"] == f"{min(sizes)} to {max(sizes)}"
+    row = next(row for row in table(README, "words") if "B_r,B_c" in row[0])
+    assert blocks == {word for word in code_words(row[2]) if "," in word}
+
+
+def test_the_tables_of_the_readme_name_kernels() -> None:
+    rows = re.findall(r"^\| \(.*$", README.read_text(), re.MULTILINE)
+    prog = get_kernel_configs("prog")
+    assert len(rows) >= 3 and all(parse_kernel_name_into_config(row) in prog for row in rows)
+
+
+def test_figures_are_pending_or_numbers() -> None:
+    for row in table(README, "results"):
+        assert all(re.fullmatch(r"PENDING|[0-9]+(\.[0-9]+)?", cell) for cell in row), row
+
+
+def test_headers_include_only_lower_layers() -> None:
+    include = ROOT / "csrc" / "include" / "flash"
+    assert {path.name for path in include.iterdir()} == set(LAYERS)
+    for path in include.rglob("*.*"):
+        layer = LAYERS.index(path.relative_to(include).parts[0])
+        for used in re.findall(r'#include "flash/(\w+)/', path.read_text()):
+            assert LAYERS.index(used) <= layer, f"{path} includes {used}"
+
+
+def test_exit_codes_of_run_kernels() -> None:
+    row = next(row for row in table(SUPPORT, "exits") if "run_kernels.py" in row[0])
+    named = (
+        runner_report.EXIT_OK, runner_report.EXIT_FAILED, runner_report.EXIT_USAGE,
+        runner_report.EXIT_PARTIAL, runner_report.EXIT_NO_DATA, runner_report.EXIT_INTERRUPTED,
+    )  # fmt: skip
+    head = re.findall(r"^\| tool \|(.*)\|$", between(SUPPORT, "exits"), re.MULTILINE)[0]
+    assert tuple(int(cell) for cell in head.split("|")) == named
+    assert all(row[1:])
+
+
+def test_every_tool_has_its_exit_codes() -> None:
+    named = {word for row in table(SUPPORT, "exits") for word in code_words(row[0])}
+    tools = {str(path.relative_to(ROOT)) for path in (ROOT / "tools").rglob("*.py")}
+    assert tools <= named
+
+
+def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
+    (example,) = code_blocks(README, "python")
+    (tmp_path / "example.py").write_text(example)
+    try:
+        names = runpy.run_path(str(tmp_path / "example.py"))
+    except flash_attention.KernelNotBuiltError:
+        pytest.skip("this build does not have the example's kernel")
+    lse, ms = names["lse"], names["ms"]
+    assert isinstance(lse, torch.Tensor) and bool(lse.isfinite().all())
+    assert isinstance(ms, float) and ms > 0

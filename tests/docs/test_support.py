@@ -1,0 +1,89 @@
+"""Every row of docs/support.md is run: what it calls supported is computed and compared with the
+reference, and every refusal is provoked and must have the exception and the words of its row."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from flash_helpers.reference import attention_reference
+from flash_helpers.tolerance import compare
+
+from .cases import LIBRARY, REFUSED, SUPPORTED, InSource
+from .markdown import ROOT, SUPPORT, code_words, table
+
+SUPPORTED_ROWS = {row[0]: row[1] for row in table(SUPPORT, "supported")}
+REFUSED_ROWS = {row[0]: row[1:] for row in table(SUPPORT, "refused")}
+LIBRARY_ROWS = {row[0]: row[1:] for row in table(SUPPORT, "library")}
+
+
+def test_the_tables_and_the_cases_agree() -> None:
+    assert set(SUPPORTED_ROWS) == set(SUPPORTED)
+    assert set(REFUSED_ROWS) == set(REFUSED)
+    assert set(LIBRARY_ROWS) == set(LIBRARY)
+    assert set(SUPPORTED_ROWS.values()) == {"supported"}
+    assert {row[0] for row in (*REFUSED_ROWS.values(), *LIBRARY_ROWS.values())} == {"refused"}
+
+
+def exception_of(cell: str) -> type[BaseException]:
+    """`ValueError`, or a class with its module."""
+    module, _, name = code_words(cell)[0].rpartition(".")
+    found: type[BaseException] = getattr(importlib.import_module(module or "builtins"), name)
+    return found
+
+
+def check_words(cell: str, text: str) -> None:
+    """The pieces of the quoted message between the `…` stand in the text, in order."""
+    quoted = cell.removeprefix("`").removesuffix("`")
+    position = 0
+    for piece in quoted.split("…"):
+        found = text.find(piece, position)
+        assert found >= 0, f"{piece!r} is not in {text[position:]!r}"
+        position = found + len(piece)
+
+
+def check_refused(row: list[str], provoke: Callable[[], object]) -> None:
+    exception = exception_of(row[1])
+    with pytest.raises(exception) as caught:
+        provoke()
+    assert caught.type is exception
+    check_words(row[2], str(caught.value))
+
+
+@pytest.mark.parametrize("case", SUPPORTED_ROWS)
+def test_supported(case: str, seed: int) -> None:
+    torch.manual_seed(seed)
+    o, (q, k, v), scale = SUPPORTED[case]()
+    reference, _ = attention_reference(q, k, v, scale=scale)
+    undefined = reference.isnan()
+    assert torch.equal(o.isnan(), undefined)
+    outcome = compare(
+        torch.where(undefined, 0, o.detach()), torch.where(undefined, 0, reference).detach()
+    )
+    assert outcome.passed, outcome.describe()
+
+
+@pytest.mark.parametrize("case", REFUSED_ROWS)
+def test_refused(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    row, provoke = REFUSED_ROWS[case], REFUSED[case]
+    if isinstance(provoke, InSource):  # needs a GPU: at least the words are there
+        check_words(row[2], (ROOT / provoke.file).read_text())
+    else:
+        monkeypatch.setattr("flash_attention.emulated.launch", _must_not_launch)
+        check_refused(row, lambda: provoke(monkeypatch))
+
+
+@pytest.mark.parametrize("case", LIBRARY_ROWS)
+def test_libraries_that_are_refused(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_refused(LIBRARY_ROWS[case], lambda: LIBRARY[case](tmp_path, monkeypatch))
+
+
+def _must_not_launch(*_: Any) -> None:
+    raise AssertionError("a refused call was launched")

@@ -63,8 +63,7 @@ def forward(
     The algorithm is FlashAttention-2 (Dao 2023, https://arxiv.org/abs/2307.08691).
     """
     if o is None:
-        _require_tensor("q", q)
-        o = torch.empty_like(q)
+        o = _like(q)
     cache = _launch_cache()
     if cache is None or not cache.again(
         kernel_cfg, q, k, v, o, lse, softmax_scale, torch.is_grad_enabled()
@@ -165,6 +164,14 @@ def _not_built_message(config: FlashForwardKernelConfig) -> str:
         "Rebuild with KERNELS set to a word that contains it, or pick one of "
         "flash_attention.available_kernels()."
     )
+
+
+def _like(q: torch.Tensor) -> torch.Tensor:
+    try:
+        return torch.empty_like(q)
+    except TypeError:
+        _require_tensor("q", q)
+        raise
 
 
 def _require_tensor(name: str, value: object) -> None:

@@ -24,11 +24,16 @@ FLASH_DEVICE float quad_sum(float x) {
 }
 
 // kFolded (`optimized_softmax`): scores stay unscaled and exp(scale * (s - m)) is one FFMA and one
-// EX2. Otherwise scores are scaled first and the exponent is a subtraction, a multiplication and an
-// EX2.
+// EX2, and m follows the row's maximum only when it is 2^kLagLog2 behind. The softmax is the same
+// for every m; the exponentials stay below 2^kLagLog2, far inside the range of fp16. On random
+// inputs this leaves one rescale of the output per row instead of one in every second block.
+// Otherwise scores are scaled first, the exponent is a subtraction, a multiplication and an EX2,
+// and m is the running maximum.
 template <int kMTiles, bool kFolded>
 struct OnlineSoftmax {
-  float row_max[kMTiles][2];  // of the scores as stored: unscaled if kFolded, else scaled
+  static constexpr float kLagLog2 = 8.0f;
+
+  float row_max[kMTiles][2];  // m, in the unit of the stored scores: unscaled if kFolded
   float row_sum[kMTiles][2];  // this thread's columns only, until finish()
   float scale;
   float scale_log2;
@@ -54,30 +59,30 @@ struct OnlineSoftmax {
     float block_max[kMTiles][2];
     row_maxima(scores, block_max);
 
-    float alpha[kMTiles][2];
+    if constexpr (kFirst) {
 #pragma unroll
-    for (int m = 0; m < kMTiles; ++m) {
+      for (int m = 0; m < kMTiles; ++m) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float old_max = row_max[m][half];
-        row_max[m][half] = kFirst ? block_max[m][half] : fmaxf(old_max, block_max[m][half]);
-        if constexpr (!kFirst) {
-          alpha[m][half] = ptx::ex2((old_max - row_max[m][half]) * exponent_scale());
+        for (int half = 0; half < 2; ++half) row_max[m][half] = block_max[m][half];
+      }
+    } else {
+      float growth[kMTiles][2];  // of the maxima, as exponents of 2; all rows before the branches
+#pragma unroll
+      for (int m = 0; m < kMTiles; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          growth[m][half] = (block_max[m][half] - row_max[m][half]) * exponent_scale();
         }
       }
-    }
-
-    if constexpr (!kFirst) {
 #pragma unroll
-      for (int m = 0; m < kMTiles; ++m) rescale(o[m], alpha[m]);
+      for (int m = 0; m < kMTiles; ++m) rescale(m, block_max[m], growth[m], o[m]);
     }
 #pragma unroll
     for (int m = 0; m < kMTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float sum = exponentiate(scores[m], half, row_max[m][half]);
-        // Explicitly fused: left to the compiler, some configurations fuse and some do not.
-        row_sum[m][half] = kFirst ? sum : ptx::fma_rn(row_sum[m][half], alpha[m][half], sum);
+        row_sum[m][half] = kFirst ? sum : row_sum[m][half] + sum;
       }
     }
   }
@@ -159,11 +164,29 @@ struct OnlineSoftmax {
     return sum[0] + sum[1];
   }
 
-  // o *= alpha for one 16-row tile, skipped (exactly: alpha is 1) when no row of the tile has a new
-  // maximum, which is most blocks of a long sequence.
+  // Raises m of the rows of one 16-row tile whose maximum has grown enough, and brings what is
+  // accumulated in them to the new m. Whether a row is raised depends on that row alone; the tile
+  // is skipped when none is.
   template <int kOTiles>
-  FLASH_DEVICE static void rescale(float (&o)[kOTiles][4], const float (&alpha)[2]) {
-    if (!__any_sync(0xffffffffu, alpha[0] != 1.0f || alpha[1] != 1.0f)) return;
+  FLASH_DEVICE void rescale(int m, const float (&block_max)[2], const float (&growth)[2],
+                            float (&o)[kOTiles][4]) {
+    constexpr float kLag = kFolded ? kLagLog2 : 0.0f;
+    if (!__any_sync(0xffffffffu, growth[0] > kLag || growth[1] > kLag)) return;
+    float alpha[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if constexpr (kFolded) {
+        const bool raised = growth[half] > kLag;
+        alpha[half] = raised ? ptx::ex2(-growth[half]) : 1.0f;
+        row_max[m][half] = raised ? block_max[half] : row_max[m][half];
+      } else {
+        alpha[half] = ptx::ex2(fminf(-growth[half], 0.0f));
+        row_max[m][half] = fmaxf(block_max[half], row_max[m][half]);
+      }
+      // Not a plain product: fused with the next sum in some configurations only, it would round
+      // differently in them.
+      row_sum[m][half] = ptx::mul_rn(row_sum[m][half], alpha[half]);
+    }
 #pragma unroll
     for (int n = 0; n < kOTiles; ++n) {
 #pragma unroll

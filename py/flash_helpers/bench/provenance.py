@@ -46,7 +46,7 @@ def _cuda() -> dict[str, str]:
         "gpu": torch.cuda.get_device_name(),
         "driver, power limit, top SM clock": state[0] if state else UNKNOWN,
         "cuda": torch.version.cuda or UNKNOWN,
-        "cudnn": str(torch.backends.cudnn.version()),  ,  # type: ignore[no-untyped-call]
+        "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
     }
 
 

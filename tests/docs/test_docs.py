@@ -167,3 +167,16 @@ def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
     lse, ms = names["lse"], names["ms"]
     assert isinstance(lse, torch.Tensor) and bool(lse.isfinite().all())
     assert isinstance(ms, float) and ms > 0
+
+
+def test_the_bugs_to_plant_are_still_where_they_are_said_to_be() -> None:
+    """The sed command and the wait of the worked example in support.md."""
+    flash = ROOT / "csrc" / "include" / "flash"
+    script = "\n".join(code_blocks(SUPPORT, "sh"))
+    found = re.search(r"sed -i 's/(.+)/(.+)/' \\\n +csrc/include/flash/(\S+)", script)
+    assert found, "support.md has no sed command"
+    assert len(re.findall(found[1].replace("(", r"\(").replace(")", r"\)"),
+                          (flash / found[3]).read_text())) == 1  # fmt: skip
+    kernel = (flash / "sm80" / "forward.cuh").read_text()
+    barrier = "load_wait<kConfig, 0>();\n      __syncthreads();  // V is visible; every warp"
+    assert kernel.count(barrier) == 1

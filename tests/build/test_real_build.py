@@ -166,3 +166,16 @@ def test_wrong_settings_are_one_line(tree: Tree, variables: dict[str, str], expe
     assert process.returncode == 1
     assert output.startswith("error: ") and expected in output and "Traceback" not in output
     assert time.monotonic() - begin < 10
+
+
+def test_a_build_that_spills_fails_and_is_not_published(tree: Tree) -> None:
+    before = tree.extension.read_bytes()
+    header = tree.root / "csrc" / "include" / "flash" / "core" / "forward_config.h"
+    text = header.read_text()
+    header.write_text(text.replace("n_warps <= 4 ? 2 : 1", "8"))  # leaves a thread 64 registers
+    assert header.read_text() != text
+    process = tree.start()
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert "2 kernel builds spill more registers than" in output and "64 registers" in output
+    assert tree.extension.read_bytes() == before

@@ -86,6 +86,11 @@ def _check_trusted(path: Path) -> None:
             f"{LIBRARY_VARIABLE}={path} belongs to user {status.st_uid}, not to this one "
             f"({os.geteuid()}) or root: refusing to load it"
         )
+    folder = path.parent.stat()
+    if folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not folder.st_mode & stat.S_ISVTX:
+        raise LibraryNotFoundError(
+            f"{LIBRARY_VARIABLE}={path} lies in a folder that others can write: refusing to load it"
+        )
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise LibraryNotFoundError(
             f"{LIBRARY_VARIABLE}={path} can be written by others (mode "

@@ -14,6 +14,7 @@ from flash_helpers.kernel_configs import FlashForwardKernelConfig
 
 ALIGNMENT_BYTES = 16  # one cp.async, and one vector store
 ALIGNMENT_ELEMENTS = ALIGNMENT_BYTES // 2
+SUPPORTED_DEVICES = ("cuda", "cpu")
 
 _pack_pointers = struct.Struct(f"<{len(POINTER_FIELDS)}Q").pack
 _POINTER_BYTES = 8 * len(POINTER_FIELDS)
@@ -71,14 +72,17 @@ def make_plan(
     return Plan(config=config, tail=args[_POINTER_BYTES:], grid=grid)
 
 
-def check_no_overlap(o: torch.Tensor, inputs: dict[str, torch.Tensor]) -> None:
-    """Raises ValueError if an output tensor shares memory with an input: blocks write it while
-    others still read."""
-    begin, end = byte_range(o)
-    for name, tensor in inputs.items():
-        other_begin, other_end = byte_range(tensor)
-        if begin < other_end and other_begin < end:
-            raise ValueError(f"o shares memory with {name}: the output must be a tensor of its own")
+def check_no_overlap(outputs: dict[str, torch.Tensor], inputs: dict[str, torch.Tensor]) -> None:
+    """Raises ValueError if an output tensor shares memory with another tensor of the call: blocks
+    write it while others still read."""
+    ranges = {name: byte_range(tensor) for name, tensor in (inputs | outputs).items()}
+    for name in outputs:
+        begin, end = ranges[name]
+        for other, (other_begin, other_end) in ranges.items():
+            if other != name and begin < other_end and other_begin < end:
+                raise ValueError(
+                    f"{name} shares memory with {other}: the output must be a tensor of its own"
+                )
 
 
 def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
@@ -88,17 +92,25 @@ def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, int, int]:
-    batch, seq, head, _ = tensor.stride()
+    """Batch, sequence and head; 0 for a dimension of one element, whose stride is never used."""
+    batch, seq, head = (
+        0 if n == 1 else s for n, s in zip(tensor.shape[:3], tensor.stride()[:3], strict=True)
+    )
     return batch, seq, head
 
 
 def _scale(softmax_scale: float | None, d_head: int) -> float:
     if softmax_scale is None:
         return 1.0 / math.sqrt(d_head)
-    scale = float(softmax_scale)
-    if not (math.isfinite(scale) and scale > 0):
-        raise ValueError(f"softmax_scale is {softmax_scale}: it must be positive and finite")
-    return scale
+    try:
+        (rounded,) = struct.unpack("<f", struct.pack("<f", softmax_scale))  # what the kernel gets
+    except OverflowError:
+        rounded = math.inf
+    if not (math.isfinite(rounded) and rounded > 0):
+        raise ValueError(
+            f"softmax_scale is {softmax_scale}: it must be positive and finite in fp32"
+        )
+    return float(softmax_scale)
 
 
 def _check_config(config: FlashForwardKernelConfig) -> None:
@@ -117,10 +129,13 @@ def _check_tensor(
 ) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}: expected a torch.Tensor")
-    if tensor.layout != torch.strided:
+    if tensor.is_nested or tensor.layout != torch.strided:
         raise ValueError(
-            f"{name} has layout {tensor.layout}: only dense (strided) tensors are taken"
+            f"{name} has layout {'nested' if tensor.is_nested else tensor.layout}: only dense "
+            "(strided) tensors are taken"
         )
+    if device.type not in SUPPORTED_DEVICES:
+        raise ValueError(f"{name} is on {device}: only cuda and cpu (the emulator) are supported")
     if tensor.device != device:
         raise ValueError(f"{name} is on {tensor.device}, but q is on {device}")
     expected = config.dtype.to_torch_dtype()
@@ -142,12 +157,19 @@ def _check_tensor(
             f"{name} has stride {tensor.stride(3)} in its last dimension: it must be contiguous "
             "(stride 1); call .contiguous()"
         )
-    odd = [s for s in _strides(tensor) if s % ALIGNMENT_ELEMENTS]
-    if odd:
+    if any(s % ALIGNMENT_ELEMENTS for s in _strides(tensor)):
         raise ValueError(
             f"{name} has strides {tuple(tensor.stride())}: all but the last must be multiples of "
             f"{ALIGNMENT_ELEMENTS} elements ({ALIGNMENT_BYTES} bytes); call .contiguous()"
         )
+    if tensor.is_neg():
+        raise ValueError(
+            f"{name} is a negated view: its memory has the other sign; call .resolve_neg()"
+        )
+    _check_no_gradient(name, tensor)
+
+
+def _check_no_gradient(name: str, tensor: torch.Tensor) -> None:
     if tensor.requires_grad and torch.is_grad_enabled():
         raise ValueError(
             f"{name} requires a gradient, but there is no backward pass: call under "
@@ -179,9 +201,10 @@ def _check_shapes(
     ):
         if length % block:
             lower = length // block * block
+            nearest = f"nearest are {lower} and {lower + block}" if lower else f"least is {block}"
             raise ValueError(
                 f"{name} has sequence length {length}: this kernel takes multiples of "
-                f"{field} = {block} (the nearest are {lower or block} and {lower + block})"
+                f"{field} = {block} (the {nearest})"
             )
 
 
@@ -209,6 +232,7 @@ def _check_lse(lse: torch.Tensor, q: torch.Tensor) -> None:
         )
     if lse.device != q.device:
         raise ValueError(f"lse is on {lse.device}, but q is on {q.device}")
+    _check_no_gradient("lse", lse)
 
 
 def _raise_misaligned(pointers: dict[str, int]) -> None:

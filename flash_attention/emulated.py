@@ -20,7 +20,7 @@ def launch(
     plan: Plan,
     args: bytes,
     inputs: dict[str, torch.Tensor],
-    outputs: dict[str, torch.Tensor | None],
+    outputs: dict[str, torch.Tensor],
 ) -> None:
     """Runs the plan's kernel to its end. `args` is the argument record, as for the GPU."""
     from flash_helpers.emulator import MemoryRange
@@ -28,9 +28,8 @@ def launch(
     memory = []
     for tensors, writable in ((inputs, False), (outputs, True)):
         for name, tensor in tensors.items():
-            if tensor is not None:
-                begin, end = byte_range(tensor)
-                memory.append(MemoryRange(begin, end - begin, writable, name))
+            begin, end = byte_range(tensor)
+            memory.append(MemoryRange(begin, end - begin, writable, name))
     config = plan.config
     emulated_kernel(config).launch(
         grid=(plan.grid, 1, 1),

@@ -13,7 +13,7 @@ import torch
 from flash_helpers.kernel_configs import FlashForwardKernelConfig, parse_kernel_name_into_config
 
 from . import emulated
-from ._library import LibraryNotFoundError, load_library
+from ._library import load_library
 from .arguments import check_no_overlap, make_plan
 
 
@@ -59,12 +59,14 @@ def forward(
         KernelNotBuiltError: this build does not have the kernel (a ValueError).
         flash_attention._C.CudaError: what CUDA reported (a RuntimeError).
         flash_helpers.emulator.EmulatorError: what the emulator found in a kernel (CPU tensors).
+        BuildError, RuntimeError, UnsafeCacheError, CacheLockTimeout (CPU tensors, first call of a
+            configuration): the PTX could not be compiled or kept.
 
     The algorithm is FlashAttention-2 (Dao 2023, https://arxiv.org/abs/2307.08691).
     """
     if o is None:
         o = _like(q)
-    cache = _launch_cache()
+    cache = _launch_cache() if getattr(o, "is_cuda", False) else None
     if cache is None or not cache.again(
         kernel_cfg, q, k, v, o, lse, softmax_scale, torch.is_grad_enabled()
     ):
@@ -111,13 +113,14 @@ def _launch_checked(
     """Checks everything, launches, and lets later calls of the same kind skip the checks."""
     _require_tensor("q", q)
     plan = make_plan(kernel_cfg, q, k, v, o, lse, softmax_scale)
-    check_no_overlap(o, {"q": q, "k": k, "v": v})
+    outputs = {"o": o} if lse is None else {"o": o, "lse": lse}
+    check_no_overlap(outputs, {"q": q, "k": k, "v": v})
     args = plan.args(
         q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), 0 if lse is None else lse.data_ptr()
     )
     if q.device.type == "cpu":
-        emulated.launch(plan, args, {"q": q, "k": k, "v": v}, {"o": o, "lse": lse})
-    elif q.device.type == "cuda":
+        emulated.launch(plan, args, {"q": q, "k": k, "v": v}, outputs)
+    else:
         kernel_id = _kernel_id(kernel_cfg)
         device = q.device.index
         load_library().launch(
@@ -126,19 +129,14 @@ def _launch_checked(
         cache = _launch_cache()
         if cache is not None:
             cache.remember(kernel_cfg, q, k, v, o, lse, softmax_scale, kernel_id, args)
-    else:
-        raise ValueError(f"q is on {q.device}: only cuda and cpu (the emulator) are supported")
 
 
 @cache
 def _launch_cache() -> Any:
-    """The extension's cache of checked calls. None where there is no extension (the emulator does
-    without), or where torch is older than 2.10: every call is checked in full then."""
+    """The extension's cache of checked calls; None where torch is older than 2.10 and every call
+    is checked in full."""
     exchange_api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    try:
-        return load_library().LaunchCache(torch.Tensor, exchange_api) if exchange_api else None
-    except LibraryNotFoundError:
-        return None
+    return load_library().LaunchCache(torch.Tensor, exchange_api) if exchange_api else None
 
 
 @cache

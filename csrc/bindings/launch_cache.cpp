@@ -25,8 +25,9 @@ std::int64_t extent_bytes(const dlpack::Tensor& tensor) {
   return (last + 1) * tensor.dtype.bits / 8;
 }
 
+// An empty range overlaps nothing.
 bool overlap(std::uintptr_t a, std::int64_t a_bytes, std::uintptr_t b, std::int64_t b_bytes) {
-  return a < b + static_cast<std::uintptr_t>(b_bytes) &&
+  return a_bytes > 0 && b_bytes > 0 && a < b + static_cast<std::uintptr_t>(b_bytes) &&
          b < a + static_cast<std::uintptr_t>(a_bytes);
 }
 
@@ -104,7 +105,10 @@ bool LaunchCache::again(py::handle config, py::handle q, py::handle k, py::handl
   Tensors tensors{};
   Key key;
   if (!describe(config, {q, k, v, o, lse}, softmax_scale, tensors, key)) return false;
-  if (grad_enabled && (requires_grad(q) || requires_grad(k) || requires_grad(v))) return false;
+  const bool any_gradient =
+      grad_enabled && (requires_grad(q) || requires_grad(k) || requires_grad(v) ||
+                       requires_grad(o) || (!lse.is_none() && requires_grad(lse)));
+  if (any_gradient) return false;
   const auto found = calls_.find(key);
   if (found == calls_.end()) return false;
   const Call& call = found->second;
@@ -112,8 +116,12 @@ bool LaunchCache::again(py::handle config, py::handle q, py::handle k, py::handl
   std::array<std::uintptr_t, kTensors> at{};
   for (int i = 0; i < kTensors; ++i) at[i] = address(tensors[i]);
   if ((at[0] | at[1] | at[2] | at[3]) % kAlignmentBytes != 0) return false;
-  for (int i = 0; i < 3; ++i) {
-    if (overlap(at[3], call.extent_bytes[3], at[i], call.extent_bytes[i])) return false;
+  for (int output = 3; output < kTensors; ++output) {
+    for (int other = 0; other < output; ++other) {
+      if (overlap(at[output], call.extent_bytes[output], at[other], call.extent_bytes[other])) {
+        return false;
+      }
+    }
   }
   void* stream = nullptr;
   const dlpack::Device device = tensors[0].device;
@@ -141,7 +149,10 @@ void LaunchCache::remember(py::object config, py::handle q, py::handle k, py::ha
                                 std::to_string(sizeof(ForwardArgs)) + " bytes");
   }
   std::memcpy(&call.args, PyBytes_AS_STRING(args.ptr()), sizeof(ForwardArgs));
-  for (int i = 0; i < 4; ++i) call.extent_bytes[i] = extent_bytes(tensors[i]);
+  for (int i = 0; i < kTensors; ++i) {
+    const bool given = i < kTensors - 1 || !lse.is_none();
+    call.extent_bytes[i] = given ? extent_bytes(tensors[i]) : 0;
+  }
   if (calls_.size() >= kMaxCalls) calls_.clear();
   calls_.insert_or_assign(key, std::move(call));
 }

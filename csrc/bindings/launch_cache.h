@@ -50,7 +50,7 @@ class LaunchCache {
     pybind11::object config;  // kept alive: its address stands in the key
     std::size_t kernel_id;
     ForwardArgs args;
-    std::array<std::int64_t, 4> extent_bytes;  // of q, k, v, o, from first to last element
+    std::array<std::int64_t, kTensors> extent_bytes;  // from first to last element; lse: or 0
   };
 
   // Reads the objects into tensors and key; false if one of them is not what again() can take.

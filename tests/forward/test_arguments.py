@@ -80,7 +80,11 @@ REFUSED: dict[str, tuple[dict[str, Callable[[], Any]], str]] = {
     ),
     "key length": (
         {n: lambda: tensor((2, 130, 4, 128)) for n in "kv"},
-        "k has sequence length 130: this kernel takes multiples of B_c = 64",
+        "k has sequence length 130: this kernel takes multiples of B_c = 64 .the nearest are 128",
+    ),
+    "short": (
+        {n: lambda: tensor((2, 32, 4, 128)) for n in "kv"},
+        "multiples of B_c = 64 .the least is 64",
     ),
     "empty": ({n: lambda: tensor((0, 128, 4, 128)) for n in "qkvo"}, "empty tensors"),
     "strided last dimension": (
@@ -94,10 +98,21 @@ REFUSED: dict[str, tuple[dict[str, Callable[[], Any]], str]] = {
     "scale zero": ({"softmax_scale": lambda: 0.0}, "softmax_scale is 0.0"),
     "scale NaN": ({"softmax_scale": lambda: float("nan")}, "softmax_scale is nan"),
     "scale negative": ({"softmax_scale": lambda: -1.0}, "must be positive"),
+    "scale infinite in fp32": ({"softmax_scale": lambda: 1e300}, "finite in fp32"),
+    "scale zero in fp32": ({"softmax_scale": lambda: 1e-60}, "softmax_scale is 1e-60"),
+    "negated view": ({"k": lambda: torch._neg_view(tensor())}, "k is a negated view"),
+    "gradient of the output": ({"o": gradient}, "o requires a gradient"),
+    "gradient of lse": (
+        {"lse": lambda: torch.zeros(2, 4, 128, requires_grad=True)},
+        "lse requires a gradient",
+    ),
     "lse dtype": ({"lse": lambda: tensor((2, 4, 128))}, "lse is a torch.float16"),
     "lse shape": ({"lse": lambda: torch.zeros(2, 128, 4)}, "shape .2, 4, 128. .batch, heads"),
     "sparse": ({"q": lambda: torch.zeros(SHAPE).half().to_sparse()}, "q has layout"),
-    "meta device": ({n: lambda: torch.empty(SHAPE, device="meta") for n in "qkvo"}, "dtype|meta"),
+    "meta device": (
+        {n: lambda: torch.empty(SHAPE, device="meta") for n in "qkvo"},
+        "q is on meta: only",
+    ),
 }
 
 
@@ -121,7 +136,23 @@ def test_the_output_must_have_memory_of_its_own(name: str) -> None:
 
 def test_neighbours_do_not_overlap() -> None:
     both = torch.zeros(2, *SHAPE, dtype=torch.float16)
-    check_no_overlap(both[0], {"q": both[1]})
+    check_no_overlap({"o": both[0]}, {"q": both[1]})
+
+
+def test_lse_must_have_memory_of_its_own() -> None:
+    q, k, v, o = (tensor() for _ in range(4))
+    lse = o.view(torch.float32).flatten()[: 2 * 4 * 128].view(2, 4, 128)
+    with pytest.raises(ValueError, match="shares memory with"):
+        flash_attention.forward(CONFIG, q, k, v, o, lse=lse)
+
+
+def test_the_stride_of_a_dimension_of_one_element_does_not_matter() -> None:
+    q = tensor((1, 128, 4, 128)).as_strided((1, 128, 4, 128), (65537, 512, 128, 1))
+    assert q.stride(0) % 8 == 1
+    fields = unpack_forward_args(
+        make_plan(CONFIG, q, q, q, tensor((1, 128, 4, 128)), None, None).args(16, 16, 16, 16, 0)
+    )
+    assert fields["q_stride_batch"] == 0
 
 
 def test_gradients_are_ignored_where_none_are_recorded() -> None:

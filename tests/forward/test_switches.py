@@ -59,13 +59,12 @@ def test_swizzling_is_an_xor_of_addresses() -> None:
 
 
 def test_eager_loads_are_issued_between_the_matmuls() -> None:
-    """The next K right behind S = Q K^T, before the softmax; half as many barriers in the loop."""
+    """The next K right behind S = Q K^T, before the softmax."""
     eager, lazy = ptx_shape(EAGER), ptx_shape(SWIZZLED)
     behind_scores = eager.between("mma", "exp")
     assert behind_scores.count("copy") == 8 and behind_scores.count("barrier") == 1
     assert lazy.between("mma", "exp").count("copy") == 0
-    assert eager.count("barrier") == 1 + 2
-    assert lazy.count("barrier") == 1 + 3  # one of the four is shared with the prologue's
+    assert eager.count("barrier") == lazy.count("barrier") == 1 + 2
 
 
 def test_whole_operands_are_loaded_before_the_matmul() -> None:

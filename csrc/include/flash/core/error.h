@@ -7,7 +7,7 @@
 
 namespace flash {
 
-// Python sees it as flash_attention.CudaError, a RuntimeError.
+// Python sees it as flash_attention._C.CudaError, a RuntimeError.
 class CudaError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -3,12 +3,12 @@
 //
 // A thread block computes B_r query rows of one head; each warp owns B_r / n_warps of them from the
 // first load to the last store. K and V pass by in blocks of B_c rows, last block first, through
-// one shared buffer each. Which loads overlap with what is the configuration's business:
+// one shared buffer each, with two barriers a block. Which loads overlap with what is the
+// configuration's business:
 //
 //   eager   K[i+1] is issued when the last warp has read K[i] (it lands during softmax and P V),
-//           V[i+1] when the last warp has read V[i] (it lands during Q K^T): two barriers a block.
-//   lazy    each block is loaded when it is needed and waited for on the spot: four barriers a
-//   block.
+//           V[i+1] when the last warp has read V[i] (it lands during Q K^T).
+//   lazy    each block is loaded when it is needed and waited for on the spot.
 #pragma once
 
 #include "flash/attention/block_position.cuh"
@@ -118,7 +118,7 @@ FLASH_DEVICE void forward(const ForwardArgs& args) {
       softmax.template update<first>(s, o);
     } else {
       softmax.template update<first>(s, o);
-      kv.issue_v();  // the V buffer is free since the barrier behind the last P V
+      kv.issue_v();  // the V buffer is free since the barrier that made this K visible
       load_wait<kConfig, 0>();
       __syncthreads();  // V is visible
     }
@@ -131,8 +131,7 @@ FLASH_DEVICE void forward(const ForwardArgs& args) {
       __syncthreads();  // the next K is visible; every warp has read V, so its buffer is free
       kv.issue_v();
     } else {
-      __syncthreads();  // every warp has read K and V, so both buffers are free
-      kv.issue_k();
+      kv.issue_k();  // the K buffer is free since the barrier that made V visible
       load_wait<kConfig, 0>();
       __syncthreads();  // the next K is visible
     }

@@ -1,5 +1,6 @@
 """A test of the tester: bugs planted in the PTX of the real kernels, every one of which must be
-found, by an error report or by the row rule."""
+found, by an error report or by the row rule. None needs the race detector of the next stage, and no
+barrier is redundant: the first run of this file found one, which the kernel has lost since."""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ from flash_helpers.emulator import KernelError, LaunchOptions, compile_kernel, c
 from flash_helpers.emulator.source_lines import SourceLines
 from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
 from flash_helpers.kernel_ptx import kernel_ptx
-from flash_helpers.paths import csrc_dir
 
 from .attention import Problem
 from .mutations import Mutant, arithmetic_and_addressing, synchronisation
@@ -26,22 +26,6 @@ LAZY = replace(
 )
 THROUGH_REGISTERS = replace(LAZY, async_copy=False, dtype=DType.BF16)
 WIDE = replace(EAGER, dtype=DType.BF16, d_head=64, B_r=128, Q_mma_load_K_tiles=2)
-
-# Removals that change nothing, with the proof, by the text of the source line.
-REDUNDANT = {
-    # Lazy loading: K was read before the barrier that makes V visible, and V is loaded again only
-    # after the barrier that makes the next K visible. The kernel keeps the barrier because a KV
-    # block then leaves both buffers free, whatever is loaded first.
-    "__syncthreads();  // every warp has read K and V, so both buffers are free",
-}
-
-# Needs the race detector of the next stage: none of the mutants below.
-
-
-def _source_text(ptx: str, line: int) -> str:
-    path, number = SourceLines(ptx).locate(line).frames[0]
-    file = csrc_dir() / "include" / path.rpartition("/include/")[2]
-    return file.read_text().splitlines()[number - 1].strip()
 
 
 def _is_found(problem: Problem, ptx: str, name: str) -> bool:
@@ -63,15 +47,13 @@ def _check(config: FlashForwardKernelConfig, mutants: list[Mutant], seq_len: int
     assert problem.row_error(o) <= TOLERANCE, "the unmutated kernel must pass"
     compile_kernels([(mutant.ptx, name) for mutant in mutants])
     survivors = [m for m in mutants if not _is_found(problem, m.ptx, name)]
-    unproved = [m for m in survivors if _source_text(ptx, m.line) not in REDUNDANT]
-    print(f"planted {len(mutants)} found {len(mutants) - len(survivors)} "
-          f"redundant {len(survivors) - len(unproved)}")  # fmt: skip
-    assert [f"{m} at {SourceLines(ptx).locate(m.line)}" for m in unproved] == []
+    print(f"planted {len(mutants)} found {len(mutants) - len(survivors)}")
+    assert [f"{m} at {SourceLines(ptx).locate(m.line)}" for m in survivors] == []
 
 
 @pytest.mark.parametrize(
     ("config", "minimum"),
-    [(EAGER, 17), (LAZY, 11), (THROUGH_REGISTERS, 5)],
+    [(EAGER, 17), (LAZY, 10), (THROUGH_REGISTERS, 4)],
     ids=["eager", "lazy", "through registers"],
 )
 def test_every_synchronisation_is_needed(config: FlashForwardKernelConfig, minimum: int) -> None:

@@ -30,7 +30,7 @@ Provoke = Callable[[pytest.MonkeyPatch], object]
 
 @dataclass(frozen=True)
 class InSource:
-    """A refusal that only a GPU can provoke; its words stand in this file."""
+    """A refusal that takes a GPU, or more memory than there is; its words stand in this file."""
 
     file: str
 
@@ -155,15 +155,15 @@ def _misaligned() -> Tensor:
     return torch.zeros(64 * 128 + 1, dtype=torch.float16)[1:].view(SHAPE)
 
 
+def _lse_in_o(_: pytest.MonkeyPatch) -> None:
+    o = draw()
+    lse = o.view(torch.float32).flatten()[:64].view(1, 1, 64)
+    flash_attention.forward(CONFIG, draw(), draw(), draw(), o, lse=lse)
+
+
 def _o_is_q(_: pytest.MonkeyPatch) -> object:
     q = draw()
     return flash_attention.forward(CONFIG, q, draw(), draw(), q)
-
-
-def _huge(_: pytest.MonkeyPatch) -> object:
-    """Described on the `meta` device: memory for it nobody has."""
-    q = torch.empty((2**31, *SHAPE[1:]), dtype=torch.float16, device="meta")
-    return flash_attention.forward(CONFIG, q, q, q, q)
 
 
 def _not_built(monkeypatch: pytest.MonkeyPatch) -> object:
@@ -238,11 +238,17 @@ REFUSED: Mapping[str, Provoke | InSource] = {
         v=lambda: draw((2, 64, 1, 128)), o=lambda: draw().expand(2, -1, -1, -1),
     ),
     "a tensor that requires a gradient": call(q=lambda: draw().requires_grad_(), o=draw),
+    "memory that `lse` shares with another tensor": _lse_in_o,
+    "a gradient of `o` or `lse`": call(lse=lambda: torch.zeros(1, 1, 64, requires_grad=True)),
+    "a negated view": call(k=lambda: torch._neg_view(draw())),
+    "a device other than CUDA and CPU": call(
+        **{name: lambda: draw(device="meta") for name in "qkvo"}
+    ),
     "softmax_scale zero, negative, NaN or infinite": call(softmax_scale=0.0),
     "lse of another dtype, shape or stride": call(lse=lambda: torch.zeros(1, 64, 1)),
     "lse on another device": call(lse=lambda: torch.zeros(1, 1, 64, device="meta")),
     "lse is not a tensor": call(lse=3),
-    "more than 2^31 - 1 thread blocks": _huge,
+    "more than 2^31 - 1 thread blocks": InSource("flash_attention/arguments.py"),
     "CUDA tensors, a kernel that is not built": _not_built,
     "CUDA tensors, no extension at all": _no_extension,
     "CUDA tensors on a GPU that the build is not for": InSource("csrc/runtime/launcher.cpp"),

@@ -39,6 +39,7 @@ def test_it_knows_what_it_is(tree: Tree) -> None:
 
 def test_another_build_has_another_fingerprint(tree: Tree) -> None:
     code = "print(_C.fingerprint())"
+    tree.build()
     before = tree.run_with_extension(code)
     launcher = tree.root / "csrc" / "runtime" / "launcher.cpp"
     text = launcher.read_text()

@@ -78,6 +78,11 @@ def test_the_compiler_names_the_original_source(tree: Tree) -> None:
     assert process.returncode != 0
     assert f"{header}:{line}" in output.replace("(", ":").replace('"', "")
     assert "Traceback" not in output and "error: the build failed" in output
+    header.write_text("".join(header.read_text().splitlines(True)[: line - 1]))
+    cache = (tree.directory / "CMakeCache.txt").stat().st_mtime_ns
+    tree.build()
+    assert not (tree.directory / "running").exists()
+    assert (tree.directory / "CMakeCache.txt").stat().st_mtime_ns == cache, "CMake started anew"
 
 
 def in_configure(tree: Tree) -> bool:
@@ -106,6 +111,15 @@ def test_a_killed_build_is_repaired_by_the_next(tree: Tree, moment: Callable[[Tr
     assert len(tree.run_with_extension(NAMES).split()) == 2
     assert not any(tree.directory.rglob("*.partial"))
     assert tree.rebuilt() == set()
+
+
+def test_a_half_written_library_is_linked_again(tree: Tree) -> None:
+    """What a linker killed in the middle leaves: a new file with old content."""
+    tree.build()
+    (tree.directory / tree.extension.name).write_bytes(b"half")
+    (tree.directory / "running").touch()
+    tree.build()
+    assert len(tree.run_with_extension(NAMES).split()) == 2
 
 
 @pytest.mark.slow

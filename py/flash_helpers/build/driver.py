@@ -65,13 +65,22 @@ def _build_locked(plan: Plan, lock: int) -> list[report.Row]:
     if mark.exists():
         _drop_unfinished(plan)
     mark.touch()
+    try:
+        rows = _compile_and_check(plan, lock)
+    except BuildError:
+        mark.unlink()  # it failed in good order: ninja has removed what it did not finish
+        raise
+    mark.unlink()
+    return rows
+
+
+def _compile_and_check(plan: Plan, lock: int) -> list[report.Row]:
     sources = _write_inputs(plan)
     cmake.configure(plan, lock)
     cmake.compile(plan, lock)
     rows = report.collect(plan.directory, sources)
     report.check_complete(rows, plan.configs, plan.selection.names())
     report.check_spills(rows)
-    mark.unlink()
     return rows
 
 

@@ -17,7 +17,8 @@ from flash_helpers.build.errors import BuildError
 from flash_helpers.build.toolchain import find_nvcc
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("CMakeLists.txt", "setup.py", "pyproject.toml", "csrc", "py", "flash_attention")
+FILES = ("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml", "setup.py")
+FOLDERS = ("csrc", "flash_attention", "py")
 
 # Builds two kernels of the set instead of all: two translation units.
 BUILD_TWO = """
@@ -101,12 +102,10 @@ class Tree:
 def copy_sources(target: Path) -> Tree:
     target.mkdir(parents=True)
     ignore = shutil.ignore_patterns("__pycache__", "*.so")
-    for name in SOURCES:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, target / name, ignore=ignore)
-        else:
-            shutil.copy2(source, target / name)
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, target / name, ignore=ignore)
+    for name in FILES:
+        shutil.copy2(ROOT / name, target / name)
     return Tree(target)
 
 

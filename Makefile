@@ -45,10 +45,10 @@ run: build
 	$(PY) tools/benchmark/run_kernels.py $(RUN_ARGS) --kernels "$$KERNELS" --device auto
 
 test: build lint
-	$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) -m "not slow" $(PYTEST_ARGS)
 
 test-all: build lint
-	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 build: $(INSTALLED)
 	$(PY) -m flash_helpers.build

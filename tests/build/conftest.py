@@ -1,4 +1,4 @@
-"""One real build that the tests of this folder share."""
+"""One real build that the tests of this folder share (one for each pytest-xdist worker)."""
 
 from __future__ import annotations
 

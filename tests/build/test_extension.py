@@ -10,8 +10,6 @@ from flash_helpers.forward_args import pack_forward_args
 
 from .conftest import Tree
 
-pytestmark = pytest.mark.xdist_group("real build")
-
 
 def test_it_links_neither_torch_nor_the_driver(tree: Tree) -> None:
     command = ["readelf", "--dynamic", "--wide", str(tree.extension)]

@@ -14,8 +14,6 @@ import pytest
 
 from .conftest import ROOT, Tree, copy_sources
 
-pytestmark = pytest.mark.xdist_group("real build")
-
 BUILD_REQUIREMENTS = ("cmake", "jinja2", "ninja", "prettytable", "pybind11", "wheel")
 PROJECT = "flash-attention-from-scratch"
 # The oldest and the newest that are supported, and those between where `install` changed.

@@ -12,9 +12,6 @@ import pytest
 
 from .conftest import Tree
 
-# One worker for all of them: they share a tree.
-pytestmark = pytest.mark.xdist_group("real build")
-
 BINDING = "CMakeFiles/_C.dir/staged/bindings/module.cpp.o"
 BUILD_INFO = "CMakeFiles/flash_runtime.dir/info/build_info.cpp.o"
 NAMES = "print(*_C.kernel_names(), sep='\\n')"

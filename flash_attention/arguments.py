@@ -59,7 +59,9 @@ def make_plan(
     seqlen_k, n_heads_kv = k.shape[1], k.shape[2]
     grid = seqlen_q // config.B_r * n_heads_q * batch
     if max(grid, seqlen_q, seqlen_k, n_heads_q, batch) > _MAX_INT32:
-        raise ValueError(f"the problem needs {grid} thread blocks: at most {_MAX_INT32} are possible")
+        raise ValueError(
+            f"the problem needs {grid} thread blocks: at most {_MAX_INT32} are possible"
+        )
     args = pack_forward_args(
         q=0, k=0, v=0, o=0, lse=0,
         q_strides=_strides(q), k_strides=_strides(k), v_strides=_strides(v), o_strides=_strides(o),

@@ -27,8 +27,10 @@ SYSTEM := $(shell $(PYTHON) -c '$(SEES_GPU)' 2>/dev/null && echo 1)
 endif
 ifeq ($(SYSTEM),1)
 PY := $(PYTHON)
+CLANG_FORMAT := clang-format
 else
 PY := $(VENV)/bin/python
+CLANG_FORMAT := $(VENV)/bin/clang-format
 INSTALLED := $(VENV)/.installed
 endif
 
@@ -64,7 +66,7 @@ lint: $(INSTALLED)
 	$(PY) -m ruff format --check .; \
 	$(PY) -m mypy; \
 	find csrc tests -name '*.h' -o -name '*.cuh' -o -name '*.cu' -o -name '*.cpp' | \
-	  xargs $(PY) -m clang_format --dry-run --Werror
+	  xargs $(CLANG_FORMAT) --dry-run --Werror
 
 # Remade when the requirements change; the mark is written last, so an interrupted set-up is repeated.
 $(VENV)/.installed: pyproject.toml

@@ -22,7 +22,7 @@ from .errors import BuildError
 
 # Older ones do not know -std=c++20 or lack a compiler that does.
 MINIMUM_NVCC = (12, 0)
-MINIMUM_GCC = 10
+MINIMUM_GCC = 11
 
 _USUAL_FOLDER = Path("/usr/local/cuda")
 

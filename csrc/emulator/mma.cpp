@@ -1,4 +1,4 @@
-// mma.m16n8k16: D = A * B + C, 16-bit inputs, f32 accumulators.
+// mma: D = A * B + C with f32 accumulators, m16n8k16 for 16-bit inputs and m16n8k8 for tf32.
 //
 // Products are exact in f32; every sum is rounded, k ascending. The hardware adds in another order
 // and width, so results agree within rounding only.
@@ -22,6 +22,11 @@ struct Operands {
   MmaOperands* matrices;
 };
 
+u32 depth(MmaType type) { return type == MmaType::kTf32 ? 8 : 16; }
+
+// The low 13 bits of a tf32 operand are ignored.
+f32 tf32_to_f32(u32 bits) { return as<f32>(bits & ~0x1FFFu); }
+
 // Eight 16-bit values to f32.
 void widen8(MmaType type, const u16* from, f32* to) {
 #if defined(__F16C__) && defined(__AVX2__)
@@ -41,6 +46,7 @@ void widen8(MmaType type, const u16* from, f32* to) {
 //   A: rows g and g+8, columns 2t, 2t+1 and 2t+8, 2t+9   a0 (g, 2t) a1 (g+8, 2t) a2 (g, 2t+8) a3
 //   B: rows 2t, 2t+1 and 2t+8, 2t+9, column g            b0, b1
 //   C: rows g and g+8, columns 2t, 2t+1                  c0 c1 (g), c2 c3 (g+8)
+// m16n8k8 of tf32 is the same with one value in place of two.
 struct Matrices {
   alignas(32) u32 a_pairs[16][8];  // [row][column / 2]
   alignas(32) u16 b_bits[16][8];   // [row][column]
@@ -59,6 +65,10 @@ void gather_a(Matrices& m, MmaType type, MmaOperands* const* lanes, u32 index) {
     m.a_pairs[g + 8][t + 4] = a[3];
   }
   for (u32 row = 0; row < 16; ++row) {
+    if (type == MmaType::kTf32) {
+      for (u32 k = 0; k < 8; ++k) m.a[row][k] = tf32_to_f32(m.a_pairs[row][k]);
+      continue;
+    }
     auto* bits = reinterpret_cast<const u16*>(m.a_pairs[row]);
     widen8(type, bits, m.a[row]);
     widen8(type, bits + 8, m.a[row] + 8);
@@ -70,19 +80,21 @@ void gather_bc(Matrices& m, MmaType type, MmaOperands* const* lanes, u32 index) 
     const MmaOperands& own = lanes[lane][index];
     u32 g = lane / 4, t = lane % 4;
     for (u32 half = 0; half < 2; ++half) {
+      if (type == MmaType::kTf32) m.b[t + 4 * half][g] = tf32_to_f32(own.b[half]);
       m.b_bits[2 * t + 8 * half][g] = u16(own.b[half]);
       m.b_bits[2 * t + 8 * half + 1][g] = u16(own.b[half] >> 16);
       memcpy(&m.c[g + 8 * half][2 * t], &own.c[2 * half], 2 * sizeof(f32));
     }
   }
+  if (type == MmaType::kTf32) return;
   for (u32 row = 0; row < 16; ++row) widen8(type, m.b_bits[row], m.b[row]);
 }
 
-void multiply(Matrices& m) {
+void multiply(Matrices& m, u32 depth) {
   for (u32 row = 0; row < 16; ++row) {
     f32 sum[8];
     memcpy(sum, m.c[row], sizeof sum);
-    for (u32 k = 0; k < 16; ++k) {
+    for (u32 k = 0; k < depth; ++k) {
       f32 a = m.a[row][k];
       for (u32 column = 0; column < 8; ++column) {
         sum[column] = __builtin_fmaf(a, m.b[k][column], sum[column]);
@@ -115,14 +127,14 @@ void execute(Warp* warp, u32) {
       gather_a(matrices, operands->type, lanes, index);
     }
     gather_bc(matrices, operands->type, lanes, index);
-    multiply(matrices);
+    multiply(matrices, depth(operands->type));
     scatter(matrices, lanes, index);
   }
 }
 
 }  // namespace
 
-void mma_m16n8k16(Lane* lane, MmaType type, MmaOperands* operands, u32 count, u32 site) {
+void mma(Lane* lane, MmaType type, MmaOperands* operands, u32 count, u32 site) {
   Operands own{type, count, operands};
   require_full_warp(lane, Wait::kMma, site);
   meet(lane, Wait::kMma, u32(type), ~0u, site, &own, &execute, SameSite::kRequired);

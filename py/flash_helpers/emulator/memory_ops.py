@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .emitter import Address, Emitter
-from .ptx_parser import Instruction
+from .ptx_parser import Instruction, parse_integer
 from .ptx_types import PRED, U32, U64, PtxType
 from .registry import Modifiers, Unsupported, computes, instruction
 
@@ -184,7 +184,7 @@ def _copy(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
     mods.take(*_SHARED)
     mods.take("global")
     mods.drop("L2::64B", "L2::128B", "L2::256B")
-    n_bytes = int(ins.operands[2])
+    n_bytes = parse_integer(ins.operands[2])
     if n_bytes not in ((16,) if level == "cg" else (4, 8, 16)):
         raise Unsupported(f"cp.async.{level} of {n_bytes} bytes")
     target = e.address(ins.operands[0], wide=False).expression

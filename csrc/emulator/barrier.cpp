@@ -2,6 +2,7 @@
 #include "block.h"
 #include "device_calls.h"
 #include "errors.h"
+#include "traffic.h"
 
 namespace emulator {
 
@@ -54,6 +55,8 @@ void complete(Block* block, Barrier& barrier) {
     Warp* warp = &block->warps[index];
     warp->at_aligned_barrier &= ~lanes;
     make_runnable(warp, lanes);
+    Traffic* traffic = warp->lanes->traffic;
+    if (traffic && lanes == warp->alive) traffic->flush(*warp);
   }
   block->counts.collectives[u32(Wait::kBlockBarrier)] += 1;
   barrier = Barrier{};

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -76,7 +77,7 @@ class Launch {
   void work();
   void init_block(Block& block);
   void init_lanes(Block& block, std::vector<Lane>& lanes, std::vector<AsyncCopies>& copies,
-                  std::vector<u8>& shared);
+                  std::vector<u8>& shared, Traffic* traffic);
   void finish_block(Block& block, u64 index);
 
   const LaunchRequest& request_;
@@ -99,7 +100,7 @@ void Launch::init_block(Block& block) {
 }
 
 void Launch::init_lanes(Block& block, std::vector<Lane>& lanes, std::vector<AsyncCopies>& copies,
-                        std::vector<u8>& shared) {
+                        std::vector<u8>& shared, Traffic* traffic) {
   static constexpr GlobalRange kNoRange{};
   block.lanes = lanes.data();
   for (u32 thread = 0; thread < block.n_threads; ++thread) {
@@ -121,6 +122,8 @@ void Launch::init_lanes(Block& block, std::vector<Lane>& lanes, std::vector<Asyn
     lane.position = &block.position;
     copies[thread] = AsyncCopies{};
     lane.copies = &copies[thread];
+    lane.traffic = traffic;
+    if (traffic) lane.executions = traffic->executions_of(thread);
   }
 }
 
@@ -129,6 +132,8 @@ void Launch::work() {
   init_block(*block);
   std::vector<Lane> lanes(block->n_threads);
   std::vector<AsyncCopies> copies(block->n_threads);
+  std::optional<Traffic> traffic;
+  if (request_.traffic) traffic.emplace(*request_.traffic, block->n_threads);
   std::vector<u8> shared(request_.kernel->static_shared_bytes + request_.dynamic_shared_bytes);
   FiberStacks stacks(block->n_threads, request_.kernel->stack_bytes + kRuntimeStackBytes);
   if (!stacks.ok()) {
@@ -137,7 +142,7 @@ void Launch::work() {
     return finish_block(*block, next_block_++);
   }
   for (u64 index; (index = next_block_++) < std::min<u64>(n_blocks_, first_failure_);) {
-    init_lanes(*block, lanes, copies, shared);
+    init_lanes(*block, lanes, copies, shared, traffic ? &*traffic : nullptr);
     std::fill(shared.begin(), shared.end(), u8{0xFF});
     for (u32 thread = 0; thread < block->n_threads; ++thread) {
       start_lane(&lanes[thread], stacks.bottom(thread), stacks.bytes(thread));
@@ -146,8 +151,11 @@ void Launch::work() {
     const u32 ctaid[3] = {u32(index % grid[0]), u32(index / grid[0] % grid[1]),
                           u32(index / grid[0] / grid[1])};
     run_block(block.get(), ctaid);
+    for (u32 warp = 0; traffic && warp < block->n_warps; ++warp) traffic->flush(block->warps[warp]);
     finish_block(*block, index);
   }
+  std::lock_guard lock(result_mutex_);
+  if (traffic) traffic->add_to_request();
 }
 
 void Launch::finish_block(Block& block, u64 index) {

@@ -5,6 +5,7 @@
 #include "errors.h"
 #include "kernel_info.h"
 #include "lane.h"
+#include "traffic.h"
 #include "types.h"
 
 namespace emulator {
@@ -20,6 +21,7 @@ struct LaunchRequest {
   u32 n_workers;
   u32 reverse;
   u64 max_backward_branches;
+  const TrafficRequest* traffic;  // null: nothing is counted
 };
 
 struct LaunchResult {

@@ -44,6 +44,24 @@ class GlobalRange(Structure):
     ]
 
 
+class AccessCounts(Structure):
+    _fields_ = [
+        ("wavefronts", c_uint64),
+        ("ideal_wavefronts", c_uint64),
+        ("sectors", c_uint64),
+        ("ideal_sectors", c_uint64),
+    ]
+
+
+class TrafficRequest(Structure):
+    _fields_ = [
+        ("n_blocks", c_uint32),
+        ("n_accesses", c_uint32),
+        ("executions", POINTER(c_uint64)),
+        ("accesses", POINTER(AccessCounts)),
+    ]
+
+
 class LaunchRequest(Structure):
     _fields_ = [
         ("kernel", POINTER(KernelInfo)),
@@ -56,6 +74,7 @@ class LaunchRequest(Structure):
         ("n_workers", c_uint32),
         ("reverse", c_uint32),
         ("max_backward_branches", c_uint64),
+        ("traffic", POINTER(TrafficRequest)),
     ]
 
 

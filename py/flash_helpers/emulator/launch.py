@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from . import abi
 from .compile import Runtime, runtime
+from .count_launch import Counter, CountingVariant
+from .counts import Counts
 from .errors import INVALID_LAUNCH, KERNEL_ERRORS, InvalidLaunchError, KernelLocation
 from .source_lines import SourceLines
 
@@ -38,6 +40,7 @@ class LaunchOptions:
     workers: int | None = None  # OS threads; None: one per processor
     lane_order: Literal["forward", "reverse"] = "forward"
     max_backward_branches: int = 1 << 26  # per thread
+    count: bool = False  # instructions, bank conflicts and sectors, into LaunchReport.counts
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class LaunchReport:
     collectives: dict[str, int]
     mma_instructions: int
     async_copies: int
+    counts: Counts | None = None
 
 
 def memory_range_of(array: Any, name: str, writable: bool | None = None) -> MemoryRange:
@@ -70,6 +74,7 @@ class EmulatedKernel:
         self._runtime = runtime_
         self._library = runtime_.compile_kernel(ptx, entry)
         self._info = abi.KernelInfo.in_dll(self._library, "kernel_info")
+        self._counting: CountingVariant | None = None
 
     @property
     def parameter_sizes(self) -> tuple[int, ...]:
@@ -97,8 +102,9 @@ class EmulatedKernel:
         workers = options.workers or os.cpu_count() or 1
         if self._info.uses_global_atomics:
             workers = 1  # their order would differ from run to run
+        counter = Counter(self._counting_variant()) if options.count else None
         request = abi.LaunchRequest(
-            kernel=ctypes.pointer(self._info),
+            kernel=ctypes.pointer(counter.variant.info if counter else self._info),
             params=ctypes.addressof(packed),
             ranges=ranges,
             n_ranges=len(ranges),
@@ -108,6 +114,7 @@ class EmulatedKernel:
             n_workers=workers,
             reverse=options.lane_order == "reverse",
             max_backward_branches=options.max_backward_branches,
+            traffic=ctypes.pointer(counter.request) if counter else None,
         )
         result = abi.LaunchResult()
         self._runtime.library.emulator_launch(ctypes.byref(request), ctypes.byref(result))
@@ -120,7 +127,14 @@ class EmulatedKernel:
             collectives=dict(zip(abi.WAITS, result.counts.collectives, strict=True)),
             mma_instructions=result.counts.mma_instructions,
             async_copies=result.counts.async_copies,
+            counts=counter.result() if counter else None,
         )
+
+    def _counting_variant(self) -> CountingVariant:
+        """Made when first asked for: it is compiled on its own, so the other one pays nothing."""
+        if self._counting is None:
+            self._counting = CountingVariant(self._ptx, self.name, self._runtime)
+        return self._counting
 
     def _check_shape(self, grid: Dim3, block: Dim3, shared_bytes: int) -> None:
         threads = block[0] * block[1] * block[2]

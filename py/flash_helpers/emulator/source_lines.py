@@ -34,6 +34,17 @@ class SourceLines:
         self._lines = ptx.splitlines()
         self._files = {int(number): path for number, path in _FILE.findall(ptx)}
 
+    def innermost(self, ptx_line: int) -> str:
+        """The line's own place without the calls it was inlined into; "" if unknown."""
+        for index in range(min(ptx_line, len(self._lines)) - 1, -1, -1):
+            text = self._lines[index]
+            if match := _LOC.match(text):
+                path, line = self._frame(match[1], match[2])
+                return f"{PurePath(path).name}:{line}"
+            if ".entry" in text:
+                break
+        return ""
+
     def locate(self, ptx_line: int) -> SourceLocation:
         frames: list[tuple[str, int]] = []
         wanted: tuple[str, ...] | None = None  # file, line, column of the caller to find

@@ -1,5 +1,8 @@
 """Runs CUDA kernels on the CPU from the PTX that a compiler emitted. See README.md here."""
 
+from .counts import Counts, InstructionCounts, Totals
+from .counts import from_csv as counts_from_csv
+from .counts import to_csv as counts_to_csv
 from .errors import (
     DeadlockError,
     DivergentCollectiveError,
@@ -29,12 +32,14 @@ from .launch import (
 )
 
 __all__ = [
+    "Counts",
     "DeadlockError",
     "DivergentCollectiveError",
     "EmulatedKernel",
     "EmulatorBuildError",
     "EmulatorError",
     "EndlessLoopError",
+    "InstructionCounts",
     "InvalidLaunchError",
     "InvalidOperandError",
     "KernelError",
@@ -47,9 +52,12 @@ __all__ = [
     "PendingAsyncCopyError",
     "PtxSyntaxError",
     "ReadOnlyMemoryError",
+    "Totals",
     "TrapError",
     "UnsupportedPtxError",
     "compile_kernel",
     "compile_kernels",
+    "counts_from_csv",
+    "counts_to_csv",
     "memory_range_of",
 ]

@@ -99,9 +99,9 @@ def from_csv(text: str) -> Counts:
     for number, row in enumerate(rows[1:], 2):
         try:
             _, line, opcode, source, opcode_class, *numbers = row
-            totals = Totals(*(int(item) for item in numbers))
             if len(numbers) != len(_NUMBERS) or opcode_class not in CLASSES:
                 raise ValueError
+            totals = Totals(*(int(item) for item in numbers))
             item = InstructionCounts(int(line), opcode, source, opcode_class, totals)
         except ValueError:
             raise ValueError(f"line {number} is no row of counts: {','.join(row)[:80]}") from None

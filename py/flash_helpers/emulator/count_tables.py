@@ -23,7 +23,7 @@ def access_table(counts: Counts) -> str:
     rows = [
         [source or "(no source line)", opcode, f"{t.executions:,}", *_memory(t)]
         for (source, opcode), t in counts.by_source().items()
-        if t.wavefronts or t.sectors
+        if _is_access(t)
     ]
     return _table(["source", "instruction", "executed", *_MEMORY], rows)
 
@@ -36,8 +36,8 @@ def comparison_table(before: Counts, after: Counts) -> str:
 
 
 def access_comparison_table(before: Counts, after: Counts) -> str:
-    """By source line and opcode, only what differs."""
-    a, b = before.by_source(), after.by_source()
+    """By source line and opcode, only accesses that differ."""
+    a, b = ({k: t for k, t in c.by_source().items() if _is_access(t)} for c in (before, after))
     rows = [(key, a.get(key, Totals()), b.get(key, Totals())) for key in dict.fromkeys([*a, *b])]
     return _comparison(["source", "instruction"], [row for row in rows if row[1] != row[2]])
 
@@ -58,6 +58,10 @@ def _comparison(
         for suffix in (" A", " B", " diff")
     ]
     return _table([*header, *columns], rows)
+
+
+def _is_access(totals: Totals) -> bool:
+    return bool(totals.wavefronts or totals.sectors)
 
 
 def _memory(totals: Totals) -> list[str]:

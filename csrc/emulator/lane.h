@@ -48,7 +48,7 @@ struct Lane {
   u8* local;
   const u8* params;
   const GlobalRange* recent_range;  // of the last global access
-  u32 watch;                        // kWatchRaces, kWatchSchedule: accesses are reported to memory.h
+  u32 watch;                        // kWatchRaces, kWatchSchedule: see memory.h
   s64 branch_budget;                // backward branches left before the launch is stopped
 
   u32 lane_id;

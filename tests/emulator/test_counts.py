@@ -29,7 +29,7 @@ def count(body: str, *, shared_bytes: int = 16384, options: Any = None, **launch
         [memory],
         globals_=SHARED,
         shared_bytes=shared_bytes,
-        options=options or LaunchOptions(count=True),
+        options=options or LaunchOptions(count=True, races="off"),
         **launch,
     )
     assert report.counts is not None
@@ -114,7 +114,7 @@ def test_sectors_count_from_the_start_of_the_array() -> None:
     report = run_ptx(
         "mul.wide.u32 %x0, %lane, 4;\nadd.u64 %x0, %x0, %p0;\nld.global.u32 %r1, [%x0];",
         [values],
-        options=LaunchOptions(count=True),
+        options=LaunchOptions(count=True, races="off"),
     )
     assert report.counts is not None
     assert totals(report.counts, "ld.global")[3:] == (4, 4)
@@ -216,9 +216,9 @@ def test_both_sides_of_a_branch_are_executed() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        LaunchOptions(count=True, workers=1),
-        LaunchOptions(count=True, workers=3),
-        LaunchOptions(count=True, lane_order="reverse"),
+        LaunchOptions(count=True, races="off", workers=1),
+        LaunchOptions(count=True, races="off", workers=3),
+        LaunchOptions(count=True, races="off", lane_order="reverse"),
     ],
     ids=["one worker", "three", "reverse"],
 )
@@ -257,7 +257,7 @@ def test_source_lines_and_mma_free_cuda() -> None:
         0,
         [values.ctypes.data.to_bytes(8, "little")],
         [_range(values)],
-        options=LaunchOptions(count=True),
+        options=LaunchOptions(count=True, races="off"),
     )
     assert report.counts is not None
     by_source = report.counts.by_source()
@@ -282,7 +282,7 @@ def test_nothing_is_counted_unless_asked() -> None:
     values = aligned(4, np.uint32)
     kernel = cuda_kernel('extern "C" __global__ void kernel(int* a) { a[0] = 1; }')
     assert run(kernel, [values]).counts is None
-    assert run(kernel, [values], options=LaunchOptions(count=True)).counts is not None
+    assert run(kernel, [values], options=LaunchOptions(count=True, races="off")).counts is not None
     assert values[0] == 1
 
 

@@ -6,11 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import flash_helpers.emulator
-from flash_helpers.emulator import OutOfBoundsError
+from flash_helpers.emulator import OutOfBoundsError, RaceError
 
 from .support import cuda_to_ptx
 
@@ -35,7 +34,10 @@ def test_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = _block("cuda")
     assert (_run(cuda, tmp_path, monkeypatch) == 256).all()
     unsynchronised = cuda.replace("__syncthreads();", "")
-    assert np.isnan(_run(unsynchronised, tmp_path, monkeypatch)).all()
+    with pytest.raises(RaceError) as race:
+        _run(unsynchronised, tmp_path, monkeypatch)
+    assert "write-after-read, shared memory partial, bytes 4 to 7, 28 times" in race.value.message
+    assert race.value.location.thread == (32, 0, 0)
     with pytest.raises(OutOfBoundsError, match="0 bytes behind the end of values") as caught:
         _run(cuda.replace("+ t]", "+ t + 1]"), tmp_path, monkeypatch)
     assert caught.value.location.block == (3, 0, 0)

@@ -17,6 +17,7 @@ from .errors import (
     OutOfBoundsError,
     PendingAsyncCopyError,
     PtxSyntaxError,
+    RaceError,
     ReadOnlyMemoryError,
     TrapError,
     UnsupportedPtxError,
@@ -30,6 +31,7 @@ from .launch import (
     compile_kernels,
     memory_range_of,
 )
+from .races import Race
 
 __all__ = [
     "Counts",
@@ -51,6 +53,8 @@ __all__ = [
     "OutOfBoundsError",
     "PendingAsyncCopyError",
     "PtxSyntaxError",
+    "Race",
+    "RaceError",
     "ReadOnlyMemoryError",
     "Totals",
     "TrapError",

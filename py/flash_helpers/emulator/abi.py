@@ -32,6 +32,7 @@ class KernelInfo(Structure):
         ("local_bytes", c_uint32),
         ("stack_bytes", c_uint64),
         ("uses_global_atomics", c_uint32),
+        ("smallest_access", c_uint32),
     ]
 
 
@@ -72,7 +73,9 @@ class LaunchRequest(Structure):
         ("block", c_uint32 * 3),
         ("dynamic_shared_bytes", c_uint32),
         ("n_workers", c_uint32),
-        ("reverse", c_uint32),
+        ("order", c_uint32),
+        ("finds_races", c_uint32),
+        ("seed", c_uint64),
         ("max_backward_branches", c_uint64),
         ("traffic", POINTER(TrafficRequest)),
     ]
@@ -97,8 +100,40 @@ class Counts(Structure):
     ]
 
 
+class RaceParty(Structure):
+    _fields_ = [
+        ("block", c_uint64),
+        ("thread", c_uint32),
+        ("site", c_uint32),
+        ("barrier_site", c_uint32),
+        ("passed_since", c_uint32),
+    ]
+
+
+class RaceReport(Structure):
+    _fields_ = [
+        ("kind", c_uint32),
+        ("is_global", c_uint32),
+        ("first", RaceParty),
+        ("second", RaceParty),
+        ("address", c_uint64),
+        ("bytes", c_uint64),
+        ("count", c_uint64),
+        ("latest_access", c_uint64),
+    ]
+
+
+class RaceTable(Structure):
+    _fields_ = [("reports", RaceReport * 256), ("distinct", c_uint64), ("total", c_uint64)]
+
+
 class LaunchResult(Structure):
-    _fields_ = [("error", ErrorRecord), ("counts", Counts), ("blocks_run", c_uint64)]
+    _fields_ = [
+        ("error", ErrorRecord),
+        ("counts", Counts),
+        ("races", RaceTable),
+        ("blocks_run", c_uint64),
+    ]
 
 
 def load_runtime(path: str) -> ctypes.CDLL:

@@ -30,6 +30,8 @@ def pointer(
     address = e.address(operand, wide=space != "shared")
     if address.parameter is not None:
         return _parameter_pointer(address, n_bytes, access)
+    if space in ("", "global", "shared"):
+        e.smallest_access = min(e.smallest_access, n_bytes)
     function = {"": "generic", "param": "global", "const": "global"}.get(space, space)
     return f"{function}_pointer<{n_bytes}>(L, {address.expression}, Access::{access}, {ins.line})"
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 # Importing the instruction families registers them.
 from . import arithmetic_ops, compare_ops, control_ops, convert_ops, logic_ops, memory_ops, warp_ops
 from .counting import CountingCalls, make_plan
-from .emitter import Emitter, global_name, symbol_table
+from .emitter import Emitter, all_variables, global_name, symbol_table
 from .errors import UnsupportedPtxError
 from .ptx_parser import Entry, Instruction, Label, PtxFile, Scope, Variable
 from .registry import HANDLERS, Unsupported
@@ -88,9 +88,7 @@ def translate(ptx: PtxFile, entry_name: str, counting: bool = False) -> str:
     """The C++ source of one entry, or of its counting variant; UnsupportedPtxError lists all that
     cannot be translated."""
     entry = ptx.entry(entry_name)
-    start, end = ptx.module.entries[entry_name]
-    mentioned = set(re.findall(r"[\w$%.]+", ptx.text[start:end]))
-    variables = {n: v for n, v in ptx.module.variables.items() if n in mentioned}
+    variables = _mentioned_variables(ptx, entry_name)
     symbols, shared_bytes, local_bytes = symbol_table(entry, variables)
     emitter = Emitter(entry, symbols)
     translation = _Translation(emitter, CountingCalls(make_plan(entry)) if counting else None)
@@ -105,6 +103,24 @@ def translate(ptx: PtxFile, entry_name: str, counting: bool = False) -> str:
         )
     module_arrays = [v for v in variables.values() if v.space in ("global", "const")]
     return _source(emitter, module_arrays, shared_bytes, local_bytes, counting)
+
+
+def _mentioned_variables(ptx: PtxFile, entry_name: str) -> dict[str, Variable]:
+    """Those of the module that the entry uses: only they take shared memory."""
+    start, end = ptx.module.entries[entry_name]
+    mentioned = set(re.findall(r"[\w$%.]+", ptx.text[start:end]))
+    return {n: v for n, v in ptx.module.variables.items() if n in mentioned}
+
+
+def shared_variables(ptx: PtxFile, entry_name: str) -> dict[str, tuple[int, int]]:
+    """Offset and bytes of the shared variables, for reports; dynamic ones have 0 bytes."""
+    entry, variables = ptx.entry(entry_name), _mentioned_variables(ptx, entry_name)
+    symbols, _, _ = symbol_table(entry, variables)
+    return {
+        variable.name: (int(match[1]), variable.n_bytes)
+        for variable in (*variables.values(), *all_variables(entry.body))
+        if (match := re.fullmatch(r"\(kSharedBase \+ (\d+)\)", symbols.get(variable.name, "")))
+    }
 
 
 def _source(
@@ -143,7 +159,7 @@ def _source(
         'extern "C" __attribute__((visibility("default"))) const KernelInfo kernel_info = {',
         "&kernel_body, kParameters, kGlobals,",
         f"{len(entry.parameters)}, {len(arrays)}, kStaticSharedBytes, {local_bytes},",
-        f"{stack_bytes}, {int(e.uses_global_atomics)},",
+        f"{stack_bytes}, {int(e.uses_global_atomics)}, {e.smallest_access},",
         "};",
         "",
     ]
@@ -164,4 +180,4 @@ def entry_names(ptx: str) -> tuple[str, ...]:
     return tuple(PtxFile(ptx).module.entries)
 
 
-__all__ = ["Entry", "entry_names", "translate"]
+__all__ = ["Entry", "entry_names", "shared_variables", "translate"]

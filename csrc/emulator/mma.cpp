@@ -90,6 +90,13 @@ void gather_bc(Matrices& m, MmaType type, MmaOperands* const* lanes, u32 index) 
   for (u32 row = 0; row < 16; ++row) widen8(type, m.b_bits[row], m.b[row]);
 }
 
+// The hardware has no partial sums that could overflow.
+f32 sum_in_f64(const Matrices& m, u32 row, u32 column, u32 depth) {
+  f64 sum = m.c[row][column];
+  for (u32 k = 0; k < depth; ++k) sum += f64(m.a[row][k]) * m.b[k][column];
+  return f32(sum);
+}
+
 void multiply(Matrices& m, u32 depth) {
   for (u32 row = 0; row < 16; ++row) {
     f32 sum[8];
@@ -99,6 +106,10 @@ void multiply(Matrices& m, u32 depth) {
       for (u32 column = 0; column < 8; ++column) {
         sum[column] = __builtin_fmaf(a, m.b[k][column], sum[column]);
       }
+    }
+    for (u32 column = 0; column < 8; ++column) {
+      bool infinite_or_nan = (as<u32>(sum[column]) & 0x7F800000) == 0x7F800000;
+      if (EMULATOR_UNLIKELY(infinite_or_nan)) sum[column] = sum_in_f64(m, row, column, depth);
     }
     memcpy(m.c[row], sum, sizeof sum);
   }

@@ -134,15 +134,52 @@ void keep(const Races& races, const Lane* lane, const Cells& cells, u64 cell, co
   }
 }
 
+Record record_of(const Lane* lane, Access access, u32 site) {
+  const bool in_flight = access == Access::kAsyncWrite;
+  return {in_flight ? ~0u : lane->clock,
+          1u << lane->lane_id,
+          site,
+          in_flight,
+          access == Access::kAtomic,
+          lane->warp_id,
+          lane->block->races->block};
+}
+
+// Whether all that these records say lies before the last barrier of the whole block.
+bool is_old(const Record* records, u32 count, u32 block, u32 floor, bool must_exist) {
+  bool old = true;
+  for (const Record* record = records; record != records + count; ++record) {
+    old &= record->block == block ? record->clock <= floor : !must_exist;
+  }
+  return old;
+}
+
+// The usual case without a race, quickly; false: look closer.
+bool passes(const Races& races, const Lane* lane, u64 cell, u32 count, const Record& own,
+            Access access) {
+  if (races.atomics || access == Access::kAtomic) return false;
+  const bool writes = access != Access::kRead;
+  const u32 floor = lane->seen->floor;
+  Record* target = races.shared.slot(writes ? 0 : 1 + lane->warp_id) + cell;
+  if (!is_old(races.shared.slot(0) + cell, count, own.block, floor, !writes)) return false;
+  for (u32 warp = 0; writes && warp < races.n_warps; ++warp) {
+    const Record* reads = races.shared.slot(1 + warp) + cell;
+    if (!is_old(reads, count, own.block, floor, false)) return false;
+  }
+  if (!writes && !is_old(target, count, own.block, floor, false)) return false;
+  std::fill(target, target + count, own);
+  return true;
+}
+
 template <Space kSpace>
 void check(Lane* lane, const Cells& cells, u64 cell, u32 count, Access access, u32 site,
            Place place) {
   Races& races = *lane->block->races;
   const bool atomic = access == Access::kAtomic;
   const bool writes = access != Access::kRead;
-  Record own{lane->clock, 1u << lane->lane_id, site,       access == Access::kAsyncWrite,
-             atomic,      lane->warp_id,       races.block};
   if (!races.suspects.empty()) races.settle();
+  const Record own = record_of(lane, access, site);
+  if (kSpace == Space::kShared && passes(races, lane, cell, count, own, access)) return;
   races.access += 1;
   races.atomics |= atomic;
   const u32 n_slots = kSpace == Space::kShared ? 1 + races.n_warps : kGlobalSlots;

@@ -31,7 +31,7 @@ struct Seen {
 
 // Accesses of lanes of one warp between the same barriers.
 struct Record {
-  u32 clock;  // 0: none
+  u32 clock;  // 0: none; in flight, the greatest
   u32 lanes;
   u32 site : 30;
   u32 in_flight : 1;

@@ -32,6 +32,7 @@ from .launch import (
     memory_range_of,
 )
 from .races import Race
+from .schedules import ScheduleError, compare_schedules, schedules
 
 __all__ = [
     "Counts",
@@ -56,12 +57,15 @@ __all__ = [
     "Race",
     "RaceError",
     "ReadOnlyMemoryError",
+    "ScheduleError",
     "Totals",
     "TrapError",
     "UnsupportedPtxError",
+    "compare_schedules",
     "compile_kernel",
     "compile_kernels",
     "counts_from_csv",
     "counts_to_csv",
     "memory_range_of",
+    "schedules",
 ]

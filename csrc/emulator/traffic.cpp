@@ -53,28 +53,19 @@ void Traffic::access(Lane* lane, u32 access, u32 occurrence, u64 address, u32 by
   if (bytes == 0 || (address & kLocalWindow) != 0) return;
   const bool shared = (address & kSharedWindow) != 0;
   const Warp& warp = *lane->warp;
-  Site& place = site(warp, access, shared);
-  std::vector<Group>& groups = place.groups;
-  const u32 index = occurrence - place.first;
-  if (index >= groups.size()) groups.resize(index + 1);
-  Group& group = groups[index];
+  std::vector<Group>& groups = site(warp, access, shared);
+  if (occurrence >= groups.size()) groups.resize(occurrence + 1);
+  Group& group = groups[occurrence];
   group.lanes |= 1u << lane->lane_id;
   group.repeats = repeats;
   group.bytes[lane->lane_id] = u8(bytes);
   group.addresses[lane->lane_id] = shared ? address & ~kSharedWindow : address;
-  if (group.lanes != warp.existing) return;
-  count(group, shared, lane->block->ranges, accesses_[access]);
-  if (++place.full == groups.size()) {
-    place.first += place.full;
-    place.full = 0;
-    groups.clear();
-  }
 }
 
 // 64-bit accesses go by half warps, 128-bit ones (and the rows of ldmatrix) by quarters.
 void Traffic::count_shared(const Group& group, AccessCounts& counts) {
   const u32 bytes = group.bytes[__builtin_ctz(group.lanes)];
-  const u32 step = bytes <= kBankBytes ? kWarpSize : kBanks * kBankBytes / bytes;
+  const u32 step = std::min(kWarpSize, kBanks * kBankBytes / bytes);
   for (u32 first = 0; first < kWarpSize; first += step) {
     Wavefront wavefront;
     for (u32 lane = first; lane < first + step; ++lane) {
@@ -120,13 +111,13 @@ void Traffic::count_global(const Group& group, const RangeTable& ranges, AccessC
 void Traffic::flush(const Warp& warp) {
   for (u32 access = 0; access < request_.n_accesses; ++access) {
     for (bool shared : {false, true}) {
-      Site& place = site(warp, access, shared);
-      for (const Group& group : place.groups) {
-        if (group.lanes == 0 || group.lanes == warp.existing) continue;  // none, or counted
-        count(group, shared, warp.block->ranges, accesses_[access]);
+      std::vector<Group>& groups = site(warp, access, shared);
+      for (const Group& group : groups) {
+        if (group.lanes == 0) continue;
+        if (shared) count_shared(group, accesses_[access]);
+        if (!shared) count_global(group, warp.block->ranges, accesses_[access]);
       }
-      place.groups.clear();
-      place.first = place.full = 0;
+      groups.clear();
     }
   }
   for (u32 block = 0; block < request_.n_blocks; ++block) {

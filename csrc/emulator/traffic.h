@@ -49,27 +49,19 @@ class Traffic {  // of one OS thread
     u8 bytes[kWarpSize];
     u64 addresses[kWarpSize];
   };
-  struct Site {
-    std::vector<Group> groups;  // by occurrence, from `first` on
-    u32 first = 0;
-    u32 full = 0;  // groups that every lane has joined: they are counted already
-  };
 
-  Site& site(const Warp& warp, u32 access, bool shared) {
+  // By occurrence.
+  std::vector<Group>& site(const Warp& warp, u32 access, bool shared) {
     return sites_[(u64{warp.index} * request_.n_accesses + access) * 2 + shared];
   }
   static void count_shared(const Group& group, AccessCounts& counts);
   static void count_global(const Group& group, const RangeTable& ranges, AccessCounts& counts);
-  static void count(const Group& group, bool shared, const RangeTable& ranges,
-                    AccessCounts& counts) {
-    return shared ? count_shared(group, counts) : count_global(group, ranges, counts);
-  }
 
   const TrafficRequest& request_;
   std::vector<u32> lane_executions_;
   std::vector<u64> executions_;
   std::vector<AccessCounts> accesses_;
-  std::vector<Site> sites_;
+  std::vector<std::vector<Group>> sites_;
 };
 
 inline void count_block(Lane* lane, u32 block) { lane->executions[block] += 1; }

@@ -148,6 +148,23 @@ def test_cp_async_counts_both_sides() -> None:
     assert counts.by_class()["barrier"].executions == 2
 
 
+def test_bytes_that_several_lanes_read_count_once() -> None:
+    body = """and.b32 %r1, %lane, 1;
+        mad.lo.u32 %r1, %r1, 12, 4;         // 4 or 16 bytes
+        mad.lo.u32 %r0, %lane, 16, %r90;
+        cp.async.cg.shared.global [%r0], [%p0+16], 16, %r1;
+        cp.async.wait_all;"""
+    assert totals(count(body), "cp.async.cg")[3:] == (1, 1)
+
+
+def test_local_memory_is_neither_shared_nor_global() -> None:
+    body = """.local .align 4 .b8 own[4];
+        mov.u64 %x0, own;
+        cvta.local.u64 %x0, %x0;
+        st.u32 [%x0], %t;"""
+    assert totals(count(body), "st.u32") == (1, 0, 0, 0, 0)
+
+
 def test_atomics_to_one_word_serialise() -> None:
     same = count("red.shared.add.u32 [%r90], 1;")
     assert totals(same, "red.shared") == (1, 32, 1, 0, 0)
@@ -194,6 +211,21 @@ def test_divergent_loops_count_as_the_longest_lane() -> None:
     assert totals(counts, "ld.shared") == (4, 4, 4, 0, 0)
     assert totals(counts, "bra") == (4, 0, 0, 0, 0)
     assert totals(counts, "st.shared") == (1, 1, 1, 0, 0)
+
+
+def test_a_lane_at_a_time_is_told_apart_by_barriers() -> None:
+    """Only lane i stores in round i: as many instructions as rounds, not one by all lanes."""
+    body = """mov.u32 %r0, 0;
+        again:
+        setp.ne.u32 %q0, %r0, %lane;
+        @%q0 bra skip;
+        st.shared.u32 [%r90], %r0;
+        skip:
+        bar.sync 0;
+        add.u32 %r0, %r0, 1;
+        setp.lt.u32 %q1, %r0, 5;
+        @%q1 bra again;"""
+    assert totals(count(body), "st.shared") == (5, 5, 5, 0, 0)
 
 
 def test_both_sides_of_a_branch_are_executed() -> None:

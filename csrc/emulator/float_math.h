@@ -31,6 +31,9 @@ inline f64 canonical_nan<f64>() {
   return as<f64>(u64{0x7FF8} << 48);
 }
 
+// Conversions yield this NaN, whatever the payload.
+inline f32 canonical(f32 value) { return value == value ? value : canonical_nan<f32>(); }
+
 // A NaN operand yields the other one; -0 is less than +0.
 template <typename T>
 inline T fmin(T a, T b) {

@@ -16,6 +16,7 @@ from flash_helpers.kernel_ptx import kernel_ptx
 from .conformance import forms
 from .conformance.compare import mismatches, mma_exact, tolerance
 from .conformance.emulated import outputs
+from .conformance.hopper_mma import hopper_mma
 from .conformance.micro_kernel import Case, MicroKernels
 from .conformance.suite import Answers, all_cases, save_answers, suite
 from .conformance.values import OPERANDS
@@ -100,6 +101,16 @@ def test_mma_is_as_exact_as_promised(kind: str) -> None:
         assert (np.isnan(results) == np.isnan(exact)).all()
         integers = np.repeat([what == "integers" for what in MMA_SETS], LANES * 4)
         np.testing.assert_array_equal(results[integers], exact[integers])
+
+
+@pytest.mark.parametrize("kind", MMA_FORMS)
+def test_the_description_of_the_h200s_mma_is_exact(kind: str) -> None:
+    """What the bound between its sums and ours rests on."""
+    kernels = next(k for k in suite() if k.entry == f"mma_{kind}")
+    recorded = ANSWERS.get(kernels, kernels.cases[0])
+    if recorded is None:
+        pytest.skip(f"no recorded answer: {RECORD}")
+    np.testing.assert_array_equal(hopper_mma(kind), recorded)
 
 
 def test_a_wrong_result_is_seen_and_so_is_a_changed_question(tmp_path: Path) -> None:

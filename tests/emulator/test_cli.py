@@ -123,6 +123,10 @@ def test_errors_in_the_kernel_are_exit_code_1(
         (["--arg", "a:float32[32]=ones"], "takes parameters of [8, 8, 4, 1] bytes"),
         (["--entry", "sale"], "its kernels: scale"),
         (["--compare", "none.csv"], "--compare none.csv"),
+        (["--csv", "none/counts.csv"], "there is no folder none"),
+        (["--arg", "a:int8[4]=->none/a.npy"], "there is no folder none"),
+        (["--arg", "a:int8[4]=->", "--arg", "a:int8[4]=->"], "the name a is given twice"),
+        (["--arg", "a:int8[4]=->x.npy", "--arg", "b:int8[4]=->x.npy"], "the file x.npy is given"),
         (["--shared", "999999"], "shared memory"),
     ],
 )
@@ -155,11 +159,14 @@ def test_refused_options(folder: Path, arguments: list[str]) -> None:
     assert exit_.value.code == 2
 
 
-@pytest.mark.parametrize("name", ["absent.ptx", "absent.cu", "broken.ptx", "unknown.ptx"])
+@pytest.mark.parametrize(
+    "name", ["absent.ptx", "absent.cu", "broken.ptx", "unknown.ptx", "empty.ptx"]
+)
 def test_what_cannot_run_is_exit_code_4(
     folder: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     Path("broken.ptx").write_text(SCALE.replace("mov.u32 %r0, %tid.x;", ".what;"))
+    Path("empty.ptx").write_bytes(b"\xff\xfe")
     Path("unknown.ptx").write_text(SCALE.replace("mov.u32 %r0", "wgmma.u32 %r0"))
     assert launch(kernel=name) == 4
     assert capsys.readouterr().err.startswith("cannot run: ")

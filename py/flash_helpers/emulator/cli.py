@@ -35,7 +35,13 @@ from typing import Any, TypeVar
 from . import count_tables
 from .cli_arguments import Argument, Prepared, UsageError, parse_argument, prepare
 from .counts import Counts, from_csv, to_csv
-from .errors import EmulatorBuildError, EmulatorError, InvalidLaunchError, KernelError
+from .errors import (
+    EmulatorBuildError,
+    EmulatorError,
+    InvalidLaunchError,
+    KernelError,
+    PtxSyntaxError,
+)
 from .launch import Dim3, EmulatedKernel, LaunchOptions, LaunchReport, compile_kernel
 from .translator import entry_names
 
@@ -124,6 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     before = _read_counts(options.compare) if options.compare else None
     kernel = _load_kernel(options)
+    _check_files(options)
     prepared = [prepare(item) for item in options.arg]
     _check_parameters(kernel, prepared)
     for item in prepared:
@@ -147,6 +154,18 @@ def _run(options: argparse.Namespace) -> int:
     if report.counts:
         _print_counts(report.counts, before, options.csv)
     return OK
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    """Before the launch, which may take long, what would fail after it."""
+    names = [item.name for item in options.arg]
+    files = [*(item.target for item in options.arg if item.target), options.csv or ""]
+    for what, values in (("name", names), ("file", [file for file in files if file])):
+        if repeated := [value for value in values if values.count(value) > 1]:
+            raise UsageError(f"the {what} {repeated[0]} is given twice")
+    for file in files:
+        if not Path(file).parent.is_dir():
+            raise UsageError(f"{file}: there is no folder {Path(file).parent}")
 
 
 def _launch_options(options: argparse.Namespace) -> LaunchOptions:
@@ -182,12 +201,15 @@ def _load_kernel(options: argparse.Namespace) -> EmulatedKernel:
     path = Path(options.kernel)
     if path.suffix not in (".ptx", ".cu"):
         raise UsageError(f"{options.kernel}: expected a .ptx or a .cu file")
-    ptx = path.read_text() if path.suffix == ".ptx" else _compile_cuda(path, options.include)
+    is_ptx = path.suffix == ".ptx"
+    ptx = path.read_text(errors="replace") if is_ptx else _compile_cuda(path, options.include)
     names = entry_names(ptx)
+    if not names:
+        raise PtxSyntaxError(f"{path} has no kernel (.entry)")
     entry = options.entry or (names[0] if len(names) == 1 else None)
     if entry not in names:
         wanted = f"no kernel {entry!r} in" if entry else "--entry is needed for"
-        raise UsageError(f"{wanted} {path}; its kernels: {', '.join(names) or 'none'}")
+        raise UsageError(f"{wanted} {path}; its kernels: {', '.join(names)}")
     return compile_kernel(ptx, entry)
 
 

@@ -66,7 +66,7 @@ u32 racing_thread(const Races& races, const Lane* lane, const Record& record) {
 }
 
 RaceKind kind_of(const Record& first, bool first_writes, bool second_writes) {
-  if (first.in_flight) return second_writes ? RaceKind::kWriteInFlight : RaceKind::kReadInFlight;
+  if (first.in_flight()) return second_writes ? RaceKind::kWriteInFlight : RaceKind::kReadInFlight;
   if (!first_writes) return RaceKind::kWriteAfterRead;
   return second_writes ? RaceKind::kWriteAfterWrite : RaceKind::kReadAfterWrite;
 }
@@ -102,7 +102,7 @@ struct Place {
     if (first->block == races.block) {
       const Lane& other = races.owner->lanes[thread];
       race.first.barrier_site = other.barrier_site;
-      race.first.passed_since = other.clock > first->clock;
+      race.first.passed_since = other.clock > (first->clock & ~Record::kInFlight);
     }
   }
   if (may_be_equal && kind == RaceKind::kWriteAfterWrite && !first->atomic) {
@@ -135,14 +135,10 @@ void keep(const Races& races, const Lane* lane, const Cells& cells, u64 cell, co
 }
 
 Record record_of(const Lane* lane, Access access, u32 site) {
-  const bool in_flight = access == Access::kAsyncWrite;
-  return {in_flight ? ~0u : lane->clock,
-          1u << lane->lane_id,
-          site,
-          in_flight,
-          access == Access::kAtomic,
-          lane->warp_id,
-          lane->block->races->block};
+  const u32 in_flight = access == Access::kAsyncWrite ? Record::kInFlight : 0;
+  const bool atomic = access == Access::kAtomic;
+  return {lane->clock | in_flight, 1u << lane->lane_id,      site, atomic,
+          lane->warp_id,           lane->block->races->block};
 }
 
 // Whether all that these records say lies before the last barrier of the whole block.
@@ -189,7 +185,7 @@ void check(Lane* lane, const Cells& cells, u64 cell, u32 count, Access access, u
       if (kSpace == Space::kShared && (!writes || atomic)) {
         report(races, lane, site, RaceKind::kReadUnwritten, nullptr, place);
       }
-    } else if (write.in_flight || !is_ordered<kSpace>(races, lane, write)) {
+    } else if (write.in_flight() || !is_ordered<kSpace>(races, lane, write)) {
       report(races, lane, site, kind_of(write, true, writes), &write, place,
              access == Access::kWrite);
     }
@@ -252,11 +248,10 @@ void land_async_write(Lane* lane, const AsyncCopy& copy) {
   Record* writes = races.shared.slot(0);
   for (u32 byte = 0; byte < copy.bytes; byte += 1u << granule) {
     Record& write = writes[(offset + byte) >> granule];
-    if (!write.in_flight || write.lanes != 1u << lane->lane_id || write.warp != lane->warp_id ||
+    if (!write.in_flight() || write.lanes != 1u << lane->lane_id || write.warp != lane->warp_id ||
         write.site != copy.site) {
       continue;  // overwritten meanwhile, and reported
     }
-    write.in_flight = 0;
     write.clock = lane->clock;
   }
   if (copy.watched_source == nullptr) return;

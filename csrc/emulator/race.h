@@ -31,13 +31,15 @@ struct Seen {
 
 // Accesses of lanes of one warp between the same barriers.
 struct Record {
-  u32 clock;  // 0: none; in flight, the greatest
+  u32 clock;  // 0: none; kInFlight is added until a cp.async has landed: seen by nobody
   u32 lanes;
-  u32 site : 30;
-  u32 in_flight : 1;
+  u32 site : 31;
   u32 atomic : 1;
   u32 warp : 5;
   u32 block : 27;  // index + 1
+
+  static constexpr u32 kInFlight = 1u << 31;
+  bool in_flight() const { return (clock & kInFlight) != 0; }
 };
 
 // The records of one memory: slot 0 holds writes, the others reads and atomic updates.

@@ -38,8 +38,10 @@ class RaceAccess:
 
     @property
     def place(self) -> object:
-        """The source line with its inlining, or the PTX line where there is none."""
-        return self.source.frames or self.source.ptx_line
+        """The same in all iterations of an unrolled loop: the source line and what it was inlined
+        into at the outermost, or the PTX line where there is none."""
+        frames = self.source.frames
+        return (frames[0], frames[-2:]) if frames else self.source.ptx_line
 
     def __str__(self) -> str:
         who = f"block {self.block}, thread {self.thread} (warp {self.warp}, lane {self.lane})"
@@ -81,23 +83,22 @@ class Race:
             return "no thread of the block wrote these bytes before"
         if first.block != second.block:
             return "nothing orders blocks within a launch: use atomics, or two launches"
-        same_thread, same_warp = first.thread == second.thread, first.warp == second.warp
+        same_warp = first.warp == second.warp
         barrier = "bar.warp.sync (__syncwarp)" if same_warp else "bar.sync (__syncthreads)"
-        steps = [] if same_thread else [barrier]
         if self.kind in IN_FLIGHT:
-            steps.insert(0, f"cp.async.wait_group by thread {first.thread}")
-        return f"missing between the two: {', then '.join(steps)}; " + self._barriers_passed()
-
-    def _barriers_passed(self) -> str:
-        assert self.first is not None
-        if self.first.thread != self.second.thread and self.first.passed_since:
-            return (
-                f"thread {self.first.thread} has since passed the barrier at "
-                f"{self.first.barrier}, which did not hold thread {self.second.thread} back"
+            wait = f"missing between the two: cp.async.wait_group by thread {first.thread}"
+            if first.passed_since:  # a barrier is there, but orders nothing yet
+                return f"{wait}, before the barrier at {first.barrier}"
+            return wait if first.thread == second.thread else f"{wait}, then {barrier}"
+        missing = f"missing between the two: {barrier}; "
+        if first.passed_since:
+            return missing + (
+                f"thread {first.thread} has since passed the barrier at {first.barrier}, "
+                f"which did not hold thread {second.thread} back"
             )
-        if self.second.barrier is None:
-            return "no barrier was passed before"
-        return f"the last barrier before them is at {self.second.barrier}"
+        if second.barrier is None:
+            return missing + "no barrier was passed before"
+        return missing + f"the last barrier before is at {second.barrier}"
 
 
 class RaceFormatter:
@@ -171,10 +172,13 @@ class RaceFormatter:
 
 def _plain_name(symbol: str) -> str:
     """The variable in a mangled name: _ZZ6reduceE7partial is partial."""
-    for match in re.finditer(r"(?<=[A-Z])(\d+)", symbol):
-        if symbol.startswith("_Z") and len(symbol) == match.end() + int(match[1]):
-            return symbol[match.end() :]
-    return symbol
+    name, at = symbol, 2 if symbol.startswith("_Z") else len(symbol)
+    while at < len(symbol):
+        length = re.match(r"\d+", symbol[at:])
+        at += length.end() if length else 1
+        if length:
+            name, at = symbol[at : at + int(length[0])], at + int(length[0])
+    return name
 
 
 def _position(index: int, size: Sequence[int]) -> tuple[int, int, int]:

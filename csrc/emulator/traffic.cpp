@@ -91,14 +91,15 @@ void Traffic::count_global(const Group& group, const RangeTable& ranges, AccessC
     const u64 begin = group.addresses[lane] - origin;
     pieces[n_pieces++] = {begin, begin + group.bytes[lane]};
   }
-  std::sort(pieces, pieces + n_pieces,
-            [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+  // Accesses are aligned, so pieces overlap only where they begin together; the longest comes last.
+  std::sort(pieces, pieces + n_pieces, [](const Piece& a, const Piece& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  });
   u64 covered = pieces[0].begin;                     // bytes before this are counted
   u64 next_sector = pieces[0].begin / kSectorBytes;  // sectors before this are counted
   u64 bytes = 0;
   for (u32 i = 0; i < n_pieces; ++i) {
     const Piece& piece = pieces[i];
-    if (piece.end <= covered) continue;
     bytes += piece.end - std::max(piece.begin, covered);
     covered = piece.end;
     const u64 sector = std::max(next_sector, piece.begin / kSectorBytes);

@@ -152,9 +152,11 @@ def test_bytes_that_several_lanes_read_count_once() -> None:
     body = """and.b32 %r1, %lane, 1;
         mad.lo.u32 %r1, %r1, 12, 4;         // 4 or 16 bytes
         mad.lo.u32 %r0, %lane, 16, %r90;
-        cp.async.cg.shared.global [%r0], [%p0+16], 16, %r1;
+        shr.u32 %r2, %lane, 3;              // from one of four places
+        mad.wide.u32 %x0, %r2, 16, %p0;
+        cp.async.cg.shared.global [%r0], [%x0+16], 16, %r1;
         cp.async.wait_all;"""
-    assert totals(count(body), "cp.async.cg")[3:] == (1, 1)
+    assert totals(count(body), "cp.async.cg")[3:] == (3, 2)
 
 
 def test_local_memory_is_neither_shared_nor_global() -> None:

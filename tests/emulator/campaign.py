@@ -1,7 +1,7 @@
 """Mutation campaigns: bugs planted in the PTX of real kernels, run under every check there is.
 
-`make mutants` (`python -m tests.emulator.campaign`) plants all of them and fails if one survives that
-REDUNDANT does not explain.
+`make mutants` (`python -m tests.emulator.campaign`) plants all of them and fails if one survives
+that REDUNDANT does not explain.
 """
 
 from __future__ import annotations
@@ -103,12 +103,15 @@ def campaign(
     config: FlashForwardKernelConfig,
     mutants: list[Mutant],
     seed: int,
-    seq_len: int = 256,
     by_reports: bool = False,
 ) -> Outcome:
-    """`by_reports`: a wrong result is not enough, an error must name the place."""
+    """`by_reports`: a wrong result is not enough, an error must name the place.
+
+    Two blocks of Q rows; four of K and V, because with two the barrier behind the peeled first
+    iteration never runs.
+    """
     name, ptx = config.kernel_name(), kernel_ptx(config)
-    problem = Problem.make(config, seq_len, seed)
+    problem = Problem.make(config, 2 * config.B_r, seed, 4 * config.B_c)
     if verdict(problem, ptx, seed):
         raise AssertionError(f"{name}: the unmutated kernel must pass")
     compile_kernels([(mutant.ptx, name) for mutant in mutants])

@@ -22,7 +22,7 @@ def test_every_synchronisation_is_needed(
 ) -> None:
     mutants = synchronisation(kernel_ptx(config))
     assert len(mutants) >= minimum  # an empty list of mutants would prove nothing
-    outcome = campaign(config, mutants, seed, seq_len=192, by_reports=True)
+    outcome = campaign(config, mutants, seed, by_reports=True)
     print(outcome)
     assert outcome.survivors == []
     assert outcome.found["race detector"] >= len(mutants) - 2  # not by luck of the numbers
@@ -30,7 +30,7 @@ def test_every_synchronisation_is_needed(
 
 def test_arithmetic_and_addressing(seed: int) -> None:
     mutants = arithmetic_and_addressing(kernel_ptx(EAGER), row_bytes=256, n_swizzles=4)
-    outcome = campaign(EAGER, mutants, seed, seq_len=192)
+    outcome = campaign(EAGER, mutants, seed)
     print(outcome, outcome.found)
     assert outcome.survivors == []
     assert outcome.found["wrong result"] > 10  # the numbers, too, find what they must

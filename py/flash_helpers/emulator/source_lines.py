@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Any
 
 _LOC = re.compile(
     r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:,\s*function_name\s+\S+?,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?"
@@ -52,7 +53,7 @@ class SourceLines:
         return self._found[ptx_line]
 
     def _frames(self, ptx_line: int) -> Iterator[tuple[str, int]]:
-        wanted: tuple[str, ...] | None = None  # file, line, column of the caller to find
+        wanted: tuple[Any, ...] | None = None  # file, line, column of the caller to find
         last = bisect_right(self._directives, ptx_line, key=lambda directive: directive[0])
         for _, groups in reversed(self._directives[:last]):
             if groups is None:

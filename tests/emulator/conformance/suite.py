@@ -12,14 +12,14 @@ import numpy as np
 from .memory_kernels import memory_kernels
 from .micro_kernel import HEADER, Case, MicroKernels
 from .scalar_kernels import scalar_kernels
-from .warp_kernels import MMA_FORMS, ldmatrix_kernels, mma_kernels
+from .warp_kernels import MMA_FORMS, MMA_MORE_SETS, MMA_SETS, ldmatrix_kernels, mma_kernels
 
 ANSWERS = Path(__file__).parent / "answers.npz"
 
 
 @functools.cache
 def suite() -> tuple[MicroKernels, ...]:
-    mma = [mma_kernels(kind) for kind in MMA_FORMS]
+    mma = [mma_kernels(kind, sets) for sets in (MMA_SETS, MMA_MORE_SETS) for kind in MMA_FORMS]
     return (*scalar_kernels(), ldmatrix_kernels(), *mma, memory_kernels())
 
 

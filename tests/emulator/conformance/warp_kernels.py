@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ MMA_SETS = [
     *("integers", "integers", "normal", "normal", "normal", "wide", "wide", "wide", "cancel"),
     *("cancel", "subnormal", "subnormal", "overflow", "special", "special", "bits"),
 ]
+# In entries of their own: factors that are subnormal in their format, and zeros of both signs.
+MMA_MORE_SETS = ["tiny a", "tiny a", "tiny b", "zeros"]
 MMA_FORMS = {
     "f16": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
     "bf16": "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
@@ -84,6 +87,8 @@ def _matrix(what: str, kind: str, seed: int, count: int) -> Any:
         return _narrow(random_f32(seed, count, 4) * np.float32(scale), kind)
     if what == "bits":
         return noise.astype(np.uint16 if kind in ("f16", "bf16") else np.uint32)
+    if what == "zeros":
+        return _narrow(random_f32(seed, count, 2) * np.float32(0), kind)
     values = random_f32(seed, count, 2)
     if what == "special":  # a few infinities, NaN and zeros among numbers
         rare = noise % np.uint64(48)
@@ -92,15 +97,32 @@ def _matrix(what: str, kind: str, seed: int, count: int) -> Any:
     return _narrow(values, kind)
 
 
-def mma_inputs(kind: str) -> dict[str, Any]:
+def _tiny(kind: str, role: str, seed: int, count: int) -> Any:
+    """Factors from the smallest to the largest subnormal ("tiny"), other factors large enough for
+    products to be normal in f32, and C of about the size of the products."""
+    powers = {"tiny": -19, "large": 0, "c": -21} if kind == "f16" else {
+        "tiny": -131, "large": 100, "c": -33}  # fmt: skip
+    spread = 2 if role == "large" else 5
+    values = random_f32(seed, count, spread).astype(np.float64) * 2.0 ** powers[role]
+    return _narrow(values.astype(np.float32), "f32" if role == "c" else kind)
+
+
+def _operand(what: str, kind: str, name: str, seed: int, count: int) -> Any:
+    if what.startswith("tiny"):
+        role = "c" if name == "c" else "tiny" if what.endswith(name) else "large"
+        return _tiny(kind, role, seed, count)
+    return _matrix(what, "f32" if name == "c" else kind, seed, count)
+
+
+def mma_inputs(kind: str, sets: Sequence[str] = MMA_SETS) -> dict[str, Any]:
     """Per set: A as [lane][4] registers of 32 bits, B as [lane][2], C as [lane][4]."""
     per_register = 1 if kind == "tf32" else 2
     parts: dict[str, list[Any]] = {"a": [], "b": [], "c": []}
-    for number, what in enumerate(MMA_SETS):
+    for number, what in enumerate(sets, 0 if sets is MMA_SETS else 50):
         seed = 1000 + 100 * number + 10 * list(MMA_FORMS).index(kind)
-        a = _matrix(what, kind, seed, LANES * 4 * per_register)
-        b = _matrix(what, kind, seed + 1, LANES * 2 * per_register)
-        c = _matrix(what, "f32", seed + 2, LANES * 4)
+        a = _operand(what, kind, "a", seed, LANES * 4 * per_register)
+        b = _operand(what, kind, "b", seed + 1, LANES * 2 * per_register)
+        c = _operand(what, kind, "c", seed + 2, LANES * 4)
         if what == "cancel":  # the last two columns of A are the negatives of the first two
             half = a.reshape(LANES, 4, per_register)
             half[:, 2:] = half[:, :2] ^ half.dtype.type(1 << (8 * a.itemsize - 1))
@@ -110,12 +132,12 @@ def mma_inputs(kind: str) -> dict[str, Any]:
     return {name: np.concatenate(values) for name, values in parts.items()}
 
 
-def mma_kernels(kind: str) -> MicroKernels:
+def mma_kernels(kind: str, sets: Sequence[str] = MMA_SETS) -> MicroKernels:
+    suffix = "" if sets is MMA_SETS else "_more"
     form = MMA_FORMS[kind]
     text = f"{form} {{d0, d1, d2, d3}}, {{a0, a1, a2, a3}}, {{b0, b1}}, {{c0, c1, c2, c3}};"
-    inputs = mma_inputs(kind)
-    n_sets = len(MMA_SETS)
-    case = Case(form, form, text, "f4", n_sets * LANES * 4, bound=MMA_BOUND, any_nan=True)
+    inputs = mma_inputs(kind, sets)
+    case = Case(form + suffix, form, text, "f4", len(sets) * LANES * 4)
     loads, start = [], 0
     for name, count in (("a", 4), ("b", 2), ("c", 4)):
         registers = ", ".join(f"{name}{i}" for i in range(count))
@@ -129,10 +151,6 @@ def mma_kernels(kind: str) -> MicroKernels:
         "mad.wide.u32 %at0, %t, 16, %out; st.global.v4.f32 [%at0], {d0, d1, d2, d3};",
         "}",
     ])  # fmt: skip
-    entry = f"mma_{kind}"
+    entry = f"mma_{kind}{suffix}"
     array = np.concatenate(list(inputs.values()))
-    return MicroKernels(entry, entry_text(entry, body), array, [case], n_sets, LANES)
-
-
-# In units in the last place of |c| + sum |a b|; see compare.py.
-MMA_BOUND = 4.0
+    return MicroKernels(entry, entry_text(entry, body), array, [case], len(sets), LANES)

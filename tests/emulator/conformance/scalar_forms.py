@@ -104,7 +104,7 @@ SPECIAL: list[tuple[str, str, str, str, str]] = [
     ("mov.f32 infinity", "mov.f32", "mov.f32 $d, 0fFF800000;", "f", "f32"),
     ("mov.u32 constant", "mov.u32", "mov.u32 $d, -1;", "r", "b32"),
     *((f"mov.u32 {name}", "mov.u32", f"mov.u32 $d, {name};", "r", "b32")
-      for name in ("%tid.x", "%tid.y", "%ctaid.x", "%ntid.x", "%nctaid.x", "%laneid", "%warpid",
+      for name in ("%tid.x", "%tid.y", "%ctaid.x", "%ntid.x", "%nctaid.x", "%laneid",
                    "%lanemask_lt", "%lanemask_ge")),
     *((f"setp.lt.{op}.s32 pair", f"setp.lt.{op}.s32",
        f"{{ .reg .pred p, q; .reg .b32 u, v; setp.lt.{op}.s32 p|q, $a, $b, %qb; "

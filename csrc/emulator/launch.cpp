@@ -66,8 +66,7 @@ class Launch {
         result_(result),
         n_blocks_(u64{request.grid[0]} * request.grid[1] * request.grid[2]) {
     if (request.finds_races == 0) return;
-    u32 granule_log2 = u32(__builtin_ctz(request.kernel->smallest_access));
-    shadow_ = std::make_unique<GlobalShadow>(request.ranges, request.n_ranges, granule_log2);
+    shadow_ = std::make_unique<GlobalShadow>(*request.kernel, request.ranges, request.n_ranges);
   }
 
   void run() {

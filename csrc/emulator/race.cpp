@@ -8,6 +8,7 @@
 
 #include "async_copies.h"
 #include "block.h"
+#include "kernel_info.h"
 #include "memory.h"
 
 namespace emulator {
@@ -40,7 +41,7 @@ bool exists(const Races& races, const Record& record) {
 // Does a barrier, or the program's own order, put what `record` says before what `lane` does now?
 template <Space kSpace>
 bool is_ordered(const Races& races, const Lane* lane, const Record& record) {
-  if (kSpace == Space::kGlobal && record.block != races.block) return false;
+  if (kSpace == Space::kGlobal && record.block != races.block) return !races.global->judges_blocks;
   if (record.clock <= lane->seen->floor) return true;
   u32 lanes = record.lanes;
   if (record.warp == lane->warp_id) lanes &= ~(1u << lane->lane_id);
@@ -310,11 +311,13 @@ void RaceTable::merge(const RaceTable& other) {
   }
 }
 
-GlobalShadow::GlobalShadow(const GlobalRange* table, u32 count, u32 granule)
-    : granule_log2(granule), locks{} {
+GlobalShadow::GlobalShadow(const KernelInfo& kernel, const GlobalRange* table, u32 count)
+    : granule_log2(u32(__builtin_ctz(kernel.smallest_access))),
+      judges_blocks(kernel.orders_blocks == 0),
+      locks{} {
   for (const GlobalRange* range = table; range != table + count; ++range) {
-    u64 first = range->begin >> granule;
-    u64 last = (range->begin + range->bytes - 1) >> granule;
+    u64 first = range->begin >> granule_log2;
+    u64 last = (range->begin + range->bytes - 1) >> granule_log2;
     ranges.push_back(map_cells(range->writable ? last - first + 1 : 0, kGlobalSlots));
   }
 }

@@ -3,7 +3,9 @@
 // Every thread has a clock, which its barriers advance, and knows how far it has seen every other
 // thread of its block: bar.sync, named barriers and bar.warp.sync join that knowledge for exactly
 // the threads that take part (bar.arrive gives its own and takes none). shfl, vote, ldmatrix and
-// mma order nothing, as in the PTX memory model. Threads of different blocks are never ordered.
+// mma order nothing, as in the PTX memory model. Threads of different blocks are never ordered; but
+// where a kernel has fences for other blocks, which flags they guard is not followed, and accesses
+// of different blocks are not judged.
 //
 // Every cell (4 bytes, or the smallest access of the kernel if that is less) remembers its last
 // write, and its last reads: one record per warp in shared memory, which loses none; two in all in
@@ -19,6 +21,7 @@
 namespace emulator {
 
 enum class Access : u32;
+struct KernelInfo;
 struct AsyncCopy;
 
 // What a thread knows: the clocks up to which it has seen all threads of its block. Shared by
@@ -106,9 +109,10 @@ struct Suspect {
 struct GlobalShadow {
   std::vector<Cells> ranges;  // in the order of the range table
   u32 granule_log2;
+  bool judges_blocks;  // reports accesses of different blocks
   u8 locks[256];
 
-  GlobalShadow(const GlobalRange* table, u32 count, u32 granule_log2);
+  GlobalShadow(const KernelInfo& kernel, const GlobalRange* table, u32 count);
   ~GlobalShadow();
   GlobalShadow(const GlobalShadow&) = delete;
   GlobalShadow& operator=(const GlobalShadow&) = delete;

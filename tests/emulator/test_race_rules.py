@@ -17,7 +17,7 @@ from flash_helpers.emulator import (
     schedules,
 )
 
-from .support import aligned, ptx_kernel, run
+from .support import aligned, cuda_kernel, ptx_kernel, run
 
 SMEM = ".shared .align 16 .b8 smem[4096];"
 RAW, WAR, WAW = "read-after-write", "write-after-read", "write-after-write"
@@ -171,6 +171,33 @@ def test_blocks_are_not_ordered_and_their_shared_memory_is_their_own() -> None:
     report = _run(reads, LaunchOptions(races="report", workers=1), grid=3)
     assert [race.kind for race in report.races] == [UNWRITTEN]  # in each block anew
     assert report.races[0].count == 3
+
+
+LAST_BLOCK = """__device__ unsigned done;
+extern "C" __global__ void kernel(float* partial, float* total) {
+  __shared__ bool last;
+  if (threadIdx.x == 0) {
+    partial[blockIdx.x] = blockIdx.x;
+    __threadfence();
+    last = atomicAdd(&done, 1u) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (last && threadIdx.x == 0) {
+    __threadfence();
+    for (unsigned i = 0; i < gridDim.x; ++i) *total += partial[i];
+  }
+}"""
+
+
+def test_blocks_of_a_kernel_with_fences_are_not_judged() -> None:
+    partial, total = aligned(8, np.float32), aligned(1, np.float32)
+    run(cuda_kernel(LAST_BLOCK), [partial, total], block=64, grid=8)
+    assert total[0] == 28
+    with pytest.raises(RaceError, match="nothing orders blocks"):
+        run(cuda_kernel(LAST_BLOCK.replace("__threadfence();", "")), [partial, total], grid=8)
+    unsynchronised = cuda_kernel(LAST_BLOCK.replace("__syncthreads();", ""))
+    with pytest.raises(RaceError, match="shared memory last"):  # threads of a block still are
+        run(unsynchronised, [partial, total], block=64, grid=8)
 
 
 def test_the_report_names_both_places_and_the_barrier() -> None:

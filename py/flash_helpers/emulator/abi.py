@@ -33,6 +33,7 @@ class KernelInfo(Structure):
         ("stack_bytes", c_uint64),
         ("uses_global_atomics", c_uint32),
         ("smallest_access", c_uint32),
+        ("orders_blocks", c_uint32),
     ]
 
 

@@ -72,6 +72,7 @@ class Emitter:
         self.mma_run_max = 0
         self.uses_global_atomics = False
         self.smallest_access = 4
+        self.orders_blocks = False
         self._scope_count = 0
 
     # --- statements ------------------------------------------------------------------------

@@ -30,6 +30,8 @@ def pointer(
     address = e.address(operand, wide=space != "shared")
     if address.parameter is not None:
         return _parameter_pointer(address, n_bytes, access)
+    if {"acquire", "release", "acq_rel"} & set(ins.opcode) and "cta" not in ins.opcode:
+        e.orders_blocks = True
     if space in ("", "global", "shared"):
         e.smallest_access = min(e.smallest_access, n_bytes)
     function = {"": "generic", "param": "global", "const": "global"}.get(space, space)
@@ -163,6 +165,7 @@ def isspacep(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
 @instruction("prefetch", "prefetchu", "discard", "membar", "fence", "nanosleep")
 def no_effect(e: Emitter, ins: Instruction) -> None:
     """Hints, and orderings that a sequentially executed block has anyway."""
+    e.orders_blocks |= ins.opcode[0] in ("membar", "fence") and "cta" not in ins.opcode
 
 
 @instruction("cp")

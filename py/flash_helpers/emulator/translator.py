@@ -159,7 +159,7 @@ def _source(
         'extern "C" __attribute__((visibility("default"))) const KernelInfo kernel_info = {',
         "&kernel_body, kParameters, kGlobals,",
         f"{len(entry.parameters)}, {len(arrays)}, kStaticSharedBytes, {local_bytes},",
-        f"{stack_bytes}, {int(e.uses_global_atomics)}, {e.smallest_access},",
+        f"{stack_bytes}, {int(e.uses_global_atomics)}, {e.smallest_access}, {int(e.orders_blocks)},",
         "};",
         "",
     ]

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from flash_helpers.emulator import (
     KernelError,
     LaunchOptions,
@@ -27,6 +29,7 @@ from .attention import Problem
 from .mutations import Mutant, arithmetic_and_addressing, synchronisation
 
 TOLERANCE = 1.25  # eps, the row rule
+LSE_TOLERANCE = 1e-4
 OPTIONS = LaunchOptions(max_backward_branches=1 << 16)
 
 EAGER = FlashForwardKernelConfig(
@@ -89,12 +92,13 @@ def verdict(problem: Problem, ptx: str, seed: int) -> str:
     kernel = compile_kernel(ptx, problem.config.kernel_name())
     for options in schedules(seed, OPTIONS):
         try:
-            o, _, _ = problem.run(kernel, options)
+            o, lse, _ = problem.run(kernel, options)
         except RaceError:
             return "race detector"
         except KernelError as error:
             return type(error).__name__
-        if not problem.row_error(o) <= TOLERANCE:
+        lse_error = np.abs(lse - problem.expected_lse).max()  # NaN compares false
+        if not (problem.row_error(o) <= TOLERANCE and lse_error <= LSE_TOLERANCE):
             return "wrong result"
     return ""
 

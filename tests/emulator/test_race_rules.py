@@ -28,7 +28,8 @@ UNWRITTEN = "read of bytes never written"
 SETUP = """mov.u32 %r20, smem; shl.b32 %r0, %t, 2; add.u32 %r10, %r20, %r0; xor.b32 %r1, %r0, 4;
 add.u32 %r11, %r20, %r1; xor.b32 %r2, %r0, 128; add.u32 %r12, %r20, %r2;
 cvt.u64.u32 %x0, %r0; add.u64 %x1, %p0, %x0; mad.wide.u32 %x2, %t, 16, %p1; shl.b32 %r3, %t, 4;
-add.u32 %r13, %r20, %r3; setp.eq.u32 %q0, %t, 0; setp.lt.u32 %q1, %t, 32; setp.lt.u32 %q2, %lane, 16;
+add.u32 %r13, %r20, %r3; setp.eq.u32 %q0, %t, 0; setp.lt.u32 %q1, %t, 32;
+setp.lt.u32 %q2, %lane, 16;
 """
 WRITE = "st.shared.u32 [%r10], %t;\n"
 READ_LANE, READ_WARP = "ld.shared.u32 %r30, [%r11];\n", "ld.shared.u32 %r30, [%r12];\n"
@@ -59,7 +60,7 @@ RULES: list[tuple[str, str, set[str]]] = [
     ("a vote orders nothing", WRITE + "vote.sync.any.pred %q9, %q0, -1;" + READ_LANE, {RAW}),
     ("bar.sync orders all", WRITE + "bar.sync 0;" + READ_WARP, set()),
     ("bar.red orders all", WRITE + "bar.red.popc.u32 %r9, 0, %q0;" + READ_WARP, set()),
-    ("bar.sync before both orders nothing", "bar.sync 0;" + WRITE + READ_LANE, {RAW, WAR, UNWRITTEN}),
+    ("a barrier before both does not", "bar.sync 0;" + WRITE + READ_LANE, {RAW, WAR, UNWRITTEN}),
     (
         "bar.arrive gives",
         "@!%q1 bra READER; " + WRITE + "bar.arrive 3, 64; bra END;\n"
@@ -111,7 +112,7 @@ RULES: list[tuple[str, str, set[str]]] = [
         "ld.shared.u32 %r30, [smem];",
         set(),
     ),
-    ("a copy is in flight for its own thread", COPY + "ld.shared.u32 %r30, [%r13];" + ALL, {FLIGHT}),
+    ("a copy is in flight for its thread", COPY + "ld.shared.u32 %r30, [%r13];" + ALL, {FLIGHT}),
     ("until it waits", COPY + ALL + "ld.shared.u32 %r30, [%r13];", set()),
     ("a group that was never committed", COPY + COMMIT + COPY + "cp.async.wait_group 1;"
      "ld.shared.u32 %r30, [%r13];" + ALL, {FLIGHT, WRITE_FLIGHT}),
@@ -124,7 +125,7 @@ RULES: list[tuple[str, str, set[str]]] = [
     ),
     ("wait and barrier do", COPY + ALL + "bar.sync 0; ld.shared.u32 %r30, [smem];", set()),
     ("global words", "st.global.u32 [%x1], %t; ld.global.u32 %r30, [%p0+64];", {RAW, WAR}),
-    ("a barrier orders them", "st.global.u32 [%x1], %t; bar.sync 0; ld.global.u32 %r30, [%p0];", set()),
+    ("ordered", "st.global.u32 [%x1], %t; bar.sync 0; ld.global.u32 %r30, [%p0];", set()),
     (
         "generic addresses are the same memory",
         WRITE + "mov.u64 %x5, smem; cvta.shared.u64 %x5, %x5; @%q0 ld.u32 %r30, [%x5+4];",

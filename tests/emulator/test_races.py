@@ -1,5 +1,5 @@
 """Planted races in small kernels: each is found, at the right lines, in every schedule, and its
-corrected twin has none. races/run_racecheck.sh shows what compute-sanitizer says of the same files."""
+corrected twin has none. races/run_racecheck.sh puts the same files before compute-sanitizer."""
 
 from __future__ import annotations
 

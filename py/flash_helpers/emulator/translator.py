@@ -159,7 +159,8 @@ def _source(
         'extern "C" __attribute__((visibility("default"))) const KernelInfo kernel_info = {',
         "&kernel_body, kParameters, kGlobals,",
         f"{len(entry.parameters)}, {len(arrays)}, kStaticSharedBytes, {local_bytes},",
-        f"{stack_bytes}, {int(e.uses_global_atomics)}, {e.smallest_access}, {int(e.orders_blocks)},",
+        f"{stack_bytes}, {int(e.uses_global_atomics)},",
+        f"{e.smallest_access}, {int(e.orders_blocks)},",
         "};",
         "",
     ]

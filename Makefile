@@ -2,6 +2,7 @@
 # make test       build, lint, all tests but the slow ones
 # make test-all   the same with the slow ones
 # make build      the extension only          make lint    ruff, mypy, clang-format
+# make mutants    bugs planted in the kernels' PTX, every one of which the emulator must find
 # make report     registers, memory, spills and compile time of the latest build
 # make clean      remove what builds wrote    make distclean    the virtual environment too
 #
@@ -40,7 +41,7 @@ WORKERS ?= $(if $(shell command -v nvidia-smi),0,auto)
 # The repository's own packages, also where nothing is installed.
 export PYTHONPATH := $(CURDIR)/py:$(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: run test test-all build lint report clean distclean
+.PHONY: run test test-all mutants build lint report clean distclean
 
 run: export KERNELS ?= prog
 run: build
@@ -51,6 +52,9 @@ test: build lint
 
 test-all: build lint
 	$(PY) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+mutants: $(INSTALLED)
+	$(PY) -m tests.emulator.campaign
 
 build: $(INSTALLED)
 	$(PY) -m flash_helpers.build

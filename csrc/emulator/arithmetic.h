@@ -62,7 +62,7 @@ inline T shr(T value, u32 amount) {
   return T(value >> amount);
 }
 
-// Division by zero and the one overflow are unspecified in PTX; a GPU does not trap.
+// Division by zero and the one overflow are unspecified in PTX; NVIDIA GPUs yield all ones.
 template <typename T>
 inline T divide(T a, T b) {
   if (b == 0) return T(-1);
@@ -71,7 +71,7 @@ inline T divide(T a, T b) {
 }
 template <typename T>
 inline T remainder(T a, T b) {
-  if (b == 0) return a;
+  if (b == 0) return T(-1);
   if (T(-1) < 0 && b == T(-1)) return 0;
   return a % b;
 }

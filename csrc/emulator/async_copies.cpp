@@ -6,18 +6,21 @@
 #include "device_calls.h"
 #include "errors.h"
 #include "memory.h"
+#include "race.h"
 
 namespace emulator {
 
 namespace {
 
 // Lands all copies of the groups before `group`.
-void land_groups_before(AsyncCopies* copies, u32 group) {
+void land_groups_before(Lane* lane, u32 group) {
+  AsyncCopies* copies = lane->copies;
   std::vector<AsyncCopy>& queue = copies->queue;
   for (; copies->landed < queue.size() && queue[copies->landed].group < group; ++copies->landed) {
     const AsyncCopy& copy = queue[copies->landed];
     if (copy.source_bytes != 0) memcpy(copy.destination, copy.source, copy.source_bytes);
     memset(copy.destination + copy.source_bytes, 0, copy.bytes - copy.source_bytes);
+    if (lane->block->races != nullptr) land_async_write(lane, copy);
   }
   constexpr u32 kTrim = 256;  // a pipeline never drains, so its queue is cut now and then
   if (copies->landed == queue.size() || copies->landed >= kTrim) {
@@ -28,7 +31,7 @@ void land_groups_before(AsyncCopies* copies, u32 group) {
 
 template <u32 kBytes>
 void issue(Lane* lane, u32 destination, u64 source, u32 source_bytes, u32 site) {
-  u8* target = shared_pointer<kBytes>(lane, destination, Access::kWrite, site);
+  u8* target = shared_pointer<kBytes>(lane, destination, Access::kAsyncWrite, site);
   const u8* origin = nullptr;
   if (source_bytes == kBytes) {
     origin = global_pointer<kBytes>(lane, source, Access::kRead, site);
@@ -45,7 +48,9 @@ void issue(Lane* lane, u32 destination, u64 source, u32 source_bytes, u32 site) 
   }
   memset(target, 0xFF, kBytes);
   AsyncCopies* copies = lane->copies;
-  copies->queue.push_back({target, origin, kBytes, source_bytes, copies->commits, site});
+  bool watched = source_bytes != 0 && lane->recent_range->writable;
+  copies->queue.push_back({target, origin, kBytes, source_bytes, copies->commits, site,
+                           watched ? lane->recent_range : nullptr});
   lane->block->counts.async_copies += 1;
 }
 
@@ -66,7 +71,7 @@ void cp_async_commit(Lane* lane) { lane->copies->commits += 1; }
 
 void cp_async_wait_group(Lane* lane, u32 pending_groups) {
   u32 commits = lane->copies->commits;
-  if (commits > pending_groups) land_groups_before(lane->copies, commits - pending_groups);
+  if (commits > pending_groups) land_groups_before(lane, commits - pending_groups);
 }
 
 void cp_async_wait_all(Lane* lane) {

@@ -18,6 +18,7 @@ struct AsyncCopy {
   u32 source_bytes;  // the rest of the destination becomes zero
   u32 group;         // commits before it was issued
   u32 site;
+  const GlobalRange* watched_source;  // its range, if the kernel may write there
 };
 
 struct AsyncCopies {

@@ -2,6 +2,8 @@
 #include "block.h"
 #include "device_calls.h"
 #include "errors.h"
+#include "race.h"
+#include "traffic.h"
 
 namespace emulator {
 
@@ -46,14 +48,28 @@ void reduce(Block* block, const Barrier& barrier) {
   });
 }
 
+// What every thread did before the barrier happens before what the waiting ones do behind it.
+void order(Block* block, const Barrier& barrier) {
+  Races* races = block->races;
+  if (races == nullptr) return;
+  Seen* seen = barrier.released ? barrier.released : races->make();
+  for_each_waiting(block, barrier, [&](Lane& lane) { races->join(seen, lane); });
+  races->complete(seen);
+  for_each_waiting(block, barrier, [&](Lane& lane) { races->give(seen, lane); });
+  races->drop(seen);
+}
+
 void complete(Block* block, Barrier& barrier) {
   reduce(block, barrier);
+  order(block, barrier);
   for (u32 index = 0; index < block->n_warps; ++index) {
     u32 lanes = barrier.waiting[index];
     if (lanes == 0) continue;
     Warp* warp = &block->warps[index];
     warp->at_aligned_barrier &= ~lanes;
     make_runnable(warp, lanes);
+    Traffic* traffic = warp->lanes->traffic;
+    if (traffic && lanes == warp->alive) traffic->flush(*warp);
   }
   block->counts.collectives[u32(Wait::kBlockBarrier)] += 1;
   barrier = Barrier{};
@@ -108,7 +124,7 @@ void sync(Lane* lane, Alignment alignment, u32 number, u32 threads, void* operan
   Block* block = lane->block;
   if (barrier.arrived != expected_threads(block, barrier)) return wait(lane);
   complete(block, barrier);
-  continue_in_order(lane, &block->warps[first_in_order(block->runnable_warps, block->reverse)]);
+  continue_in_order(lane, &block->warps[block->schedule.pick(block->runnable_warps)]);
 }
 
 }  // namespace
@@ -128,6 +144,12 @@ void barrier_sync(Lane* lane, Alignment alignment, u32 barrier, u32 threads, u32
 void barrier_arrive(Lane* lane, u32 number, u32 threads, u32 site) {
   Barrier& barrier = checked_barrier(lane, number, threads, site);
   barrier.arrived += 1;
+  if (Races* races = lane->block->races) {
+    if (barrier.released == nullptr) barrier.released = races->make();
+    races->join(barrier.released, *lane);
+    lane->clock += 1;
+    lane->barrier_site = site;
+  }
   if (barrier.arrived == expected_threads(lane->block, barrier)) complete(lane->block, barrier);
 }
 

@@ -41,6 +41,7 @@ struct Warp {
 struct Barrier {
   u32 expected;  // threads; 0: all threads of the block that have not exited
   u32 arrived;
+  Seen* released;          // what threads at bar.arrive have published
   u32 waiting[kMaxWarps];  // lanes to wake, per warp
 };
 
@@ -56,6 +57,33 @@ struct RangeTable {
   u32 count;
 };
 
+// Who runs next: the first lane, the last, or a random one. Random schedules also change lanes
+// before memory accesses.
+enum class Order : u32 { kForward, kReverse, kRandom };
+struct Schedule {
+  Order order;
+  u64 state;             // of the random numbers
+  u32 until_preemption;  // watched accesses
+
+  // splitmix64: any seed will do.
+  u32 random(u32 bound) {
+    u64 value = state += 0x9E3779B97F4A7C15u;
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9u;
+    value = (value ^ value >> 27) * 0x94D049BB133111EBu;
+    return u32((value >> 32) * bound >> 32);
+  }
+
+  // A member of a set that is not empty.
+  u32 pick(u32 set) {
+    if (order == Order::kForward) return u32(__builtin_ctz(set));
+    if (order == Order::kReverse) return 31 - u32(__builtin_clz(set));
+    u32 start = random(32);
+    return (start + u32(__builtin_ctz(set >> start | set << (-start & 31)))) & 31;
+  }
+};
+
+struct Races;
+
 struct Block {
   Warp warps[kMaxWarps];
   Barrier barriers[kMaxBarriers];
@@ -64,7 +92,8 @@ struct Block {
   u32 n_warps;
   u32 runnable_warps;
   u32 alive;
-  bool reverse;  // last lane and last warp first
+  Schedule schedule;
+  Races* races;  // null: not looked for
 
   Position position;
 
@@ -80,20 +109,19 @@ inline void make_runnable(Warp* warp, u32 lanes) {
   warp->block->runnable_warps |= 1u << warp->index;
 }
 
-inline u32 first_in_order(u32 set, bool reverse) {
-  return reverse ? 31 - u32(__builtin_clz(set)) : u32(__builtin_ctz(set));
-}
-
 // The lane that runs next: of the same warp if possible (collectives complete soonest, and warps
 // drift as far apart as barriers allow), else of another warp; null when nobody can run.
 inline Lane* next_runnable(Warp* warp) {
   Block* block = warp->block;
+  Schedule& schedule = block->schedule;
   if (warp->runnable == 0) {
     block->runnable_warps &= ~(1u << warp->index);
     if (block->runnable_warps == 0) return nullptr;
-    warp = &block->warps[first_in_order(block->runnable_warps, block->reverse)];
+    warp = &block->warps[schedule.pick(block->runnable_warps)];
+  } else if (schedule.order == Order::kRandom && schedule.random(8) == 0) {
+    warp = &block->warps[schedule.pick(block->runnable_warps)];
   }
-  return &warp->lanes[first_in_order(warp->runnable, block->reverse)];
+  return &warp->lanes[schedule.pick(warp->runnable)];
 }
 
 // Suspends `lane` until make_runnable() names it.
@@ -107,7 +135,7 @@ inline void wait(Lane* lane) {
 // After a collective the lanes of `warp` go on in order, not with the one that came last: the order
 // of execution is the same everywhere, and the first thread to break a rule is the first in order.
 inline void continue_in_order(Lane* lane, Warp* warp) {
-  Lane* next = &warp->lanes[first_in_order(warp->runnable, warp->block->reverse)];
+  Lane* next = next_runnable(warp);
   if (next != lane) switch_context(lane->context, next->context);
 }
 

@@ -69,10 +69,9 @@ inline u16 f32_to_bf16(f32 value) {
   return u16(shift_right_round_even(as<u32>(value), 16));
 }
 
-// Round to nearest, ties away from zero, on the 10-bit fraction of tf32.
+// Round to nearest, ties away from zero, on the 10-bit fraction of tf32. NaN keep their payload.
 inline u32 f32_to_tf32(f32 value) {
-  if (value != value) return 0x7FFFFFFF;
-  return (as<u32>(value) + 0x1000) & ~0x1FFFu;
+  return (as<u32>(value) + (value == value ? 0x1000 : 0)) & ~0x1FFFu;
 }
 
 inline f32 relu(f32 value) { return value > 0 || value != value ? value : 0.0f; }

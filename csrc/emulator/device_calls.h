@@ -27,15 +27,15 @@ void bar_warp_sync(Lane* lane, u32 mask, u32 site);
 // ldmatrix.m8n8.b16: `count` of 1, 2 or 4 matrices into result[0..count).
 void ldmatrix(Lane* lane, u32 count, bool transposed, u32 address, u32* result, u32 site);
 
-// mma.m16n8k16 with 16-bit inputs and f32 accumulators. A run of mma instructions that do not
+// mma with f32 accumulators: m16n8k16, or m16n8k8 for tf32. A run of mma instructions that do not
 // depend on each other meets once: resuming 32 lanes costs more than the arithmetic.
 struct MmaOperands {
   const u32* a;  // 4; consecutive instructions often share them
   u32 b[2];
   f32 c[4];  // overwritten by the result
 };
-enum class MmaType : u32 { kF16, kBf16 };
-void mma_m16n8k16(Lane* lane, MmaType type, MmaOperands* operands, u32 count, u32 site);
+enum class MmaType : u32 { kF16, kBf16, kTf32 };
+void mma(Lane* lane, MmaType type, MmaOperands* operands, u32 count, u32 site);
 
 // --- block barriers ----------------------------------------------------------------------------
 

@@ -31,6 +31,9 @@ inline f64 canonical_nan<f64>() {
   return as<f64>(u64{0x7FF8} << 48);
 }
 
+// Conversions yield this NaN, whatever the payload.
+inline f32 canonical(f32 value) { return value == value ? value : canonical_nan<f32>(); }
+
 // A NaN operand yields the other one; -0 is less than +0.
 template <typename T>
 inline T fmin(T a, T b) {
@@ -68,6 +71,10 @@ inline f32 sine(f32 value) { return __builtin_sinf(value); }
 inline f32 cosine(f32 value) { return __builtin_cosf(value); }
 inline f32 hyperbolic_tangent(f32 value) { return __builtin_tanhf(value); }
 inline f32 rsqrt(f32 value) { return 1.0f / __builtin_sqrtf(value); }
+// div.approx is a multiplication by the reciprocal, and that of 2^126 and above is flushed.
+inline f32 divide_approximately(f32 a, f32 b) {
+  return __builtin_fabsf(b) > 0x1p126f ? a * ftz(1.0f / b) : a / b;
+}
 
 // Arithmetic with a rounding mode other than nearest (rounding.cpp).
 f32 add_rounded(f32 a, f32 b, Round mode);
@@ -105,14 +112,14 @@ inline f64 round_to_integer(f64 value, Round mode) {
   }
 }
 
-// Out-of-range values saturate and NaN gives 0 (for 64-bit results: the lowest value).
+// Out-of-range values saturate.
 template <typename Int>
-inline Int to_integer(f64 value, Round mode) {
+inline Int to_integer(f64 value, Round mode, u64 nan) {
   constexpr bool kSigned = Int(-1) < Int(0);
   constexpr u32 kValueBits = sizeof(Int) * 8 - kSigned;
   constexpr Int kMax = Int(~u64{0} >> (64 - kValueBits));
   constexpr Int kMin = kSigned ? Int(~u64{kMax}) : Int(0);
-  if (value != value) return sizeof(Int) == 8 ? Int(u64{1} << 63) : Int(0);
+  if (value != value) return Int(nan);
   f64 rounded = round_to_integer(value, mode);
   if (rounded >= 2.0 * f64(u64{1} << (kValueBits - 1))) return kMax;
   if (rounded <= f64(kMin)) return kMin;

@@ -30,6 +30,8 @@ struct KernelInfo {
   u32 local_bytes;
   u64 stack_bytes;          // an upper bound of the frame
   u32 uses_global_atomics;  // results may depend on the order of blocks
+  u32 smallest_access;      // bytes, at most 4, of accesses to shared and global memory
+  u32 orders_blocks;        // has fences for other blocks: who waits for whom is not followed
 };
 
 }  // namespace emulator

@@ -9,6 +9,8 @@ namespace emulator {
 struct Block;
 struct Warp;
 struct AsyncCopies;
+struct Seen;
+class Traffic;
 
 // Why a lane is not running. The names (wait_names in errors.cpp) appear in reports.
 enum class Wait : u32 {
@@ -46,6 +48,7 @@ struct Lane {
   u8* local;
   const u8* params;
   const GlobalRange* recent_range;  // of the last global access
+  u32 watch;                        // kWatchRaces, kWatchSchedule: see memory.h
   s64 branch_budget;                // backward branches left before the launch is stopped
 
   u32 lane_id;
@@ -56,6 +59,13 @@ struct Lane {
   Warp* warp;
   Block* block;
   AsyncCopies* copies;
+  Traffic* traffic;  // null unless the launch counts; then the kernel is the counting variant
+  u32* executions;   // of each basic block since the warp's last barrier
+
+  // The race detector's (race.h).
+  u32 clock;
+  u32 barrier_site;  // of the last barrier passed
+  Seen* seen;
 
   // Where and why it waits; the operands live on its own stack and are exchanged through this
   // pointer, so a collective copies nothing.

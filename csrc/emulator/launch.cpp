@@ -12,10 +12,12 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "async_copies.h"
+#include "memory.h"
 
 namespace emulator {
 
@@ -62,7 +64,10 @@ class Launch {
   Launch(const LaunchRequest& request, LaunchResult& result)
       : request_(request),
         result_(result),
-        n_blocks_(u64{request.grid[0]} * request.grid[1] * request.grid[2]) {}
+        n_blocks_(u64{request.grid[0]} * request.grid[1] * request.grid[2]) {
+    if (request.finds_races == 0) return;
+    shadow_ = std::make_unique<GlobalShadow>(*request.kernel, request.ranges, request.n_ranges);
+  }
 
   void run() {
     u64 workers = std::clamp<u64>(request_.n_workers, 1, n_blocks_);
@@ -76,12 +81,13 @@ class Launch {
   void work();
   void init_block(Block& block);
   void init_lanes(Block& block, std::vector<Lane>& lanes, std::vector<AsyncCopies>& copies,
-                  std::vector<u8>& shared);
+                  std::vector<u8>& shared, Traffic* traffic);
   void finish_block(Block& block, u64 index);
 
   const LaunchRequest& request_;
   LaunchResult& result_;
   const u64 n_blocks_;
+  std::unique_ptr<GlobalShadow> shadow_;  // null: no race detector
   std::atomic<u64> next_block_{0};
   std::atomic<u64> first_failure_{~u64{0}};
   std::mutex result_mutex_;
@@ -91,7 +97,7 @@ void Launch::init_block(Block& block) {
   const u32* size = request_.block;
   block.n_threads = size[0] * size[1] * size[2];
   block.n_warps = (block.n_threads + kWarpSize - 1) / kWarpSize;
-  block.reverse = request_.reverse != 0;
+  block.schedule.order = Order{request_.order};
   std::copy_n(size, 3, block.position.ntid);
   std::copy_n(request_.grid, 3, block.position.nctaid);
   block.ranges = {request_.ranges, request_.n_ranges};
@@ -99,7 +105,7 @@ void Launch::init_block(Block& block) {
 }
 
 void Launch::init_lanes(Block& block, std::vector<Lane>& lanes, std::vector<AsyncCopies>& copies,
-                        std::vector<u8>& shared) {
+                        std::vector<u8>& shared, Traffic* traffic) {
   static constexpr GlobalRange kNoRange{};
   block.lanes = lanes.data();
   for (u32 thread = 0; thread < block.n_threads; ++thread) {
@@ -109,6 +115,8 @@ void Launch::init_lanes(Block& block, std::vector<Lane>& lanes, std::vector<Asyn
     lane.shared_bytes = u32(shared.size());
     lane.params = request_.params;
     lane.recent_range = &kNoRange;
+    lane.watch = (block.races ? kWatchRaces : 0) |
+                 (block.schedule.order == Order::kRandom ? kWatchSchedule : 0);
     lane.branch_budget = s64(request_.max_backward_branches);
     lane.lane_id = thread % kWarpSize;
     lane.warp_id = thread / kWarpSize;
@@ -121,6 +129,8 @@ void Launch::init_lanes(Block& block, std::vector<Lane>& lanes, std::vector<Asyn
     lane.position = &block.position;
     copies[thread] = AsyncCopies{};
     lane.copies = &copies[thread];
+    lane.traffic = traffic;
+    if (traffic) lane.executions = traffic->executions_of(thread);
   }
 }
 
@@ -129,7 +139,12 @@ void Launch::work() {
   init_block(*block);
   std::vector<Lane> lanes(block->n_threads);
   std::vector<AsyncCopies> copies(block->n_threads);
+  std::optional<Traffic> traffic;
+  if (request_.traffic) traffic.emplace(*request_.traffic, block->n_threads);
   std::vector<u8> shared(request_.kernel->static_shared_bytes + request_.dynamic_shared_bytes);
+  std::unique_ptr<Races> races;
+  if (shadow_) races = std::make_unique<Races>(block.get(), shadow_.get(), u32(shared.size()));
+  block->races = races.get();
   FiberStacks stacks(block->n_threads, request_.kernel->stack_bytes + kRuntimeStackBytes);
   if (!stacks.ok()) {
     block->error.kind = ErrorKind::kInvalidLaunch;
@@ -137,8 +152,11 @@ void Launch::work() {
     return finish_block(*block, next_block_++);
   }
   for (u64 index; (index = next_block_++) < std::min<u64>(n_blocks_, first_failure_);) {
-    init_lanes(*block, lanes, copies, shared);
+    init_lanes(*block, lanes, copies, shared, traffic ? &*traffic : nullptr);
     std::fill(shared.begin(), shared.end(), u8{0xFF});
+    if (races) races->start_block(index);
+    block->schedule.state = request_.seed + index * 0xD1342543DE82EF95u;
+    block->schedule.until_preemption = 1;
     for (u32 thread = 0; thread < block->n_threads; ++thread) {
       start_lane(&lanes[thread], stacks.bottom(thread), stacks.bytes(thread));
     }
@@ -146,8 +164,13 @@ void Launch::work() {
     const u32 ctaid[3] = {u32(index % grid[0]), u32(index / grid[0] % grid[1]),
                           u32(index / grid[0] / grid[1])};
     run_block(block.get(), ctaid);
+    if (races) races->settle();
+    for (u32 warp = 0; traffic && warp < block->n_warps; ++warp) traffic->flush(block->warps[warp]);
     finish_block(*block, index);
   }
+  std::lock_guard lock(result_mutex_);
+  if (traffic) traffic->add_to_request();
+  if (races) result_.races.merge(races->table);
 }
 
 void Launch::finish_block(Block& block, u64 index) {

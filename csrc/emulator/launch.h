@@ -5,6 +5,8 @@
 #include "errors.h"
 #include "kernel_info.h"
 #include "lane.h"
+#include "race.h"
+#include "traffic.h"
 #include "types.h"
 
 namespace emulator {
@@ -18,13 +20,17 @@ struct LaunchRequest {
   u32 block[3];
   u32 dynamic_shared_bytes;
   u32 n_workers;
-  u32 reverse;
+  u32 order;  // Order
+  u32 finds_races;
+  u64 seed;  // of random schedules
   u64 max_backward_branches;
+  const TrafficRequest* traffic;  // null: nothing is counted
 };
 
 struct LaunchResult {
   ErrorRecord error;
   Counts counts;
+  RaceTable races;
   u64 blocks_run;
 };
 

@@ -9,7 +9,7 @@ namespace emulator {
 namespace {
 
 const char* verb(Access access) {
-  static constexpr const char* kVerbs[] = {"read", "write", "atomic update"};
+  static constexpr const char* kVerbs[] = {"read", "write", "atomic update", "copy"};
   return kVerbs[u32(access)];
 }
 

@@ -17,12 +17,19 @@ inline constexpr u32 kLocalBase = 256;
 inline constexpr u64 kSharedWindow = u64{1} << 56;
 inline constexpr u64 kLocalWindow = u64{2} << 56;
 
-enum class Access : u32 { kRead, kWrite, kAtomic };
+enum class Access : u32 { kRead, kWrite, kAtomic, kAsyncWrite };
 
 [[noreturn, gnu::cold]] void fail_shared(Lane* lane, u32 address, u32 bytes, Access access,
                                          u32 site);
 [[noreturn, gnu::cold]] void fail_local(Lane* lane, u32 address, u32 bytes, Access access,
                                         u32 site);
+// What else happens before an access, as lane->watch says: the race detector's checks, and a change
+// to another lane under random schedules.
+inline constexpr u32 kWatchRaces = 1;
+inline constexpr u32 kWatchSchedule = 2;
+void watch_shared(Lane* lane, u32 offset, u32 bytes, Access access, u32 site);
+void watch_global(Lane* lane, u64 address, u32 bytes, Access access, u32 site);
+
 // Looks the range up, or fails.
 [[gnu::cold]] void find_range(Lane* lane, u64 address, u32 bytes, Access access, u32 site);
 
@@ -32,6 +39,7 @@ inline u8* shared_pointer(Lane* lane, u32 address, Access access, u32 site) {
   if (EMULATOR_UNLIKELY(u64{offset} + kBytes > lane->shared_bytes || address % kBytes != 0)) {
     fail_shared(lane, address, kBytes, access, site);
   }
+  if (lane->watch != 0) watch_shared(lane, offset, kBytes, access, site);
   return lane->shared + offset;
 }
 
@@ -55,6 +63,9 @@ inline u8* global_pointer(Lane* lane, u64 address, Access access, u32 site) {
   if (EMULATOR_UNLIKELY(!range_allows(lane->recent_range, address, kBytes, access) ||
                         address % kBytes != 0)) {
     find_range(lane, address, kBytes, access, site);
+  }
+  if (lane->watch != 0 && lane->recent_range->writable) {
+    watch_global(lane, address, kBytes, access, site);
   }
   return reinterpret_cast<u8*>(address);
 }

@@ -78,7 +78,7 @@ void run_block(Block* block, const u32 ctaid[3]) {
   block->alive = block->n_threads;
   for (u32 index = 0; index < block->n_warps; ++index) reset_warp(block, index);
 
-  Lane* first = next_runnable(&block->warps[block->reverse ? block->n_warps - 1 : 0]);
+  Lane* first = next_runnable(&block->warps[block->schedule.pick(block->runnable_warps)]);
   switch_context(block->scheduler, first->context);
   if (block->error.kind == ErrorKind::kNone && block->alive != 0) {
     ErrorRecord& error = block->error;

@@ -3,6 +3,7 @@
 
 #include "collective.h"
 #include "device_calls.h"
+#include "race.h"
 
 namespace emulator {
 
@@ -132,7 +133,9 @@ void execute_reduce(Warp* warp, u32 lanes) {
   for_each_lane(lanes, [&](u32 lane) { operands_of<ReduceOperands>(warp, lane).value = result; });
 }
 
-void execute_warp_barrier(Warp*, u32) {}
+void execute_warp_barrier(Warp* warp, u32 lanes) {
+  if (Races* races = warp->block->races) races->meet(warp->lanes, lanes);
+}
 
 }  // namespace
 
@@ -158,6 +161,7 @@ u32 redux_sync(Lane* lane, Reduce operation, u32 value, u32 mask, u32 site) {
 
 // Lanes may come from different instructions: __syncwarp in both branches of an `if` is legal.
 void bar_warp_sync(Lane* lane, u32 mask, u32 site) {
+  lane->wait_site = site;
   meet(lane, Wait::kWarpBarrier, 0, mask, site, nullptr, &execute_warp_barrier,
        SameSite::kNotRequired);
 }

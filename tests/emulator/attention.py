@@ -44,15 +44,17 @@ class Problem:
     expected_lse: Any
 
     @classmethod
-    def make(cls, config: FlashForwardKernelConfig, seq_len: int, seed: int) -> Problem:
+    def make(
+        cls, config: FlashForwardKernelConfig, seq_len: int, seed: int, seq_len_k: int | None = None
+    ) -> Problem:
         rng = np.random.default_rng(seed)
-        shape = (seq_len, config.d_head)
-        q, k, v = (aligned(shape, np.uint16) for _ in range(3))
-        for array, scale in ((q, 1.0), (k, 1.0), (v, 1.0)):
-            array[:] = to_bits(rng.standard_normal(shape) * scale, config.dtype)
+        rows = (seq_len, seq_len_k or seq_len, seq_len_k or seq_len)
+        q, k, v = (aligned((n, config.d_head), np.uint16) for n in rows)
+        for array in (q, k, v):
+            array[:] = to_bits(rng.standard_normal(array.shape), config.dtype)
         # Blocks are walked from last to first: make the row maxima grow on the way, so that every
         # rescaling happens.
-        growth = np.linspace(3.0, 0.3, seq_len)[:, None]
+        growth = np.linspace(3.0, 0.3, len(k))[:, None]
         k[:] = to_bits(from_bits(k, config.dtype) * growth, config.dtype)
         scores = from_bits(q, config.dtype) @ from_bits(k, config.dtype).T * config.d_head**-0.5
         maxima = scores.max(axis=1, keepdims=True)
@@ -69,20 +71,22 @@ class Problem:
         seq_len = len(self.q)
         o, lse = aligned(self.q.shape, np.uint16), aligned(seq_len, np.float32)
         o[:], lse[:] = 0xFFFF, np.nan
-        strides = (self.q.size, config.d_head, config.d_head)
+        q_strides, kv_strides = (
+            (array.size, config.d_head, config.d_head) for array in (self.q, self.k)
+        )
         arguments = pack_forward_args(
             q=self.q.ctypes.data,
             k=self.k.ctypes.data,
             v=self.v.ctypes.data,
             o=o.ctypes.data,
             lse=lse.ctypes.data,
-            q_strides=strides,
-            k_strides=strides,
-            v_strides=strides,
-            o_strides=strides,
+            q_strides=q_strides,
+            k_strides=kv_strides,
+            v_strides=kv_strides,
+            o_strides=q_strides,
             batch=1,
             seqlen_q=seq_len,
-            seqlen_k=seq_len,
+            seqlen_k=len(self.k),
             n_heads_q=1,
             n_heads_kv=1,
             softmax_scale=config.d_head**-0.5,

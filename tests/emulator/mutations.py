@@ -102,9 +102,58 @@ def swapped_conversion(ptx: str) -> list[Mutant]:
     return _mutants(ptx, "cvt operands swapped", r"cvt\.rn\.b?f16x2\.f32", swap, 4)
 
 
+def shifted_shared_address(ptx: str) -> list[Mutant]:
+    """Shared accesses 16 bytes off, in their destination where they have two addresses."""
+
+    def move(line: str) -> str:
+        return re.sub(
+            r"\[(%\w+) \+ (\d+)\]", lambda m: f"[{m[1]} + {int(m[2]) + 16}]", line, count=1
+        )
+
+    opcodes = (r"ldmatrix", r"ld\.shared", r"st\.shared", r"cp\.async\.c[ag]\.shared")
+    return [
+        mutant
+        for opcode in opcodes
+        for mutant in _mutants(
+            ptx, f"{opcode} 16 bytes off".replace("\\", ""), rf"{opcode}.*\[", move, 3
+        )
+    ]
+
+
+def wrong_softmax(ptx: str) -> list[Mutant]:
+    """Sums and maxima of a row over the wrong lanes, exponentials left out, factors exchanged."""
+
+    def other_lanes(line: str) -> str:
+        return line.replace(".bfly", ".idx")
+
+    def identity(line: str) -> str:
+        return re.sub(r"ex2\.approx\S*\s+", "mov.f32 ", line)
+
+    def exchanged(line: str) -> str:
+        return re.sub(r"(fma\.rn\.f32\s+%\w+), (%\w+), (%\w+), (%\w+)", r"\1, \2, \4, \3", line)
+
+    return [
+        *_mutants(ptx, "shuffle from other lanes", r"shfl\.sync\.bfly", other_lanes, 6),
+        *_mutants(ptx, "exponential left out", r"ex2\.approx", identity, 6),
+        *_mutants(
+            ptx, "fma operands exchanged", r"fma\.rn\.f32\s+%\w+, %\w+, %\w+, %\w+;", exchanged, 4
+        ),
+    ]
+
+
+def weakened_wait(ptx: str) -> list[Mutant]:
+    """cp.async.wait_group that lets one group more be in flight."""
+
+    def edit(line: str) -> str:
+        return re.sub(r"wait_group (\d+)", lambda m: f"wait_group {int(m[1]) + 1}", line)
+
+    return _mutants(ptx, "wait_group weakened", r"^\s*cp\.async\.wait_group", edit)
+
+
 def synchronisation(ptx: str) -> list[Mutant]:
     instructions = ("cp.async.wait_group", "cp.async.commit_group", "bar.sync", "bar.warp.sync")
-    return [mutant for name in instructions for mutant in removed(ptx, name)]
+    removals = [mutant for name in instructions for mutant in removed(ptx, name)]
+    return removals + weakened_wait(ptx)
 
 
 def arithmetic_and_addressing(ptx: str, row_bytes: int, n_swizzles: int) -> list[Mutant]:
@@ -116,4 +165,6 @@ def arithmetic_and_addressing(ptx: str, row_bytes: int, n_swizzles: int) -> list
         *off_by_one_row(ptx, row_bytes),
         *missing_scale(ptx),
         *swapped_conversion(ptx),
+        *shifted_shared_address(ptx),
+        *wrong_softmax(ptx),
     ]

@@ -108,6 +108,11 @@ def f16(values: Any) -> Any:
     return np.where(np.isnan(values), np.uint16(0x7FFF), values.astype(np.float16).view(np.uint16))
 
 
+def relu(values: Any) -> Any:
+    """Also of -0, which becomes +0; NaN stays."""
+    return np.where((values > 0) | np.isnan(values), values, np.float32(0))
+
+
 def pack(high: Any, low: Any) -> Any:
     return high.astype(np.uint32) << 16 | low
 
@@ -120,8 +125,8 @@ def half_op(operation: Callable[..., Any]) -> Callable[..., Any]:
             [(o >> shift & 0xFFFF).astype(np.uint16).view(np.float16) for o in operands]
             for shift in (16, 0)
         ]
-        high, low = (operation(*half).astype(np.float16).view(np.uint16) for half in halves)
-        return pack(high, low)
+        results = [operation(*half).astype(np.float16) for half in halves]
+        return pack(*(np.where(np.isnan(r), 0x7FFF, r.view(np.uint16)) for r in results))
 
     return compute
 

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flash_helpers.emulator import InvalidOperandError, PendingAsyncCopyError
+from flash_helpers.emulator import InvalidOperandError, LaunchOptions, PendingAsyncCopyError
 
 from .support import aligned, run_ptx
 
+# Most of these read too early on purpose: the values are looked at, not the race reports.
+UNCHECKED = LaunchOptions(races="off")
 SMEM = ".shared .align 16 .b8 smem[4096];"
 PROLOGUE = "mov.u32 %r10, smem; mad.lo.u32 %r10, %t, 16, %r10; mad.wide.u32 %x0, %t, 16, %p0;\n"
 OUT = "mad.wide.u32 %x1, %t, 4, %p1;\n"
@@ -36,7 +38,7 @@ def test_each_group_lands_with_its_wait() -> None:
     body += "cp.async.commit_group;\n" + _read(0, 0)
     body += "cp.async.wait_group 1;\n" + _read(0, 1) + _read(1, 2)
     body += "cp.async.wait_group 0;\n" + _read(1, 3)
-    report = run_ptx(body, [source, out], SMEM)
+    report = run_ptx(body, [source, out], SMEM, options=UNCHECKED)
     assert np.isnan(out[0]).all()
     np.testing.assert_array_equal(out[1], source[0, :, 0])
     assert np.isnan(out[2]).all()
@@ -48,7 +50,7 @@ def test_a_wait_does_not_cover_what_was_never_committed() -> None:
     source, out = _arrays(1)
     body = PROLOGUE + OUT + _copy(0) + "cp.async.wait_group 0;\n" + _read(0, 0)
     body += "cp.async.wait_all;\n" + _read(0, 1)
-    run_ptx(body, [source, out], SMEM)
+    run_ptx(body, [source, out], SMEM, options=UNCHECKED)
     assert np.isnan(out[0]).all()
     np.testing.assert_array_equal(out[1], source[0, :, 0])
 
@@ -59,9 +61,9 @@ def test_a_wait_covers_only_the_own_copies() -> None:
     neighbour = "mov.u32 %r11, smem; sub.u32 %r12, 31, %lane; mad.lo.u32 %r11, %r12, 16, %r11;"
     read = "ld.shared.f32 %f0, [%r11]; st.global.f32 [%x1], %f0;"
     body = PROLOGUE + OUT + _copy(0) + neighbour + "cp.async.wait_all;\n"
-    run_ptx(body + read, [source, out], SMEM)
+    run_ptx(body + read, [source, out], SMEM, options=UNCHECKED)
     assert np.isnan(out[0][:16]).all()
-    run_ptx(body + "bar.sync 0;\n" + read, [source, out], SMEM)
+    run_ptx(body + "bar.sync 0;\n" + read, [source, out], SMEM, options=UNCHECKED)
     np.testing.assert_array_equal(out[0], source[0, ::-1, 0])
 
 
@@ -72,7 +74,7 @@ def test_sizes(form: str, n_bytes: int) -> None:
     body += f"cp.async.{form}.shared.global [%r10], [%x0], {n_bytes};\ncp.async.wait_all;\n"
     body += "ld.shared.v4.f32 {%f0, %f1, %f2, %f3}, [%r10];\n"
     body += "st.global.v4.f32 [%x1], {%f0, %f1, %f2, %f3};\n"
-    run_ptx(body, [source, out], SMEM)
+    run_ptx(body, [source, out], SMEM, options=UNCHECKED)
     out = out.reshape(32, 4)
     np.testing.assert_array_equal(out[:, : n_bytes // 4], source[0, :, : n_bytes // 4])
     assert np.isnan(out[:, n_bytes // 4 :]).all()  # shared memory starts poisoned
@@ -98,14 +100,14 @@ def test_more_source_bytes_than_the_copy_has_is_an_error() -> None:
     source, out = _arrays(1)
     body = PROLOGUE + "mov.u32 %r0, 20; cp.async.cg.shared.global [%r10], [%x0], 16, %r0;"
     with pytest.raises(InvalidOperandError, match="16 bytes with 20 source bytes"):
-        run_ptx(body, [source, out], SMEM)
+        run_ptx(body, [source, out], SMEM, options=UNCHECKED)
 
 
 def test_exit_with_a_copy_in_flight_is_an_error() -> None:
     source, out = _arrays(1)
     body = PROLOGUE + _copy(0) + "cp.async.commit_group;\n"
     with pytest.raises(PendingAsyncCopyError, match=r"1 of its cp\.async copies are in flight"):
-        run_ptx(body, [source, out], SMEM)
+        run_ptx(body, [source, out], SMEM, options=UNCHECKED)
 
 
 def test_a_long_pipeline() -> None:
@@ -121,5 +123,5 @@ def test_a_long_pipeline() -> None:
     body += "ld.shared.f32 %f0, [%r10+1024]; add.f32 %f9, %f9, %f0;\n"
     body += "add.u32 %r20, %r20, 1; setp.lt.u32 %q0, %r20, 200; @%q0 bra LOOP;\n"
     body += "cp.async.wait_all; st.global.f32 [%x1], %f9;"
-    run_ptx(body, [source, out], SMEM)
+    run_ptx(body, [source, out], SMEM, options=UNCHECKED)
     np.testing.assert_array_equal(out[0], 200 * source[:, :, 0].sum(axis=0))

@@ -1,5 +1,8 @@
 """Runs CUDA kernels on the CPU from the PTX that a compiler emitted. See README.md here."""
 
+from .counts import Counts, InstructionCounts, Totals
+from .counts import from_csv as counts_from_csv
+from .counts import to_csv as counts_to_csv
 from .errors import (
     DeadlockError,
     DivergentCollectiveError,
@@ -14,6 +17,7 @@ from .errors import (
     OutOfBoundsError,
     PendingAsyncCopyError,
     PtxSyntaxError,
+    RaceError,
     ReadOnlyMemoryError,
     TrapError,
     UnsupportedPtxError,
@@ -27,14 +31,18 @@ from .launch import (
     compile_kernels,
     memory_range_of,
 )
+from .races import Race
+from .schedules import ScheduleError, compare_schedules, schedules
 
 __all__ = [
+    "Counts",
     "DeadlockError",
     "DivergentCollectiveError",
     "EmulatedKernel",
     "EmulatorBuildError",
     "EmulatorError",
     "EndlessLoopError",
+    "InstructionCounts",
     "InvalidLaunchError",
     "InvalidOperandError",
     "KernelError",
@@ -46,10 +54,18 @@ __all__ = [
     "OutOfBoundsError",
     "PendingAsyncCopyError",
     "PtxSyntaxError",
+    "Race",
+    "RaceError",
     "ReadOnlyMemoryError",
+    "ScheduleError",
+    "Totals",
     "TrapError",
     "UnsupportedPtxError",
+    "compare_schedules",
     "compile_kernel",
     "compile_kernels",
+    "counts_from_csv",
+    "counts_to_csv",
     "memory_range_of",
+    "schedules",
 ]

@@ -32,6 +32,8 @@ class KernelInfo(Structure):
         ("local_bytes", c_uint32),
         ("stack_bytes", c_uint64),
         ("uses_global_atomics", c_uint32),
+        ("smallest_access", c_uint32),
+        ("orders_blocks", c_uint32),
     ]
 
 
@@ -41,6 +43,24 @@ class GlobalRange(Structure):
         ("bytes", c_uint64),
         ("writable", c_uint32),
         ("index", c_uint32),
+    ]
+
+
+class AccessCounts(Structure):
+    _fields_ = [
+        ("wavefronts", c_uint64),
+        ("ideal_wavefronts", c_uint64),
+        ("sectors", c_uint64),
+        ("ideal_sectors", c_uint64),
+    ]
+
+
+class TrafficRequest(Structure):
+    _fields_ = [
+        ("n_blocks", c_uint32),
+        ("n_accesses", c_uint32),
+        ("executions", POINTER(c_uint64)),
+        ("accesses", POINTER(AccessCounts)),
     ]
 
 
@@ -54,8 +74,11 @@ class LaunchRequest(Structure):
         ("block", c_uint32 * 3),
         ("dynamic_shared_bytes", c_uint32),
         ("n_workers", c_uint32),
-        ("reverse", c_uint32),
+        ("order", c_uint32),
+        ("finds_races", c_uint32),
+        ("seed", c_uint64),
         ("max_backward_branches", c_uint64),
+        ("traffic", POINTER(TrafficRequest)),
     ]
 
 
@@ -78,8 +101,40 @@ class Counts(Structure):
     ]
 
 
+class RaceParty(Structure):
+    _fields_ = [
+        ("block", c_uint64),
+        ("thread", c_uint32),
+        ("site", c_uint32),
+        ("barrier_site", c_uint32),
+        ("passed_since", c_uint32),
+    ]
+
+
+class RaceReport(Structure):
+    _fields_ = [
+        ("kind", c_uint32),
+        ("is_global", c_uint32),
+        ("first", RaceParty),
+        ("second", RaceParty),
+        ("address", c_uint64),
+        ("bytes", c_uint64),
+        ("count", c_uint64),
+        ("latest_access", c_uint64),
+    ]
+
+
+class RaceTable(Structure):
+    _fields_ = [("reports", RaceReport * 256), ("distinct", c_uint64), ("total", c_uint64)]
+
+
 class LaunchResult(Structure):
-    _fields_ = [("error", ErrorRecord), ("counts", Counts), ("blocks_run", c_uint64)]
+    _fields_ = [
+        ("error", ErrorRecord),
+        ("counts", Counts),
+        ("races", RaceTable),
+        ("blocks_run", c_uint64),
+    ]
 
 
 def load_runtime(path: str) -> ctypes.CDLL:

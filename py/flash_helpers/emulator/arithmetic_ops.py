@@ -171,6 +171,9 @@ def neg_abs(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
         if ins.opcode[0] == "abs":
             negated = f"({e.read(ins.operands[1], ptx_type)} < 0 ? {negated} : {bits})"
         return (unsigned, negated)
+    if ptx_type.kind in ("f16", "f16x2"):  # unlike those of bf16 and f32, NaN become canonical
+        function = "-" if ins.opcode[0] == "neg" else "__builtin_fabsf"
+        return half_arithmetic(e, ins, ptx_type, lambda a: f"{function}({a})")
     sign = 1 << (ptx_type.bits - 1)
     if ptx_type.kind.endswith("x2"):
         sign |= 1 << 15
@@ -205,7 +208,7 @@ def div_rem(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
         return (ptx_type, f"{name}<{ptx_type.cpp}>({a}, {b})")
     if not ptx_type.is_float:
         raise Unsupported(f"{ptx_type.name} division")
-    value = f"{a} / {b}"
+    value = f"divide_approximately({a}, {b})" if rounding == "approx" else f"{a} / {b}"
     if rounding in ("rz", "rm", "rp"):
         value = f"div_rounded({a}, {b}, {ROUNDING[rounding]})"
     return (ptx_type, float_result(value, ftz, False))

@@ -136,13 +136,13 @@ class Runtime:
         soname = f"-Wl,-soname,{self.library_path.name}"
         run_compiler(self.toolchain, [*self._flags, *objects, soname, "-o", str(output)])
 
-    def compile_kernel(self, ptx: str, entry: str) -> ctypes.CDLL:
+    def compile_kernel(self, ptx: str, entry: str, counting: bool = False) -> ctypes.CDLL:
         """The loaded library of one entry, from the cache if possible."""
-        key = _digest(ptx, entry, self.key, _translator_fingerprint())
+        key = _digest(ptx, entry, self.key, _translator_fingerprint(), str(counting))
 
         def build(output: Path) -> None:
             source = output.with_suffix(".cpp")
-            source.write_text(translate(PtxFile(ptx), entry))
+            source.write_text(translate(PtxFile(ptx), entry, counting))
             flags = [*_KERNEL_FLAGS, *self._extra_flags, "-I", str(self.include_dir)]
             link = [str(self.library_path), "-Wl,-rpath,$ORIGIN", "-Wl,-O1"]
             run_compiler(self.toolchain, [*flags, str(source), *link, "-o", str(output)])

@@ -37,7 +37,10 @@ def cvt(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
         value = _integer_to_float(value, source, target, rounding)
     elif target.is_integer:
         widened = f"ftz({value})" if ftz and source is F32 else _widen(value, source)
-        value = f"to_integer<{target.cpp}>({widened}, {_TO_INTEGRAL[integral or 'rni']})"
+        # What NaN becomes, as the hardware has it: the top bit where 64 bits are involved, else 0.
+        nan = 1 << target.bits - 1 if 64 in (source.bits, target.bits) else 0
+        mode = _TO_INTEGRAL[integral or "rni"]
+        value = f"to_integer<{target.cpp}>({widened}, {mode}, {nan}ull)"
     else:
         if relu:
             raise Unsupported(".relu of one value")
@@ -84,22 +87,22 @@ def _integer_to_float(value: str, source: PtxType, target: PtxType, rounding: st
 
 
 def _float_to_float(value: str, source: PtxType, target: PtxType, mode: str, ftz: bool) -> str:
-    if source == target and mode in _TO_INTEGRAL:
-        value = f"ftz({value})" if ftz else value
-        return f"{target.cpp}(round_to_integer({value}, {_TO_INTEGRAL[mode]}))"
     if target.kind == "tf32" and mode == "rna":
         return f"f32_to_tf32({value})"
-    if target.is_float:
-        value = _widen(value, source)
-        if source.bits > target.bits and mode not in ("", "rn"):
-            value = f"f64_to_f32_rounded({value}, {ROUNDING[mode]})"
-        else:
-            value = f"{target.cpp}({value})"
-        return f"ftz({value})" if ftz and F32 in (source, target) and target is F32 else value
-    if target.kind in HALF and (source is F32 or source.kind in HALF):
-        value = _widen(f"ftz({value})" if ftz else value, source)
-        narrow = HALF[target.kind][1]
-        if mode in ("", "rn"):
-            return f"{narrow}({value})"
-        return f"{narrow}_rounded({value}, {ROUNDING[mode]})"
-    raise Unsupported(f"conversion of {source.name} to {target.name}")
+    wide = f"canonical(ftz({value}))" if ftz and source is F32 else _widen(value, source)
+    narrow = HALF[target.kind][1] if target.kind in HALF else target.cpp
+    if source == target and mode in _TO_INTEGRAL:
+        value = f"{narrow}(round_to_integer({wide}, {_TO_INTEGRAL[mode]}))"
+    elif target.kind in HALF and source.bits <= 32:
+        exact = mode in ("", "rn")
+        value = f"{narrow}({wide})" if exact else f"{narrow}_rounded({wide}, {ROUNDING[mode]})"
+    elif not target.is_float:
+        raise Unsupported(f"conversion of {source.name} to {target.name}")
+    elif source.bits > target.bits and mode not in ("", "rn"):
+        value = f"f64_to_f32_rounded({wide}, {ROUNDING[mode]})"
+    else:
+        value = f"{target.cpp}({wide})"
+    if target is not F32:
+        return value
+    value = value if source.bits == 64 else f"canonical({value})"
+    return f"ftz({value})" if ftz else value

@@ -71,6 +71,8 @@ class Emitter:
         self.register_bytes = 0
         self.mma_run_max = 0
         self.uses_global_atomics = False
+        self.smallest_access = 4
+        self.orders_blocks = False
         self._scope_count = 0
 
     # --- statements ------------------------------------------------------------------------
@@ -230,7 +232,7 @@ def symbol_table(
 ) -> tuple[dict[str, str], int, int]:
     """Address expressions of all variables, and the bytes of static shared and local memory."""
     symbols: dict[str, str] = {}
-    local_variables = list(_all_variables(entry.body))
+    local_variables = list(all_variables(entry.body))
     sizes = {"shared": 0, "local": 0}
     bases = {"shared": "kSharedBase", "local": "kLocalBase"}
     variables = [*module_variables.values(), *local_variables]
@@ -253,9 +255,9 @@ def global_name(name: str) -> str:
     return "g_" + re.sub(r"\W", "_", name)
 
 
-def _all_variables(scope: Scope) -> list[Variable]:
+def all_variables(scope: Scope) -> list[Variable]:
     found = list(scope.variables)
     for statement in scope.statements:
         if isinstance(statement, Scope):
-            found += _all_variables(statement)
+            found += all_variables(statement)
     return found

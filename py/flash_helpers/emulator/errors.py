@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .races import Race
+
+MAX_RACES_SHOWN = 8
 
 
 class EmulatorError(RuntimeError):
@@ -73,6 +80,22 @@ class PendingAsyncCopyError(KernelError):
 
 class EndlessLoopError(KernelError):
     """A thread took more backward branches than the launch allows."""
+
+
+class RaceError(KernelError):
+    """Accesses to the same memory that nothing orders, or reads of what was never written. The
+    launch ran to its end; `races` are the distinct pairs of places, `total` counts accesses."""
+
+    def __init__(self, races: Sequence[Race], total: int, location: KernelLocation) -> None:
+        shown = "\n".join(str(race) for race in races[:MAX_RACES_SHOWN])
+        more = len(races) - MAX_RACES_SHOWN
+        super().__init__(
+            f"{total} racing accesses between {len(races)} pairs of places\n{shown}"
+            + (f"\nand {more} more pairs" if more > 0 else ""),
+            location,
+        )
+        self.races = tuple(races)
+        self.total = total
 
 
 class TrapError(KernelError):

@@ -8,17 +8,31 @@ import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 from . import abi
 from .compile import Runtime, runtime
-from .errors import INVALID_LAUNCH, KERNEL_ERRORS, InvalidLaunchError, KernelLocation
+from .count_launch import Counter, CountingVariant
+from .counts import Counts
+from .errors import (
+    INVALID_LAUNCH,
+    KERNEL_ERRORS,
+    InvalidLaunchError,
+    KernelError,
+    KernelLocation,
+    RaceError,
+)
+from .races import Race, RaceFormatter
 from .source_lines import SourceLines
 
 MAX_THREADS_PER_BLOCK = 1024
 MAX_SHARED_BYTES = 227 * 1024  # the most that any GPU of these families gives one block
 
 Dim3 = tuple[int, int, int]
+LaneOrder = Literal["forward", "reverse", "random"]
+# What the race detector does with its findings: RaceError, LaunchReport.races, or it does not run.
+RaceMode = Literal["error", "report", "off"]
+RACES_VARIABLE = "FLASH_ATTENTION_EMULATOR_RACES"
 
 
 @dataclass(frozen=True)
@@ -36,8 +50,11 @@ class LaunchOptions:
     """How to execute; results do not depend on any of it unless the kernel has a race."""
 
     workers: int | None = None  # OS threads; None: one per processor
-    lane_order: Literal["forward", "reverse"] = "forward"
+    lane_order: LaneOrder = "forward"
+    seed: int = 0  # of lane_order="random"
+    races: RaceMode | None = None  # None: $FLASH_ATTENTION_EMULATOR_RACES, or "error"
     max_backward_branches: int = 1 << 26  # per thread
+    count: bool = False  # instructions, bank conflicts and sectors, into LaunchReport.counts
 
 
 @dataclass(frozen=True)
@@ -50,6 +67,9 @@ class LaunchReport:
     collectives: dict[str, int]
     mma_instructions: int
     async_copies: int
+    races: tuple[Race, ...] = ()  # distinct pairs of places
+    racing_accesses: int = 0
+    counts: Counts | None = None
 
 
 def memory_range_of(array: Any, name: str, writable: bool | None = None) -> MemoryRange:
@@ -70,6 +90,7 @@ class EmulatedKernel:
         self._runtime = runtime_
         self._library = runtime_.compile_kernel(ptx, entry)
         self._info = abi.KernelInfo.in_dll(self._library, "kernel_info")
+        self._counting: CountingVariant | None = None
 
     @property
     def parameter_sizes(self) -> tuple[int, ...]:
@@ -97,8 +118,10 @@ class EmulatedKernel:
         workers = options.workers or os.cpu_count() or 1
         if self._info.uses_global_atomics:
             workers = 1  # their order would differ from run to run
+        mode = _race_mode(options)
+        counter = Counter(self._counting_variant()) if options.count else None
         request = abi.LaunchRequest(
-            kernel=ctypes.pointer(self._info),
+            kernel=ctypes.pointer(counter.variant.info if counter else self._info),
             params=ctypes.addressof(packed),
             ranges=ranges,
             n_ranges=len(ranges),
@@ -106,13 +129,24 @@ class EmulatedKernel:
             block=block,
             dynamic_shared_bytes=shared_bytes,
             n_workers=workers,
-            reverse=options.lane_order == "reverse",
+            order=get_args(LaneOrder).index(options.lane_order),
+            finds_races=mode != "off",
+            seed=options.seed,
             max_backward_branches=options.max_backward_branches,
+            traffic=ctypes.pointer(counter.request) if counter else None,
         )
         result = abi.LaunchResult()
         self._runtime.library.emulator_launch(ctypes.byref(request), ctypes.byref(result))
+        races: tuple[Race, ...] = ()
+        if result.races.distinct:
+            places = [(r.begin, r.bytes, names[r.index]) for r in ranges]
+            races = RaceFormatter(self._ptx, self.name, grid, block, places).races(result.races)
         if result.error.kind:
-            self._raise(result.error, names)
+            self._raise(result.error, names, races)
+        if races and mode == "error":
+            worst = races[0].second
+            where = KernelLocation(self.name, worst.block, worst.thread, str(worst.source))
+            raise RaceError(races, result.races.total, where)
         return LaunchReport(
             blocks=result.blocks_run,
             threads=result.blocks_run * block[0] * block[1] * block[2],
@@ -120,7 +154,16 @@ class EmulatedKernel:
             collectives=dict(zip(abi.WAITS, result.counts.collectives, strict=True)),
             mma_instructions=result.counts.mma_instructions,
             async_copies=result.counts.async_copies,
+            races=races,
+            racing_accesses=result.races.total,
+            counts=counter.result() if counter else None,
         )
+
+    def _counting_variant(self) -> CountingVariant:
+        """Made when first asked for: it is compiled on its own, so the other one pays nothing."""
+        if self._counting is None:
+            self._counting = CountingVariant(self._ptx, self.name, self._runtime)
+        return self._counting
 
     def _check_shape(self, grid: Dim3, block: Dim3, shared_bytes: int) -> None:
         threads = block[0] * block[1] * block[2]
@@ -181,7 +224,7 @@ class EmulatedKernel:
         )
         return names, records
 
-    def _raise(self, error: abi.ErrorRecord, names: list[str]) -> None:
+    def _raise(self, error: abi.ErrorRecord, names: list[str], races: tuple[Race, ...]) -> None:
         lines = SourceLines(self._ptx)
         message = error.message.decode(errors="replace")
         message = re.sub(r"\{site:(\d+)\}", lambda m: str(lines.locate(int(m[1]))), message)
@@ -194,7 +237,20 @@ class EmulatedKernel:
             tuple(error.tid),
             str(lines.locate(error.site)),
         )
-        raise KERNEL_ERRORS[error.kind](message, location)
+        raised: KernelError = KERNEL_ERRORS[error.kind](message, location)
+        if races:
+            raised.add_note(f"the race detector had found before: {races[0]}")
+        raise raised
+
+
+def _race_mode(options: LaunchOptions) -> RaceMode:
+    mode = options.races or os.environ.get(RACES_VARIABLE) or "error"
+    if mode in get_args(RaceMode):
+        return cast(RaceMode, mode)
+    raise InvalidLaunchError(
+        f"races={mode!r} (LaunchOptions or ${RACES_VARIABLE}): allowed are "
+        + ", ".join(get_args(RaceMode))
+    )
 
 
 def compile_kernel(ptx: str, entry: str) -> EmulatedKernel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .emitter import Address, Emitter
-from .ptx_parser import Instruction
+from .ptx_parser import Instruction, parse_integer
 from .ptx_types import PRED, U32, U64, PtxType
 from .registry import Modifiers, Unsupported, computes, instruction
 
@@ -30,6 +30,10 @@ def pointer(
     address = e.address(operand, wide=space != "shared")
     if address.parameter is not None:
         return _parameter_pointer(address, n_bytes, access)
+    if {"acquire", "release", "acq_rel"} & set(ins.opcode) and "cta" not in ins.opcode:
+        e.orders_blocks = True
+    if space in ("", "global", "shared"):
+        e.smallest_access = min(e.smallest_access, n_bytes)
     function = {"": "generic", "param": "global", "const": "global"}.get(space, space)
     return f"{function}_pointer<{n_bytes}>(L, {address.expression}, Access::{access}, {ins.line})"
 
@@ -161,6 +165,7 @@ def isspacep(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
 @instruction("prefetch", "prefetchu", "discard", "membar", "fence", "nanosleep")
 def no_effect(e: Emitter, ins: Instruction) -> None:
     """Hints, and orderings that a sequentially executed block has anyway."""
+    e.orders_blocks |= ins.opcode[0] in ("membar", "fence") and "cta" not in ins.opcode
 
 
 @instruction("cp")
@@ -184,7 +189,7 @@ def _copy(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
     mods.take(*_SHARED)
     mods.take("global")
     mods.drop("L2::64B", "L2::128B", "L2::256B")
-    n_bytes = int(ins.operands[2])
+    n_bytes = parse_integer(ins.operands[2])
     if n_bytes not in ((16,) if level == "cg" else (4, 8, 16)):
         raise Unsupported(f"cp.async.{level} of {n_bytes} bytes")
     target = e.address(ins.operands[0], wide=False).expression

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 # Importing the instruction families registers them.
 from . import arithmetic_ops, compare_ops, control_ops, convert_ops, logic_ops, memory_ops, warp_ops
-from .emitter import Emitter, global_name, symbol_table
+from .counting import CountingCalls, make_plan
+from .emitter import Emitter, all_variables, global_name, symbol_table
 from .errors import UnsupportedPtxError
 from .ptx_parser import Entry, Instruction, Label, PtxFile, Scope, Variable
 from .registry import HANDLERS, Unsupported
@@ -16,8 +17,9 @@ FAMILIES = (arithmetic_ops, compare_ops, control_ops, convert_ops, logic_ops, me
 
 
 class _Translation:
-    def __init__(self, emitter: Emitter) -> None:
+    def __init__(self, emitter: Emitter, counting: CountingCalls | None) -> None:
         self.emitter = emitter
+        self.counting = counting
         self.problems: list[str] = []
 
     def scope(self, scope: Scope) -> None:
@@ -48,6 +50,8 @@ class _Translation:
         e = self.emitter
         mark = len(e.lines)
         try:
+            if self.counting:
+                self.counting.before(e, ins)
             handler = HANDLERS.get(ins.opcode[0])
             if handler is None:
                 raise Unsupported("unknown opcode")
@@ -70,6 +74,9 @@ class _Translation:
             if not warp_ops.is_mma(statement):
                 break
         length = warp_ops.mma_run_length(run)
+        if self.counting:
+            for ins in run[:length]:
+                self.counting.before(self.emitter, ins)
         try:
             warp_ops.emit_mma_run(self.emitter, run[:length])
         except Unsupported as error:
@@ -77,15 +84,14 @@ class _Translation:
         return length
 
 
-def translate(ptx: PtxFile, entry_name: str) -> str:
-    """The C++ source of one entry; UnsupportedPtxError lists all it cannot translate."""
+def translate(ptx: PtxFile, entry_name: str, counting: bool = False) -> str:
+    """The C++ source of one entry, or of its counting variant; UnsupportedPtxError lists all that
+    cannot be translated."""
     entry = ptx.entry(entry_name)
-    start, end = ptx.module.entries[entry_name]
-    mentioned = set(re.findall(r"[\w$%.]+", ptx.text[start:end]))
-    variables = {n: v for n, v in ptx.module.variables.items() if n in mentioned}
+    variables = _mentioned_variables(ptx, entry_name)
     symbols, shared_bytes, local_bytes = symbol_table(entry, variables)
     emitter = Emitter(entry, symbols)
-    translation = _Translation(emitter)
+    translation = _Translation(emitter, CountingCalls(make_plan(entry)) if counting else None)
     translation.scope(entry.body)
     if translation.problems:
         problems = translation.problems
@@ -96,10 +102,30 @@ def translate(ptx: PtxFile, entry_name: str) -> str:
             f"emulator:\n  {shown}{more}"
         )
     module_arrays = [v for v in variables.values() if v.space in ("global", "const")]
-    return _source(emitter, module_arrays, shared_bytes, local_bytes)
+    return _source(emitter, module_arrays, shared_bytes, local_bytes, counting)
 
 
-def _source(e: Emitter, arrays: Sequence[Variable], shared_bytes: int, local_bytes: int) -> str:
+def _mentioned_variables(ptx: PtxFile, entry_name: str) -> dict[str, Variable]:
+    """Those of the module that the entry uses: only they take shared memory."""
+    start, end = ptx.module.entries[entry_name]
+    mentioned = set(re.findall(r"[\w$%.]+", ptx.text[start:end]))
+    return {n: v for n, v in ptx.module.variables.items() if n in mentioned}
+
+
+def shared_variables(ptx: PtxFile, entry_name: str) -> dict[str, tuple[int, int]]:
+    """Offset and bytes of the shared variables, for reports; dynamic ones have 0 bytes."""
+    entry, variables = ptx.entry(entry_name), _mentioned_variables(ptx, entry_name)
+    symbols, _, _ = symbol_table(entry, variables)
+    return {
+        variable.name: (int(match[1]), variable.n_bytes)
+        for variable in (*variables.values(), *all_variables(entry.body))
+        if (match := re.fullmatch(r"\(kSharedBase \+ (\d+)\)", symbols.get(variable.name, "")))
+    }
+
+
+def _source(
+    e: Emitter, arrays: Sequence[Variable], shared_bytes: int, local_bytes: int, counting: bool
+) -> str:
     entry = e.entry
     local = [
         f"alignas(128) u8 local[{local_bytes}];",
@@ -117,6 +143,7 @@ def _source(e: Emitter, arrays: Sequence[Variable], shared_bytes: int, local_byt
     lines = [
         f"// {entry.name}",
         '#include "kernel.h"',
+        '#include "traffic.h"' if counting else "",
         "using namespace emulator;",
         "namespace {",
         f"constexpr u32 kStaticSharedBytes = {shared_bytes};",
@@ -133,6 +160,7 @@ def _source(e: Emitter, arrays: Sequence[Variable], shared_bytes: int, local_byt
         "&kernel_body, kParameters, kGlobals,",
         f"{len(entry.parameters)}, {len(arrays)}, kStaticSharedBytes, {local_bytes},",
         f"{stack_bytes}, {int(e.uses_global_atomics)},",
+        f"{e.smallest_access}, {int(e.orders_blocks)},",
         "};",
         "",
     ]
@@ -153,4 +181,4 @@ def entry_names(ptx: str) -> tuple[str, ...]:
     return tuple(PtxFile(ptx).module.entries)
 
 
-__all__ = ["Entry", "entry_names", "translate"]
+__all__ = ["Entry", "entry_names", "shared_variables", "translate"]

@@ -113,7 +113,12 @@ def ldmatrix(e: Emitter, ins: Instruction) -> None:
     e.emit("}")
 
 
-MMA_TYPES = {"f16": "MmaType::kF16", "bf16": "MmaType::kBf16"}
+# Shape and input type of the supported forms, in C++.
+MMA_TYPES = {
+    ("m16n8k16", "f16"): "MmaType::kF16",
+    ("m16n8k16", "bf16"): "MmaType::kBf16",
+    ("m16n8k8", "tf32"): "MmaType::kTf32",
+}
 
 
 def is_mma(ins: object) -> bool:
@@ -148,15 +153,16 @@ def mma(e: Emitter, ins: Instruction) -> None:
 def emit_mma_run(e: Emitter, run: list[Instruction]) -> None:
     """Independent mma instructions: the lanes meet once for all of them."""
     mods = Modifiers(run[0])
-    for required in ("sync", "aligned", "m16n8k16", "row", "col"):
+    shape = mods.take("m16n8k16", "m16n8k8")
+    for required in ("sync", "aligned", "row", "col"):
         if not mods.take(required):
             raise Unsupported(f"mma without .{required}")
     inputs = {mods.left[1], mods.left[2]} if len(mods.left) == 4 else set()
     if len(inputs) != 1 or mods.left[0] != "f32" or mods.left[3] != "f32":
         raise Unsupported("mma types ." + ".".join(mods.left))
-    name = inputs.pop()
-    if name not in MMA_TYPES:
-        raise Unsupported(f"mma of {name}")
+    form = (shape, inputs.pop())
+    if form not in MMA_TYPES:
+        raise Unsupported(f"mma.{'.'.join(form)}")
     e.mma_run_max = max(e.mma_run_max, len(run))
     e.emit("{")
     arrays: dict[str, str] = {}  # A registers -> name of the array that holds them
@@ -168,7 +174,7 @@ def emit_mma_run(e: Emitter, run: list[Instruction]) -> None:
             e.emit(f"const u32 {arrays[a]}[4] = {{{_values(e, a, U32)}}};")
         records.append(f"{{{arrays[a]}, {{{_values(e, b, U32)}}}, {{{_values(e, c, F32)}}}}}")
     e.emit(f"MmaOperands o[{len(run)}] = {{{', '.join(records)}}};")
-    e.emit(f"mma_m16n8k16(L, {MMA_TYPES[name]}, o, {len(run)}, {run[0].line});")
+    e.emit(f"mma(L, {MMA_TYPES[form]}, o, {len(run)}, {run[0].line});")
     for i, ins in enumerate(run):
         for j, item in enumerate(e.vector(ins.operands[0])):
             e.write(item, F32, f"o[{i}].c[{j}]")

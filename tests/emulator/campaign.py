@@ -1,0 +1,162 @@
+"""Mutation campaigns: bugs planted in the PTX of real kernels, run under every check there is.
+
+`make mutants` (`python -m tests.emulator.campaign`) plants all of them and fails if one survives
+that REDUNDANT does not explain.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flash_helpers.emulator import (
+    KernelError,
+    LaunchOptions,
+    RaceError,
+    compile_kernel,
+    compile_kernels,
+    schedules,
+)
+from flash_helpers.emulator.source_lines import SourceLines
+from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_kernel_configs
+from flash_helpers.kernel_ptx import kernel_ptx
+
+from .attention import Problem
+from .mutations import Mutant, arithmetic_and_addressing, synchronisation
+
+TOLERANCE = 1.25  # eps, the row rule
+LSE_TOLERANCE = 1e-4
+OPTIONS = LaunchOptions(max_backward_branches=1 << 16)
+
+EAGER = FlashForwardKernelConfig(
+    DType.FP16, 128, 64, 64, 4, True, True, True, 0, 2, 2, True, True
+)  # fmt: skip
+LAZY = replace(
+    EAGER, eager_load_blocks=False, optimized_softmax=False, mma_double_buffer_loads=False
+)
+THROUGH_REGISTERS = replace(LAZY, async_copy=False, dtype=DType.BF16)
+WIDE = replace(EAGER, dtype=DType.BF16, d_head=64, B_r=128, Q_mma_load_K_tiles=2)
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of kernels: which of them get which mutants."""
+
+    name: str
+    synchronisation: Callable[[], Iterable[FlashForwardKernelConfig]]
+    arithmetic: tuple[FlashForwardKernelConfig, ...]
+
+
+# A new family adds a line here, and its instructions to `synchronisation` in mutations.py.
+FAMILIES = (
+    Family(
+        "sm80",
+        lambda: sorted({EAGER, LAZY, THROUGH_REGISTERS, WIDE, *get_kernel_configs("pairs")}),
+        (EAGER, LAZY, THROUGH_REGISTERS, WIDE),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Redundant:
+    """Mutants that change nothing, each with the proof. None of the Ampere family's: the first run
+    found a barrier that ordered nothing, which the kernel has lost since."""
+
+    mutant: str  # Mutant.name
+    source: str  # in the source position
+    proof: str
+
+
+REDUNDANT: tuple[Redundant, ...] = ()
+
+
+@dataclass
+class Outcome:
+    """`found` counts by what found it; `survivors` are descriptions."""
+
+    planted: int
+    found: Counter[str]
+    redundant: int
+    survivors: list[str]
+
+    def __str__(self) -> str:
+        return f"planted {self.planted} found {self.found.total()} redundant {self.redundant}"
+
+
+def verdict(problem: Problem, ptx: str, seed: int) -> str:
+    """What finds the mutant: a race report, another error, the result, or nothing ('')."""
+    kernel = compile_kernel(ptx, problem.config.kernel_name())
+    for options in schedules(seed, OPTIONS):
+        try:
+            o, lse, _ = problem.run(kernel, options)
+        except RaceError:
+            return "race detector"
+        except KernelError as error:
+            return type(error).__name__
+        lse_error = np.abs(lse - problem.expected_lse).max()  # NaN compares false
+        if not (problem.row_error(o) <= TOLERANCE and lse_error <= LSE_TOLERANCE):
+            return "wrong result"
+    return ""
+
+
+def campaign(
+    config: FlashForwardKernelConfig,
+    mutants: list[Mutant],
+    seed: int,
+    by_reports: bool = False,
+) -> Outcome:
+    """`by_reports`: a wrong result is not enough, an error must name the place.
+
+    Two blocks of Q rows; four of K and V, because with two the barrier behind the peeled first
+    iteration never runs.
+    """
+    name, ptx = config.kernel_name(), kernel_ptx(config)
+    problem = Problem.make(config, 2 * config.B_r, seed, 4 * config.B_c)
+    if verdict(problem, ptx, seed):
+        raise AssertionError(f"{name}: the unmutated kernel must pass")
+    compile_kernels([(mutant.ptx, name) for mutant in mutants])
+    outcome = Outcome(len(mutants), Counter(), 0, [])
+    lines = SourceLines(ptx)
+    for mutant in mutants:
+        by = verdict(problem, mutant.ptx, seed)
+        place = str(lines.locate(mutant.line))
+        if by and not (by_reports and by == "wrong result"):
+            outcome.found[by] += 1
+        elif any(mutant.name == r.mutant and r.source in place for r in REDUNDANT):
+            outcome.redundant += 1
+        else:
+            outcome.survivors.append(f"{name}: {mutant} at {place}: {by or 'nothing'}")
+    return outcome
+
+
+def full_campaign(family: Family, seed: int) -> Iterable[tuple[str, Outcome]]:
+    for config in family.synchronisation():
+        mutants = synchronisation(kernel_ptx(config))
+        yield f"{config} synchronisation", campaign(config, mutants, seed, by_reports=True)
+    for config in family.arithmetic:
+        mutants = arithmetic_and_addressing(kernel_ptx(config), 2 * config.d_head, 100)
+        yield f"{config} arithmetic", campaign(config, mutants, seed)
+
+
+def main() -> int:
+    total = Outcome(0, Counter(), 0, [])
+    for family in FAMILIES:
+        for title, outcome in full_campaign(family, seed=1):
+            print(f"{family.name} {title}: {outcome}", flush=True)
+            total.planted += outcome.planted
+            total.found += outcome.found
+            total.redundant += outcome.redundant
+            total.survivors += outcome.survivors
+    for survivor in total.survivors:
+        print(f"SURVIVED {survivor}")
+    print("found by: " + ", ".join(f"{by} {n}" for by, n in total.found.most_common()))
+    print(total)
+    return 1 if total.survivors or not total.planted else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Which forms of instructions, opcodes with all their modifiers, occur in PTX.
+
+    PYTHONPATH=py:. python3 -m tests.emulator.conformance.forms    # writes forms.txt anew
+
+forms.txt holds the forms of all kernels that any selection word names, with the number of kernels
+that use them: compiling all those kernels takes a minute.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from flash_helpers.config_sets import known_configs
+from flash_helpers.emulator.ptx_parser import Instruction, PtxFile, Scope
+from flash_helpers.kernel_ptx import kernel_ptx
+
+FILE = Path(__file__).with_suffix(".txt")
+
+
+def _instructions(scope: Scope) -> Iterator[Instruction]:
+    for statement in scope.statements:
+        if isinstance(statement, Scope):
+            yield from _instructions(statement)
+        elif isinstance(statement, Instruction):
+            yield statement
+
+
+def forms_of(ptx: str) -> Counter[str]:
+    """How often every form occurs in all entries."""
+    file = PtxFile(ptx)
+    bodies = [file.entry(name).body for name in file.module.entries]
+    return Counter(".".join(ins.opcode) for body in bodies for ins in _instructions(body))
+
+
+def kernels_per_form(texts: Iterable[str]) -> Counter[str]:
+    return Counter(form for text in texts for form in forms_of(text))
+
+
+def recorded() -> dict[str, int]:
+    lines = (line.split() for line in FILE.read_text().splitlines())
+    return {form: int(kernels) for form, kernels in lines}
+
+
+def all_kernels() -> dict[str, int]:
+    return dict(kernels_per_form(map(kernel_ptx, known_configs())))
+
+
+def main() -> None:
+    found = sorted(all_kernels().items())
+    FILE.write_text("".join(f"{form} {kernels}\n" for form, kernels in found))
+    print(f"{len(found)} forms in {len(known_configs())} kernels: {FILE}")
+
+
+if __name__ == "__main__":
+    main()

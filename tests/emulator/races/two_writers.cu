@@ -6,7 +6,7 @@
 KERNEL {
   __shared__ float largest[CHOOSE(1, BLOCK / 32)];
   const unsigned t = threadIdx.x;
-  const unsigned warp = t / 32;
+  [[maybe_unused]] const unsigned warp = t / 32;
   float value = in[t] + float(t);
   for (int offset = 16; offset; offset >>= 1) {
     value = fmaxf(value, __shfl_xor_sync(~0u, value, offset));

@@ -14,7 +14,7 @@ from flash_helpers.bench.provenance import provenance
 from flash_helpers.bench.report import table
 from flash_helpers.bench.stats import summarize, tflops
 from flash_helpers.bench.sweep import Result, Row
-from flash_helpers.bench.timing import Policy, interleaved
+from flash_helpers.bench.timing import Policy, Sample, interleaved, standard_error
 from flash_helpers.dtypes import DType
 from flash_helpers.workload import Workload
 
@@ -43,17 +43,59 @@ def test_functions_take_turns_in_bursts_and_changing_order() -> None:
     calls: list[str] = []
     functions = {n: (lambda n=n: calls.append(n)) for n in "abc"}
 
-    def timer(function: Callable[[], object]) -> float:
+    def timer(function: Callable[[], object]) -> Sample:
         function()
-        return float(len(calls))
+        return Sample(float(len(calls)))
 
-    samples = interleaved(functions, Policy(warmups=1, repeats=10, cold_l2=False), timer, 7)
-    assert {name: len(taken) for name, taken in samples.items()} == dict.fromkeys("abc", 10)
+    heard: list[str] = []
+    policy = Policy(warmups=1, repeats=10, cold_l2=False, burst=4)
+    bursts = interleaved(functions, policy, timer, 7, heard.append)
+    sizes = {name: [len(burst) for burst in taken] for name, taken in bursts.items()}
+    assert sizes == {name: [4, 4, 2] for name in "abc"}
+    assert heard[3:] == [*calls[3:15:4], *calls[15:27:4], *calls[27::2]]
     assert calls[:3] == ["a", "b", "c"]  # warm-up
     timed = calls[3:]
     assert timed[0] == timed[3] != timed[4]  # bursts of four
     rounds = [tuple(dict.fromkeys(timed[i : i + 12])) for i in (0, 12)]
     assert all(sorted(r) == ["a", "b", "c"] for r in rounds)
+
+
+def scripted(times: dict[str, list[float]]) -> Callable[[Callable[[], object]], Sample]:
+    """A timer that reads its results from a script; the last one repeats."""
+
+    def timer(function: Callable[[], object]) -> Sample:
+        script = times[str(function())]
+        return Sample(script.pop(0) if len(script) > 1 else script[0])
+
+    return timer
+
+
+def test_sampling_goes_on_for_all_until_the_noisiest_is_quiet() -> None:
+    functions = {n: (lambda n=n: n) for n in "ab"}
+    policy = Policy(0, 4, cold_l2=False, burst=2, target_noise=0.05, max_repeats=40)
+    noisy = [1.0, 1.0, 2.0, 2.0, 1.5]  # and 1.5 for ever
+    bursts = interleaved(functions, policy, scripted({"a": [1.0], "b": list(noisy)}), 1)
+    assert len(bursts["a"]) == len(bursts["b"]) > 2
+    error = [standard_error([[s.ms for s in b] for b in bursts["b"][:n]]) for n in range(2, 99)]
+    n_needed = next(n for n, e in enumerate(error, start=2) if e <= 0.05)
+    assert len(bursts["b"]) == n_needed
+    capped = Policy(0, 4, cold_l2=False, burst=2, target_noise=0.0001, max_repeats=7)
+    bursts = interleaved(functions, capped, scripted({"a": [1.0], "b": list(noisy)}), 1)
+    assert [len(b) for b in bursts["b"]] == [2, 2, 2, 1]
+
+
+def test_the_standard_error_takes_a_burst_for_one_observation() -> None:
+    assert standard_error([[1.0, 3.0], [4.0, 4.0]]) == pytest.approx(1 / 3)
+    assert standard_error([[1.0, 2.0]]) == math.inf
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"repeats": 0}, {"burst": 0}, {"warmups": -1}, {"target_noise": 1.0}, {"max_repeats": 3}],
+)
+def test_a_policy_that_makes_no_sense(values: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"must be|is less than"):
+        Policy(**{"warmups": 0, "repeats": 4, "cold_l2": False} | values)  # type: ignore[arg-type]
 
 
 def result(rows: list[Row]) -> Result:

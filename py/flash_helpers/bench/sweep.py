@@ -92,9 +92,9 @@ def run_problem(problem: Problem, policy: Policy) -> Result:
             functions[row.name] = function
     with ClockSampler() as clocks:
         timer = CudaTimer(q.device, cold_l2=policy.cold_l2)
-        samples = interleaved(functions, policy, timer, workload.seed) if functions else {}
+        bursts = interleaved(functions, policy, timer, workload.seed) if functions else {}
     for row in rows:
-        row.samples_ms = samples.get(row.name, [])
+        row.samples_ms = [sample.ms for burst in bursts.get(row.name, []) for sample in burst]
     return Result(workload, rows, clocks.summary(), clocks.note)
 
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from .clocks import ClockSampler, throttled
-from .records import LAUNCH_FAIL, OK, SKIPPED, WRONG, head
+from .records import COMPILE_FAIL, LAUNCH_FAIL, OK, SKIPPED, WRONG, head
 from .timing import Bursts, Policy, Timer, interleaved
 
 Emit = Callable[[Mapping[str, object]], None]
@@ -21,6 +21,10 @@ Json = dict[str, Any]
 
 class SkippedError(Exception):
     """This candidate has nothing to say to this problem; the message says why."""
+
+
+class NotBuiltError(Exception):
+    """The build at hand does not have this kernel."""
 
 
 class Candidate(Protocol):
@@ -47,7 +51,7 @@ class Backend(Protocol):
     def prepare(self, shape: Json) -> None: ...
 
     def candidate(self, provider: str, kernel: str) -> Candidate:
-        """Raises SkippedError."""
+        """Raises SkippedError or NotBuiltError."""
         ...
 
     def timer(self, policy: Policy) -> Timer: ...
@@ -93,6 +97,8 @@ def _reported(kernel: str, backend: Backend, emit: Emit) -> Iterator[None]:
         yield
     except SkippedError as error:
         emit(result(kernel, SKIPPED, str(error)))
+    except NotBuiltError as error:
+        emit(result(kernel, COMPILE_FAIL, str(error)))
     except Exception as error:  # whatever a kernel or a reference raises is its result
         emit(result(kernel, LAUNCH_FAIL, f"{type(error).__name__}: {error}"))
         reason = backend.lost()

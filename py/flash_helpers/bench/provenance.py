@@ -38,10 +38,10 @@ def source_state() -> dict[str, str | bool]:
     root = repository_root()
     commit = UNKNOWN
     if root is not None:
-        commit = _output(["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"])
+        commit = _output(["git", "-C", str(root), "rev-parse", "--short=12", "@"])
     if commit == UNKNOWN or root is None:
         return {"commit": os.environ.get(COMMIT_VARIABLE, UNKNOWN), "dirty": UNKNOWN}
-    difference = _output(["git", "-C", str(root), "diff", "HEAD"])
+    difference = _output(["git", "-C", str(root), "diff", "@"])
     state: dict[str, str | bool] = {"commit": commit, "dirty": bool(difference)}
     if difference:
         state["difference"] = hashlib.sha256(difference.encode()).hexdigest()[:12]

@@ -30,8 +30,11 @@ DESCRIPTION = """Compare two runs of pt_bench.py, row by row.
 
 A row is slower or faster where the confidence interval of the ratio says so (Mann-Whitney on
 bursts; 0.2 % false alarms for the whole table), the same where the interval is within 1 %, else
-ambiguous. On a card at its power limit, 5 % take 48 bursts of each kernel: --num_repeats 96. Only our kernels can fail. Exit codes: 0 no regression, 1 a kernel is clearly slower and
-by more than --fail-over, or gives no right result any more, 2 usage or unusable input.
+ambiguous. On a card at its power limit, to find 5 % takes 48 bursts of each kernel, which is
+--num_repeats 96 for pt_bench.py.
+
+Only our kernels can fail. Exit codes: 0 no regression, 1 a kernel is clearly slower and by more
+than --fail-over, or gives no right result any more, 2 usage or unusable input.
 """
 
 

@@ -2,84 +2,24 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
-import json
-import os
-import shlex
-import signal
-import subprocess
+import re
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from flash_helpers.bench import ncu_run
 from flash_helpers.bench.ncu import Problem
 from flash_helpers.bench.ncu_metrics import METRICS
-from flash_helpers.bench.ncu_run import Ncu, NcuTimeoutError, profile
 from flash_helpers.flops import calc_matmul_flop, calc_self_attn_flop, calc_total_flop
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_helpers.runner_selection import select_kernels
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-TOOL = REPOSITORY / "tools/benchmark/ncu_bench.py"
-FAKE = Path(__file__).parent / "data/ncu/fake_ncu.py"
-# The two kernels of the recordings, and the shape.
-FAST = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
-SLOW = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
-SHAPE = ("--seq_lens=1024", "--batch=2", "--heads=16", "--runs=2", f"--kernels={SLOW};{FAST}")
-# The tool imports torch for the environment only; the real one takes seconds.
-TORCH = (
-    "__version__ = '0'\nclass cuda:\n    is_available = staticmethod(lambda: False)\n"
-)  # fmt: skip
+from tests.bench.ncu_stand_in import FAST, SLOW, TOOL, Bench, rows
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
-
-
-class Bench:
-    def __init__(self, folder: Path) -> None:
-        self.log = folder / "log"
-        self.folder = folder
-        (folder / "bin").mkdir()
-        (folder / "torch.py").write_text(TORCH)
-        program = folder / "bin/ncu"
-        program.write_text(
-            f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -ES {shlex.quote(str(FAKE))} "$@"\n'
-        )
-        program.chmod(0o755)
-
-    def environment(self, mode: str, **more: str) -> dict[str, str]:
-        clean = {k: v for k, v in os.environ.items() if k not in ("KERNELS", "NCU")}
-        return {
-            **clean,
-            "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",
-            "PYTHONPATH": f"{self.folder}:{REPOSITORY / 'py'}:{REPOSITORY}",
-            "FAKE_NCU": mode,
-            "FAKE_NCU_LOG": str(self.log),
-            **more,
-        }
-
-    def __call__(
-        self, mode: str, *arguments: str, shape: tuple[str, ...] = SHAPE, **environment: str
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, TOOL, *shape, "--reader=csv", *arguments],
-            env=self.environment(mode, **environment),
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-
-    def calls(self) -> list[list[str]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines()]
-
-
-def rows(output: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(output)))
 
 
 def test_a_replayed_run_as_a_table(bench: Bench) -> None:
@@ -189,15 +129,13 @@ def test_providers_and_a_further_metric(bench: Bench) -> None:
         ("silent", 4, "printed no table"),
         ("badtable", 4, "no column 'Metric Unit'"),
         ("wrongunit", 4, "has the unit 'weeks'"),
-        ("broken", 4, "--version exits with 3: oops"),
+        ("broken", 4, "--version exits with 3: NVIDIA"),
         ("dies", 4, "before its output was checked"),
         ("hang", 4, "stopped after 1 s"),
         ("badmetric", 4, "sm__cycles_elapsed.max is absent"),
     ],
 )
 def test_no_data(bench: Bench, mode: str, code: int, message: str) -> None:
-    import re
-
     for arguments in ((), ("--csv",)):
         timeout = ("--timeout=1",) if mode == "hang" else ()
         done = bench(mode, *timeout, *arguments)
@@ -317,53 +255,3 @@ def test_usage(bench: Bench, arguments: tuple[str, ...]) -> None:
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert not bench.log.exists()
-
-
-def all_end(pids: Path) -> bool:
-    """Within five seconds: a killed process does not die at once on a busy machine."""
-    deadline = time.monotonic() + 5
-    while any(map(_alive, pids.read_text().split())):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def _alive(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")")[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupt_keeps_what_is_done_and_leaves_nobody_behind(
-    bench: Bench, number: signal.Signals, code: int
-) -> None:
-    shape = tuple(item.replace("1024", "1024,2048") for item in SHAPE)
-    process = subprocess.Popen(
-        [sys.executable, TOOL, *shape, "--csv", "--reader=csv"], env=bench.environment("ok,hang"),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    pids = Path(f"{bench.log}.pids")
-    deadline = time.monotonic() + 30
-    while not (pids.exists() and pids.read_text().count(" ")) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=30)
-    assert process.returncode == code, stderr
-    assert "Traceback" not in stderr
-    assert [row["seq_len"] for row in rows(stdout)] == ["1024"] * 4
-    assert all_end(pids)
-
-
-def test_a_target_that_ignores_signals_is_killed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ncu_run, "_GRACE_S", (0.1, 0.1))
-    for name, value in bench.environment("stubborn").items():
-        monkeypatch.setenv(name, value)
-    ncu = Ncu(bench.folder / "bin/ncu", "1", None, "none", 1.0, METRICS)
-    with pytest.raises(NcuTimeoutError, match="stopped after 1 s"):
-        profile(ncu, ["target"])
-    assert all_end(Path(f"{bench.log}.pids"))

@@ -177,6 +177,7 @@ def test_every_kernel_name_is_ours_and_passes_the_filter() -> None:
          V3, "cuDNN", DType.FP16),
         ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_bf16_knob_7_64x128x128_4x1x1",
          V3, "cuDNN", DType.BF16),
+        (FA2.format("flash", "half_t", "bfloat16_t"), V2, "FlashAttention-2", None),
         ("flash_fwd_sm80_fp16_d128_r64_c64_w4_async_load_0_0_0_and_more", UNKNOWN, "", None),
         ("void some_flash_thing<int>(int)", UNKNOWN, "", None),
         ("void cutlass::device_kernel<cutlass::gemm::Gemm>(x)", UNKNOWN, "", None),

@@ -90,9 +90,8 @@ def output(mode: str) -> tuple[str, int]:
 
 def main() -> int:
     if sys.argv[1:] == ["--version"]:
-        broken = MODES[0] == "broken"
-        print("oops" if broken else "NVIDIA (R) Nsight Compute\nVersion 2025.3.1.0 (build 1)")
-        return 3 if broken else 0
+        print("NVIDIA (R) Nsight Compute\nVersion 2025.3.1.0 (build 1)")
+        return 3 if MODES[0] == "broken" else 0
     log = Path(os.environ["FAKE_NCU_LOG"])
     calls = len(log.read_text().splitlines()) if log.exists() else 0
     with log.open("a") as file:
@@ -105,7 +104,14 @@ def main() -> int:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         Path(f"{log}.pids").write_text(f"{os.getpid()} {child.pid}")
         time.sleep(60)
+    if "--import" in sys.argv:
+        print(Path(options("--import")[0]).read_text())
+        return 0
     text, code = output(mode)
+    if "--export" in sys.argv and '"ID",' in text:
+        start = text.index('"ID",')
+        Path(options("--export")[0]).write_text(text[start:])
+        text = text[:start]
     sys.stdout.write(text)
     return code
 

@@ -31,6 +31,11 @@ def test_a_replayed_run_as_a_table(bench: Bench) -> None:
         "kernel", "cuDNN (FP16, 128)", "V2 FlashAttention-2 (PyTorch) (FP16, 128)", FAST, SLOW,
     ]  # fmt: skip
     header, *cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert header == [
+        "kernel", "duration us", "cycles", "SM GHz", "regs", "L2 hit %", "bank conflicts",
+        "tensor %", "memory %", "DRAM %", "occupancy %", "max occ. %", "load confl. %", "TFLOP/s",
+        "Attn TFLOP/s", "matmul TFLOP/s", "relative", "rel. cycles", "spread %",
+    ]  # fmt: skip
     fast = dict(zip(header, cells[2], strict=True))
     assert (fast["duration us"], fast["cycles"], fast["regs"]) == ("61.39", "109,502", "181")
     assert (fast["SM GHz"], fast["L2 hit %"], fast["bank conflicts"]) == ("1.775", "78.1", "15,839")

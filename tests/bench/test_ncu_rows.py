@@ -26,6 +26,9 @@ from flash_helpers.bench.ncu_rows import (
 from flash_helpers.bench.ncu_table import ratios, render_csv, render_table
 from flash_helpers.dtypes import DType
 from flash_helpers.kernel_configs import parse_kernel_name_into_config
+from flash_helpers.runner import Options, Row
+from flash_helpers.runner_report import render_csv as render_runner_csv
+from flash_helpers.tolerance import Comparison
 from flash_helpers.workload import Workload
 
 OK_CSV = (Path(__file__).parent / "data/ncu/ok.csv").read_text()
@@ -158,6 +161,21 @@ def test_verdicts_are_found_in_a_mixed_stream() -> None:
         "sym": Verdict("FAIL", "a, b"),
     }
     assert read_verdicts(OK_CSV) == {}
+
+
+def test_verdicts_are_what_run_kernels_writes() -> None:
+    right = Comparison(0.1, 1e-4, 5e-4, n_rows=8, n_bad_rows=0, first_mismatch=None)
+    ran = [
+        Row("v2: PyTorch FlashAttention-2 (FP16, 128)", DType.FP16, 128, comparison=right),
+        Row("v3: PyTorch cuDNN (BF16, 128)", DType.BF16, 128, problem="refuses this"),
+        Row(CONFIG.short_form(), DType.FP16, 128, CONFIG, right, repeats_equal=False),
+    ]
+    text = render_runner_csv(ran, Options("cuda", 2, 16, 1024, 3, 2))
+    assert read_verdicts(f"noise\n{text}==PROF== Disconnected\n") == {
+        ("v2", "FP16"): Verdict("pass", ""),
+        ("v3", "BF16"): Verdict("NOT RUN", "refuses this"),
+        CONFIG.kernel_name(): Verdict("FAIL", "repeated runs differ bitwise"),
+    }
 
 
 def result(rows: list[NcuRow], *troubles: str) -> Result:

@@ -15,7 +15,7 @@ PROVIDERS = (OURS, V2, V3)
 # What ncu profiles: every name with one of these words. It is wider than the patterns below, so
 # that a reference under a new name is listed as unknown instead of missing. Torch's own kernels
 # (random numbers, comparisons, the fp32 reference) have none of them; profiling all takes minutes.
-KERNEL_FILTER = "regex:flash|Flash|sdpa|fmha"
+KERNEL_FILTER = "regex:.*(flash|Flash|sdpa|fmha).*"
 
 # Helpers that a call of flash-attn launches beside its main kernel are theirs too.
 _PEERS: tuple[tuple[str, str, str], ...] = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from ..config import FlashForwardKernelConfig
 from ..dtypes import DType
@@ -83,6 +84,18 @@ def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
     add("--burst", type=number(1, 1000, int), default=2, help="consecutive samples of a kernel")
     add("--noncu", action="store_true", help="do not empty the L2 cache before each sample")
     add("--graph", action="store_true", help="time replays of a CUDA graph (with --noncu)")
+
+
+def add_store_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--out", type=Path, help="append rows to this JSON Lines store as they are made")
+    add("--resume", action="store_true", help="continue --out: skip rows of this environment")
+    add("--retry_failed", action="store_true", help="with --resume: repeat what is not ok")
+
+
+def check_store_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if (options.resume or options.retry_failed) and not options.out:
+        parser.error("--resume and --retry_failed need --out")
 
 
 def policy_of(options: argparse.Namespace) -> Policy:

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import datetime
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..paths import repository_root
-from ..test.utils import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
-from ..workload import Workload
 from . import arguments as args
 from .progress import Progress
 from .provenance import command_line
@@ -19,11 +13,10 @@ from .providers import OURS
 from .records import COMPILE_FAIL, LAUNCH_FAIL, OK, TIMEOUT, WRONG, Record
 from .report import render_csv, render_json, table
 from .results import by_problem
-from .store import ResultStore, StoreError, open_store
-from .supervisor import Supervisor, WorkerStartError
-from .sweep import Problem, Sweep, make_problem
-
-CUDA_BACKEND = "flash_helpers.bench.cuda_backend:CudaBackend"
+from .session import CUDA_BACKEND, announce, problems_of, with_session
+from .store import ResultStore
+from .supervisor import Supervisor
+from .sweep import Problem, Sweep
 
 DESCRIPTION = """Time kernels and the references side by side on one GPU, with CUDA events.
 
@@ -58,9 +51,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="our kernels that take turns with each other and the references; 0: all (default 12)",
     )
-    add("--out", type=Path, help="append rows to this JSON Lines store as they are made")
-    add("--resume", action="store_true", help="continue --out: skip rows of this environment")
-    add("--retry_failed", action="store_true", help="with --resume: repeat what is not ok")
+    args.add_store_arguments(parser)
     add("--top", type=args.number(0, 10_000, int), default=0,
         help="print the fastest N of each problem only")  # fmt: skip
     add("--csv", type=Path, help="write figures of every row here")
@@ -71,71 +62,23 @@ def make_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
     parser = make_parser()
     options = parser.parse_args(argv)
-    if (options.resume or options.retry_failed) and not options.out:
-        parser.error("--resume and --retry_failed need --out")
+    args.check_store_arguments(parser, options)
     if options.graph and not options.noncu:
         parser.error("--graph needs --noncu: a graph for short kernels runs from a warm L2 cache")
     try:
-        problems, policy = _problems(options), args.policy_of(options)
+        problems, policy = problems_of(options, options.providers), args.policy_of(options)
     except ValueError as error:
         parser.error(str(error))
-    path = options.out or _default_store()
-    try:
-        with (
-            open_store(path, resume=options.resume) as store,
-            Supervisor(backend, options.time_limit, device=options.device) as supervisor,
-        ):
-            sweep = Sweep(
-                store, supervisor, policy, command_line(), options.group,
-                retry_failed=options.retry_failed,
-            )  # fmt: skip
-            _announce(store, sweep)
-            return _run(sweep, problems, options)
-    except StoreError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return args.EXIT_USAGE
-    except WorkerStartError as error:
-        print(f"no data: {error}", file=sys.stderr)
-        return args.EXIT_NO_DATA
-    except KeyboardInterrupt:
-        print(f"\ninterrupted: the finished rows are in {path}; --out {path} --resume goes on",
-              file=sys.stderr)  # fmt: skip
-        return args.EXIT_INTERRUPTED
 
+    def measure(store: ResultStore, supervisor: Supervisor) -> int:
+        sweep = Sweep(
+            store, supervisor, policy, command_line(), options.group,
+            retry_failed=options.retry_failed,
+        )  # fmt: skip
+        announce(store, sweep)
+        return _run(sweep, problems, options)
 
-def _problems(options: argparse.Namespace) -> list[Problem]:
-    configs = args.configs_of(options)
-    heads = BENCHMARK_N_HEADS
-    return [
-        make_problem(
-            Workload(
-                BATCH_SIZE_FOR_SEQ_LEN[seq_len], heads, heads, seq_len, d_head, dtype, options.seed
-            ),
-            configs,
-            options.providers,
-        )
-        for d_head in options.d_heads
-        for seq_len in options.seq_lens
-        for dtype in options.dtypes
-    ]
-
-
-def _default_store() -> Path:
-    """Every measurement is kept: where nothing is named, in a new file under build/."""
-    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
-    root = repository_root() or Path.cwd()
-    return root / "build" / "bench" / f"pt_bench-{stamp}-{os.getpid()}.jsonl"
-
-
-def _announce(store: ResultStore, sweep: Sweep) -> None:
-    print(f"store: {store.path}; seed and order are in every row")
-    known = {row.get("environment_fingerprint") for row in store.contents.rows}
-    others = known - {sweep.environment_fingerprint}
-    if others:
-        print(f"note: rows of {len(others)} other environment(s) are kept and not used")
-    for note in store.notes:
-        print(f"note: {note}", file=sys.stderr)
-    print("\n".join(f"{name}: {value}" for name, value in sweep.environment.items()), flush=True)
+    return with_session("pt_bench", options, backend, measure)
 
 
 def _run(sweep: Sweep, problems: Sequence[Problem], options: argparse.Namespace) -> int:

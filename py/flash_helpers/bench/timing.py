@@ -112,6 +112,7 @@ def standard_error(bursts: Sequence[Sequence[float]]) -> float:
 # How long the GPU waits before each sample, in its cycles (about 0.2 ms): the host has queued the
 # call by then, so that a slow caller is not timed along with its kernel.
 _HEAD_START_CYCLES = 400_000
+_LEAD_CYCLES = 20_000  # before that, so that the wait itself is queued before it is its turn
 
 
 class CudaTimer:
@@ -126,15 +127,16 @@ class CudaTimer:
             for _ in range(3)
         ]
         l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
-        # Without a flush one byte: its kernel keeps the GPU busy while the wait is queued.
-        self._flush = torch.empty(2 * l2_bytes if cold_l2 else 1, dtype=torch.int8, device=device)
+        self._flush = torch.empty(2 * l2_bytes if cold_l2 else 0, dtype=torch.int8, device=device)
 
     def __call__(self, function: Callable[[], object]) -> Sample:
         import torch
 
         wait, before, after = self._events
         began = time.monotonic()
-        self._flush.zero_()
+        if self._flush.numel():
+            self._flush.zero_()
+        torch.cuda._sleep(_LEAD_CYCLES)  # type: ignore[no-untyped-call]
         wait.record()
         torch.cuda._sleep(_HEAD_START_CYCLES)  # type: ignore[no-untyped-call]
         before.record()

@@ -36,21 +36,26 @@ class Run:
 
 def load_run(path: Path) -> Run:
     """Raises RunError."""
-    try:
-        is_first_stage = path.open("rb").read(16).startswith(b'{\n "provenance"')
-        if is_first_stage:
-            rows, notes = _first_stage(json.loads(path.read_text())), []
-        else:
-            contents = read_store(path)
-            rows = contents.finished()
-            notes = [f"{path}, line {bad.number} is left out: {bad.reason}" for bad in contents.bad]
-            notes += _several_environments(rows, path)
-    except (OSError, StoreError, ValueError, KeyError) as error:
-        raise RunError(f"cannot use {path}: {error}") from error
+    rows, notes = rows_of(path)
     run = make_run(str(path), rows, notes)
     if not run.measured:
         raise RunError(f"cannot use {path}: none of its {len(rows)} rows is ok")
     return run
+
+
+def rows_of(path: Path) -> tuple[list[Record], list[str]]:
+    """The final rows of a file, and notes on what was left out. Raises RunError."""
+    try:
+        with path.open("rb") as file:
+            is_first_stage = file.read(16).startswith(b'{\n "provenance"')
+        if is_first_stage:
+            return _first_stage(json.loads(path.read_text())), []
+        contents = read_store(path)
+    except (OSError, StoreError, ValueError, KeyError) as error:
+        raise RunError(f"cannot use {path}: {error}") from error
+    rows = contents.finished()
+    notes = [f"{path}, line {bad.number} is left out: {bad.reason}" for bad in contents.bad]
+    return rows, [*notes, *_several_environments(rows, path), *_last_stages(rows)]
 
 
 def make_run(path: str, rows: Iterable[Record], notes: list[str]) -> Run:
@@ -85,6 +90,21 @@ def _several_environments(rows: list[Record], path: Path) -> list[str]:
     left_out = [row for row in rows if row.get("environment_fingerprint") != latest]
     rows[:] = [row for row in rows if row.get("environment_fingerprint") == latest]
     return [f"{path}: {len(left_out)} rows of other environments than the last are left out"]
+
+
+def _last_stages(rows: list[Record]) -> list[str]:
+    """A tuner measures its leaders again: a kernel's last pass counts, not the sum of them."""
+    last: dict[tuple[ShapeKey, str], str] = {}
+    for row in rows:
+        last[shape_key(row), row["kernel"]] = row.get("policy", {}).get("stage", "")
+    kept = [
+        row
+        for row in rows
+        if row.get("policy", {}).get("stage", "") == last[shape_key(row), row["kernel"]]
+    ]
+    dropped = len(rows) - len(kept)
+    rows[:] = kept
+    return [f"{dropped} rows of earlier passes are left out"] if dropped else []
 
 
 def _first_stage(data: dict[str, Any]) -> list[Record]:

@@ -174,9 +174,9 @@ def test_every_kernel_name_is_ours_and_passes_the_filter() -> None:
         ("kernel_cutlass_kernel_flash_attncuteflash_fwd_sm100FlashAttentionForwardSm100_object_at__"
          "tensor0000o11101213_None_0", V3, "FlashAttention-4", None),
         ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1",
-         V3, "cuDNN", DType.FP16),
+         V3, "cuDNN", None),
         ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_bf16_knob_7_64x128x128_4x1x1",
-         V3, "cuDNN", DType.BF16),
+         V3, "cuDNN", None),
         (FA2.format("flash", "half_t", "bfloat16_t"), V2, "FlashAttention-2", None),
         ("flash_fwd_sm80_fp16_d128_r64_c64_w4_async_load_0_0_0_and_more", UNKNOWN, "", None),
         ("void some_flash_thing<int>(int)", UNKNOWN, "", None),

@@ -4,8 +4,9 @@
     KERNELS=tune ncu_bench.py --seq_lens=1024,4096 --d_heads=128 --csv > ncu.csv
     ncu_bench.py --kernels prog --runs 3 --metrics sm__inst_executed.sum --providers ours,v2
 
-Runs run_kernels.py under ncu, one process for each head size and length; the outputs are checked
-as well. Caches are flushed before each launch; clocks are left alone unless --clock-control base.
+Runs run_kernels.py under ncu, one process for each head size, length and dtype; the outputs are
+checked as well. Caches are flushed before each launch; clocks are left alone unless --clock-control
+base.
 Exit codes: 0 ok, 1 a check failed, 2 usage, 3 some rows failed, 4 no data, 130 interrupted.
 """
 
@@ -81,7 +82,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--heads", type=positive, default=BENCHMARK_N_HEADS)
     add("--seed", type=positive, help="of the inputs; default: a fresh one, which is printed")
     add("--ncu", help="the program; default: $NCU, then PATH")
-    add("--reader", choices=READERS, default="auto", help="auto: ncu-report where it is installed")
+    add("--reader", choices=READERS, default="auto", help="auto: ncu's CSV")
     add("--timeout", type=positive, default=900, help="seconds for each ncu run; default 900")
     return parser
 
@@ -93,13 +94,17 @@ def say(text: str) -> None:
 def make_problems(args: argparse.Namespace) -> list[Problem]:
     configs = [c for c in select_kernels(args.kernels) if c.dtype in args.dtypes]
     seed = fresh_seed() if args.seed is None else args.seed
+    by_dtype = [[c for c in configs if c.dtype == dtype] for dtype in args.dtypes]
+    # One run per dtype: the symbols of some references do not tell it.
     return [
         Problem.of(
-            configs, seq_len, d_head, args.batch or BATCH_SIZE_FOR_SEQ_LEN[seq_len], args.heads,
+            same, seq_len, d_head, args.batch or BATCH_SIZE_FOR_SEQ_LEN[seq_len], args.heads,
             seed, args.runs, args.providers,
         )
         for d_head in args.d_heads
         for seq_len in args.seq_lens
+        for same in by_dtype
+        if same
     ]  # fmt: skip
 
 

@@ -68,6 +68,9 @@ def _our_config(symbol: str) -> FlashForwardKernelConfig | None:
 
 
 def _dtype(symbol: str) -> DType | None:
-    """None where the name does not say, or says both."""
+    """None where the name does not say, or says both. cuDNN's kernels have `f16` in their names for
+    both types (seen on an H200, cuDNN 9.19)."""
+    if "cudnn" in symbol:
+        return None
     found = [dtype for dtype, pattern in _DTYPES if re.search(pattern, symbol)]
     return found[0] if len(found) == 1 else None

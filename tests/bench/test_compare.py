@@ -18,7 +18,7 @@ import pytest
 from flash_helpers.bench.compare_cli import main
 from flash_helpers.bench.comparison import Comparison, Rules, compare_runs, halves, judge
 from flash_helpers.bench.records import Record, encode, row_key
-from flash_helpers.bench.runs import Run, load_run, make_run
+from flash_helpers.bench.runs import Run, load_run, make_run, observations
 from flash_helpers.bench.significance import Shift, critical_value, shift
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +67,19 @@ def test_an_anchor_takes_the_common_drift_away_and_adds_its_doubt() -> None:
     assert found.estimate == pytest.approx(1.08 / 1.03)
     assert 1.05 / 1.04 < found.low < 1.05 / 1.03
     assert Shift(1.1, 0.0, math.inf).against(Shift(1.0, 0.9, 1.1)).low == 0.0
+
+
+def test_a_burst_is_one_observation() -> None:
+    """Two slow bursts of four are two observations, not eight: that is no proof."""
+    rows = [
+        make_row("a", [first] * 4 + [second] * 4 + [third] * 4, bursts=[4, 4, 4])
+        for first, second, third in ((1.0, 1.01, 0.99), (1.05, 1.06, 1.04))
+    ]
+    base, new = (make_run("simulated", [row], []) for row in rows)
+    (measurement,) = base.measured.values()
+    assert observations(measurement) == pytest.approx([1.0, 1.01, 0.99])
+    (line,) = compare_runs(base, new, Rules()).lines
+    assert line.verdict == "ambiguous" and line.shift.estimate == pytest.approx(1.05, abs=1e-3)
 
 
 # Simulations: what a burst deviates by comes from the H200, at its power limit and below.

@@ -40,7 +40,7 @@ class Progress:
 
     def advance(self, what: str) -> None:
         if self._bar is not None:
-            self._bar.update(self._task, advance=1, description=what.replace("[", "\\["))
+            self._bar.update(self._task, advance=1, description=what[:44].replace("[", "\\["))
 
     def print(self, text: str) -> None:
         """Results go to standard output; the bar makes room for them."""

@@ -21,7 +21,6 @@ from flash_helpers.dtypes import DType
 from flash_helpers.kernel_configs import get_kernel_configs, parse_kernel_name_into_config
 from flash_helpers.workload import Workload
 
-pytest.importorskip("scipy")
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BACKEND = "fake_backend:FakeBackend"

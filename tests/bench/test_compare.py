@@ -19,7 +19,13 @@ from flash_helpers.bench.compare_cli import main
 from flash_helpers.bench.comparison import Comparison, Rules, compare_runs, halves, judge
 from flash_helpers.bench.records import Record, encode, row_key
 from flash_helpers.bench.runs import Run, load_run, make_run, observations
-from flash_helpers.bench.significance import Shift, critical_value, shift
+from flash_helpers.bench.significance import (
+    Shift,
+    critical_value,
+    p_faster,
+    p_faster_without_scipy,
+    shift,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "docs/results/raw/2026-11-20-h200-tune-d128.json"
@@ -40,6 +46,19 @@ def test_the_interval_excludes_one_where_mann_whitney_rejects(
         found = shift(base, new, alpha)
         assert (found.low > 1 or found.high < 1) == (p <= alpha)
         assert found.low <= found.estimate <= found.high
+
+
+@pytest.mark.parametrize(("n", "m"), [(5, 7), (24, 24), (70, 30)])
+def test_the_test_between_two_kernels_is_scipys(n: int, m: int, seed: int) -> None:
+    scipy_stats = pytest.importorskip("scipy.stats")
+    chance = random.Random(seed)
+    for _ in range(20):
+        fast = [chance.lognormvariate(0, 0.02) for _ in range(n)]
+        slow = [chance.lognormvariate(0.005, 0.02) for _ in range(m)]
+        method = "exact" if n <= 60 else "asymptotic"
+        expected = scipy_stats.mannwhitneyu(fast, slow, alternative="less", method=method).pvalue
+        assert p_faster_without_scipy(fast, slow) == pytest.approx(expected, rel=1e-6)
+        assert p_faster(fast, slow) == pytest.approx(expected, rel=0.2, abs=1e-3)
 
 
 def test_too_few_observations_give_no_interval_and_many_use_the_normal_distribution() -> None:

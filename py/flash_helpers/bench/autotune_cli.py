@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import subprocess
 import sys
@@ -71,8 +70,6 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
         problems = problems_of(options, [OURS])
     except ValueError as error:
         parser.error(str(error))
-    if importlib.util.find_spec("scipy") is None:
-        parser.error("the test between leaders needs scipy: pip install scipy")
     if not options.no_build and not build(options):
         return args.EXIT_USAGE
 

@@ -12,6 +12,7 @@ from ..constraints import violations
 from .records import Record
 from .results import Measurement, by_problem
 from .runs import observations
+from .significance import p_faster
 from .sweep import Job, Problem, Sweep
 
 _SURE = 0.05  # of naming a winner that is none, for all rivals of a problem together
@@ -88,15 +89,9 @@ def survivors(ranked: Sequence[Measurement], stage: Stage) -> list[Measurement]:
 
 def ties(ranked: Sequence[Measurement]) -> list[str]:
     """The rivals of the first that it does not beat: one-sided Mann-Whitney tests on bursts."""
-    from scipy.stats import mannwhitneyu
-
     best = observations(ranked[0])
-    found = []
-    for rival in ranked[1:]:
-        test: Any = mannwhitneyu(best, observations(rival), alternative="less")
-        if not test.pvalue <= _SURE / (len(ranked) - 1):
-            found.append(rival.kernel)
-    return found
+    allowed = _SURE / max(1, len(ranked) - 1)
+    return [m.kernel for m in ranked[1:] if p_faster(best, observations(m)) > allowed]
 
 
 def fastest_by_blocks(measurements: Sequence[Measurement]) -> list[str]:

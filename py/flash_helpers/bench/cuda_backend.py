@@ -16,7 +16,7 @@ from ..tolerance import bitwise_equal, compare
 from ..workload import Workload
 from .clocks import ClockSampler
 from .measure import Candidate, Json, NotBuiltError, SkippedError
-from .provenance import device_state, library_state
+from .provenance import UNKNOWN, device_state, library_state
 from .providers import OURS, find_reference
 from .stats import tflops
 from .timing import CudaTimer, Policy, Timer
@@ -164,7 +164,8 @@ class CudaBackend:
         return CudaTimer(torch.device("cuda"), cold_l2=policy.cold_l2)
 
     def clocks(self) -> ClockSampler:
-        return ClockSampler(str(self._state.get("gpu_uuid", "")))
+        uuid = str(self._state.get("gpu_uuid", ""))
+        return ClockSampler("" if UNKNOWN in uuid else uuid)
 
     def implausible(self, shape: Json, milliseconds: float) -> str:
         rate = tflops(workload_of(shape).matmul_flop(), milliseconds)

@@ -10,12 +10,16 @@ kernels. docs/support.md says what is supported.
 
 from ._library import LibraryNotFoundError, library_info
 from .interface import KernelNotBuiltError, available_kernels, forward, forward_timed
+from .tuning import tuned_config
+from .tuning_table import TuningTableError
 
 __all__ = [
     "KernelNotBuiltError",
     "LibraryNotFoundError",
+    "TuningTableError",
     "available_kernels",
     "forward",
     "forward_timed",
     "library_info",
+    "tuned_config",
 ]

@@ -3,51 +3,95 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
+import os
+import platform
+import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 from ..paths import repository_root
 
 UNKNOWN = "unknown"
+# For machines that have the sources and no git: the commit that was copied there.
+COMMIT_VARIABLE = "FLASH_ATTENTION_COMMIT"
 
 
 def provenance(argv: list[str] | None = None) -> dict[str, str]:
     """Commit, command, date; and on a CUDA machine GPU, driver and versions."""
-    root = repository_root()
     found = {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": _commit(root),
-        "command": " ".join(["python", *(sys.argv if argv is None else argv)]),
-        "python": sys.version.split()[0],
+        "commit": _readable(source_state()),
+        "command": command_line(argv),
+        "python": platform.python_version(),
     }
-    return found | _cuda()
+    return found | {name: str(value) for name, value in device_state().items()}
 
 
-def _commit(root: Path | None) -> str:
-    if root is None:
-        return f"{UNKNOWN} (installed package)"
-    commit = _output(["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"])
-    if commit == UNKNOWN:
-        return commit
-    changed = _output(["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"])
-    return commit if not changed else f"{commit} (dirty)"
+def command_line(argv: list[str] | None = None) -> str:
+    """The program and its arguments, quoted so that a shell takes them back."""
+    return shlex.join(["python", *(sys.argv if argv is None else argv)])
 
 
-def _cuda() -> dict[str, str]:
+def source_state() -> dict[str, str | bool]:
+    """The commit, whether tracked files differ from it, and if so a digest of the difference."""
+    root = repository_root()
+    commit = UNKNOWN
+    if root is not None:
+        commit = _output(["git", "-C", str(root), "rev-parse", "--short=12", "@"])
+    if commit == UNKNOWN or root is None:
+        return {"commit": os.environ.get(COMMIT_VARIABLE, UNKNOWN), "dirty": UNKNOWN}
+    difference = _output(["git", "-C", str(root), "diff", "@"])
+    state: dict[str, str | bool] = {"commit": commit, "dirty": bool(difference)}
+    if difference:
+        state["difference"] = hashlib.sha256(difference.encode()).hexdigest()[:12]
+    return state
+
+
+def device_state() -> dict[str, str | int]:
+    """GPU, driver and versions as seen by this process; imports torch."""
     import torch
 
-    versions = {"torch": str(torch.__version__)}
+    versions: dict[str, str | int] = {"torch": str(torch.__version__)}
     if not torch.cuda.is_available():
         return versions | {"gpu": "none"}
-    query = ["nvidia-smi", "--query-gpu=driver_version,power.limit,clocks.max.sm"]
-    state = _output([*query, "--format=csv,noheader"]).splitlines()
-    return versions | {
-        "gpu": torch.cuda.get_device_name(),
-        "driver, power limit, top SM clock": state[0] if state else UNKNOWN,
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    uuid = f"GPU-{getattr(properties, 'uuid', UNKNOWN)}"
+    query = ["nvidia-smi", "--query-gpu=driver_version,power.limit,clocks.max.sm", "-i", uuid]
+    state = [part.strip() for part in _output([*query, "--format=csv,noheader"]).split(",")]
+    driver, power, clock = state if len(state) == 3 else (UNKNOWN,) * 3
+    cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+    found: dict[str, str | int] = {
+        "gpu": properties.name,
+        "gpu_uuid": uuid,
+        "gpu_sms": properties.multi_processor_count,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+        "driver": driver,
+        "power_limit": power,
+        "top_sm_clock": clock,
         "cuda": torch.version.cuda or UNKNOWN,
-        "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
+        "cudnn": str(cudnn),
     }
+    return versions | found
+
+
+def library_state() -> dict[str, str | int]:
+    """Which build of our kernels is loaded; empty where none is."""
+    import flash_attention
+
+    try:
+        info = flash_attention.library_info()
+    except ImportError:
+        return {}
+    return {
+        "build_fingerprint": info.fingerprint,
+        "build_kernels": info.kernel_set,
+        "build_architectures": ",".join(info.architectures),
+    }
+
+
+def _readable(state: dict[str, str | bool]) -> str:
+    return f"{state['commit']} (dirty)" if state["dirty"] is True else str(state["commit"])
 
 
 def _output(command: list[str]) -> str:

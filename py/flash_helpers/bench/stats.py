@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+_WHISKER = 1.5  # Tukey's fences: this many interquartile ranges beyond the quartiles
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -20,11 +22,23 @@ class Summary:
     lower_quartile: float
     upper_quartile: float
     stdev: float
+    p90: float
+    p99: float
+    outliers: int  # beyond the fences
+
+    @property
+    def p50(self) -> float:
+        return self.median
 
     @property
     def noise(self) -> float:
         """Half the interquartile range over the median: robust against a few outliers."""
         return (self.upper_quartile - self.lower_quartile) / 2 / self.median
+
+    @property
+    def rsd(self) -> float:
+        """Relative standard deviation."""
+        return self.stdev / self.mean
 
 
 def summarize(sample: Sequence[float]) -> Summary:
@@ -34,21 +48,30 @@ def summarize(sample: Sequence[float]) -> Summary:
     wrong = [x for x in sample if not (math.isfinite(x) and x > 0)]
     if wrong:
         raise ValueError(f"a time must be positive and finite, got {wrong[0]}")
-    quartiles = (
-        statistics.quantiles(sample, n=4, method="inclusive")
-        if len(sample) > 1
-        else [sample[0]] * 3
-    )
+    low, high = percentile(sample, 25), percentile(sample, 75)
+    reach = _WHISKER * (high - low)
     return Summary(
         n=len(sample),
         median=statistics.median(sample),
         mean=statistics.fmean(sample),
         minimum=min(sample),
         maximum=max(sample),
-        lower_quartile=quartiles[0],
-        upper_quartile=quartiles[2],
+        lower_quartile=low,
+        upper_quartile=high,
         stdev=statistics.stdev(sample) if len(sample) > 1 else 0.0,
+        p90=percentile(sample, 90),
+        p99=percentile(sample, 99),
+        outliers=sum(not low - reach <= x <= high + reach for x in sample),
     )
+
+
+def percentile(sample: Sequence[float], percent: float) -> float:
+    """Linear between the two nearest values, as numpy's default."""
+    ordered = sorted(sample)
+    position = (len(ordered) - 1) * percent / 100
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
 
 
 def tflops(flop: int, milliseconds: float) -> float:

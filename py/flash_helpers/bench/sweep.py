@@ -1,141 +1,148 @@
-"""One problem, all kernels and references: checked, then timed in turns."""
+"""Many problems, many kernels, one store: what is measured, in which company, and what is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
 
 from ..config import FlashForwardKernelConfig
-from ..peers import VERSIONS, ReferenceUnavailableError, find_peer
-from ..reference import attention_reference
-from ..tolerance import compare
+from ..runner_selection import partition
 from ..workload import Workload
-from .clocks import ClockSampler
-from .stats import Summary, summarize, tflops
-from .timing import CudaTimer, Policy, interleaved
+from .provenance import source_state
+from .providers import OURS
+from .records import SKIPPED, STARTED, Record, fingerprint, row_key
+from .store import ResultStore
+from .supervisor import Event, Supervisor
+from .timing import Policy
 
-if TYPE_CHECKING:
-    import torch
+
+@dataclass(frozen=True)
+class Job:
+    provider: str
+    kernel: str  # a short form, or for a reference its provider again
+    symbol: str = ""
 
 
 @dataclass(frozen=True)
 class Problem:
     workload: Workload
-    configs: Sequence[FlashForwardKernelConfig]
+    ours: tuple[Job, ...]
+    references: tuple[Job, ...]
+    skipped: tuple[tuple[Job, str], ...] = ()
 
+    def shape(self) -> Event:
+        values = dataclasses.asdict(self.workload)
+        return values | {"dtype": self.workload.dtype.name, "causal": False}
 
-@dataclass
-class Row:
-    name: str
-    is_ours: bool
-    status: str = "ok"  # ok, wrong, failed, skipped
-    note: str = ""
-    samples_ms: list[float] = field(default_factory=list)
-
-    @property
-    def summary(self) -> Summary:
-        return summarize(self.samples_ms)
-
-
-@dataclass
-class Result:
-    workload: Workload
-    rows: list[Row]
-    clocks: dict[str, float]
-    clock_note: str
-
-    def ranked(self) -> list[Row]:
-        """Measured rows, fastest first."""
-        return sorted(
-            (row for row in self.rows if row.status == "ok"), key=lambda r: r.summary.median
+    def groups(self, size: int) -> list[tuple[Job, ...]]:
+        """What runs in turns with each other: `size` of our kernels (0: all) and all references,
+        so that every group has the same yardstick. A sweep that is killed loses one group."""
+        size = size or max(1, len(self.ours))
+        starts = range(0, len(self.ours), size)
+        return [self.references + self.ours[i : i + size] for i in starts] or (
+            [self.references] if self.references else []
         )
 
-    def tflops(self, row: Row) -> float:
-        """Of the two matmuls alone."""
-        return tflops(self.workload.matmul_flop(), row.summary.median)
 
-    def as_json(self) -> list[dict[str, object]]:
-        shape = {
-            "dtype": self.workload.dtype.name,
-            "batch": self.workload.batch,
-            "heads": self.workload.n_heads,
-            "seq_len": self.workload.seq_len,
-            "d_head": self.workload.d_head,
-            "seed": self.workload.seed,
+def make_problem(
+    workload: Workload, configs: Sequence[FlashForwardKernelConfig], providers: Sequence[str]
+) -> Problem:
+    """The kernels of the workload's dtype and head size; those whose blocks do not divide its
+    sequence are rows that say so."""
+    fitting = [c for c in configs if (c.dtype, c.d_head) == (workload.dtype, workload.d_head)]
+    kept, skipped = partition(fitting if OURS in providers else [], workload.seq_len)
+    return Problem(
+        workload,
+        tuple(map(our_job, kept)),
+        tuple(Job(name, name) for name in providers if name != OURS),
+        tuple((our_job(item.config), item.reason) for item in skipped),
+    )
+
+
+def our_job(config: FlashForwardKernelConfig) -> Job:
+    return Job(OURS, config.short_form(), config.kernel_name())
+
+
+@dataclass
+class Sweep:
+    """Measures problems and appends every row. `stage` keeps the passes of a tuner apart."""
+
+    store: ResultStore
+    supervisor: Supervisor
+    policy: Policy
+    command: str
+    group_size: int = 12
+    stage: str = ""
+    retry_failed: bool = False
+    environment: Event = field(init=False)
+    environment_fingerprint: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.environment = {**source_state(), **self.supervisor.environment()}
+        self.environment_fingerprint = fingerprint(self.environment)
+
+    def run(self, problem: Problem) -> Iterator[Record]:
+        """The final row of every job of a problem; those of earlier sweeps come from the store."""
+        for job, reason in problem.skipped:
+            identity = self._identity(problem, job, 0)
+            found = self._found(identity)
+            yield found or self.store.append({**identity, "status": SKIPPED, "error": reason})
+        for number, group in enumerate(problem.groups(self.group_size)):
+            yield from self._run_group(problem, number, group)
+
+    def n_rows(self, problem: Problem) -> int:
+        groups = problem.groups(self.group_size)
+        return len(problem.skipped) + sum(len(group) for group in groups)
+
+    def _run_group(self, problem: Problem, number: int, group: Sequence[Job]) -> Iterator[Record]:
+        identities = {job.kernel: self._identity(problem, job, number) for job in group}
+        found = {kernel: self._found(row) for kernel, row in identities.items()}
+        missing = [job for job in group if found[job.kernel] is None]
+        if any(job.provider == OURS for job in missing):  # with the references, for comparison
+            missing = [job for job in group if job.provider != OURS or job in missing]
+        again = {job.kernel for job in missing}
+        yield from (row for kernel, row in found.items() if row is not None and kernel not in again)
+        if not missing:
+            return
+        request = {
+            "shape": problem.shape(),
+            "policy": dataclasses.asdict(self.policy),
+            "candidates": [{"provider": job.provider, "kernel": job.kernel} for job in missing],
         }
-        return [
-            shape
-            | self.clocks
-            | {"name": row.name, "status": row.status, "note": row.note}
-            | ({"matmul_tflops": round(self.tflops(row), 1)} if row.status == "ok" else {})
-            | {"samples_ms": [round(ms, 5) for ms in row.samples_ms]}
-            for row in self.rows
-        ]
+        started: set[tuple[str, str]] = set()
+        for event in self.supervisor.measure(request):
+            identity = identities[event["kernel"]]
+            if event["event"] == "running":
+                step = (event["kernel"], event["phase"])
+                if step not in started:
+                    started.add(step)
+                    phase = {"status": STARTED, "phase": event["phase"]}
+                    self.store.append({**identity, **phase})
+            else:
+                said = {name: value for name, value in event.items() if name != "event"}
+                yield self.store.append({**identity, **said})
 
+    def _found(self, identity: Event) -> Record | None:
+        row = self.store.find(identity["key"], self.environment_fingerprint)
+        if row is not None and self.retry_failed and row["status"] != "ok":
+            return None
+        return row
 
-def run_problem(problem: Problem, policy: Policy) -> Result:
-    """Checks every function once against fp32; only right ones are timed."""
-    workload = problem.workload
-    q, k, v = workload.generate("cuda")
-    # The whole batch would cost more time than the sweep: two entries show every row's path.
-    sample = min(2, workload.batch)
-    reference, _ = attention_reference(q[:sample], k[:sample], v[:sample])
-    rows: list[Row] = []
-    functions: dict[str, Callable[[], object]] = {}
-    for row, function in _candidates(problem, q, k, v):
-        rows.append(row)
-        if function is None:
-            continue
-        if _check(row, function, reference, sample):
-            functions[row.name] = function
-    with ClockSampler() as clocks:
-        timer = CudaTimer(q.device, cold_l2=policy.cold_l2)
-        samples = interleaved(functions, policy, timer, workload.seed) if functions else {}
-    for row in rows:
-        row.samples_ms = samples.get(row.name, [])
-    return Result(workload, rows, clocks.summary(), clocks.note)
-
-
-def _candidates(
-    problem: Problem, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
-) -> list[tuple[Row, Callable[[], torch.Tensor] | None]]:
-    import torch
-
-    import flash_attention
-
-    found: list[tuple[Row, Callable[[], torch.Tensor] | None]] = []
-    for version in VERSIONS:
-        peer = find_peer(version, "cuda")
-        found.append((Row(peer.name, is_ours=False, note=peer.note), partial(peer, q, k, v)))
-    o = torch.empty_like(q)
-    for config in problem.configs:
-        name = config.short_form()
-        if (config.dtype, config.d_head) != (problem.workload.dtype, problem.workload.d_head):
-            continue
-        if problem.workload.seq_len % config.B_r or problem.workload.seq_len % config.B_c:
-            note = f"sequence length {problem.workload.seq_len} is not a multiple of its blocks"
-            found.append((Row(name, is_ours=True, status="skipped", note=note), None))
-            continue
-        run = partial(flash_attention.forward, config, q, k, v, o)
-        found.append((Row(name, is_ours=True), run))
-    return found
-
-
-def _check(
-    row: Row, function: Callable[[], torch.Tensor], reference: torch.Tensor, sample: int
-) -> bool:
-    """Whether the output is right; otherwise the row says why not."""
-    import torch
-
-    try:
-        output = function()
-        torch.cuda.synchronize()
-    except (ReferenceUnavailableError, ValueError, RuntimeError) as error:
-        row.status, row.note = "failed", str(error).splitlines()[0]
-        return False
-    outcome = compare(output[:sample], reference)
-    if not outcome.passed:
-        row.status, row.note = "wrong", outcome.describe()
-    return outcome.passed
+    def _identity(self, problem: Problem, job: Job, group: int) -> Event:
+        """All that is known of a row before it is measured."""
+        shape = problem.shape()
+        policy = dataclasses.asdict(self.policy) | {"stage": self.stage}
+        name = job.kernel if job.provider == OURS else f"{job.kernel}#{group}"
+        return {
+            "key": row_key(name, shape, policy),
+            "provider": job.provider,
+            "kernel": job.kernel,
+            "symbol": job.symbol,
+            "shape": shape,
+            "policy": policy,
+            "group": group,
+            "environment": self.environment,
+            "environment_fingerprint": self.environment_fingerprint,
+            "command": self.command,
+        }

@@ -1,0 +1,176 @@
+"""Choosing a kernel by what was measured: `tuned_config`."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from flash_helpers.cache import cache_dir
+from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
+
+from ._library import LibraryNotFoundError, load_library
+from .tuning_table import Entry, TuningTableError, read_table
+
+TABLE_VARIABLE = "FLASH_ATTENTION_TUNING"
+_PACKAGED = Path(__file__).with_name("tuning_default.json")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A kernel, and on whose word."""
+
+    config: FlashForwardKernelConfig
+    table: str
+    entry: Entry
+    reason: str  # how the entry fits the GPU: measured on it, or on another
+
+
+def tuned_config(
+    dtype: DType | torch.dtype | str,
+    d_head: int,
+    seq_len_q: int,
+    seq_len_k: int | None = None,
+    *,
+    causal: bool = False,
+    device: torch.device | str | int | None = None,
+    table: str | os.PathLike[str] | None = None,
+) -> FlashForwardKernelConfig:
+    """The configuration to give to `forward`: the fastest that was measured on this GPU for this
+    dtype, head size and length, of those that fit the lengths and are in this build.
+
+    Asked in turn: the table at `table` or $FLASH_ATTENTION_TUNING, the user's own (written by
+    tools/benchmark/autotune.py into the cache directory), the packaged one; in each, first
+    entries of this GPU, then of its compute capability; at last any of any table. `device` is the
+    CUDA device, by default the current one; without one any GPU's entry is taken.
+
+    Raises:
+        LookupError: no table has a kernel for this problem; the message says what they have.
+        TuningTableError, OSError: the table that was named cannot be used.
+    """
+    return tuned_choice(
+        dtype, d_head, seq_len_q, seq_len_k, causal=causal, device=device, table=table
+    ).config
+
+
+def tuned_choice(
+    dtype: DType | torch.dtype | str,
+    d_head: int,
+    seq_len_q: int,
+    seq_len_k: int | None = None,
+    *,
+    causal: bool = False,
+    device: torch.device | str | int | None = None,
+    table: str | os.PathLike[str] | None = None,
+) -> Choice:
+    """`tuned_config` with where it comes from."""
+    wanted = _dtype(dtype)
+    tables = list(_tables(table))
+    gpu, capability = _gpu(device)
+    seq_len_k = seq_len_q if seq_len_k is None else seq_len_k
+    built = _built()
+    matches: list[tuple[str, Callable[[Entry], bool]]] = [
+        (f"measured on {gpu}", lambda entry: entry.gpu == gpu),
+        (
+            f"measured on a GPU of compute capability {capability}",
+            lambda entry: entry.compute_capability == capability,
+        ),
+        ("measured on another GPU", lambda entry: True),
+    ]
+    for reason, is_match in matches if gpu else matches[2:]:
+        for path in tables:
+            for entry in _entries(path):
+                about = (entry.dtype, entry.d_head, entry.causal)
+                if about != (wanted.name, d_head, causal) or not is_match(entry):
+                    continue
+                config = _fitting(entry, seq_len_q, seq_len_k, built)
+                if config is not None:
+                    return Choice(config, str(path), entry, reason)
+    raise LookupError(_explain(tables, wanted, d_head, seq_len_q, seq_len_k, causal))
+
+
+def user_table() -> Path:
+    """Where the tuner writes by default. The directory is private to the user (checked)."""
+    return cache_dir("tuning") / "tuning.json"
+
+
+def _fitting(
+    entry: Entry, seq_len_q: int, seq_len_k: int, built: frozenset[str] | None
+) -> FlashForwardKernelConfig | None:
+    if not entry.covers(seq_len_q):
+        return None
+    for config in entry.configs():
+        divides = seq_len_q % config.B_r == 0 and seq_len_k % config.B_c == 0
+        if divides and (built is None or config.kernel_name() in built):
+            return config
+    return None
+
+
+def _tables(named: str | os.PathLike[str] | None) -> Iterator[Path]:
+    chosen = named or os.environ.get(TABLE_VARIABLE)
+    if chosen:
+        path = Path(chosen)
+        _read(path, path.stat().st_mtime_ns)  # raises: a table that was asked for must be good
+        yield path
+    try:
+        own = user_table()
+        if own.is_file():
+            _read(own, own.stat().st_mtime_ns)
+            yield own
+    except (TuningTableError, OSError, RuntimeError) as error:
+        warnings.warn(f"the user's tuning table is not used: {error}", stacklevel=4)
+    yield _PACKAGED
+
+
+def _entries(path: Path) -> Sequence[Entry]:
+    return _read(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _read(path: Path, mtime_ns: int) -> Sequence[Entry]:
+    """A table is parsed once for every time that it changes."""
+    return read_table(path)
+
+
+def _dtype(dtype: DType | torch.dtype | str) -> DType:
+    if isinstance(dtype, DType):
+        return dtype
+    if isinstance(dtype, torch.dtype):
+        return DType.from_torch_dtype(dtype)
+    return DType.from_string(dtype)
+
+
+def _gpu(device: torch.device | str | int | None) -> tuple[str, str]:
+    """(name, compute capability); empty without a CUDA device."""
+    is_cpu = device is not None and not isinstance(device, int) and str(device) == "cpu"
+    if is_cpu or not torch.cuda.is_available():
+        return "", ""
+    major, minor = torch.cuda.get_device_capability(device)
+    return torch.cuda.get_device_name(device), f"{major}.{minor}"
+
+
+@cache
+def _built() -> frozenset[str] | None:
+    """Symbols of this build; None where nothing is built (the emulator compiles any)."""
+    try:
+        return frozenset(load_library().kernel_names())
+    except LibraryNotFoundError:
+        return None
+
+
+def _explain(
+    tables: Sequence[Path], dtype: DType, d_head: int, seq_len_q: int, seq_len_k: int, causal: bool
+) -> str:
+    entries = [entry for path in tables for entry in _entries(path)]
+    known = sorted({f"{e.dtype} {e.d_head}{' causal' if e.causal else ''}" for e in entries})
+    return (
+        f"no tuning table has a kernel of this build for {dtype.name}, d_head {d_head}, sequences "
+        f"{seq_len_q} and {seq_len_k}{', causal' if causal else ''}: they know "
+        f"{', '.join(known) or 'nothing'} ({', '.join(map(str, tables))}). Sequences must be "
+        "multiples of a kernel's blocks; tools/benchmark/autotune.py measures, or name a kernel."
+    )

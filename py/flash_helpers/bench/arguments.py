@@ -1,0 +1,125 @@
+"""Command-line arguments that the measuring tools share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..config import FlashForwardKernelConfig
+from ..dtypes import DType
+from ..runner_selection import select_kernels
+from .providers import PROVIDERS
+from .timing import Policy
+
+# The status that a tool ends with.
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_NO_DATA = 0, 1, 2, 3, 4
+EXIT_INTERRUPTED = 130
+
+
+def positive_list(text: str) -> list[int]:
+    items = text.split(",")
+    if not all(i.isascii() and i.isdecimal() and int(i) > 0 for i in items):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected positive integers and commas")
+    return list(dict.fromkeys(map(int, items)))
+
+
+def dtype_list(text: str) -> list[DType]:
+    try:
+        return list(dict.fromkeys(DType.from_string(item) for item in text.split(",")))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def provider_list(text: str) -> list[str]:
+    items = list(dict.fromkeys(text.split(",")))
+    for item in items:
+        if item not in PROVIDERS:
+            known = ", ".join(PROVIDERS)
+            raise argparse.ArgumentTypeError(f"provider {item!r} is not known: expected {known}")
+    return items
+
+
+def number(low: float, high: float, kind: type = float) -> Callable[[str], float]:
+    """A converter for numbers in low..high."""
+
+    def convert(text: str) -> float:
+        try:
+            value: float = kind(text)
+        except ValueError:
+            value = float("nan")
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r}: expected a number in {low:g}..{high:g}")
+        return value
+
+    return convert
+
+
+def add_problem_arguments(parser: argparse.ArgumentParser, seq_lens: Sequence[int]) -> None:
+    add = parser.add_argument
+    add("--d_heads", type=positive_list, default=[128])
+    add("--seq_lens", type=positive_list, default=list(seq_lens))
+    add("--dtypes", type=dtype_list, default=[DType.FP16], help="fp16, bf16 or both")
+    add("--kernels", action="append", help="as for run_kernels.py; default: what KERNELS names")
+    add("--filter", default="", metavar="TEXT", help="only kernels with this in their short form")
+    add("--causal", action="store_true", help="refused: our kernels have no causal mask yet")
+    add("--seed", type=number(0, 2**31 - 1, int), default=1, help="of the inputs and the order")
+    add("--device", default="", help="CUDA_VISIBLE_DEVICES for the measurement; default: as it is")
+    add("--time_limit", type=number(0.1, 3600), default=120.0, metavar="S",
+        help="for one step of one kernel; what takes longer is killed (default 120)")  # fmt: skip
+
+
+def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--num_warmups", type=number(0, 10_000, int), default=2)
+    add("--num_repeats", type=number(1, 100_000, int), default=20, help="samples, at least")
+    add("--max_repeats", type=number(1, 100_000, int), default=0, help="default: twice as many")
+    add(
+        "--target_noise",
+        type=number(0, 50),
+        default=1.0,
+        metavar="PCT",
+        help="sample on until every standard error is below (default 1; 0: --num_repeats exactly)",
+    )
+    add("--burst", type=number(1, 1000, int), default=2, help="consecutive samples of a kernel")
+    add("--noncu", action="store_true", help="do not empty the L2 cache before each sample")
+    add("--graph", action="store_true", help="time replays of a CUDA graph (with --noncu)")
+
+
+def add_store_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--out", type=Path, help="append rows to this JSON Lines store as they are made")
+    add("--resume", action="store_true", help="continue --out: skip rows of this environment")
+    add("--retry_failed", action="store_true", help="with --resume: repeat what is not ok")
+
+
+def check_store_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if (options.resume or options.retry_failed) and not options.out:
+        parser.error("--resume and --retry_failed need --out")
+
+
+def policy_of(options: argparse.Namespace) -> Policy:
+    """Raises ValueError."""
+    adaptive = options.target_noise > 0
+    most = (options.max_repeats or 2 * options.num_repeats) if adaptive else options.num_repeats
+    return Policy(
+        warmups=options.num_warmups, repeats=options.num_repeats, cold_l2=not options.noncu,
+        burst=options.burst, target_noise=options.target_noise / 100, max_repeats=most,
+        graph=options.graph,
+    )  # fmt: skip
+
+
+def configs_of(options: argparse.Namespace) -> list[FlashForwardKernelConfig]:
+    """Raises ValueError, also when nothing is left."""
+    if options.causal:
+        raise ValueError(
+            "--causal: our kernels have no causal mask yet (docs/support.md); nothing was measured"
+        )
+    selected = select_kernels(options.kernels)
+    configs = [config for config in selected if options.filter in config.short_form()]
+    if not configs:
+        raise ValueError(
+            f"--filter {options.filter!r} leaves none of {len(selected)} kernels; "
+            f"the first is {selected[0].short_form()!r}"
+        )
+    return configs

@@ -1,0 +1,181 @@
+"""autotune: the command line. tools/benchmark/autotune.py is its entry."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..config_sets import DEFAULT_KERNELS, KERNELS_VARIABLE
+from ..dtypes import DType
+from ..paths import repository_root
+from . import arguments as args
+from .progress import Progress
+from .provenance import command_line
+from .providers import OURS
+from .records import OK, SKIPPED, WRONG, Record
+from .session import CUDA_BACKEND, announce, problems_of, with_session
+from .store import ResultStore
+from .supervisor import Supervisor
+from .sweep import Problem, Sweep
+from .timing import Policy
+from .tuning import Stage, Winner, prune, table_entries, tune_problem
+
+DESCRIPTION = """Find the fastest kernel for every dtype, head size and sequence length of this GPU.
+
+    KERNELS=tune autotune.py                      # builds them, measures, writes the user's table
+    autotune.py --kernels tune --no_build --out tune.jsonl --resume --table tuning.json
+
+Three passes: all kernels briefly, the better ones longer, the leaders in turns with each other.
+A winner is one that beats every leader in a Mann-Whitney test; others are named as ties.
+`flash_attention.tuned_config` reads the table. Exit codes: 0 ok, 1 a kernel was wrong (it has no
+rank), 2 usage or no build, 3 a kernel failed or a problem has no winner, 4 no data, 130
+interrupted.
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="autotune.py", description=DESCRIPTION, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    args.add_problem_arguments(parser, [512, 1024, 2048, 4096, 8192, 16384])
+    parser.set_defaults(dtypes=[DType.FP16, DType.BF16])
+    args.add_store_arguments(parser)
+    add = parser.add_argument
+    count = args.number(1, 100_000, int)
+    add("--coarse", type=count, default=4, metavar="N", help="samples of every kernel (default 4)")
+    add("--fine", type=count, default=12, metavar="N", help="of the better ones (default 12)")
+    add("--final", type=count, default=48, metavar="N", help="of the leaders (default 48)")
+    add("--keep_within", type=args.number(0, 1000), default=10.0, metavar="P",
+        help="of the fastest go on to the second pass (default 10)")  # fmt: skip
+    add("--leaders", type=args.number(2, 100, int), default=6, metavar="N",
+        help="in the last pass, of those within 3 %% of the fastest (default 6)")  # fmt: skip
+    add("--noncu", action="store_true", help="do not empty the L2 cache before each sample")
+    add("--no_build", action="store_true", help="take the build as it is")
+    add("--table", type=Path, help="write winners here; default: the user's cache directory")
+    add("--no_table", action="store_true", help="write no table")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
+    parser = make_parser()
+    options = parser.parse_args(argv)
+    args.check_store_arguments(parser, options)
+    try:
+        problems = problems_of(options, [OURS])
+    except ValueError as error:
+        parser.error(str(error))
+    if not options.no_build and not build(options):
+        return args.EXIT_USAGE
+
+    def measure(store: ResultStore, supervisor: Supervisor) -> int:
+        return _tune(store, supervisor, problems, options)
+
+    return with_session("autotune", options, backend, measure)
+
+
+def build(options: argparse.Namespace) -> bool:
+    """Builds the kernels that were selected, all cores at once. The build says what went wrong."""
+    if options.kernels and len(options.kernels) > 1:
+        print("error: --kernels more than once needs --no_build: a build has one KERNELS word",
+              file=sys.stderr)  # fmt: skip
+        return False
+    word = (options.kernels or [os.environ.get(KERNELS_VARIABLE, DEFAULT_KERNELS)])[0]
+    root = repository_root()
+    if root is None:
+        print("error: an installed package cannot be rebuilt: use --no_build", file=sys.stderr)
+        return False
+    paths = [str(root / "py"), str(root), os.environ.get("PYTHONPATH", "")]
+    environ = {
+        **os.environ,
+        KERNELS_VARIABLE: word,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }
+    command = [sys.executable, "-m", "flash_helpers.build"]
+    return subprocess.run(command, env=environ, check=False).returncode == 0
+
+
+def _stages(store: ResultStore, supervisor: Supervisor, options: argparse.Namespace) -> list[Stage]:
+    def sweep(name: str, repeats: int, group: int) -> Sweep:
+        policy = Policy(warmups=1, repeats=repeats, cold_l2=not options.noncu)
+        return Sweep(
+            store, supervisor, policy, command_line(), group, name,
+            retry_failed=options.retry_failed,
+        )  # fmt: skip
+
+    close = 0.03
+    return [
+        Stage(sweep("coarse", options.coarse, 12), options.keep_within / 100, 10_000),
+        Stage(sweep("fine", options.fine, 0), close, options.leaders),
+        Stage(sweep("final", options.final, 0), close, options.leaders),
+    ]
+
+
+def _tune(
+    store: ResultStore, supervisor: Supervisor, problems: Sequence[Problem],
+    options: argparse.Namespace,
+) -> int:  # fmt: skip
+    stages = _stages(store, supervisor, options)
+    announce(store, stages[0].sweep)
+    arch = str(stages[0].sweep.environment.get("compute_capability", ""))
+    problems = [prune(problem, arch) for problem in problems]
+    winners: list[Winner] = []
+    rows: list[Record] = []
+    with Progress(sum(stages[0].sweep.n_rows(problem) for problem in problems), "tune") as bar:
+
+        def on_row(row: Record) -> None:
+            rows.append(row)
+            if row["policy"]["stage"] == "coarse":
+                bar.advance(f"{row['shape']['seq_len']} {row['kernel']}")
+
+        for problem in problems:
+            winner = tune_problem(problem, stages, on_row)
+            if winner is None:
+                bar.print(f"{problem.workload}: no kernel gave a right result")
+            else:
+                winners.append(winner)
+                bar.print(describe(winner))
+    for row in rows:
+        if row["status"] not in (OK, SKIPPED):
+            print(f"{row['status']}: {row['kernel']} at {row['shape']['seq_len']}: {row['error']}")
+    if not winners:
+        return args.EXIT_NO_DATA
+    if not options.no_table:
+        write_table(winners, options.table)
+    statuses = {row["status"] for row in rows}
+    if WRONG in statuses:
+        return args.EXIT_FAILED
+    complete = statuses <= {OK, SKIPPED} and len(winners) == len(problems)
+    return args.EXIT_OK if complete else args.EXIT_PARTIAL
+
+
+def describe(winner: Winner) -> str:
+    """One line, and one for the ties."""
+    best = winner.best
+    lines = [
+        f"{winner.problem.workload}: {best.label}: {best.summary.median:.4f} ms, "
+        f"{best.matmul_tflops:.1f} TFLOP/s (standard error {100 * best.standard_error:.2f} %)"
+    ]
+    if len(winner.ranked) == 1:
+        lines.append("  without a rival")
+    elif winner.tied:
+        lines.append(f"  not surely faster than: {'; '.join(winner.tied)}")
+    else:
+        lines.append(f"  surely the fastest of {len(winner.ranked)} leaders")
+    return "\n".join(lines)
+
+
+def write_table(winners: Sequence[Winner], path: Path | None) -> None:
+    from flash_attention.tuning import user_table
+    from flash_attention.tuning_table import Entry, update_table
+
+    target = path or user_table()
+    found: list[dict[str, Any]] = table_entries(winners)
+    for note in update_table(target, [Entry(**entry) for entry in found]):
+        print(f"note: {note}", file=sys.stderr)
+    print(f"{len(found)} entries written to {target}")

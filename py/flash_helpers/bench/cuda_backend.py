@@ -1,0 +1,194 @@
+"""Our kernels and the references on a real GPU. Lives in a worker process."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..config_names import parse_kernel_name_into_config
+from ..dtypes import DType
+from ..peers import ReferenceUnavailableError
+from ..reference import attention_reference
+from ..tolerance import bitwise_equal, compare
+from ..workload import Workload
+from .clocks import ClockSampler
+from .measure import Candidate, Json, NotBuiltError, SkippedError
+from .provenance import UNKNOWN, device_state, library_state
+from .providers import OURS, find_reference
+from .stats import tflops
+from .timing import CudaTimer, Policy, Timer
+
+if TYPE_CHECKING:
+    import torch
+
+# Dense fp16 operations per SM and cycle (NVIDIA's architecture white papers).
+_TENSOR_FLOP = {"8.0": 2048, "8.6": 1024, "8.9": 1024, "9.0": 4096, "10.0": 8192, "12.0": 1024}
+# The whole batch would cost more time than the sweep: two entries show every row's path.
+_CHECKED_ENTRIES = 2
+
+
+def workload_of(shape: Json) -> Workload:
+    names = ("batch", "n_heads", "n_kv_heads", "seq_len", "d_head")
+    sizes = {name: int(shape[name]) for name in names}
+    return Workload(**sizes, dtype=DType.from_string(shape["dtype"]), seed=int(shape["seed"]))
+
+
+@dataclass
+class _Inputs:
+    shape: Json
+    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    pristine: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    o: torch.Tensor
+    reference: torch.Tensor  # of the first entries of the batch
+
+    def problem_with(self, output: torch.Tensor) -> str:
+        """Also mends what it did to the inputs: the next kernel needs them."""
+        pairs = list(zip("qkv", self.tensors, self.pristine, strict=True))
+        changed = [name for name, tensor, copy in pairs if not bitwise_equal(tensor, copy)]
+        for _, tensor, copy in pairs:
+            tensor.copy_(copy)
+        if changed:
+            return f"it overwrote its input {', '.join(changed)}"
+        outcome = compare(output[: self.reference.shape[0]], self.reference)
+        if not outcome.passed:
+            return outcome.describe()
+        if not bool(output.isfinite().all()):
+            return "NaN or infinity behind the entries that were compared"
+        return ""
+
+
+@dataclass
+class _Candidate:
+    inputs: _Inputs
+    run: Callable[[], torch.Tensor]
+    details: Json
+
+    def __call__(self) -> object:
+        return self.run()
+
+    def check(self) -> str:
+        import torch
+
+        self.inputs.o.fill_(float("nan"))
+        try:
+            output = self.run()
+        except ReferenceUnavailableError as error:
+            raise SkippedError(str(error)) from error
+        torch.cuda.synchronize()
+        return self.inputs.problem_with(output)
+
+    def describe(self) -> Json:
+        return self.details
+
+    def captured(self) -> Callable[[], object]:
+        import torch
+
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self.run()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.run()
+        replay: Callable[[], object] = graph.replay
+        return replay
+
+
+class CudaBackend:
+    """One GPU: the current device of this process."""
+
+    def __init__(self) -> None:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise RuntimeError("no data: torch sees no CUDA device")
+        self._state: Json = {**device_state(), **library_state()}
+        self._inputs: _Inputs | None = None
+
+    def environment(self) -> Json:
+        return {**self._state, "python": platform.python_version()}
+
+    def prepare(self, shape: Json) -> None:
+        """Keeps the inputs of the last problem: its next group needs them again."""
+        import torch
+
+        if self._inputs is not None and self._inputs.shape == shape:
+            return
+        self._inputs = None
+        torch.cuda.empty_cache()
+        q, k, v = workload_of(shape).generate("cuda")
+        n = min(_CHECKED_ENTRIES, q.shape[0])
+        reference, _ = attention_reference(q[:n], k[:n], v[:n])
+        pristine = (q.clone(), k.clone(), v.clone())
+        self._inputs = _Inputs(shape, (q, k, v), pristine, torch.empty_like(q), reference)
+
+    def candidate(self, provider: str, kernel: str) -> Candidate:
+        inputs = self._inputs
+        if inputs is None:
+            raise RuntimeError("candidate() before prepare()")
+        if provider == OURS:
+            return self._ours(inputs, kernel)
+        label, note, function = find_reference(provider)
+        return _Candidate(
+            inputs, partial(function, *inputs.tensors), {"label": label, "note": note}
+        )
+
+    def _ours(self, inputs: _Inputs, kernel: str) -> Candidate:
+        import flash_attention
+        from flash_attention._library import load_library
+
+        config = parse_kernel_name_into_config(kernel)
+        run = partial(flash_attention.forward, config, *inputs.tensors, inputs.o)
+        details: Json = {"label": config.short_form(), "note": ""}
+        library = load_library()
+        names = library.kernel_names()
+        if config.kernel_name() not in names:
+            raise NotBuiltError(
+                f"not among the {len(names)} kernels of KERNELS={library.kernel_set()}"
+            )
+        attributes = library.kernel_attributes(names.index(config.kernel_name()), 0)
+        details |= {
+            "registers": attributes["registers"],
+            "spilled_bytes": attributes["local_bytes"],
+            "blocks_per_sm": attributes["blocks_per_multiprocessor"],
+        }
+        return _Candidate(inputs, run, details)
+
+    def timer(self, policy: Policy) -> Timer:
+        import torch
+
+        return CudaTimer(torch.device("cuda"), cold_l2=policy.cold_l2)
+
+    def clocks(self) -> ClockSampler:
+        uuid = str(self._state.get("gpu_uuid", ""))
+        return ClockSampler("" if UNKNOWN in uuid else uuid)
+
+    def implausible(self, shape: Json, milliseconds: float) -> str:
+        rate = tflops(workload_of(shape).matmul_flop(), milliseconds)
+        peak = peak_tflops(self._state)
+        if peak is None or rate <= peak:
+            return ""
+        return f"{rate:.0f} TFLOP/s is more than this GPU can do ({peak:.0f}): not all was computed"
+
+    def lost(self) -> str:
+        import torch
+
+        try:
+            torch.cuda.synchronize()
+            torch.zeros(1, device="cuda").item()
+        except RuntimeError as error:
+            return str(error).splitlines()[0]
+        return ""
+
+
+def peak_tflops(environment: dict[str, Any]) -> float | None:
+    """Dense fp16 on the tensor cores at the top clock; None if the GPU is not known."""
+    flop = _TENSOR_FLOP.get(str(environment.get("compute_capability")))
+    clock = str(environment.get("top_sm_clock", "")).removesuffix(" MHz")
+    if flop is None or not clock.isdecimal():
+        return None
+    return float(environment["gpu_sms"]) * flop * int(clock) / 1e6

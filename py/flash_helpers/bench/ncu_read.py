@@ -1,0 +1,144 @@
+"""What ncu measured, from its CSV output or from its binary report.
+
+The CSV reader takes ncu's output as it is: the application's own lines, `==PROF==` lines and the
+table may share one stream. A damaged line costs its value, and is reported.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .ncu_metrics import Quantity
+
+_REQUIRED = ("ID", "Process ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value")
+_HEADER = '"ID",'
+
+
+class ReadError(ValueError):
+    """The output is not what ncu writes; the message says what is wrong with it."""
+
+
+@dataclass
+class Launch:
+    """One profiled launch of a kernel; `values` by ncu's metric names."""
+
+    symbol: str
+    values: dict[str, Quantity] = field(default_factory=dict)
+
+
+@dataclass
+class Reading:
+    launches: list[Launch]
+    problems: list[str]  # damaged lines
+
+
+def read_csv(text: str) -> Reading:
+    """The launches in order. Raises ReadError for a table that lacks a column."""
+    launches: dict[tuple[str, str], Launch] = {}
+    problems: list[str] = []
+    columns: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith(_HEADER):
+            columns = _columns(line)
+        elif columns and line.startswith('"'):
+            problem = _take(line, columns, launches)
+            if problem:
+                problems.append(f"line {number} of ncu's output {problem}: {line[:100]!r}")
+    return Reading(list(launches.values()), problems)
+
+
+def _columns(line: str) -> list[str]:
+    columns = next(csv.reader([line]))
+    missing = [name for name in _REQUIRED if name not in columns]
+    if missing:
+        raise ReadError(
+            f"ncu's table has no column {missing[0]!r}: is it another page than --page details? "
+            f"Its columns are {', '.join(columns)[:300]}"
+        )
+    return columns
+
+
+def _take(line: str, columns: list[str], launches: dict[tuple[str, str], Launch]) -> str:
+    """Adds the line's value to its launch; returns what is wrong with it instead."""
+    try:
+        cells = next(csv.reader([line], strict=True))
+    except csv.Error as error:
+        return f"is malformed ({error})"
+    if len(cells) != len(columns):
+        return f"has {len(cells)} cells instead of {len(columns)}"
+    row = dict(zip(columns, cells, strict=True))
+    launch = launches.setdefault((row["Process ID"], row["ID"]), Launch(row["Kernel Name"]))
+    if launch.symbol != row["Kernel Name"]:
+        return f"has the ID of another kernel ({launch.symbol[:60]})"
+    if row["Metric Name"] in launch.values:
+        return f"repeats {row['Metric Name']}"
+    launch.values[row["Metric Name"]] = Quantity(row["Metric Value"], row["Metric Unit"])
+    return ""
+
+
+def find_report_module(ncu: Path) -> ModuleType | None:
+    """NVIDIA's `ncu_report`: of ncu's own installation, so that it knows this version's reports,
+    else from PyPI (`pip install ncu-report`). None where neither can be imported."""
+    for folder in _module_folders(ncu):
+        if (folder / "ncu_report.py").is_file():
+            sys.path.insert(0, str(folder))
+            try:
+                return importlib.import_module("ncu_report")
+            except Exception:  # built for another Python, a library is missing, ...
+                sys.modules.pop("ncu_report", None)
+            finally:
+                sys.path.remove(str(folder))
+    try:
+        return importlib.import_module("ncu_report")
+    except Exception:
+        return None
+
+
+def _module_folders(ncu: Path) -> Iterable[Path]:
+    """The program is a link or a wrapper script in `bin`, or lies in the installation itself."""
+    real = ncu.resolve()
+    for parent in list(real.parents)[:4]:
+        yield parent / "extras" / "python"
+    for root in (real.parent.parent, Path("/opt/nvidia")):
+        found = [*root.glob("nsight-compute-*"), *root.glob("nsight-compute/*")]
+        yield from (f / "extras" / "python" for f in sorted(found, key=_version, reverse=True))
+
+
+def _version(folder: Path) -> list[int]:
+    return [int(number) for number in re.findall("[0-9]+", folder.name)]
+
+
+def read_report(path: Path, module: Any, names: Sequence[str]) -> Reading:
+    """`names`: the metrics to take. Raises ReadError where the module cannot read the file."""
+    try:
+        context = module.load_report(str(path))
+        actions = [
+            context.range_by_idx(r).action_by_idx(a)
+            for r in range(context.num_ranges())
+            for a in range(context.range_by_idx(r).num_actions())
+        ]
+        launches = [_launch_of(action, names) for action in actions]
+    except Exception as error:  # the module raises what it likes
+        raise ReadError(f"ncu_report cannot read {path.name}: {error}") from error
+    return Reading(launches, [])
+
+
+def _launch_of(action: Any, names: Sequence[str]) -> Launch:
+    launch = Launch(str(action.name(action.NameBase_DEMANGLED)))
+    for name in names:
+        metric = action.metric_by_name(name)
+        if metric is None:
+            continue
+        # as_double() of a metric without a value is 0.0.
+        has_value = metric.has_value() if hasattr(metric, "has_value") else True
+        value = metric.as_double() if has_value else "n/a"
+        launch.values[name] = Quantity(value, str(metric.unit()))
+    return launch

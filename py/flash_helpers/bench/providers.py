@@ -1,0 +1,63 @@
+"""Who can compute attention here: our kernels and the references, each by a word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ..peers import _package_function, _sdpa_function, find_peer
+from .measure import SkippedError
+
+if TYPE_CHECKING:
+    import torch
+
+    Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+OURS = "ours"
+# The first that a table has is what its column `relative` refers to.
+REFERENCES = {
+    "fa2": "FlashAttention-2: flash-attn, else PyTorch's build of it",
+    "fa3": "flash-attn 3",
+    "fa4": "flash-attn 4",
+    "cudnn": "cuDNN through PyTorch",
+    "flex": "PyTorch flex_attention, compiled",
+}
+PROVIDERS = (OURS, *REFERENCES)
+_MODULES = {"fa3": ("flash_attn_interface", "flash-attn 3"), "fa4": ("flash_attn.cute", "fa 4")}
+
+
+@cache
+def find_reference(provider: str) -> tuple[str, str, Attention]:
+    """(label, note, function). Raises SkippedError with the reason if it is not here."""
+    if provider == "fa2":
+        peer = find_peer("v2", "cuda")
+        return peer.name, peer.note, peer
+    if provider in _MODULES:
+        module, label = _MODULES[provider]
+        function, problem = _package_function(module)
+        if function is None:
+            raise SkippedError(problem)
+        return label, "", function
+    if provider == "cudnn":
+        return "PyTorch cuDNN", "", _sdpa_function("CUDNN_ATTENTION")
+    if provider == "flex":
+        return "PyTorch flex_attention", "", _flex()
+    raise ValueError(f"provider {provider!r} is not known: expected one of {', '.join(PROVIDERS)}")
+
+
+def _flex() -> Attention:
+    import torch
+
+    try:
+        from torch.nn.attention.flex_attention import flex_attention
+    except ImportError as error:
+        raise SkippedError(f"this torch has no flex_attention: {error}") from error
+    compiled: Any = torch.compile(flex_attention, dynamic=False)
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
+        output: torch.Tensor = compiled(q, k, v, enable_gqa=q.shape[1] != k.shape[1])
+        return output.transpose(1, 2)
+
+    return attention

@@ -1,0 +1,113 @@
+"""pt_bench: the command line around a sweep. tools/benchmark/pt_bench.py is its entry."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import arguments as args
+from .progress import Progress
+from .provenance import command_line
+from .providers import OURS
+from .records import COMPILE_FAIL, LAUNCH_FAIL, OK, TIMEOUT, WRONG, Record
+from .report import render_csv, render_json, table
+from .results import by_problem
+from .session import CUDA_BACKEND, announce, problems_of, with_session
+from .store import ResultStore
+from .supervisor import Supervisor
+from .sweep import Problem, Sweep
+
+DESCRIPTION = """Time kernels and the references side by side on one GPU, with CUDA events.
+
+    KERNELS=tune pt_bench.py --seq_lens=1024,4096 --d_heads=128
+    pt_bench.py --kernels tune --dtypes fp16,bf16 --num_repeats 20 --out results.jsonl
+    pt_bench.py --kernels tune --dtypes fp16,bf16 --num_repeats 20 --out results.jsonl --resume
+
+Every output is checked before and after it is timed. Kernels and references take turns in random
+order, in a process of their own: a kernel that crashes or hangs costs its row. Exit codes: 0 ok,
+1 a result was wrong, 2 usage, 3 some rows failed, 4 no data, 130 interrupted (--resume goes on).
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pt_bench.py", description=DESCRIPTION, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    args.add_problem_arguments(parser, [512, 1024, 2048, 4096])
+    args.add_sampling_arguments(parser)
+    add = parser.add_argument
+    add(
+        "--providers",
+        type=args.provider_list,
+        default=["ours", "fa2", "fa3", "fa4", "cudnn"],
+        help="of ours, fa2, fa3, fa4, cudnn, flex; the first reference is the yardstick",
+    )
+    add(
+        "--group",
+        type=args.number(0, 10_000, int),
+        default=12,
+        metavar="N",
+        help="our kernels that take turns with each other and the references; 0: all (default 12)",
+    )
+    args.add_store_arguments(parser)
+    add("--top", type=args.number(0, 10_000, int), default=0,
+        help="print the fastest N of each problem only")  # fmt: skip
+    add("--csv", type=Path, help="write figures of every row here")
+    add("--json", type=Path, help="write figures and samples of every row here")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
+    parser = make_parser()
+    options = parser.parse_args(argv)
+    args.check_store_arguments(parser, options)
+    if options.graph and not options.noncu:
+        parser.error("--graph needs --noncu: a graph for short kernels runs from a warm L2 cache")
+    try:
+        problems, policy = problems_of(options, options.providers), args.policy_of(options)
+    except ValueError as error:
+        parser.error(str(error))
+
+    def measure(store: ResultStore, supervisor: Supervisor) -> int:
+        sweep = Sweep(
+            store, supervisor, policy, command_line(), options.group,
+            retry_failed=options.retry_failed,
+        )  # fmt: skip
+        announce(store, sweep)
+        return _run(sweep, problems, options)
+
+    return with_session("pt_bench", options, backend, measure)
+
+
+def _run(sweep: Sweep, problems: Sequence[Problem], options: argparse.Namespace) -> int:
+    rows: list[Record] = []
+    with Progress(sum(sweep.n_rows(problem) for problem in problems), "pt_bench") as progress:
+        for problem in problems:
+            found = []
+            for row in sweep.run(problem):
+                progress.advance(f"{row['shape']['seq_len']} {row['kernel']}")
+                found.append(row)
+            rows += found
+            for result in by_problem(found):
+                progress.print(f"\n{table(result, options.top)}")
+    results = by_problem(rows)
+    if options.csv:
+        options.csv.write_text(render_csv(results))
+    if options.json:
+        where = sweep.environment | {"command": sweep.command}
+        options.json.write_text(render_json(results, where))
+    return exit_code(rows)
+
+
+def exit_code(rows: Sequence[Record]) -> int:
+    """A wrong result outranks a missing one. References that are not here are no failure."""
+    statuses = {row["status"] for row in rows}
+    if WRONG in statuses:
+        return args.EXIT_FAILED
+    asked = {row["provider"] for row in rows}
+    measured = {row["provider"] for row in rows if row["status"] == OK}
+    if (OURS in asked and OURS not in measured) or not measured:
+        return args.EXIT_NO_DATA
+    return args.EXIT_PARTIAL if statuses & {LAUNCH_FAIL, TIMEOUT, COMPILE_FAIL} else 0

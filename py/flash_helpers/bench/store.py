@@ -1,0 +1,212 @@
+"""Results in a JSON Lines file that survives whatever ends the sweep.
+
+Every row is appended in one write and forced to disk. A `started` row goes before each run, so a
+crash names its culprit. Lines that cannot be read are moved to `<store>.corrupt`, never dropped.
+One sweep at a time writes a store: flock on `<store>.lock`, which ends with its holder.
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .records import FINAL_STATUSES, STARTED, Record, decode, encode
+
+
+class StoreError(RuntimeError):
+    """The store cannot be used; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class BadLine:
+    number: int  # from 1
+    reason: str
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Contents:
+    rows: list[Record]
+    bad: list[BadLine]
+
+    def finished(self) -> list[Record]:
+        """The last final row of every (key, environment), in the order of the file."""
+        latest: dict[tuple[str, str], Record] = {}
+        for row in self.rows:
+            if row["status"] in FINAL_STATUSES:
+                identity = _identity(row)
+                latest.pop(identity, None)  # a repeated row moves to its new place
+                latest[identity] = row
+        return list(latest.values())
+
+    def interrupted(self) -> list[Record]:
+        """Rows that were started and never finished: what ran when a sweep died."""
+        open_rows: dict[tuple[str, str], Record] = {}
+        for row in self.rows:
+            if row["status"] == STARTED:
+                open_rows[_identity(row)] = row
+            else:
+                open_rows.pop(_identity(row), None)
+        return list(open_rows.values())
+
+
+def read_store(path: Path) -> Contents:
+    """Reads without a lock and changes nothing; for tools that only look."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    rows: list[Record] = []
+    bad: list[BadLine] = []
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(decode(line))
+        except ValueError as error:
+            bad.append(BadLine(number, str(error), line))
+    return Contents(rows, bad)
+
+
+@dataclass
+class ResultStore:
+    """An open store. `contents` is what it held when it was opened, plus what was appended."""
+
+    path: Path
+    contents: Contents
+    notes: list[str]  # what was found wrong on opening, for the user
+    _descriptor: int
+    _done: dict[tuple[str, str], Record] = field(default_factory=dict)
+
+    def append(self, record: Mapping[str, object]) -> Record:
+        """Writes one row, on disk when this returns. Returns the row as a reader will see it."""
+        line = encode({**record, "time": _now()})
+        try:
+            if os.write(self._descriptor, line) != len(line):
+                raise OSError(28, "No space left on device")
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise StoreError(f"cannot write {self.path}: {error.strerror}") from error
+        row = decode(line.rstrip(b"\n"))
+        self.contents.rows.append(row)
+        if row["status"] != STARTED:
+            self._done[_identity(row)] = row
+        return row
+
+    def find(self, key: str, environment_fingerprint: str) -> Record | None:
+        """The final row of a measurement, if it was made in this very environment."""
+        return self._done.get((key, environment_fingerprint))
+
+
+@contextmanager
+def open_store(path: Path, *, resume: bool) -> Iterator[ResultStore]:
+    """Locks and opens. A store that has rows is only opened to resume it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(_beside(path, "lock"), _FLAGS | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise StoreError(f"cannot lock {path}: {error.strerror}") from error
+    try:
+        _lock(lock, path)
+        contents, notes = _recover(path)
+        if contents.rows and not resume:
+            raise StoreError(
+                f"{path} already has {len(contents.rows)} rows: add --resume to continue it, "
+                "or name another file"
+            )
+        descriptor = os.open(path, _FLAGS | os.O_WRONLY | os.O_APPEND, 0o644)
+        try:
+            os.fsync(descriptor)
+            _sync_folder(path.parent)
+            done = {_identity(row): row for row in contents.finished()}
+            yield ResultStore(path, contents, notes, descriptor, done)
+        finally:
+            os.close(descriptor)
+    finally:
+        os.close(lock)
+
+
+_FLAGS = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+        raise StoreError(
+            f"{path} is being written by process {holder}: wait for it, or name another file"
+        ) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+
+
+def _recover(path: Path) -> tuple[Contents, list[str]]:
+    """Reads the store; moves what cannot be read aside, so that appending is safe again."""
+    if not path.exists():
+        return Contents([], []), []
+    contents = read_store(path)
+    notes = [
+        f"{row['kernel']} was running when the last sweep ended: it is measured again"
+        for row in contents.interrupted()
+    ]
+    data = path.read_bytes()
+    if not contents.bad and (not data or data.endswith(b"\n")):
+        return contents, notes
+    if contents.bad:
+        aside = _beside(path, "corrupt")
+        _keep_aside(aside, contents.bad)
+        notes += [f"{path}, line {bad.number}: {bad.reason}" for bad in contents.bad]
+        notes.append(f"{len(contents.bad)} unreadable line(s) moved to {aside}")
+    _rewrite(path, contents.rows)
+    return Contents(contents.rows, []), notes
+
+
+def _keep_aside(path: Path, bad: Sequence[BadLine]) -> None:
+    descriptor = os.open(path, _FLAGS | os.O_WRONLY | os.O_APPEND, 0o644)
+    with os.fdopen(descriptor, "wb") as file:
+        for line in bad:
+            file.write(f"# {_now()}, line {line.number}: {line.reason}\n".encode())
+            file.write(line.content + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _rewrite(path: Path, rows: Sequence[Record]) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.writelines(encode(row) for row in rows)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(path.stat().st_mode & 0o777)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _identity(row: Record) -> tuple[str, str]:
+    return row["key"], str(row.get("environment_fingerprint", ""))
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(f"{path.name}.{suffix}")
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")

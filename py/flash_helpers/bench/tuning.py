@@ -1,0 +1,153 @@
+"""From coarse to fine: which kernel is fastest, and is it surely?"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..constraints import violations
+from .records import Record
+from .results import Measurement, by_problem
+from .runs import observations
+from .significance import p_faster
+from .sweep import Job, Problem, Sweep
+
+_SURE = 0.05  # of naming a winner that is none, for all rivals of a problem together
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One pass over a problem. Its survivors go on: all within `keep` of the fastest, at least
+    two, at most `at_most`."""
+
+    sweep: Sweep
+    keep: float
+    at_most: int
+
+
+@dataclass(frozen=True)
+class Winner:
+    """`ranked` begins with the winner; `tied` are the rivals that may be as fast."""
+
+    problem: Problem
+    ranked: list[Measurement]
+    tied: list[str]
+    others: list[str]  # the fastest of every other block shape, from the earlier stages
+
+    @property
+    def best(self) -> Measurement:
+        return self.ranked[0]
+
+
+def prune(problem: Problem, arch: str) -> Problem:
+    """Moves what the GPU cannot run (shared memory, architecture) to the skipped ones."""
+    from ..config_names import parse_kernel_name_into_config
+
+    kept: list[Job] = []
+    skipped = list(problem.skipped)
+    for job in problem.ours:
+        reasons = violations(parse_kernel_name_into_config(job.kernel), arch or None)
+        if reasons:
+            skipped.append((job, " ".join(reasons)))
+        else:
+            kept.append(job)
+    return replace(problem, ours=tuple(kept), skipped=tuple(skipped))
+
+
+def tune_problem(
+    problem: Problem, stages: Sequence[Stage], on_row: Callable[[Record], None]
+) -> Winner | None:
+    """Runs the stages; None if no kernel gives a right result."""
+    everyone: dict[str, Measurement] = {}
+    ranked: list[Measurement] = []
+    current = problem
+    for stage in stages:
+        rows: list[Record] = []
+        for row in stage.sweep.run(current):
+            rows.append(row)
+            on_row(row)
+        ranked = [m for result in by_problem(rows) for m in result.ranked if m.is_ours]
+        if not ranked:
+            return None
+        everyone |= {m.kernel: m for m in ranked}
+        kernels = {m.kernel for m in survivors(ranked, stage)}
+        ours = tuple(job for job in current.ours if job.kernel in kernels)
+        current = replace(current, ours=ours, skipped=())
+    names = {m.kernel for m in ranked}
+    others = [m for m in everyone.values() if m.kernel not in names]
+    return Winner(problem, ranked, ties(ranked), fastest_by_blocks(others))
+
+
+def survivors(ranked: Sequence[Measurement], stage: Stage) -> list[Measurement]:
+    limit = ranked[0].summary.median * (1 + stage.keep)
+    close = [m for m in ranked if m.summary.median <= limit]
+    return list(ranked[: min(max(2, len(close)), stage.at_most)])
+
+
+def ties(ranked: Sequence[Measurement]) -> list[str]:
+    """The rivals of the first that it does not beat: one-sided Mann-Whitney tests on bursts."""
+    best = observations(ranked[0])
+    allowed = _SURE / max(1, len(ranked) - 1)
+    return [m.kernel for m in ranked[1:] if p_faster(best, observations(m)) > allowed]
+
+
+def fastest_by_blocks(measurements: Sequence[Measurement]) -> list[str]:
+    """For lengths that the winner's blocks do not divide."""
+    from ..config_names import parse_kernel_name_into_config
+
+    best: dict[tuple[int, int], Measurement] = {}
+    for m in sorted(measurements, key=lambda m: m.summary.median):
+        config = parse_kernel_name_into_config(m.kernel)
+        best.setdefault((config.B_r, config.B_c), m)
+    return [m.kernel for m in best.values()]
+
+
+def table_entries(winners: Sequence[Winner]) -> list[dict[str, Any]]:
+    """Entries of the tuning table: a measured length stands for those nearest to it, by ratio."""
+    subjects: dict[tuple[object, ...], list[Winner]] = {}
+    for winner in winners:
+        workload = winner.problem.workload
+        subject = (winner.best.row["environment"].get("gpu"), workload.dtype, workload.d_head)
+        subjects.setdefault(subject, []).append(winner)
+    entries = []
+    for found in subjects.values():
+        found.sort(key=lambda winner: winner.problem.workload.seq_len)
+        lengths = [winner.problem.workload.seq_len for winner in found]
+        for winner, (low, high) in zip(found, ranges(lengths), strict=True):
+            entries.append(_entry(winner, low, high))
+    return entries
+
+
+def ranges(lengths: Sequence[int]) -> list[tuple[int, int | None]]:
+    """Around ascending lengths, meeting at their geometric means."""
+    middles = [math.isqrt(a * b) for a, b in itertools.pairwise(lengths)]
+    return list(zip([1, *(m + 1 for m in middles)], [*middles, None], strict=True))
+
+
+def _entry(winner: Winner, low: int, high: int | None) -> dict[str, Any]:
+    row, workload = winner.best.row, winner.problem.workload
+    environment = row["environment"]
+    kept = ("commit", "build_fingerprint", "driver", "cuda", "torch")
+    return {
+        "gpu": str(environment.get("gpu", "")),
+        "compute_capability": str(environment.get("compute_capability", "")),
+        "dtype": workload.dtype.name,
+        "d_head": workload.d_head,
+        "causal": False,
+        "seq_min": low,
+        "seq_max": high,
+        "kernels": tuple([m.kernel for m in winner.ranked] + winner.others),
+        "evidence": {
+            "measured_at": workload.seq_len,
+            "batch": workload.batch,
+            "heads": workload.n_heads,
+            "median_ms": round(winner.best.summary.median, 5),
+            "matmul_tflops": round(winner.best.matmul_tflops, 1),
+            "tied_with": winner.tied,
+            "time": row.get("time", ""),
+            **{name: environment[name] for name in kept if name in environment},
+        },
+    }

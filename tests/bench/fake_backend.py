@@ -1,0 +1,128 @@
+"""A backend without a GPU, with planted faults: FAKE_FAULTS maps part of a kernel's name to one.
+
+Runs in a worker process; FAKE_LOG names a file that hears of every check, for counting.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from flash_helpers.bench.clocks import ClockSampler, Reading
+from flash_helpers.bench.measure import SkippedError
+from flash_helpers.bench.timing import Policy, Sample
+
+FAULTS: dict[str, str] = json.loads(os.environ.get("FAKE_FAULTS", "{}"))
+SPEEDS: dict[str, float] = json.loads(os.environ.get("FAKE_SPEEDS", "{}"))
+
+
+def log(text: str) -> None:
+    if path := os.environ.get("FAKE_LOG"):
+        with Path(path).open("a") as file:
+            file.write(f"{text}\n")
+
+
+class FakeCandidate:
+    def __init__(self, provider: str, kernel: str) -> None:
+        self.provider, self.kernel = provider, kernel
+        self.fault = next((f for part, f in FAULTS.items() if part in f"{kernel}|"), "")
+        self.n_runs = 0
+
+    def __call__(self) -> object:
+        self.n_runs += 1
+        if self.fault == "hang when timed":
+            time.sleep(1000)
+        if self.fault == "raises when timed":
+            raise RuntimeError("CUDA error: misaligned address")
+        if self.fault == "dies when timed" and self.n_runs == 4:
+            os._exit(9)
+        return self
+
+    def check(self) -> str:
+        log(f"check {self.kernel}")
+        if self.fault == "raises":
+            raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore\n" * 9)
+        if self.fault == "exit":
+            os._exit(7)
+        if self.fault == "segfault":
+            ctypes.string_at(0)
+        if self.fault == "hang":
+            time.sleep(1000)
+        if self.fault == "interrupts":
+            os.kill(os.getppid(), 2)
+            time.sleep(1000)
+        if self.fault == "slow":
+            time.sleep(0.3)
+        if self.fault == "wrong later" and self.n_runs:
+            return "it is wrong on the second look"
+        return "5 of 8 rows are wrong" if self.fault == "wrong but fast" else ""
+
+    def describe(self) -> dict[str, Any]:
+        return {"label": self.kernel, "note": "", "registers": 128}
+
+    def captured(self) -> Callable[[], object]:
+        return self
+
+    def median_ms(self) -> float:
+        if self.fault == "wrong but fast":
+            return 0.001
+        known = [ms for part, ms in SPEEDS.items() if part in f"{self.kernel}|"]
+        return known[0] if known else 1 + zlib.crc32(self.kernel.encode()) % 1000 / 1000
+
+
+class FakeBackend:
+    def __init__(self) -> None:
+        if os.environ.get("FAKE_START") == "fails":
+            raise RuntimeError("torch sees no CUDA device")
+        self.chance = random.Random(int(os.environ.get("FAKE_SEED", "1")))
+
+    def environment(self) -> dict[str, Any]:
+        return {
+            "gpu": os.environ.get("FAKE_GPU", "Fake GPU"),
+            "compute_capability": "9.0",
+            "build_fingerprint": "feed",
+        }
+
+    def prepare(self, shape: dict[str, Any]) -> None:
+        if FAULTS.get("prepare") == str(shape["seq_len"]):
+            os._exit(5)
+
+    def candidate(self, provider: str, kernel: str) -> FakeCandidate:
+        if FAULTS.get(kernel) == "absent":
+            raise SkippedError("not installed")
+        return FakeCandidate(provider, kernel)
+
+    def timer(self, policy: Policy) -> Callable[[Callable[[], object]], Sample]:
+        def timer(function: Callable[[], object]) -> Sample:
+            candidate: Any = function
+            candidate()
+            now = time.monotonic()
+            ms = candidate.median_ms() * self.chance.lognormvariate(0, 0.01)
+            return Sample(ms, 1700.0, now, time.monotonic())
+
+        return timer
+
+    def clocks(self) -> ClockSampler:
+        clocks = ClockSampler(uuid="none")
+        clocks.readings.append(Reading(0.0, 1700, 600.0, 60, int(FAULTS.get("throttle", "4"))))
+        return _Still(readings=clocks.readings)
+
+    def implausible(self, shape: dict[str, Any], milliseconds: float) -> str:
+        return "faster than any GPU" if milliseconds < 1e-4 else ""
+
+    def lost(self) -> str:
+        return "the context is gone" if "raises" in FAULTS.values() else ""
+
+
+class _Still(ClockSampler):
+    """Readings that were made beforehand."""
+
+    def __enter__(self) -> ClockSampler:
+        return self

@@ -1,0 +1,76 @@
+"""On a GPU: the timer against one written by hand, the clock, and real faults and hangs."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from flash_helpers.bench.cuda_backend import CudaBackend
+from flash_helpers.bench.supervisor import Supervisor
+from flash_helpers.bench.timing import CudaTimer
+
+pytestmark = pytest.mark.gpu
+HERE = Path(__file__).resolve().parent
+SHAPE: dict[str, Any] = {
+    "dtype": "FP16", "batch": 2, "n_heads": 16, "n_kv_heads": 16, "seq_len": 2048, "d_head": 128,
+    "seed": 1, "causal": False,
+}  # fmt: skip
+
+
+def test_the_timer_agrees_with_one_written_by_hand() -> None:
+    """Many calls between two events, warm, against the median of single ones: within 2 %."""
+    backend = CudaBackend()
+    backend.prepare(SHAPE)
+    run = backend.candidate("fa2", "fa2")
+    timer = CudaTimer(torch.device("cuda"), cold_l2=False)
+    for _ in range(20):
+        run()
+    by_hand, by_timer = [], []
+    start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    stop = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    for _ in range(15):  # in turns: the clock drifts
+        start.record()
+        for _ in range(20):
+            run()
+        stop.record()
+        stop.synchronize()
+        by_hand.append(start.elapsed_time(stop) / 20)
+        by_timer += [timer(run).ms for _ in range(20)]
+    print(f"by hand {statistics.median(by_hand):.5f} ms, timer {statistics.median(by_timer):.5f}")
+    assert statistics.median(by_timer) == pytest.approx(statistics.median(by_hand), rel=0.02)
+
+
+def test_the_clock_that_the_wait_measures_is_nvmls() -> None:
+    backend = CudaBackend()
+    timer = CudaTimer(torch.device("cuda"), cold_l2=True)
+    with backend.clocks() as clocks:
+        samples = [timer(lambda: None) for _ in range(1500)]
+    measured = statistics.median(s.sm_mhz for s in samples if s.sm_mhz is not None)
+    print(f"by the SMs {measured:.0f} MHz, {clocks.summary() or clocks.note}")
+    assert 200 < measured < 4000
+    if clocks.readings:
+        assert measured == pytest.approx(clocks.summary()["sm_mhz"], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "status", "error"),
+    [("fault", "launch_fail", "device-side assert"), ("hang", "timeout", "no answer within 20 s")],
+)
+def test_a_kernel_that_faults_or_hangs_costs_its_row(
+    kernel: str, status: str, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    candidates = [{"provider": "fa2", "kernel": name} for name in ("before", kernel, "after")]
+    policy = {"warmups": 1, "repeats": 4, "cold_l2": True}
+    request = {"shape": SHAPE, "policy": policy, "candidates": candidates}
+    with Supervisor("gpu_faults_backend:FaultyBackend", time_limit_s=20.0) as supervisor:
+        events = [e for e in supervisor.measure(request) if e["event"] == "result"]
+    results = {event["kernel"]: event for event in events}
+    assert results[kernel]["status"] == status and error in results[kernel]["error"]
+    for name in ("before", "after"):
+        assert results[name]["status"] == "ok" and len(results[name]["samples_ms"]) == 4
+    assert supervisor.n_started == 2

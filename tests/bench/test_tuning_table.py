@@ -1,0 +1,225 @@
+"""The tuning table: its schema, who is asked first, and writers that do not lose each other's."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import flash_attention
+from flash_attention import TuningTableError, tuned_config, tuning, tuning_table
+from flash_attention.tuning import tuned_choice, user_table
+from flash_attention.tuning_table import Entry, merge, parse_table, read_table, update_table
+from flash_helpers.kernel_configs import DType, get_kernel_configs, parse_kernel_name_into_config
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGED = ROOT / "flash_attention/tuning_default.json"
+TUNE = [c.short_form() for c in get_kernel_configs("tune") if c.dtype is DType.FP16]
+WIDE = next(k for k in TUNE if parse_kernel_name_into_config(k).B_r == 128)
+NARROW = next(k for k in TUNE if parse_kernel_name_into_config(k).B_r == 64)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLASH_ATTENTION_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("FLASH_ATTENTION_TUNING", raising=False)
+    monkeypatch.setattr(tuning, "_built", lambda: None)
+    monkeypatch.setattr(tuning, "_gpu", lambda device: ("NVIDIA H200", "9.0"))
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    known: dict[str, Any] = {
+        "gpu": "NVIDIA H200", "compute_capability": "9.0", "dtype": "FP16", "d_head": 128,
+        "causal": False, "seq_min": 1, "seq_max": None, "kernels": [WIDE, NARROW], "evidence": {},
+    }  # fmt: skip
+    return {**known, **changes}
+
+
+def write(path: Path, *entries: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"schema": 1, "entries": list(entries)}))
+    return path
+
+
+def test_the_packaged_table_is_good_and_knows_what_was_recorded() -> None:
+    entries = read_table(PACKAGED)
+    assert {(e.dtype, e.d_head) for e in entries} == {
+        (dtype, d) for dtype in ("FP16", "BF16") for d in (64, 128)
+    }
+    for e in entries:
+        assert e.gpu == "NVIDIA H200" and e.evidence["matmul_tflops"] > 200
+    config = flash_attention.tuned_config("fp16", 128, 4096)
+    assert config.short_form() == (
+        "(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_0_tiles+buffer+opt_softmax"
+    )
+    assert tuned_config(torch.bfloat16, 64, 1024).dtype is DType.BF16
+    for seq_len in (64, 512, 1000 * 64, 2**20):  # a kernel for every length that has one
+        assert seq_len % tuned_config(DType.FP16, 128, seq_len).B_r == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"d_head": "128"}, "entry 0: d_head must be int, got '128'"),
+        ({"causal": 0}, "causal must be bool"),
+        ({"seq_max": 2.0}, "seq_max must be int or null"),
+        ({"seq_min": 0}, "0..None is no range"),
+        ({"seq_min": 9, "seq_max": 8}, "9..8 is no range"),
+        ({"kernels": []}, "kernels is empty"),
+        ({"kernels": ["fast"]}, "'fast' does not name a kernel"),
+        ({"kernels": [3]}, "a kernel must be a string"),
+        ({"dtype": "fp16"}, "dtype must be FP16 or BF16"),
+        ({"dtype": "BF16"}, "is not for BF16 and d_head 128"),
+        ({"d_head": 64}, "is not for FP16 and d_head 64"),
+        ({"speed": 3}, "field 'speed' is unknown"),
+    ],
+)
+def test_the_schema(changes: dict[str, Any], message: str) -> None:
+    text = json.dumps({"schema": 1, "entries": [entry(**changes)]})
+    with pytest.raises(TuningTableError) as caught:
+        parse_table(text, "here")
+    assert message in str(caught.value) and str(caught.value).startswith("here")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "must be an object"),
+        ('{"schema": 2, "entries": []}', "has schema 2: expected 1"),
+        ('{"schema": 1, "entries": {}}', "`entries` must be a list"),
+        ('{"schema": 1, "entries": [], "x": 1}', "alone"),
+    ],
+)
+def test_what_is_no_table(text: str, message: str) -> None:
+    with pytest.raises(TuningTableError, match=message):
+        parse_table(text, "here")
+
+
+def test_a_missing_field_and_ranges_that_overlap() -> None:
+    without = entry()
+    del without["gpu"]
+    with pytest.raises(TuningTableError, match="field 'gpu' is missing"):
+        parse_table(json.dumps({"schema": 1, "entries": [without]}), "here")
+    twice = [entry(seq_max=1024), entry(seq_min=1024)]
+    with pytest.raises(TuningTableError, match="cover sequence 1024"):
+        parse_table(json.dumps({"schema": 1, "entries": twice}), "here")
+
+
+def test_the_first_kernel_that_fits_the_lengths_is_taken(tmp_path: Path) -> None:
+    table = write(tmp_path / "t.json", entry(seq_max=2047), entry(seq_min=2048, kernels=[NARROW]))
+    assert tuned_config("fp16", 128, 1024, table=table).short_form() == WIDE
+    assert tuned_config("fp16", 128, 1024 + 64, table=table).short_form() == NARROW
+    assert tuned_config("fp16", 128, 1024, 1024 + 64, table=table).short_form() == WIDE
+    assert tuned_config("fp16", 128, 2048, table=table).short_form() == NARROW
+    with pytest.raises(LookupError, match="must be multiples of a kernel's blocks"):
+        tuned_config("fp16", 128, 1000, table=table)
+    with pytest.raises(LookupError, match=r"for FP16, d_head 96, .*they know BF16 128, BF16 64"):
+        tuned_config("fp16", 96, 1024)
+    with pytest.raises(LookupError, match="causal"):
+        tuned_config("fp16", 128, 1024, causal=True)
+
+
+def test_who_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [
+        str(PACKAGED),
+        str(user_table()),
+        str(tmp_path / "env.json"),
+        str(tmp_path / "a.json"),
+    ]
+    assert tuned_choice("fp16", 128, 1024).table == tables[0]
+    write(user_table(), entry())
+    assert tuned_choice("fp16", 128, 1024).table == tables[1]
+    monkeypatch.setenv("FLASH_ATTENTION_TUNING", str(write(Path(tables[2]), entry())))
+    assert tuned_choice("fp16", 128, 1024).table == tables[2]
+    assert tuned_choice("fp16", 128, 1024, table=write(Path(tables[3]), entry())).table == tables[3]
+    # A measurement on this GPU is worth more than a named table's of another one.
+    write(Path(tables[2]), entry(gpu="NVIDIA A100", compute_capability="8.0"))
+    assert tuned_choice("fp16", 128, 1024).table == tables[1]
+    monkeypatch.setattr(tuning, "_gpu", lambda device: ("NVIDIA H100", "9.0"))
+    choice = tuned_choice("fp16", 128, 1024)
+    assert (choice.table, choice.reason) == (
+        tables[1], "measured on a GPU of compute capability 9.0",
+    )  # fmt: skip
+    monkeypatch.setattr(tuning, "_gpu", lambda device: ("", ""))
+    assert tuned_choice("fp16", 128, 1024).reason == "measured on another GPU"
+
+
+def test_only_kernels_of_this_build_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    symbol = parse_kernel_name_into_config(NARROW).kernel_name()
+    monkeypatch.setattr(tuning, "_built", lambda: frozenset({symbol}))
+    write(user_table(), entry())
+    assert tuned_config("fp16", 128, 1024).short_form() == NARROW
+
+
+def test_a_bad_table_of_the_users_is_said_and_a_bad_named_one_refused(tmp_path: Path) -> None:
+    user_table().write_text("{")
+    with pytest.warns(UserWarning, match="the user's tuning table is not used: .*not JSON"):
+        assert tuned_choice("fp16", 128, 1024).table == str(PACKAGED)
+    bad = tmp_path / "bad.json"
+    bad.write_text("{")
+    with pytest.raises(TuningTableError, match="is not JSON"):
+        tuned_config("fp16", 128, 1024, table=bad)
+    with pytest.raises(FileNotFoundError):
+        tuned_config("fp16", 128, 1024, table=tmp_path / "absent.json")
+
+
+def test_a_table_that_changes_is_read_again(tmp_path: Path) -> None:
+    import os
+
+    path = write(tmp_path / "t.json", entry())
+    assert tuned_config("fp16", 128, 1024, table=path).short_form() == WIDE
+    write(path, entry(kernels=[NARROW]))
+    os.utime(path, ns=(1, path.stat().st_mtime_ns + 1000))
+    assert tuned_config("fp16", 128, 1024, table=path).short_form() == NARROW
+
+
+def test_new_measurements_replace_those_of_the_same_subject_alone() -> None:
+    old = [Entry(**entry(seq_max=100)), Entry(**entry(seq_min=101)), Entry(**entry(gpu="A100"))]
+    new = [Entry(**entry(kernels=(NARROW,)))]
+    assert [(e.gpu, e.seq_max, len(e.kernels)) for e in merge(old, new)] == [
+        ("A100", None, 2), ("NVIDIA H200", None, 1),
+    ]  # fmt: skip
+
+
+def test_writers_do_not_lose_each_others_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slow readers: without the lock, all but one would write over what they have not seen."""
+    path = tmp_path / "deep" / "t.json"
+
+    def read_slowly(path: Path) -> list[Entry]:
+        found = read_table(path)
+        time.sleep(0.1)
+        return found
+
+    update_table(path, [Entry(**entry())])
+    monkeypatch.setattr(tuning_table, "read_table", read_slowly)
+    writers = [
+        threading.Thread(target=update_table, args=(path, [Entry(**entry(gpu=f"GPU {i}"))]))
+        for i in range(4)
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(timeout=30)
+    expected = {"NVIDIA H200", *(f"GPU {i}" for i in range(4))}
+    assert {e.gpu for e in read_table(path)} == expected
+
+
+def test_a_table_that_cannot_be_read_is_kept_aside(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(b"{ half a tab\xff")
+    (note,) = update_table(path, [Entry(**entry())])
+    assert "was moved to" in note
+    assert (tmp_path / "t.json.corrupt").read_bytes() == b"{ half a tab\xff"
+    assert len(read_table(path)) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tuned_config("fp16", 128, 1024, table=path)

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Profile kernels and the references with NVIDIA Nsight Compute (ncu) on one GPU.
+
+    KERNELS=tune ncu_bench.py --seq_lens=1024,4096 --d_heads=128 --csv > ncu.csv
+    ncu_bench.py --kernels prog --runs 3 --metrics sm__inst_executed.sum --providers ours,v2
+
+Runs run_kernels.py under ncu, one process for each head size, length and dtype; the outputs are
+checked as well. Caches are flushed before each launch; clocks are left alone unless --clock-control
+base.
+Exit codes: 0 ok, 1 a check failed, 2 usage, 3 some rows failed, 4 no data, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+try:
+    import flash_helpers  # noqa: F401
+except ImportError:  # from a source tree that is not installed
+    sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("py", "")]
+
+from flash_helpers.bench.ncu import EXIT_NO_DATA, Problem, Result, exit_code, measure
+from flash_helpers.bench.ncu_classify import PROVIDERS
+from flash_helpers.bench.ncu_metrics import with_extra
+from flash_helpers.bench.ncu_run import CLOCK_CONTROLS, READERS, Ncu, NcuError, find_ncu, open_ncu
+from flash_helpers.bench.ncu_table import render_csv, render_notes, render_table
+from flash_helpers.bench.provenance import provenance
+from flash_helpers.dtypes import DType
+from flash_helpers.runner_selection import select_kernels
+from flash_helpers.test.utils import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
+from flash_helpers.workload import fresh_seed
+
+RUN_KERNELS = Path(__file__).resolve().with_name("run_kernels.py")
+
+
+def positive(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
+    return int(text)
+
+
+def positive_list(text: str) -> list[int]:
+    return list(dict.fromkeys(positive(item) for item in text.split(",")))
+
+
+def dtype_list(text: str) -> list[DType]:
+    try:
+        return [DType.from_string(item) for item in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def provider_list(text: str) -> list[str]:
+    wrong = [item for item in text.split(",") if item not in PROVIDERS]
+    if wrong:
+        raise argparse.ArgumentTypeError(f"{wrong[0]!r}: expected some of {','.join(PROVIDERS)}")
+    return text.split(",")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )  # fmt: skip
+    add = parser.add_argument
+    add("--d_heads", type=positive_list, default=[128])
+    add("--seq_lens", type=positive_list, default=[512, 1024, 2048, 4096])
+    add("--runs", type=positive, default=1, help="launches of each kernel, averaged; default 1")
+    add("--csv", action="store_true", help="CSV on standard output, all else on standard error")
+    add("--no_sort", action="store_true", help="in the order of the runs, not by duration")
+    add("--metrics", type=lambda text: text.split(","), default=[], metavar="NAME,NAME",
+        help="more of ncu's metrics, beside the standard ones")  # fmt: skip
+    add("--clock-control", choices=CLOCK_CONTROLS, default="none",
+        help="none (default): clocks are not touched; base: ncu locks them meanwhile")  # fmt: skip
+    add("--providers", type=provider_list, default=list(PROVIDERS), help="default: ours,v2,v3")
+    add("--kernels", action="append", help="as for run_kernels.py; default: what KERNELS names")
+    add("--dtypes", type=dtype_list, default=list(DType), help="default: all that kernels have")
+    add("--batch", type=positive, help="default: by length, as everywhere")
+    add("--heads", type=positive, default=BENCHMARK_N_HEADS)
+    add("--seed", type=positive, help="of the inputs; default: a fresh one, which is printed")
+    add("--ncu", help="the program; default: $NCU, then PATH")
+    add("--reader", choices=READERS, default="auto", help="auto: ncu's CSV")
+    add("--timeout", type=positive, default=900, help="seconds for each ncu run; default 900")
+    return parser
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def make_problems(args: argparse.Namespace) -> list[Problem]:
+    configs = [c for c in select_kernels(args.kernels) if c.dtype in args.dtypes]
+    seed = fresh_seed() if args.seed is None else args.seed
+    by_dtype = [[c for c in configs if c.dtype == dtype] for dtype in args.dtypes]
+    # One run per dtype: the symbols of some references do not tell it.
+    return [
+        Problem.of(
+            same, seq_len, d_head, args.batch or BATCH_SIZE_FOR_SEQ_LEN[seq_len], args.heads,
+            seed, args.runs, args.providers,
+        )
+        for d_head in args.d_heads
+        for seq_len in args.seq_lens
+        for same in by_dtype
+        if same
+    ]  # fmt: skip
+
+
+def run(args: argparse.Namespace, ncu: Ncu, problems: list[Problem]) -> int:
+    reader = "ncu's CSV" if ncu.module is None else f"ncu_report ({ncu.module.__file__})"
+    origin = provenance() | {"ncu": ncu.version, "clock_control": ncu.clock_control}
+    for key, value in (origin | {"reader": reader}).items():
+        say(f"{key}: {value}")
+    results: list[Result] = []
+    header = True
+    for problem in problems:
+        result = measure(ncu, RUN_KERNELS, problem, say)
+        results.append(result)
+        if not args.csv:
+            print(f"\n{render_table(result, ncu.metrics, not args.no_sort)}", flush=True)
+            continue
+        for line in render_notes(result):
+            say(line)
+        if result.rows:
+            text = render_csv(result, ncu.metrics, not args.no_sort, origin, header)
+            print(text, end="", flush=True)
+            header = False
+    return exit_code(results)
+
+
+def main() -> int:
+    parser = make_parser()
+    args = parser.parse_args()
+    try:
+        problems = make_problems(args)
+        metrics = with_extra(args.metrics)
+    except ValueError as error:
+        parser.error(str(error))
+    try:
+        path = find_ncu(args.ncu)
+        ncu = open_ncu(path, args.reader, args.clock_control, args.timeout, metrics)
+        return run(args, ncu, problems)
+    except NcuError as error:
+        say(f"ncu_bench.py: no data: {error}")
+        return EXIT_NO_DATA
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -8,7 +8,7 @@ import pytest
 
 from flash_helpers.workload import fresh_seed
 
-# A shell's background jobs, and what they start, ignore SIGINT: the tests of interrupted tools would
+# A shell's background jobs, and what they start, ignore SIGINT: tests that interrupt a tool would
 # wait for ever.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

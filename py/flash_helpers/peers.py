@@ -59,15 +59,15 @@ def find_peer(version: str, device_type: str) -> Peer:
         return Peer("fp32 reference", f"{version} needs a GPU", _own_reference)
     notes: list[str] = []
     for module_name, label in _PACKAGES[version]:
-        function, problem = _package_function(module_name)
+        function, problem = package_function(module_name)
         if function is not None:
             return Peer(label, "; ".join(notes), function)
         notes.append(f"{label}: {problem}")
     backend, label = _SDPA[version]
-    return Peer(label, "; ".join(notes), _sdpa_function(backend))
+    return Peer(label, "; ".join(notes), sdpa_function(backend))
 
 
-def _package_function(module_name: str) -> tuple[Attention | None, str]:
+def package_function(module_name: str) -> tuple[Attention | None, str]:
     """The package's `flash_attn_func`, or why there is none."""
     try:
         module = importlib.import_module(module_name)
@@ -87,7 +87,9 @@ def _package_function(module_name: str) -> tuple[Attention | None, str]:
     return attention, ""
 
 
-def _sdpa_function(backend: str) -> Attention:
+def sdpa_function(backend: str) -> Attention:
+    """PyTorch's attention on one of its backends: the name of a member of SDPBackend."""
+
     def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ..peers import _package_function, _sdpa_function, find_peer
+from ..peers import find_peer, package_function, sdpa_function
 from .measure import SkippedError
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ def find_reference(provider: str) -> tuple[str, str, Attention]:
         return peer.name, peer.note, peer
     if provider in _MODULES:
         module, label = _MODULES[provider]
-        function, problem = _package_function(module)
+        function, problem = package_function(module)
         if function is None:
             raise SkippedError(problem)
         return label, "", function
     if provider == "cudnn":
-        return "PyTorch cuDNN", "", _sdpa_function("CUDNN_ATTENTION")
+        return "PyTorch cuDNN", "", sdpa_function("CUDNN_ATTENTION")
     if provider == "flex":
         return "PyTorch flex_attention", "", _flex()
     raise ValueError(f"provider {provider!r} is not known: expected one of {', '.join(PROVIDERS)}")

@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import codegen
+from ..codegen.generate import DEFAULT_CONFIGS_PER_UNIT
 from . import cmake, report
 from .errors import BuildError
 from .lock import build_lock
 from .plan import Plan, make_plan
 from .staging import content_hash, read_headers, read_sources, stage
 
-# How many kernels share a translation unit. Measured (docs/results/build-times.md): most of a small
-# unit is fixed cost of nvcc, so four halve the time on two cores; more would idle some of sixteen.
-CONFIGS_PER_UNIT = 4
+CONFIGS_PER_UNIT = DEFAULT_CONFIGS_PER_UNIT
 
 _STAGED_FOLDERS = ("include", "runtime", "bindings")
 _RUNNING_MARK = "running"  # exists while a build runs, and after one that was killed

@@ -14,6 +14,9 @@ from .render import MARKER, check_buildable, render_registry, render_translation
 from .sources import source_fingerprint
 
 REGISTRY_NAME = "kernel_registry.cpp"
+
+# How many kernels share a translation unit. Measured (docs/results/build-times.md): most of a small
+# unit is fixed cost of nvcc, so four halve the time on two cores; more would idle some of sixteen.
 DEFAULT_CONFIGS_PER_UNIT = 4
 
 

@@ -1,8 +1,20 @@
 """Runs CUDA kernels on the CPU from the PTX that a compiler emitted. See README.md here."""
 
-from .counts import Counts, InstructionCounts, Totals
-from .counts import from_csv as counts_from_csv
-from .counts import to_csv as counts_to_csv
+from .counters import count_tables
+from .counters.counts import Counts, InstructionCounts, Totals
+from .counters.counts import from_csv as counts_from_csv
+from .counters.counts import to_csv as counts_to_csv
+from .detector.races import Race
+from .door.launch import (
+    EmulatedKernel,
+    LaunchOptions,
+    LaunchReport,
+    MemoryRange,
+    compile_kernel,
+    compile_kernels,
+    memory_range_of,
+)
+from .door.schedules import ScheduleError, compare_schedules, schedules
 from .errors import (
     DeadlockError,
     DivergentCollectiveError,
@@ -22,17 +34,6 @@ from .errors import (
     TrapError,
     UnsupportedPtxError,
 )
-from .launch import (
-    EmulatedKernel,
-    LaunchOptions,
-    LaunchReport,
-    MemoryRange,
-    compile_kernel,
-    compile_kernels,
-    memory_range_of,
-)
-from .races import Race
-from .schedules import ScheduleError, compare_schedules, schedules
 
 __all__ = [
     "Counts",
@@ -64,6 +65,7 @@ __all__ = [
     "compare_schedules",
     "compile_kernel",
     "compile_kernels",
+    "count_tables",
     "counts_from_csv",
     "counts_to_csv",
     "memory_range_of",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .races import Race
+    from .detector.races import Race
 
 MAX_RACES_SHOWN = 8
 
@@ -106,7 +106,7 @@ class InvalidOperandError(KernelError):
     """An operand value that the instruction does not allow."""
 
 
-# ErrorKind in csrc/emulator/errors.h, in its order.
+# ErrorKind in csrc/emulator/runtime/errors.h, in its order.
 KERNEL_ERRORS: dict[int, type[KernelError]] = {
     1: OutOfBoundsError,
     2: MisalignedAccessError,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 
-from . import abi
-from .compile import Runtime
+from ..door import abi
+from ..door.compile import Runtime
+from ..translator.ptx_parser import PtxFile
+from ..translator.source_lines import SourceLines
 from .counting import make_plan, opcode_class
 from .counts import Counts, InstructionCounts, Totals
-from .ptx_parser import PtxFile
-from .source_lines import SourceLines
 
 
 class CountingVariant:
@@ -25,7 +25,7 @@ class CountingVariant:
 
 
 class Counter:
-    """The counts of one launch, filled by csrc/emulator/traffic.cpp."""
+    """The counts of one launch, filled by csrc/emulator/counters/traffic.cpp."""
 
     def __init__(self, variant: CountingVariant) -> None:
         self.variant = variant

@@ -10,11 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from . import abi
-from .compile import Runtime, runtime
-from .count_launch import Counter, CountingVariant
-from .counts import Counts
-from .errors import (
+from ..counters.count_launch import Counter, CountingVariant
+from ..counters.counts import Counts
+from ..detector.races import Race, RaceFormatter
+from ..errors import (
     INVALID_LAUNCH,
     KERNEL_ERRORS,
     InvalidLaunchError,
@@ -22,8 +21,9 @@ from .errors import (
     KernelLocation,
     RaceError,
 )
-from .races import Race, RaceFormatter
-from .source_lines import SourceLines
+from ..translator.source_lines import SourceLines
+from . import abi
+from .compile import Runtime, runtime
 
 MAX_THREADS_PER_BLOCK = 1024
 MAX_SHARED_BYTES = 227 * 1024  # the most that any GPU of these families gives one block

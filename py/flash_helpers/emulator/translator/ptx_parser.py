@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from .errors import PtxSyntaxError
+from ..errors import PtxSyntaxError
 
 
 @dataclass(frozen=True)

@@ -32,18 +32,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from . import count_tables
-from .cli_arguments import Argument, Prepared, UsageError, parse_argument, prepare
-from .counts import Counts, from_csv, to_csv
-from .errors import (
+from ..counters import count_tables
+from ..counters.counts import Counts, from_csv, to_csv
+from ..errors import (
     EmulatorBuildError,
     EmulatorError,
     InvalidLaunchError,
     KernelError,
     PtxSyntaxError,
 )
+from ..translator.translate import entry_names
+from .cli_arguments import Argument, Prepared, UsageError, parse_argument, prepare
 from .launch import Dim3, EmulatedKernel, LaunchOptions, LaunchReport, compile_kernel
-from .translator import entry_names
 
 OK, KERNEL_ERROR, USAGE, NO_DATA, INTERRUPTED = 0, 1, 2, 4, 130
 PTX_ARCHITECTURE = "compute_80"
@@ -214,8 +214,8 @@ def _load_kernel(options: argparse.Namespace) -> EmulatedKernel:
 
 
 def _compile_cuda(path: Path, include: Sequence[str]) -> str:
-    from ..build.errors import BuildError
-    from ..build.toolchain import find_nvcc
+    from ...build.errors import BuildError
+    from ...build.toolchain import find_nvcc
 
     path.read_bytes()  # a missing file is no compiler error
     try:

@@ -1,6 +1,6 @@
 """C++ of a translated kernel to a shared library in the cache, and the runtime it needs.
 
-The runtime (csrc/emulator/*.cpp) is compiled once per compiler, CPU and source state; a kernel
+The runtime (csrc/emulator/**/*.cpp) is compiled once per compiler, CPU and source state; a kernel
 contains only its own body and links against it.
 """
 
@@ -21,12 +21,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..cache import cache_dir, exclusive, is_intact, publish
-from ..paths import csrc_dir
+from ...cache import cache_dir, exclusive, is_intact, publish
+from ...paths import csrc_dir
+from ..errors import EmulatorBuildError
+from ..translator.ptx_parser import PtxFile
+from ..translator.translate import translate
 from .abi import load_runtime
-from .errors import EmulatorBuildError
-from .ptx_parser import PtxFile
-from .translator import translate
 
 _COMMON_FLAGS = (
     "-std=c++20",
@@ -97,7 +97,7 @@ def _digest(*parts: str | bytes) -> str:
 
 @functools.cache
 def _translator_fingerprint() -> str:
-    sources = sorted(Path(__file__).parent.glob("*.py"))
+    sources = sorted(Path(__file__).parents[1].rglob("*.py"))
     return _digest(*(source.read_bytes() for source in sources))
 
 
@@ -106,8 +106,9 @@ class Runtime:
 
     def __init__(self, toolchain: Toolchain, extra_flags: tuple[str, ...] = ()) -> None:
         self.toolchain = toolchain
-        self.include_dir = csrc_dir() / "emulator"
-        self.sources = sorted(self.include_dir.glob("*.cpp"))
+        files = sorted(p for p in (csrc_dir() / "emulator").rglob("*") if p.is_file())
+        self.sources = [path for path in files if path.suffix == ".cpp"]
+        self.include_flags = [f"-I{folder}" for folder in sorted({p.parent for p in files})]
         flags = (*_RUNTIME_FLAGS, *toolchain.red_zone_flags, *extra_flags)
         self.key = _digest(
             *toolchain.command,
@@ -115,7 +116,7 @@ class Runtime:
             toolchain.cpu,
             *flags,
             *_KERNEL_FLAGS,
-            *(path.read_bytes() for path in sorted(self.include_dir.iterdir()) if path.is_file()),
+            *(path.read_bytes() for path in files),
         )
         self._flags = flags
         self._extra_flags = extra_flags
@@ -128,6 +129,7 @@ class Runtime:
         def compile_object(source: Path) -> Path:
             target = output.parent / f"{source.stem}.o"
             flags = [flag for flag in self._flags if flag != "-shared"]
+            flags += self.include_flags
             run_compiler(self.toolchain, [*flags, "-c", str(source), "-o", str(target)])
             return target
 
@@ -143,7 +145,7 @@ class Runtime:
         def build(output: Path) -> None:
             source = output.with_suffix(".cpp")
             source.write_text(translate(PtxFile(ptx), entry, counting))
-            flags = [*_KERNEL_FLAGS, *self._extra_flags, "-I", str(self.include_dir)]
+            flags = [*_KERNEL_FLAGS, *self._extra_flags, *self.include_flags]
             link = [str(self.library_path), "-Wl,-rpath,$ORIGIN", "-Wl,-O1"]
             run_compiler(self.toolchain, [*flags, str(source), *link, "-o", str(output)])
 

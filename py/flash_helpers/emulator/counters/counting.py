@@ -1,5 +1,5 @@
 """The counting variant of a translated kernel: which instruction is in which basic block, and the
-calls into csrc/emulator/traffic.h that the translator adds.
+calls into csrc/emulator/counters/traffic.h that the translator adds.
 
 Instructions are numbered in the order of the PTX; a basic block begins behind every label, branch
 and barrier (the runtime's counters start anew at barriers).
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .emitter import Emitter
-from .ptx_parser import Entry, Instruction, Scope, parse_integer
-from .ptx_types import TYPES, U32
+from ..translator.emitter import Emitter
+from ..translator.ptx_parser import Entry, Instruction, Scope, parse_integer
+from ..translator.ptx_types import TYPES, U32
 
 _ENDS_BLOCK = ("bra", "brx", "ret", "exit", "trap", "call", "bar", "barrier")
 _UNCOUNTED_SPACES = ("param", "const", "local")

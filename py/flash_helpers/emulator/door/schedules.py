@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .errors import EmulatorError
+from ..errors import EmulatorError
 from .launch import LaunchOptions
 
 

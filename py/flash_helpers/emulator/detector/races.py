@@ -1,4 +1,4 @@
-"""The race detector's findings (csrc/emulator/race.h) in words."""
+"""The race detector's findings (csrc/emulator/detector/race.h) in words."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from . import abi
-from .ptx_parser import PtxFile
-from .source_lines import SourceLines, SourceLocation
-from .translator import shared_variables
+from ..door import abi
+from ..translator.ptx_parser import PtxFile
+from ..translator.source_lines import SourceLines, SourceLocation
+from ..translator.translate import shared_variables
 
 KINDS = (  # RaceKind in race.h
     "read-after-write",

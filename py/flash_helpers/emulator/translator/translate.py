@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ..counters.counting import CountingCalls, make_plan
+from ..errors import UnsupportedPtxError
+
 # Importing the instruction families registers them.
 from . import arithmetic_ops, compare_ops, control_ops, convert_ops, logic_ops, memory_ops, warp_ops
-from .counting import CountingCalls, make_plan
 from .emitter import Emitter, all_variables, global_name, symbol_table
-from .errors import UnsupportedPtxError
 from .ptx_parser import Entry, Instruction, Label, PtxFile, Scope, Variable
 from .registry import HANDLERS, Unsupported
 

@@ -7,28 +7,58 @@
 #include <iterator>
 
 #include "block.h"
+#include "sm90.h"
 
 namespace emulator {
 
 const char* wait_name(Wait wait) {
-  static constexpr const char* kNames[] = {"nothing",       "shfl.sync", "vote.sync", "redux.sync",
-                                           "bar.warp.sync", "ldmatrix",  "mma.sync",  "bar.sync"};
+  static constexpr const char* kNames[] = {
+      "nothing",  "shfl.sync", "vote.sync",  "redux.sync", "bar.warp.sync", "ldmatrix",  "mma.sync",
+      "bar.sync", "stmatrix",  "elect.sync", "wgmma",      "mbarrier",      "setmaxnreg"};
   static_assert(std::size(kNames) == u32(Wait::kCount));
   return kNames[u32(wait)];
 }
 
-void fail(Lane* lane, ErrorKind kind, u32 site, const char* format, ...) {
-  Block* block = lane->block;
-  ErrorRecord& error = block->error;
+namespace {
+
+void set_error(Lane* lane, ErrorKind kind, u32 site, const char* format, va_list arguments) {
+  ErrorRecord& error = lane->block->error;
   error.kind = kind;
   error.site = site;
-  std::copy_n(block->position.ctaid, 3, error.ctaid);
+  std::copy_n(lane->block->position.ctaid, 3, error.ctaid);
   std::copy_n(lane->tid, 3, error.tid);
+  vsnprintf(error.message, sizeof error.message, format, arguments);
+}
+
+// What wait_detail is.
+const char* detail_name(Wait wait) {
+  switch (wait) {
+    case Wait::kBlockBarrier:
+      return "barrier";
+    case Wait::kMbarrier:
+      return "byte";
+    case Wait::kSetmaxnreg:
+      return "registers";
+    default:
+      return "mask";
+  }
+}
+
+}  // namespace
+
+void record_error(Lane* lane, ErrorKind kind, u32 site, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(error.message, sizeof error.message, format, arguments);
+  set_error(lane, kind, site, format, arguments);
   va_end(arguments);
-  switch_context(lane->context, block->scheduler);
+}
+
+void fail(Lane* lane, ErrorKind kind, u32 site, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  set_error(lane, kind, site, format, arguments);
+  va_end(arguments);
+  switch_context(lane->context, lane->block->scheduler);
   __builtin_unreachable();
 }
 
@@ -52,9 +82,11 @@ void describe_waits(const Block* block, char* text, u64 size) {
       }
       left &= ~group;
       append(" warp %u: lanes 0x%08x wait at %s (%s 0x%x) at {site:%u};", index, group,
-             wait_name(first.wait), first.wait == Wait::kBlockBarrier ? "barrier" : "mask",
-             first.wait_detail, first.wait_site);
+             wait_name(first.wait), detail_name(first.wait), first.wait_detail, first.wait_site);
     }
+  }
+  if (block->sm90 != nullptr && used < size) {
+    block->sm90->mbarriers.describe_waits(text + used, size - used);
   }
 }
 

@@ -8,4 +8,5 @@
 #include "float_math.h"
 #include "kernel_info.h"
 #include "memory.h"
+#include "sm90_calls.h"
 #include "types.h"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..door import abi
+from ..sm90.remedies import REMEDIES
 from ..translator.ptx_parser import PtxFile
 from ..translator.source_lines import SourceLines, SourceLocation
 from ..translator.translate import shared_variables
@@ -18,6 +19,13 @@ KINDS = (  # RaceKind in race.h
     "read of an in-flight cp.async",
     "write to an in-flight cp.async",
     "read of bytes never written",
+    "read of a bulk load not waited for",
+    "write to a bulk load not waited for",
+    "write to a source of wgmma in flight",
+    "write to the source of a bulk store in flight",
+    "write not fenced for an asynchronous unit",
+    "mbarrier used before its initialisation is seen",
+    "mbarrier used by a bulk load, without a fence behind its initialisation",
 )
 IN_FLIGHT = KINDS[3:5]
 UNWRITTEN = KINDS[5]
@@ -80,7 +88,9 @@ class Race:
         """What would order the two, and what does not."""
         first, second = self.first, self.second
         if first is None:
-            return "no thread of the block wrote these bytes before"
+            return "no thread or copy of the block wrote these bytes before"
+        if self.kind in REMEDIES:
+            return REMEDIES[self.kind]
         if first.block != second.block:
             return "nothing orders blocks within a launch: use atomics, or two launches"
         same_warp = first.warp == second.warp

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..sm90 import ops as sm90
 from .emitter import Address, Emitter
 from .ptx_parser import Instruction, parse_integer
 from .ptx_types import PRED, U32, U64, PtxType
@@ -165,14 +166,19 @@ def isspacep(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
 @instruction("prefetch", "prefetchu", "discard", "membar", "fence", "nanosleep")
 def no_effect(e: Emitter, ins: Instruction) -> None:
     """Hints, and orderings that a sequentially executed block has anyway."""
+    if ins.opcode[0] == "fence" and sm90.fence(e, ins):
+        return
     e.orders_blocks |= ins.opcode[0] in ("membar", "fence") and "cta" not in ins.opcode
 
 
 @instruction("cp")
 def cp_async(e: Emitter, ins: Instruction) -> None:
     mods = Modifiers(ins)
-    if not mods.take("async") or mods.take("bulk", "mbarrier"):
+    if not mods.take("async") or mods.take("mbarrier"):
         raise Unsupported("this form of cp")
+    if mods.take("bulk"):
+        sm90.bulk_copy(e, ins, mods)
+        return
     if mods.take("commit_group"):
         e.emit("cp_async_commit(L);")
     elif mods.take("wait_group"):

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from ..counters.counting import CountingCalls, make_plan
 from ..errors import UnsupportedPtxError
+from ..sm90.registers import RegisterChecks
+from ..sm90.wgmma_ops import place_accumulators
 
 # Importing the instruction families registers them.
 from . import arithmetic_ops, compare_ops, control_ops, convert_ops, logic_ops, memory_ops, warp_ops
@@ -21,6 +23,7 @@ class _Translation:
     def __init__(self, emitter: Emitter, counting: CountingCalls | None) -> None:
         self.emitter = emitter
         self.counting = counting
+        self.checks = RegisterChecks(emitter.entry)
         self.problems: list[str] = []
 
     def scope(self, scope: Scope) -> None:
@@ -58,7 +61,9 @@ class _Translation:
                 raise Unsupported("unknown opcode")
             if ins.guard:
                 e.emit(f"if ({e.guard(ins)}) {{")
+            e.lines += self.checks.before(ins)
             handler(e, ins)
+            e.lines += self.checks.after(ins)
             if ins.guard:
                 e.emit("}")
         except (Unsupported, KeyError, ValueError, IndexError) as error:
@@ -93,7 +98,9 @@ def translate(ptx: PtxFile, entry_name: str, counting: bool = False) -> str:
     symbols, shared_bytes, local_bytes = symbol_table(entry, variables)
     emitter = Emitter(entry, symbols)
     translation = _Translation(emitter, CountingCalls(make_plan(entry)) if counting else None)
+    prologue = [*place_accumulators(emitter, entry), *translation.checks.at_entry]
     translation.scope(entry.body)
+    emitter.lines[:0] = prologue
     if translation.problems:
         problems = translation.problems
         shown = "\n  ".join(problems[:20])
@@ -161,7 +168,7 @@ def _source(
         "&kernel_body, kParameters, kGlobals,",
         f"{len(entry.parameters)}, {len(arrays)}, kStaticSharedBytes, {local_bytes},",
         f"{stack_bytes}, {int(e.uses_global_atomics)},",
-        f"{e.smallest_access}, {int(e.orders_blocks)},",
+        f"{e.smallest_access}, {int(e.orders_blocks)}, {int(e.uses_sm90)},",
         "};",
         "",
     ]

@@ -181,12 +181,12 @@ def test_an_endless_loop() -> None:
 
 
 def test_unknown_instructions_are_all_named() -> None:
-    ptx = ptx_kernel("tcgen05.dealloc.cta_group::1.sync.aligned.b32;\nadd.u32 %r0, %t, 1;\nadd.u32.odd %r0, %t, 1;")
+    ptx = ptx_kernel("tcgen05.wait;\nadd.u32 %r0, %t, 1;\nadd.u32.odd %r0, %t, 1;")
     with pytest.raises(UnsupportedPtxError) as caught:
         compile_kernel(ptx, "kernel")
     lines = dict(enumerate(ptx.splitlines(), 1))
     first = next(i for i, row in lines.items() if "tcgen05" in row)
-    assert f"PTX line {first}: tcgen05.dealloc.cta_group::1.sync.aligned.b32  (unknown opcode)" in str(caught.value)
+    assert f"PTX line {first}: tcgen05.wait  (unknown opcode)" in str(caught.value)
     assert f"PTX line {first + 2}: add.u32.odd %r0, %t, 1" in str(caught.value)
     assert "2 PTX instructions" in str(caught.value)
 

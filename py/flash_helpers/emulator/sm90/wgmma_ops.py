@@ -7,7 +7,7 @@ can write them when the group is committed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..translator.emitter import Emitter
 from ..translator.ptx_parser import Entry, Instruction, Scope
@@ -24,6 +24,22 @@ def instructions(scope: Scope) -> Iterator[Instruction]:
             yield from instructions(statement)
         elif isinstance(statement, Instruction):
             yield statement
+
+
+def scopes(scope: Scope) -> Iterator[Scope]:
+    yield scope
+    for statement in scope.statements:
+        if isinstance(statement, Scope):
+            yield from scopes(statement)
+
+
+def _family(name: str) -> str:
+    """What .reg %f<9> is known by (ptx_parser.Scope.registers)."""
+    return name.rstrip("0123456789") + "<"
+
+
+def _declared(where: Iterable[Scope]) -> set[str]:
+    return {name for scope in where for name in scope.registers}
 
 
 def elements(operand: str) -> tuple[str, ...]:
@@ -44,9 +60,11 @@ def place_accumulators(e: Emitter, entry: Entry) -> list[str]:
     for registers in lists:
         for name in registers:
             uses[name] = uses.get(name, 0) + 1
+    inner = _declared(scope for scope in scopes(entry.body) if scope is not entry.body)
+    own = _declared([entry.body]) - inner
     lines = []
     for registers in lists:
-        if any(uses[name] > 1 for name in registers):
+        if any(uses[name] > 1 or not {name, _family(name)} & own for name in registers):
             continue
         array = f"accumulators{len(e.accumulators)}"
         e.accumulators[registers] = array

@@ -144,7 +144,7 @@ def test_a_barrier_that_some_warps_never_reach_is_a_deadlock() -> None:
     with pytest.raises(DeadlockError) as caught:
         run_ptx(body, [], block=96)
     message = caught.value.message
-    assert "warp 0: lanes 0xffffffff wait at bar.sync (barrier 0x1) at PTX line" in message
+    assert "warps 0 to 1: lanes 0xffffffff wait at bar.sync (barrier 0x1) at PTX line" in message
     assert "warp 2: lanes 0xffffffff wait at bar.sync (barrier 0x2) at PTX line" in message
 
 

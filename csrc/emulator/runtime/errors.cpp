@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <algorithm>
 #include <iterator>
@@ -62,16 +63,42 @@ void fail(Lane* lane, ErrorKind kind, u32 site, const char* format, ...) {
   __builtin_unreachable();
 }
 
+namespace {
+
+bool wait_alike(const Warp& a, const Warp& b) {
+  if (a.existing != b.existing || a.alive != b.alive) return false;
+  for (u32 lanes = a.alive; lanes != 0; lanes &= lanes - 1) {
+    const Lane& own = a.lanes[__builtin_ctz(lanes)];
+    const Lane& other = b.lanes[__builtin_ctz(lanes)];
+    if (own.wait != other.wait || own.wait_site != other.wait_site ||
+        own.wait_detail != other.wait_detail) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
 void describe_waits(const Block* block, char* text, u64 size) {
   u64 used = 0;
   auto append = [&](auto... arguments) {
     if (used < size) used += u64(snprintf(text + used, size - used, arguments...));
   };
   append("no thread can run:");
-  for (u32 index = 0; index < block->n_warps; ++index) {
+  if (block->sm90 != nullptr) {
+    block->sm90->mbarriers.describe_waits(text + used, size - used);
+    used += strlen(text + used);
+  }
+  for (u32 index = 0; index < block->n_warps;) {
     const Warp& warp = block->warps[index];
+    const u32 start = index++;
+    while (index < block->n_warps && wait_alike(warp, block->warps[index])) ++index;
+    char warps[32];
+    snprintf(warps, sizeof warps, start + 1 == index ? "warp %u" : "warps %u to %u", start,
+             index - 1);
     if (u32 exited = warp.existing & ~warp.alive)
-      append(" warp %u: lanes 0x%08x exited;", index, exited);
+      append(" %s: lanes 0x%08x exited;", warps, exited);
     for (u32 left = warp.alive; left != 0;) {
       const Lane& first = warp.lanes[__builtin_ctz(left)];
       u32 group = 0;
@@ -81,12 +108,9 @@ void describe_waits(const Block* block, char* text, u64 size) {
           group |= 1u << lane.lane_id;
       }
       left &= ~group;
-      append(" warp %u: lanes 0x%08x wait at %s (%s 0x%x) at {site:%u};", index, group,
+      append(" %s: lanes 0x%08x wait at %s (%s 0x%x) at {site:%u};", warps, group,
              wait_name(first.wait), detail_name(first.wait), first.wait_detail, first.wait_site);
     }
-  }
-  if (block->sm90 != nullptr && used < size) {
-    block->sm90->mbarriers.describe_waits(text + used, size - used);
   }
 }
 

@@ -195,17 +195,17 @@ void Mbarriers::describe_waits(char* text, u64 size) const {
     for (u32 lanes : barrier.waiting) waiters += u32(__builtin_popcount(lanes));
     if (waiters == 0 || used >= size) continue;
     used += u64(snprintf(text + used, size - used,
-                         " mbarrier 0x%x (of {site:%u}), for which %u threads wait: phase %llu has "
-                         "had %u of %u arrivals",
+                         " mbarrier 0x%x (of {site:%u}), for which %u threads wait: phase %llu "
+                         "has had %u of %u arrivals",
                          barrier.offset, barrier.init_site, waiters, ull(barrier.phase),
                          barrier.count - barrier.pending, barrier.count));
-    if (barrier.tx == 0 || used >= size) continue;
-    const char* what = barrier.tx > 0 ? "%lld bytes announced that no copy in flight brings"
-                                      : "%lld bytes landed that nobody announced";
-    used += u64(snprintf(text + used, size - used, ", and "));
-    if (used >= size) return;
-    used += u64(snprintf(text + used, size - used, what,
-                         static_cast<long long>(barrier.tx > 0 ? barrier.tx : -barrier.tx)));
+    if (barrier.tx != 0 && used < size) {
+      const char* what = barrier.tx > 0 ? ", and %lld bytes announced that no copy in flight brings"
+                                        : ", and %lld bytes landed that nobody announced";
+      const s64 bytes = barrier.tx > 0 ? barrier.tx : -barrier.tx;
+      used += u64(snprintf(text + used, size - used, what, static_cast<long long>(bytes)));
+    }
+    if (used < size) used += u64(snprintf(text + used, size - used, ";"));
   }
 }
 

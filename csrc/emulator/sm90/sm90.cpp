@@ -40,6 +40,19 @@ void Sm90::exit_lane(Lane* lane) {
 void Sm90::finish_block() {
   bulk.finish_block(block);
   if (block->error.kind == ErrorKind::kNone) warpgroups.finish_block(block);
+  if (block->error.kind == ErrorKind::kNone) check_named_barriers();
+}
+
+// Threads have come to a barrier that nobody was left to complete.
+void Sm90::check_named_barriers() const {
+  for (u32 number = 0; number < kMaxBarriers; ++number) {
+    const Barrier& barrier = block->barriers[number];
+    if (barrier.arrived == 0) continue;
+    record_error(block->lanes, ErrorKind::kDivergentCollective, 0,
+                 "the thread block ends while barrier %u has had %u of %u arrivals", number,
+                 barrier.arrived, barrier.expected);
+    return;
+  }
 }
 
 void watch_sm90(Lane* lane, u32 offset, u32 bytes, bool writes, u32 site) {

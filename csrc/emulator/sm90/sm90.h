@@ -39,6 +39,8 @@ struct Sm90 {
     u32 alive;
     bool operator==(const Activity&) const = default;
   };
+  void check_named_barriers() const;
+
   Activity last_stall_{};
 };
 

@@ -29,6 +29,7 @@ KINDS = (  # RaceKind in race.h
 )
 IN_FLIGHT = KINDS[3:5]
 UNWRITTEN = KINDS[5]
+MAX_INSTRUCTION = 100  # characters shown: a wgmma names up to 128 registers
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,8 @@ class RaceFormatter:
         text = self._text[line - 1].split(";")[0].strip()
         if text.count("{") > text.count("}"):  # an inline assembly scope on one line
             text = text.lstrip("{ ")
-        return re.sub(r"\s+", " ", text)
+        text = re.sub(r"\s+", " ", text)
+        return text if len(text) <= MAX_INSTRUCTION else text[:MAX_INSTRUCTION] + " ..."
 
     def _bytes(self, report: abi.RaceReport) -> tuple[str, int]:
         """The variable's or range's name, and the first byte counted from its start."""

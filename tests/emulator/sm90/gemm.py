@@ -28,7 +28,7 @@ SHARED_BYTES = 5 * 64 * 64 * 2 + 4 * 8
 
 
 @functools.cache
-def hopper_ptx(file: str, source: str | None = None) -> str:
+def hopper_ptx(file: str, source: str | None = None, include: str = "") -> str:
     """nvcc's PTX for sm_90a of a file of kernels/, or of `source` in its place."""
     nvcc = find_nvcc()
     with tempfile.TemporaryDirectory() as folder:
@@ -37,7 +37,8 @@ def hopper_ptx(file: str, source: str | None = None) -> str:
             path = Path(folder) / file
             path.write_text(source)
         output = Path(folder) / "kernel.ptx"
-        flags = ["-ptx", "-arch=compute_90a", "-lineinfo", "-std=c++20", "-I", str(FOLDER)]
+        flags = ["-ptx", "-arch=compute_90a", "-lineinfo", "-std=c++20"]
+        flags += ["--expt-relaxed-constexpr", "-I", str(FOLDER), "-I", include or str(FOLDER)]
         command = [str(nvcc.path), *flags, str(path), "-o", str(output)]
         subprocess.run(command, check=True, env=nvcc.env or None, capture_output=True)
         return output.read_text()

@@ -178,5 +178,8 @@ def problems(config: HopperConfig, seed: int) -> list[HopperProblem]:
     return [
         HopperProblem(2 * rows + 40, 4 * keys, d_head=d, seed=seed),
         HopperProblem(3 * rows - 70, 3 * keys + 41, causal=True, d_head=d, seed=seed),
-        HopperProblem(4 * rows, keys, 2, 1, causal=True, counts_tiles=True, d_head=d, seed=seed),
+        # Tiles without any key, blocks that draw their tiles from a counter.
+        HopperProblem(4 * rows, keys, 2, 1, True, True, grid=2, d_head=d, seed=seed),
+        # The groups of a tile see different numbers of blocks.
+        HopperProblem(2 * rows, 2 * rows + 2 * keys - 64, causal=True, d_head=d, seed=seed),
     ]

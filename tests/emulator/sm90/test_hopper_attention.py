@@ -1,0 +1,96 @@
+"""The Hopper family's attention kernels in the emulator: right under every schedule, without a
+race, and wrong without any one of their synchronisations."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from flash_helpers.emulator import LaunchOptions, compare_schedules, compile_kernel
+
+from ..campaign import TOLERANCE
+from .attention import ENTRY, HopperConfig, HopperProblem, problems
+from .campaign import LAZY, SEPARATE, THREE_GROUPS, TILE_OVERLAP, campaign
+from .mutations import hopper_synchronisation, unannounced_bytes, weakened_waits
+
+MANY = [
+    *(LAZY, THREE_GROUPS, TILE_OVERLAP, SEPARATE),
+    HopperConfig(d_head=256, block_n=80, ping_pong=False, o_in_q=True),
+    HopperConfig(d_head=192, block_n=112, max_policy=0, ping_pong=False, o_in_q=True),
+    HopperConfig(block_n=176, n_buffers=2, max_policy=2, o_in_q=True),
+    HopperConfig(n_mma_groups=3, overlap=False, max_policy=2, o_in_q=True),
+    HopperConfig(d_head=64, tile_overlap=True, n_buffers=3),
+]
+WARM_BAR = 0.060  # CPU seconds for one head of 256 x 128
+
+
+def _check(config: HopperConfig, seed: int) -> None:
+    kernel = compile_kernel(config.ptx(), ENTRY)
+    for problem in problems(config, seed):
+
+        def run(options: LaunchOptions, problem: HopperProblem = problem) -> list[Any]:
+            o, lse, report = problem.run(config, kernel, options)
+            assert problem.error(o, lse) <= TOLERANCE, (config, problem, options.lane_order)
+            assert report.mma_instructions > 0
+            return [o, lse]
+
+        compare_schedules(run, seed)
+
+
+def test_right_under_every_schedule(seed: int) -> None:
+    _check(LAZY, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", MANY[1:], ids=str)
+def test_all_shapes(config: HopperConfig, seed: int) -> None:
+    _check(config, seed)
+
+
+def test_blocks_share_the_tiles(seed: int) -> None:
+    """A grid smaller than the tiles, and as large: the same bits."""
+    kernel = compile_kernel(LAZY.ptx(), ENTRY)
+    outputs = []
+    for grid in (1, 3, 6):
+        problem = HopperProblem(300, 200, 2, 1, causal=True, grid=grid, seed=seed)
+        o, lse, _ = problem.run(LAZY, kernel)
+        assert problem.error(o, lse) <= TOLERANCE
+        outputs.append(o.tobytes() + lse.tobytes())
+    assert len(set(outputs)) == 1
+
+
+def test_a_head_takes_less_than_the_bar(seed: int) -> None:
+    kernel = compile_kernel(LAZY.ptx(), ENTRY)
+    problem = HopperProblem(256, 256, seed=seed)
+    times = []
+    for _ in range(5):
+        start = time.process_time()
+        problem.run(LAZY, kernel, LaunchOptions(workers=1))
+        times.append(time.process_time() - start)
+    print(f"{min(times) * 1e3:.1f} ms with the race detector")
+    assert min(times) < WARM_BAR
+
+
+def test_a_few_mutants(seed: int) -> None:
+    """`make mutants` plants all."""
+    ptx = LAZY.ptx()
+    mutants = [
+        *weakened_waits(ptx)[:2],
+        *unannounced_bytes(ptx)[:2],
+        *hopper_synchronisation(ptx)[:2],
+    ]
+    outcome = campaign(LAZY, mutants, seed)
+    print(outcome, outcome.found)
+    assert outcome.survivors == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [LAZY, THREE_GROUPS, TILE_OVERLAP, SEPARATE], ids=str)
+def test_every_synchronisation_is_needed(config: HopperConfig, seed: int) -> None:
+    mutants = hopper_synchronisation(config.ptx())
+    assert len(mutants) > 50
+    outcome = campaign(config, mutants, seed)
+    print(outcome, outcome.found)
+    assert outcome.survivors == []

@@ -36,7 +36,6 @@ class HopperConfig:
     n_q_buffers: int = 1
     max_policy: int = 1  # 0: exact, 1: lazy, 2: optimistic
     overlap: bool = True
-    tile_overlap: bool = False
     ping_pong: bool = True
     o_in_q: bool = False
 

@@ -32,11 +32,9 @@ OPTIONS = LaunchOptions(workers=1, max_backward_branches=1 << 16)
 
 LAZY = HopperConfig()
 THREE_GROUPS = HopperConfig(d_head=64, n_mma_groups=3, max_policy=0, o_in_q=True)
-TILE_OVERLAP = HopperConfig(
-    block_n=96, n_q_buffers=2, max_policy=2, tile_overlap=True, n_buffers=2, d_head=64
-)
+TWO_Q = HopperConfig(block_n=96, n_q_buffers=2, max_policy=2, ping_pong=False, d_head=64)
 SEPARATE = HopperConfig(d_head=96, block_n=144, overlap=False)
-CONFIGS = (LAZY, THREE_GROUPS, TILE_OVERLAP, SEPARATE)
+CONFIGS = (LAZY, THREE_GROUPS, TWO_Q, SEPARATE)
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,16 @@ from flash_helpers.emulator import LaunchOptions, compare_schedules, compile_ker
 
 from ..campaign import TOLERANCE
 from .attention import ENTRY, HopperConfig, HopperProblem, problems
-from .campaign import LAZY, SEPARATE, THREE_GROUPS, TILE_OVERLAP, campaign
+from .campaign import LAZY, SEPARATE, THREE_GROUPS, TWO_Q, campaign
 from .mutations import hopper_synchronisation, unannounced_bytes, weakened_waits
 
 MANY = [
-    *(LAZY, THREE_GROUPS, TILE_OVERLAP, SEPARATE),
+    *(LAZY, THREE_GROUPS, TWO_Q, SEPARATE),
     HopperConfig(d_head=256, block_n=80, ping_pong=False, o_in_q=True),
     HopperConfig(d_head=192, block_n=112, max_policy=0, ping_pong=False, o_in_q=True),
     HopperConfig(block_n=176, n_buffers=2, max_policy=2, o_in_q=True),
     HopperConfig(n_mma_groups=3, overlap=False, max_policy=2, o_in_q=True),
-    HopperConfig(d_head=64, tile_overlap=True, n_buffers=3),
+    HopperConfig(d_head=64, n_buffers=3),
 ]
 WARM_BAR = 0.060  # CPU seconds for one head of 256 x 128
 
@@ -87,7 +87,7 @@ def test_a_few_mutants(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [LAZY, THREE_GROUPS, TILE_OVERLAP, SEPARATE], ids=str)
+@pytest.mark.parametrize("config", [LAZY, THREE_GROUPS, TWO_Q, SEPARATE], ids=str)
 def test_every_synchronisation_is_needed(config: HopperConfig, seed: int) -> None:
     mutants = hopper_synchronisation(config.ptx())
     assert len(mutants) > 50

@@ -11,8 +11,14 @@ import pytest
 from flash_helpers.emulator import LaunchOptions, compare_schedules, compile_kernel
 
 from ..campaign import TOLERANCE
+from ..conformance.forms import forms_of
+from ..conformance.suite import all_cases
 from .attention import ENTRY, HopperConfig, HopperProblem, problems
 from .campaign import LAZY, SEPARATE, THREE_GROUPS, TWO_Q, campaign
+from .conformance.hopper_kernel import HEADER
+from .conformance.suite import all_cases as hopper_cases
+from .conformance.suite import suite
+from .gemm import hopper_ptx
 from .mutations import hopper_synchronisation, unannounced_bytes, weakened_waits
 
 MANY = [
@@ -47,6 +53,15 @@ def test_right_under_every_schedule(seed: int) -> None:
 @pytest.mark.parametrize("config", MANY[1:], ids=str)
 def test_all_shapes(config: HopperConfig, seed: int) -> None:
     _check(config, seed)
+
+
+def test_every_form_occurs_in_a_micro_kernel() -> None:
+    """As an instruction under test, or on the way to a recorded answer."""
+    tested = {case.form for _, case in (*hopper_cases(), *all_cases())}
+    tested |= set(forms_of(HEADER + "\n".join(kernels.ptx for kernels in suite())))
+    texts = [hopper_ptx("gemm.cu"), LAZY.ptx(), TWO_Q.ptx()]
+    found = {form for text in texts for form in forms_of(text)}
+    assert not found - tested, f"forms without a micro-kernel: {', '.join(sorted(found - tested))}"
 
 
 def test_blocks_share_the_tiles(seed: int) -> None:

@@ -107,7 +107,7 @@ def layout_forms() -> list[Form]:
                                   operand(swizzle, tb, B_START)))  # fmt: skip
         for tb in (False, True):
             forms.append(Form("bf16", 32, None, operand(swizzle, tb, B_START)))
-    for columns in (8, 16, 24, 80, 96, 128, 144, 176, 192, 256):
+    for columns in (8, 16, 24, 80, 96, 112, 128, 144, 176, 192, 256):
         forms.append(Form("f16", columns, a, operand(64, False, B_START)))
     for columns in (8, 40, 64, 96, 128, 192, 256):
         swizzle = next(s for s in (128, 64, 32, 0) if s == 0 or columns * 2 % s == 0)

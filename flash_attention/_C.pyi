@@ -33,6 +33,7 @@ class LaunchCache:
         o: object,
         lse: object,
         softmax_scale: object,
+        causal: object,
         grad_enabled: bool,
     ) -> bool: ...
     def remember(
@@ -44,6 +45,7 @@ class LaunchCache:
         o: object,
         lse: object,
         softmax_scale: object,
+        causal: object,
         kernel_id: int,
         args: bytes,
     ) -> None: ...

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flash_helpers.kernel_configs import FlashForwardKernelConfig
+from flash_helpers.kernel_configs import KernelConfig
 from flash_helpers.kernel_ptx import kernel_ptx
 
 from .arguments import Plan, byte_range
@@ -41,7 +41,7 @@ def launch(
 
 
 @lru_cache(maxsize=256)
-def emulated_kernel(config: FlashForwardKernelConfig) -> EmulatedKernel:
+def emulated_kernel(config: KernelConfig) -> EmulatedKernel:
     """The kernel of one configuration, compiled for the emulator (from its cache if it was
     before)."""
     from flash_helpers.emulator import compile_kernel

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from flash_helpers.kernel_configs import FlashForwardKernelConfig, parse_kernel_name_into_config
+from flash_helpers.kernel_configs import KernelConfig, parse_kernel_name_into_config
 
 from . import emulated
 from ._library import load_library
@@ -21,19 +21,20 @@ class KernelNotBuiltError(ValueError):
     """The configuration is valid, but its kernel is not in this build."""
 
 
-def available_kernels() -> list[FlashForwardKernelConfig]:
+def available_kernels() -> list[KernelConfig]:
     """The configurations whose kernels are in this build, sorted by kernel name."""
     return [parse_kernel_name_into_config(name) for name in load_library().kernel_names()]
 
 
 def forward(
-    kernel_cfg: FlashForwardKernelConfig,
+    kernel_cfg: KernelConfig,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     o: torch.Tensor | None = None,
     *,
     softmax_scale: float | None = None,
+    causal: bool = False,
     lse: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """softmax(scale * q k^T) v with the kernel of one configuration.
@@ -44,9 +45,12 @@ def forward(
         q: (batch, seqlen_q, heads, d_head), fp16 or bf16 as `kernel_cfg.dtype` says; strides are
             multiples of 8 elements, the last dimension is contiguous; 16-byte aligned.
         k, v: (batch, seqlen_k, kv_heads, d_head); kv_heads divides heads (query head h reads KV
-            head h // (heads // kv_heads)). seqlen_q and seqlen_k are multiples of B_r and B_c.
+            head h // (heads // kv_heads)). Kernels of the Hopper family take any lengths and the
+            causal mask; for others, seqlen_q and seqlen_k are multiples of B_r and B_c.
         o: the output, shaped like q; allocated if None.
         softmax_scale: defaults to d_head ** -0.5.
+        causal: query i sees only keys j <= i + seqlen_k - seqlen_q; a query that sees none has
+            output 0 and log-sum-exp -inf.
         lse: if given, a contiguous fp32 tensor (batch, heads, seqlen_q) that receives the natural
             logarithm of the sum of exp(scale * q k^T) of every row.
 
@@ -68,20 +72,21 @@ def forward(
         o = _like(q)
     cache = _launch_cache() if getattr(o, "is_cuda", False) else None
     if cache is None or not cache.again(
-        kernel_cfg, q, k, v, o, lse, softmax_scale, torch.is_grad_enabled()
+        kernel_cfg, q, k, v, o, lse, softmax_scale, causal, torch.is_grad_enabled()
     ):
-        _launch_checked(kernel_cfg, q, k, v, o, lse, softmax_scale)
+        _launch_checked(kernel_cfg, q, k, v, o, lse, softmax_scale, causal)
     return o
 
 
 def forward_timed(
-    kernel_cfg: FlashForwardKernelConfig,
+    kernel_cfg: KernelConfig,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     o: torch.Tensor | None = None,
     *,
     softmax_scale: float | None = None,
+    causal: bool = False,
     lse: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, float]:
     """`forward`, and how long it took in milliseconds: on CUDA between two events around the launch
@@ -89,30 +94,31 @@ def forward_timed(
     _require_tensor("q", q)
     if q.device.type != "cuda":
         began = time.perf_counter()
-        o = forward(kernel_cfg, q, k, v, o, softmax_scale=softmax_scale, lse=lse)
+        o = forward(kernel_cfg, q, k, v, o, softmax_scale=softmax_scale, causal=causal, lse=lse)
         return o, (time.perf_counter() - began) * 1e3
     with torch.cuda.device(q.device):
         before = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         after = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         before.record()
-        o = forward(kernel_cfg, q, k, v, o, softmax_scale=softmax_scale, lse=lse)
+        o = forward(kernel_cfg, q, k, v, o, softmax_scale=softmax_scale, causal=causal, lse=lse)
         after.record()
         after.synchronize()
     return o, before.elapsed_time(after)
 
 
 def _launch_checked(
-    kernel_cfg: FlashForwardKernelConfig,
+    kernel_cfg: KernelConfig,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     o: torch.Tensor,
     lse: torch.Tensor | None,
     softmax_scale: float | None,
+    causal: bool,
 ) -> None:
     """Checks everything, launches, and lets later calls of the same kind skip the checks."""
     _require_tensor("q", q)
-    plan = make_plan(kernel_cfg, q, k, v, o, lse, softmax_scale)
+    plan = make_plan(kernel_cfg, q, k, v, o, lse, softmax_scale, causal)
     outputs = {"o": o} if lse is None else {"o": o, "lse": lse}
     check_no_overlap(outputs, {"q": q, "k": k, "v": v})
     args = plan.args(
@@ -128,7 +134,7 @@ def _launch_checked(
         )
         cache = _launch_cache()
         if cache is not None:
-            cache.remember(kernel_cfg, q, k, v, o, lse, softmax_scale, kernel_id, args)
+            cache.remember(kernel_cfg, q, k, v, o, lse, softmax_scale, causal, kernel_id, args)
 
 
 @cache
@@ -144,14 +150,14 @@ def _kernel_ids() -> dict[str, int]:
     return {name: i for i, name in enumerate(load_library().kernel_names())}
 
 
-def _kernel_id(config: FlashForwardKernelConfig) -> int:
+def _kernel_id(config: KernelConfig) -> int:
     kernel_id = _kernel_ids().get(config.kernel_name())
     if kernel_id is None:
         raise KernelNotBuiltError(_not_built_message(config))
     return kernel_id
 
 
-def _not_built_message(config: FlashForwardKernelConfig) -> str:
+def _not_built_message(config: KernelConfig) -> str:
     built = available_kernels()
     close = difflib.get_close_matches(
         config.short_form(), [c.short_form() for c in built], n=3, cutoff=0.0

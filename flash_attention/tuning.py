@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from flash_helpers.cache import cache_dir
-from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
+from flash_helpers.kernel_configs import DType, KernelConfig
 
 from ._library import LibraryNotFoundError, load_library
 from .tuning_table import Entry, TuningTableError, read_table
@@ -25,7 +25,7 @@ _PACKAGED = Path(__file__).with_name("tuning_default.json")
 class Choice:
     """A kernel, and on whose word."""
 
-    config: FlashForwardKernelConfig
+    config: KernelConfig
     table: str
     entry: Entry
     reason: str  # how the entry fits the GPU: measured on it, or on another
@@ -40,7 +40,7 @@ def tuned_config(
     causal: bool = False,
     device: torch.device | str | int | None = None,
     table: str | os.PathLike[str] | None = None,
-) -> FlashForwardKernelConfig:
+) -> KernelConfig:
     """The configuration to give to `forward`: the fastest that was measured on this GPU for this
     dtype, head size and length, of those that fit the lengths and are in this build.
 
@@ -101,12 +101,12 @@ def user_table() -> Path:
 
 def _fitting(
     entry: Entry, seq_len_q: int, seq_len_k: int, built: frozenset[str] | None
-) -> FlashForwardKernelConfig | None:
+) -> KernelConfig | None:
     if not entry.covers(seq_len_q):
         return None
     for config in entry.configs():
-        divides = seq_len_q % config.B_r == 0 and seq_len_k % config.B_c == 0
-        if divides and (built is None or config.kernel_name() in built):
+        fits = config.length_violation(seq_len_q, seq_len_k) is None
+        if fits and (built is None or config.kernel_name() in built):
             return config
     return None
 

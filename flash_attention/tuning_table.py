@@ -22,7 +22,7 @@ from typing import Any
 from flash_helpers.cache import exclusive
 from flash_helpers.kernel_configs import (
     DType,
-    FlashForwardKernelConfig,
+    KernelConfig,
     parse_kernel_name_into_config,
 )
 
@@ -50,7 +50,7 @@ class Entry:
     kernels: tuple[str, ...]
     evidence: dict[str, Any] = field(default_factory=dict, compare=False)
 
-    def configs(self) -> list[FlashForwardKernelConfig]:
+    def configs(self) -> list[KernelConfig]:
         return [parse_kernel_name_into_config(kernel) for kernel in self.kernels]
 
     def covers(self, seq_len: int) -> bool:

@@ -5,12 +5,15 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "build_info.h"
 #include "device_guard.h"
 #include "flash/core/error.h"
 #include "forward_checks.h"
+#include "hopper_launch.h"
+#include "tensor_map.h"
 
 namespace flash {
 namespace {
@@ -93,7 +96,7 @@ void check_kernel_call(cudaError_t status, const char* expression, int line,
   check_kernel_call((expression), #expression, __LINE__, entry, device)
 
 void allow_shared_memory(const KernelEntry& entry, int device) {
-  const int needed = entry.config.smem_bytes();
+  const int needed = entry.smem_bytes();
   int allowed = 0;
   FLASH_CHECK_CUDA(
       cudaDeviceGetAttribute(&allowed, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
@@ -115,7 +118,14 @@ void make_ready(std::size_t kernel_id, const KernelEntry& entry, int device) {
   if (ready_marks().get(kernel_id, device)) return;
   const RelaxedCapture relaxed;
   allow_shared_memory(entry, device);
+  if (std::holds_alternative<HopperForwardKernelConfig>(entry.config)) prepare_tensor_maps();
   ready_marks().set(kernel_id, device);
+}
+
+cudaError_t queue(const KernelEntry& entry, unsigned grid, void* args, cudaStream_t stream) {
+  void* parameters[] = {args};
+  return cudaLaunchKernel(entry.function, dim3(grid), dim3(entry.n_threads()), parameters,
+                          entry.smem_bytes(), stream);
 }
 
 }  // namespace
@@ -123,14 +133,18 @@ void make_ready(std::size_t kernel_id, const KernelEntry& entry, int device) {
 void launch(std::size_t kernel_id, const ForwardArgs& args, int device, cudaStream_t stream) {
   const KernelEntry& entry = entry_of(kernel_id);
   check_forward_args(entry, args);
-  const dim3 grid(forward_grid_size(entry, args));
-  const dim3 block(entry.config.n_threads());
+  const unsigned n_tiles = forward_tiles(entry, args);
   const DeviceGuard guard(device);
   if (!ready_marks().get(kernel_id, device)) make_ready(kernel_id, entry, device);
 
-  void* parameters[] = {const_cast<ForwardArgs*>(&args)};
-  const cudaError_t status =
-      cudaLaunchKernel(entry.function, grid, block, parameters, entry.config.smem_bytes(), stream);
+  cudaError_t status;
+  if (const auto* hopper = std::get_if<HopperForwardKernelConfig>(&entry.config)) {
+    HopperForwardArgs hopper_args = hopper_forward_args(*hopper, args);
+    status = queue(entry, persistent_grid_size(n_tiles, device), &hopper_args, stream);
+  } else {
+    ForwardArgs copy = args;
+    status = queue(entry, n_tiles, &copy, stream);
+  }
   if (status == cudaSuccess) return;
   // After a cudaDeviceReset the attribute is lost: the next call shall set it again.
   ready_marks().clear(kernel_id, device);
@@ -144,14 +158,13 @@ KernelAttributes kernel_attributes(std::size_t kernel_id, int device) {
   cudaFuncAttributes found{};
   FLASH_CHECK_KERNEL_CALL(cudaFuncGetAttributes(&found, entry.function), entry, device);
   int blocks = 0;
-  FLASH_CHECK_KERNEL_CALL(
-      cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-          &blocks, entry.function, entry.config.n_threads(), entry.config.smem_bytes()),
-      entry, device);
+  FLASH_CHECK_KERNEL_CALL(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                              &blocks, entry.function, entry.n_threads(), entry.smem_bytes()),
+                          entry, device);
   return {
       .registers = found.numRegs,
       .static_shared_bytes = static_cast<int>(found.sharedSizeBytes),
-      .dynamic_shared_bytes = entry.config.smem_bytes(),
+      .dynamic_shared_bytes = entry.smem_bytes(),
       .local_bytes = static_cast<int>(found.localSizeBytes),
       .max_threads_per_block = found.maxThreadsPerBlock,
       .blocks_per_multiprocessor = blocks,

@@ -13,7 +13,7 @@ from .build.nvcc_wheels import find_or_install_nvcc
 from .build.toolchain import Nvcc
 from .cache import cache_dir
 from .codegen import render_translation_unit, source_fingerprint
-from .config import FlashForwardKernelConfig
+from .kernel_config import KernelConfig
 from .paths import csrc_dir
 
 # The Ampere family's instructions are all in sm_80, so its PTX is the same for every later GPU.
@@ -21,7 +21,7 @@ PTX_ARCHITECTURE = "compute_80"
 FLAGS = ("-std=c++20", "-O3", "--expt-relaxed-constexpr", "-lineinfo", f"-arch={PTX_ARCHITECTURE}")
 
 
-def kernel_ptx(config: FlashForwardKernelConfig) -> str:
+def kernel_ptx(config: KernelConfig) -> str:
     """PTX with source lines; its entry is `config.kernel_name()`. Compiled once and kept in the
     cache directory under a fingerprint of sources, flags and compiler.
 

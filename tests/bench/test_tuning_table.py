@@ -16,13 +16,13 @@ import flash_attention
 from flash_attention import TuningTableError, tuned_config, tuning, tuning_table
 from flash_attention.tuning import tuned_choice, user_table
 from flash_attention.tuning_table import Entry, merge, parse_table, read_table, update_table
-from flash_helpers.kernel_configs import DType, get_kernel_configs, parse_kernel_name_into_config
+from flash_helpers.kernel_configs import DType, get_kernel_configs, parse_sm80_name
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGED = ROOT / "flash_attention/tuning_default.json"
 TUNE = [c.short_form() for c in get_kernel_configs("tune") if c.dtype is DType.FP16]
-WIDE = next(k for k in TUNE if parse_kernel_name_into_config(k).B_r == 128)
-NARROW = next(k for k in TUNE if parse_kernel_name_into_config(k).B_r == 64)
+WIDE = next(k for k in TUNE if parse_sm80_name(k).B_r == 128)
+NARROW = next(k for k in TUNE if parse_sm80_name(k).B_r == 64)
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def test_the_packaged_table_is_good_and_knows_what_was_recorded() -> None:
     )
     assert tuned_config(torch.bfloat16, 64, 1024).dtype is DType.BF16
     for seq_len in (64, 512, 1000 * 64, 2**20):  # a kernel for every length that has one
-        assert seq_len % tuned_config(DType.FP16, 128, seq_len).B_r == 0
+        assert seq_len % tuned_config(DType.FP16, 128, seq_len).blocks()[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_who_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_only_kernels_of_this_build_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    symbol = parse_kernel_name_into_config(NARROW).kernel_name()
+    symbol = parse_sm80_name(NARROW).kernel_name()
     monkeypatch.setattr(tuning, "_built", lambda: frozenset({symbol}))
     write(user_table(), entry())
     assert tuned_config("fp16", 128, 1024).short_form() == NARROW

@@ -17,10 +17,10 @@ import flash_attention
 from flash_attention import _library, interface
 from flash_helpers.build.nvcc_wheels import find_or_install_nvcc
 from flash_helpers.emulator.compile import find_toolchain
-from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_kernel_configs
+from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_sm80_kernel_configs
 
-CONFIG = get_kernel_configs("prog")[-1]  # fp16, d_head 128, 64 x 64, 4 warps
-D64 = next(c for c in get_kernel_configs("pairs") if (c.dtype, c.d_head) == (DType.BF16, 64))
+CONFIG = get_sm80_kernel_configs("prog")[-1]  # fp16, d_head 128, 64 x 64, 4 warps
+D64 = next(c for c in get_sm80_kernel_configs("pairs") if (c.dtype, c.d_head) == (DType.BF16, 64))
 SHAPE = (1, 64, 1, 128)
 
 Qkv = tuple[Tensor, Tensor, Tensor]
@@ -168,7 +168,7 @@ def _o_is_q(_: pytest.MonkeyPatch) -> object:
 
 def _not_built(monkeypatch: pytest.MonkeyPatch) -> object:
     library = SimpleNamespace(
-        kernel_names=lambda: [get_kernel_configs("prog")[0].kernel_name()],
+        kernel_names=lambda: [get_sm80_kernel_configs("prog")[0].kernel_name()],
         kernel_set=lambda: "prog",
     )
     monkeypatch.setattr(interface, "load_library", lambda: library)
@@ -200,7 +200,7 @@ def _no_nvcc(monkeypatch: pytest.MonkeyPatch) -> object:
 
 
 REFUSED: Mapping[str, Provoke | InSource] = {
-    "a mask, causal": call(causal=True),
+    "a causal mask with a kernel of the Ampere family": call(causal=True),
     "dropout": call(dropout_p=0.1),
     "kernel_cfg is a string": call(CONFIG.short_form()),
     "d_head other than 64 and 128": changed(d_head=256),

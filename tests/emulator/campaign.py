@@ -22,7 +22,7 @@ from flash_helpers.emulator import (
     schedules,
 )
 from flash_helpers.emulator.source_lines import SourceLines
-from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_kernel_configs
+from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_sm80_kernel_configs
 from flash_helpers.kernel_ptx import kernel_ptx
 
 from .attention import Problem
@@ -55,7 +55,7 @@ class Family:
 FAMILIES = (
     Family(
         "sm80",
-        lambda: sorted({EAGER, LAZY, THROUGH_REGISTERS, WIDE, *get_kernel_configs("pairs")}),
+        lambda: sorted({EAGER, LAZY, THROUGH_REGISTERS, WIDE, *get_sm80_kernel_configs("pairs")}),
         (EAGER, LAZY, THROUGH_REGISTERS, WIDE),
     ),
 )

@@ -101,7 +101,7 @@ def fastest_by_blocks(measurements: Sequence[Measurement]) -> list[str]:
     best: dict[tuple[int, int], Measurement] = {}
     for m in sorted(measurements, key=lambda m: m.summary.median):
         config = parse_kernel_name_into_config(m.kernel)
-        best.setdefault((config.B_r, config.B_c), m)
+        best.setdefault(config.blocks(), m)
     return [m.kernel for m in best.values()]
 
 

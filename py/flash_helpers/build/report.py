@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TextIO
 
-from ..config import FlashForwardKernelConfig
+from ..kernel_config import KernelConfig
 from ..config_names import parse_kernel_name_into_config
 from .errors import BuildError
 from .ptxas import KernelUsage, parse_compile_seconds, parse_ptxas
@@ -108,7 +108,7 @@ def _dynamic_shared(kernel: str) -> int:
 
 
 def check_complete(
-    rows: Sequence[Row], configs: Iterable[FlashForwardKernelConfig], architectures: Iterable[str]
+    rows: Sequence[Row], configs: Iterable[KernelConfig], architectures: Iterable[str]
 ) -> None:
     """Every kernel was compiled for every architecture: no row means no check for spills."""
     found = {(row.usage.kernel, row.usage.architecture) for row in rows}

@@ -1,0 +1,64 @@
+"""The named sets of the Hopper family."""
+
+from __future__ import annotations
+
+from .dtypes import DType
+from .hopper_config import HopperForwardKernelConfig
+from .hopper_names import parse_hopper_symbol
+
+# Symbols behind the dtype.
+_TUNING = (
+    "d64_m128_n128_g2_b2_overlap_pingpong_lazy",
+    "d64_m128_n192_g2_b2_overlap_pingpong_lazy",
+    "d64_m192_n128_g3_b2_overlap_pingpong_lazy",
+    "d64_m192_n128_g3_b2_overlap_lazy",
+    "d64_m192_n112_g3_b3_overlap_pingpong_lazy",
+    "d96_m128_n128_g2_b2_overlap_pingpong_lazy",
+    "d96_m128_n192_g2_b2_overlap_pingpong_lazy",
+    "d96_m192_n112_g3_b2_overlap_pingpong_lazy",
+    "d96_m192_n112_g3_b2_overlap_lazy",
+    "d128_m128_n128_g2_b2_overlap_pingpong_lazy",
+    "d128_m128_n128_g2_b2_overlap_pingpong",
+    "d128_m128_n128_g2_b2_overlap_lazy",
+    "d128_m128_n128_g2_b2_pingpong_lazy",
+    "d128_m128_n112_g2_b2_overlap_pingpong_lazy",
+    "d128_m128_n160_g2_b2_overlap_pingpong_lazy_oinq",
+    "d128_m128_n176_g2_b2_overlap_pingpong_lazy_oinq",
+    "d128_m192_n80_g3_b2_overlap_pingpong_lazy",
+    "d192_m128_n80_g2_b2_overlap_pingpong_lazy",
+    "d192_m128_n96_g2_b2_overlap_pingpong_lazy_oinq",
+    "d192_m128_n112_g2_b2_overlap_pingpong_lazy_oinq",
+    "d192_m128_n112_g2_b2_overlap_lazy_oinq",
+    "d256_m128_n64_g2_b2_overlap_pingpong_lazy_oinq",
+    "d256_m128_n80_g2_b2_overlap_pingpong_lazy_oinq",
+    "d256_m128_n80_g2_b2_overlap_lazy_oinq",
+)
+
+# One kernel for each head dimension, with every option on in some of them and off in others.
+_SMOKE = (
+    "d64_m192_n128_g3_b2_overlap_lazy",
+    "d96_m64_n112_g1_b2_overlap",
+    "d128_m128_n128_g2_b2_overlap_pingpong_lazy",
+    "d192_m128_n96_g2_b2_pingpong_oinq",
+    "d256_m128_n80_g2_b2_overlap_pingpong_lazy_oinq",
+)
+_SMOKE_BF16 = _SMOKE[2]
+
+
+def get_hopper_kernel_configs() -> list[HopperForwardKernelConfig]:
+    """The tuning set, sorted: the same shapes in both dtypes."""
+    return sorted(_config(dtype, shape) for dtype in DType for shape in _TUNING)
+
+
+def get_hopper_smoke_kernel_configs() -> list[HopperForwardKernelConfig]:
+    """A few fp16 kernels that build in seconds, and one in bf16; sorted."""
+    fp16 = [_config(DType.FP16, shape) for shape in _SMOKE]
+    return sorted([*fp16, _config(DType.BF16, _SMOKE_BF16)])
+
+
+def _config(dtype: DType, shape: str) -> HopperForwardKernelConfig:
+    symbol = f"flash_fwd_sm90_{dtype.name.lower()}_{shape}"
+    config = parse_hopper_symbol(symbol)
+    if config is None:
+        raise ValueError(f"{symbol} does not name a kernel of the Hopper family")
+    return config

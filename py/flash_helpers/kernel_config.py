@@ -1,0 +1,102 @@
+"""`KernelConfig`: what the configurations of every kernel family have in common.
+
+A family is a frozen dataclass with its own fields. The field order is a contract with the C++
+struct of the same name (tested). A value is well-formed by construction; whether it can be built
+is the question of `constraints.violations`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import astuple, dataclass, fields
+from typing import ClassVar
+
+from .dtypes import DType
+from .flops import calc_self_attn_flop
+
+# An upper bound on every number keeps the names short and the parser's work bounded.
+MAX_FIELD_VALUE = 65535
+
+
+@dataclass(frozen=True, order=True)
+class KernelConfig(ABC):
+    """One forward kernel, of any family."""
+
+    # The family's name, as in the symbols of its kernels: also the folder of its headers.
+    FAMILY: ClassVar[str]
+    # The C++ struct of its launch arguments.
+    ARGUMENTS: ClassVar[str]
+
+    dtype: DType
+    d_head: int
+
+    def __post_init__(self) -> None:
+        # 1 == True == DType-like numbers compare equal in Python: without this check two
+        # configurations could be equal and yet render as different C++.
+        for field in fields(self):
+            lowest = self.lowest_value(field.name)
+            _check_field(field.name, str(field.type), getattr(self, field.name), lowest)
+
+    def __str__(self) -> str:
+        return self.short_form()
+
+    @classmethod
+    def lowest_value(cls, field: str) -> int:
+        """Of a field with a number."""
+        return 1
+
+    @abstractmethod
+    def short_form(self) -> str:
+        """The configuration for people: a cell of a table."""
+
+    @abstractmethod
+    def kernel_name(self) -> str:
+        """The kernel's symbol: also its name in ncu, cuobjdump, CSV files and test ids."""
+
+    def to_cpp_struct(self) -> str:
+        """A C++20 expression for this configuration, with designated initialisers."""
+        values = ", ".join(f".{f.name} = {_cpp_value(getattr(self, f.name))}" for f in fields(self))
+        return f"flash::{type(self).__name__}{{{values}}}"
+
+    def attn_flop(self, n_samples: int, n_heads: int, seq_len: int) -> int:
+        return calc_self_attn_flop(n_samples, n_heads, seq_len, self.d_head)
+
+    @abstractmethod
+    def total_flop(self, n_samples: int, n_heads: int, seq_len: int) -> int:
+        """Everything that the tiled kernel computes."""
+
+    def length_violation(self, seqlen_q: int, seqlen_k: int) -> str | None:
+        """Why the kernel does not take these lengths; None if it does."""
+        return None
+
+    # Derived sizes, as in the C++ struct.
+
+    @abstractmethod
+    def n_threads(self) -> int: ...
+
+    @abstractmethod
+    def smem_bytes(self) -> int: ...
+
+    @abstractmethod
+    def blocks(self) -> tuple[int, int]:
+        """(query rows, key rows) of a block."""
+
+
+def config_order(config: KernelConfig) -> tuple[object, ...]:
+    """A sort key across families; within one, the order of the dataclass."""
+    return (config.FAMILY, *astuple(config))
+
+
+def _check_field(name: str, annotation: str, value: object, lowest: int) -> None:
+    expected = {"DType": DType, "int": int, "bool": bool}[annotation]
+    if type(value) is not expected:
+        got = type(value).__name__
+        raise ValueError(f"{name} must be of type {annotation}, got {value!r} ({got})")
+    if expected is int and not lowest <= value <= MAX_FIELD_VALUE:  # type: ignore[operator]
+        raise ValueError(f"{name} must be in {lowest}..{MAX_FIELD_VALUE}, got {value}")
+
+
+def _cpp_value(value: DType | int | bool) -> str:
+    if isinstance(value, DType):
+        return value.to_cpp_str()
+    return str(value).lower()

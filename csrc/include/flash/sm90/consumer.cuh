@@ -55,8 +55,8 @@ struct Consumer {
       if (group == kGroups - 1) pass_turn();  // group 0 goes first
     }
     uint32_t q_parity = 0;
-    for (int index = blockIdx.x; index < schedule.n_tiles; index += gridDim.x) {
-      const Tile tile = schedule.tile(index);
+    for (int round = 0; schedule.position(round) < schedule.n_tiles; ++round) {
+      const Tile tile = schedule.tile(schedule.position(round));
       const int n_blocks = schedule.n_blocks(tile);
       float o[kOutputs];
 #pragma unroll
@@ -64,8 +64,7 @@ struct Consumer {
       Rows rows;
       wait_phase(smem.q_full(group), q_parity);
       q_parity ^= 1;
-      if (n_blocks > 0) attend(tile, n_blocks, o, rows);
-      if constexpr (!kConfig.o_in_q) release_q();
+      attend(tile, n_blocks, o, rows);
       finish(tile, o, rows);
     }
     if constexpr (kConfig.ping_pong) {
@@ -76,28 +75,46 @@ struct Consumer {
  private:
   FLASH_DEVICE void attend(const Tile& tile, int n_blocks, float (&o)[kOutputs], Rows& rows) {
     const int group_row = tile.first_row + group * HopperForwardKernelConfig::kGroupRows;
-    const int n_whole = min(schedule.n_whole_blocks(group_row), n_blocks - 1);
+    const int n_whole = schedule.n_whole_blocks(group_row);
     // Keys that the thread's two rows see.
     int visible[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = group_row + warp * 16 + lane / 4 + 8 * half;
-      visible[half] =
-          args.causal ? min(args.seqlen_k, row + 1 + args.seqlen_k - args.seqlen_q) : args.seqlen_k;
+      visible[half] = schedule.n_keys(group_row + warp * 16 + lane / 4 + 8 * half);
+    }
+    int block = n_blocks - 1;
+    // Blocks that lie wholly in this group's future: other groups see them.
+    for (; block >= schedule.n_visible_blocks(group_row); --block) skip_block();
+    if constexpr (kConfig.overlap) {
+      attend_overlapped(block, n_blocks, n_whole, visible, o, rows);
+    } else {
+      for (; block >= n_whole; --block) attend_block<true>(block, visible, o, rows);
+      for (; block >= 0; --block) attend_block<false>(block, visible, o, rows);
+      if constexpr (!kConfig.o_in_q) release_q();
+    }
+  }
+
+  // The scores of one block are in flight together with the output of the block before it.
+  FLASH_DEVICE void attend_overlapped(int block, int n_blocks, int n_whole, const int (&visible)[2],
+                                      float (&o)[kOutputs], Rows& rows) {
+    if (block < 0) {
+      skip_last_output(n_blocks);
+      return;
     }
     float s[kScores];
     uint32_t p[kSteps][4];
-
-    int block = n_blocks - 1;
-    issue_scores_in_turn(s);
+    wait_phase(smem.k_full(k_ring.buffer), k_ring.parity);
+    take_turn();
+    issue_scores(s);
+    pass_turn();
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_touch(s);
     release_k();
     softmax<true>(s, rows, visible, block);
     pack_probabilities<kConfig.dtype>(s, p);
-    // What is left are pairs: the scores of one block, the output of the block before it.
     for (--block; block >= n_whole; --block) step<true>(block, s, p, o, rows, visible);
     for (; block >= 0; --block) step<false>(block, s, p, o, rows, visible);
+    if constexpr (!kConfig.o_in_q) release_q();
     take_turn();
     issue_output(p, o);
     pass_turn();
@@ -110,36 +127,61 @@ struct Consumer {
   template <bool kMasked>
   FLASH_DEVICE void step(int block, float (&s)[kScores], uint32_t (&p)[kSteps][4],
                          float (&o)[kOutputs], Rows& rows, const int (&visible)[2]) {
-    if constexpr (kConfig.overlap) {
-      wait_phase(smem.k_full(k_ring.buffer), k_ring.parity);
+    wait_phase(smem.k_full(k_ring.buffer), k_ring.parity);
+    take_turn();
+    issue_scores(s);
+    issue_output(p, o);
+    pass_turn();
+    ptx::wgmma_wait_group<1>();
+    ptx::wgmma_touch(s);
+    release_k();
+    softmax<kMasked>(s, rows, visible, block);
+    ptx::wgmma_wait_group<0>();
+    ptx::wgmma_touch(o);
+    release_v();
+    pack_probabilities<kConfig.dtype>(s, p);
+    rows.rescale_output(o);
+  }
+
+  // One block after the other; the other groups' matmuls fill the tensor cores meanwhile. With
+  // `ping_pong` the groups take turns at the softmax.
+  template <bool kMasked>
+  FLASH_DEVICE void attend_block(int block, const int (&visible)[2], float (&o)[kOutputs],
+                                 Rows& rows) {
+    float s[kScores];
+    uint32_t p[kSteps][4];
+    wait_phase(smem.k_full(k_ring.buffer), k_ring.parity);
+    issue_scores(s);
+    ptx::wgmma_wait_group<0>();
+    ptx::wgmma_touch(s);
+    release_k();
+    take_turn();
+    softmax<kMasked>(s, rows, visible, block);
+    pack_probabilities<kConfig.dtype>(s, p);
+    pass_turn();
+    rows.rescale_output(o);
+    issue_output(p, o);
+    ptx::wgmma_wait_group<0>();
+    ptx::wgmma_touch(o);
+    release_v();
+  }
+
+  // The rows see no key, though other groups' rows may: only the turns are taken.
+  FLASH_DEVICE void skip_last_output(int n_blocks) {
+    if (n_blocks > 0) {
       take_turn();
-      issue_scores(s);
-      issue_output(p, o);
       pass_turn();
-      ptx::wgmma_wait_group<1>();
-      ptx::wgmma_touch(s);
-      release_k();
-      softmax<kMasked>(s, rows, visible, block);
-      ptx::wgmma_wait_group<0>();
-      ptx::wgmma_touch(o);
-      release_v();
-      pack_probabilities<kConfig.dtype>(s, p);
-      rows.rescale_output(o);
-    } else {
-      take_turn();
-      issue_output(p, o);
-      wait_phase(smem.k_full(k_ring.buffer), k_ring.parity);
-      issue_scores(s);
-      pass_turn();
-      ptx::wgmma_wait_group<0>();
-      ptx::wgmma_touch(o);
-      ptx::wgmma_touch(s);
-      release_v();
-      release_k();
-      softmax<kMasked>(s, rows, visible, block);
-      pack_probabilities<kConfig.dtype>(s, p);
-      rows.rescale_output(o);
     }
+    if constexpr (!kConfig.o_in_q) release_q();
+  }
+
+  FLASH_DEVICE void skip_block() {
+    wait_phase(smem.k_full(k_ring.buffer), k_ring.parity);
+    take_turn();
+    pass_turn();
+    release_k();
+    wait_phase(smem.v_full(v_ring.buffer), v_ring.parity);
+    release_v();
   }
 
   template <bool kMasked>
@@ -153,26 +195,18 @@ struct Consumer {
     rows.template exponentiate<kMasked>(s, scale_log2);
   }
 
-  FLASH_DEVICE void issue_scores_in_turn(float (&s)[kScores]) {
-    wait_phase(smem.k_full(k_ring.buffer), k_ring.parity);
-    take_turn();
-    issue_scores(s);
-    pass_turn();
-  }
-
   // S = Q K^T for the K block that k_ring points to.
   FLASH_DEVICE void issue_scores(float (&s)[kScores]) {
     constexpr int kQChunk = HopperForwardKernelConfig::kGroupRows * kConfig.swizzle_bytes();
     constexpr int kKChunk = kBlockN * kConfig.swizzle_bytes();
-    const uint64_t q = Descriptor::kKMajor | descriptor_address(smem.q(group));
-    const uint64_t k = Descriptor::kKMajor | descriptor_address(smem.k(k_ring.buffer));
+    const auto q = Descriptor::k_major(smem.q(group));
+    const auto k = Descriptor::k_major(smem.k(k_ring.buffer));
     ptx::wgmma_touch(s);
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kConfig.d_head / 16; ++step) {
-      ptx::Wgmma<kBlockN>::template ss<kConfig.dtype>(s, q + Descriptor::k_step(step, kQChunk),
-                                                      k + Descriptor::k_step(step, kKChunk),
-                                                      step != 0);
+      ptx::Wgmma<kBlockN>::template ss<kConfig.dtype>(s, q.k_step(step, kQChunk),
+                                                      k.k_step(step, kKChunk), step != 0);
     }
     ptx::wgmma_commit_group();
   }
@@ -181,13 +215,12 @@ struct Consumer {
   FLASH_DEVICE void issue_output(const uint32_t (&p)[kSteps][4], float (&o)[kOutputs]) {
     constexpr int kVChunk = kBlockN * kConfig.swizzle_bytes();
     wait_phase(smem.v_full(v_ring.buffer), v_ring.parity);
-    const uint64_t v = Descriptor::mn_major(kVChunk) | descriptor_address(smem.v(v_ring.buffer));
+    const auto v = Descriptor::mn_major(smem.v(v_ring.buffer), kVChunk);
     ptx::wgmma_touch(o);
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      ptx::Wgmma<kConfig.d_head>::template rs<kConfig.dtype>(o, p[step],
-                                                             v + Descriptor::mn_step(step), 1);
+      ptx::Wgmma<kConfig.d_head>::template rs<kConfig.dtype>(o, p[step], v.mn_step(step), 1);
     }
     ptx::wgmma_commit_group();
   }

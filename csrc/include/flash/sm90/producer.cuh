@@ -25,8 +25,8 @@ struct Producer {
     const TileSchedule<kConfig> schedule(args);
     const int queries_per_kv = args.n_heads_q / args.n_heads_kv;
     uint32_t q_parity = 1;  // the buffers are empty at the start
-    for (int index = blockIdx.x; index < schedule.n_tiles; index += gridDim.x) {
-      const Tile tile = schedule.tile(index);
+    for (int round = 0; schedule.position(round) < schedule.n_tiles; ++round) {
+      const Tile tile = schedule.tile(schedule.position(round));
       const int kv_head = tile.head / queries_per_kv;
       const int n_blocks = schedule.n_blocks(tile);
       load_q(tile, q_parity);

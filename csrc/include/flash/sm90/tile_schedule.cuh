@@ -1,6 +1,6 @@
 // Which tiles (block_m query rows of one head) a thread block computes, and in which order.
 //
-// The grid is at most one block per multiprocessor; block b takes tiles b, b + grid, ... of a list.
+// The grid is at most one block per multiprocessor; the blocks take turns at the tiles of a list.
 // Full attention: query blocks of a head one after the other, so that blocks at work share K and V
 // in L2. Causal: inside a section of heads whose K and V fit L2, longest tiles first, so that the
 // short ones fill the gaps at the end.
@@ -32,6 +32,14 @@ struct TileSchedule {
         blocks_per_head((launch_args.seqlen_q + kBlockM - 1) / kBlockM),
         n_tiles(blocks_per_head * launch_args.n_heads_q * launch_args.batch) {}
 
+  // The list position of this block's round-th tile, n_tiles or more: none is left. Every other
+  // round runs backwards, so that a block that got a long tile of a falling sequence gets a short
+  // one next.
+  FLASH_DEVICE int position(int round) const {
+    const int in_round = round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
+    return round * gridDim.x + in_round;
+  }
+
   FLASH_DEVICE Tile tile(int index) const {
     int row_block, batch_head;
     if (args.causal) {
@@ -51,20 +59,21 @@ struct TileSchedule {
     return {row_block * kBlockM, batch_head - batch * args.n_heads_q, batch};
   }
 
-  // KV blocks that some row of the tile sees.
+  // KV blocks that some row of the tile sees; of the warpgroup whose rows start at `row`.
   FLASH_DEVICE int n_blocks(const Tile& tile) const {
-    int visible = args.seqlen_k;
-    if (args.causal) {
-      visible = min(visible, tile.first_row + kBlockM + args.seqlen_k - args.seqlen_q);
-    }
-    return visible <= 0 ? 0 : (visible + kBlockN - 1) / kBlockN;
+    return (n_keys(tile.first_row + kBlockM - 1) + kBlockN - 1) / kBlockN;
+  }
+  FLASH_DEVICE int n_visible_blocks(int row) const {
+    return (n_keys(row + HopperForwardKernelConfig::kGroupRows - 1) + kBlockN - 1) / kBlockN;
   }
 
   // KV blocks, counted from the first, that every row from `row` on sees whole.
-  FLASH_DEVICE int n_whole_blocks(int row) const {
-    int visible = args.seqlen_k;
-    if (args.causal) visible = min(visible, row + 1 + args.seqlen_k - args.seqlen_q);
-    return visible <= 0 ? 0 : visible / kBlockN;
+  FLASH_DEVICE int n_whole_blocks(int row) const { return n_keys(row) / kBlockN; }
+
+  // Keys that a row sees, counted from the first.
+  FLASH_DEVICE int n_keys(int row) const {
+    if (!args.causal) return args.seqlen_k;
+    return max(0, min(args.seqlen_k, row + 1 + args.seqlen_k - args.seqlen_q));
   }
 };
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from flash_helpers.constraints import violations
-from flash_helpers.forward_args import POINTER_FIELDS, pack_forward_args
+from flash_helpers.forward_args import MAX_SEQLEN, POINTER_FIELDS, pack_forward_args
 from flash_helpers.kernel_configs import FlashForwardKernelConfig
 
 ALIGNMENT_BYTES = 16  # one cp.async, and one vector store
@@ -28,6 +28,7 @@ class Plan:
     config: FlashForwardKernelConfig
     tail: bytes  # the argument record behind the pointers
     grid: int  # thread blocks
+    general: bool  # needs the kernel for any lengths and the causal mask
 
     def args(self, q: int, k: int, v: int, o: int, lse: int) -> bytes:
         """The argument record. Raises ValueError for a pointer that is not 16-byte aligned."""
@@ -44,21 +45,28 @@ def make_plan(
     o: torch.Tensor,
     lse: torch.Tensor | None,
     softmax_scale: float | None,
+    causal: bool = False,
 ) -> Plan:
     """Checks everything but addresses. Raises TypeError or ValueError, naming the argument, what it
     is and what is allowed."""
     _check_config(config)
+    if not isinstance(causal, bool):
+        raise TypeError(f"causal is a {type(causal).__name__}: expected True or False")
     tensors = {"q": q, "k": k, "v": v, "o": o}
     for name, tensor in tensors.items():
         _check_tensor(config, name, tensor, q.device)
-    _check_shapes(config, q, k, v, o)
+    _check_shapes(q, k, v, o)
     _check_output_strides(o)
     if lse is not None:
         _check_lse(lse, q)
     batch, seqlen_q, n_heads_q, d_head = q.shape
     seqlen_k, n_heads_kv = k.shape[1], k.shape[2]
-    grid = seqlen_q // config.B_r * n_heads_q * batch
-    if max(grid, seqlen_q, seqlen_k, n_heads_q, batch) > _MAX_INT32:
+    if max(seqlen_q, seqlen_k) > MAX_SEQLEN:
+        raise ValueError(
+            f"sequences of {seqlen_q} and {seqlen_k} rows: at most {MAX_SEQLEN} are possible"
+        )
+    grid = -(-seqlen_q // config.B_r) * n_heads_q * batch
+    if max(grid, n_heads_q, batch) > _MAX_INT32:
         raise ValueError(
             f"the problem needs {grid} thread blocks: at most {_MAX_INT32} are possible"
         )
@@ -68,8 +76,17 @@ def make_plan(
         batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
         n_heads_q=n_heads_q, n_heads_kv=n_heads_kv,
         softmax_scale=_scale(softmax_scale, d_head),
+        causal=causal,
     )  # fmt: skip
-    return Plan(config=config, tail=args[_POINTER_BYTES:], grid=grid)
+    general = needs_general_kernel(config, seqlen_q, seqlen_k, causal)
+    return Plan(config=config, tail=args[_POINTER_BYTES:], grid=grid, general=general)
+
+
+def needs_general_kernel(
+    config: FlashForwardKernelConfig, seqlen_q: int, seqlen_k: int, causal: bool
+) -> bool:
+    """Whether a problem is more than whole blocks without a mask (launcher.cpp decides alike)."""
+    return causal or seqlen_k == 0 or bool(seqlen_q % config.B_r or seqlen_k % config.B_c)
 
 
 def check_no_overlap(outputs: dict[str, torch.Tensor], inputs: dict[str, torch.Tensor]) -> None:
@@ -86,15 +103,18 @@ def check_no_overlap(outputs: dict[str, torch.Tensor], inputs: dict[str, torch.T
 
 
 def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
+    if tensor.numel() == 0:
+        return tensor.data_ptr(), tensor.data_ptr()
     last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     begin = tensor.data_ptr()
     return begin, begin + (last + 1) * tensor.element_size()
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, int, int]:
-    """Batch, sequence and head; 0 for a dimension of one element, whose stride is never used."""
+    """Batch, sequence and head; 0 for a dimension of at most one element, whose stride is never
+    used."""
     batch, seq, head = (
-        0 if n == 1 else s for n, s in zip(tensor.shape[:3], tensor.stride()[:3], strict=True)
+        0 if n <= 1 else s for n, s in zip(tensor.shape[:3], tensor.stride()[:3], strict=True)
     )
     return batch, seq, head
 
@@ -146,7 +166,8 @@ def _check_tensor(
             f"{name} has shape {tuple(tensor.shape)}: expected 4 dimensions "
             "(batch, seq, heads, d_head)"
         )
-    if 0 in tensor.shape:
+    may_be_empty = name in "kv"  # no keys: every row sees nothing
+    if 0 in (tensor.shape[0], *tensor.shape[1 + may_be_empty :]):
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}: empty tensors are not supported")
     if tensor.shape[3] != config.d_head:
         raise ValueError(
@@ -178,7 +199,6 @@ def _check_no_gradient(name: str, tensor: torch.Tensor) -> None:
 
 
 def _check_shapes(
-    config: FlashForwardKernelConfig,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -195,17 +215,6 @@ def _check_shapes(
             f"q has {q.shape[2]} heads and k {k.shape[2]}: the query heads must be a multiple of "
             "the KV heads"
         )
-    for name, length, block, field in (
-        ("q", q.shape[1], config.B_r, "B_r"),
-        ("k", k.shape[1], config.B_c, "B_c"),
-    ):
-        if length % block:
-            lower = length // block * block
-            nearest = f"nearest are {lower} and {lower + block}" if lower else f"least is {block}"
-            raise ValueError(
-                f"{name} has sequence length {length}: this kernel takes multiples of "
-                f"{field} = {block} (the {nearest})"
-            )
 
 
 def _check_output_strides(o: torch.Tensor) -> None:

@@ -40,14 +40,19 @@ void check_multiple(const KernelEntry& entry, const char* name, int value, int o
                     of_name + " = " + std::to_string(of));
 }
 
+void check_length(const KernelEntry& entry, const char* name, int value) {
+  if (value >= 0 && value <= kMaxSeqlen) return;
+  refuse(entry, std::string(name) + " = " + std::to_string(value) + ": expected 0 to " +
+                    std::to_string(kMaxSeqlen));
+}
+
 void check_sizes(const KernelEntry& entry, const ForwardArgs& args) {
   check_positive(entry, "batch", args.batch);
   check_positive(entry, "seqlen_q", args.seqlen_q);
-  check_positive(entry, "seqlen_k", args.seqlen_k);
   check_positive(entry, "n_heads_q", args.n_heads_q);
   check_positive(entry, "n_heads_kv", args.n_heads_kv);
-  check_multiple(entry, "seqlen_q", args.seqlen_q, entry.config.B_r, "B_r");
-  check_multiple(entry, "seqlen_k", args.seqlen_k, entry.config.B_c, "B_c");
+  check_length(entry, "seqlen_q", args.seqlen_q);
+  check_length(entry, "seqlen_k", args.seqlen_k);
   check_multiple(entry, "n_heads_q", args.n_heads_q, args.n_heads_kv, "n_heads_kv");
 }
 
@@ -56,8 +61,10 @@ void check_sizes(const KernelEntry& entry, const ForwardArgs& args) {
 void check_forward_args(const KernelEntry& entry, const ForwardArgs& args) {
   check_sizes(entry, args);
   check_pointer(entry, "q", args.q);
-  check_pointer(entry, "k", args.k);
-  check_pointer(entry, "v", args.v);
+  if (args.seqlen_k > 0) {
+    check_pointer(entry, "k", args.k);
+    check_pointer(entry, "v", args.v);
+  }
   check_pointer(entry, "o", args.o);
   check_stride(entry, "q_stride_batch", args.q_stride_batch);
   check_stride(entry, "q_stride_seq", args.q_stride_seq);
@@ -73,8 +80,13 @@ void check_forward_args(const KernelEntry& entry, const ForwardArgs& args) {
   check_stride(entry, "o_stride_head", args.o_stride_head);
 }
 
+bool needs_general(const KernelEntry& entry, const ForwardArgs& args) {
+  return args.causal != 0 || args.seqlen_k == 0 || args.seqlen_q % entry.config.B_r != 0 ||
+         args.seqlen_k % entry.config.B_c != 0;
+}
+
 unsigned forward_grid_size(const KernelEntry& entry, const ForwardArgs& args) {
-  const int64_t query_blocks = args.seqlen_q / entry.config.B_r;
+  const int64_t query_blocks = (int64_t{args.seqlen_q} + entry.config.B_r - 1) / entry.config.B_r;
   // Three 31-bit factors: the product of two fits 64 bits, so it is compared before the third.
   const int64_t rows = query_blocks * args.n_heads_q;
   constexpr int64_t kMost = std::numeric_limits<int>::max();  // of gridDim.x

@@ -14,6 +14,8 @@ from .flops import calc_self_attn_flop, calc_total_flop
 # An upper bound on every number keeps the names short and the parser's work bounded.
 MAX_FIELD_VALUE = 65535
 
+GENERAL_SUFFIX = "_general"
+
 SHORT_FLAGS_BEFORE_LOAD = (
     ("async_copy", "async"),
     ("eager_load_blocks", "eager"),
@@ -76,6 +78,11 @@ class FlashForwardKernelConfig:
             *(flag.replace("_", "") for flag in self._flags(SHORT_FLAGS_AFTER_LOAD)),
         ]
         return "_".join(words)
+
+    def general_kernel_name(self) -> str:
+        """The symbol of this configuration's kernel for any lengths and the causal mask;
+        `kernel_name()` takes whole blocks without a mask."""
+        return self.kernel_name() + GENERAL_SUFFIX
 
     def to_cpp_struct(self) -> str:
         """A C++20 expression for this configuration, with designated initialisers."""

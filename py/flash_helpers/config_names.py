@@ -13,6 +13,7 @@ from dataclasses import fields
 from functools import cache
 
 from .config import (
+    GENERAL_SUFFIX,
     SHORT_FLAGS_AFTER_LOAD,
     SHORT_FLAGS_BEFORE_LOAD,
     FlashForwardKernelConfig,
@@ -52,6 +53,14 @@ def parse_kernel_name_into_config(text: str) -> FlashForwardKernelConfig:
             if config is not None:
                 return config
     raise ValueError(_explain(text))
+
+
+def parse_symbol(text: str) -> tuple[FlashForwardKernelConfig, bool]:
+    """The configuration of a kernel symbol, and whether it is the general kernel's."""
+    config = _parse_symbol(text.removesuffix(GENERAL_SUFFIX)) if len(text) <= MAX_TEXT else None
+    if config is None:
+        raise ValueError(_explain(text))
+    return config, text.endswith(GENERAL_SUFFIX)
 
 
 def _parse_demangled(text: str) -> FlashForwardKernelConfig | None:

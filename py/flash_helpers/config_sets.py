@@ -47,6 +47,13 @@ def should_autotune_config(cfg: FlashForwardKernelConfig) -> bool:
     return not (cfg.B_r == 128 and cfg.Q_mma_load_K_tiles == 0)
 
 
+def has_general_kernel(cfg: FlashForwardKernelConfig) -> bool:
+    """Whether a build has this configuration's kernel for any lengths and the causal mask too. The
+    fast ones do: the others show what a switch is worth, on whole blocks. (The emulator compiles
+    either kernel of any configuration.)"""
+    return cfg.async_copy and cfg.eager_load_blocks and cfg.swizzled and cfg.optimized_softmax
+
+
 def get_autotuning_kernel_configs(
     dtypes: Iterable[DType] = (DType.BF16, DType.FP16),
 ) -> list[FlashForwardKernelConfig]:

@@ -2,13 +2,14 @@
 
 from .config import FlashForwardKernelConfig
 from .config_coverage import get_covering_kernel_configs
-from .config_names import nearest_names, parse_kernel_name_into_config
+from .config_names import nearest_names, parse_kernel_name_into_config, parse_symbol
 from .config_sets import (
     get_autotuning_kernel_configs,
     get_d64_kernel_configs,
     get_kernel_configs,
     get_kernel_progression_configs,
     get_kernels_to_build,
+    has_general_kernel,
     known_configs,
     should_autotune_config,
     valid_words,
@@ -36,10 +37,12 @@ __all__ = [
     "get_kernel_configs",
     "get_kernel_progression_configs",
     "get_kernels_to_build",
+    "has_general_kernel",
     "known_configs",
     "kv_tile_flop",
     "nearest_names",
     "parse_kernel_name_into_config",
+    "parse_symbol",
     "register_advice",
     "register_estimate",
     "should_autotune_config",

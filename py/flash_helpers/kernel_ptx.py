@@ -12,7 +12,7 @@ from pathlib import Path
 from .build.nvcc_wheels import find_or_install_nvcc
 from .build.toolchain import Nvcc
 from .cache import cache_dir
-from .codegen import render_translation_unit, source_fingerprint
+from .codegen import render_kernel, source_fingerprint
 from .config import FlashForwardKernelConfig
 from .paths import csrc_dir
 
@@ -21,19 +21,21 @@ PTX_ARCHITECTURE = "compute_80"
 FLAGS = ("-std=c++20", "-O3", "--expt-relaxed-constexpr", "-lineinfo", f"-arch={PTX_ARCHITECTURE}")
 
 
-def kernel_ptx(config: FlashForwardKernelConfig) -> str:
-    """PTX with source lines; its entry is `config.kernel_name()`. Compiled once and kept in the
+def kernel_ptx(config: FlashForwardKernelConfig, general: bool = False) -> str:
+    """PTX with source lines; its entry is `config.kernel_name()`, or `general_kernel_name()` if
+    `general`. Compiled once and kept in the
     cache directory under a fingerprint of sources, flags and compiler.
 
     Raises BuildError if there is no nvcc, ValueError if the configuration cannot be built,
     RuntimeError with nvcc's message if it does not compile.
     """
-    text = render_translation_unit([config])
+    text = render_kernel(config, general)
     nvcc = _nvcc()
     key = hashlib.sha256(
         "\0".join((source_fingerprint(text), nvcc.version, *FLAGS)).encode()
     ).hexdigest()
-    path = cache_dir("ptx") / f"{config.kernel_name()}-{key[:16]}.ptx"
+    name = config.general_kernel_name() if general else config.kernel_name()
+    path = cache_dir("ptx") / f"{name}-{key[:16]}.ptx"
     try:
         return path.read_text()
     except FileNotFoundError:

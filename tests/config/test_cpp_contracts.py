@@ -99,7 +99,7 @@ ARGUMENTS = {
     "q": 1 << 60, "k": 2, "v": 3, "o": 2**64 - 16, "lse": 0,
     "q_strides": (10, 11, 12), "k_strides": (20, 21, 22), "v_strides": (30, 31, 32),
     "o_strides": (2**40, -8, 42), "batch": 5, "seqlen_q": 6, "seqlen_k": 7, "n_heads_q": 8,
-    "n_heads_kv": 9, "softmax_scale": 0.125,
+    "n_heads_kv": 9, "softmax_scale": 0.125, "causal": True,
 }  # fmt: skip
 
 
@@ -109,8 +109,9 @@ def test_packed_bytes_read_back_by_name() -> None:
     for tensor in "qkvo":
         strides = tuple(fields.pop(f"{tensor}_stride_{axis}") for axis in ("batch", "seq", "head"))
         assert strides == ARGUMENTS[f"{tensor}_strides"]
+    assert fields.pop("reserved") == 0
     assert fields == {k: v for k, v in ARGUMENTS.items() if not k.endswith("_strides")}
-    with pytest.raises(ValueError, match="have 160 bytes, got 159"):
+    with pytest.raises(ValueError, match="have 168 bytes, got 167"):
         forward_args.unpack_forward_args(data[:-1])
 
 

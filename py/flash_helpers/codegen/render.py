@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import jinja2
 
 from ..config import FlashForwardKernelConfig
+from ..config_sets import has_general_kernel
 from ..constraints import violations
 from ..paths import csrc_dir
 
@@ -15,15 +17,52 @@ UNIT_TEMPLATE = "forward_instance.cu.jinja"
 REGISTRY_TEMPLATE = "kernel_registry.cpp.jinja"
 
 
+@dataclass(frozen=True)
+class Instance:
+    """A configuration and those of its two kernels that are wanted."""
+
+    config: FlashForwardKernelConfig
+    constant: str  # what the configuration is called in its unit
+    whole_blocks: bool
+    general: bool
+
+    def kernels(self) -> list[tuple[str, str]]:
+        """(symbol, template arguments) of each."""
+        found = [(self.config.kernel_name(), self.constant)] if self.whole_blocks else []
+        if self.general:
+            arguments = f"{self.constant}, flash::Coverage::kAnyLength"
+            found.append((self.config.general_kernel_name(), arguments))
+        return found
+
+    def addresses(self) -> list[str]:
+        """C++ expressions for the two pointers of a table entry."""
+        found = [f"reinterpret_cast<const void*>(&{symbol})" for symbol, _ in self.kernels()]
+        return found if self.general else [*found, "nullptr"]
+
+
 def render_translation_unit(configs: Sequence[FlashForwardKernelConfig]) -> str:
-    """One CUDA source with a kernel for each configuration, in the given order."""
-    return _render(UNIT_TEMPLATE, check_buildable(configs))
+    """One CUDA source with the kernels of each configuration that a build has, in the given
+    order."""
+    return _render(UNIT_TEMPLATE, _built_instances(configs))
+
+
+def render_kernel(config: FlashForwardKernelConfig, general: bool) -> str:
+    """One CUDA source with one kernel, whether or not a build would have it."""
+    check_buildable([config])
+    return _render(UNIT_TEMPLATE, [Instance(config, "kConfig1", not general, general)])
 
 
 def render_registry(configs: Sequence[FlashForwardKernelConfig]) -> str:
     """The table of all kernels of a build, sorted by name as kernel_registry.h promises."""
     in_order = sorted(check_buildable(configs), key=FlashForwardKernelConfig.kernel_name)
-    return _render(REGISTRY_TEMPLATE, in_order)
+    return _render(REGISTRY_TEMPLATE, _built_instances(in_order))
+
+
+def _built_instances(configs: Sequence[FlashForwardKernelConfig]) -> list[Instance]:
+    return [
+        Instance(config, f"kConfig{i}", True, has_general_kernel(config))
+        for i, config in enumerate(check_buildable(configs), start=1)
+    ]
 
 
 def check_buildable(
@@ -45,7 +84,7 @@ def check_buildable(
     return list(configs)
 
 
-def _render(template: str, configs: list[FlashForwardKernelConfig]) -> str:
+def _render(template: str, instances: list[Instance]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(csrc_dir() / "templates"),
         undefined=jinja2.StrictUndefined,
@@ -54,4 +93,4 @@ def _render(template: str, configs: list[FlashForwardKernelConfig]) -> str:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  the output is C++, and its input typed configurations
     )
-    return environment.get_template(template).render(marker=MARKER, configs=configs)
+    return environment.get_template(template).render(marker=MARKER, instances=instances)

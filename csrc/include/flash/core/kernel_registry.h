@@ -12,6 +12,8 @@ struct KernelEntry {
   const char* name;  // the kernel's symbol, FlashForwardKernelConfig.kernel_name() in Python
   FlashForwardKernelConfig config;
   const void* function;  // address of the `__global__` function's host stub
+  // The same configuration's kernel for any lengths and the causal mask; null: not in this build.
+  const void* general;
 };
 
 // Sorted by name; the index of an entry is the kernel id that Python passes to launch().

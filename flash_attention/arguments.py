@@ -28,6 +28,7 @@ class Plan:
     config: KernelConfig
     tail: bytes  # the argument record behind the pointers
     grid: int  # thread blocks
+    general: bool  # needs the kernel for any lengths and the causal mask
 
     def args(self, q: int, k: int, v: int, o: int, lse: int) -> bytes:
         """The argument record. Raises ValueError for a pointer that is not 16-byte aligned."""
@@ -55,8 +56,6 @@ def make_plan(
     for name, tensor in tensors.items():
         _check_tensor(config, name, tensor, q.device)
     _check_shapes(q, k, v, o)
-    if isinstance(config, FlashForwardKernelConfig):
-        _check_whole_blocks(config, q, k, causal)
     _check_output_strides(o)
     if lse is not None:
         _check_lse(lse, q)
@@ -79,7 +78,16 @@ def make_plan(
         softmax_scale=_scale(softmax_scale, d_head),
         causal=causal,
     )  # fmt: skip
-    return Plan(config=config, tail=args[_POINTER_BYTES:], grid=grid)
+    general = needs_general_kernel(config, seqlen_q, seqlen_k, causal)
+    return Plan(config=config, tail=args[_POINTER_BYTES:], grid=grid, general=general)
+
+
+def needs_general_kernel(config: KernelConfig, seqlen_q: int, seqlen_k: int, causal: bool) -> bool:
+    """Whether a problem is more than whole blocks without a mask, and the kernel one of the two of
+    its configuration (forward_checks.cpp decides alike)."""
+    if not isinstance(config, FlashForwardKernelConfig):
+        return False
+    return causal or seqlen_k == 0 or bool(seqlen_q % config.B_r or seqlen_k % config.B_c)
 
 
 def check_no_overlap(outputs: dict[str, torch.Tensor], inputs: dict[str, torch.Tensor]) -> None:
@@ -160,8 +168,7 @@ def _check_tensor(
             f"{name} has shape {tuple(tensor.shape)}: expected 4 dimensions "
             "(batch, seq, heads, d_head)"
         )
-    # No keys: every row sees nothing.
-    may_be_empty = name in "kv" and not isinstance(config, FlashForwardKernelConfig)
+    may_be_empty = name in "kv"  # no keys: every row sees nothing
     if 0 in (tensor.shape[0], *tensor.shape[1 + may_be_empty :]):
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}: empty tensors are not supported")
     if tensor.shape[3] != config.d_head:
@@ -210,24 +217,6 @@ def _check_shapes(
             f"q has {q.shape[2]} heads and k {k.shape[2]}: the query heads must be a multiple of "
             "the KV heads"
         )
-
-
-def _check_whole_blocks(
-    config: FlashForwardKernelConfig, q: torch.Tensor, k: torch.Tensor, causal: bool
-) -> None:
-    if causal:
-        raise ValueError("causal is True: kernels of the Ampere family have no causal mask")
-    for name, length, block, field in (
-        ("q", q.shape[1], config.B_r, "B_r"),
-        ("k", k.shape[1], config.B_c, "B_c"),
-    ):
-        if length % block:
-            lower = length // block * block
-            nearest = f"nearest are {lower} and {lower + block}" if lower else f"least is {block}"
-            raise ValueError(
-                f"{name} has sequence length {length}: this kernel takes multiples of "
-                f"{field} = {block} (the {nearest})"
-            )
 
 
 def _check_output_strides(o: torch.Tensor) -> None:

@@ -31,7 +31,7 @@ def launch(
             begin, end = byte_range(tensor)
             memory.append(MemoryRange(begin, end - begin, writable, name))
     config = plan.config
-    emulated_kernel(config).launch(
+    emulated_kernel(config, plan.general).launch(
         grid=(plan.grid, 1, 1),
         block=(config.n_threads(), 1, 1),
         shared_bytes=config.smem_bytes(),
@@ -41,9 +41,9 @@ def launch(
 
 
 @lru_cache(maxsize=256)
-def emulated_kernel(config: KernelConfig) -> EmulatedKernel:
-    """The kernel of one configuration, compiled for the emulator (from its cache if it was
-    before)."""
+def emulated_kernel(config: KernelConfig, general: bool = False) -> EmulatedKernel:
+    """The kernel of one configuration (the one for any lengths and the causal mask if `general`),
+    compiled for the emulator (from its cache if it was before)."""
     from flash_helpers.emulator import compile_kernel
 
-    return compile_kernel(kernel_ptx(config), config.kernel_name())
+    return compile_kernel(kernel_ptx(config, general), config.symbol(general))

@@ -10,7 +10,11 @@ from typing import Any
 
 import torch
 
-from flash_helpers.kernel_configs import KernelConfig, parse_kernel_name_into_config
+from flash_helpers.kernel_configs import (
+    KernelConfig,
+    parse_kernel_name_into_config,
+    takes_everything,
+)
 
 from . import emulated
 from ._library import load_library
@@ -45,8 +49,7 @@ def forward(
         q: (batch, seqlen_q, heads, d_head), fp16 or bf16 as `kernel_cfg.dtype` says; strides are
             multiples of 8 elements, the last dimension is contiguous; 16-byte aligned.
         k, v: (batch, seqlen_k, kv_heads, d_head); kv_heads divides heads (query head h reads KV
-            head h // (heads // kv_heads)). Kernels of the Hopper family take any lengths and the
-            causal mask; for others, seqlen_q and seqlen_k are multiples of B_r and B_c.
+            head h // (heads // kv_heads)). Any lengths; without keys (seqlen_k 0) the output is 0.
         o: the output, shaped like q; allocated if None.
         softmax_scale: defaults to d_head ** -0.5.
         causal: query i sees only keys j <= i + seqlen_k - seqlen_q; a query that sees none has
@@ -60,7 +63,8 @@ def forward(
 
     Raises:
         TypeError, ValueError: an argument that the kernel does not take; nothing was launched.
-        KernelNotBuiltError: this build does not have the kernel (a ValueError).
+        KernelNotBuiltError: this build does not have the kernel, or not the configuration's kernel
+            for lengths that are not multiples of B_r and B_c and for `causal` (a ValueError).
         flash_attention._C.CudaError: what CUDA reported (a RuntimeError).
         flash_helpers.emulator.EmulatorError: what the emulator found in a kernel (CPU tensors).
         BuildError, RuntimeError, UnsafeCacheError, CacheLockTimeout (CPU tensors, first call of a
@@ -127,7 +131,7 @@ def _launch_checked(
     if q.device.type == "cpu":
         emulated.launch(plan, args, {"q": q, "k": k, "v": v}, outputs)
     else:
-        kernel_id = _kernel_id(kernel_cfg)
+        kernel_id = _kernel_id(kernel_cfg, plan.general)
         device = q.device.index
         load_library().launch(
             kernel_id, args, device, torch.cuda.current_stream(device).cuda_stream
@@ -150,10 +154,12 @@ def _kernel_ids() -> dict[str, int]:
     return {name: i for i, name in enumerate(load_library().kernel_names())}
 
 
-def _kernel_id(config: KernelConfig) -> int:
+def _kernel_id(config: KernelConfig, general: bool) -> int:
     kernel_id = _kernel_ids().get(config.kernel_name())
     if kernel_id is None:
         raise KernelNotBuiltError(_not_built_message(config))
+    if general and not load_library().has_general(kernel_id):
+        raise KernelNotBuiltError(_not_general_message(config))
     return kernel_id
 
 
@@ -167,6 +173,17 @@ def _not_built_message(config: KernelConfig) -> str:
         f"KERNELS={load_library().kernel_set()}). The nearest that are: {'; '.join(close)}. "
         "Rebuild with KERNELS set to a word that contains it, or pick one of "
         "flash_attention.available_kernels()."
+    )
+
+
+def _not_general_message(config: KernelConfig) -> str:
+    built = (c for c in available_kernels() if c.dtype == config.dtype)
+    names = [c.short_form() for c in built if takes_everything(c)]
+    close = difflib.get_close_matches(config.short_form(), names, n=3, cutoff=0.0)
+    return (
+        f"{config.short_form()} is built for lengths of q and k that are multiples of B_r = "
+        f"{config.blocks()[0]} and B_c = {config.blocks()[1]}, without causal. The nearest "
+        f"kernels of this build that take everything are: {'; '.join(close) or 'none'}."
     )
 
 

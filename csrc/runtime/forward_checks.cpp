@@ -53,23 +53,14 @@ void check_length(const KernelEntry& entry, const char* name, int value) {
 void check_sizes(const KernelEntry& entry, const ForwardArgs& args) {
   check_positive(entry, "batch", args.batch);
   check_positive(entry, "seqlen_q", args.seqlen_q);
-  check_length(entry, "seqlen_q", args.seqlen_q);
-  check_length(entry, "seqlen_k", args.seqlen_k);
   check_positive(entry, "n_heads_q", args.n_heads_q);
   check_positive(entry, "n_heads_kv", args.n_heads_kv);
+  check_length(entry, "seqlen_q", args.seqlen_q);
+  check_length(entry, "seqlen_k", args.seqlen_k);
   check_multiple(entry, "n_heads_q", args.n_heads_q, args.n_heads_kv, "n_heads_kv");
 }
 
-void check_family(const KernelEntry& entry, const FlashForwardKernelConfig& config,
-                  const ForwardArgs& args) {
-  check_positive(entry, "seqlen_k", args.seqlen_k);
-  check_multiple(entry, "seqlen_q", args.seqlen_q, config.B_r, "B_r");
-  check_multiple(entry, "seqlen_k", args.seqlen_k, config.B_c, "B_c");
-  if (args.causal != 0) refuse(entry, "causal is not 0, but the kernel has no causal mask");
-}
-
-void check_family(const KernelEntry& entry, const HopperForwardKernelConfig&,
-                  const ForwardArgs& args) {
+void check_for_hopper(const KernelEntry& entry, const ForwardArgs& args) {
   if (!(args.softmax_scale > 0)) {
     refuse(entry, "softmax_scale = " + std::to_string(args.softmax_scale) +
                       ": this family takes positive scales");
@@ -94,6 +85,14 @@ void check_family(const KernelEntry& entry, const HopperForwardKernelConfig&,
 int query_rows(const FlashForwardKernelConfig& config) { return config.B_r; }
 int query_rows(const HopperForwardKernelConfig& config) { return config.block_m(); }
 
+bool is_more_than_whole_blocks(const FlashForwardKernelConfig& config, const ForwardArgs& args) {
+  return args.causal != 0 || args.seqlen_k == 0 || args.seqlen_q % config.B_r != 0 ||
+         args.seqlen_k % config.B_c != 0;
+}
+bool is_more_than_whole_blocks(const HopperForwardKernelConfig&, const ForwardArgs&) {
+  return false;  // the family's one kernel takes everything
+}
+
 }  // namespace
 
 void check_forward_args(const KernelEntry& entry, const ForwardArgs& args) {
@@ -116,7 +115,14 @@ void check_forward_args(const KernelEntry& entry, const ForwardArgs& args) {
   check_stride(entry, "o_stride_batch", args.o_stride_batch);
   check_stride(entry, "o_stride_seq", args.o_stride_seq);
   check_stride(entry, "o_stride_head", args.o_stride_head);
-  std::visit([&](const auto& config) { check_family(entry, config, args); }, entry.config);
+  if (std::holds_alternative<HopperForwardKernelConfig>(entry.config)) {
+    check_for_hopper(entry, args);
+  }
+}
+
+bool needs_general(const KernelEntry& entry, const ForwardArgs& args) {
+  return std::visit([&](const auto& config) { return is_more_than_whole_blocks(config, args); },
+                    entry.config);
 }
 
 unsigned forward_tiles(const KernelEntry& entry, const ForwardArgs& args) {

@@ -14,6 +14,8 @@ from .dtypes import DType
 from .flops import calc_total_flop
 from .kernel_config import KernelConfig
 
+GENERAL_SUFFIX = "_general"
+
 SHORT_FLAGS_BEFORE_LOAD = (
     ("async_copy", "async"),
     ("eager_load_blocks", "eager"),
@@ -72,6 +74,14 @@ class FlashForwardKernelConfig(KernelConfig):
             *(flag.replace("_", "") for flag in self._flags(SHORT_FLAGS_AFTER_LOAD)),
         ]
         return "_".join(words)
+
+    def general_kernel_name(self) -> str:
+        """The symbol of this configuration's kernel for any lengths and the causal mask;
+        `kernel_name()` takes whole blocks without a mask."""
+        return self.kernel_name() + GENERAL_SUFFIX
+
+    def symbol(self, general: bool) -> str:
+        return self.general_kernel_name() if general else self.kernel_name()
 
     def total_flop(self, n_samples: int, n_heads: int, seq_len: int) -> int:
         return calc_total_flop(n_samples, n_heads, seq_len, self.B_r, self.B_c, self.d_head)

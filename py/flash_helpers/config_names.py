@@ -13,6 +13,7 @@ from dataclasses import fields
 from functools import cache
 
 from .config import (
+    GENERAL_SUFFIX,
     SHORT_FLAGS_AFTER_LOAD,
     SHORT_FLAGS_BEFORE_LOAD,
     FlashForwardKernelConfig,
@@ -64,6 +65,18 @@ def parse_sm80_name(text: str) -> FlashForwardKernelConfig:
     if not isinstance(config, FlashForwardKernelConfig):
         raise ValueError(f"{text!r} names a kernel of another family: {type(config).__name__}")
     return config
+
+
+def parse_symbol(text: str) -> tuple[KernelConfig, bool]:
+    """The configuration of a kernel symbol, and whether it is the general kernel's."""
+    if len(text) <= MAX_TEXT:
+        sm80 = _parse_symbol(text.removesuffix(GENERAL_SUFFIX))
+        if sm80 is not None:
+            return sm80, text.endswith(GENERAL_SUFFIX)
+        sm90 = parse_hopper_symbol(text)
+        if sm90 is not None:
+            return sm90, False
+    raise ValueError(_explain(text))
 
 
 def _parse_demangled(text: str) -> FlashForwardKernelConfig | None:

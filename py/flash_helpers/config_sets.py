@@ -49,6 +49,20 @@ def should_autotune_config(cfg: FlashForwardKernelConfig) -> bool:
     return not (cfg.B_r == 128 and cfg.Q_mma_load_K_tiles == 0)
 
 
+def has_general_kernel(cfg: KernelConfig) -> bool:
+    """Whether a build has a second kernel of this configuration, for any lengths and the causal
+    mask. The fast ones of the Ampere family do: the others show what a switch is worth, on whole
+    blocks. (The emulator compiles either kernel of any configuration.)"""
+    return isinstance(cfg, FlashForwardKernelConfig) and (
+        cfg.async_copy and cfg.eager_load_blocks and cfg.swizzled and cfg.optimized_softmax
+    )
+
+
+def takes_everything(cfg: KernelConfig) -> bool:
+    """Whether what a build has of this configuration takes any lengths and the causal mask."""
+    return has_general_kernel(cfg) or not isinstance(cfg, FlashForwardKernelConfig)
+
+
 def get_autotuning_kernel_configs(
     dtypes: Iterable[DType] = (DType.BF16, DType.FP16),
 ) -> list[FlashForwardKernelConfig]:

@@ -53,6 +53,13 @@ class KernelConfig(ABC):
     def kernel_name(self) -> str:
         """The kernel's symbol: also its name in ncu, cuobjdump, CSV files and test ids."""
 
+    def symbol(self, general: bool) -> str:
+        """The symbol of the configuration's kernel for whole blocks without a mask, or of its
+        `general` one; a family whose one kernel takes everything has no other."""
+        if general:
+            raise ValueError(f"{self} has no general kernel beside the one that takes everything")
+        return self.kernel_name()
+
     def to_cpp_struct(self) -> str:
         """A C++20 expression for this configuration, with designated initialisers."""
         values = ", ".join(f".{f.name} = {_cpp_value(getattr(self, f.name))}" for f in fields(self))

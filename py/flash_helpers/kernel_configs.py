@@ -2,7 +2,12 @@
 
 from .config import FlashForwardKernelConfig
 from .config_coverage import get_covering_kernel_configs
-from .config_names import nearest_names, parse_kernel_name_into_config, parse_sm80_name
+from .config_names import (
+    nearest_names,
+    parse_kernel_name_into_config,
+    parse_sm80_name,
+    parse_symbol,
+)
 from .config_sets import (
     get_autotuning_kernel_configs,
     get_d64_kernel_configs,
@@ -10,8 +15,10 @@ from .config_sets import (
     get_kernel_progression_configs,
     get_kernels_to_build,
     get_sm80_kernel_configs,
+    has_general_kernel,
     known_configs,
     should_autotune_config,
+    takes_everything,
     valid_words,
 )
 from .constraints import RegisterEstimate, register_advice, register_estimate, violations
@@ -49,14 +56,17 @@ __all__ = [
     "get_kernel_progression_configs",
     "get_kernels_to_build",
     "get_sm80_kernel_configs",
+    "has_general_kernel",
     "known_configs",
     "kv_tile_flop",
     "nearest_names",
     "parse_kernel_name_into_config",
     "parse_sm80_name",
+    "parse_symbol",
     "register_advice",
     "register_estimate",
     "should_autotune_config",
+    "takes_everything",
     "tile_softmax_flop",
     "valid_words",
     "violations",

@@ -9,11 +9,13 @@ from pathlib import Path
 import jinja2
 import pytest
 
-from flash_helpers.codegen import render, render_registry, render_translation_unit
+from flash_helpers.codegen import render, render_kernel, render_registry, render_translation_unit
+from flash_helpers.config import GENERAL_SUFFIX
 from flash_helpers.kernel_configs import (
     FAMILIES,
     FlashForwardKernelConfig,
     get_kernel_configs,
+    has_general_kernel,
     parse_sm80_name,
 )
 
@@ -41,6 +43,12 @@ __launch_bounds__(kConfig1.n_threads(), kConfig1.min_blocks_per_sm())
 flash_fwd_sm80_bf16_d64_r128_c32_w8_async_eager_swizzled_load_0_2_2_buffer_optsoftmax\
 (const __grid_constant__ flash::ForwardArgs args) {
   flash::sm80::forward<kConfig1>(args);
+}
+extern "C" __global__ void
+__launch_bounds__(kConfig1.n_threads(), kConfig1.min_blocks_per_sm())
+flash_fwd_sm80_bf16_d64_r128_c32_w8_async_eager_swizzled_load_0_2_2_buffer_optsoftmax_general\
+(const __grid_constant__ flash::ForwardArgs args) {
+  flash::sm80::forward<kConfig1, flash::Coverage::kAnyLength>(args);
 }
 
 // (FP16, 128, 64, 64, 4): load_0_0_0_tiles
@@ -74,8 +82,9 @@ def test_a_translation_unit_compiles_around_any_kernel_body(tmp_path: Path) -> N
     (tmp_path / "flash" / "sm80").mkdir(parents=True)
     (tmp_path / "flash" / "sm80" / "forward.cuh").write_text(
         '#include "flash/core/forward_args.h"\n#include "flash/core/forward_config.h"\n'
-        "namespace flash::sm80 { template <FlashForwardKernelConfig kConfig>\n"
-        "void forward(const ForwardArgs&) { static_assert(kConfig.smem_bytes() > 0); } }\n"
+        "namespace flash { enum class Coverage { kWholeBlocks, kAnyLength };\n"
+        "namespace sm80 { template <FlashForwardKernelConfig kConfig, Coverage = {}>\n"
+        "void forward(const ForwardArgs&) { static_assert(kConfig.smem_bytes() > 0); } } }\n"
     )
     unit = tmp_path / "unit.cpp"
     unit.write_text(render_translation_unit(get_kernel_configs("prog")))
@@ -85,17 +94,20 @@ def test_a_translation_unit_compiles_around_any_kernel_body(tmp_path: Path) -> N
 
 def test_the_registry_is_sorted_by_name_and_holds_every_configuration(tmp_path: Path) -> None:
     configs = sorted(get_kernel_configs("all"), key=lambda config: config.kernel_name())
+    general = [config for config in configs if has_general_kernel(config)]
+    assert 0 < len(general) < len(configs)
     (tmp_path / "registry.cpp").write_text(render_registry(configs))
-    stubs = "".join(
-        f'extern "C" void {config.kernel_name()}({config.ARGUMENTS}) {{}}\n' for config in configs
-    )
+    symbols = [(config.kernel_name(), config.ARGUMENTS) for config in configs]
+    symbols += [(config.symbol(general=True), config.ARGUMENTS) for config in general]
+    stubs = "".join(f'extern "C" void {name}({arguments}) {{}}\n' for name, arguments in symbols)
     (tmp_path / "main.cpp").write_text(
         '#include <cstdio>\n#include "flash/core/forward_args.h"\n'
         '#include "flash/core/hopper_forward_args.h"\n'
         f'#include "flash/core/kernel_registry.h"\n{stubs}'
         "int main() { for (const auto& k : flash::kernels()) "
-        'std::printf("%s %d %d %d %d\\n", k.name, static_cast<int>(k.config.index()), '
-        "k.n_threads(), k.smem_bytes(), k.function != nullptr); }\n"
+        'std::printf("%s %d %d %d %d %d\\n", k.name, static_cast<int>(k.config.index()), '
+        "k.n_threads(), k.smem_bytes(), k.function != nullptr, "
+        "k.general != nullptr && k.general != k.function); }\n"
     )
     include = f"-I{CSRC / 'include'}"
     compile_cpp(tmp_path / "registry.cpp", include)
@@ -103,9 +115,20 @@ def test_the_registry_is_sorted_by_name_and_holds_every_configuration(tmp_path: 
     subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
     ran = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines() == [
-        f"{c.kernel_name()} {FAMILIES.index(c.FAMILY)} {c.n_threads()} {c.smem_bytes()} 1"
+        f"{c.kernel_name()} {FAMILIES.index(c.FAMILY)} {c.n_threads()} {c.smem_bytes()} 1 "
+        f"{int(c in general)}"
         for c in configs
     ]
+
+
+@pytest.mark.parametrize("general", [False, True])
+def test_a_unit_of_one_kernel_has_that_kernel_only(general: bool) -> None:
+    """Of any configuration: what a build has is another matter."""
+    assert not has_general_kernel(PLAIN)
+    text = render_kernel(PLAIN, general)
+    assert text.count("__global__") == 1
+    assert ("kAnyLength" in text) is general
+    assert (f"{PLAIN.kernel_name()}{GENERAL_SUFFIX}(" in text) is general
 
 
 @pytest.mark.parametrize("function", [render_translation_unit, render_registry])

@@ -16,6 +16,7 @@ from flash_helpers.kernel_configs import (
     known_configs,
     parse_kernel_name_into_config,
     parse_sm80_name,
+    parse_symbol,
 )
 
 NUMBERS = st.integers(1, 65535)
@@ -270,3 +271,19 @@ def test_configurations_are_ordered_values() -> None:
     assert bigger > EXAMPLE and len({EXAMPLE, bigger, dataclasses.replace(EXAMPLE)}) == 2
     with pytest.raises(dataclasses.FrozenInstanceError):
         EXAMPLE.B_r = 1  # type: ignore[misc]
+
+
+@given(CONFIGS)
+def test_a_configuration_has_two_symbols(config: FlashForwardKernelConfig) -> None:
+    assert parse_symbol(config.kernel_name()) == (config, False)
+    assert parse_symbol(config.general_kernel_name()) == (config, True)
+    with pytest.raises(ValueError):  # a configuration's name is that of its first kernel
+        parse_kernel_name_into_config(config.general_kernel_name())
+
+
+@pytest.mark.parametrize(
+    "text", [SHORT, SYMBOL + "_general_general", "_general", SHORT + "_general"]
+)
+def test_other_text_is_no_symbol(text: str) -> None:
+    with pytest.raises(ValueError, match="does not name a kernel configuration"):
+        parse_symbol(text)

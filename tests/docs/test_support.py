@@ -58,8 +58,8 @@ def check_refused(row: list[str], provoke: Callable[[], object]) -> None:
 @pytest.mark.parametrize("case", SUPPORTED_ROWS)
 def test_supported(case: str, seed: int) -> None:
     torch.manual_seed(seed)
-    o, (q, k, v), scale = SUPPORTED[case]()
-    reference, _ = attention_reference(q, k, v, scale=scale)
+    o, (q, k, v), others = SUPPORTED[case]()
+    reference, _ = attention_reference(q, k, v, **others)
     undefined = reference.isnan()
     assert torch.equal(o.isnan(), undefined)
     outcome = compare(

@@ -238,7 +238,8 @@ def test_a_refusal_shows_every_field(run: Run) -> None:
         == [
             "cuTensorMapEncodeTiled failed (CUresult 1) for bf16 at 0x2000, "
             "sizes {64, 30, 2, 2, 3}, strides {1099511627776, 128, 272, 18000} bytes, "
-            "box {64, 176, 2, 1, 1}, swizzle 128 bytes (dimensions: column, row, chunk, head, batch)"
+            "box {64, 176, 2, 1, 1}, swizzle 128 bytes "
+            "(dimensions: column, row, chunk, head, batch)"
         ]
         * 2
     )

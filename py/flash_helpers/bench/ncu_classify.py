@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ..config import GENERAL_SUFFIX
 from ..config_names import parse_kernel_name_into_config
 from ..dtypes import DType
 from ..kernel_config import KernelConfig
@@ -61,7 +62,7 @@ def classify(symbol: str) -> Identity:
 
 def _our_config(symbol: str) -> KernelConfig | None:
     try:
-        return parse_kernel_name_into_config(symbol)
+        return parse_kernel_name_into_config(symbol.removesuffix(GENERAL_SUFFIX))
     except ValueError:
         return None
 

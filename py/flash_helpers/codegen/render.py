@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import jinja2
 
+from ..config_sets import has_general_kernel
 from ..constraints import violations
 from ..kernel_config import KernelConfig
 from ..paths import csrc_dir
@@ -15,19 +17,58 @@ UNIT_TEMPLATES = {"sm80": "forward_instance.cu.jinja", "sm90": "hopper_instance.
 REGISTRY_TEMPLATE = "kernel_registry.cpp.jinja"
 
 
+@dataclass(frozen=True)
+class Instance:
+    """A configuration and those of its two kernels that are wanted."""
+
+    config: KernelConfig
+    constant: str  # what the configuration is called in its unit
+    whole_blocks: bool
+    general: bool
+
+    def kernels(self) -> list[tuple[str, str]]:
+        """(symbol, template arguments) of each."""
+        found = [(self.config.kernel_name(), self.constant)] if self.whole_blocks else []
+        if self.general:
+            arguments = f"{self.constant}, flash::Coverage::kAnyLength"
+            found.append((self.config.symbol(general=True), arguments))
+        return found
+
+    def addresses(self) -> list[str]:
+        """C++ expressions for the two pointers of a table entry."""
+        found = [f"reinterpret_cast<const void*>(&{symbol})" for symbol, _ in self.kernels()]
+        return found if self.general else [*found, "nullptr"]
+
+
 def render_translation_unit(configs: Sequence[KernelConfig]) -> str:
-    """One CUDA source with a kernel for each configuration, in the given order; all of one
-    family, because families are compiled for different architectures."""
-    families = sorted({config.FAMILY for config in check_buildable(configs)})
+    """One CUDA source with the kernels of each configuration that a build has, in the given
+    order; all of one family, because families are compiled for different architectures."""
+    instances = _built_instances(configs)
+    families = sorted({config.FAMILY for config in configs})
     if len(families) > 1:
         raise ValueError(f"a translation unit has one family of kernels, got {families}")
-    return _render(UNIT_TEMPLATES[families[0]], list(configs))
+    return _render(UNIT_TEMPLATES[families[0]], instances)
+
+
+def render_kernel(config: KernelConfig, general: bool) -> str:
+    """One CUDA source with one kernel, whether or not a build would have it."""
+    check_buildable([config])
+    return _render(
+        UNIT_TEMPLATES[config.FAMILY], [Instance(config, "kConfig1", not general, general)]
+    )
 
 
 def render_registry(configs: Sequence[KernelConfig]) -> str:
     """The table of all kernels of a build, sorted by name as kernel_registry.h promises."""
     in_order = sorted(check_buildable(configs), key=lambda config: config.kernel_name())
-    return _render(REGISTRY_TEMPLATE, in_order)
+    return _render(REGISTRY_TEMPLATE, _built_instances(in_order))
+
+
+def _built_instances(configs: Sequence[KernelConfig]) -> list[Instance]:
+    return [
+        Instance(config, f"kConfig{i}", True, has_general_kernel(config))
+        for i, config in enumerate(check_buildable(configs), start=1)
+    ]
 
 
 def check_buildable(configs: Sequence[KernelConfig]) -> list[KernelConfig]:
@@ -47,7 +88,7 @@ def check_buildable(configs: Sequence[KernelConfig]) -> list[KernelConfig]:
     return list(configs)
 
 
-def _render(template: str, configs: list[KernelConfig]) -> str:
+def _render(template: str, instances: list[Instance]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(csrc_dir() / "templates"),
         undefined=jinja2.StrictUndefined,
@@ -56,4 +97,4 @@ def _render(template: str, configs: list[KernelConfig]) -> str:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  the output is C++, and its input typed configurations
     )
-    return environment.get_template(template).render(marker=MARKER, configs=configs)
+    return environment.get_template(template).render(marker=MARKER, instances=instances)

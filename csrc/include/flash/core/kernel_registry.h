@@ -17,6 +17,9 @@ struct KernelEntry {
   const char* name;  // the kernel's symbol, KernelConfig.kernel_name() in Python
   KernelConfig config;
   const void* function;  // address of the `__global__` function's host stub
+  // Ampere family: the same configuration's kernel for any lengths and the causal mask; null: not
+  // in this build. Hopper family: null, `function` takes everything.
+  const void* general;
 
   int n_threads() const {
     return std::visit([](const auto& family) { return family.n_threads(); }, config);

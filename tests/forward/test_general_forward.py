@@ -17,7 +17,7 @@ from flash_helpers.kernel_configs import (
     get_covering_kernel_configs,
     get_sm80_kernel_configs,
     has_general_kernel,
-    parse_kernel_name_into_config,
+    parse_sm80_name,
 )
 from flash_helpers.reference import attention_reference
 from flash_helpers.tolerance import bitwise_equal, compare
@@ -25,10 +25,8 @@ from flash_helpers.tolerance import bitwise_equal, compare
 NAN = float("nan")
 MARGIN = 64
 
-FP16 = parse_kernel_name_into_config(
-    "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles+opt_softmax"
-)
-BF16 = parse_kernel_name_into_config(
+FP16 = parse_sm80_name("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles+opt_softmax")
+BF16 = parse_sm80_name(
     "(BF16, 64, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
 )
 # The two ways to load, through registers and without a peeled block: not in builds, but right.

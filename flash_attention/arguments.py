@@ -50,8 +50,7 @@ def make_plan(
     """Checks everything but addresses. Raises TypeError or ValueError, naming the argument, what it
     is and what is allowed."""
     _check_config(config)
-    if not isinstance(causal, bool):
-        raise TypeError(f"causal is a {type(causal).__name__}: expected True or False")
+    _check_causal(causal)
     tensors = {"q": q, "k": k, "v": v, "o": o}
     for name, tensor in tensors.items():
         _check_tensor(config, name, tensor, q.device)
@@ -80,6 +79,27 @@ def make_plan(
     )  # fmt: skip
     general = needs_general_kernel(config, seqlen_q, seqlen_k, causal)
     return Plan(config=config, tail=args[_POINTER_BYTES:], grid=grid, general=general)
+
+
+def check_operands(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    softmax_scale: float | None,
+    causal: bool,
+) -> None:
+    """Checks what does not depend on a kernel, nor on where the tensors lie. Raises TypeError or
+    ValueError, naming the argument."""
+    _check_causal(causal)
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        _check_kind(name, tensor, q.device)
+        if tensor.dtype != q.dtype:
+            raise ValueError(f"{name} has dtype {tensor.dtype}, but q has {q.dtype}")
+        if tensor.shape[3] != q.shape[3]:
+            raise ValueError(f"{name} has head dimension {tensor.shape[3]}, but q has {q.shape[3]}")
+        _check_no_gradient(name, tensor)
+    _check_shapes(q, k, v, q)
+    _scale(softmax_scale, q.shape[3])
 
 
 def needs_general_kernel(config: KernelConfig, seqlen_q: int, seqlen_k: int, causal: bool) -> bool:
@@ -127,6 +147,9 @@ def _scale(softmax_scale: float | None, d_head: int) -> float:
         (rounded,) = struct.unpack("<f", struct.pack("<f", softmax_scale))  # what the kernel gets
     except OverflowError:
         rounded = math.inf
+    except struct.error:
+        kind = type(softmax_scale).__name__
+        raise TypeError(f"softmax_scale is a {kind}: expected a number or None") from None
     if not (math.isfinite(rounded) and rounded > 0):
         raise ValueError(
             f"softmax_scale is {softmax_scale}: it must be positive and finite in fp32"
@@ -146,9 +169,13 @@ def _check_config(config: KernelConfig) -> None:
         raise ValueError(f"{config.short_form()} cannot be built: {' '.join(reasons)}")
 
 
-def _check_tensor(
-    config: KernelConfig, name: str, tensor: torch.Tensor, device: torch.device
-) -> None:
+def _check_causal(causal: bool) -> None:
+    if not isinstance(causal, bool):
+        raise TypeError(f"causal is a {type(causal).__name__}: expected True or False")
+
+
+def _check_kind(name: str, tensor: torch.Tensor, device: torch.device) -> None:
+    """A dense tensor of four dimensions on the device of q."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}: expected a torch.Tensor")
     if tensor.is_nested or tensor.layout != torch.strided:
@@ -160,14 +187,21 @@ def _check_tensor(
         raise ValueError(f"{name} is on {device}: only cuda and cpu (the emulator) are supported")
     if tensor.device != device:
         raise ValueError(f"{name} is on {tensor.device}, but q is on {device}")
-    expected = config.dtype.to_torch_dtype()
-    if tensor.dtype != expected:
-        raise ValueError(f"{name} has dtype {tensor.dtype}: kernel_cfg is for {expected}")
     if tensor.dim() != 4:
         raise ValueError(
             f"{name} has shape {tuple(tensor.shape)}: expected 4 dimensions "
             "(batch, seq, heads, d_head)"
         )
+
+
+def _check_tensor(
+    config: KernelConfig, name: str, tensor: torch.Tensor, device: torch.device
+) -> None:
+    """What a kernel can read or write."""
+    _check_kind(name, tensor, device)
+    expected = config.dtype.to_torch_dtype()
+    if tensor.dtype != expected:
+        raise ValueError(f"{name} has dtype {tensor.dtype}: kernel_cfg is for {expected}")
     may_be_empty = name in "kv"  # no keys: every row sees nothing
     if 0 in (tensor.shape[0], *tensor.shape[1 + may_be_empty :]):
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}: empty tensors are not supported")
@@ -212,7 +246,7 @@ def _check_shapes(
         raise ValueError(f"o has shape {tuple(o.shape)}, but q has {tuple(q.shape)}")
     if k.shape[0] != q.shape[0]:
         raise ValueError(f"k has batch size {k.shape[0]}, but q has {q.shape[0]}")
-    if q.shape[2] % k.shape[2]:
+    if k.shape[2] == 0 or q.shape[2] % k.shape[2]:
         raise ValueError(
             f"q has {q.shape[2]} heads and k {k.shape[2]}: the query heads must be a multiple of "
             "the KV heads"

@@ -73,12 +73,9 @@ def forward(
     The algorithm is FlashAttention-2 (Dao 2023, https://arxiv.org/abs/2307.08691).
     """
     if o is None:
-        o = _like(q)
-    cache = _launch_cache() if getattr(o, "is_cuda", False) else None
-    if cache is None or not cache.again(
-        kernel_cfg, q, k, v, o, lse, softmax_scale, causal, torch.is_grad_enabled()
-    ):
-        _launch_checked(kernel_cfg, q, k, v, o, lse, softmax_scale, causal)
+        o = output_like(q)
+    if not launch_again(kernel_cfg, q, k, v, o, lse, softmax_scale, causal):
+        launch_checked(kernel_cfg, q, k, v, o, lse, softmax_scale, causal)
     return o
 
 
@@ -110,7 +107,25 @@ def forward_timed(
     return o, before.elapsed_time(after)
 
 
-def _launch_checked(
+def launch_again(
+    key: object,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor | None,
+    softmax_scale: float | None,
+    causal: bool,
+) -> bool:
+    """Launches a call that is like one that `launch_checked` remembered for `key`; False if there
+    is none, and nothing was done."""
+    cache = _launch_cache() if getattr(o, "is_cuda", False) else None
+    return cache is not None and cache.again(
+        key, q, k, v, o, lse, softmax_scale, causal, torch.is_grad_enabled()
+    )
+
+
+def launch_checked(
     kernel_cfg: KernelConfig,
     q: torch.Tensor,
     k: torch.Tensor,
@@ -119,8 +134,10 @@ def _launch_checked(
     lse: torch.Tensor | None,
     softmax_scale: float | None,
     causal: bool,
+    key: object = None,
 ) -> None:
-    """Checks everything, launches, and lets later calls of the same kind skip the checks."""
+    """Checks everything, launches, and lets later calls of the same kind skip the checks: those
+    for `key`, by default the configuration."""
     _require_tensor("q", q)
     plan = make_plan(kernel_cfg, q, k, v, o, lse, softmax_scale, causal)
     outputs = {"o": o} if lse is None else {"o": o, "lse": lse}
@@ -138,7 +155,8 @@ def _launch_checked(
         )
         cache = _launch_cache()
         if cache is not None:
-            cache.remember(kernel_cfg, q, k, v, o, lse, softmax_scale, causal, kernel_id, args)
+            key = kernel_cfg if key is None else key
+            cache.remember(key, q, k, v, o, lse, softmax_scale, causal, kernel_id, args)
 
 
 @cache
@@ -187,7 +205,8 @@ def _not_general_message(config: KernelConfig) -> str:
     )
 
 
-def _like(q: torch.Tensor) -> torch.Tensor:
+def output_like(q: torch.Tensor) -> torch.Tensor:
+    """An uninitialised output for `q`; TypeError if it is no tensor."""
     try:
         return torch.empty_like(q)
     except TypeError:

@@ -286,6 +286,7 @@ REFUSED: Mapping[str, Provoke | InSource] = {
         **{name: lambda: draw(device="meta") for name in "qkvo"}
     ),
     "softmax_scale zero, negative, NaN or infinite": call(softmax_scale=0.0),
+    "softmax_scale is no number": call(softmax_scale="0.1"),
     "lse of another dtype, shape or stride": call(lse=lambda: torch.zeros(1, 64, 1)),
     "lse on another device": call(lse=lambda: torch.zeros(1, 1, 64, device="meta")),
     "lse is not a tensor": call(lse=3),

@@ -93,6 +93,7 @@ REFUSED: dict[str, tuple[dict[str, Callable[[], Any]], str]] = {
     "scale negative": ({"softmax_scale": lambda: -1.0}, "must be positive"),
     "scale infinite in fp32": ({"softmax_scale": lambda: 1e300}, "finite in fp32"),
     "scale zero in fp32": ({"softmax_scale": lambda: 1e-60}, "softmax_scale is 1e-60"),
+    "scale no number": ({"softmax_scale": lambda: "1"}, "softmax_scale is a str: expected a numb"),
     "negated view": ({"k": lambda: torch._neg_view(tensor())}, "k is a negated view"),
     "gradient of the output": ({"o": gradient}, "o requires a gradient"),
     "gradient of lse": (

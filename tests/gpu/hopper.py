@@ -1,5 +1,5 @@
-"""What the GPU tests of the Hopper family share: its built kernels, problems in poisoned memory, and
-the check of a result."""
+"""What the GPU tests of the Hopper family share: its built kernels, problems in poisoned memory,
+and the check of a result."""
 
 from __future__ import annotations
 

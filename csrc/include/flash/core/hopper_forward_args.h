@@ -20,6 +20,10 @@ struct HopperForwardArgs {
   TensorMap v;  // as k
   TensorMap o;  // box: one chunk row, 16 rows, all chunks
   float* lse;   // [batch, n_heads_q, seqlen_q], contiguous, natural log; null: not written
+  // The next tile to be computed, counted from the number of thread blocks: 0 before the launch and
+  // 0 again after it, not shared with a launch that may run at the same time. Null: every block
+  // computes a fixed share of the tiles.
+  int32_t* tile_counter;
 
   int32_t batch;
   int32_t seqlen_q;

@@ -11,16 +11,26 @@
 
 namespace flash {
 
+// How the softmax's reference m follows the running maximum of a row. The softmax is the same for
+// every m, as long as exponentials stay in the range of the 16-bit types.
+enum class MaxPolicy : int {
+  kExact = 0,       // m is the maximum; the output is rescaled in every block
+  kLazy = 1,        // m rises, and the output is rescaled, when the maximum has grown by 2^8
+  kOptimistic = 2,  // the maximum is not even computed unless an exponential has exceeded 2^15
+};
+
 struct HopperForwardKernelConfig {
   DType dtype;
   int d_head;        // elements of one head: 64, 96, 128, 192 or 256
   int block_n;       // key/value rows of one block of the inner loop
   int n_mma_groups;  // consumer warpgroups; each owns 64 query rows
   int n_buffers;     // K blocks, and V blocks, in shared memory
+  int n_q_buffers;   // Q tiles in shared memory: 1 or 2
 
+  MaxPolicy max_policy;
   bool overlap;       // Q K^T of the next block is in flight during this block's softmax and P V
+  bool tile_overlap;  // ... and so from one tile to the next
   bool ping_pong;     // the groups take turns at issuing their matmuls
-  bool lazy_rescale;  // the output is rescaled only when a row's maximum has grown by 2^8
   bool o_in_q;        // the output is staged in Q's shared memory instead of its own
 
   constexpr bool operator==(const HopperForwardKernelConfig&) const = default;
@@ -38,11 +48,14 @@ struct HopperForwardKernelConfig {
   constexpr int q_bytes() const { return block_m() * row_bytes(); }
   constexpr int kv_bytes() const { return block_n * row_bytes(); }
   constexpr int smem_data_bytes() const {
-    return (o_in_q ? 1 : 2) * q_bytes() + 2 * n_buffers * kv_bytes();
+    return (n_q_buffers + (o_in_q ? 0 : 1)) * q_bytes() + 2 * n_buffers * kv_bytes();
   }
-  // Q full and empty for each group; K and V full and empty for each buffer.
-  constexpr int n_barriers() const { return 2 * n_mma_groups + 4 * n_buffers; }
-  constexpr int smem_bytes() const { return smem_data_bytes() + 8 * n_barriers(); }
+  // Full and empty: of each group's part of each Q buffer, of each K and each V buffer.
+  constexpr int n_barriers() const { return 2 * n_q_buffers * n_mma_groups + 4 * n_buffers; }
+  // Behind the tiles: barriers, and the number of the tile that each Q buffer holds.
+  constexpr int smem_bytes() const {
+    return smem_data_bytes() + 8 * n_barriers() + 4 * n_q_buffers;
+  }
 
   // The shared-memory row of a tile: 128 bytes with the 128-byte swizzle where the head dimension
   // is whole multiples of it, else 64 bytes with the 64-byte swizzle.
@@ -50,9 +63,10 @@ struct HopperForwardKernelConfig {
   constexpr int chunk_columns() const { return swizzle_bytes() / kElementBytes; }
   constexpr int n_chunks() const { return row_bytes() / swizzle_bytes(); }
 
-  // Registers per thread after setmaxnreg; 64 Ki registers for all warpgroups together.
-  constexpr int consumer_registers() const { return n_mma_groups == 3 ? 160 : 240; }
-  constexpr int producer_registers() const { return n_mma_groups == 3 ? 32 : 24; }
+  // Registers per thread after setmaxnreg. All warpgroups together get what the launch allotted:
+  // 168 for each of 384 threads, 128 for each of 512.
+  constexpr int consumer_registers() const { return n_mma_groups == 3 ? 160 : 232; }
+  constexpr int producer_registers() const { return n_mma_groups == 3 ? 32 : 40; }
 };
 
 }  // namespace flash

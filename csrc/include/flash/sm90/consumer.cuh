@@ -1,34 +1,45 @@
 // A consumer: one warpgroup that multiplies, exponentiates and stores 64 query rows of every tile.
+//
+// With `overlap`, the scores of one KV block are in flight together with the output of the block
+// before it, and the softmax of the one runs under the output of the other. With `tile_overlap` the
+// first scores of the next tile do so with the last output of this one.
 #pragma once
 
+#include "flash/ptx/memory.cuh"
 #include "flash/ptx/named_barrier.cuh"
-#include "flash/ptx/wgmma.cuh"
 #include "flash/sm90/epilogue.cuh"
 #include "flash/sm90/mask.cuh"
+#include "flash/sm90/matmuls.cuh"
 #include "flash/sm90/ring.cuh"
-#include "flash/sm90/shared_storage.cuh"
 #include "flash/sm90/softmax.cuh"
 #include "flash/sm90/tile_schedule.cuh"
-#include "flash/tile/matrix_descriptor.h"
 
 namespace flash::sm90 {
 
-// Named barriers; 0 is __syncthreads. Group g waits at kTurn + g for its turn to issue matmuls, and
-// at kQRead + g until all its warps have read Q.
-enum NamedBarrier : int { kTurn = 1, kQRead = 4 };
+// Named barriers; 0 is __syncthreads. Of each group g: kTurn + g, its turn to issue matmuls; kQRead
+// + g, all its warps have read Q; kOverflow + g, whether an exponential of its rows overflowed.
+enum NamedBarrier : int { kTurn = 1, kQRead = 4, kOverflow = 7 };
 
 template <HopperForwardKernelConfig kConfig>
 struct Consumer {
   static constexpr int kBlockN = kConfig.block_n;
   static constexpr int kGroups = kConfig.n_mma_groups;
-  static constexpr int kScores = kBlockN / 2;  // registers of a thread
-  static constexpr int kOutputs = kConfig.d_head / 2;
-  static constexpr int kSteps = kBlockN / 16;  // k-steps of P V
+  static constexpr int kThreads = HopperForwardKernelConfig::kGroupThreads;
+  static constexpr bool kOptimistic = kConfig.max_policy == MaxPolicy::kOptimistic;
   using Storage = SharedStorage<kConfig>;
-  using Ring = RingPosition<kConfig.n_buffers>;
-  using Descriptor = MatrixDescriptor<kConfig.swizzle_bytes()>;
-  using Rows = RowStatistics<kConfig.lazy_rescale>;
+  using Mm = Matmuls<kConfig>;
+  using Rows = RowStatistics<kConfig.max_policy>;
   using End = Epilogue<kConfig>;
+
+  // A tile as this group sees it.
+  struct Work {
+    int position;  // in the list of tiles
+    int row;       // the group's first
+    int q_buffer;
+    int n_blocks;   // KV blocks, the last one first
+    int n_skipped;  // of them, blocks that only other groups' rows see
+    int n_whole;    // of them, blocks that need no mask, at the end
+  };
 
   const HopperForwardArgs& args;
   const Storage& smem;
@@ -37,8 +48,12 @@ struct Consumer {
   const int warp;  // of the group
   const int lane;
   const float scale_log2;
-  Ring k_ring;
-  Ring v_ring;
+  RingPosition<kConfig.n_q_buffers> q_ring;
+  RingPosition<kConfig.n_buffers> k_ring;
+  RingPosition<kConfig.n_buffers> v_ring;
+  typename Mm::Scores s;
+  typename Mm::Probabilities p;
+  typename Mm::Output o;
 
   FLASH_DEVICE Consumer(const HopperForwardArgs& launch_args, const Storage& storage,
                         int group_index)
@@ -54,18 +69,18 @@ struct Consumer {
     if constexpr (kConfig.ping_pong) {
       if (group == kGroups - 1) pass_turn();  // group 0 goes first
     }
-    uint32_t q_parity = 0;
-    for (int round = 0; schedule.position(round) < schedule.n_tiles; ++round) {
-      const Tile tile = schedule.tile(schedule.position(round));
-      const int n_blocks = schedule.n_blocks(tile);
-      float o[kOutputs];
-#pragma unroll
-      for (int i = 0; i < kOutputs; ++i) o[i] = 0.0f;
-      Rows rows;
-      wait_phase(smem.q_full(group), q_parity);
-      q_parity ^= 1;
-      attend(tile, n_blocks, o, rows);
-      finish(tile, o, rows);
+    Work work;
+    bool more = take_tile(work);
+    while (more) {
+      if (work.n_blocks == work.n_skipped) {
+        empty_tile(work);
+        more = take_tile(work);
+      } else if constexpr (kConfig.tile_overlap) {
+        more = chain_of_tiles(work);
+      } else {
+        single_tile(work);
+        more = take_tile(work);
+      }
     }
     if constexpr (kConfig.ping_pong) {
       if (group == 0) take_turn();  // the pass that the last group left behind
@@ -73,165 +88,226 @@ struct Consumer {
   }
 
  private:
-  FLASH_DEVICE void attend(const Tile& tile, int n_blocks, float (&o)[kOutputs], Rows& rows) {
-    const int group_row = tile.first_row + group * HopperForwardKernelConfig::kGroupRows;
-    const int n_whole = schedule.n_whole_blocks(group_row);
-    // Keys that the thread's two rows see.
-    int visible[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      visible[half] = schedule.n_keys(group_row + warp * 16 + lane / 4 + 8 * half);
+  // Waits for the next tile's Q.
+  FLASH_DEVICE bool take_tile(Work& work) {
+    wait_phase(smem.q_full(q_ring.buffer, group), q_ring.parity);
+    // The same in all lanes already; the reduction tells the compiler so, and what follows from it
+    // stays in uniform registers.
+    const int position = ptx::ld_shared_4(smem.tile_index(q_ring.buffer));
+    work.position = __reduce_max_sync(0xffffffffu, position);
+    if (work.position == kNoTile) return false;
+    work.q_buffer = q_ring.buffer;
+    q_ring.advance();
+
+    const Tile tile = schedule.tile(work.position);
+    work.row = tile.first_row + group * HopperForwardKernelConfig::kGroupRows;
+    work.n_blocks = schedule.n_blocks(tile);
+    work.n_skipped = work.n_blocks - schedule.n_visible_blocks(work.row);
+    work.n_whole = schedule.n_whole_blocks(work.row);
+    return true;
+  }
+
+  // No row of this group sees a key, or there are no such rows: the blocks pass by.
+  FLASH_DEVICE void empty_tile(const Work& work) {
+    for (int i = 0; i < work.n_skipped; ++i) {
+      skip_scores();
+      skip_output();
     }
-    int block = n_blocks - 1;
-    // Blocks that lie wholly in this group's future: other groups see them.
-    for (; block >= schedule.n_visible_blocks(group_row); --block) skip_block();
+    if constexpr (!kConfig.o_in_q) release_q(work.q_buffer);
+    Mm::clear(o);
+    Rows rows;
+    finish(work, rows);
+  }
+
+  FLASH_DEVICE void single_tile(const Work& work) {
+    Rows rows;
+    Mm::clear(o);
     if constexpr (kConfig.overlap) {
-      attend_overlapped(block, n_blocks, n_whole, visible, o, rows);
+      first_scores(work, rows);
+      middle_blocks(work, rows);
+      last_output();
     } else {
-      for (; block >= n_whole; --block) attend_block<true>(block, visible, o, rows);
-      for (; block >= 0; --block) attend_block<false>(block, visible, o, rows);
-      if constexpr (!kConfig.o_in_q) release_q();
+      for (int i = 0; i < work.n_skipped; ++i) {
+        skip_scores();
+        skip_output();
+      }
+      for (int block = first_block(work); block >= 0; --block) separate_block(work, block, rows);
+      if constexpr (!kConfig.o_in_q) release_q(work.q_buffer);
+    }
+    finish(work, rows);
+  }
+
+  // This tile and those that follow, until one is empty or none is left: that is in `work` then.
+  FLASH_DEVICE bool chain_of_tiles(Work& work) {
+    Rows rows;
+    Mm::clear(o);
+    first_scores(work, rows);
+    while (true) {
+      middle_blocks(work, rows);
+      Work next;
+      const bool more = take_tile(next);
+      if (!more || next.n_blocks == next.n_skipped) {
+        last_output();
+        finish(work, rows);
+        work = next;
+        return more;
+      }
+      Rows next_rows;
+      tile_boundary(work, rows, next, next_rows);
+      work = next;
+      rows = next_rows;
     }
   }
 
-  // The scores of one block are in flight together with the output of the block before it.
-  FLASH_DEVICE void attend_overlapped(int block, int n_blocks, int n_whole, const int (&visible)[2],
-                                      float (&o)[kOutputs], Rows& rows) {
-    if (block < 0) {
-      skip_last_output(n_blocks);
-      return;
-    }
-    float s[kScores];
-    uint32_t p[kSteps][4];
+  FLASH_DEVICE static int first_block(const Work& work) {
+    return work.n_blocks - 1 - work.n_skipped;
+  }
+
+  FLASH_DEVICE void first_scores(const Work& work, Rows& rows) {
+    for (int i = 0; i < work.n_skipped; ++i) skip_scores();
     wait_phase(smem.k_full(k_ring.buffer), k_ring.parity);
     take_turn();
-    issue_scores(s);
+    Mm::issue_scores(Mm::operands(smem, work.q_buffer, group, k_ring.buffer), s);
     pass_turn();
-    ptx::wgmma_wait_group<0>();
-    ptx::wgmma_touch(s);
+    Mm::template wait<0>(s);
     release_k();
-    softmax<true>(s, rows, visible, block);
-    pack_probabilities<kConfig.dtype>(s, p);
-    for (--block; block >= n_whole; --block) step<true>(block, s, p, o, rows, visible);
-    for (; block >= 0; --block) step<false>(block, s, p, o, rows, visible);
-    if constexpr (!kConfig.o_in_q) release_q();
-    take_turn();
-    issue_output(p, o);
-    pass_turn();
-    ptx::wgmma_wait_group<0>();
-    ptx::wgmma_touch(o);
+    for (int i = 0; i < work.n_skipped; ++i) skip_output();
+    softmax(work, first_block(work), rows);
+    Mm::pack(s, p);
+  }
+
+  // All but the first scores and the last output. Q has been read then.
+  FLASH_DEVICE void middle_blocks(const Work& work, Rows& rows) {
+    int block = first_block(work) - 1;
+    for (; block >= (kOptimistic ? work.n_whole : 0); --block) step(work, block, rows);
+    if constexpr (kOptimistic) {
+      for (; block >= 0; --block) optimistic_step(work, rows);
+    }
+    if constexpr (!kConfig.o_in_q) release_q(work.q_buffer);
+  }
+
+  // The first scores of the next tile, the last output of this one.
+  FLASH_DEVICE void tile_boundary(const Work& work, Rows& rows, const Work& next, Rows& next_rows) {
+    for (int i = 0; i < next.n_skipped; ++i) skip_scores();
+    issue_both(next);
+    release_k();
+    softmax(next, first_block(next), next_rows);
+    Mm::template wait<0>(o);
     release_v();
+    for (int i = 0; i < next.n_skipped; ++i) skip_output();
+    Mm::pack(s, p);
+    finish(work, rows);
+    Mm::clear(o);
   }
 
   // Scores and softmax of `block`, output of the block before.
-  template <bool kMasked>
-  FLASH_DEVICE void step(int block, float (&s)[kScores], uint32_t (&p)[kSteps][4],
-                         float (&o)[kOutputs], Rows& rows, const int (&visible)[2]) {
-    wait_phase(smem.k_full(k_ring.buffer), k_ring.parity);
-    take_turn();
-    issue_scores(s);
-    issue_output(p, o);
-    pass_turn();
-    ptx::wgmma_wait_group<1>();
-    ptx::wgmma_touch(s);
+  FLASH_DEVICE void step(const Work& work, int block, Rows& rows) {
+    issue_both(work);
     release_k();
-    softmax<kMasked>(s, rows, visible, block);
-    ptx::wgmma_wait_group<0>();
-    ptx::wgmma_touch(o);
+    softmax(work, block, rows);
+    Mm::template wait<0>(o);
     release_v();
-    pack_probabilities<kConfig.dtype>(s, p);
     rows.rescale_output(o);
+    Mm::pack(s, p);
+  }
+
+  // The same for a block without mask, and the maximum of the block is not computed; if an
+  // exponential comes out too large, all is done again with it. Until then K is needed.
+  FLASH_DEVICE void optimistic_step(const Work& work, Rows& rows) {
+    issue_both(work);
+    float block_sum[2];
+    rows.exponentiate(s, scale_log2, block_sum);
+    // The barrier also keeps the wait behind the exponentials: the compiler would gladly wait first
+    // and compute then, with nothing in flight.
+    const bool overflow = ptx::bar_red_or(kOverflow + group, kThreads, Rows::overflowed(block_sum));
+    Mm::template wait<0>(o);
+    release_v();
+    if (__any_sync(0xffffffffu, overflow)) {  // the vote tells the compiler that it is uniform
+      Mm::issue_scores(Mm::operands(smem, work.q_buffer, group, k_ring.buffer).hidden(), s);
+      Mm::template wait<0>(s);
+      rows.raise(s, scale_log2);
+      rows.exponentiate(s, scale_log2, block_sum);
+      rows.rescale_output(o);
+    }
+    release_k();
+    rows.add(block_sum);
+    Mm::pack(s, p);
+  }
+
+  // Until the scores are there; the output is still in flight.
+  FLASH_DEVICE void issue_both(const Work& work) {
+    const auto operands = Mm::operands(smem, work.q_buffer, group, k_ring.buffer);
+    wait_phase(smem.k_full(k_ring.buffer), k_ring.parity);
+    operands.compute_now();
+    take_turn();
+    Mm::issue_scores(operands, s);
+    wait_phase(smem.v_full(v_ring.buffer), v_ring.parity);
+    Mm::issue_output(smem, v_ring.buffer, p, o, [&] { pass_turn(); });
+    Mm::template wait<1>(s);
+  }
+
+  FLASH_DEVICE void last_output() {
+    wait_phase(smem.v_full(v_ring.buffer), v_ring.parity);
+    Mm::issue_output(smem, v_ring.buffer, p, o, [] {});
+    Mm::template wait<0>(o);
+    release_v();
   }
 
   // One block after the other; the other groups' matmuls fill the tensor cores meanwhile. With
   // `ping_pong` the groups take turns at the softmax.
-  template <bool kMasked>
-  FLASH_DEVICE void attend_block(int block, const int (&visible)[2], float (&o)[kOutputs],
-                                 Rows& rows) {
-    float s[kScores];
-    uint32_t p[kSteps][4];
+  FLASH_DEVICE void separate_block(const Work& work, int block, Rows& rows) {
     wait_phase(smem.k_full(k_ring.buffer), k_ring.parity);
-    issue_scores(s);
-    ptx::wgmma_wait_group<0>();
-    ptx::wgmma_touch(s);
+    Mm::issue_scores(Mm::operands(smem, work.q_buffer, group, k_ring.buffer), s);
+    Mm::template wait<0>(s);
     release_k();
     take_turn();
-    softmax<kMasked>(s, rows, visible, block);
-    pack_probabilities<kConfig.dtype>(s, p);
+    softmax(work, block, rows);
+    Mm::pack(s, p);
     pass_turn();
     rows.rescale_output(o);
-    issue_output(p, o);
-    ptx::wgmma_wait_group<0>();
-    ptx::wgmma_touch(o);
+    wait_phase(smem.v_full(v_ring.buffer), v_ring.parity);
+    Mm::issue_output(smem, v_ring.buffer, p, o, [] {});
+    Mm::template wait<0>(o);
     release_v();
   }
 
-  // The rows see no key, though other groups' rows may: only the turns are taken.
-  FLASH_DEVICE void skip_last_output(int n_blocks) {
-    if (n_blocks > 0) {
-      take_turn();
-      pass_turn();
-    }
-    if constexpr (!kConfig.o_in_q) release_q();
-  }
-
-  FLASH_DEVICE void skip_block() {
+  // Blocks that no row of this group sees, though other groups' rows do. Every block of a tile is
+  // one turn of every group.
+  FLASH_DEVICE void skip_scores() {
     wait_phase(smem.k_full(k_ring.buffer), k_ring.parity);
     take_turn();
     pass_turn();
     release_k();
+  }
+  FLASH_DEVICE void skip_output() {
     wait_phase(smem.v_full(v_ring.buffer), v_ring.parity);
     release_v();
   }
 
-  template <bool kMasked>
-  FLASH_DEVICE void softmax(float (&s)[kScores], Rows& rows, const int (&visible)[2], int block) {
-    if constexpr (kMasked) {
-      const int first_key = block * kBlockN;
-      const int in_block[2] = {visible[0] - first_key, visible[1] - first_key};
-      mask_scores(s, in_block, lane);
+  FLASH_DEVICE void softmax(const Work& work, int block, Rows& rows) {
+    if (block >= work.n_whole) {
+      int visible[2];  // of the block's keys, by the thread's two rows
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = work.row + warp * 16 + lane / 4 + 8 * half;
+        visible[half] = schedule.n_keys(row) - block * kBlockN;
+      }
+      mask_scores(s, visible, lane);
     }
+    float block_sum[2];
     rows.raise(s, scale_log2);
-    rows.template exponentiate<kMasked>(s, scale_log2);
+    rows.exponentiate(s, scale_log2, block_sum);
+    rows.add(block_sum);
   }
 
-  // S = Q K^T for the K block that k_ring points to.
-  FLASH_DEVICE void issue_scores(float (&s)[kScores]) {
-    constexpr int kQChunk = HopperForwardKernelConfig::kGroupRows * kConfig.swizzle_bytes();
-    constexpr int kKChunk = kBlockN * kConfig.swizzle_bytes();
-    const auto q = Descriptor::k_major(smem.q(group));
-    const auto k = Descriptor::k_major(smem.k(k_ring.buffer));
-    ptx::wgmma_touch(s);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kConfig.d_head / 16; ++step) {
-      ptx::Wgmma<kBlockN>::template ss<kConfig.dtype>(s, q.k_step(step, kQChunk),
-                                                      k.k_step(step, kKChunk), step != 0);
-    }
-    ptx::wgmma_commit_group();
-  }
-
-  // O += P V for the V block that v_ring points to.
-  FLASH_DEVICE void issue_output(const uint32_t (&p)[kSteps][4], float (&o)[kOutputs]) {
-    constexpr int kVChunk = kBlockN * kConfig.swizzle_bytes();
-    wait_phase(smem.v_full(v_ring.buffer), v_ring.parity);
-    const auto v = Descriptor::mn_major(smem.v(v_ring.buffer), kVChunk);
-    ptx::wgmma_touch(o);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      ptx::Wgmma<kConfig.d_head>::template rs<kConfig.dtype>(o, p[step], v.mn_step(step), 1);
-    }
-    ptx::wgmma_commit_group();
-  }
-
-  FLASH_DEVICE void finish(const Tile& tile, float (&o)[kOutputs], Rows& rows) {
+  FLASH_DEVICE void finish(const Work& work, Rows& rows) {
     float inverse[2], log_sum_exp[2];
     rows.finish(args.softmax_scale, inverse, log_sum_exp);
-    const int row = tile.first_row + group * HopperForwardKernelConfig::kGroupRows + warp * 16;
+    const Tile tile = schedule.tile(work.position);
+    const int row = work.row + warp * 16;
     const uint32_t staging = smem.o(group, warp);
     if constexpr (kConfig.o_in_q) {
-      ptx::bar_sync(kQRead + group, HopperForwardKernelConfig::kGroupThreads);
+      ptx::bar_sync(kQRead + group, kThreads);
     } else {
       End::wait_staging_free(lane);
     }
@@ -240,13 +316,13 @@ struct Consumer {
     End::store_lse(args, tile, row, log_sum_exp, lane);
     if constexpr (kConfig.o_in_q) {
       End::wait_staging_free(lane);
-      release_q();
+      release_q(work.q_buffer);
     }
   }
 
   // One arrival per warp: the matmuls that read the buffer have completed for this warp.
-  FLASH_DEVICE void release_q() {
-    if (lane == 0) ptx::mbarrier_arrive(smem.q_empty(group));
+  FLASH_DEVICE void release_q(int buffer) {
+    if (lane == 0) ptx::mbarrier_arrive(smem.q_empty(buffer, group));
   }
   FLASH_DEVICE void release_k() {
     if (lane == 0) ptx::mbarrier_arrive(smem.k_empty(k_ring.buffer));
@@ -260,14 +336,11 @@ struct Consumer {
   // The groups issue matmuls one after the other, so that one's softmax runs under the others'
   // matmuls.
   FLASH_DEVICE void take_turn() const {
-    if constexpr (kConfig.ping_pong) {
-      ptx::bar_sync(kTurn + group, 2 * HopperForwardKernelConfig::kGroupThreads);
-    }
+    if constexpr (kConfig.ping_pong) ptx::bar_sync(kTurn + group, 2 * kThreads);
   }
   FLASH_DEVICE void pass_turn() const {
     if constexpr (kConfig.ping_pong) {
-      const int next = group + 1 == kGroups ? 0 : group + 1;
-      ptx::bar_arrive(kTurn + next, 2 * HopperForwardKernelConfig::kGroupThreads);
+      ptx::bar_arrive(kTurn + (group + 1 == kGroups ? 0 : group + 1), 2 * kThreads);
     }
   }
 };

@@ -15,27 +15,19 @@ struct Epilogue {
   static constexpr int kRows = 16;
   static constexpr int kCount = kConfig.d_head / 2;
   static constexpr int kChunkBytes = kRows * kConfig.swizzle_bytes();
+  static constexpr int kSteps = kConfig.d_head / 16;
   static constexpr int kStepsPerChunk = kConfig.chunk_columns() / 16;
 
-  // The tile as the copy engine expects it: 16-byte pieces of a row permuted by the row (PTX ISA
-  // 5.5.7): by the row's number modulo 8 with 128-byte rows, by half of that with 64-byte rows.
-  // Lane l writes row l % 16, columns 8 * (l / 16) of every 16.
+  // Normalised output rows into shared memory.
   FLASH_DEVICE static void stage(const float (&o)[kCount], const float (&inverse)[2],
                                  uint32_t warp_tile, int lane) {
-    const int row = lane % 16;
-    const int swizzle = kConfig.swizzle_bytes() == 128 ? row % 8 : row / 2 % 4;
-    const uint32_t row_address = warp_tile + row * kConfig.swizzle_bytes();
-    const int piece = (lane / 16) ^ swizzle;
+    const auto pair = [&](int i, int half) {
+      return ptx::pack<kConfig.dtype>(o[i] * inverse[half], o[i + 1] * inverse[half]);
+    };
 #pragma unroll
-    for (int step = 0; step < kConfig.d_head / 16; ++step) {
-      const float* value = o + 8 * step;
-      const uint32_t address = row_address + step / kStepsPerChunk * kChunkBytes +
-                               ((piece ^ (2 * (step % kStepsPerChunk))) * 16);
-      ptx::stmatrix_x4(address,
-                       ptx::pack<kConfig.dtype>(value[0] * inverse[0], value[1] * inverse[0]),
-                       ptx::pack<kConfig.dtype>(value[2] * inverse[1], value[3] * inverse[1]),
-                       ptx::pack<kConfig.dtype>(value[4] * inverse[0], value[5] * inverse[0]),
-                       ptx::pack<kConfig.dtype>(value[6] * inverse[1], value[7] * inverse[1]));
+    for (int step = 0; step < kSteps; ++step) {
+      ptx::stmatrix_x4(address(warp_tile, step, lane), pair(8 * step, 0), pair(8 * step + 2, 1),
+                       pair(8 * step + 4, 0), pair(8 * step + 6, 1));
     }
   }
 
@@ -67,6 +59,18 @@ struct Epilogue {
       const int query = row + lane / 4 + 8 * half;
       if (query < args.seqlen_q) lse[query] = log_sum_exp[half];
     }
+  }
+
+ private:
+  // Where the lane writes its 16 bytes of 16 columns: row l % 16, columns 8 * (l / 16). The copy
+  // engine expects the 16-byte pieces of a row permuted (PTX ISA 5.5.7): by the row's number modulo
+  // 8 in rows of 128 bytes, by half of that in rows of 64.
+  FLASH_DEVICE static uint32_t address(uint32_t warp_tile, int step, int lane) {
+    const int row = lane % 16;
+    const int swizzle = kConfig.swizzle_bytes() == 128 ? row % 8 : row / 2 % 4;
+    const int piece = (lane / 16) ^ swizzle ^ (2 * (step % kStepsPerChunk));
+    return warp_tile + step / kStepsPerChunk * kChunkBytes + row * kConfig.swizzle_bytes() +
+           piece * 16;
   }
 };
 

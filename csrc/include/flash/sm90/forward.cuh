@@ -16,9 +16,11 @@ namespace flash::sm90 {
 template <HopperForwardKernelConfig kConfig>
 FLASH_DEVICE void init_barriers(const SharedStorage<kConfig>& smem) {
   constexpr int kWarps = HopperForwardKernelConfig::kGroupWarps;
-  for (int group = 0; group < kConfig.n_mma_groups; ++group) {
-    ptx::mbarrier_init(smem.q_full(group), 1);
-    ptx::mbarrier_init(smem.q_empty(group), kWarps);
+  for (int buffer = 0; buffer < kConfig.n_q_buffers; ++buffer) {
+    for (int group = 0; group < kConfig.n_mma_groups; ++group) {
+      ptx::mbarrier_init(smem.q_full(buffer, group), 1);
+      ptx::mbarrier_init(smem.q_empty(buffer, group), kWarps);
+    }
   }
   for (int buffer = 0; buffer < kConfig.n_buffers; ++buffer) {
     ptx::mbarrier_init(smem.k_full(buffer), 1);
@@ -46,7 +48,7 @@ FLASH_DEVICE void forward(const HopperForwardArgs& args) {
 
   if (warpgroup == 0) {
     ptx::setmaxnreg_dec<kConfig.producer_registers()>();
-    if (threadIdx.x == 0) Producer<kConfig>{args, smem, {}, {}}.run();
+    if (threadIdx.x == 0) Producer<kConfig>{args, smem, {}, {}, {}}.run();
   } else {
     ptx::setmaxnreg_inc<kConfig.consumer_registers()>();
     Consumer<kConfig>(args, smem, warpgroup - 1).run();

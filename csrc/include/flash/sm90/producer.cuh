@@ -1,6 +1,7 @@
 // The producer: one thread that keeps the copy engine busy.
 #pragma once
 
+#include "flash/ptx/memory.cuh"
 #include "flash/ptx/tma.cuh"
 #include "flash/sm90/ring.cuh"
 #include "flash/sm90/shared_storage.cuh"
@@ -16,6 +17,7 @@ struct Producer {
 
   const HopperForwardArgs& args;
   const Storage& smem;
+  RingPosition<kConfig.n_q_buffers> q_ring;
   Ring k_ring;
   Ring v_ring;
 
@@ -24,32 +26,53 @@ struct Producer {
   FLASH_DEVICE void run() {
     const TileSchedule<kConfig> schedule(args);
     const int queries_per_kv = args.n_heads_q / args.n_heads_kv;
-    uint32_t q_parity = 1;  // the buffers are empty at the start
-    for (int round = 0; schedule.position(round) < schedule.n_tiles; ++round) {
-      const Tile tile = schedule.tile(schedule.position(round));
+    int position = blockIdx.x;
+    for (int round = 1; position < schedule.n_tiles; ++round) {
+      const Tile tile = schedule.tile(position);
       const int kv_head = tile.head / queries_per_kv;
       const int n_blocks = schedule.n_blocks(tile);
-      load_q(tile, q_parity);
-      q_parity ^= 1;
-      if (n_blocks == 0) continue;  // causal, more queries than keys: the rows see no key
-      load_k((n_blocks - 1) * kBlockN, kv_head, tile.batch);
+      load_q(tile, position);
+      if (n_blocks > 0) load_k((n_blocks - 1) * kBlockN, kv_head, tile.batch);
+      const int answer = schedule.ask(round);
       for (int block = n_blocks - 1; block > 0; --block) {
         load_k((block - 1) * kBlockN, kv_head, tile.batch);
         load_v(block * kBlockN, kv_head, tile.batch);
       }
-      load_v(0, kv_head, tile.batch);
+      if (n_blocks > 0) load_v(0, kv_head, tile.batch);
+      position = schedule.position(answer);
     }
+    announce_end();
   }
 
  private:
-  FLASH_DEVICE void load_q(const Tile& tile, uint32_t parity) const {
+  FLASH_DEVICE void load_q(const Tile& tile, int position) {
+    wait_q_empty();
+    ptx::st_shared_4<0>(smem.tile_index(q_ring.buffer), position);
 #pragma unroll
     for (int group = 0; group < kConfig.n_mma_groups; ++group) {
-      wait_phase(smem.q_empty(group), parity);
-      ptx::mbarrier_arrive_expect_tx(smem.q_full(group), Storage::kGroupQBytes);
-      ptx::tma_load_5d(smem.q(group), &args.q, smem.q_full(group), 0,
+      const uint32_t full = smem.q_full(q_ring.buffer, group);
+      ptx::mbarrier_arrive_expect_tx(full, Storage::kGroupQBytes);
+      ptx::tma_load_5d(smem.q(q_ring.buffer, group), &args.q, full, 0,
                        tile.first_row + group * HopperForwardKernelConfig::kGroupRows, 0, tile.head,
                        tile.batch, ptx::kEvictFirst);
+    }
+    q_ring.advance();
+  }
+
+  // In place of a tile: the consumers' work is done.
+  FLASH_DEVICE void announce_end() {
+    wait_q_empty();
+    ptx::st_shared_4<0>(smem.tile_index(q_ring.buffer), kNoTile);
+#pragma unroll
+    for (int group = 0; group < kConfig.n_mma_groups; ++group) {
+      ptx::mbarrier_arrive(smem.q_full(q_ring.buffer, group));
+    }
+  }
+
+  FLASH_DEVICE void wait_q_empty() const {
+#pragma unroll
+    for (int group = 0; group < kConfig.n_mma_groups; ++group) {
+      wait_phase(smem.q_empty(q_ring.buffer, group), q_ring.parity ^ 1);
     }
   }
 

@@ -12,17 +12,22 @@ template <HopperForwardKernelConfig kConfig>
 struct SharedStorage {
   static constexpr int kGroups = kConfig.n_mma_groups;
   static constexpr int kBuffers = kConfig.n_buffers;
+  static constexpr int kQBuffers = kConfig.n_q_buffers;
   static constexpr int kGroupQBytes = kConfig.q_bytes() / kGroups;
   static constexpr int kWarpOBytes = kGroupQBytes / HopperForwardKernelConfig::kGroupWarps;
-  static constexpr int kKOffset = kConfig.q_bytes();
+  static constexpr int kKOffset = kQBuffers * kConfig.q_bytes();
   static constexpr int kVOffset = kKOffset + kBuffers * kConfig.kv_bytes();
   static constexpr int kOOffset = kConfig.o_in_q ? 0 : kVOffset + kBuffers * kConfig.kv_bytes();
   static constexpr int kBarrierOffset = kConfig.smem_data_bytes();
+  static constexpr int kTileOffset = kBarrierOffset + 8 * kConfig.n_barriers();
   static_assert(kGroupQBytes % 1024 == 0 && kConfig.kv_bytes() % 1024 == 0);
+  static_assert(!kConfig.o_in_q || kQBuffers == 1, "staging in Q needs a single Q buffer");
 
   uint32_t base;
 
-  FLASH_DEVICE uint32_t q(int group) const { return base + group * kGroupQBytes; }
+  FLASH_DEVICE uint32_t q(int buffer, int group) const {
+    return base + buffer * kConfig.q_bytes() + group * kGroupQBytes;
+  }
   FLASH_DEVICE uint32_t k(int buffer) const {
     return base + kKOffset + buffer * kConfig.kv_bytes();
   }
@@ -35,21 +40,25 @@ struct SharedStorage {
   }
 
   // "Full": the copy engine has written the tile. "Empty": every consumer has read it.
-  FLASH_DEVICE uint32_t q_full(int group) const { return barrier(group); }
-  FLASH_DEVICE uint32_t q_empty(int group) const { return barrier(kGroups + group); }
-  FLASH_DEVICE uint32_t k_full(int buffer) const { return barrier(2 * kGroups + buffer); }
-  FLASH_DEVICE uint32_t k_empty(int buffer) const {
-    return barrier(2 * kGroups + kBuffers + buffer);
+  FLASH_DEVICE uint32_t q_full(int buffer, int group) const {
+    return barrier(buffer * kGroups + group);
   }
-  FLASH_DEVICE uint32_t v_full(int buffer) const {
-    return barrier(2 * kGroups + 2 * kBuffers + buffer);
+  FLASH_DEVICE uint32_t q_empty(int buffer, int group) const {
+    return barrier((kQBuffers + buffer) * kGroups + group);
   }
-  FLASH_DEVICE uint32_t v_empty(int buffer) const {
-    return barrier(2 * kGroups + 3 * kBuffers + buffer);
-  }
+  FLASH_DEVICE uint32_t k_full(int buffer) const { return kv_barrier(0, buffer); }
+  FLASH_DEVICE uint32_t k_empty(int buffer) const { return kv_barrier(1, buffer); }
+  FLASH_DEVICE uint32_t v_full(int buffer) const { return kv_barrier(2, buffer); }
+  FLASH_DEVICE uint32_t v_empty(int buffer) const { return kv_barrier(3, buffer); }
+
+  // Number of the tile whose Q the buffer holds; handed over by the same barriers.
+  FLASH_DEVICE uint32_t tile_index(int buffer) const { return base + kTileOffset + 4 * buffer; }
 
  private:
   FLASH_DEVICE uint32_t barrier(int index) const { return base + kBarrierOffset + 8 * index; }
+  FLASH_DEVICE uint32_t kv_barrier(int kind, int buffer) const {
+    return barrier(2 * kQBuffers * kGroups + kind * kBuffers + buffer);
+  }
 };
 
 }  // namespace flash::sm90

@@ -6,16 +6,17 @@
 #pragma once
 
 #include "flash/attention/online_softmax.cuh"
-#include "flash/ptx/convert.cuh"
+#include "flash/core/hopper_forward_config.h"
 #include "flash/ptx/math.cuh"
 
 namespace flash::sm90 {
 
-template <bool kLazy>
+template <MaxPolicy kPolicy>
 struct RowStatistics {
-  // With kLazy, m follows the row's maximum only when it is 2^kLag behind: the softmax is the same
-  // for every m, and exponentials below 2^8 are far inside the range of fp16.
-  static constexpr float kLag = kLazy ? 8.0f : 0.0f;
+  // Growth of the maximum, as an exponent of 2, that m tolerates.
+  static constexpr float kLag = kPolicy == MaxPolicy::kExact ? 0.0f : 8.0f;
+  // Exponentials beyond this, still half of what fp16 holds, are computed again with a higher m.
+  static constexpr float kLargest = 32768.0f;
 
   float max[2] = {kNegativeInfinity, kNegativeInfinity};  // m, of unscaled scores
   float sum[2] = {0.0f, 0.0f};                            // this thread's columns only
@@ -27,14 +28,14 @@ struct RowStatistics {
   FLASH_DEVICE void raise(const float (&scores)[kCount], float scale_log2) {
     float largest[2];
     row_maxima(scores, largest);
-    float growth[2];  // as exponents of 2; NaN for a row without a visible key so far
+    float growth[2];  // NaN for a row without a visible key so far
 #pragma unroll
     for (int half = 0; half < 2; ++half) growth[half] = (largest[half] - max[half]) * scale_log2;
-    if constexpr (kLazy) {
+    if constexpr (kPolicy == MaxPolicy::kExact) {
+      rescale = true;
+    } else {
       rescale = __any_sync(0xffffffffu, growth[0] > kLag || growth[1] > kLag);
       if (!rescale) return;
-    } else {
-      rescale = true;
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -45,14 +46,15 @@ struct RowStatistics {
     }
   }
 
-  // scores -> exp(scale * (score - m)), summed up. kMasked: rows may have no visible key yet.
-  template <bool kMasked, int kCount>
-  FLASH_DEVICE void exponentiate(float (&scores)[kCount], float scale_log2) {
+  // scores -> exp(scale * (score - m)), and their sums over this thread's columns.
+  template <int kCount>
+  FLASH_DEVICE void exponentiate(float (&scores)[kCount], float scale_log2,
+                                 float (&block_sum)[2]) const {
     float offset[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      offset[half] = -max[half] * scale_log2;
-      if constexpr (kMasked) offset[half] = max[half] == kNegativeInfinity ? 0.0f : offset[half];
+      // A row that has seen no key yet has no m, and every exponential shall be 0.
+      offset[half] = max[half] == kNegativeInfinity ? 0.0f : -max[half] * scale_log2;
     }
     float partial[2][2];
 #pragma unroll
@@ -68,7 +70,17 @@ struct RowStatistics {
       }
     }
 #pragma unroll
-    for (int half = 0; half < 2; ++half) sum[half] += partial[half][0] + partial[half][1];
+    for (int half = 0; half < 2; ++half) block_sum[half] = partial[half][0] + partial[half][1];
+  }
+
+  // Whether an exponential may be out of range. False for NaN, which no m would mend.
+  FLASH_DEVICE static bool overflowed(const float (&block_sum)[2]) {
+    return block_sum[0] > kLargest || block_sum[1] > kLargest;
+  }
+
+  FLASH_DEVICE void add(const float (&block_sum)[2]) {
+    sum[0] += block_sum[0];
+    sum[1] += block_sum[1];
   }
 
   template <int kCount>
@@ -112,18 +124,5 @@ struct RowStatistics {
     }
   }
 };
-
-// Accumulators of 16 columns -> the A operand of one k-step.
-template <DType kDType, int kCount, int kSteps>
-FLASH_DEVICE void pack_probabilities(const float (&s)[kCount], uint32_t (&p)[kSteps][4]) {
-  static_assert(kCount == 8 * kSteps);
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      p[step][i] = ptx::pack<kDType>(s[8 * step + 2 * i], s[8 * step + 2 * i + 1]);
-    }
-  }
-}
 
 }  // namespace flash::sm90

@@ -1,6 +1,8 @@
 // Which tiles (block_m query rows of one head) a thread block computes, and in which order.
 //
-// The grid is at most one block per multiprocessor; the blocks take turns at the tiles of a list.
+// The grid is at most one block per multiprocessor. Tiles stand in a list; a block takes the next
+// that nobody has taken, or, without a counter, a fixed share.
+//
 // Full attention: query blocks of a head one after the other, so that blocks at work share K and V
 // in L2. Causal: inside a section of heads whose K and V fit L2, longest tiles first, so that the
 // short ones fill the gaps at the end.
@@ -11,6 +13,9 @@
 #include "flash/ptx/device.cuh"
 
 namespace flash::sm90 {
+
+// In place of a list position: no tile is left.
+inline constexpr int kNoTile = -1;
 
 struct Tile {
   int first_row;
@@ -32,10 +37,22 @@ struct TileSchedule {
         blocks_per_head((launch_args.seqlen_q + kBlockM - 1) / kBlockM),
         n_tiles(blocks_per_head * launch_args.n_heads_q * launch_args.batch) {}
 
-  // The list position of this block's round-th tile, n_tiles or more: none is left. Every other
-  // round runs backwards, so that a block that got a long tile of a falling sequence gets a short
-  // one next.
-  FLASH_DEVICE int position(int round) const {
+  // The list position of this block's round-th tile, n_tiles or more: none is left. By one thread
+  // of the block, rounds in order, each in two parts: the counter takes its time to answer.
+  FLASH_DEVICE int ask(int round) const {
+    if (args.tile_counter == nullptr) return fixed_position(round);
+    return atomicAdd(args.tile_counter, 1);
+  }
+  FLASH_DEVICE int position(int answer) const {
+    if (args.tile_counter == nullptr) return answer;
+    // Every block asks once in vain, so the last question is known: nobody else will ask.
+    if (answer == n_tiles - 1) atomicExch(args.tile_counter, 0);
+    return gridDim.x + answer;
+  }
+
+  // Every other round runs backwards, so that a block that got a long tile of a falling sequence
+  // gets a short one next.
+  FLASH_DEVICE int fixed_position(int round) const {
     const int in_round = round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
     return round * gridDim.x + in_round;
   }
@@ -64,6 +81,7 @@ struct TileSchedule {
     return (n_keys(tile.first_row + kBlockM - 1) + kBlockN - 1) / kBlockN;
   }
   FLASH_DEVICE int n_visible_blocks(int row) const {
+    if (row >= args.seqlen_q) return 0;
     return (n_keys(row + HopperForwardKernelConfig::kGroupRows - 1) + kBlockN - 1) / kBlockN;
   }
 

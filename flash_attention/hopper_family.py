@@ -63,7 +63,7 @@ def _promise(config: HopperForwardKernelConfig) -> tuple[object, ...]:
     return (
         config.overlap,
         config.ping_pong,
-        config.lazy_rescale,
+        config.max_policy,
         config.block_m() * config.block_n,
         config,
     )

@@ -44,7 +44,7 @@ int multiprocessors(int device) {
 }  // namespace
 
 HopperForwardArgs hopper_forward_args(const HopperForwardKernelConfig& config,
-                                      const ForwardArgs& args) {
+                                      const ForwardArgs& args, std::int32_t* tile_counter) {
   const auto map = [&](const void* address, int64_t batch, int64_t seq, int64_t head,
                        int32_t seqlen, int32_t n_heads, int32_t box_rows) -> const TensorMap& {
     return tensor_map({.address = address,
@@ -72,6 +72,7 @@ HopperForwardArgs hopper_forward_args(const HopperForwardKernelConfig& config,
       .o = map(args.o, args.o_stride_batch, args.o_stride_seq, args.o_stride_head, args.seqlen_q,
                args.n_heads_q, kORows),
       .lse = args.lse,
+      .tile_counter = tile_counter,
       .batch = args.batch,
       .seqlen_q = args.seqlen_q,
       .seqlen_k = args.seqlen_k,

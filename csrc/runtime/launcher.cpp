@@ -14,6 +14,7 @@
 #include "forward_checks.h"
 #include "hopper_launch.h"
 #include "tensor_map.h"
+#include "tile_counters.h"
 
 namespace flash {
 namespace {
@@ -140,7 +141,10 @@ void make_ready(const Kernel& kernel, int device) {
   if (ready_marks().get(kernel.mark, device)) return;
   const RelaxedCapture relaxed;
   allow_shared_memory(kernel, device);
-  if (std::holds_alternative<HopperForwardKernelConfig>(kernel.entry.config)) prepare_tensor_maps();
+  if (std::holds_alternative<HopperForwardKernelConfig>(kernel.entry.config)) {
+    prepare_tensor_maps();
+    prepare_tile_counters(device);
+  }
   ready_marks().set(kernel.mark, device);
 }
 
@@ -162,8 +166,11 @@ void launch(std::size_t kernel_id, const ForwardArgs& args, int device, cudaStre
 
   cudaError_t status;
   if (const auto* hopper = std::get_if<HopperForwardKernelConfig>(&entry.config)) {
-    const HopperForwardArgs hopper_args = hopper_forward_args(*hopper, args);
-    status = queue(kernel, persistent_grid_size(n_tiles, device), &hopper_args, stream);
+    const unsigned grid = persistent_grid_size(n_tiles, device);
+    // With a tile for each block there is nothing to share out.
+    std::int32_t* const counter = n_tiles > grid ? tile_counter(device, stream) : nullptr;
+    const HopperForwardArgs hopper_args = hopper_forward_args(*hopper, args, counter);
+    status = queue(kernel, grid, &hopper_args, stream);
   } else {
     status = queue(kernel, n_tiles, &args, stream);
   }

@@ -44,8 +44,8 @@ EXPECTED = (
     "a demangled name such as 'void flash_forward_kernel<FlashForwardKernelConfig{5, 128, 64, 64, "
     "4, 1, 1, 1, 0, 2, 2, 1, 1}>(flash::ForwardArgs)', with or without '(c10::ScalarType)', "
     "'(int)' and '(bool)' before the values; or, of the Hopper family, "
-    "'(FP16, 128, 128, 128, 2, 2): hopper+overlap+pingpong+lazy' or its symbol "
-    "'flash_fwd_sm90_fp16_d128_m128_n128_g2_b2_overlap_pingpong_lazy'"
+    "'(FP16, 128, 128, 128, 2, 2, 1): hopper+lazy+overlap+pingpong' or its symbol "
+    "'flash_fwd_sm90_fp16_d128_m128_n128_g2_b2_q1_lazy_overlap_pingpong'"
 )
 
 

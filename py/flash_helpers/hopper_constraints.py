@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from .hopper_config import HopperForwardKernelConfig
+from collections.abc import Callable
+
+from .hopper_config import HopperForwardKernelConfig, MaxPolicy
 
 HEAD_DIMENSIONS = (64, 96, 128, 192, 256)
 # The N of wgmma that ptx/wgmma.cuh has: of Q K^T the block_n, of P V the head dimension.
 WGMMA_COLUMNS = (64, 80, 96, 112, 128, 144, 160, 176, 192, 256)
 MMA_GROUPS = (1, 2, 3)  # a fourth would leave a thread 102 registers at the start
-MAX_BOX_ROWS = 256  # of a copy by TMA
+Q_BUFFERS = (1, 2)
 
 # TMA, wgmma and setmaxnreg in the forms that the kernels use are instructions of sm_90a alone.
 ARCHITECTURE = (9, 0)
 SHARED_MEMORY_BYTES = 227 * 1024
 
 # Registers of a consumer's thread beside output, scores and probabilities: row statistics,
-# descriptors, loop. Measured with ptxas 13.0 over head sizes, blocks and groups: what leaves this
-# many compiles without spills and without C7511 and C7512; from 4 less on, nothing does.
-OTHER_REGISTERS = 28
+# descriptors, loop. Measured with ptxas 13.0 over head sizes, blocks and groups: with less than
+# this, every kernel with `overlap` spills or has its wgmmas serialised (C7512). `tile_overlap`
+# together with optimistic maxima takes some 24 more; the build is the judge of those.
+OTHER_REGISTERS = 32
 
 
 def hopper_violations(
@@ -37,8 +40,10 @@ def hopper_violations(
 
 def working_registers(config: HopperForwardKernelConfig) -> int:
     """32-bit registers of a consumer's thread for output, scores, and probabilities in 16 bits:
-    the scores of one block are in flight beside the probabilities of the block before."""
-    return config.d_head // 2 + config.block_n // 2 + config.block_n // 4
+    with `overlap` the scores of one block are in flight beside the probabilities of the block
+    before."""
+    probabilities = config.block_n // 4 if config.overlap else 0
+    return config.d_head // 2 + config.block_n // 2 + probabilities
 
 
 def _value_violations(config: HopperForwardKernelConfig) -> list[str]:
@@ -47,14 +52,39 @@ def _value_violations(config: HopperForwardKernelConfig) -> list[str]:
         ("d_head", HEAD_DIMENSIONS),
         ("block_n", WGMMA_COLUMNS),
         ("n_mma_groups", MMA_GROUPS),
+        ("n_q_buffers", Q_BUFFERS),
     ):
         value = getattr(config, name)
         if value not in allowed:
             choices = " or ".join(map(str, allowed))
             found.append(f"{name} = {value} is not supported: it must be {choices}.")
-    if config.ping_pong and config.n_mma_groups == 1:
-        found.append("ping_pong needs 2 or more n_mma_groups to take turns, but there is 1.")
-    return found
+    return found + [sentence for breaks_it, sentence in _RULES if breaks_it(config)]
+
+
+# What an option needs of others.
+_RULES: tuple[tuple[Callable[[HopperForwardKernelConfig], bool], str], ...] = (
+    (
+        lambda c: c.ping_pong and c.n_mma_groups == 1,
+        "ping_pong needs 2 or more n_mma_groups to take turns, but there is 1.",
+    ),
+    (
+        lambda c: c.tile_overlap and not c.overlap,
+        "tile_overlap needs overlap: it carries it from one tile to the next.",
+    ),
+    (
+        lambda c: c.tile_overlap and c.o_in_q,
+        "tile_overlap and o_in_q exclude each other: the next tile's Q would wait for the place of "
+        "an output that is stored after it is needed.",
+    ),
+    (
+        lambda c: c.o_in_q and c.n_q_buffers != 1,
+        "o_in_q needs n_q_buffers = 1: the output is staged in the place of a single Q.",
+    ),
+    (
+        lambda c: c.max_policy is MaxPolicy.OPTIMISTIC and not c.overlap,
+        "max_policy OPTIMISTIC needs overlap: other kernels compute every maximum anyway.",
+    ),
+)
 
 
 def _register_violations(config: HopperForwardKernelConfig) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import astuple, dataclass, fields
+from enum import IntEnum
 from typing import ClassVar
 
 from .dtypes import DType
@@ -16,6 +17,14 @@ from .flops import calc_self_attn_flop
 
 # An upper bound on every number keeps the names short and the parser's work bounded.
 MAX_FIELD_VALUE = 65535
+
+
+class CppEnum(IntEnum):
+    """An enumeration of core/, with the same names and numbers."""
+
+    def to_cpp_str(self) -> str:
+        words = "".join(word.capitalize() for word in self.name.split("_"))
+        return f"flash::{type(self).__name__}::k{words}"
 
 
 @dataclass(frozen=True, order=True)
@@ -26,6 +35,8 @@ class KernelConfig(ABC):
     FAMILY: ClassVar[str]
     # The C++ struct of its launch arguments.
     ARGUMENTS: ClassVar[str]
+    # Enumerations of its fields, beside DType, by name.
+    ENUMS: ClassVar[dict[str, type[CppEnum]]] = {}
 
     dtype: DType
     d_head: int
@@ -35,10 +46,17 @@ class KernelConfig(ABC):
         # configurations could be equal and yet render as different C++.
         for field in fields(self):
             lowest = self.lowest_value(field.name)
-            _check_field(field.name, str(field.type), getattr(self, field.name), lowest)
+            kind = self.kind(str(field.type))
+            _check_field(field.name, kind, getattr(self, field.name), lowest)
 
     def __str__(self) -> str:
         return self.short_form()
+
+    @classmethod
+    def kind(cls, annotation: str) -> type:
+        """Of a field, from its annotation."""
+        kinds: dict[str, type] = {"DType": DType, "int": int, "bool": bool, **cls.ENUMS}
+        return kinds[annotation]
 
     @classmethod
     def lowest_value(cls, field: str) -> int:
@@ -94,16 +112,15 @@ def config_order(config: KernelConfig) -> tuple[object, ...]:
     return (config.FAMILY, *astuple(config))
 
 
-def _check_field(name: str, annotation: str, value: object, lowest: int) -> None:
-    expected = {"DType": DType, "int": int, "bool": bool}[annotation]
+def _check_field(name: str, expected: type, value: object, lowest: int) -> None:
     if type(value) is not expected:
         got = type(value).__name__
-        raise ValueError(f"{name} must be of type {annotation}, got {value!r} ({got})")
+        raise ValueError(f"{name} must be of type {expected.__name__}, got {value!r} ({got})")
     if expected is int and not lowest <= value <= MAX_FIELD_VALUE:  # type: ignore[operator]
         raise ValueError(f"{name} must be in {lowest}..{MAX_FIELD_VALUE}, got {value}")
 
 
-def _cpp_value(value: DType | int | bool) -> str:
-    if isinstance(value, DType):
+def _cpp_value(value: DType | CppEnum | int | bool) -> str:
+    if isinstance(value, (DType, CppEnum)):
         return value.to_cpp_str()
     return str(value).lower()

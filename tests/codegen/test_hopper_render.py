@@ -13,7 +13,7 @@ from flash_helpers.kernel_configs import (
     parse_kernel_name_into_config,
 )
 
-CONFIG = parse_kernel_name_into_config("(FP16, 64, 192, 128, 3, 2): hopper+overlap+lazy")
+CONFIG = parse_kernel_name_into_config("(FP16, 64, 192, 128, 3, 2, 1): hopper+lazy+overlap")
 AMPERE = parse_kernel_name_into_config("(FP16, 128, 64, 64, 4): load_0_0_0_tiles")
 
 GOLDEN = """\
@@ -22,12 +22,12 @@ GOLDEN = """\
 #include "flash/core/hopper_forward_config.h"
 #include "flash/sm90/forward.cuh"
 
-// (FP16, 64, 192, 128, 3, 2): hopper+overlap+lazy
+// (FP16, 64, 192, 128, 3, 2, 1): hopper+lazy+overlap
 namespace {
 constexpr auto kConfig1 = INITIALISER;
 }  // namespace
 extern "C" __global__ void __launch_bounds__(kConfig1.n_threads(), 1)
-flash_fwd_sm90_fp16_d64_m192_n128_g3_b2_overlap_lazy\
+flash_fwd_sm90_fp16_d64_m192_n128_g3_b2_q1_lazy_overlap\
 (const __grid_constant__ flash::HopperForwardArgs args) {
   flash::sm90::forward<kConfig1>(args);
 }
@@ -38,7 +38,8 @@ def test_a_translation_unit_is_the_golden_text() -> None:
     initialiser = CONFIG.to_cpp_struct()
     assert initialiser.startswith(
         "flash::HopperForwardKernelConfig{.dtype = flash::DType::kFP16, .d_head = 64, "
-        ".block_n = 128, .n_mma_groups = 3, .n_buffers = 2, .overlap = true, .ping_pong = false"
+        ".block_n = 128, .n_mma_groups = 3, .n_buffers = 2, .n_q_buffers = 1, "
+        ".max_policy = flash::MaxPolicy::kLazy, .overlap = true, .tile_overlap = false"
     )
     assert render_translation_unit([CONFIG]) == GOLDEN.replace("INITIALISER", initialiser)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flash_helpers.hopper_config import OPTIONS
+from flash_helpers.hopper_config import OPTIONS, MaxPolicy
 from flash_helpers.hopper_constraints import (
     HEAD_DIMENSIONS,
     WGMMA_COLUMNS,
@@ -31,8 +31,8 @@ from flash_helpers.kernel_configs import (
 )
 
 PTX = Path(__file__).resolve().parents[2] / "csrc" / "include" / "flash" / "ptx"
-SHORT = "(FP16, 128, 128, 128, 2, 2): hopper+overlap+pingpong+lazy"
-SYMBOL = "flash_fwd_sm90_fp16_d128_m128_n128_g2_b2_overlap_pingpong_lazy"
+SHORT = "(FP16, 128, 128, 128, 2, 2, 1): hopper+lazy+overlap+pingpong"
+SYMBOL = "flash_fwd_sm90_fp16_d128_m128_n128_g2_b2_q1_lazy_overlap_pingpong"
 
 
 def example(**fields: object) -> HopperForwardKernelConfig:
@@ -44,6 +44,7 @@ def example(**fields: object) -> HopperForwardKernelConfig:
 FIELDS = dataclasses.fields(HopperForwardKernelConfig)
 KINDS = {
     "DType": st.sampled_from(DType),
+    "MaxPolicy": st.sampled_from(MaxPolicy),
     "bool": st.booleans(),
     "int": st.integers(1, 999),
 }
@@ -58,8 +59,11 @@ def test_both_spellings() -> None:
     assert parse_kernel_name_into_config(f"| {SHORT} | 1.0 |") == config
     off = {field: type(getattr(config, field))(0) for field, _ in OPTIONS}
     bare = replace(config, dtype=DType.BF16, **off)
-    assert bare.short_form() == "(BF16, 128, 128, 128, 2, 2): hopper"
-    assert bare.kernel_name() == "flash_fwd_sm90_bf16_d128_m128_n128_g2_b2"
+    assert bare.short_form() == "(BF16, 128, 128, 128, 2, 2, 1): hopper"
+    assert bare.kernel_name() == "flash_fwd_sm90_bf16_d128_m128_n128_g2_b2_q1"
+    optimistic = replace(config, max_policy=MaxPolicy.OPTIMISTIC)
+    assert "_q1_optimistic_overlap_" in optimistic.kernel_name()
+    assert ".max_policy = flash::MaxPolicy::kOptimistic," in optimistic.to_cpp_struct()
 
 
 @given(CONFIGS)
@@ -79,13 +83,20 @@ def test_different_configurations_have_different_names(
 
 
 def test_every_option_has_a_word_of_its_own() -> None:
-    spelt = {field.name for field in FIELDS} - {"dtype", "d_head", "block_n"}
-    assert [field for field, _ in OPTIONS] == [
-        field.name for field in FIELDS if field.name in spelt - {"n_mma_groups", "n_buffers"}
-    ], "a field without a word would be lost in the names"
-    words = [word for _, word in OPTIONS]
+    shape = ("dtype", "d_head", "block_n", "n_mma_groups", "n_buffers", "n_q_buffers")
+    named = [field.name for field in FIELDS if field.name not in shape]
+    assert [field for field, _ in OPTIONS] == named, "without a word it would be lost in the names"
+    words = [word for _, word in OPTIONS if word]
     assert len(set(words)) == len(words)
     assert all(re.fullmatch("[a-z]+", word) for word in words)
+
+
+def test_the_policies_are_the_header_s() -> None:
+    text = (PTX.parent / "core" / "hopper_forward_config.h").read_text()
+    body = re.search(r"enum class MaxPolicy : int {(.*?)};", text, re.DOTALL)
+    assert body is not None
+    found = {f"k{name}": int(number) for name, number in re.findall(r"k(\w+) = (\d+)", body[1])}
+    assert found == {policy.to_cpp_str().rpartition("::")[2]: policy.value for policy in MaxPolicy}
 
 
 @pytest.mark.parametrize(
@@ -94,14 +105,16 @@ def test_every_option_has_a_word_of_its_own() -> None:
         SYMBOL.replace("m128", "m192"),  # not the rows of two groups
         SYMBOL.replace("overlap_pingpong", "pingpong_overlap"),
         SYMBOL.replace("_lazy", "_lazy_lazy"),
+        SYMBOL.replace("_lazy", "_exact"),
+        SYMBOL.replace("_lazy", "_1"),
         SYMBOL.replace("d128", "d0128"),
         SYMBOL.replace("sm90", "sm80"),
         SYMBOL + "_",
         SYMBOL + "\n",
         SHORT.replace("hopper+", ""),
-        SHORT.replace("+lazy", "+lazy+"),
+        SHORT.replace("+lazy", "+lazy+lazy"),
         SHORT.replace("FP16", "fp16"),
-        SHORT.replace("128, 2, 2", "128, 2"),
+        SHORT.replace("2, 2, 1", "2, 2"),
     ],
 )
 def test_anything_else_is_refused(text: str) -> None:
@@ -158,13 +171,18 @@ def test_block_n_is_what_wgmma_has() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"overlap": False, "tile_overlap": True}, "tile_overlap needs overlap"),
+        ({"tile_overlap": True, "o_in_q": True}, "tile_overlap and o_in_q exclude each other"),
+        ({"o_in_q": True, "n_q_buffers": 2}, "o_in_q needs n_q_buffers = 1"),
+        ({"overlap": False, "max_policy": MaxPolicy.OPTIMISTIC}, "OPTIMISTIC needs overlap"),
         ({"d_head": 80}, "d_head = 80 is not supported: it must be 64 or 96 or 128 or 192 or 256."),
         ({"block_n": 120}, "block_n = 120 is not supported: it must be 64 or 80 or"),
         ({"n_mma_groups": 4}, "n_mma_groups = 4 is not supported: it must be 1 or 2 or 3."),
+        ({"n_q_buffers": 3}, "n_q_buffers = 3 is not supported: it must be 1 or 2."),
         ({"n_mma_groups": 1}, "ping_pong needs 2 or more n_mma_groups to take turns"),
-        ({"block_n": 176}, r"2 buffers .* need 245856 bytes of shared memory, .* at most 232448"),
-        ({"n_mma_groups": 3}, "about 188 registers .* with 3 groups it has 160"),
-        ({"d_head": 256, "block_n": 128, "n_buffers": 1, "o_in_q": True}, "about 252 registers"),
+        ({"block_n": 176}, r"2 buffers .* need 245860 bytes of shared memory, .* at most 232448"),
+        ({"n_mma_groups": 3}, "about 192 registers .* with 3 groups it has 160"),
+        ({"d_head": 256, "block_n": 128, "n_buffers": 1, "o_in_q": True}, "about 256 registers"),
     ],
 )
 def test_what_cannot_be_built(fields: dict[str, object], message: str) -> None:
@@ -180,11 +198,13 @@ def test_only_sm_90a_has_the_instructions() -> None:
 
 
 def test_registers_at_the_limit_that_was_measured() -> None:
-    """ptxas 13.0: d 128 with three groups compiles with 80 keys a block, spills with 96."""
+    """ptxas 13.0: d 128 with three groups compiles with 80 keys a block, spills with 96; without
+    overlap it compiles with 112."""
     three = example(n_mma_groups=3, n_buffers=1)
     assert working_registers(replace(three, block_n=80)) == 64 + 40 + 20
     assert hopper_violations(replace(three, block_n=80)) == []
     assert len(hopper_violations(replace(three, block_n=96))) == 1
+    assert hopper_violations(replace(three, block_n=112, overlap=False, o_in_q=True)) == []
 
 
 def test_blocks_at_the_ends_are_computed_whole() -> None:

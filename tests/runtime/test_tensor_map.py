@@ -73,7 +73,7 @@ const char* cudaGetErrorString(cudaError_t) { return "an error"; }
 """
 
 KERNEL = parse_kernel_name_into_config(
-    "(BF16, 128, 128, 176, 2, 2): hopper+overlap+pingpong+lazy+oinq"
+    "(BF16, 128, 128, 176, 2, 2, 1): hopper+lazy+overlap+pingpong+oinq"
 )
 CONFIG = f"constexpr auto kConfig = {KERNEL.to_cpp_struct()};\n"
 CONFIG += """
@@ -140,7 +140,7 @@ def test_the_maps_of_a_launch(run: Run) -> None:
     """Every tensor with its own strides in bytes; the second launch encodes nothing."""
     main = """
     for (int i = 0; i < 2; ++i) {
-      const auto a = flash::hopper_forward_args(kConfig, example());
+      const auto a = flash::hopper_forward_args(kConfig, example(), nullptr);
       std::printf("%d %d %d %d | %d %d %d %d %d %d %g %d\\n", a.q.opaque[5], a.k.opaque[5],
                   a.v.opaque[5], a.o.opaque[5], a.batch, a.seqlen_q, a.seqlen_k, a.n_heads_q,
                   a.n_heads_kv, a.causal, a.softmax_scale, a.heads_per_section);
@@ -196,7 +196,7 @@ def test_dimensions_of_one_element_and_of_none(run: Run) -> None:
     args.q_stride_batch = args.q_stride_seq = args.q_stride_head = 0;
     args.o_stride_batch = int64_t{1} << 50; args.o_stride_seq = 3; args.o_stride_head = 1;
     args.seqlen_k = 0; args.k = args.v = nullptr; args.k_stride_seq = 5;
-    std::printf("%d\\n", flash::hopper_forward_args(kConfig, args).heads_per_section);"""
+    std::printf("%d\\n", flash::hopper_forward_args(kConfig, args, nullptr).heads_per_section);"""
     q, k, v, o, heads = run(main, CONFIG)
     assert "at 0x1000 sizes 64 1 2 1 1 strides 256 128 256 256 box 64 64" in q
     assert "at 0x1000 sizes 64 1 2 1 1 strides 256 128 256 256 box 64 176" in k
@@ -214,7 +214,7 @@ def test_heads_whose_keys_and_values_share_l2(run: Run) -> None:
     for (int kv_heads : {64, 8, 1}) {
       for (int keys : {128, 8192, 1 << 20}) {
         args.n_heads_kv = kv_heads; args.seqlen_k = keys;
-        heads[n++] = flash::hopper_forward_args(kConfig, args).heads_per_section;
+        heads[n++] = flash::hopper_forward_args(kConfig, args, nullptr).heads_per_section;
       }
     }
     for (int h : heads) std::printf("%d ", h);
@@ -229,7 +229,7 @@ def test_a_refusal_shows_every_field(run: Run) -> None:
     auto args = example();
     args.k_stride_seq = int64_t{1} << 39;
     for (int i = 0; i < 2; ++i) {  // what was refused is not kept
-      try { flash::hopper_forward_args(kConfig, args); std::printf("no error\\n"); }
+      try { flash::hopper_forward_args(kConfig, args, nullptr); std::printf("no error\\n"); }
       catch (const flash::CudaError& error) { std::printf("%s\\n", error.what()); }
     }"""
     said = [line for line in run(main, CONFIG) if not line.startswith("encode")]
@@ -261,11 +261,11 @@ def test_a_repeated_launch_is_quick(run: Run) -> None:
     """The record of a call that was made before: a tenth of a microsecond of the 8 of a call."""
     main = """
     auto args = example();
-    flash::hopper_forward_args(kConfig, args);
+    flash::hopper_forward_args(kConfig, args, nullptr);
     double best = 1e9;
     for (int i = 0; i < 50; ++i) {
       const auto begin = std::chrono::steady_clock::now();
-      for (int j = 0; j < 1000; ++j) flash::hopper_forward_args(kConfig, args);
+      for (int j = 0; j < 1000; ++j) flash::hopper_forward_args(kConfig, args, nullptr);
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
       best = std::min(best, took.count() / 1000);
     }

@@ -31,7 +31,6 @@ _TUNING = (
     "d256_m128_n64_g2_b2_q1_optimistic_overlap_pingpong_oinq",
     "d256_m128_n80_g2_b2_q1_optimistic_overlap_pingpong_oinq",
     "d256_m128_n80_g2_b2_q1_lazy_overlap_pingpong_oinq",
-    "d256_m128_n64_g2_b1_q1_lazy_overlap_tileoverlap_pingpong",
 )
 
 # One kernel for each head dimension, with every option on in some of them and off in others.

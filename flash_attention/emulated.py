@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flash_helpers.kernel_configs import KernelConfig
+from flash_helpers.kernel_configs import HopperForwardKernelConfig, KernelConfig
 from flash_helpers.kernel_ptx import kernel_ptx
 
 from .arguments import Plan, byte_range
+
+# As many blocks as a persistent kernel starts here: few, so that each computes several tiles.
+MULTIPROCESSORS = 3
 
 if TYPE_CHECKING:
     from flash_helpers.emulator import EmulatedKernel
@@ -24,6 +27,7 @@ def launch(
 ) -> None:
     """Runs the plan's kernel to its end. `args` is the argument record, as for the GPU."""
     from flash_helpers.emulator import MemoryRange
+    from flash_helpers.hopper_forward_args import pack_hopper_forward_args
 
     memory = []
     for tensors, writable in ((inputs, False), (outputs, True)):
@@ -31,8 +35,12 @@ def launch(
             begin, end = byte_range(tensor)
             memory.append(MemoryRange(begin, end - begin, writable, name))
     config = plan.config
+    grid = plan.grid
+    if isinstance(config, HopperForwardKernelConfig):
+        args = pack_hopper_forward_args(config, args)
+        grid = min(grid, MULTIPROCESSORS)
     emulated_kernel(config, plan.general).launch(
-        grid=(plan.grid, 1, 1),
+        grid=(grid, 1, 1),
         block=(config.n_threads(), 1, 1),
         shared_bytes=config.smem_bytes(),
         params=[args],

@@ -16,7 +16,7 @@ from torch import Tensor
 import flash_attention
 from flash_attention import _library, interface
 from flash_helpers.build.nvcc_wheels import find_or_install_nvcc
-from flash_helpers.emulator.compile import find_toolchain
+from flash_helpers.emulator.door.compile import find_toolchain
 from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_sm80_kernel_configs
 
 CONFIG = get_sm80_kernel_configs("prog")[-1]  # fp16, d_head 128, 64 x 64, 4 warps

@@ -82,6 +82,7 @@ struct Consumer {
         more = take_tile(work);
       }
     }
+    if constexpr (!kConfig.o_in_q) End::wait_staging_free(lane);  // before the block's memory goes
     if constexpr (kConfig.ping_pong) {
       if (group == 0) take_turn();  // the pass that the last group left behind
     }
@@ -95,6 +96,7 @@ struct Consumer {
     // stays in uniform registers.
     const int position = ptx::ld_shared_4(smem.tile_index(q_ring.buffer));
     work.position = __reduce_max_sync(0xffffffffu, position);
+    __syncwarp();  // all lanes have read it before one of them releases the buffer
     if (work.position == kNoTile) return false;
     work.q_buffer = q_ring.buffer;
     q_ring.advance();
@@ -277,10 +279,12 @@ struct Consumer {
     wait_phase(smem.k_full(k_ring.buffer), k_ring.parity);
     take_turn();
     pass_turn();
+    __syncwarp();  // all lanes have seen the phase, no matmul in between brings them together
     release_k();
   }
   FLASH_DEVICE void skip_output() {
     wait_phase(smem.v_full(v_ring.buffer), v_ring.parity);
+    __syncwarp();
     release_v();
   }
 

@@ -9,7 +9,9 @@ from .hopper_config import HopperForwardKernelConfig, MaxPolicy
 HEAD_DIMENSIONS = (64, 96, 128, 192, 256)
 # The N of wgmma that ptx/wgmma.cuh has: of Q K^T the block_n, of P V the head dimension.
 WGMMA_COLUMNS = (64, 80, 96, 112, 128, 144, 160, 176, 192, 256)
-MMA_GROUPS = (1, 2, 3)  # a fourth would leave a thread 102 registers at the start
+# A thread of one group would start with more registers than setmaxnreg is to raise it to, one of
+# four groups with 102.
+MMA_GROUPS = (2, 3)
 Q_BUFFERS = (1, 2)
 
 # TMA, wgmma and setmaxnreg in the forms that the kernels use are instructions of sm_90a alone.
@@ -63,10 +65,6 @@ def _value_violations(config: HopperForwardKernelConfig) -> list[str]:
 
 # What an option needs of others.
 _RULES: tuple[tuple[Callable[[HopperForwardKernelConfig], bool], str], ...] = (
-    (
-        lambda c: c.ping_pong and c.n_mma_groups == 1,
-        "ping_pong needs 2 or more n_mma_groups to take turns, but there is 1.",
-    ),
     (
         lambda c: c.tile_overlap and not c.overlap,
         "tile_overlap needs overlap: it carries it from one tile to the next.",

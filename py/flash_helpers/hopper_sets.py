@@ -36,7 +36,7 @@ _TUNING = (
 # One kernel for each head dimension, with every option on in some of them and off in others.
 _SMOKE = (
     "d64_m192_n96_g3_b2_q2_optimistic_overlap_tileoverlap",
-    "d96_m64_n112_g1_b2_q1_overlap",
+    "d96_m128_n112_g2_b2_q1_overlap",
     "d128_m128_n128_g2_b2_q1_optimistic_overlap_tileoverlap_pingpong",
     "d192_m128_n96_g2_b2_q1_lazy_pingpong_oinq",
     "d256_m128_n80_g2_b2_q1_lazy_overlap_pingpong_oinq",

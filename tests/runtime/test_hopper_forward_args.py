@@ -60,8 +60,8 @@ void show(const char* record) {
   std::memcpy(&args, record, sizeof(args));
   const auto made = flash::hopper_forward_args(kConfig, args, reinterpret_cast<int32_t*>(0x77770));
   std::printf("%p %p %d %d %d %d %d %d %.9g %d\n", (void*)made.lse, (void*)made.tile_counter,
-              made.batch, made.seqlen_q, made.seqlen_k, made.n_heads_q, made.n_heads_kv, made.causal,
-              made.softmax_scale, made.heads_per_section);
+              made.batch, made.seqlen_q, made.seqlen_k, made.n_heads_q, made.n_heads_kv,
+              made.causal, made.softmax_scale, made.heads_per_section);
 }
 
 int main(int, char** argv) {
@@ -109,9 +109,8 @@ def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
     shows = " ".join(f"show<{config.to_cpp_struct()}>(record);" for config in configs)
     (tmp_path / "main.cpp").write_text(PROGRAM.replace("SHOW", shows))
     (tmp_path / "records").write_bytes(b"".join(pack_forward_args(**p) for p in PROBLEMS))
-    sources = [
-        CSRC / "runtime" / f"{name}.cpp" for name in ("tensor_map", "hopper_launch", "error")
-    ]
+    names = ("tensor_map", "hopper_launch", "error")
+    sources = [CSRC / "runtime" / f"{name}.cpp" for name in names]
     flags = [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(include)]
     command = ["g++", "-std=c++20", *flags, "main.cpp", *map(str, sources), "-o", "main"]
     built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)

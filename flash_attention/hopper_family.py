@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from flash_helpers.constraints import ALLOWED_VALUES
 from flash_helpers.hopper_constraints import ARCHITECTURE, HEAD_DIMENSIONS
-from flash_helpers.kernel_configs import DType, HopperForwardKernelConfig, KernelConfig
+from flash_helpers.kernel_configs import (
+    DType,
+    HopperForwardKernelConfig,
+    KernelConfig,
+    get_hopper_kernel_configs,
+)
 
 from .interface import KernelNotBuiltError, available_kernels
 from .tuning import tuned_config
@@ -17,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class Hopper:
-    """TMA, wgmma and warp specialisation: compute capability 9.0."""
+    """TMA, wgmma and warp specialisation: compute capability 9.0; and the emulator, for the head
+    dimensions that the Ampere family has not."""
 
     name = "Hopper"
 
@@ -27,8 +34,15 @@ class Hopper:
         dtypes = [dtype.to_torch_dtype() for dtype in DType]
         if problem.dtype not in dtypes:
             return f"its dtypes are {' and '.join(map(str, dtypes))}"
+        if problem.device.type == "cpu":
+            others = ALLOWED_VALUES["d_head"]
+            if problem.d_head not in others:
+                return None
+            return (
+                f"the emulator is quicker with other kernels for {' and '.join(map(str, others))}"
+            )
         if problem.device.type != "cuda":
-            return "it runs on cuda"
+            return "it runs on cuda and cpu (the emulator)"
         capability = torch.cuda.get_device_capability(problem.device)
         if capability != ARCHITECTURE:
             found, needed = (".".join(map(str, c)) for c in (capability, ARCHITECTURE))
@@ -46,9 +60,11 @@ class Hopper:
             )  # fmt: skip
         except LookupError:
             wanted = (DType.from_torch_dtype(problem.dtype), problem.d_head)
+        on_cpu = problem.device.type == "cpu"
+        kernels = get_hopper_kernel_configs() if on_cpu else available_kernels()
         built = [
             c
-            for c in available_kernels()
+            for c in kernels
             if isinstance(c, HopperForwardKernelConfig) and (c.dtype, c.d_head) == wanted
         ]
         if built:

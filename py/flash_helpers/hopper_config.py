@@ -24,7 +24,6 @@ ELEMENT_BYTES = 2  # both dtypes have 16 bits
 OPTIONS = (
     ("max_policy", ""),
     ("overlap", "overlap"),
-    ("tile_overlap", "tileoverlap"),
     ("ping_pong", "pingpong"),
     ("o_in_q", "oinq"),
 )
@@ -55,7 +54,6 @@ class HopperForwardKernelConfig(KernelConfig):
     n_q_buffers: int
     max_policy: MaxPolicy
     overlap: bool
-    tile_overlap: bool
     ping_pong: bool
     o_in_q: bool
 

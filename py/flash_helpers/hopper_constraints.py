@@ -8,7 +8,7 @@ from .hopper_config import HopperForwardKernelConfig, MaxPolicy
 
 HEAD_DIMENSIONS = (64, 96, 128, 192, 256)
 # The N of wgmma that ptx/wgmma.cuh has: of Q K^T the block_n, of P V the head dimension.
-WGMMA_COLUMNS = (64, 80, 96, 112, 128, 144, 160, 176, 192, 256)
+WGMMA_COLUMNS = (48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 256)
 # A thread of one group would start with more registers than setmaxnreg is to raise it to, one of
 # four groups with 102.
 MMA_GROUPS = (2, 3)
@@ -20,8 +20,8 @@ SHARED_MEMORY_BYTES = 227 * 1024
 
 # Registers of a consumer's thread beside output, scores and probabilities: row statistics,
 # descriptors, loop. Measured with ptxas 13.0 over head sizes, blocks and groups: with less than
-# this, every kernel with `overlap` spills or has its wgmmas serialised (C7512). `tile_overlap`
-# together with optimistic maxima takes some 24 more; the build is the judge of those.
+# this, every kernel with `overlap` spills or has its wgmmas serialised (C7512). Some
+# options take more; the build is the judge of those.
 OTHER_REGISTERS = 32
 
 
@@ -65,15 +65,6 @@ def _value_violations(config: HopperForwardKernelConfig) -> list[str]:
 
 # What an option needs of others.
 _RULES: tuple[tuple[Callable[[HopperForwardKernelConfig], bool], str], ...] = (
-    (
-        lambda c: c.tile_overlap and not c.overlap,
-        "tile_overlap needs overlap: it carries it from one tile to the next.",
-    ),
-    (
-        lambda c: c.tile_overlap and c.o_in_q,
-        "tile_overlap and o_in_q exclude each other: the next tile's Q would wait for the place of "
-        "an output that is stored after it is needed.",
-    ),
     (
         lambda c: c.o_in_q and c.n_q_buffers != 1,
         "o_in_q needs n_q_buffers = 1: the output is staged in the place of a single Q.",

@@ -8,24 +8,21 @@ from .hopper_names import parse_hopper_symbol
 
 # Symbols behind the dtype.
 _TUNING = (
-    "d64_m128_n128_g2_b2_q1_optimistic_overlap_tileoverlap_pingpong",
     "d64_m128_n128_g2_b2_q1_optimistic_overlap_pingpong",
-    "d64_m192_n96_g3_b3_q1_optimistic_overlap_tileoverlap_pingpong",
-    "d64_m128_n192_g2_b2_q1_optimistic_overlap_tileoverlap_pingpong",
-    "d64_m192_n96_g3_b2_q2_optimistic_overlap_tileoverlap_pingpong",
-    "d96_m128_n128_g2_b2_q1_optimistic_overlap_tileoverlap_pingpong",
+    "d64_m192_n96_g3_b3_q1_optimistic_overlap_pingpong",
+    "d64_m128_n192_g2_b2_q1_optimistic_overlap_pingpong",
+    "d64_m192_n96_g3_b2_q2_optimistic_overlap_pingpong",
     "d96_m128_n128_g2_b2_q1_optimistic_overlap_pingpong",
     "d96_m192_n80_g3_b2_q1_optimistic_overlap_pingpong",
-    "d128_m128_n128_g2_b2_q1_optimistic_overlap_tileoverlap_pingpong",
     "d128_m128_n128_g2_b2_q1_optimistic_overlap_pingpong",
-    "d128_m128_n128_g2_b2_q1_optimistic_overlap_tileoverlap",
-    "d128_m128_n128_g2_b2_q1_lazy_overlap_tileoverlap_pingpong",
+    "d128_m128_n128_g2_b2_q1_optimistic_overlap",
+    "d128_m128_n128_g2_b2_q1_lazy_overlap_pingpong",
     "d128_m128_n128_g2_b2_q1_overlap_pingpong",
     "d128_m128_n128_g2_b2_q1_lazy_pingpong",
-    "d128_m128_n112_g2_b2_q2_optimistic_overlap_tileoverlap_pingpong",
+    "d128_m128_n112_g2_b2_q2_optimistic_overlap_pingpong",
     "d128_m128_n144_g2_b2_q1_optimistic_overlap_pingpong_oinq",
     "d128_m192_n64_g3_b2_q1_lazy_overlap_pingpong",
-    "d192_m128_n80_g2_b2_q1_lazy_overlap_tileoverlap_pingpong",
+    "d192_m128_n80_g2_b2_q1_lazy_overlap_pingpong",
     "d192_m128_n96_g2_b2_q1_optimistic_overlap_pingpong_oinq",
     "d192_m128_n112_g2_b2_q1_optimistic_overlap_pingpong_oinq",
     "d256_m128_n64_g2_b2_q1_optimistic_overlap_pingpong_oinq",
@@ -35,9 +32,9 @@ _TUNING = (
 
 # One kernel for each head dimension, with every option on in some of them and off in others.
 _SMOKE = (
-    "d64_m192_n96_g3_b2_q2_optimistic_overlap_tileoverlap",
+    "d64_m192_n96_g3_b2_q2_optimistic_overlap",
     "d96_m128_n112_g2_b2_q1_overlap",
-    "d128_m128_n128_g2_b2_q1_optimistic_overlap_tileoverlap_pingpong",
+    "d128_m128_n128_g2_b2_q1_optimistic_overlap_pingpong",
     "d192_m128_n96_g2_b2_q1_lazy_pingpong_oinq",
     "d256_m128_n80_g2_b2_q1_lazy_overlap_pingpong_oinq",
 )

@@ -39,7 +39,7 @@ def test_a_translation_unit_is_the_golden_text() -> None:
     assert initialiser.startswith(
         "flash::HopperForwardKernelConfig{.dtype = flash::DType::kFP16, .d_head = 64, "
         ".block_n = 128, .n_mma_groups = 3, .n_buffers = 2, .n_q_buffers = 1, "
-        ".max_policy = flash::MaxPolicy::kLazy, .overlap = true, .tile_overlap = false"
+        ".max_policy = flash::MaxPolicy::kLazy, .overlap = true, .ping_pong = false"
     )
     assert render_translation_unit([CONFIG]) == GOLDEN.replace("INITIALISER", initialiser)
 

@@ -6,7 +6,7 @@ import dataclasses
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flash_helpers.kernel_configs import (
@@ -207,6 +207,7 @@ def test_other_types_are_rejected_too(value: object) -> None:
         parse_kernel_name_into_config(value)  # type: ignore[arg-type]
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.sampled_from(SHORT + SYMBOL + "|٤\n"), max_size=90))
 def test_noise_is_never_a_crash(text: str) -> None:
     try:
@@ -218,6 +219,7 @@ def test_noise_is_never_a_crash(text: str) -> None:
     )
 
 
+@settings(deadline=None)  # looking for the nearest name takes its time on a loaded machine
 @given(st.data())
 def test_one_changed_character_never_names_the_same_configuration(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from([SHORT, SYMBOL, DEMANGLED.replace("flash::ForwardArgs", "")]))
@@ -273,6 +275,7 @@ def test_configurations_are_ordered_values() -> None:
         EXAMPLE.B_r = 1  # type: ignore[misc]
 
 
+@settings(deadline=None)
 @given(CONFIGS)
 def test_a_configuration_has_two_symbols(config: FlashForwardKernelConfig) -> None:
     assert parse_symbol(config.kernel_name()) == (config, False)

@@ -171,12 +171,10 @@ def test_block_n_is_what_wgmma_has() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"overlap": False, "tile_overlap": True}, "tile_overlap needs overlap"),
-        ({"tile_overlap": True, "o_in_q": True}, "tile_overlap and o_in_q exclude each other"),
         ({"o_in_q": True, "n_q_buffers": 2}, "o_in_q needs n_q_buffers = 1"),
         ({"overlap": False, "max_policy": MaxPolicy.OPTIMISTIC}, "OPTIMISTIC needs overlap"),
         ({"d_head": 80}, "d_head = 80 is not supported: it must be 64 or 96 or 128 or 192 or 256."),
-        ({"block_n": 120}, "block_n = 120 is not supported: it must be 64 or 80 or"),
+        ({"block_n": 120}, "block_n = 120 is not supported: it must be 48 or 64 or"),
         ({"n_mma_groups": 4}, "n_mma_groups = 4 is not supported: it must be 2 or 3."),
         ({"n_mma_groups": 1}, "n_mma_groups = 1 is not supported: it must be 2 or 3."),
         ({"n_q_buffers": 3}, "n_q_buffers = 3 is not supported: it must be 1 or 2."),

@@ -115,12 +115,12 @@ def test_a_scale_that_is_not_positive_is_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", list(MaxPolicy), ids=lambda p: p.name)
-@pytest.mark.parametrize("tile_overlap", [False, True])
+@pytest.mark.parametrize("ping_pong", [False, True])
 @pytest.mark.parametrize("n_mma_groups", [2, 3])
-def test_every_option(policy: MaxPolicy, tile_overlap: bool, n_mma_groups: int, seed: int) -> None:
+def test_every_option(policy: MaxPolicy, ping_pong: bool, n_mma_groups: int, seed: int) -> None:
     config = replace(
-        small(), max_policy=policy, tile_overlap=tile_overlap, n_mma_groups=n_mma_groups,
-        ping_pong=tile_overlap, n_q_buffers=2 if tile_overlap else 1, n_buffers=1,
+        small(), max_policy=policy, ping_pong=ping_pong, n_mma_groups=n_mma_groups,
+        n_q_buffers=2 if ping_pong else 1, n_buffers=1,
     )  # fmt: skip
     for shape, causal in PROBLEMS:
         check(config, shape, causal, seed)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import flash_attention
-from flash_attention import emulated
+from flash_attention import dispatch, emulated
 from flash_helpers.hopper_config import MaxPolicy
 from flash_helpers.kernel_configs import (
     HopperForwardKernelConfig,
@@ -111,6 +111,14 @@ def test_a_scale_that_is_not_positive_is_refused() -> None:
     q, k, v = draw(small(), (1, 64, 64, 1, 1), 0)
     with pytest.raises(ValueError, match="it must be positive"):
         flash_attention.forward(small(), q, k, v, softmax_scale=0.0)
+
+
+def test_flash_attn_func_on_the_cpu_for_head_dimensions_of_this_family_alone() -> None:
+    for d_head in (64, 96, 128, 192, 256):
+        problem = dispatch.Problem(torch.float16, d_head, 70, 130, True, torch.device("cpu"))
+        chosen = dispatch.choose(problem)
+        assert chosen.d_head == d_head
+        assert isinstance(chosen, HopperForwardKernelConfig) is (d_head not in (64, 128))
 
 
 @pytest.mark.slow

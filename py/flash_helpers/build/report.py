@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TextIO
 
-from ..config import FlashForwardKernelConfig
-from ..config_names import parse_kernel_name_into_config
+from ..config_names import parse_symbol
+from ..config_sets import has_general_kernel
+from ..kernel_config import KernelConfig
 from .errors import BuildError
 from .ptxas import KernelUsage, parse_compile_seconds, parse_ptxas
 
@@ -104,18 +106,19 @@ def _unit_rows(unit: str, text: str) -> list[Row]:
 
 
 def _dynamic_shared(kernel: str) -> int:
-    return parse_kernel_name_into_config(kernel).smem_bytes()
+    return parse_symbol(kernel)[0].smem_bytes()
 
 
 def check_complete(
-    rows: Sequence[Row], configs: Iterable[FlashForwardKernelConfig], architectures: Iterable[str]
+    rows: Sequence[Row], configs: Iterable[KernelConfig], architectures: Iterable[str]
 ) -> None:
     """Every kernel was compiled for every architecture: no row means no check for spills."""
     found = {(row.usage.kernel, row.usage.architecture) for row in rows}
     numbers = [name.removesuffix("+PTX") for name in architectures]
     for config in configs:
-        for number in numbers:
-            name = config.kernel_name()
+        names = [config.kernel_name()]
+        names += [config.symbol(general=True)] if has_general_kernel(config) else []
+        for name, number in itertools.product(names, numbers):
             if (name, number) not in found:
                 raise BuildError(f"the compiler's log does not mention {name} for {number}")
 

@@ -36,7 +36,6 @@ TWO_Q = HopperConfig(block_n=96, n_q_buffers=2, max_policy=2, ping_pong=False, d
 SEPARATE = HopperConfig(d_head=96, block_n=144, overlap=False)
 CONFIGS = (LAZY, THREE_GROUPS, TWO_Q, SEPARATE)
 
-
 @dataclass(frozen=True)
 class Redundant:
     """Mutants that change nothing, with the proof. `line` is in the text of one of the source lines

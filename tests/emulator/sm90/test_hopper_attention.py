@@ -4,40 +4,39 @@ race, and wrong without any one of their synchronisations."""
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from flash_helpers.emulator import LaunchOptions, compare_schedules, compile_kernel
+from flash_helpers.kernel_configs import (
+    HopperForwardKernelConfig,
+    get_hopper_kernel_configs,
+    get_hopper_smoke_kernel_configs,
+)
+from flash_helpers.kernel_ptx import kernel_ptx
 
 from ..campaign import TOLERANCE
 from ..conformance.forms import forms_of
 from ..conformance.suite import all_cases
-from .attention import ENTRY, HopperConfig, HopperProblem, problems
-from .campaign import LAZY, SEPARATE, THREE_GROUPS, TWO_Q, campaign
+from .attention import HopperProblem, problems
+from .campaign import CONFIGS, LAZY, TWO_Q, campaign
 from .conformance.hopper_kernel import HEADER
 from .conformance.suite import all_cases as hopper_cases
 from .conformance.suite import suite
 from .gemm import hopper_ptx
 from .mutations import hopper_synchronisation, unannounced_bytes, weakened_waits
 
-MANY = [
-    *(LAZY, THREE_GROUPS, TWO_Q, SEPARATE),
-    HopperConfig(d_head=256, block_n=80, ping_pong=False, o_in_q=True),
-    HopperConfig(d_head=192, block_n=112, max_policy=0, ping_pong=False, o_in_q=True),
-    HopperConfig(block_n=176, n_buffers=2, max_policy=2, o_in_q=True),
-    HopperConfig(n_mma_groups=3, overlap=False, max_policy=2, o_in_q=True),
-    HopperConfig(d_head=64, n_buffers=3),
-]
 WARM_BAR = 0.060  # CPU seconds for one head of 256 x 128
 
 
-def _check(config: HopperConfig, seed: int) -> None:
-    kernel = compile_kernel(config.ptx(), ENTRY)
+def _check(config: HopperForwardKernelConfig, seed: int) -> None:
+    kernel = compile_kernel(kernel_ptx(config), config.kernel_name())
     for problem in problems(config, seed):
 
         def run(options: LaunchOptions, problem: HopperProblem = problem) -> list[Any]:
-            o, lse, report = problem.run(config, kernel, options)
+            o, lse, report = problem.run(kernel, options)
             assert problem.error(o, lse) <= TOLERANCE, (config, problem, options.lane_order)
             assert report.mma_instructions > 0
             return [o, lse]
@@ -50,8 +49,12 @@ def test_right_under_every_schedule(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", MANY[1:], ids=str)
-def test_all_shapes(config: HopperConfig, seed: int) -> None:
+@pytest.mark.parametrize(
+    "config",
+    sorted({*CONFIGS, *get_hopper_kernel_configs(), *get_hopper_smoke_kernel_configs()}),
+    ids=str,
+)
+def test_all_kernels(config: HopperForwardKernelConfig, seed: int) -> None:
     _check(config, seed)
 
 
@@ -59,30 +62,31 @@ def test_every_form_occurs_in_a_micro_kernel() -> None:
     """As an instruction under test, or on the way to a recorded answer."""
     tested = {case.form for _, case in (*hopper_cases(), *all_cases())}
     tested |= set(forms_of(HEADER + "\n".join(kernels.ptx for kernels in suite())))
-    texts = [hopper_ptx("gemm.cu"), LAZY.ptx(), TWO_Q.ptx()]
+    texts = [hopper_ptx("gemm.cu"), kernel_ptx(LAZY), kernel_ptx(TWO_Q)]
     found = {form for text in texts for form in forms_of(text)}
     assert not found - tested, f"forms without a micro-kernel: {', '.join(sorted(found - tested))}"
 
 
 def test_blocks_share_the_tiles(seed: int) -> None:
     """A grid smaller than the tiles, and as large: the same bits."""
-    kernel = compile_kernel(LAZY.ptx(), ENTRY)
+    kernel = compile_kernel(kernel_ptx(LAZY), LAZY.kernel_name())
     outputs = []
     for grid in (1, 3, 6):
-        problem = HopperProblem(300, 200, 2, 1, causal=True, grid=grid, seed=seed)
-        o, lse, _ = problem.run(LAZY, kernel)
+        problem = HopperProblem(LAZY, 300, 200, 2, 1, causal=True, grid=grid, seed=seed)
+        o, lse, _ = problem.run(kernel)
         assert problem.error(o, lse) <= TOLERANCE
         outputs.append(o.tobytes() + lse.tobytes())
     assert len(set(outputs)) == 1
 
 
 def test_a_head_takes_less_than_the_bar(seed: int) -> None:
-    kernel = compile_kernel(LAZY.ptx(), ENTRY)
-    problem = HopperProblem(256, 256, seed=seed)
+    config = replace(LAZY, d_head=128, block_n=128)
+    kernel = compile_kernel(kernel_ptx(config), config.kernel_name())
+    problem = HopperProblem(config, 256, 256, seed=seed)
     times = []
     for _ in range(5):
         start = time.process_time()
-        problem.run(LAZY, kernel, LaunchOptions(workers=1))
+        problem.run(kernel, LaunchOptions(workers=1))
         times.append(time.process_time() - start)
     print(f"{min(times) * 1e3:.1f} ms with the race detector")
     assert min(times) < WARM_BAR
@@ -90,7 +94,7 @@ def test_a_head_takes_less_than_the_bar(seed: int) -> None:
 
 def test_a_few_mutants(seed: int) -> None:
     """`make mutants` plants all."""
-    ptx = LAZY.ptx()
+    ptx = kernel_ptx(LAZY)
     mutants = [
         *weakened_waits(ptx)[:2],
         *unannounced_bytes(ptx)[:2],
@@ -102,9 +106,9 @@ def test_a_few_mutants(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [LAZY, THREE_GROUPS, TWO_Q, SEPARATE], ids=str)
-def test_every_synchronisation_is_needed(config: HopperConfig, seed: int) -> None:
-    mutants = hopper_synchronisation(config.ptx())
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_every_synchronisation_is_needed(config: HopperForwardKernelConfig, seed: int) -> None:
+    mutants = hopper_synchronisation(kernel_ptx(config))
     assert len(mutants) > 50
     outcome = campaign(config, mutants, seed)
     print(outcome, outcome.found)

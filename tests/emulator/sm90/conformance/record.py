@@ -3,9 +3,10 @@
     PYTHONPATH=py:. python3 -m tests.emulator.sm90.conformance.record [FILE]
 
 FILE defaults to answers.npz beside this script. Needs numpy, nvcc and a CUDA driver. Every entry
-runs twice, each time in a process of its own: one that faults or hangs takes no other with it, and is
-left out of FILE. Prints how many answers differ from the emulator's (test_sm90_conformance.py says
-where). Exit codes: 0 all recorded, 3 some entries failed, 4 none could be run.
+runs twice, each time in a process of its own: one that faults or hangs takes no other with it,
+and is left out of FILE. Prints how many answers differ from the emulator's
+(test_sm90_conformance.py says where). Exit codes: 0 all recorded, 3 some entries failed, 4 none
+could be run.
 """
 
 from __future__ import annotations

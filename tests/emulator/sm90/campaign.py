@@ -65,7 +65,51 @@ class Redundant:
         )
 
 
-REDUNDANT: tuple[Redundant, ...] = ()
+def _takes_turns(config: HopperForwardKernelConfig) -> bool:
+    return config.ping_pong
+
+
+WAIT, SYNCWARP, FENCE = "mbarrier wait passed", "bar.warp.sync removed", "wgmma.fence removed"
+REDUNDANT = (
+    Redundant(
+        WAIT, "load_q(schedule, position);", "the first tile: its buffer is empty, nobody waits"
+    ),
+    Redundant(
+        WAIT,
+        "if (n_blocks > 0) load_k(",
+        "the producer has waited for all groups to release the one Q buffer, and with it all blocks "
+        "of the tile before",
+        lambda config: config.n_q_buffers == 1,
+    ),
+    Redundant(
+        FENCE,
+        "Mm::issue_output(smem, v_ring.buffer, p, o, [&] { pass_turn(); });",
+        "O and P were touched last before the fence that precedes the scores; ptxas wants one before "
+        "each matmul all the same",
+        lambda config: config.overlap,
+    ),
+    Redundant(SYNCWARP, "// before the block's memory goes", "nothing follows it"),
+    *(
+        Redundant(
+            SYNCWARP,
+            line,
+            "the lanes come together at the named barrier of their next turn, before the phase that "
+            "one of them may not have seen can be followed by another",
+            _takes_turns,
+        )
+        for line in ("skip_scores();", "skip_output();")
+    ),
+    *(
+        Redundant(
+            WAIT,
+            line,
+            "the group reads nothing there, and its turn comes after the others have released what "
+            "the buffer held before: an early arrival still belongs to this block's phase",
+            _takes_turns,
+        )
+        for line in ("skip_scores();", "skip_output();")
+    ),
+)
 
 
 def source_texts(lines: SourceLines, ptx_line: int) -> list[str]:

@@ -69,45 +69,54 @@ def _takes_turns(config: HopperForwardKernelConfig) -> bool:
     return config.ping_pong
 
 
+def _stages_in_q(config: HopperForwardKernelConfig) -> bool:
+    return config.o_in_q
+
+
 WAIT, SYNCWARP, FENCE = "mbarrier wait passed", "bar.warp.sync removed", "wgmma.fence removed"
+# Blocks that a group lets pass.
+_SKIPS = ("skip_scores();", "skip_output();")
+_LATE_LANES = """the lanes come together at the named barrier of their next turn, before the phase
+    that one of them may not have seen can be followed by another"""
+_EARLY_ARRIVAL = """the group reads nothing there, and its turn comes after the others have released
+    what the buffer held before: an early arrival still belongs to this block's phase"""
+
 REDUNDANT = (
-    Redundant(
-        WAIT, "load_q(schedule, position);", "the first tile: its buffer is empty, nobody waits"
-    ),
+    Redundant(WAIT, "load_q(schedule, position);", "the first tile: its buffer is empty"),
     Redundant(
         WAIT,
         "if (n_blocks > 0) load_k(",
-        "the producer has waited for all groups to release the one Q buffer, and with it all blocks "
-        "of the tile before",
+        """the producer has waited for all groups to release the one Q buffer, and with it all
+        blocks of the tile before""",
         lambda config: config.n_q_buffers == 1,
     ),
     Redundant(
         FENCE,
         "Mm::issue_output(smem, v_ring.buffer, p, o, [&] { pass_turn(); });",
-        "O and P were touched last before the fence that precedes the scores; ptxas wants one before "
-        "each matmul all the same",
+        """O and P were touched last before the fence that precedes the scores; ptxas wants one
+        before each matmul all the same""",
         lambda config: config.overlap,
     ),
     Redundant(SYNCWARP, "// before the block's memory goes", "nothing follows it"),
-    *(
-        Redundant(
-            SYNCWARP,
-            line,
-            "the lanes come together at the named barrier of their next turn, before the phase that "
-            "one of them may not have seen can be followed by another",
-            _takes_turns,
-        )
-        for line in ("skip_scores();", "skip_output();")
+    *(Redundant(SYNCWARP, line, _LATE_LANES, _takes_turns) for line in _SKIPS),
+    *(Redundant(WAIT, line, _EARLY_ARRIVAL, _takes_turns) for line in _SKIPS),
+    Redundant(
+        "bar.sync removed",
+        "ptx::bar_sync(kQRead + group, kThreads);",
+        """a matmul group is over for all four warps when it is for one, and each warp has waited
+        for the last scores""",
     ),
-    *(
-        Redundant(
-            WAIT,
-            line,
-            "the group reads nothing there, and its turn comes after the others have released what "
-            "the buffer held before: an early arrival still belongs to this block's phase",
-            _takes_turns,
-        )
-        for line in ("skip_scores();", "skip_output();")
+    Redundant(
+        SYNCWARP,
+        "__syncwarp();  // all lanes have read it before",
+        "the staging of the output brings the lanes together before Q's buffer is released",
+        _stages_in_q,
+    ),
+    Redundant(
+        SYNCWARP,
+        "End::wait_staging_free(lane);",
+        "lane 0 alone waits and releases; the others stage again behind the next Q's barrier",
+        _stages_in_q,
     ),
 )
 

@@ -132,6 +132,8 @@ def problems(config: HopperForwardKernelConfig, seed: int) -> list[HopperProblem
         HopperProblem(config, 3 * rows - 70, 3 * keys + 41, causal=True, seed=seed),
         # Tiles without any key, blocks that draw their tiles from a counter.
         HopperProblem(config, 4 * rows, keys, 2, 1, True, True, grid=2, seed=seed),
+        # Tiles of two blocks: no wait within a tile covers for those between tiles.
+        HopperProblem(config, 3 * rows, 2 * keys, seed=seed),
         # The groups of a tile see different numbers of blocks.
         HopperProblem(config, 2 * rows, 2 * rows + 2 * keys - 64, causal=True, seed=seed),
     ]

@@ -137,3 +137,10 @@ def problems(config: HopperForwardKernelConfig, seed: int) -> list[HopperProblem
         # The groups of a tile see different numbers of blocks.
         HopperProblem(config, 2 * rows, 2 * rows + 2 * keys - 64, causal=True, seed=seed),
     ]
+
+
+def crowded_problem(config: HopperForwardKernelConfig, seed: int) -> HopperProblem:
+    """Many short tiles, in all of which the groups see different numbers of blocks: what goes wrong
+    only when one group is late by just so much has many chances."""
+    rows, keys = config.blocks()
+    return HopperProblem(config, 2 * rows, 2 * rows + keys, 6, 2, causal=True, seed=seed)

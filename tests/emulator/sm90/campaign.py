@@ -7,9 +7,10 @@ not explain. A wrong result is not enough: an error must name the place.
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,12 +29,14 @@ from flash_helpers.kernel_ptx import kernel_ptx
 
 from ..campaign import TOLERANCE, Outcome
 from ..mutations import Mutant
-from .attention import problems
+from .attention import HopperProblem, crowded_problem, problems
 from .mutations import hopper_synchronisation
 
 OPTIONS = LaunchOptions(workers=1, max_backward_branches=1 << 16)
 # One group of warps runs as far ahead of the others as the barriers let it.
 EARLY = [replace(OPTIONS, early_loads=True, lane_order=order) for order in ("forward", "reverse")]
+
+RANDOM_SCHEDULES = 300
 
 # Small blocks: nvcc and g++ take a quarter of the time.
 LAZY = HopperForwardKernelConfig(
@@ -120,6 +123,13 @@ REDUNDANT = (
     ),
     Redundant(
         WAIT,
+        "      skip_scores();",  # of a tile without keys for this group
+        """the V before has landed, so that another group has released the V two blocks before it,
+        and before that the K whose buffer this is""",
+        lambda config: config.overlap,
+    ),
+    Redundant(
+        WAIT,
         "if (block == q_at) load_q(",
         "all groups have released the tile's first K, and before that the Q of the tile before",
     ),
@@ -166,17 +176,27 @@ def verdict(config: HopperForwardKernelConfig, ptx: str, seed: int) -> str:
     """What finds the mutant: a race report, another error, the result, or nothing ('')."""
     kernel = compile_kernel(ptx, config.kernel_name())
     wrong = ""
-    for problem in problems(config, seed):
-        for options in (*schedules(seed, OPTIONS), *EARLY):
-            try:
-                o, lse, _ = problem.run(kernel, options)
-            except RaceError:
-                return "race detector"
-            except KernelError as error:
-                return type(error).__name__
-            if not problem.error(o, lse) <= TOLERANCE:
-                wrong = "wrong result"
+    for problem, options in _runs(config, seed):
+        try:
+            o, lse, _ = problem.run(kernel, options)
+        except RaceError:
+            return "race detector"
+        except KernelError as error:
+            return type(error).__name__
+        if not problem.error(o, lse) <= TOLERANCE:
+            wrong = "wrong result"
     return wrong
+
+
+def _runs(
+    config: HopperForwardKernelConfig, seed: int
+) -> Iterator[tuple[HopperProblem, LaunchOptions]]:
+    """Every problem under every schedule, then many random schedules."""
+    yield from itertools.product(problems(config, seed), (*schedules(seed, OPTIONS), *EARLY))
+    crowded = crowded_problem(config, seed)
+    for number in range(RANDOM_SCHEDULES):
+        early = number % 2 == 1
+        yield crowded, replace(OPTIONS, lane_order="random", seed=number, early_loads=early)
 
 
 def campaign(config: HopperForwardKernelConfig, mutants: list[Mutant], seed: int) -> Outcome:

@@ -172,11 +172,11 @@ def _lines_of(path: str) -> list[str]:
     return Path(path).read_text().splitlines()
 
 
-def verdict(config: HopperForwardKernelConfig, ptx: str, seed: int) -> str:
+def verdict(config: HopperForwardKernelConfig, ptx: str, seed: int, n_random: int) -> str:
     """What finds the mutant: a race report, another error, the result, or nothing ('')."""
     kernel = compile_kernel(ptx, config.kernel_name())
     wrong = ""
-    for problem, options in _runs(config, seed):
+    for problem, options in _runs(config, seed, n_random):
         try:
             o, lse, _ = problem.run(kernel, options)
         except RaceError:
@@ -189,25 +189,30 @@ def verdict(config: HopperForwardKernelConfig, ptx: str, seed: int) -> str:
 
 
 def _runs(
-    config: HopperForwardKernelConfig, seed: int
+    config: HopperForwardKernelConfig, seed: int, n_random: int
 ) -> Iterator[tuple[HopperProblem, LaunchOptions]]:
     """Every problem under every schedule, then many random schedules."""
     yield from itertools.product(problems(config, seed), (*schedules(seed, OPTIONS), *EARLY))
     crowded = crowded_problem(config, seed)
-    for number in range(RANDOM_SCHEDULES):
+    for number in range(n_random):
         early = number % 2 == 1
         yield crowded, replace(OPTIONS, lane_order="random", seed=number, early_loads=early)
 
 
-def campaign(config: HopperForwardKernelConfig, mutants: list[Mutant], seed: int) -> Outcome:
+def campaign(
+    config: HopperForwardKernelConfig,
+    mutants: list[Mutant],
+    seed: int,
+    n_random: int = RANDOM_SCHEDULES,
+) -> Outcome:
     ptx = kernel_ptx(config)
-    if by := verdict(config, ptx, seed):
+    if by := verdict(config, ptx, seed, n_random):
         raise AssertionError(f"{config}: the unmutated kernel must pass, not end in: {by}")
     compile_kernels([(mutant.ptx, config.kernel_name()) for mutant in mutants])
     outcome = Outcome(len(mutants), Counter(), 0, [])
     lines = SourceLines(ptx)
     for mutant in mutants:
-        by = verdict(config, mutant.ptx, seed)
+        by = verdict(config, mutant.ptx, seed, n_random)
         texts = source_texts(lines, mutant.line)
         if by and by != "wrong result":
             outcome.found[by] += 1

@@ -6,7 +6,7 @@ import dataclasses
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flash_helpers.kernel_configs import (
@@ -269,6 +269,7 @@ def test_configurations_are_ordered_values() -> None:
         EXAMPLE.B_r = 1  # type: ignore[misc]
 
 
+@settings(max_examples=20, deadline=None)  # the message of an unknown name takes a search
 @given(CONFIGS)
 def test_a_configuration_has_two_symbols(config: FlashForwardKernelConfig) -> None:
     assert parse_symbol(config.kernel_name()) == (config, False)

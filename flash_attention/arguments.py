@@ -10,7 +10,7 @@ import torch
 
 from flash_helpers.constraints import violations
 from flash_helpers.forward_args import MAX_SEQLEN, POINTER_FIELDS, pack_forward_args
-from flash_helpers.kernel_configs import FlashForwardKernelConfig
+from flash_helpers.kernel_configs import FlashForwardKernelConfig, KernelConfig
 
 ALIGNMENT_BYTES = 16  # one cp.async, and one vector store
 ALIGNMENT_ELEMENTS = ALIGNMENT_BYTES // 2
@@ -25,7 +25,7 @@ _MAX_INT32 = 2**31 - 1
 class Plan:
     """A checked launch, without the addresses."""
 
-    config: FlashForwardKernelConfig
+    config: KernelConfig
     tail: bytes  # the argument record behind the pointers
     grid: int  # thread blocks
     general: bool  # needs the kernel for any lengths and the causal mask
@@ -38,7 +38,7 @@ class Plan:
 
 
 def make_plan(
-    config: FlashForwardKernelConfig,
+    config: KernelConfig,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -64,7 +64,7 @@ def make_plan(
         raise ValueError(
             f"sequences of {seqlen_q} and {seqlen_k} rows: at most {MAX_SEQLEN} are possible"
         )
-    grid = -(-seqlen_q // config.B_r) * n_heads_q * batch
+    grid = -(-seqlen_q // config.blocks()[0]) * n_heads_q * batch
     if max(grid, n_heads_q, batch) > _MAX_INT32:
         raise ValueError(
             f"the problem needs {grid} thread blocks: at most {_MAX_INT32} are possible"
@@ -102,10 +102,11 @@ def check_operands(
     _scale(softmax_scale, q.shape[3])
 
 
-def needs_general_kernel(
-    config: FlashForwardKernelConfig, seqlen_q: int, seqlen_k: int, causal: bool
-) -> bool:
-    """Whether a problem is more than whole blocks without a mask (launcher.cpp decides alike)."""
+def needs_general_kernel(config: KernelConfig, seqlen_q: int, seqlen_k: int, causal: bool) -> bool:
+    """Whether a problem is more than whole blocks without a mask, and the kernel one of the two of
+    its configuration (forward_checks.cpp decides alike)."""
+    if not isinstance(config, FlashForwardKernelConfig):
+        return False
     return causal or seqlen_k == 0 or bool(seqlen_q % config.B_r or seqlen_k % config.B_c)
 
 
@@ -156,10 +157,11 @@ def _scale(softmax_scale: float | None, d_head: int) -> float:
     return float(softmax_scale)
 
 
-def _check_config(config: FlashForwardKernelConfig) -> None:
-    if not isinstance(config, FlashForwardKernelConfig):
+def _check_config(config: KernelConfig) -> None:
+    if not isinstance(config, KernelConfig):
         raise TypeError(
-            f"kernel_cfg is a {type(config).__name__}: expected a FlashForwardKernelConfig "
+            f"kernel_cfg is a {type(config).__name__}: expected a FlashForwardKernelConfig or "
+            "HopperForwardKernelConfig "
             "(flash_helpers.kernel_configs.parse_kernel_name_into_config makes one from a string)"
         )
     reasons = violations(config)
@@ -193,7 +195,7 @@ def _check_kind(name: str, tensor: torch.Tensor, device: torch.device) -> None:
 
 
 def _check_tensor(
-    config: FlashForwardKernelConfig, name: str, tensor: torch.Tensor, device: torch.device
+    config: KernelConfig, name: str, tensor: torch.Tensor, device: torch.device
 ) -> None:
     """What a kernel can read or write."""
     _check_kind(name, tensor, device)

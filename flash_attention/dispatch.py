@@ -12,9 +12,15 @@ from typing import Protocol
 import torch
 
 from flash_helpers.constraints import ALLOWED_VALUES, MINIMUM_ARCH
-from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, has_general_kernel
+from flash_helpers.kernel_configs import (
+    DType,
+    FlashForwardKernelConfig,
+    KernelConfig,
+    has_general_kernel,
+)
 
 from .arguments import SUPPORTED_DEVICES, needs_general_kernel
+from .hopper_family import Hopper
 from .interface import KernelNotBuiltError, available_kernels
 from .tuning import tuned_config
 
@@ -46,7 +52,7 @@ class Family(Protocol):
     def supports(self, problem: Problem) -> str | None:
         """Why kernels of this family cannot serve the problem; None: they can, where built."""
 
-    def choose(self, problem: Problem) -> FlashForwardKernelConfig:
+    def choose(self, problem: Problem) -> KernelConfig:
         """The configuration, as `forward` takes it, for a problem that the family supports.
 
         Raises KernelNotBuiltError: this build has no such kernel.
@@ -74,16 +80,21 @@ class Ampere:
                 return f"it needs compute capability {needed}, and this GPU has {found}"
         return None
 
-    def choose(self, problem: Problem) -> FlashForwardKernelConfig:
+    def choose(self, problem: Problem) -> KernelConfig:
         """What was measured to be fast; where no table has it, the largest block that is built."""
         try:
             return tuned_config(
                 problem.dtype, problem.d_head, problem.seqlen_q, problem.seqlen_k,
                 causal=problem.causal, device=problem.device,
+                family=FlashForwardKernelConfig.FAMILY,
             )  # fmt: skip
         except LookupError:
             wanted = (DType.from_torch_dtype(problem.dtype), problem.d_head)
-        built = [c for c in available_kernels() if (c.dtype, c.d_head) == wanted]
+        built = [
+            c
+            for c in available_kernels()
+            if isinstance(c, FlashForwardKernelConfig) and (c.dtype, c.d_head) == wanted
+        ]
         lengths = (problem.seqlen_q, problem.seqlen_k, problem.causal)
         fitting = [
             c for c in built if has_general_kernel(c) or not needs_general_kernel(c, *lengths)
@@ -97,10 +108,11 @@ class Ampere:
         )
 
 
-FAMILIES: tuple[Family, ...] = (Ampere(),)
+# In the order of preference.
+FAMILIES: tuple[Family, ...] = (Hopper(), Ampere())
 
 
-def choose(problem: Problem) -> FlashForwardKernelConfig:
+def choose(problem: Problem) -> KernelConfig:
     """The configuration that serves the problem.
 
     Raises ValueError that says why, for each family, it does not; KernelNotBuiltError (a

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from flash_helpers.kernel_configs import (
-    FlashForwardKernelConfig,
-    has_general_kernel,
+    KernelConfig,
     parse_kernel_name_into_config,
+    takes_everything,
 )
 
 from . import emulated
@@ -25,13 +25,13 @@ class KernelNotBuiltError(ValueError):
     """The configuration is valid, but its kernel is not in this build."""
 
 
-def available_kernels() -> list[FlashForwardKernelConfig]:
+def available_kernels() -> list[KernelConfig]:
     """The configurations whose kernels are in this build, sorted by kernel name."""
     return [parse_kernel_name_into_config(name) for name in load_library().kernel_names()]
 
 
 def forward(
-    kernel_cfg: FlashForwardKernelConfig,
+    kernel_cfg: KernelConfig,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -80,7 +80,7 @@ def forward(
 
 
 def forward_timed(
-    kernel_cfg: FlashForwardKernelConfig,
+    kernel_cfg: KernelConfig,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -126,7 +126,7 @@ def launch_again(
 
 
 def launch_checked(
-    kernel_cfg: FlashForwardKernelConfig,
+    kernel_cfg: KernelConfig,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -172,7 +172,7 @@ def _kernel_ids() -> dict[str, int]:
     return {name: i for i, name in enumerate(load_library().kernel_names())}
 
 
-def _kernel_id(config: FlashForwardKernelConfig, general: bool) -> int:
+def _kernel_id(config: KernelConfig, general: bool) -> int:
     kernel_id = _kernel_ids().get(config.kernel_name())
     if kernel_id is None:
         raise KernelNotBuiltError(_not_built_message(config))
@@ -181,7 +181,7 @@ def _kernel_id(config: FlashForwardKernelConfig, general: bool) -> int:
     return kernel_id
 
 
-def _not_built_message(config: FlashForwardKernelConfig) -> str:
+def _not_built_message(config: KernelConfig) -> str:
     built = available_kernels()
     close = difflib.get_close_matches(
         config.short_form(), [c.short_form() for c in built], n=3, cutoff=0.0
@@ -194,13 +194,14 @@ def _not_built_message(config: FlashForwardKernelConfig) -> str:
     )
 
 
-def _not_general_message(config: FlashForwardKernelConfig) -> str:
-    names = [c.short_form() for c in available_kernels() if has_general_kernel(c)]
+def _not_general_message(config: KernelConfig) -> str:
+    built = (c for c in available_kernels() if c.dtype == config.dtype)
+    names = [c.short_form() for c in built if takes_everything(c)]
     close = difflib.get_close_matches(config.short_form(), names, n=3, cutoff=0.0)
     return (
         f"{config.short_form()} is built for lengths of q and k that are multiples of B_r = "
-        f"{config.B_r} and B_c = {config.B_c}, without causal. The nearest kernels of this build "
-        f"that take everything are: {'; '.join(close) or 'none'}."
+        f"{config.blocks()[0]} and B_c = {config.blocks()[1]}, without causal. The nearest "
+        f"kernels of this build that take everything are: {'; '.join(close) or 'none'}."
     )
 
 

@@ -15,7 +15,7 @@ import torch
 from flash_helpers.cache import cache_dir
 from flash_helpers.kernel_configs import (
     DType,
-    FlashForwardKernelConfig,
+    KernelConfig,
     has_general_kernel,
 )
 
@@ -31,7 +31,7 @@ _PACKAGED = Path(__file__).with_name("tuning_default.json")
 class Choice:
     """A kernel, and on whose word."""
 
-    config: FlashForwardKernelConfig
+    config: KernelConfig
     table: str
     entry: Entry
     reason: str  # how the entry fits the GPU: measured on it, or on another
@@ -46,7 +46,8 @@ def tuned_config(
     causal: bool = False,
     device: torch.device | str | int | None = None,
     table: str | os.PathLike[str] | None = None,
-) -> FlashForwardKernelConfig:
+    family: str | None = None,
+) -> KernelConfig:
     """The configuration to give to `forward`: the fastest that was measured on this GPU for this
     dtype, head size and length, of those that are in this build. One for whose blocks the lengths
     are multiples is taken first, then one whose general kernel takes any lengths; that kernel is
@@ -57,15 +58,17 @@ def tuned_config(
     tools/benchmark/autotune.py into the cache directory), the packaged one; in each, first
     entries of this GPU, then of its compute capability; at last any of any table. `device` is the
     CUDA device, by default the current one; without one any GPU's entry is taken. For the device
-    "cpu", the emulator, a build is not asked.
+    "cpu", the emulator, a build is not asked. `family` is "sm80" or "sm90"; by default the one that
+    is made for the GPU, then the other.
 
     Raises:
         LookupError: no table has a kernel for this problem; the message says what they have.
         TuningTableError, OSError: the table that was named cannot be used.
     """
     return tuned_choice(
-        dtype, d_head, seq_len_q, seq_len_k, causal=causal, device=device, table=table
-    ).config
+        dtype, d_head, seq_len_q, seq_len_k,
+        causal=causal, device=device, table=table, family=family,
+    ).config  # fmt: skip
 
 
 def tuned_choice(
@@ -77,6 +80,7 @@ def tuned_choice(
     causal: bool = False,
     device: torch.device | str | int | None = None,
     table: str | os.PathLike[str] | None = None,
+    family: str | None = None,
 ) -> Choice:
     """`tuned_config` with where it comes from."""
     wanted = _dtype(dtype)
@@ -93,16 +97,23 @@ def tuned_choice(
         ("measured on another GPU", lambda entry: True),
     ]
     measured_with = (True, False) if causal else (False,)
-    for reason, is_match in matches if gpu else matches[2:]:
+    families = (family,) if family else _families_for(capability)
+    for wanted_family, (reason, is_match) in itertools.product(
+        families, matches if gpu else matches[2:]
+    ):
         for with_mask, path in itertools.product(measured_with, tables):
             for entry in _entries(path):
-                about = (entry.dtype, entry.d_head, entry.causal)
-                if about != (wanted.name, d_head, with_mask) or not is_match(entry):
+                about = (entry.dtype, entry.d_head, entry.causal, entry.family)
+                if about != (wanted.name, d_head, with_mask, wanted_family) or not is_match(entry):
                     continue
                 config = _fitting(entry, seq_len_q, seq_len_k, causal, built)
                 if config is not None:
                     return Choice(config, str(path), entry, reason)
     raise LookupError(_explain(tables, wanted, d_head, seq_len_q, seq_len_k, causal))
+
+
+def _families_for(capability: str) -> tuple[str, ...]:
+    return ("sm90", "sm80") if capability == "9.0" else ("sm80",)
 
 
 def user_table() -> Path:
@@ -112,7 +123,7 @@ def user_table() -> Path:
 
 def _fitting(
     entry: Entry, seq_len_q: int, seq_len_k: int, causal: bool, built: Mapping[str, bool] | None
-) -> FlashForwardKernelConfig | None:
+) -> KernelConfig | None:
     if not entry.covers(seq_len_q):
         return None
     general = None

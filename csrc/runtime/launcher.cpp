@@ -5,12 +5,16 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "build_info.h"
 #include "device_guard.h"
 #include "flash/core/error.h"
 #include "forward_checks.h"
+#include "hopper_launch.h"
+#include "tensor_map.h"
+#include "tile_counters.h"
 
 namespace flash {
 namespace {
@@ -33,11 +37,14 @@ Kernel kernel_of(std::size_t kernel_id, bool general) {
   const KernelEntry& entry = entry_of(kernel_id);
   if (!general) return {entry, entry.function, 2 * kernel_id};
   if (entry.general != nullptr) return {entry, entry.general, 2 * kernel_id + 1};
+  const auto* config = std::get_if<FlashForwardKernelConfig>(&entry.config);
+  if (config == nullptr) {
+    throw std::invalid_argument(std::string(entry.name) + " has no general kernel beside it");
+  }
   throw std::invalid_argument(
       std::string(entry.name) +
       ": this build has it only for seqlen_q and seqlen_k that are multiples of B_r = " +
-      std::to_string(entry.config.B_r) + " and B_c = " + std::to_string(entry.config.B_c) +
-      ", not causal");
+      std::to_string(config->B_r) + " and B_c = " + std::to_string(config->B_c) + ", not causal");
 }
 
 // Which devices a kernel is ready for: one bit per device, one word per kernel. Attributes belong
@@ -112,7 +119,7 @@ void check_kernel_call(cudaError_t status, const char* expression, int line,
 
 void allow_shared_memory(const Kernel& kernel, int device) {
   const KernelEntry& entry = kernel.entry;
-  const int needed = entry.config.smem_bytes();
+  const int needed = entry.smem_bytes();
   int allowed = 0;
   FLASH_CHECK_CUDA(
       cudaDeviceGetAttribute(&allowed, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
@@ -134,7 +141,17 @@ void make_ready(const Kernel& kernel, int device) {
   if (ready_marks().get(kernel.mark, device)) return;
   const RelaxedCapture relaxed;
   allow_shared_memory(kernel, device);
+  if (std::holds_alternative<HopperForwardKernelConfig>(kernel.entry.config)) {
+    prepare_tensor_maps();
+    prepare_tile_counters(device);
+  }
   ready_marks().set(kernel.mark, device);
+}
+
+cudaError_t queue(const Kernel& kernel, unsigned grid, const void* args, cudaStream_t stream) {
+  void* parameters[] = {const_cast<void*>(args)};
+  return cudaLaunchKernel(kernel.function, dim3(grid), dim3(kernel.entry.n_threads()), parameters,
+                          kernel.entry.smem_bytes(), stream);
 }
 
 }  // namespace
@@ -143,14 +160,20 @@ void launch(std::size_t kernel_id, const ForwardArgs& args, int device, cudaStre
   const KernelEntry& entry = entry_of(kernel_id);
   check_forward_args(entry, args);
   const Kernel kernel = kernel_of(kernel_id, needs_general(entry, args));
-  const dim3 grid(forward_grid_size(entry, args));
-  const dim3 block(entry.config.n_threads());
+  const unsigned n_tiles = forward_tiles(entry, args);
   const DeviceGuard guard(device);
   if (!ready_marks().get(kernel.mark, device)) make_ready(kernel, device);
 
-  void* parameters[] = {const_cast<ForwardArgs*>(&args)};
-  const cudaError_t status =
-      cudaLaunchKernel(kernel.function, grid, block, parameters, entry.config.smem_bytes(), stream);
+  cudaError_t status;
+  if (const auto* hopper = std::get_if<HopperForwardKernelConfig>(&entry.config)) {
+    const unsigned grid = persistent_grid_size(n_tiles, device);
+    // With a tile for each block there is nothing to share out.
+    std::int32_t* const counter = n_tiles > grid ? tile_counter(device, stream) : nullptr;
+    const HopperForwardArgs hopper_args = hopper_forward_args(*hopper, args, counter);
+    status = queue(kernel, grid, &hopper_args, stream);
+  } else {
+    status = queue(kernel, n_tiles, &args, stream);
+  }
   if (status == cudaSuccess) return;
   // After a cudaDeviceReset the attribute is lost: the next call shall set it again.
   ready_marks().clear(kernel.mark, device);
@@ -167,14 +190,13 @@ KernelAttributes kernel_attributes(std::size_t kernel_id, int device, bool gener
   cudaFuncAttributes found{};
   FLASH_CHECK_KERNEL_CALL(cudaFuncGetAttributes(&found, kernel.function), entry, device);
   int blocks = 0;
-  FLASH_CHECK_KERNEL_CALL(
-      cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-          &blocks, kernel.function, entry.config.n_threads(), entry.config.smem_bytes()),
-      entry, device);
+  FLASH_CHECK_KERNEL_CALL(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                              &blocks, kernel.function, entry.n_threads(), entry.smem_bytes()),
+                          entry, device);
   return {
       .registers = found.numRegs,
       .static_shared_bytes = static_cast<int>(found.sharedSizeBytes),
-      .dynamic_shared_bytes = entry.config.smem_bytes(),
+      .dynamic_shared_bytes = entry.smem_bytes(),
       .local_bytes = static_cast<int>(found.localSizeBytes),
       .max_threads_per_block = found.maxThreadsPerBlock,
       .blocks_per_multiprocessor = blocks,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from .config import FlashForwardKernelConfig
 from .dtypes import DType
+from .kernel_config import KernelConfig
 from .peers import find_peer
 from .reference import attention_reference
 from .tolerance import Comparison, bitwise_equal, compare
@@ -54,7 +54,7 @@ class Row:
     label: str
     dtype: DType
     d_head: int
-    config: FlashForwardKernelConfig | None = None  # None for a reference
+    config: KernelConfig | None = None  # None for a reference
     comparison: Comparison | None = None  # of the first run
     repeats_equal: bool | None = None  # None: it ran once
     problem: str = ""
@@ -100,9 +100,7 @@ class Session:
     _problems: dict[tuple[DType, int], _Problem] = field(default_factory=dict)
     _lost: str = ""  # why nothing more can run on this device
 
-    def run(
-        self, configs: Sequence[FlashForwardKernelConfig], references: Iterable[str]
-    ) -> Iterator[Row]:
+    def run(self, configs: Sequence[KernelConfig], references: Iterable[str]) -> Iterator[Row]:
         """The references ('v2', 'v3') for each dtype and head size in use, then the kernels."""
         kinds = sorted({(config.dtype, config.d_head) for config in configs})
         for version in references:
@@ -111,7 +109,7 @@ class Session:
         for config in configs:
             yield self.run_kernel(config)
 
-    def run_kernel(self, config: FlashForwardKernelConfig) -> Row:
+    def run_kernel(self, config: KernelConfig) -> Row:
         def attention(
             q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor
         ) -> torch.Tensor:

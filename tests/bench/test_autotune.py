@@ -18,7 +18,7 @@ from flash_helpers.bench.sweep import make_problem
 from flash_helpers.bench.tuning import fastest_by_blocks, prune, ranges, ties
 from flash_helpers.constraints import SHARED_MEMORY_PER_BLOCK
 from flash_helpers.dtypes import DType
-from flash_helpers.kernel_configs import get_kernel_configs, parse_kernel_name_into_config
+from flash_helpers.kernel_configs import get_kernel_configs, parse_sm80_name
 from flash_helpers.workload import Workload
 
 HERE = Path(__file__).resolve().parent
@@ -55,7 +55,7 @@ def test_the_fastest_wins_and_the_table_says_so(
     for entry in entries:
         assert entry.kernels[0] == FAST and entry.gpu == "Fake GPU"
         assert entry.evidence["build_fingerprint"] == "feed"
-        blocks = {(c.B_r, c.B_c) for c in map(parse_kernel_name_into_config, entry.kernels)}
+        blocks = {(c.B_r, c.B_c) for c in map(parse_sm80_name, entry.kernels)}
         assert blocks == {(128, 64), (128, 32), (64, 64), (64, 32)}
     stages: dict[str, int] = {}
     for row in read_store(tmp_path / "rows.jsonl").finished():
@@ -126,7 +126,7 @@ def test_what_the_gpu_cannot_hold_is_pruned(monkeypatch: pytest.MonkeyPatch) -> 
     small = prune(problem, "8.6")
     assert 0 < len(small.ours) < len(problem.ours)
     assert all("bytes of shared memory" in reason for _, reason in small.skipped)
-    kept = [parse_kernel_name_into_config(job.kernel) for job in small.ours]
+    kept = [parse_sm80_name(job.kernel) for job in small.ours]
     assert max(config.smem_bytes() for config in kept) <= 70 * 1024
 
 

@@ -84,7 +84,7 @@ def test_arguments_of_another_size_are_refused(tree: Tree, size: int) -> None:
         ({"k": 0}, "k is null"),
         ({"v": 4104}, "v is not aligned to 16 bytes"),
         ({"o_strides": (8192, 128, 4)}, "o_stride_head = 4 elements: expected a multiple of 8"),
-        ({"batch": 2**31 - 1, "n_heads_q": 2}, "exceeds 2147483647 thread blocks"),
+        ({"batch": 2**31 - 1, "n_heads_q": 2}, "(of 64 rows) * n_heads_q * batch exceed"),
     ],
 )
 def test_arguments_that_would_fault_are_refused(

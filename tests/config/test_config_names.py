@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from flash_helpers.kernel_configs import (
     DType,
     FlashForwardKernelConfig,
+    get_sm80_kernel_configs,
     known_configs,
     parse_kernel_name_into_config,
+    parse_sm80_name,
     parse_symbol,
 )
 
@@ -95,7 +97,7 @@ def test_accepted_spellings(text: str) -> None:
 
 
 def test_every_known_configuration_reads_back_from_every_spelling() -> None:
-    for config in known_configs():
+    for config in get_sm80_kernel_configs("all"):
         for text in spellings(config):
             assert parse_kernel_name_into_config(text) == config, text
 
@@ -205,15 +207,19 @@ def test_other_types_are_rejected_too(value: object) -> None:
         parse_kernel_name_into_config(value)  # type: ignore[arg-type]
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.sampled_from(SHORT + SYMBOL + "|٤\n"), max_size=90))
 def test_noise_is_never_a_crash(text: str) -> None:
     try:
         config = parse_kernel_name_into_config(text)
     except ValueError:
         return
-    assert text in spellings(config)
+    assert text in (config.short_form(), config.kernel_name()) or text in spellings(
+        parse_sm80_name(text)
+    )
 
 
+@settings(deadline=None)  # looking for the nearest name takes its time on a loaded machine
 @given(st.data())
 def test_one_changed_character_never_names_the_same_configuration(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from([SHORT, SYMBOL, DEMANGLED.replace("flash::ForwardArgs", "")]))

@@ -16,12 +16,12 @@ from torch import Tensor
 import flash_attention
 from flash_attention import _library, interface
 from flash_helpers.build.nvcc_wheels import find_or_install_nvcc
-from flash_helpers.emulator.compile import find_toolchain
-from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_kernel_configs
+from flash_helpers.emulator.door.compile import find_toolchain
+from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_sm80_kernel_configs
 
-CONFIG = get_kernel_configs("prog")[-1]  # fp16, d_head 128, 64 x 64, 4 warps
-PLAIN = get_kernel_configs("prog")[0]
-D64 = next(c for c in get_kernel_configs("pairs") if (c.dtype, c.d_head) == (DType.BF16, 64))
+CONFIG = get_sm80_kernel_configs("prog")[-1]  # fp16, d_head 128, 64 x 64, 4 warps
+PLAIN = get_sm80_kernel_configs("prog")[0]
+D64 = next(c for c in get_sm80_kernel_configs("pairs") if (c.dtype, c.d_head) == (DType.BF16, 64))
 SHAPE = (1, 64, 1, 128)
 
 Qkv = tuple[Tensor, Tensor, Tensor]
@@ -196,7 +196,7 @@ def _o_is_q(_: pytest.MonkeyPatch) -> object:
 
 def _not_built(monkeypatch: pytest.MonkeyPatch) -> object:
     library = SimpleNamespace(
-        kernel_names=lambda: [get_kernel_configs("prog")[0].kernel_name()],
+        kernel_names=lambda: [get_sm80_kernel_configs("prog")[0].kernel_name()],
         kernel_set=lambda: "prog",
     )
     monkeypatch.setattr(interface, "load_library", lambda: library)

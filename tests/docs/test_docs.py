@@ -30,7 +30,7 @@ from .markdown import (
     table,
 )
 
-LAYERS = ("core", "ptx", "tile", "attention", "sm80")  # each includes only those before it
+LAYERS = ("core", "ptx", "tile", "attention", "sm80", "sm90")  # each includes only those before it
 # Upper-case strings in modules that read the environment, but no variables.
 OTHER_STRINGS = {"AMD64", "EXT_SUFFIX", "LC_ALL"}  # LC_ALL is set for ncu, not read
 

@@ -20,8 +20,8 @@ from flash_helpers.emulator import (
     compile_kernels,
     schedules,
 )
-from flash_helpers.emulator.source_lines import SourceLines
-from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_kernel_configs
+from flash_helpers.emulator.translator.source_lines import SourceLines
+from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_sm80_kernel_configs
 from flash_helpers.kernel_ptx import kernel_ptx
 
 from .attention import Problem
@@ -56,7 +56,7 @@ class Family:
 FAMILIES = (
     Family(
         "sm80",
-        lambda: sorted({EAGER, LAZY, THROUGH_REGISTERS, WIDE, *get_kernel_configs("pairs")}),
+        lambda: sorted({EAGER, LAZY, THROUGH_REGISTERS, WIDE, *get_sm80_kernel_configs("pairs")}),
         (EAGER, LAZY, THROUGH_REGISTERS, WIDE),
         tuple(replace(c, d_head=64, B_r=128) for c in (WIDE, LAZY, THROUGH_REGISTERS)),
     ),

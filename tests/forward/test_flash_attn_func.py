@@ -15,7 +15,7 @@ import flash_attention
 from flash_attention import dispatch, front_door, interface
 from flash_attention.dispatch import Ampere, Problem
 from flash_helpers.kernel_configs import (
-    FlashForwardKernelConfig,
+    KernelConfig,
     get_kernel_configs,
     parse_kernel_name_into_config,
 )
@@ -33,11 +33,9 @@ def draw(*shape: int) -> torch.Tensor:
 class Recorder:
     """Stands where kernels are launched, and remembers the calls."""
 
-    calls: list[tuple[FlashForwardKernelConfig, tuple[torch.Tensor, ...]]] = field(
-        default_factory=list
-    )
+    calls: list[tuple[KernelConfig, tuple[torch.Tensor, ...]]] = field(default_factory=list)
 
-    def __call__(self, config: FlashForwardKernelConfig, *tensors: Any, key: object) -> None:
+    def __call__(self, config: KernelConfig, *tensors: Any, key: object) -> None:
         assert key is front_door._CHOSEN
         self.calls.append((config, tensors[:4]))
 
@@ -71,14 +69,15 @@ def test_the_tuning_table_chooses(launches: Recorder, monkeypatch: pytest.Monkey
     chosen = get_kernel_configs("tune")[3]
     asked: list[tuple[Any, Any]] = []
 
-    def tuned_config(*lengths: Any, **options: Any) -> FlashForwardKernelConfig:
+    def tuned_config(*lengths: Any, **options: Any) -> KernelConfig:
         asked.append((lengths, options))
         return chosen
 
     monkeypatch.setattr(dispatch, "tuned_config", tuned_config)
     q, k = draw(2, 70, 4, 128), draw(2, 30, 2, 128)
     flash_attention.flash_attn_func(q, k, k, causal=True)
-    assert asked == [((torch.float16, 128, 70, 30), {"causal": True, "device": CPU})]
+    options = {"causal": True, "device": CPU, "family": "sm80"}
+    assert asked == [((torch.float16, 128, 70, 30), options)]
     assert [config for config, _ in launches.calls] == [chosen]
 
 
@@ -111,7 +110,7 @@ def test_a_family_is_added_in_one_place(
     def supports(problem: Problem) -> str | None:
         return None if problem.causal else "it is for causal problems"
 
-    def choose(problem: Problem) -> FlashForwardKernelConfig:
+    def choose(problem: Problem) -> KernelConfig:
         if problem.seqlen_q > 64:
             raise flash_attention.KernelNotBuiltError("not in this build")
         return config

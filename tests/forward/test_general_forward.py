@@ -15,9 +15,9 @@ from flash_helpers.dtypes import DType
 from flash_helpers.kernel_configs import (
     FlashForwardKernelConfig,
     get_covering_kernel_configs,
-    get_kernel_configs,
+    get_sm80_kernel_configs,
     has_general_kernel,
-    parse_kernel_name_into_config,
+    parse_sm80_name,
 )
 from flash_helpers.reference import attention_reference
 from flash_helpers.tolerance import bitwise_equal, compare
@@ -25,10 +25,8 @@ from flash_helpers.tolerance import bitwise_equal, compare
 NAN = float("nan")
 MARGIN = 64
 
-FP16 = parse_kernel_name_into_config(
-    "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles+opt_softmax"
-)
-BF16 = parse_kernel_name_into_config(
+FP16 = parse_sm80_name("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles+opt_softmax")
+BF16 = parse_sm80_name(
     "(BF16, 64, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
 )
 # The two ways to load, through registers and without a peeled block: not in builds, but right.
@@ -104,7 +102,12 @@ def test_1023(causal: bool, seed: int) -> None:
     "config",
     sorted(
         {*get_covering_kernel_configs()}
-        | {c for w in ("all", "progall") for c in get_kernel_configs(w) if has_general_kernel(c)}
+        | {
+            c
+            for w in ("all", "progall")
+            for c in get_sm80_kernel_configs(w)
+            if has_general_kernel(c)
+        }
     ),
     ids=name_of,
 )

@@ -29,7 +29,11 @@ def general() -> list[FlashForwardKernelConfig]:
     if not torch.cuda.is_available():
         return []
     built = enumerate(flash_attention.available_kernels())
-    return [config for i, config in built if load_library().has_general(i)]
+    return [
+        config
+        for i, config in built
+        if isinstance(config, FlashForwardKernelConfig) and load_library().has_general(i)
+    ]
 
 
 def of_each_kind() -> list[FlashForwardKernelConfig]:

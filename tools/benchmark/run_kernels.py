@@ -21,7 +21,7 @@ except ImportError:  # from a source tree that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("py", "")]
 
 from flash_helpers import runner_report as report
-from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, valid_words
+from flash_helpers.kernel_configs import DType, KernelConfig, valid_words
 from flash_helpers.runner import Options, Row, Session, describe_error
 from flash_helpers.runner_selection import partition, select_kernels
 from flash_helpers.test.utils import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
@@ -98,7 +98,7 @@ def make_options(args: argparse.Namespace) -> Options:
     return Options(device, batch, n_heads, seq_len, run_seed, args.n_runs)
 
 
-def run(args: argparse.Namespace, selected: list[FlashForwardKernelConfig]) -> int:
+def run(args: argparse.Namespace, selected: list[KernelConfig]) -> int:
     options = make_options(args)
     kept, skipped = partition(selected, options.seq_len, args.d_head, args.dtype)
     try:

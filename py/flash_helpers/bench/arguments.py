@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..config import FlashForwardKernelConfig
 from ..dtypes import DType
+from ..kernel_config import KernelConfig
 from ..runner_selection import select_kernels
 from .providers import PROVIDERS
 from .timing import Policy
@@ -109,7 +109,7 @@ def policy_of(options: argparse.Namespace) -> Policy:
     )  # fmt: skip
 
 
-def configs_of(options: argparse.Namespace) -> list[FlashForwardKernelConfig]:
+def configs_of(options: argparse.Namespace) -> list[KernelConfig]:
     """Raises ValueError, also when nothing is left."""
     if options.causal:
         raise ValueError(

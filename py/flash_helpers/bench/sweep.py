@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..config import FlashForwardKernelConfig
+from ..kernel_config import KernelConfig
 from ..runner_selection import partition
 from ..workload import Workload
 from .provenance import source_state
@@ -46,7 +46,7 @@ class Problem:
 
 
 def make_problem(
-    workload: Workload, configs: Sequence[FlashForwardKernelConfig], providers: Sequence[str]
+    workload: Workload, configs: Sequence[KernelConfig], providers: Sequence[str]
 ) -> Problem:
     """The kernels of the workload's dtype and head size; those whose blocks do not divide its
     sequence are rows that say so."""
@@ -60,7 +60,7 @@ def make_problem(
     )
 
 
-def our_job(config: FlashForwardKernelConfig) -> Job:
+def our_job(config: KernelConfig) -> Job:
     return Job(OURS, config.short_form(), config.kernel_name())
 
 

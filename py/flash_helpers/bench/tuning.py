@@ -101,7 +101,7 @@ def fastest_by_blocks(measurements: Sequence[Measurement]) -> list[str]:
     best: dict[tuple[int, int], Measurement] = {}
     for m in sorted(measurements, key=lambda m: m.summary.median):
         config = parse_kernel_name_into_config(m.kernel)
-        best.setdefault((config.B_r, config.B_c), m)
+        best.setdefault(config.blocks(), m)
     return [m.kernel for m in best.values()]
 
 
@@ -117,7 +117,7 @@ def table_entries(winners: Sequence[Winner]) -> list[dict[str, Any]]:
         found.sort(key=lambda winner: winner.problem.workload.seq_len)
         lengths = [winner.problem.workload.seq_len for winner in found]
         for winner, (low, high) in zip(found, ranges(lengths), strict=True):
-            entries.append(_entry(winner, low, high))
+            entries += _entries(winner, low, high)
     return entries
 
 
@@ -127,7 +127,30 @@ def ranges(lengths: Sequence[int]) -> list[tuple[int, int | None]]:
     return list(zip([1, *(m + 1 for m in middles)], [*middles, None], strict=True))
 
 
-def _entry(winner: Winner, low: int, high: int | None) -> dict[str, Any]:
+def _entries(winner: Winner, low: int, high: int | None) -> list[dict[str, Any]]:
+    """One for each family of kernels, so that a later sweep of one keeps what the other has."""
+    from ..config_names import parse_kernel_name_into_config
+
+    by_family: dict[str, list[str]] = {}
+    for kernel in [m.kernel for m in winner.ranked] + winner.others:
+        family = parse_kernel_name_into_config(kernel).FAMILY
+        by_family.setdefault(family, []).append(kernel)
+    return [_entry(winner, kernels, low, high) for kernels in by_family.values()]
+
+
+def _numbers(winner: Winner, measured: Measurement | None) -> dict[str, Any]:
+    """Of a family's fastest kernel, if it came as far as the last stage."""
+    if measured is None:
+        return {"behind": winner.best.kernel}
+    return {
+        "median_ms": round(measured.summary.median, 5),
+        "matmul_tflops": round(measured.matmul_tflops, 1),
+        "tied_with": winner.tied if measured is winner.best else [],
+    }
+
+
+def _entry(winner: Winner, kernels: list[str], low: int, high: int | None) -> dict[str, Any]:
+    measured = next((m for m in winner.ranked if m.kernel == kernels[0]), None)
     row, workload = winner.best.row, winner.problem.workload
     environment = row["environment"]
     kept = ("commit", "build_fingerprint", "driver", "cuda", "torch")
@@ -139,14 +162,12 @@ def _entry(winner: Winner, low: int, high: int | None) -> dict[str, Any]:
         "causal": False,
         "seq_min": low,
         "seq_max": high,
-        "kernels": tuple([m.kernel for m in winner.ranked] + winner.others),
+        "kernels": tuple(kernels),
         "evidence": {
             "measured_at": workload.seq_len,
             "batch": workload.batch,
             "heads": workload.n_heads,
-            "median_ms": round(winner.best.summary.median, 5),
-            "matmul_tflops": round(winner.best.matmul_tflops, 1),
-            "tied_with": winner.tied,
+            **_numbers(winner, measured),
             "time": row.get("time", ""),
             **{name: environment[name] for name in kept if name in environment},
         },

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import IO
 
+from ..kernel_configs import FAMILIES
 from .errors import BuildError
 from .plan import Plan
 from .staging import content_hash
@@ -50,7 +51,10 @@ def _configure_command(plan: Plan) -> list[str]:
         "CMAKE_CXX_COMPILER": plan.host.path,
         "CMAKE_CUDA_COMPILER": plan.nvcc.path,
         "CMAKE_CUDA_HOST_COMPILER": plan.host.path,
-        "FLASH_GENCODE": ";".join(plan.selection.gencode()),
+        **{
+            f"FLASH_{family.upper()}_GENCODE": ";".join(plan.selection.of_family(family).gencode())
+            for family in FAMILIES
+        },
         "FLASH_PYTHON_INCLUDE": plan.python_include,
         "FLASH_EXTENSION_SUFFIX": plan.extension_suffix,
         "FLASH_CUDA_INCLUDE": plan.nvcc.include_dir,

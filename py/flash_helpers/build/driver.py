@@ -13,10 +13,11 @@ from pathlib import Path
 
 from .. import codegen
 from ..codegen.generate import DEFAULT_CONFIGS_PER_UNIT
+from ..kernel_configs import FAMILIES
 from . import cmake, report
 from .errors import BuildError
 from .lock import build_lock
-from .plan import Plan, make_plan
+from .plan import Plan, make_plan, no_architecture_message
 from .staging import content_hash, read_headers, read_sources, stage
 
 CONFIGS_PER_UNIT = DEFAULT_CONFIGS_PER_UNIT
@@ -41,6 +42,9 @@ def build(environ: Mapping[str, str] | None = None) -> Result:
 def build_plan(plan: Plan) -> Result:
     begin = time.monotonic()
     print(_describe(plan), flush=True)
+    if plan.skipped:
+        message = no_architecture_message(len(plan.skipped), plan.kernel_set, plan.selection)
+        print(f"flash_attention: left out: {message}", flush=True)
     try:
         with build_lock(plan.directory / "lock") as lock:
             rows = _build_locked(plan, lock)
@@ -78,7 +82,9 @@ def _compile_and_check(plan: Plan, lock: int) -> list[report.Row]:
     cmake.configure(plan, lock)
     cmake.compile(plan, lock)
     rows = report.collect(plan.directory, sources)
-    report.check_complete(rows, plan.configs, plan.selection.names())
+    for family in FAMILIES:
+        configs = [config for config in plan.configs if config.FAMILY == family]
+        report.check_complete(rows, configs, plan.selection.of_family(family).names())
     report.check_spills(rows)
     return rows
 
@@ -99,18 +105,21 @@ def _write_inputs(plan: Plan) -> list[str]:
     manifest = codegen.generate(
         directory / "generated", plan.configs, configs_per_unit=CONFIGS_PER_UNIT
     )
-    kernels = [f"generated/{unit}" for unit in manifest.units()]
+    kernels = {
+        family: [f"generated/{unit}" for unit in manifest.units(family)] for family in FAMILIES
+    }
     stage({"build_info.cpp": _build_info(plan, staged)}, directory / "info")
     host = ["info/build_info.cpp", f"generated/{manifest.registry}"]
     host += _units_below(staged, "runtime/")
     bindings = _units_below(staged, "bindings/")
     codegen.write_if_changed(
         directory / "sources.cmake",
-        _cmake_list("FLASH_KERNEL_SOURCES", kernels)
+        _cmake_list("FLASH_SM80_SOURCES", kernels["sm80"])
+        + _cmake_list("FLASH_SM90_SOURCES", kernels["sm90"])
         + _cmake_list("FLASH_HOST_SOURCES", host)
         + _cmake_list("FLASH_BINDING_SOURCES", bindings),
     )
-    return kernels
+    return [unit for units in kernels.values() for unit in units]
 
 
 def _units_below(staged: Mapping[str, str], prefix: str) -> list[str]:

@@ -11,9 +11,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TextIO
 
-from ..config import FlashForwardKernelConfig
 from ..config_names import parse_symbol
 from ..config_sets import has_general_kernel
+from ..kernel_config import KernelConfig
 from .errors import BuildError
 from .ptxas import KernelUsage, parse_compile_seconds, parse_ptxas
 
@@ -110,14 +110,14 @@ def _dynamic_shared(kernel: str) -> int:
 
 
 def check_complete(
-    rows: Sequence[Row], configs: Iterable[FlashForwardKernelConfig], architectures: Iterable[str]
+    rows: Sequence[Row], configs: Iterable[KernelConfig], architectures: Iterable[str]
 ) -> None:
     """Every kernel was compiled for every architecture: no row means no check for spills."""
     found = {(row.usage.kernel, row.usage.architecture) for row in rows}
     numbers = [name.removesuffix("+PTX") for name in architectures]
     for config in configs:
         names = [config.kernel_name()]
-        names += [config.general_kernel_name()] if has_general_kernel(config) else []
+        names += [config.symbol(general=True)] if has_general_kernel(config) else []
         for name, number in itertools.product(names, numbers):
             if (name, number) not in found:
                 raise BuildError(f"the compiler's log does not mention {name} for {number}")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from flash_helpers.config_sets import known_configs
-from flash_helpers.emulator.ptx_parser import Instruction, PtxFile, Scope
+from flash_helpers.emulator.translator.ptx_parser import Instruction, PtxFile, Scope
 from flash_helpers.kernel_ptx import kernel_ptx
 
 FILE = Path(__file__).with_suffix(".txt")

@@ -165,7 +165,7 @@ def full_campaign(family: Family, seed: int) -> Iterable[tuple[str, Outcome]]:
         mutants = synchronisation(ptx)
         outcome = campaign(config, mutants, seed, by_reports=True, general=True)
         yield f"{config} general synchronisation", outcome
-        mutants = bounds_and_masks(ptx, count=100)
+        mutants = bounds_and_masks(ptx, count=16)
         yield f"{config} general bounds", campaign(config, mutants, seed, general=True)
     for config in family.arithmetic:
         mutants = arithmetic_and_addressing(kernel_ptx(config), 2 * config.d_head, 100)

@@ -16,6 +16,7 @@ from .hopper_config import ELEMENT_BYTES, GROUP_ROWS, HopperForwardKernelConfig
 WARP_ROWS = 16  # of one copy of the output
 # K and V of this many bytes stay in L2 while query tiles of other heads come and go.
 SECTION_BYTES = 32_000_000
+SECTION_KV_HEADS = 32
 
 _MAPS = ("q", "k", "v", "o")
 INT_FIELDS = ("batch", "seqlen_q", "seqlen_k", "n_heads_q", "n_heads_kv", "causal")
@@ -71,9 +72,9 @@ def _tensor_map(config: HopperForwardKernelConfig, fields: Fields, name: str) ->
 
 def _heads_per_section(config: HopperForwardKernelConfig, fields: Fields) -> int:
     """Query heads whose keys and values share L2; at least one."""
-    heads = int(fields["n_heads_q"]) * int(fields["batch"])
     kv_head_bytes = 2 * int(fields["seqlen_k"]) * config.d_head * ELEMENT_BYTES
     if not kv_head_bytes:
-        return heads
+        return 1
+    heads = int(fields["n_heads_q"]) * int(fields["batch"])
     queries_per_kv = int(fields["n_heads_q"]) // int(fields["n_heads_kv"])
-    return max(1, min(heads, SECTION_BYTES * queries_per_kv // kv_head_bytes))
+    return max(1, min(heads, min(SECTION_BYTES // kv_head_bytes, SECTION_KV_HEADS) * queries_per_kv))

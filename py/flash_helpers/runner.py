@@ -39,11 +39,13 @@ class Options:
     seq_len: int
     seed: int
     n_runs: int
+    causal: bool = False
 
     def workload(self, dtype: DType, d_head: int) -> Workload:
         return Workload(
-            self.batch, self.n_heads, self.n_heads, self.seq_len, d_head, dtype, self.seed
-        )
+            self.batch, self.n_heads, self.n_heads, self.seq_len, d_head, dtype, self.seed,
+            self.causal,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ class Session:
         def attention(
             q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor
         ) -> torch.Tensor:
-            returned = self.forward(config, q, k, v, o)
+            options = {"causal": True} if self.options.causal else {}
+            returned = self.forward(config, q, k, v, o, **options)
             if returned is not None and returned.data_ptr() != o.data_ptr():
                 raise RuntimeError("forward() did not write to the output it was given")
             return o
@@ -122,7 +125,7 @@ class Session:
         return self._run(row, attention)
 
     def run_reference(self, version: str, dtype: DType, d_head: int) -> Row:
-        peer = find_peer(version, self.options.device)
+        peer = find_peer(version, self.options.device, self.options.causal)
         row = Row(f"{version}: {peer.name} ({dtype.name}, {d_head})", dtype, d_head, note=peer.note)
         return self._run(row, lambda q, k, v, o: peer(q, k, v))
 
@@ -162,7 +165,7 @@ class Session:
         if key not in self._problems:
             inputs = self.options.workload(dtype, d_head).generate(self.options.device)
             pristine = (inputs[0].clone(), inputs[1].clone(), inputs[2].clone())
-            o, _ = attention_reference(*inputs)
+            o, _ = attention_reference(*inputs, causal=self.options.causal)
             self._problems[key] = _Problem(inputs, pristine, o)
         return self._problems[key]
 

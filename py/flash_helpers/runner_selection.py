@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .config_names import parse_kernel_name_into_config
-from .config_sets import get_kernel_configs, valid_words
+from .config_sets import get_kernel_configs, takes_everything, valid_words
 from .constraints import violations
 from .dtypes import DType
 from .kernel_config import KernelConfig
@@ -65,12 +65,13 @@ def partition(
     seq_len: int,
     d_head: int | None = None,
     dtype: DType | None = None,
+    causal: bool = False,
 ) -> tuple[list[KernelConfig], list[Skipped]]:
     """(to run, not to run): None as d_head or dtype admits every value."""
     kept: list[KernelConfig] = []
     skipped: list[Skipped] = []
     for config in configs:
-        reason = _why_skipped(config, seq_len, d_head, dtype)
+        reason = _why_skipped(config, seq_len, d_head, dtype, causal)
         if reason is None:
             kept.append(config)
         else:
@@ -79,10 +80,12 @@ def partition(
 
 
 def _why_skipped(
-    config: KernelConfig, seq_len: int, d_head: int | None, dtype: DType | None
+    config: KernelConfig, seq_len: int, d_head: int | None, dtype: DType | None, causal: bool
 ) -> str | None:
     if dtype is not None and config.dtype is not dtype:
         return f"its dtype is not {dtype.name}"
     if d_head is not None and config.d_head != d_head:
         return f"its d_head {config.d_head} is not {d_head}"
+    if causal and not takes_everything(config):
+        return "no build has a kernel of it with the causal mask"
     return config.length_violation(seq_len, seq_len)

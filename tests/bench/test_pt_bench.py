@@ -184,7 +184,6 @@ def test_two_sweeps_do_not_mix(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["--num_repeats", "9", "--max_repeats", "3"], "max_repeats 3 is less than 9 repeats"),
         (["--providers", "ours,fa9"], "provider 'fa9' is not known: expected ours, fa2"),
         (["--filter", "nothing"], "leaves none of"),
-        (["--causal"], "our kernels have no causal mask yet"),
         (["--resume"], "need --out"),
         (["--graph"], "--graph needs --noncu"),
         (["--time_limit", "nan"], "expected a number"),

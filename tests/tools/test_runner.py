@@ -205,7 +205,7 @@ def test_peers_say_why_a_better_one_is_missing(monkeypatch: pytest.MonkeyPatch) 
 def test_an_installed_peer_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
     class Package:
         @staticmethod
-        def flash_attn_func(q: T, k: T, v: T) -> tuple[T, T]:
+        def flash_attn_func(q: T, k: T, v: T, causal: bool) -> tuple[T, T]:
             return q + 1, q
 
     monkeypatch.setattr("flash_helpers.peers.importlib.import_module", lambda name: Package)

@@ -63,6 +63,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--kernels", "-kernels", nargs="+", action="extend", metavar="NAME",
         help=f"words ({', '.join(valid_words())}) or kernel names, also joined by ';'; "
         "may be repeated; default: $KERNELS, then all")  # fmt: skip
+    add("--causal", action="store_true", help="each query sees no key behind it")
     add("--dtype", type=dtype, help="skip kernels and references of other dtypes (FP16, BF16)")
     add("--ref", action="store_true", help="run the v2 reference too")
     add("--ref_v3", action="store_true", help="run the v3 reference too")
@@ -95,12 +96,14 @@ def make_options(args: argparse.Namespace) -> Options:
     batch = args.batch or (BATCH_SIZE_FOR_SEQ_LEN[seq_len] if on_gpu else 1)
     n_heads = args.heads or (BENCHMARK_N_HEADS if on_gpu else 1)
     run_seed = fresh_seed() if args.seed is None else args.seed
-    return Options(device, batch, n_heads, seq_len, run_seed, args.n_runs)
+    return Options(device, batch, n_heads, seq_len, run_seed, args.n_runs, args.causal)
 
 
 def run(args: argparse.Namespace, selected: list[KernelConfig]) -> int:
     options = make_options(args)
-    kept, skipped = partition(selected, options.seq_len, args.d_head, args.dtype)
+    kept, skipped = partition(
+        selected, options.seq_len, args.d_head, args.dtype, causal=args.causal
+    )
     try:
         import flash_attention
     except ImportError as error:

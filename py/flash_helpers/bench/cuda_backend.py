@@ -33,7 +33,10 @@ _CHECKED_ENTRIES = 2
 def workload_of(shape: Json) -> Workload:
     names = ("batch", "n_heads", "n_kv_heads", "seq_len", "d_head")
     sizes = {name: int(shape[name]) for name in names}
-    return Workload(**sizes, dtype=DType.from_string(shape["dtype"]), seed=int(shape["seed"]))
+    causal = bool(shape.get("causal", False))
+    return Workload(
+        **sizes, dtype=DType.from_string(shape["dtype"]), seed=int(shape["seed"]), causal=causal
+    )
 
 
 @dataclass
@@ -120,9 +123,10 @@ class CudaBackend:
             return
         self._inputs = None
         torch.cuda.empty_cache()
-        q, k, v = workload_of(shape).generate("cuda")
+        workload = workload_of(shape)
+        q, k, v = workload.generate("cuda")
         n = min(_CHECKED_ENTRIES, q.shape[0])
-        reference, _ = attention_reference(q[:n], k[:n], v[:n])
+        reference, _ = attention_reference(q[:n], k[:n], v[:n], causal=workload.causal)
         pristine = (q.clone(), k.clone(), v.clone())
         self._inputs = _Inputs(shape, (q, k, v), pristine, torch.empty_like(q), reference)
 
@@ -132,7 +136,8 @@ class CudaBackend:
             raise RuntimeError("candidate() before prepare()")
         if provider == OURS:
             return self._ours(inputs, kernel)
-        label, note, function = find_reference(provider)
+        causal = workload_of(inputs.shape).causal
+        label, note, function = find_reference(provider, causal)
         return _Candidate(
             inputs, partial(function, *inputs.tensors), {"label": label, "note": note}
         )
@@ -142,7 +147,8 @@ class CudaBackend:
         from flash_attention._library import load_library
 
         config = parse_kernel_name_into_config(kernel)
-        run = partial(flash_attention.forward, config, *inputs.tensors, inputs.o)
+        causal = workload_of(inputs.shape).causal
+        run = partial(flash_attention.forward, config, *inputs.tensors, inputs.o, causal=causal)
         details: Json = {"label": config.short_form(), "note": ""}
         library = load_library()
         names = library.kernel_names()

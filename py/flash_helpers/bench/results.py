@@ -70,7 +70,7 @@ class Measurement:
     def attn_tflops(self) -> float:
         s = self.shape
         flop = calc_self_attn_flop(s["batch"], s["n_heads"], s["seq_len"], s["d_head"])
-        return tflops(flop, self.summary.median)
+        return tflops(flop // 2 if s.get("causal") else flop, self.summary.median)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class ProblemResult:
         s = self.shape
         return (
             f"{s['dtype']}, batch {s['batch']}, heads {s['n_heads']}, seq {s['seq_len']}, "
-            f"d {s['d_head']}, seed {s['seed']}"
+            f"d {s['d_head']}{', causal' if s.get('causal') else ''}, seed {s['seed']}"
         )
 
 

@@ -26,7 +26,14 @@ def problems_of(options: argparse.Namespace, providers: Sequence[str]) -> list[P
     heads = BENCHMARK_N_HEADS
     workloads = (
         Workload(
-            BATCH_SIZE_FOR_SEQ_LEN[seq_len], heads, heads, seq_len, d_head, dtype, options.seed
+            BATCH_SIZE_FOR_SEQ_LEN[seq_len],
+            heads,
+            heads,
+            seq_len,
+            d_head,
+            dtype,
+            options.seed,
+            options.causal,
         )
         for d_head in options.d_heads
         for seq_len in options.seq_lens

@@ -33,7 +33,7 @@ class Problem:
 
     def shape(self) -> Event:
         values = dataclasses.asdict(self.workload)
-        return values | {"dtype": self.workload.dtype.name, "causal": False}
+        return values | {"dtype": self.workload.dtype.name}
 
     def groups(self, size: int) -> list[tuple[Job, ...]]:
         """What runs in turns with each other: `size` of our kernels (0: all) and all references,
@@ -48,10 +48,11 @@ class Problem:
 def make_problem(
     workload: Workload, configs: Sequence[KernelConfig], providers: Sequence[str]
 ) -> Problem:
-    """The kernels of the workload's dtype and head size; those whose blocks do not divide its
-    sequence are rows that say so."""
+    """The kernels of the workload's dtype and head size; those that do not take its sequence or its
+    mask are rows that say so."""
     fitting = [c for c in configs if (c.dtype, c.d_head) == (workload.dtype, workload.d_head)]
-    kept, skipped = partition(fitting if OURS in providers else [], workload.seq_len)
+    ours = fitting if OURS in providers else []
+    kept, skipped = partition(ours, workload.seq_len, causal=workload.causal)
     return Problem(
         workload,
         tuple(map(our_job, kept)),

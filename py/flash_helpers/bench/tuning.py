@@ -110,7 +110,12 @@ def table_entries(winners: Sequence[Winner]) -> list[dict[str, Any]]:
     subjects: dict[tuple[object, ...], list[Winner]] = {}
     for winner in winners:
         workload = winner.problem.workload
-        subject = (winner.best.row["environment"].get("gpu"), workload.dtype, workload.d_head)
+        subject = (
+            winner.best.row["environment"].get("gpu"),
+            workload.dtype,
+            workload.d_head,
+            workload.causal,
+        )
         subjects.setdefault(subject, []).append(winner)
     entries = []
     for found in subjects.values():
@@ -159,7 +164,7 @@ def _entry(winner: Winner, kernels: list[str], low: int, high: int | None) -> di
         "compute_capability": str(environment.get("compute_capability", "")),
         "dtype": workload.dtype.name,
         "d_head": workload.d_head,
-        "causal": False,
+        "causal": workload.causal,
         "seq_min": low,
         "seq_max": high,
         "kernels": tuple(kernels),

@@ -65,6 +65,8 @@ class FakeCandidate:
         return "5 of 8 rows are wrong" if self.fault == "wrong but fast" else ""
 
     def describe(self) -> dict[str, Any]:
+        if self.provider == "ceiling":
+            return {"flop": 10**12} if self.kernel.startswith("matmul") else {"bytes": 10**9}
         return {"label": self.kernel, "note": "", "registers": 128}
 
     def captured(self) -> Callable[[], object]:
@@ -91,7 +93,7 @@ class FakeBackend:
         }
 
     def prepare(self, shape: dict[str, Any]) -> None:
-        if FAULTS.get("prepare") == str(shape["seq_len"]):
+        if FAULTS.get("prepare") == str(shape.get("seq_len")):
             os._exit(5)
 
     def candidate(self, provider: str, kernel: str) -> FakeCandidate:

@@ -65,6 +65,8 @@ def add_problem_arguments(parser: argparse.ArgumentParser, seq_lens: Sequence[in
     add("--causal", action="store_true", help="refused: our kernels have no causal mask yet")
     add("--seed", type=number(0, 2**31 - 1, int), default=1, help="of the inputs and the order")
     add("--device", default="", help="CUDA_VISIBLE_DEVICES for the measurement; default: as it is")
+    add("--no_ceilings", action="store_true",
+        help="leave out the ceilings of the roofline (a second a dtype)")  # fmt: skip
     add("--time_limit", type=number(0.1, 3600), default=120.0, metavar="S",
         help="for one step of one kernel; what takes longer is killed (default 120)")  # fmt: skip
 

@@ -14,6 +14,7 @@ from ..config_sets import DEFAULT_KERNELS, KERNELS_VARIABLE
 from ..dtypes import DType
 from ..paths import repository_root
 from . import arguments as args
+from .ceilings import measure_ceilings
 from .progress import Progress
 from .provenance import command_line
 from .providers import OURS
@@ -124,6 +125,8 @@ def _tune(
     announce(store, stages[0].sweep)
     arch = str(stages[0].sweep.environment.get("compute_capability", ""))
     problems = [prune(problem, arch) for problem in problems]
+    if not options.no_ceilings:
+        measure_ceilings(stages[0].sweep, options.dtypes, options.seed)
     winners: list[Winner] = []
     rows: list[Record] = []
     with Progress(sum(stages[0].sweep.n_rows(problem) for problem in problems), "tune") as bar:

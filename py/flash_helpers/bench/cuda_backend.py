@@ -14,10 +14,11 @@ from ..peers import ReferenceUnavailableError
 from ..reference import attention_reference
 from ..tolerance import bitwise_equal, compare
 from ..workload import Workload
+from .ceilings import is_ceiling, make_candidate
 from .clocks import ClockSampler
 from .measure import Candidate, Json, NotBuiltError, SkippedError
 from .provenance import UNKNOWN, device_state, library_state
-from .providers import OURS, find_reference
+from .providers import CEILING, OURS, find_reference
 from .stats import tflops
 from .timing import CudaTimer, Policy, Timer
 
@@ -108,6 +109,7 @@ class CudaBackend:
             raise RuntimeError("no data: torch sees no CUDA device")
         self._state: Json = {**device_state(), **library_state()}
         self._inputs: _Inputs | None = None
+        self._ceiling_shape: Json | None = None
 
     def environment(self) -> Json:
         return {**self._state, "python": platform.python_version()}
@@ -119,7 +121,10 @@ class CudaBackend:
         if self._inputs is not None and self._inputs.shape == shape:
             return
         self._inputs = None
+        self._ceiling_shape = shape if is_ceiling(shape) else None
         torch.cuda.empty_cache()
+        if is_ceiling(shape):
+            return
         q, k, v = workload_of(shape).generate("cuda")
         n = min(_CHECKED_ENTRIES, q.shape[0])
         reference, _ = attention_reference(q[:n], k[:n], v[:n])
@@ -127,6 +132,8 @@ class CudaBackend:
         self._inputs = _Inputs(shape, (q, k, v), pristine, torch.empty_like(q), reference)
 
     def candidate(self, provider: str, kernel: str) -> Candidate:
+        if provider == CEILING and self._ceiling_shape is not None:
+            return make_candidate(kernel, self._ceiling_shape, "cuda")
         inputs = self._inputs
         if inputs is None:
             raise RuntimeError("candidate() before prepare()")
@@ -168,6 +175,8 @@ class CudaBackend:
         return ClockSampler("" if UNKNOWN in uuid else uuid)
 
     def implausible(self, shape: Json, milliseconds: float) -> str:
+        if is_ceiling(shape):
+            return ""
         rate = tflops(workload_of(shape).matmul_flop(), milliseconds)
         peak = peak_tflops(self._state)
         if peak is None or rate <= peak:

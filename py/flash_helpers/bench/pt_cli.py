@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import arguments as args
+from .ceilings import measure_ceilings
 from .progress import Progress
 from .provenance import command_line
 from .providers import OURS
@@ -83,6 +84,7 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
 
 def _run(sweep: Sweep, problems: Sequence[Problem], options: argparse.Namespace) -> int:
     rows: list[Record] = []
+    failed = [] if options.no_ceilings else measure_ceilings(sweep, options.dtypes, options.seed)
     with Progress(sum(sweep.n_rows(problem) for problem in problems), "pt_bench") as progress:
         for problem in problems:
             found = []
@@ -98,7 +100,7 @@ def _run(sweep: Sweep, problems: Sequence[Problem], options: argparse.Namespace)
     if options.json:
         where = sweep.environment | {"command": sweep.command}
         options.json.write_text(render_json(results, where))
-    return exit_code(rows)
+    return exit_code(rows) or (args.EXIT_PARTIAL if failed else args.EXIT_OK)
 
 
 def exit_code(rows: Sequence[Record]) -> int:

@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from flash_helpers.bench.clocks import ClockSampler, Reading
+from flash_helpers.bench.energy import Energy, EnergyError, EnergyMeter
 from flash_helpers.bench.measure import SkippedError
 from flash_helpers.bench.timing import Policy, Sample
 
 FAULTS: dict[str, str] = json.loads(os.environ.get("FAKE_FAULTS", "{}"))
+JOULES: dict[str, float] = json.loads(os.environ.get("FAKE_JOULES", "{}"))
+BYTES: dict[str, int] = json.loads(os.environ.get("FAKE_BYTES", "{}"))
 SPEEDS: dict[str, float] = json.loads(os.environ.get("FAKE_SPEEDS", "{}"))
 
 
@@ -67,7 +70,8 @@ class FakeCandidate:
     def describe(self) -> dict[str, Any]:
         if self.provider == "ceiling":
             return {"flop": 10**12} if self.kernel.startswith("matmul") else {"bytes": 10**9}
-        return {"label": self.kernel, "note": "", "registers": 128}
+        n_bytes = [n for part, n in BYTES.items() if part in f"{self.kernel}|"] or [1 << 20]
+        return {"label": self.kernel, "note": "", "registers": 128, "memory_bytes": n_bytes[0]}
 
     def captured(self) -> Callable[[], object]:
         return self
@@ -116,11 +120,30 @@ class FakeBackend:
         clocks.readings.append(Reading(0.0, 1700, 600.0, 60, int(FAULTS.get("throttle", "4"))))
         return _Still(readings=clocks.readings)
 
+    def energy_meter(self) -> EnergyMeter:
+        if FAULTS.get("energy") == "refused":
+            raise EnergyError("NVML gives no energy of this GPU: Not Supported")
+        return _FakeMeter(self.chance)
+
     def implausible(self, shape: dict[str, Any], milliseconds: float) -> str:
         return "faster than any GPU" if milliseconds < 1e-4 else ""
 
     def lost(self) -> str:
         return "the context is gone" if "raises" in FAULTS.values() else ""
+
+
+class _FakeMeter(EnergyMeter):
+    """FAKE_JOULES maps part of a kernel's name to joules; the others take one for each ms."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+
+    def per_call(self, function: Callable[[], object], call_ms: float, seconds: float) -> Energy:
+        candidate: Any = function
+        candidate()
+        known = [joules for part, joules in JOULES.items() if part in f"{candidate.kernel}|"]
+        joules = (known[0] if known else call_ms) * self.chance.lognormvariate(0, 0.005)
+        return Energy(joules, 100, 0.1, 5)
 
 
 class _Still(ClockSampler):

@@ -12,10 +12,11 @@ import pytest
 
 from flash_attention.tuning_table import read_table
 from flash_helpers.bench.autotune_cli import build, main, make_parser
+from flash_helpers.bench.objective import Objective
 from flash_helpers.bench.results import Measurement
 from flash_helpers.bench.store import read_store
 from flash_helpers.bench.sweep import make_problem
-from flash_helpers.bench.tuning import fastest_by_blocks, prune, ranges, ties
+from flash_helpers.bench.tuning import best_by_blocks, prune, ranges, ties
 from flash_helpers.constraints import SHARED_MEMORY_PER_BLOCK
 from flash_helpers.dtypes import DType
 from flash_helpers.kernel_configs import get_kernel_configs, parse_kernel_name_into_config
@@ -103,8 +104,8 @@ def test_ties_are_what_the_winner_does_not_surely_beat() -> None:
     ranked = [
         measurement("best", 1.0, 1), measurement("equal", 1.002, 2), measurement("slow", 1.06, 3),
     ]  # fmt: skip
-    assert ties(ranked) == ["equal"]
-    assert ties(ranked[:1]) == []
+    assert ties(ranked, Objective()) == ["equal"]
+    assert ties(ranked[:1], Objective()) == []
 
 
 def test_a_winner_is_rarely_sure_among_equals() -> None:
@@ -113,7 +114,7 @@ def test_a_winner_is_rarely_sure_among_equals() -> None:
     for round_ in range(200):
         equals = [measurement(name, 1.0, 7 * round_ + i) for i, name in enumerate("abcd")]
         equals.sort(key=lambda m: m.summary.median)
-        sure += not ties(equals)
+        sure += not ties(equals, Objective())
     assert sure <= 10
 
 
@@ -137,7 +138,7 @@ def test_ranges_meet_and_have_no_end() -> None:
 
 def test_the_fastest_of_every_block_shape() -> None:
     found = [measurement(kernel, 1.0 + i, i) for i, kernel in enumerate(FP16)]
-    kernels = fastest_by_blocks(found)
+    kernels = best_by_blocks(found)
     assert kernels[0] == FP16[0] and len(kernels) == 4
 
 

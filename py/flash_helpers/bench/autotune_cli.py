@@ -15,6 +15,7 @@ from ..dtypes import DType
 from ..paths import repository_root
 from . import arguments as args
 from .ceilings import measure_ceilings
+from .objective import TIME, Objective, ObjectiveError
 from .progress import Progress
 from .provenance import command_line
 from .providers import OURS
@@ -24,7 +25,7 @@ from .store import ResultStore
 from .supervisor import Supervisor
 from .sweep import Problem, Sweep
 from .timing import Policy
-from .tuning import Stage, Winner, prune, table_entries, tune_problem
+from .tuning import Stage, Winner, costs, prune, table_entries, tune_problem
 
 DESCRIPTION = """Find the fastest kernel for every dtype, head size and sequence length of this GPU.
 
@@ -37,6 +38,10 @@ A winner is one that beats every leader in a Mann-Whitney test; others are named
 rank), 2 usage or no build, 3 a kernel failed or a problem has no winner, 4 no data, 130
 interrupted.
 """
+
+
+# How often every kernel of a pass runs for half a second, where energy is an objective.
+_ENERGY_ROUNDS = {"coarse": 1, "fine": 2, "final": 8}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -56,6 +61,9 @@ def make_parser() -> argparse.ArgumentParser:
         help="of the fastest go on to the second pass (default 10)")  # fmt: skip
     add("--leaders", type=args.number(2, 100, int), default=6, metavar="N",
         help="in the last pass, of those within 3 %% of the fastest (default 6)")  # fmt: skip
+    add("--objective", type=Objective.parse, default=Objective(), metavar="NAME=WEIGHT,...",
+        help="what to minimize: time (default), energy, memory, or some with weights, as in "
+        "time=2,energy=1")  # fmt: skip
     add("--noncu", action="store_true", help="do not empty the L2 cache before each sample")
     add("--no_build", action="store_true", help="take the build as it is")
     add("--table", type=Path, help="write winners here; default: the user's cache directory")
@@ -75,7 +83,11 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
         return args.EXIT_USAGE
 
     def measure(store: ResultStore, supervisor: Supervisor) -> int:
-        return _tune(store, supervisor, problems, options)
+        try:
+            return _tune(store, supervisor, problems, options)
+        except ObjectiveError as error:
+            print(f"no data: --objective {options.objective}: {error}", file=sys.stderr)
+            return args.EXIT_NO_DATA
 
     return with_session("autotune", options, backend, measure)
 
@@ -103,7 +115,8 @@ def build(options: argparse.Namespace) -> bool:
 
 def _stages(store: ResultStore, supervisor: Supervisor, options: argparse.Namespace) -> list[Stage]:
     def sweep(name: str, repeats: int, group: int) -> Sweep:
-        policy = Policy(warmups=1, repeats=repeats, cold_l2=not options.noncu)
+        rounds = _ENERGY_ROUNDS[name] if options.objective.needs_energy else 0
+        policy = Policy(warmups=1, repeats=repeats, cold_l2=not options.noncu, energy_rounds=rounds)
         return Sweep(
             store, supervisor, policy, command_line(), group, name,
             retry_failed=options.retry_failed,
@@ -137,7 +150,7 @@ def _tune(
                 bar.advance(f"{row['shape']['seq_len']} {row['kernel']}")
 
         for problem in problems:
-            winner = tune_problem(problem, stages, on_row)
+            winner = tune_problem(problem, stages, on_row, options.objective)
             if winner is None:
                 bar.print(f"{problem.workload}: no kernel gave a right result")
             else:
@@ -164,12 +177,16 @@ def describe(winner: Winner) -> str:
         f"{winner.problem.workload}: {best.label}: {best.summary.median:.4f} ms, "
         f"{best.matmul_tflops:.1f} TFLOP/s (standard error {100 * best.standard_error:.2f} %)"
     ]
+    found = {name: value for name, value in costs(winner).items() if name != "objective"}
+    if str(winner.objective) != TIME:
+        shown = ", ".join(f"{name} {value}" for name, value in found.items())
+        lines.append(f"  by {winner.objective}: {shown}")
     if len(winner.ranked) == 1:
         lines.append("  without a rival")
     elif winner.tied:
-        lines.append(f"  not surely faster than: {'; '.join(winner.tied)}")
+        lines.append(f"  not surely better than: {'; '.join(winner.tied)}")
     else:
-        lines.append(f"  surely the fastest of {len(winner.ranked)} leaders")
+        lines.append(f"  surely the best of {len(winner.ranked)} leaders")
     return "\n".join(lines)
 
 

@@ -16,6 +16,7 @@ from ..tolerance import bitwise_equal, compare
 from ..workload import Workload
 from .ceilings import is_ceiling, make_candidate
 from .clocks import ClockSampler
+from .energy import EnergyMeter
 from .measure import Candidate, Json, NotBuiltError, SkippedError
 from .provenance import UNKNOWN, device_state, library_state
 from .providers import CEILING, OURS, find_reference
@@ -66,6 +67,7 @@ class _Candidate:
     inputs: _Inputs
     run: Callable[[], torch.Tensor]
     details: Json
+    preallocated_bytes: int = 0  # output and local memory, which no allocation during a call shows
 
     def __call__(self) -> object:
         return self.run()
@@ -74,12 +76,21 @@ class _Candidate:
         import torch
 
         self.inputs.o.fill_(float("nan"))
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
         try:
             output = self.run()
         except ReferenceUnavailableError as error:
             raise SkippedError(str(error)) from error
         torch.cuda.synchronize()
+        self.details["memory_bytes"] = self._memory(torch.cuda.max_memory_allocated() - before)
         return self.inputs.problem_with(output)
+
+    def _memory(self, allocated: int) -> int:
+        """Inputs, output and whatever else a call needs on the device, in bytes."""
+        inputs = sum(tensor.nbytes for tensor in self.inputs.tensors)
+        return inputs + self.preallocated_bytes + allocated
 
     def describe(self) -> Json:
         return self.details
@@ -163,7 +174,10 @@ class CudaBackend:
             "spilled_bytes": attributes["local_bytes"],
             "blocks_per_sm": attributes["blocks_per_multiprocessor"],
         }
-        return _Candidate(inputs, run, details)
+        # The driver sets local memory aside for every thread that can be resident.
+        n_threads = details["blocks_per_sm"] * config.n_threads() * int(self._state["gpu_sms"])
+        spilled = details["spilled_bytes"] * n_threads
+        return _Candidate(inputs, run, details, inputs.o.nbytes + spilled)
 
     def timer(self, policy: Policy) -> Timer:
         import torch
@@ -173,6 +187,12 @@ class CudaBackend:
     def clocks(self) -> ClockSampler:
         uuid = str(self._state.get("gpu_uuid", ""))
         return ClockSampler("" if UNKNOWN in uuid else uuid)
+
+    def energy_meter(self) -> EnergyMeter:
+        import torch
+
+        uuid = str(self._state.get("gpu_uuid", ""))
+        return EnergyMeter("" if UNKNOWN in uuid else uuid, torch.cuda.synchronize)
 
     def implausible(self, shape: Json, milliseconds: float) -> str:
         if is_ceiling(shape):

@@ -6,12 +6,14 @@ Runs in a worker (worker.py). The backend is what differs between a GPU and a te
 from __future__ import annotations
 
 import contextlib
+import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from .clocks import ClockSampler, throttled
+from .energy import EnergyError, EnergyMeter
 from .records import COMPILE_FAIL, LAUNCH_FAIL, OK, SKIPPED, WRONG, head
 from .timing import Bursts, Policy, Timer, interleaved
 
@@ -57,6 +59,10 @@ class Backend(Protocol):
     def timer(self, policy: Policy) -> Timer: ...
 
     def clocks(self) -> AbstractContextManager[ClockSampler]: ...
+
+    def energy_meter(self) -> EnergyMeter:
+        """Raises EnergyError."""
+        ...
 
     def implausible(self, shape: Json, milliseconds: float) -> str:
         """Why no device can be that fast, or an empty string."""
@@ -129,6 +135,8 @@ def _time(
             emit(result(current, LAUNCH_FAIL, f"{type(error).__name__}: {error}"))
             # Even where the device lives: the others' turns were cut short, so they start anew.
             raise DeviceLostError(f"{current} failed while it was timed: {error}") from error
+    chance = random.Random(request["shape"]["seed"])  # noqa: S311  an order, nothing secret
+    energies = _energies(functions, bursts, policy, backend, emit, chance)
     for kernel, taken in bursts.items():
         emit({"event": "running", "kernel": kernel, "phase": "check again"})
         with _reported(kernel, backend, emit):
@@ -136,11 +144,39 @@ def _time(
             problem = right[kernel].check()
             times = [sample.ms for burst in taken for sample in burst]
             problem = problem or backend.implausible(request["shape"], statistics.median(times))
-            details = right[kernel].describe()
+            details = right[kernel].describe() | energies.get(kernel, {})
             if problem:
                 emit(result(kernel, WRONG, problem, details))
             else:
                 emit(result(kernel, OK, "", details | measured))
+
+
+def _energies(
+    functions: dict[str, Callable[[], object]], bursts: dict[str, Bursts], policy: Policy,
+    backend: Backend, emit: Emit, chance: random.Random,
+) -> dict[str, Json]:  # fmt: skip
+    """Joules of a call by kernel, one value for each round; in turns, like times."""
+    found: dict[str, Json] = {}
+    if not policy.energy_rounds:
+        return found
+    joules: dict[str, list[float]] = {kernel: [] for kernel in functions}
+    order, kernel = list(functions), ""
+    try:
+        meter = backend.energy_meter()
+        for _ in range(policy.energy_rounds):
+            chance.shuffle(order)
+            for kernel in order:
+                emit({"event": "running", "kernel": kernel, "phase": "energy"})
+                ms = statistics.median(sample.ms for burst in bursts[kernel] for sample in burst)
+                energy = meter.per_call(functions[kernel], ms, policy.energy_s)
+                joules[kernel].append(round(energy.joules, 7))
+                found[kernel] = {"joules": joules[kernel], "loop_watts": round(energy.watts, 1)}
+    except EnergyError as error:
+        return {kernel: {"energy_note": str(error)} for kernel in functions}
+    except Exception as error:
+        emit(result(kernel, LAUNCH_FAIL, f"{type(error).__name__}: {error}"))
+        raise DeviceLostError(f"{kernel} failed in the energy loop: {error}") from error
+    return found
 
 
 def _measured(bursts: Bursts, clocks: ClockSampler) -> Json:

@@ -87,6 +87,8 @@ class FakeBackend:
     def __init__(self) -> None:
         if os.environ.get("FAKE_START") == "fails":
             raise RuntimeError("torch sees no CUDA device")
+        if library := os.environ.get("FLASH_ATTENTION_LIBRARY"):
+            log(f"library {library}")
         self.chance = random.Random(int(os.environ.get("FAKE_SEED", "1")))
 
     def environment(self) -> dict[str, Any]:

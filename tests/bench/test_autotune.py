@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flash_attention.tuning_table import read_table
-from flash_helpers.bench.autotune_cli import build, main, make_parser
+from flash_helpers.bench.autotune_cli import main
 from flash_helpers.bench.objective import Objective
 from flash_helpers.bench.results import Measurement
 from flash_helpers.bench.store import read_store
@@ -140,24 +140,6 @@ def test_the_fastest_of_every_block_shape() -> None:
     found = [measurement(kernel, 1.0 + i, i) for i, kernel in enumerate(FP16)]
     kernels = best_by_blocks(found)
     assert kernels[0] == FP16[0] and len(kernels) == 4
-
-
-def test_the_build_is_of_one_word_and_a_failure_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    calls: list[tuple[list[str], str]] = []
-
-    def run(command: list[str], env: dict[str, str], check: bool) -> Any:
-        calls.append((command, env["KERNELS"]))
-        return subprocess.CompletedProcess(command, 1)
-
-    monkeypatch.setattr(subprocess, "run", run)
-    parser = make_parser()
-    assert not build(parser.parse_args(["--kernels", "tune"]))
-    assert calls[0][0][1:] == ["-m", "flash_helpers.build"] and calls[0][1] == "tune"
-    assert not build(parser.parse_args(["--kernels", "tune", "--kernels", "d64"]))
-    assert "a build has one KERNELS word" in capsys.readouterr().err
-    assert main(["--kernels", "tune"], BACKEND) == 2
 
 
 def test_the_script_passes_its_arguments_on(tmp_path: Path) -> None:

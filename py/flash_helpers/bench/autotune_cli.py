@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..config_sets import DEFAULT_KERNELS, KERNELS_VARIABLE
 from ..dtypes import DType
-from ..paths import repository_root
 from . import arguments as args
+from .building import Build, NoSourcesError
 from .ceilings import measure_ceilings
 from .objective import TIME, Objective, ObjectiveError
 from .progress import Progress
 from .provenance import command_line
 from .providers import OURS
 from .records import OK, SKIPPED, WRONG, Record
-from .session import CUDA_BACKEND, announce, problems_of, with_session
+from .session import CUDA_BACKEND, announce, default_store, problems_of, with_session
 from .store import ResultStore
 from .supervisor import Supervisor
 from .sweep import Problem, Sweep
@@ -66,6 +66,8 @@ def make_parser() -> argparse.ArgumentParser:
         "time=2,energy=1")  # fmt: skip
     add("--noncu", action="store_true", help="do not empty the L2 cache before each sample")
     add("--no_build", action="store_true", help="take the build as it is")
+    add("--parts", type=count, default=4, metavar="N",
+        help="begin to measure when 1/N of the kernels is built (default 4)")  # fmt: skip
     add("--table", type=Path, help="write winners here; default: the user's cache directory")
     add("--no_table", action="store_true", help="write no table")
     return parser
@@ -79,8 +81,11 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
         problems = problems_of(options, [OURS])
     except ValueError as error:
         parser.error(str(error))
-    if not options.no_build and not build(options):
-        return args.EXIT_USAGE
+    if not options.no_build:
+        try:
+            return _build_and_tune(problems, options, backend)
+        except (ValueError, NoSourcesError) as error:
+            parser.error(str(error))
 
     def measure(store: ResultStore, supervisor: Supervisor) -> int:
         try:
@@ -92,25 +97,46 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
     return with_session("autotune", options, backend, measure)
 
 
-def build(options: argparse.Namespace) -> bool:
-    """Builds the kernels that were selected, all cores at once. The build says what went wrong."""
+def kernels_word(options: argparse.Namespace) -> str:
+    """What to build. Raises ValueError."""
     if options.kernels and len(options.kernels) > 1:
-        print("error: --kernels more than once needs --no_build: a build has one KERNELS word",
-              file=sys.stderr)  # fmt: skip
-        return False
-    word = (options.kernels or [os.environ.get(KERNELS_VARIABLE, DEFAULT_KERNELS)])[0]
-    root = repository_root()
-    if root is None:
-        print("error: an installed package cannot be rebuilt: use --no_build", file=sys.stderr)
-        return False
-    paths = [str(root / "py"), str(root), os.environ.get("PYTHONPATH", "")]
-    environ = {
-        **os.environ,
-        KERNELS_VARIABLE: word,
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-    }
-    command = [sys.executable, "-m", "flash_helpers.build"]
-    return subprocess.run(command, env=environ, check=False).returncode == 0
+        raise ValueError("--kernels more than once needs --no_build: a build has one KERNELS word")
+    return str((options.kernels or [os.environ.get(KERNELS_VARIABLE, DEFAULT_KERNELS)])[0])
+
+
+def _build_and_tune(problems: Sequence[Problem], options: argparse.Namespace, backend: str) -> int:
+    log = default_store("autotune-build").with_suffix(".log")
+    with Build(kernels_word(options), options.parts, log) as build:
+
+        def measure(store: ResultStore, supervisor: Supervisor) -> int:
+            _tune_parts(build, store, problems, options, backend)
+            problem = build.finish()
+            if problem:
+                print(f"error: {problem}", file=sys.stderr)
+                return args.EXIT_USAGE
+            return _tune(store, supervisor, problems, options)
+
+        return with_session("autotune", options, backend, measure)
+
+
+def _tune_parts(
+    build: Build, store: ResultStore, problems: Sequence[Problem], options: argparse.Namespace,
+    backend: str,
+) -> None:  # fmt: skip
+    """The first pass over the kernels that are there, while the others compile. Their rows stand in
+    the store when the whole is tuned."""
+    for part in build.parts():
+        n = 0
+        with Supervisor(
+            backend, options.time_limit, device=options.device, library=part.library
+        ) as supervisor:
+            sweep = _stages(store, supervisor, options)[0].sweep
+            arch = str(sweep.environment.get("compute_capability", ""))
+            for problem in problems:
+                pruned = prune(problem, arch)
+                ours = tuple(job for job in pruned.ours if job.kernel in part.kernels)
+                n += sum(1 for _ in sweep.run(replace(pruned, ours=ours, skipped=())))
+        print(f"{n} rows of {len(part.kernels)} kernels, while the others compile", flush=True)
 
 
 def _stages(store: ResultStore, supervisor: Supervisor, options: argparse.Namespace) -> list[Stage]:

@@ -21,6 +21,7 @@ from .records import LAUNCH_FAIL, TIMEOUT
 
 Event = dict[str, Any]
 _TAIL_BYTES = 2000
+_LIBRARY_VARIABLE = "FLASH_ATTENTION_LIBRARY"  # flash_attention._library reads it
 _PACKAGES = Path(__file__).resolve().parents[2]
 
 
@@ -89,6 +90,7 @@ class Supervisor:
     time_limit_s: float = 120.0
     start_limit_s: float = 180.0
     device: str = ""  # CUDA_VISIBLE_DEVICES of the worker, if not empty
+    library: str = ""  # FLASH_ATTENTION_LIBRARY of the worker, if not empty
     n_started: int = 0
     _environment: Event = field(default_factory=dict)
     _worker: _Worker | None = None
@@ -185,6 +187,8 @@ class Supervisor:
         environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         if self.device:
             environ["CUDA_VISIBLE_DEVICES"] = self.device
+        if self.library:
+            environ[_LIBRARY_VARIABLE] = self.library
         reader, writer = os.pipe()
         stderr = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the worker
         module = f"{__package__}.worker"

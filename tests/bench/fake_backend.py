@@ -33,8 +33,8 @@ def log(text: str) -> None:
 
 
 class FakeCandidate:
-    def __init__(self, provider: str, kernel: str) -> None:
-        self.provider, self.kernel = provider, kernel
+    def __init__(self, provider: str, kernel: str, seq_len: int = 0) -> None:
+        self.provider, self.kernel, self.seq_len = provider, kernel, seq_len
         self.fault = next((f for part, f in FAULTS.items() if part in f"{kernel}|"), "")
         self.n_runs = 0
 
@@ -57,6 +57,9 @@ class FakeCandidate:
         if self.fault == "segfault":
             ctypes.string_at(0)
         if self.fault == "hang":
+            time.sleep(1000)
+        if self.fault == "kills its parent at 1024" and self.seq_len == 1024:
+            os.kill(os.getppid(), 9)
             time.sleep(1000)
         if self.fault == "interrupts":
             os.kill(os.getppid(), 2)
@@ -99,13 +102,14 @@ class FakeBackend:
         }
 
     def prepare(self, shape: dict[str, Any]) -> None:
+        self.seq_len = shape.get("seq_len", 0)
         if FAULTS.get("prepare") == str(shape.get("seq_len")):
             os._exit(5)
 
     def candidate(self, provider: str, kernel: str) -> FakeCandidate:
         if FAULTS.get(kernel) == "absent":
             raise SkippedError("not installed")
-        return FakeCandidate(provider, kernel)
+        return FakeCandidate(provider, kernel, self.seq_len)
 
     def timer(self, policy: Policy) -> Callable[[Callable[[], object]], Sample]:
         def timer(function: Callable[[], object]) -> Sample:

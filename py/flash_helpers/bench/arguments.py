@@ -95,7 +95,19 @@ def add_store_arguments(parser: argparse.ArgumentParser) -> None:
     add("--retry_failed", action="store_true", help="with --resume: repeat what is not ok")
 
 
+def add_ray_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--ray", default="", metavar="ADDRESS",
+        help="measure on every GPU of a Ray cluster: local (here), auto, or HOST:PORT")  # fmt: skip
+    add("--ray_workers", type=number(0, 4096, int), default=0, metavar="N",
+        help="default: one for each GPU; without a GPU that many, on CPUs")  # fmt: skip
+
+
 def check_store_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if options.ray and options.device:
+        parser.error("--device is for one worker: with --ray the cluster says which GPUs there are")
+    if options.ray_workers and not options.ray:
+        parser.error("--ray_workers needs --ray")
     if (options.resume or options.retry_failed) and not options.out:
         parser.error("--resume and --retry_failed need --out")
 

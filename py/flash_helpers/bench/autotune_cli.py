@@ -16,13 +16,14 @@ from . import arguments as args
 from .building import Build, NoSourcesError
 from .ceilings import measure_ceilings
 from .objective import TIME, Objective, ObjectiveError
+from .parallel import each
 from .progress import Progress
 from .provenance import command_line
 from .providers import OURS
 from .records import OK, SKIPPED, WRONG, Record
 from .session import CUDA_BACKEND, announce, default_store, problems_of, with_session
 from .store import ResultStore
-from .supervisor import Supervisor
+from .supervisor import Measurer, Supervisor
 from .sweep import Problem, Sweep
 from .timing import Policy
 from .tuning import Stage, Winner, costs, prune, table_entries, tune_problem
@@ -52,6 +53,7 @@ def make_parser() -> argparse.ArgumentParser:
     args.add_problem_arguments(parser, [512, 1024, 2048, 4096, 8192, 16384])
     parser.set_defaults(dtypes=[DType.FP16, DType.BF16])
     args.add_store_arguments(parser)
+    args.add_ray_arguments(parser)
     add = parser.add_argument
     count = args.number(1, 100_000, int)
     add("--coarse", type=count, default=4, metavar="N", help="samples of every kernel (default 4)")
@@ -81,13 +83,15 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
         problems = problems_of(options, [OURS])
     except ValueError as error:
         parser.error(str(error))
+    if options.ray and not options.no_build:
+        parser.error("--ray needs --no_build: every host must have the same build beforehand")
     if not options.no_build:
         try:
             return _build_and_tune(problems, options, backend)
         except (ValueError, NoSourcesError) as error:
             parser.error(str(error))
 
-    def measure(store: ResultStore, supervisor: Supervisor) -> int:
+    def measure(store: ResultStore, supervisor: Measurer) -> int:
         try:
             return _tune(store, supervisor, problems, options)
         except ObjectiveError as error:
@@ -108,7 +112,7 @@ def _build_and_tune(problems: Sequence[Problem], options: argparse.Namespace, ba
     log = default_store("autotune-build").with_suffix(".log")
     with Build(kernels_word(options), options.parts, log) as build:
 
-        def measure(store: ResultStore, supervisor: Supervisor) -> int:
+        def measure(store: ResultStore, supervisor: Measurer) -> int:
             _tune_parts(build, store, problems, options, backend)
             problem = build.finish()
             if problem:
@@ -139,7 +143,7 @@ def _tune_parts(
         print(f"{n} rows of {len(part.kernels)} kernels, while the others compile", flush=True)
 
 
-def _stages(store: ResultStore, supervisor: Supervisor, options: argparse.Namespace) -> list[Stage]:
+def _stages(store: ResultStore, supervisor: Measurer, options: argparse.Namespace) -> list[Stage]:
     def sweep(name: str, repeats: int, group: int) -> Sweep:
         rounds = _ENERGY_ROUNDS[name] if options.objective.needs_energy else 0
         policy = Policy(warmups=1, repeats=repeats, cold_l2=not options.noncu, energy_rounds=rounds)
@@ -157,7 +161,7 @@ def _stages(store: ResultStore, supervisor: Supervisor, options: argparse.Namesp
 
 
 def _tune(
-    store: ResultStore, supervisor: Supervisor, problems: Sequence[Problem],
+    store: ResultStore, supervisor: Measurer, problems: Sequence[Problem],
     options: argparse.Namespace,
 ) -> int:  # fmt: skip
     stages = _stages(store, supervisor, options)
@@ -175,8 +179,10 @@ def _tune(
             if row["policy"]["stage"] == "coarse":
                 bar.advance(f"{row['shape']['seq_len']} {row['kernel']}")
 
-        for problem in problems:
-            winner = tune_problem(problem, stages, on_row, options.objective)
+        def tuned(problem: Problem) -> Winner | None:
+            return tune_problem(problem, stages, on_row, options.objective)
+
+        for problem, winner in each(problems, tuned, supervisor.n_workers):
             if winner is None:
                 bar.print(f"{problem.workload}: no kernel gave a right result")
             else:

@@ -14,7 +14,7 @@ from .provenance import source_state
 from .providers import OURS
 from .records import SKIPPED, STARTED, Record, fingerprint, row_key
 from .store import ResultStore
-from .supervisor import Event, Supervisor
+from .supervisor import Event, Measurer
 from .timing import Policy
 
 
@@ -81,7 +81,7 @@ class Sweep:
     """Measures problems and appends every row. `stage` keeps the passes of a tuner apart."""
 
     store: ResultStore
-    supervisor: Supervisor
+    supervisor: Measurer
     policy: Policy
     command: str
     group_size: int = 12

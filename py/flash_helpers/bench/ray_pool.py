@@ -126,8 +126,7 @@ class RayPool:
             raise WorkerStartError(f"Ray at {self._address!r}: {error}") from error
 
     def _start_workers(self) -> None:
-        resources = self._ray.cluster_resources()
-        n_gpus = int(resources["GPU"]) if "GPU" in resources else 0
+        n_gpus = int(self._ray.cluster_resources().get("GPU", 0))
         n = min(self._wanted, n_gpus) if self._wanted and n_gpus else self._wanted or n_gpus or 1
         share: dict[str, Any] = {"num_gpus": 1} if n_gpus else {"num_cpus": 1}
         remote = self._ray.remote(**{"num_cpus": 0, **share})(RemoteSupervisor)

@@ -63,6 +63,9 @@ class EmulatorBackend:
     def clocks(self) -> ClockSampler:
         return ClockSampler(uuid="none")
 
+    def clock_under(self, function: Callable[[], object], call_ms: float) -> float | None:
+        return None
+
     def energy_meter(self) -> EnergyMeter:
         raise EnergyError("the emulator has no energy counter")
 

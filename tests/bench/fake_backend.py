@@ -126,6 +126,11 @@ class FakeBackend:
         clocks.readings.append(Reading(0.0, 1700, 600.0, 60, int(FAULTS.get("throttle", "4"))))
         return _Still(readings=clocks.readings)
 
+    def clock_under(self, function: Callable[[], object], call_ms: float) -> float | None:
+        if FAULTS.get("clock") == "raises":
+            raise RuntimeError("no such stream")
+        return 1650.0
+
     def energy_meter(self) -> EnergyMeter:
         if FAULTS.get("energy") == "refused":
             raise EnergyError("NVML gives no energy of this GPU: Not Supported")
@@ -135,7 +140,8 @@ class FakeBackend:
         return "faster than any GPU" if milliseconds < 1e-4 else ""
 
     def lost(self) -> str:
-        return "the context is gone" if "raises" in FAULTS.values() else ""
+        is_gone = any(what == "raises" for name, what in FAULTS.items() if name != "clock")
+        return "the context is gone" if is_gone else ""
 
 
 class _FakeMeter(EnergyMeter):

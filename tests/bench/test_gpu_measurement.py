@@ -60,6 +60,26 @@ def test_the_clock_that_the_wait_measures_is_nvmls() -> None:
         assert measured == pytest.approx(clocks.summary()["sm_mhz"], rel=0.05)
 
 
+def test_the_clock_under_load() -> None:
+    """Of a kernel that only waits it is the idle one; of attention it is lower, by up to a fifth."""
+    backend = CudaBackend()
+    backend.prepare(SHAPE | {"batch": 16})
+    timer = CudaTimer(torch.device("cuda"), cold_l2=False)
+    sleep = lambda: torch.cuda._sleep(2_000_000)  # type: ignore[no-untyped-call]  # noqa: E731
+    attention = backend.candidate("fa2", "fa2")
+    found = {}
+    for name, function in (("sleep", sleep), ("attention", attention)):
+        samples = [timer(function) for _ in range(20)]
+        call_ms = statistics.median(s.ms for s in samples)
+        idle = statistics.median(s.sm_mhz for s in samples if s.sm_mhz is not None)
+        mhz = backend.clock_under(function, call_ms)
+        print(f"{name}: {call_ms:.3f} ms, waiting {idle:.0f} MHz, under load {mhz}")
+        assert mhz is not None
+        found[name] = mhz / idle
+    assert found["sleep"] == pytest.approx(1, abs=0.03)
+    assert 0.8 < found["attention"] < 1.03
+
+
 @pytest.mark.parametrize(
     ("kernel", "status", "error"),
     [("fault", "launch_fail", "device-side assert"), ("hang", "timeout", "no answer within 20 s")],

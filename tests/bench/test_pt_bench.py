@@ -75,7 +75,7 @@ def test_every_run_has_its_started_row_first(tmp_path: Path) -> None:
     seen: dict[str, list[str]] = {}
     for row in read_store(tmp_path / "rows.jsonl").rows:
         seen.setdefault(row["kernel"], []).append(str(row.get("phase", row["status"])))
-    assert seen == {name: ["check", "measure", "check again", "ok"] for name in PROG}
+    assert seen == {name: ["check", "measure", "clock", "check again", "ok"] for name in PROG}
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from ..workload import Workload
 from .ceilings import is_ceiling, make_candidate
 from .clocks import ClockSampler
 from .energy import EnergyMeter
+from .loaded_clock import LoadedClock
 from .measure import Candidate, Json, NotBuiltError, SkippedError
 from .provenance import UNKNOWN, device_state, library_state
 from .providers import CEILING, OURS, find_reference
@@ -121,6 +122,7 @@ class CudaBackend:
         self._state: Json = {**device_state(), **library_state()}
         self._inputs: _Inputs | None = None
         self._ceiling_shape: Json | None = None
+        self._loaded_clock: LoadedClock | None = None
 
     def environment(self) -> Json:
         return {**self._state, "python": platform.python_version()}
@@ -187,6 +189,13 @@ class CudaBackend:
     def clocks(self) -> ClockSampler:
         uuid = str(self._state.get("gpu_uuid", ""))
         return ClockSampler("" if UNKNOWN in uuid else uuid)
+
+    def clock_under(self, function: Callable[[], object], call_ms: float) -> float | None:
+        import torch
+
+        if self._loaded_clock is None:
+            self._loaded_clock = LoadedClock(torch.device("cuda"))
+        return self._loaded_clock.mhz(function, call_ms)
 
     def energy_meter(self) -> EnergyMeter:
         import torch

@@ -62,8 +62,8 @@ CSV_COLUMNS = (
     "status", "provider", "kernel", "label", "symbol", "dtype", "d_head", "seq_len", "batch",
     "n_heads", "seed", "n", "mean_ms", "median_ms", "min_ms", "max_ms", "stdev_ms", "p50_ms",
     "p90_ms", "p99_ms", "rsd", "standard_error", "outliers", "throttled", "relative",
-    "attn_tflops", "matmul_tflops", "effective_sm_mhz", "sm_mhz", "watts", "joules",
-    "memory_bytes", "registers", "error",
+    "attn_tflops", "matmul_tflops", "effective_sm_mhz", "loaded_sm_mhz", "sm_mhz", "watts",
+    "joules", "memory_bytes", "registers", "error",
 )  # fmt: skip
 
 
@@ -122,6 +122,7 @@ def _values(m: Measurement, reference: Measurement | None) -> Record:
         "attn_tflops": round(m.attn_tflops, 2),
         "matmul_tflops": round(m.matmul_tflops, 2),
         "effective_sm_mhz": m.row.get("effective_sm_mhz"),
+        "loaded_sm_mhz": m.row.get("loaded_sm_mhz"),
         "sm_mhz": clocks.get("sm_mhz"),
         "watts": clocks.get("watts"),
         "joules": round(statistics.fmean(joules), 6) if joules else None,

@@ -23,6 +23,7 @@ from flash_helpers.bench.timing import Policy, Sample
 FAULTS: dict[str, str] = json.loads(os.environ.get("FAKE_FAULTS", "{}"))
 JOULES: dict[str, float] = json.loads(os.environ.get("FAKE_JOULES", "{}"))
 BYTES: dict[str, int] = json.loads(os.environ.get("FAKE_BYTES", "{}"))
+SLOWDOWN = float(os.environ.get("FAKE_SLOWDOWN", "1.05"))
 SPEEDS: dict[str, float] = json.loads(os.environ.get("FAKE_SPEEDS", "{}"))
 
 
@@ -92,7 +93,8 @@ class FakeBackend:
             raise RuntimeError("torch sees no CUDA device")
         if library := os.environ.get("FLASH_ATTENTION_LIBRARY"):
             log(f"library {library}")
-        self.chance = random.Random(int(os.environ.get("FAKE_SEED", "1")))
+        seed = os.environ.get("FAKE_SEED", "1")
+        self.chance = random.Random(os.getpid() if seed == "pid" else int(seed))
 
     def environment(self) -> dict[str, Any]:
         return {
@@ -103,6 +105,7 @@ class FakeBackend:
 
     def prepare(self, shape: dict[str, Any]) -> None:
         self.seq_len = shape.get("seq_len", 0)
+        self.slowed = shape.get("slowed_kernel", "")
         if FAULTS.get("prepare") == str(shape.get("seq_len")):
             os._exit(5)
 
@@ -116,7 +119,8 @@ class FakeBackend:
             candidate: Any = function
             candidate()
             now = time.monotonic()
-            ms = candidate.median_ms() * self.chance.lognormvariate(0, 0.01)
+            slowdown = SLOWDOWN if candidate.kernel == self.slowed else 1.0
+            ms = candidate.median_ms() * slowdown * self.chance.lognormvariate(0, 0.01)
             return Sample(ms, 1700.0, now, time.monotonic())
 
         return timer

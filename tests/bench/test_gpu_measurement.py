@@ -61,7 +61,7 @@ def test_the_clock_that_the_wait_measures_is_nvmls() -> None:
 
 
 def test_the_clock_under_load() -> None:
-    """Of a kernel that only waits it is the idle one; of attention it is lower, by up to a fifth."""
+    """Of a kernel that only waits it is the idle one; of attention up to a fifth lower."""
     backend = CudaBackend()
     backend.prepare(SHAPE | {"batch": 16})
     timer = CudaTimer(torch.device("cuda"), cold_l2=False)

@@ -178,7 +178,7 @@ def test_two_sweeps_do_not_mix(tmp_path: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--seq_lens", "12,x"], "expected positive integers"),
+        (["--seq_lens", "12,x"], "'x' is not a positive integer"),
         (["--dtypes", "fp8"], "fp8"),
         (["--kernels", "nonsense"], "nonsense"),
         (["--num_repeats", "0"], "expected a number in 1..100000"),

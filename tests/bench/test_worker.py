@@ -123,7 +123,7 @@ def test_a_clock_that_cannot_be_had_costs_no_row(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("FAKE_FAULTS", json.dumps({"clock": "raises"}))
     results, n_workers = measure("a", "b")
     assert results["a"]["status"] == "ok" and n_workers == 1
-    assert results["a"]["clock_note"] == "no clock under load: RuntimeError: no such stream"
+    assert results["a"]["loaded_clock_note"] == "no clock under load: RuntimeError: no such stream"
 
 
 def test_a_killed_sweep_takes_its_worker_along(monkeypatch: pytest.MonkeyPatch) -> None:

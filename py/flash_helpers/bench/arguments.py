@@ -17,27 +17,51 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_NO_DATA = 0, 1, 2, 3, 4
 EXIT_INTERRUPTED = 130
 
 
-def positive_list(text: str) -> list[int]:
-    items = text.split(",")
-    if not all(i.isascii() and i.isdecimal() and int(i) > 0 for i in items):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected positive integers and commas")
-    return list(dict.fromkeys(map(int, items)))
+def positive(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
+    return int(text)
 
 
-def dtype_list(text: str) -> list[DType]:
+def seed(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) < 2**63):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a seed: expected 0 to 2^63 - 1")
+    return int(text)
+
+
+def dtype(text: str) -> DType:
     try:
-        return list(dict.fromkeys(DType.from_string(item) for item in text.split(",")))
+        return DType.from_string(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def provider_list(text: str) -> list[str]:
-    items = list(dict.fromkeys(text.split(",")))
-    for item in items:
-        if item not in PROVIDERS:
-            known = ", ".join(PROVIDERS)
-            raise argparse.ArgumentTypeError(f"provider {item!r} is not known: expected {known}")
-    return items
+def positive_list(text: str) -> list[int]:
+    """Each once, in the order given."""
+    return list(dict.fromkeys(map(positive, text.split(","))))
+
+
+def dtype_list(text: str) -> list[DType]:
+    return list(dict.fromkeys(map(dtype, text.split(","))))
+
+
+def list_of(what: str, known: Sequence[str]) -> Callable[[str], list[str]]:
+    """A converter for lists of words."""
+
+    def convert(text: str) -> list[str]:
+        items = list(dict.fromkeys(text.split(",")))
+        for item in items:
+            if item not in known:
+                allowed = ", ".join(known)
+                raise argparse.ArgumentTypeError(
+                    f"{what} {item!r} is not known: expected {allowed}"
+                )
+        return items
+
+    return convert
+
+
+provider_list = list_of("provider", PROVIDERS)
 
 
 def number(low: float, high: float, kind: type = float) -> Callable[[str], float]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-_LEAD_CYCLES = 60_000  # while the host queues the rest
+_LEAD_CYCLES = 400_000  # about 0.2 ms, in which the host queues the rest
 _HEAD_CYCLES = 200_000  # the counting thread has its place before the kernel takes all others
 _SURELY_MHZ = 1000.0  # no GPU under load is slower: the counting ends before the kernel does
 _SHARE = 0.85  # of the kernel at that clock

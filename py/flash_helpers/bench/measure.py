@@ -195,7 +195,7 @@ def _clock(function: Callable[[], object], call_ms: float, backend: Backend) -> 
     except Exception as error:
         if backend.lost():
             raise
-        return {"clock_note": f"no clock under load: {type(error).__name__}: {error}"}
+        return {"loaded_clock_note": f"no clock under load: {type(error).__name__}: {error}"}
     return {} if mhz is None else {"loaded_sm_mhz": round(mhz, 1)}
 
 

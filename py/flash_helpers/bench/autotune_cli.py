@@ -28,12 +28,14 @@ from .sweep import Problem, Sweep
 from .timing import Policy
 from .tuning import Stage, Winner, costs, prune, table_entries, tune_problem
 
-DESCRIPTION = """Find the fastest kernel for every dtype, head size and sequence length of this GPU.
+DESCRIPTION = """Find the best kernel for every dtype, head size and sequence length of this GPU.
 
     KERNELS=tune autotune.py                      # builds them, measures, writes the user's table
     autotune.py --kernels tune --no_build --out tune.jsonl --resume --table tuning.json
+    autotune.py --kernels tune --no_build --objective time=2,energy=1 --ray local
 
-Three passes: all kernels briefly, the better ones longer, the leaders in turns with each other.
+Three passes: all kernels briefly (from when the first are built, while the others compile), the
+better ones longer, the leaders in turns with each other.
 A winner is one that beats every leader in a Mann-Whitney test; others are named as ties.
 `flash_attention.tuned_config` reads the table. Exit codes: 0 ok, 1 a kernel was wrong (it has no
 rank), 2 usage or no build, 3 a kernel failed or a problem has no winner, 4 no data, 130

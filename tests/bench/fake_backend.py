@@ -62,6 +62,8 @@ class FakeCandidate:
         if self.fault == "kills its parent at 1024" and self.seq_len == 1024:
             os.kill(os.getppid(), 9)
             time.sleep(1000)
+        if self.fault == "hangs at 1024" and self.seq_len == 1024:
+            time.sleep(1000)
         if self.fault == "interrupts":
             os.kill(os.getppid(), 2)
             time.sleep(1000)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,11 +43,13 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
 
 
+SWEEP = ["--kernels", "prog", "--num_repeats", "4", "--target_noise", "0", "--no_ceilings"]
+SWEEP += ["--seq_lens", "512,1024,2048,4096", "--providers", "ours"]
+SWEEP += ["--ray", "local", "--ray_workers", "3"]
+
+
 def sweep(tmp_path: Path, *more: str) -> int:
-    arguments = ["--kernels", "prog", "--num_repeats", "4", "--target_noise", "0"]
-    arguments += ["--seq_lens", "512,1024,2048,4096", "--providers", "ours", "--no_ceilings"]
-    ray = ["--ray", "local", "--ray_workers", "3"]
-    return pt_bench([*arguments, *ray, "--out", str(tmp_path / "rows.jsonl"), *more], BACKEND)
+    return pt_bench([*SWEEP, "--out", str(tmp_path / "rows.jsonl"), *more], BACKEND)
 
 
 @needs_ray
@@ -67,6 +75,46 @@ def test_a_lost_worker_costs_one_row_and_a_second_run_resumes(
     again = (tmp_path / "log").read_text().splitlines()
     assert set(again) == {f"check {PROG[2]}"}
     assert all(row["status"] == "ok" for row in read_store(tmp_path / "rows.jsonl").finished())
+
+
+@needs_ray
+@pytest.mark.slow
+def test_ctrl_c_ends_the_cluster_and_keeps_what_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_FAULTS", json.dumps({f"{PROG[2]}|": "hangs at 1024"}))
+    code = "import sys; from flash_helpers.bench.pt_cli import main; sys.exit(main(backend=%r))"
+    before = set(Path(tempfile.gettempdir()).glob("ray-*"))
+    arguments = [*SWEEP, "--out", str(tmp_path / "rows.jsonl")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code % BACKEND, *arguments],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'py'}:{HERE}"},
+    )  # fmt: skip
+    log = tmp_path / "log"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        done = (tmp_path / "rows.jsonl").read_text() if (tmp_path / "rows.jsonl").exists() else ""
+        if done.count('"status":"ok"') == 3 * 7 and f"check {PROG[2]}" in log.read_text():
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130, process.stderr and process.stderr.read()
+    rows = read_store(tmp_path / "rows.jsonl").finished()
+    assert len(rows) == 3 * 7 and {row["status"] for row in rows} == {"ok"}
+    assert set(Path(tempfile.gettempdir()).glob("ray-*")) <= before
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_cluster_that_cannot_start_is_no_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    far = tmp_path / ("long" * 30)
+    far.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(far))
+    assert sweep(tmp_path) == 4
+    assert "no data: Ray at 'local': " in capsys.readouterr().err
 
 
 @needs_ray

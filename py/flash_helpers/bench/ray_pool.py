@@ -122,7 +122,7 @@ class RayPool:
             options["address"] = self._address
         try:
             self._ray.init(configure_logging=False, **options)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise WorkerStartError(f"Ray at {self._address!r}: {error}") from error
 
     def _start_workers(self) -> None:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,10 @@ from flash_helpers.bench.autotune_cli import main as autotune
 from flash_helpers.bench.parallel import each
 from flash_helpers.bench.pt_cli import main as pt_bench
 from flash_helpers.bench.ray_pool import RayPool, _common
+from flash_helpers.bench.records import Record
 from flash_helpers.bench.store import StoreError, open_store, read_store
 from flash_helpers.bench.supervisor import WorkerStartError
-from flash_helpers.bench.sweep import Sweep, make_problem
+from flash_helpers.bench.sweep import Problem, Sweep, make_problem
 from flash_helpers.bench.timing import Policy
 from flash_helpers.dtypes import DType
 from flash_helpers.kernel_configs import get_kernel_configs
@@ -75,6 +77,48 @@ def test_a_lost_worker_costs_one_row_and_a_second_run_resumes(
     again = (tmp_path / "log").read_text().splitlines()
     assert set(again) == {f"check {PROG[2]}"}
     assert all(row["status"] == "ok" for row in read_store(tmp_path / "rows.jsonl").finished())
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_host_that_goes_away_costs_nothing_but_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two nodes with a worker each, as on two hosts; one is killed while its kernel runs."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("FAKE_FAULTS", json.dumps({f"{PROG[4]}|": "slow"}))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'py'}:{ROOT}:{HERE}")
+    cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    second = cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    lost = threading.Timer(0.0, cluster.remove_node, [second, False])
+    configs = get_kernel_configs("prog")
+    lengths = (512, 1024, 2048, 4096)
+    problems = [
+        make_problem(Workload(1, 1, 1, n, 128, DType.FP16, 1), configs, ["ours"]) for n in lengths
+    ]
+    try:
+        with (
+            open_store(tmp_path / "rows.jsonl", resume=False) as store,
+            RayPool(BACKEND, 60, address=cluster.address, n_workers=2, start_limit_s=20) as pool,
+        ):
+            sweep = Sweep(store, pool, Policy(0, 4, False), "test")
+
+            def work(problem: Problem) -> list[Record]:
+                rows = []
+                for row in sweep.run(problem):
+                    rows.append(row)
+                    if len(rows) == 7 and problem is problems[0]:
+                        lost.start()  # the others run meanwhile
+                return rows
+
+            assert len(list(each(problems, work, pool.n_workers))) == 4
+    finally:
+        cluster.shutdown()
+    rows = read_store(tmp_path / "rows.jsonl").finished()
+    assert len(rows) == 4 * 7 and {row["status"] for row in rows} == {"ok"}
+    assert "1 worker(s) left" in capsys.readouterr().out
 
 
 @needs_ray

@@ -77,4 +77,6 @@ def _heads_per_section(config: HopperForwardKernelConfig, fields: Fields) -> int
         return 1
     heads = int(fields["n_heads_q"]) * int(fields["batch"])
     queries_per_kv = int(fields["n_heads_q"]) // int(fields["n_heads_kv"])
-    return max(1, min(heads, min(SECTION_BYTES // kv_head_bytes, SECTION_KV_HEADS) * queries_per_kv))
+    return max(
+        1, min(heads, min(SECTION_BYTES // kv_head_bytes, SECTION_KV_HEADS) * queries_per_kv)
+    )

@@ -58,6 +58,8 @@ def _neighbours(
             continue
         here = getattr(config, field.name)
         for other in known:
+            if type(other) is not type(config):  # another family has other fields
+                continue
             there = getattr(other, field.name)
             if there > here and replace(other, **{field.name: here}) == config:
                 yield field.name, here, there, other

@@ -145,7 +145,7 @@ class HopperProblem:
         return o, lse, report
 
     def error(self, o: Any, lse: Any) -> float:
-        """The worst row's error, in units of eps, or of 1e-4 in the log-sum-exp; NaN is infinite."""
+        """The worst row's error, in units of eps, or of 1e-4 in the log-sum-exp; NaN: infinite."""
         expected, expected_lse = self.expected()
         actual = o[0].astype(np.float64).swapaxes(0, 1)
         sizes = np.linalg.norm(expected, axis=2)

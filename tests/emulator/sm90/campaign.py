@@ -1,4 +1,4 @@
-"""Mutation campaign for Hopper's attention kernels: every synchronisation removed or weakened in turn.
+"""Mutation campaign for Hopper's attention kernels: each synchronisation removed or weakened.
 
 `make mutants` runs it behind the Ampere family's and fails if a mutant survives that REDUNDANT does
 not explain. A wrong result is not enough: an error must name the place.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from flash_helpers.build import driver, report
 from flash_helpers.build.architectures import parse_arch_list, Selection
 from flash_helpers.build.errors import BuildError
 from flash_helpers.build.plan import make_plan
-from flash_helpers.kernel_configs import get_kernel_configs, known_configs
+from flash_helpers.kernel_configs import get_kernel_configs, known_configs, parse_symbol
 
 from .conftest import Tree, copy_sources
 from .test_extension import launch, packed
@@ -23,22 +24,26 @@ NVCC_13 = ("80", "86", "90", "100", "120")
 # One kernel of the Ampere family (id 0), two of the Hopper family (ids 1 and 2).
 BUILD_THREE = """
 import dataclasses
+from pathlib import Path
 from flash_helpers.build import driver
 from flash_helpers.build.plan import make_plan
 from flash_helpers.kernel_configs import get_kernel_configs
 plan = make_plan()
 configs = [*plan.configs[:1], *get_kernel_configs("hopper-smoke")[:2]]
 driver.CONFIGS_PER_UNIT = 1
-result = driver.build_plan(dataclasses.replace(plan, configs=tuple(configs)))
+parts = driver.InParts(2, Path("parts.json").resolve())
+result = driver.build_plan(dataclasses.replace(plan, configs=tuple(configs)), parts)
 driver.publish(result.extension, plan.root / "flash_attention")
 """
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Tree:
-    """A build of both families for two architectures."""
+    """A build of both families for two architectures, in two parts."""
     tree = copy_sources(tmp_path_factory.mktemp("both families") / "tree")
-    environ = tree.environ({"KERNELS": "all", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a"})
+    environ = tree.environ(
+        {"KERNELS": "all", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a", "MAX_JOBS": "2"}
+    )
     command = [sys.executable, "-c", BUILD_THREE]
     done = subprocess.run(
         command, cwd=tree.root, env=environ, capture_output=True, text=True, timeout=300
@@ -73,7 +78,7 @@ def test_without_sm_90a_the_family_is_left_out_and_counted(
     assert len(plan.skipped) == n_hopper and len(plan.configs) + n_hopper == len(
         get_kernel_configs("all")
     )
-    monkeypatch.setattr(driver, "_build_locked", lambda plan, lock: [])
+    monkeypatch.setattr(driver, "_build_locked", lambda plan, lock, parts: [])
     driver.build_plan(plan)
     said = capsys.readouterr().out
     assert f"{len(plan.configs)} kernels (KERNELS=all)" in said
@@ -105,6 +110,22 @@ def test_each_kernel_is_compiled_for_its_family_s_architectures(both: Tree) -> N
         if row.usage.kernel in hopper:
             assert not row.usage.spills and row.usage.stack_bytes == 0
             assert row.dynamic_shared_bytes > 48 * 1024
+
+
+def test_a_part_may_hold_one_family_alone(both: Tree) -> None:
+    whole = both.run_with_extension("print(_C.fingerprint(), *_C.kernel_names())").split()
+    found = []
+    for item in json.loads((both.root / "parts.json").read_text()):
+        code = "print(_C.fingerprint(), *_C.kernel_names())"
+        fingerprint, *names = both.run_with_extension(code, Path(item["library"])).split()
+        assert fingerprint == whole[0]
+        assert sorted(parse_symbol(name)[0].short_form() for name in names) == sorted(
+            item["kernels"]
+        )
+        found.append(names)
+    assert sorted(sum(found, [])) == sorted(whole[1:])
+    assert [len(names) for names in found] == [2, 1]
+    assert {parse_symbol(name)[0].FAMILY for name in found[1]} == {"sm90"}
 
 
 STRIDES = {f"{tensor}_strides": (0, 128, 128) for tensor in "qkvo"}

@@ -21,7 +21,8 @@ except ImportError:  # from a source tree that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("py", "")]
 
 from flash_helpers import runner_report as report
-from flash_helpers.kernel_configs import DType, KernelConfig, valid_words
+from flash_helpers.bench.arguments import dtype, positive, seed
+from flash_helpers.kernel_configs import KernelConfig, valid_words
 from flash_helpers.runner import Options, Row, Session, describe_error
 from flash_helpers.runner_selection import partition, select_kernels
 from flash_helpers.test.utils import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
@@ -30,25 +31,6 @@ from flash_helpers.workload import fresh_seed
 
 class NoDataError(Exception):
     """Nothing can be run here."""
-
-
-def positive(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
-    return int(text)
-
-
-def seed(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) < 2**63):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a seed: expected 0 to 2^63 - 1")
-    return int(text)
-
-
-def dtype(text: str) -> DType:
-    try:
-        return DType.from_string(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def make_parser() -> argparse.ArgumentParser:

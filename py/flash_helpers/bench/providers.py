@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 OURS = "ours"
+CEILING = "ceiling"  # no attention: what bounds it (ceilings.py)
 # The first that a table has is what its column `relative` refers to.
 REFERENCES = {
     "fa2": "FlashAttention-2: flash-attn, else PyTorch's build of it",

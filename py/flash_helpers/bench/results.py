@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ..flops import calc_matmul_flop, calc_self_attn_flop
-from .providers import OURS
+from .providers import CEILING, OURS
 from .records import OK, Record
 from .stats import Summary, summarize, tflops
 from .timing import standard_error
@@ -109,10 +109,11 @@ def shape_key(row: Record) -> ShapeKey:
 
 
 def by_problem(rows: Iterable[Record]) -> list[ProblemResult]:
-    """Final rows, grouped by problem in the order of the first row of each."""
+    """Final rows, grouped by problem in the order of the first row of each; ceilings are none."""
     problems: dict[ShapeKey, list[Record]] = {}
     for order, row in enumerate(rows):
-        problems.setdefault(shape_key(row), []).append({**row, "order": order})
+        if row["provider"] != CEILING:
+            problems.setdefault(shape_key(row), []).append({**row, "order": order})
     return [_problem(found) for found in problems.values()]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ..kernel_config import KernelConfig
 from ..runner_selection import partition
@@ -13,7 +14,7 @@ from .provenance import source_state
 from .providers import OURS
 from .records import SKIPPED, STARTED, Record, fingerprint, row_key
 from .store import ResultStore
-from .supervisor import Event, Supervisor
+from .supervisor import Event, Measurer
 from .timing import Policy
 
 
@@ -22,6 +23,17 @@ class Job:
     provider: str
     kernel: str  # a short form, or for a reference its provider again
     symbol: str = ""
+
+
+class Work(Protocol):
+    """What a sweep runs: a Problem, or the ceilings."""
+
+    @property
+    def skipped(self) -> tuple[tuple[Job, str], ...]: ...
+
+    def shape(self) -> Event: ...
+
+    def groups(self, size: int) -> list[tuple[Job, ...]]: ...
 
 
 @dataclass(frozen=True)
@@ -70,7 +82,7 @@ class Sweep:
     """Measures problems and appends every row. `stage` keeps the passes of a tuner apart."""
 
     store: ResultStore
-    supervisor: Supervisor
+    supervisor: Measurer
     policy: Policy
     command: str
     group_size: int = 12
@@ -83,7 +95,7 @@ class Sweep:
         self.environment = {**source_state(), **self.supervisor.environment()}
         self.environment_fingerprint = fingerprint(self.environment)
 
-    def run(self, problem: Problem) -> Iterator[Record]:
+    def run(self, problem: Work) -> Iterator[Record]:
         """The final row of every job of a problem; those of earlier sweeps come from the store."""
         for job, reason in problem.skipped:
             identity = self._identity(problem, job, 0)
@@ -92,11 +104,11 @@ class Sweep:
         for number, group in enumerate(problem.groups(self.group_size)):
             yield from self._run_group(problem, number, group)
 
-    def n_rows(self, problem: Problem) -> int:
+    def n_rows(self, problem: Work) -> int:
         groups = problem.groups(self.group_size)
         return len(problem.skipped) + sum(len(group) for group in groups)
 
-    def _run_group(self, problem: Problem, number: int, group: Sequence[Job]) -> Iterator[Record]:
+    def _run_group(self, problem: Work, number: int, group: Sequence[Job]) -> Iterator[Record]:
         identities = {job.kernel: self._identity(problem, job, number) for job in group}
         found = {kernel: self._found(row) for kernel, row in identities.items()}
         missing = [job for job in group if found[job.kernel] is None]
@@ -130,7 +142,7 @@ class Sweep:
             return None
         return row
 
-    def _identity(self, problem: Problem, job: Job, group: int) -> Event:
+    def _identity(self, problem: Work, job: Job, group: int) -> Event:
         """All that is known of a row before it is measured."""
         shape = problem.shape()
         policy = dataclasses.asdict(self.policy) | {"stage": self.stage}

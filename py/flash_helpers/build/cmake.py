@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -74,9 +75,14 @@ def forget_configuration(directory: Path) -> None:
         shutil.rmtree(compilers, ignore_errors=True)
 
 
-def compile(plan: Plan, lock: int) -> None:
+def object_of(target: str, source: str) -> str:
+    """Where CMake puts an object, relative to the build directory as the source is."""
+    return f"CMakeFiles/{target}.dir/{source}.o"
+
+
+def compile(plan: Plan, lock: int, targets: Sequence[str] = ("_C",)) -> None:
     """Runs ninja. Its output is the progress that the user sees."""
-    command = [str(plan.ninja), "-C", str(plan.directory), f"-j{plan.jobs.count}", "_C"]
+    command = [str(plan.ninja), "-C", str(plan.directory), f"-j{plan.jobs.count}", *targets]
     if _run(command, plan, lock, None).returncode != 0:
         raise BuildError(f"the build failed in {plan.directory} (messages above)")
 

@@ -14,6 +14,7 @@ from typing import TextIO
 from ..config_names import parse_symbol
 from ..config_sets import has_general_kernel
 from ..kernel_config import KernelConfig
+from .cmake import object_of
 from .errors import BuildError
 from .ptxas import KernelUsage, parse_compile_seconds, parse_ptxas
 
@@ -88,7 +89,7 @@ def collect(directory: Path, units: Iterable[str]) -> list[Row]:
     """The rows of a build directory's translation units, sorted by kernel and architecture."""
     rows: list[Row] = []
     for unit in units:
-        log = directory / "CMakeFiles" / "flash_kernels.dir" / f"{unit}.o.log"
+        log = directory / f"{object_of('flash_kernels', unit)}.log"
         try:
             rows += _unit_rows(unit, log.read_text())
         except FileNotFoundError:

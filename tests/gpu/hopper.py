@@ -55,15 +55,15 @@ def draw(
 
 def check(
     config: HopperForwardKernelConfig, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
-    causal: bool, scale: float | None = None,
+    causal: bool, scale: float | None = None, slack: int = 1,
 ) -> None:  # fmt: skip
-    """Output, log-sum-exp, untouched surroundings."""
+    """Output, log-sum-exp, untouched surroundings. `slack`: times the row rule."""
     o = guarded(tuple(q.shape), q.dtype)
     lse = guarded((q.shape[0], q.shape[2], q.shape[1]), torch.float32)
     flash_attention.forward(config, q, k, v, o, lse=lse, causal=causal, softmax_scale=scale)
     reference, reference_lse = attention_reference(q, k, v, scale, causal=causal)
     outcome = compare(o, reference)
-    assert outcome.passed, outcome.describe()
+    assert outcome.row_error <= slack * outcome.tolerance, outcome.describe()
     blind = reference_lse.isneginf()
     assert torch.equal(lse.isneginf(), blind)
     torch.testing.assert_close(lse[~blind], reference_lse[~blind], rtol=1e-5, atol=1e-3)

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "collective.h"
-#include "conversions.h"
 #include "device_calls.h"
+#include "scalar.h"
 
 #if defined(__F16C__) && defined(__AVX2__)
 #include <immintrin.h>

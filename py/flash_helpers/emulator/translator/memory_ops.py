@@ -103,10 +103,13 @@ def _atomic_update(operation: str, ptx_type: PtxType, values: list[str]) -> str:
         return f"{cpp}({left} {simple[operation]} {right})"
     if operation in ("min", "max"):
         if ptx_type.is_float:
-            return f"f{operation}(old, {values[0]})"
+            sign = "" if operation == "min" else "-"
+            return f"{sign}minimum({sign}old, {sign}{values[0]})"
         return f"(old {'<' if operation == 'min' else '>'} {values[0]} ? old : {values[0]})"
-    if operation in ("inc", "dec"):
-        return f"atomic_{operation}<{cpp}>(old, {values[0]})"
+    if operation == "inc":
+        return f"(old >= {values[0]} ? 0 : old + 1)"
+    if operation == "dec":
+        return f"(old == 0 || old > {values[0]} ? {values[0]} : old - 1)"
     if operation == "cas":
         return f"(old == {values[0]} ? {values[1]} : old)"
     return values[0]  # exch

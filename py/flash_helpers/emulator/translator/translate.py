@@ -9,12 +9,12 @@ from ..counters.counting import CountingCalls, make_plan
 from ..errors import UnsupportedPtxError
 
 # Importing the instruction families registers them.
-from . import arithmetic_ops, compare_ops, control_ops, convert_ops, logic_ops, memory_ops, warp_ops
+from . import memory_ops, scalar_ops, warp_ops
 from .emitter import Emitter, all_variables, global_name, symbol_table
 from .ptx_parser import Entry, Instruction, Label, PtxFile, Scope, Variable
 from .registry import HANDLERS, Unsupported
 
-FAMILIES = (arithmetic_ops, compare_ops, control_ops, convert_ops, logic_ops, memory_ops, warp_ops)
+FAMILIES = (memory_ops, scalar_ops, warp_ops)
 
 
 class _Translation:

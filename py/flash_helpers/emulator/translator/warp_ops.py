@@ -55,12 +55,6 @@ def redux(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
     return U32, f"redux_sync(L, {name}, {value}, {mask}, {ins.line})"
 
 
-@computes("activemask")
-def activemask(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
-    """Only the lane itself: the one answer that holds however the lanes are scheduled."""
-    return U32, "(1u << L->lane_id)"
-
-
 @instruction("bar", "barrier")
 def barrier(e: Emitter, ins: Instruction) -> None:
     mods = Modifiers(ins)

@@ -24,22 +24,12 @@ using ull = unsigned long long;
 
 }  // namespace
 
-void fail_shared(Lane* lane, u32 address, u32 bytes, Access access, u32 site) {
-  if (address % bytes != 0) {
-    fail_misaligned(lane, "shared", address - kSharedBase, bytes, access, site);
-  }
+void fail_window(Lane* lane, const char* space, s64 offset, u32 window, u32 bytes, Access access,
+                 u32 site) {
+  if (offset % bytes != 0) fail_misaligned(lane, space, u64(offset), bytes, access, site);
   fail(lane, ErrorKind::kOutOfBounds, site,
-       "shared %s of %u bytes at byte %lld of %u bytes of shared memory", verb(access), bytes,
-       static_cast<long long>(address) - kSharedBase, lane->shared_bytes);
-}
-
-void fail_local(Lane* lane, u32 address, u32 bytes, Access access, u32 site) {
-  if (address % bytes != 0) {
-    fail_misaligned(lane, "local", address - kLocalBase, bytes, access, site);
-  }
-  fail(lane, ErrorKind::kOutOfBounds, site,
-       "local %s of %u bytes at byte %lld of %u bytes of local memory", verb(access), bytes,
-       static_cast<long long>(address) - kLocalBase, lane->local_bytes);
+       "%s %s of %u bytes at byte %lld of %u bytes of %s memory", space, verb(access), bytes,
+       static_cast<long long>(offset), window, space);
 }
 
 void find_range(Lane* lane, u64 address, u32 bytes, Access access, u32 site) {

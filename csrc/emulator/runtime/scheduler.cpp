@@ -50,8 +50,8 @@ void reset_warp(Block* block, u32 index) {
   __builtin_unreachable();
 }
 
-void fiber_main(void* argument) {
-  auto* lane = static_cast<Lane*>(argument);
+void fiber_main(void* const* frame) {
+  auto* lane = static_cast<Lane*>(frame[1]);
   lane->block->entry(lane);
   exit_lane(lane);
 }

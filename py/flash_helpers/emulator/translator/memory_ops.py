@@ -198,4 +198,4 @@ def _copy(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
     target = e.address(ins.operands[0], wide=False).expression
     source = e.address(ins.operands[1]).expression
     size = e.read(ins.operands[3], U32) if len(ins.operands) > 3 else str(n_bytes)
-    e.emit(f"cp_async(L, {n_bytes}, {target}, {source}, {size}, {ins.line});")
+    e.emit(f"cp_async<{n_bytes}>(L, {target}, {source}, {size}, {ins.line});")

@@ -11,8 +11,7 @@ from .registry import Modifiers, Unsupported, computes, instruction
 @instruction("shfl")
 def shfl(e: Emitter, ins: Instruction) -> None:
     mods = Modifiers(ins)
-    if not mods.take("sync"):
-        raise Unsupported("shfl without .sync")
+    mods.require("sync")
     mode = {"up": "kUp", "down": "kDown", "bfly": "kBfly", "idx": "kIdx"}[
         mods.take("up", "down", "bfly", "idx")
     ]
@@ -28,73 +27,88 @@ def shfl(e: Emitter, ins: Instruction) -> None:
     e.emit("}")
 
 
+# vote.sync as a reduction: what a lane gives, how two are combined, what the result means.
+_VOTES = {
+    "all": ("{}", "a & b", "({} != 0)"),
+    "any": ("{}", "a | b", "({} != 0)"),
+    "uni": ("({} ? 2 : 1)", "a | b", "({} != 3)"),
+    "ballot": ("u32{{{}}} << L->lane_id", "a | b", "{}"),
+}
+
+
 @computes("vote")
 def vote(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
     mods = Modifiers(ins)
-    if not mods.take("sync"):
-        raise Unsupported("vote without .sync")
-    mode = mods.take("all", "any", "uni", "ballot")
+    mods.require("sync")
+    given, combined, result = _VOTES[mode := mods.take(*_VOTES)]
     mods.take("pred", "b32")
     mods.done()
-    predicate, mask = e.read(ins.operands[1], PRED), e.read(ins.operands[2], U32)
-    call = f"vote_sync(L, Vote::k{mode.capitalize()}, {predicate}, {mask}, {ins.line})"
-    return (U32, call) if mode == "ballot" else (PRED, f"({call} != 0)")
+    value = given.format(e.read(ins.operands[1], PRED))
+    call = _reduce("kVote", combined, value, e.read(ins.operands[2], U32), ins)
+    return U32 if mode == "ballot" else PRED, result.format(call)
+
+
+def _reduce(kind: str, combined: str, value: str, mask: str, ins: Instruction) -> str:
+    function = f"[](u32 a, u32 b) -> u32 {{ return {combined}; }}"
+    return f"reduce_sync(L, Wait::{kind}, {function}, {value}, {mask}, {ins.line})"
 
 
 @computes("redux")
 def redux(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
     mods = Modifiers(ins)
-    ptx_type = mods.type()
-    operation = mods.take("add", "min", "max", "and", "or", "xor")
-    if not mods.take("sync") or ptx_type.bits != 32 or ptx_type.is_float:
-        raise Unsupported("this form of redux")
+    cpp = mods.type().cpp
+    combined = {
+        "add": "a + b",
+        "and": "a & b",
+        "or": "a | b",
+        "xor": "a ^ b",
+        "min": f"{cpp}(a) < {cpp}(b) ? a : b",
+        "max": f"{cpp}(a) > {cpp}(b) ? a : b",
+    }[mods.take("add", "min", "max", "and", "or", "xor")]
+    mods.require("sync")
     mods.done()
-    suffix = {"min": ptx_type.name.upper(), "max": ptx_type.name.upper(), "add": "S32"}
-    name = f"Reduce::k{operation.capitalize()}{suffix.get(operation, '')}"
     value, mask = (e.read(operand, U32) for operand in ins.operands[1:3])
-    return U32, f"redux_sync(L, {name}, {value}, {mask}, {ins.line})"
+    return U32, _reduce("kReduce", combined, value, mask, ins)
 
 
 @instruction("bar", "barrier")
 def barrier(e: Emitter, ins: Instruction) -> None:
     mods = Modifiers(ins)
     if mods.take("warp"):
-        mods.take("sync")
-        e.emit(f"bar_warp_sync(L, {e.read(ins.operands[0], U32)}, {ins.line});")
+        mods.require("sync")
         mods.done()
-        return
+        return e.emit(f"bar_warp_sync(L, {e.read(ins.operands[0], U32)}, {ins.line});")
     mods.take("cta")
     aligned = ins.opcode[0] == "bar" or bool(mods.take("aligned"))
-    alignment = "Alignment::kAligned" if aligned else "Alignment::kAny"
+    alignment = f"Alignment::{'kAligned' if aligned else 'kAny'}"
     action = mods.take("sync", "arrive", "red")
-    operands = ins.operands
-    if action == "red":
-        operation = mods.take("popc", "and", "or")
-        result_type = U32 if mods.take("u32", "pred") == "u32" else PRED
-        operands = (*ins.operands[1:-1],)
+    operands = ins.operands[1:-1] if action == "red" else ins.operands
     number = e.read(operands[0], U32)
     threads = e.read(operands[1], U32) if len(operands) > 1 else "kWholeBlock"
-    place = f"{number}, {threads}"
-    mods.done()
+    place = f"{number}, {threads}, {ins.line}"
     if action == "sync":
-        e.emit(f"barrier_sync(L, {alignment}, {place}, {ins.line});")
+        e.emit(f"barrier_sync(L, {alignment}, {place});")
     elif action == "arrive":
-        e.emit(f"barrier_arrive(L, {place}, {ins.line});")
+        e.emit(f"barrier_arrive(L, {place});")
     elif action == "red":
-        name = f"BarrierReduce::k{operation.capitalize()}"
-        predicate = e.read(ins.operands[-1], PRED)
-        call = f"barrier_reduce(L, {alignment}, {name}, {place}, {predicate}, {ins.line})"
-        e.write(ins.operands[0], result_type, f"{result_type.cpp}({call})")
+        value = {
+            "popc": "own.predicate",
+            "and": "own.predicate == own.threads",
+            "or": "own.predicate != 0",
+        }[mods.take("popc", "and", "or")]
+        e.emit(f"{{ Ballot own{{{e.read(ins.operands[-1], PRED)}}};")
+        e.emit(f"barrier_sync(L, {alignment}, {place}, &own);")
+        e.write(ins.operands[0], U32 if mods.take("u32", "pred") == "u32" else PRED, value)
+        e.emit("}")
     else:
         raise Unsupported("this form of barrier")
+    return mods.done()
 
 
 @instruction("ldmatrix")
 def ldmatrix(e: Emitter, ins: Instruction) -> None:
     mods = Modifiers(ins)
-    for required in ("sync", "aligned", "m8n8", "b16"):
-        if not mods.take(required):
-            raise Unsupported(f"ldmatrix without .{required}")
+    mods.require("sync", "aligned", "m8n8", "b16")
     count = int(mods.take("x1", "x2", "x4")[1:])
     transposed = "true" if mods.take("trans") else "false"
     if not mods.take("shared", "shared::cta"):
@@ -148,9 +162,7 @@ def emit_mma_run(e: Emitter, run: list[Instruction]) -> None:
     """Independent mma instructions: the lanes meet once for all of them."""
     mods = Modifiers(run[0])
     shape = mods.take("m16n8k16", "m16n8k8")
-    for required in ("sync", "aligned", "row", "col"):
-        if not mods.take(required):
-            raise Unsupported(f"mma without .{required}")
+    mods.require("sync", "aligned", "row", "col")
     inputs = {mods.left[1], mods.left[2]} if len(mods.left) == 4 else set()
     if len(inputs) != 1 or mods.left[0] != "f32" or mods.left[3] != "f32":
         raise Unsupported("mma types ." + ".".join(mods.left))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..door import abi
+from ..door.source_lines import SourceLines, SourceLocation
 from ..translator.ptx_parser import PtxFile
-from ..translator.source_lines import SourceLines, SourceLocation
 from ..translator.translate import shared_variables
 
 KINDS = (  # RaceKind in race.h

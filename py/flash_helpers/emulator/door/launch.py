@@ -21,9 +21,9 @@ from ..errors import (
     KernelLocation,
     RaceError,
 )
-from ..translator.source_lines import SourceLines
 from . import abi
 from .compile import Runtime, runtime
+from .source_lines import SourceLines
 
 MAX_THREADS_PER_BLOCK = 1024
 MAX_SHARED_BYTES = 227 * 1024  # the most that any GPU of these families gives one block

@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .emitter import Emitter
+from .emitter import Emitter, elements
 from .ptx_parser import Instruction
 from .ptx_types import F32, PRED, TYPES, U32, PtxType
 from .registry import Modifiers, Unsupported, computes, instruction
@@ -151,7 +151,7 @@ def _row_of(ins: Instruction) -> Row:
     raise Unsupported(f"this form of {ins.opcode[0]}")
 
 
-def _filled(expression: str, words: dict[str, str]) -> str:
+def filled(expression: str, words: dict[str, str]) -> str:
     return re.sub(r"\b(?:[abcd]|T|W|BITS|SIGN)\b", lambda match: words[match[0]], expression)
 
 
@@ -192,7 +192,7 @@ def from_table(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
         "SIGN": f"{1 << bits - 1}ull",
         **{name: name for name in "abcd"},
     }
-    expression = _filled(row.expression, words)
+    expression = filled(row.expression, words)
     mode = next((mode for mode in ROUNDING if mode in ins.opcode), "rn")
     if ptx_type.kind.removesuffix("x2") in HALVES:
         function = _lambda("f64", len(values), expression)
@@ -200,7 +200,7 @@ def from_table(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
     if mode != "rn":
         value = _rounded(mode, cpp, expression, values)
     else:
-        value = _filled(expression, words | dict(zip("abcd", values, strict=False)))
+        value = filled(expression, words | dict(zip("abcd", values, strict=False)))
     if "ftz" in ins.opcode:
         value = f"ftz({value})"
     return kinds[row.result], f"saturate({cpp}({value}))" if "sat" in ins.opcode else value
@@ -234,8 +234,8 @@ def setp(e: Emitter, ins: Instruction) -> None:
     if name in ("lo", "ls", "hi", "hs"):
         ptx_type = TYPES[f"u{ptx_type.bits}"]
     a, b = (_widened(e.read(text, ptx_type), ptx_type, ftz) for text in ins.operands[1:3])
-    value = f"({_filled(COMPARISONS[name], {'a': a, 'b': b})})"
-    results = [item.strip() for item in ins.operands[0].split("|")]
+    value = f"({filled(COMPARISONS[name], {'a': a, 'b': b})})"
+    results = elements(ins.operands[0], "|")
     values = [value, f"!{value}"]
     if combine:
         symbol = {"and": "&&", "or": "||", "xor": "!="}[combine]
@@ -305,7 +305,7 @@ def mov(e: Emitter, ins: Instruction) -> None:
     ptx_type = mods.type()
     mods.done()
     destination, source = ins.operands
-    parts = e.vector(source if source.startswith("{") else destination)
+    parts = elements(source if source.startswith("{") else destination)
     if len(parts) == 1 and not source.startswith("{"):
         return e.write(destination, ptx_type, e.read(source, ptx_type))
     whole, part = TYPES[f"u{ptx_type.bits}"], TYPES[f"u{ptx_type.bits // len(parts)}"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .emitter import Emitter
+from collections.abc import Sequence
+
+from .emitter import Emitter, elements
 from .ptx_parser import Instruction
 from .ptx_types import F32, PRED, U32, PtxType
 from .registry import Modifiers, Unsupported, computes, instruction
@@ -18,7 +20,7 @@ def shfl(e: Emitter, ins: Instruction) -> None:
     mods.take("b32")
     mods.done()
     value, b, c, mask = (e.read(operand, U32) for operand in ins.operands[1:5])
-    results = [item.strip() for item in ins.operands[0].split("|")]
+    results = elements(ins.operands[0], "|")
     call = f"shfl_sync(L, Shuffle::{mode}, {value}, {b}, {c}, {mask}, {ins.line})"
     e.emit(f"{{ const ShuffleResult result = {call};")
     e.write(results[0], U32, "result.value")
@@ -116,7 +118,7 @@ def ldmatrix(e: Emitter, ins: Instruction) -> None:
     mods.done()
     address = e.address(ins.operands[1], wide=False).expression
     e.emit(f"{{ u32 m[{count}]; ldmatrix(L, {count}, {transposed}, {address}, m, {ins.line});")
-    for i, item in enumerate(e.vector(ins.operands[0])):
+    for i, item in enumerate(elements(ins.operands[0])):
         e.write(item, U32, f"m[{i}]")
     e.emit("}")
 
@@ -129,28 +131,20 @@ MMA_TYPES = {
 }
 
 
-def is_mma(ins: object) -> bool:
-    return isinstance(ins, Instruction) and ins.opcode[0] == "mma" and not ins.guard
-
-
-def mma_run_length(statements: list[Instruction]) -> int:
-    """How many mma from the first on use no result of an earlier one of them."""
+def mma_run(statements: Sequence[object], start: int) -> list[Instruction]:
+    """The mma from `start` on that use no result of an earlier one of them."""
+    run: list[Instruction] = []
     written: set[str] = set()
-    for i, ins in enumerate(statements):
-        if not is_mma(ins) or ins.opcode != statements[0].opcode:
-            return i
-        if any(name in written for operand in ins.operands[1:] for name in _elements(operand)):
-            return i
-        written.update(_elements(ins.operands[0]))
-    return len(statements)
-
-
-def _elements(operand: str) -> list[str]:
-    return [item.strip() for item in operand.strip("{}").split(",")]
-
-
-def _values(e: Emitter, operand: str, ptx_type: PtxType) -> str:
-    return ", ".join(e.read(item, ptx_type) for item in e.vector(operand))
+    for position in range(start, len(statements)):
+        ins = statements[position]
+        if not isinstance(ins, Instruction) or ins.opcode[0] != "mma" or ins.guard:
+            break
+        used = {name for operand in ins.operands[1:] for name in elements(operand)}
+        if written & used or (run and ins.opcode != run[0].opcode):
+            break
+        run.append(ins)
+        written.update(elements(ins.operands[0]))
+    return run
 
 
 @instruction("mma")
@@ -160,15 +154,16 @@ def mma(e: Emitter, ins: Instruction) -> None:
 
 def emit_mma_run(e: Emitter, run: list[Instruction]) -> None:
     """Independent mma instructions: the lanes meet once for all of them."""
+
+    def values(operand: str, ptx_type: PtxType) -> str:
+        return ", ".join(e.read(item, ptx_type) for item in elements(operand))
+
     mods = Modifiers(run[0])
     shape = mods.take("m16n8k16", "m16n8k8")
     mods.require("sync", "aligned", "row", "col")
-    inputs = {mods.left[1], mods.left[2]} if len(mods.left) == 4 else set()
-    if len(inputs) != 1 or mods.left[0] != "f32" or mods.left[3] != "f32":
-        raise Unsupported("mma types ." + ".".join(mods.left))
-    form = (shape, inputs.pop())
-    if form not in MMA_TYPES:
-        raise Unsupported(f"mma.{'.'.join(form)}")
+    form = (shape, mods.left[1])
+    if form not in MMA_TYPES or mods.left != ["f32", form[1], form[1], "f32"]:
+        raise Unsupported(f"mma.{shape} of ." + ".".join(mods.left))
     e.mma_run_max = max(e.mma_run_max, len(run))
     e.emit("{")
     arrays: dict[str, str] = {}  # A registers -> name of the array that holds them
@@ -177,11 +172,11 @@ def emit_mma_run(e: Emitter, run: list[Instruction]) -> None:
         _, a, b, c = ins.operands
         if a not in arrays:
             arrays[a] = f"a{len(arrays)}"
-            e.emit(f"const u32 {arrays[a]}[4] = {{{_values(e, a, U32)}}};")
-        records.append(f"{{{arrays[a]}, {{{_values(e, b, U32)}}}, {{{_values(e, c, F32)}}}}}")
+            e.emit(f"const u32 {arrays[a]}[4] = {{{values(a, U32)}}};")
+        records.append(f"{{{arrays[a]}, {{{values(b, U32)}}}, {{{values(c, F32)}}}}}")
     e.emit(f"MmaOperands o[{len(run)}] = {{{', '.join(records)}}};")
     e.emit(f"mma(L, {MMA_TYPES[form]}, o, {len(run)}, {run[0].line});")
     for i, ins in enumerate(run):
-        for j, item in enumerate(e.vector(ins.operands[0])):
+        for j, item in enumerate(elements(ins.operands[0])):
             e.write(item, F32, f"o[{i}].c[{j}]")
     e.emit("}")

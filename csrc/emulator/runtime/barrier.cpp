@@ -22,22 +22,6 @@ void for_each_waiting(Block* block, const Barrier& barrier, Visit visit) {
   }
 }
 
-// The predicates of bar.red: lanes at a plain bar.sync have no ballot and do not count.
-void sum_ballots(Block* block, const Barrier& barrier) {
-  Ballot sum{0, 0};
-  for (bool summed : {false, true}) {
-    for_each_waiting(block, barrier, [&](Lane& lane) {
-      if (lane.operands == nullptr) return;
-      auto& own = *static_cast<Ballot*>(lane.operands);
-      if (summed) {
-        own = sum;
-      } else {
-        sum = {sum.predicate + own.predicate, sum.threads + own.threads};
-      }
-    });
-  }
-}
-
 // What every thread did before the barrier happens before what the waiting ones do behind it.
 void order(Block* block, const Barrier& barrier) {
   Races* races = block->races;
@@ -50,8 +34,10 @@ void order(Block* block, const Barrier& barrier) {
 }
 
 void complete(Block* block, Barrier& barrier) {
-  sum_ballots(block, barrier);
   order(block, barrier);
+  for_each_waiting(block, barrier, [&](Lane& lane) {
+    if (lane.operands != nullptr) *static_cast<Ballot*>(lane.operands) = barrier.ballots;
+  });
   for (u32 index = 0; index < block->n_warps; ++index) {
     u32 lanes = barrier.waiting[index];
     if (lanes == 0) continue;
@@ -119,6 +105,10 @@ void barrier_sync(Lane* lane, Alignment alignment, u32 number, u32 threads, u32 
   lane->wait_site = site;
   lane->wait_detail = number;
   if (alignment == Alignment::kAligned) warp->at_aligned_barrier |= self;
+  if (own != nullptr) {
+    barrier.ballots.predicate += own->predicate;
+    barrier.ballots.threads += own->threads;
+  }
   barrier.waiting[warp->index] |= self;
   barrier.arrived += 1;
   Block* block = lane->block;

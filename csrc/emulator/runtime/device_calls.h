@@ -38,11 +38,11 @@ void mma(Lane* lane, MmaType type, MmaOperands* operands, u32 count, u32 site);
 // --- block barriers ----------------------------------------------------------------------------
 
 inline constexpr u32 kWholeBlock = 0;  // no thread count given
-enum class Alignment : bool { kAny, kAligned };
-struct Ballot {  // of the threads at a bar.red
+struct Ballot {
   u32 predicate;
-  u32 threads = 1;
+  u32 threads;
 };
+enum class Alignment : bool { kAny, kAligned };
 // bar.sync without a ballot; bar.red replaces `own` by the sum of all.
 void barrier_sync(Lane* lane, Alignment alignment, u32 barrier, u32 threads, u32 site,
                   Ballot* own = nullptr);

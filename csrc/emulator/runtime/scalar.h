@@ -89,6 +89,11 @@ inline T minimum(T a, T b) {
   return a < b ? a : b;
 }
 
+template <typename T>
+inline bool signs_differ(T a, T b) {
+  return __builtin_signbit(a) != __builtin_signbit(b);
+}
+
 inline f32 fused(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }
 inline f64 fused(f64 a, f64 b, f64 c) { return __builtin_fma(a, b, c); }
 

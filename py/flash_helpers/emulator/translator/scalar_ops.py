@@ -3,16 +3,16 @@ what does not fit into it (comparisons, conversions, moves, branches).
 
 A row of the table: opcode with the modifiers that it must have; types that it exists for; modifiers
 that it may have; kinds of the result and of the operands; the expression. Kinds: t the
-instruction's type, u unsigned bits of its size, w of twice its size, r 32 bits, p a predicate. In
-an expression a, b, c, d are the operands, T is the C++ type, W the 64-bit type of its signedness,
-BITS its width, SIGN its sign bit. Rounding modes, ftz and sat do the same in every row.
+instruction's type, w unsigned bits of twice its size, r 32 bits, p a predicate. In an expression a,
+b, c, d are the operands, T is the C++ type, W the 64-bit type of its signedness, BITS its width.
+Integers wrap around. Rounding modes, ftz and sat do the same in every row.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .emitter import Emitter, elements
 from .ptx_parser import Instruction
@@ -20,37 +20,36 @@ from .ptx_types import F32, PRED, TYPES, U32, PtxType
 from .registry import Modifiers, Unsupported, computes, instruction
 
 TABLE = """
-add         | int        |           | u uu   | a + b
-sub         | int        |           | u uu   | a - b
-mul.lo      | int        |           | u uu   | 1u * a * b
+add         | int        |           | t tt   | a + b
+sub         | int        |           | t tt   | a - b
+mul.lo      | int        |           | t tt   | a * b
 mul.hi      | int        |           | t tt   | wide(a) * wide(b) >> BITS
 mul.wide    | int        |           | w tt   | wide(a) * wide(b)
-mad.lo      | int        |           | u uuu  | 1u * a * b + c
-mad.hi      | int        |           | u ttu  | T(wide(a) * wide(b) >> BITS) + c
+mad.lo      | int        |           | t ttt  | a * b + c
+mad.hi      | int        |           | t ttt  | T(wide(a) * wide(b) >> BITS) + c
 mad.wide    | int        |           | w ttw  | wide(a) * wide(b) + c
 div         | int        |           | t tt   | b ? wide(a) / b : ~wide(T(0))
 rem         | int        |           | t tt   | b ? wide(a) % b : ~wide(T(0))
 min         | int        |           | t tt   | a < b ? a : b
 max         | int        |           | t tt   | a > b ? a : b
-neg         | int        |           | u u    | 0 - a
-abs         | int        |           | t t    | a < 0 ? -wide(a) : wide(a)
+abs         | int        |           | t t    | a < 0 ? -a : a
 and         | int pred   |           | t tt   | a & b
 or          | int pred   |           | t tt   | a | b
 xor         | int pred   |           | t tt   | a ^ b
 not         | pred       |           | t t    | !a
 not         | int        |           | t t    | ~a
 lop3        | b32        |           | r rrrr | lop3(a, b, c, d)
-shl         | int        |           | u ur   | b < BITS ? a << b : 0
+shl         | int        |           | t tr   | b < BITS ? a << b : 0
 shr         | int        |           | t tr   | b < BITS ? a >> b : a < 0 ? -1 : 0
 shf.l.wrap  | b32        |           | r rrr  | pair(b, a) << (c & 31) >> 32
 shf.r.wrap  | b32        |           | r rrr  | pair(b, a) >> (c & 31)
 shf.l.clamp | b32        |           | r rrr  | c < 32 ? pair(b, a) << c >> 32 : a
 shf.r.clamp | b32        |           | r rrr  | c < 32 ? pair(b, a) >> c : b
 bfe         | int        |           | t trr  | bit_field(W(a), b, c)
-bfi         | int        |           | u uurr | insert_bit_field(a, b, c, d)
+bfi         | int        |           | t ttrr | insert_bit_field(a, b, c, d)
 prmt        | b32        |           | r rrr  | permute_bytes(a, b, c)
-popc        | int        |           | r u    | __builtin_popcountll(a)
-clz         | int        |           | r u    | a ? __builtin_clzll(a) - (64 - BITS) : BITS
+popc        | b32 b64    |           | r t    | __builtin_popcountll(a)
+clz         | b32 b64    |           | r t    | a ? __builtin_clzll(a) - (64 - BITS) : BITS
 selp        | int float  |           | t ttp  | c ? a : b
 add         | float      | round sat | t tt   | a + b
 sub         | float      | round sat | t tt   | a - b
@@ -71,9 +70,9 @@ min         | float half |           | t tt   | minimum(a, b)
 max         | float half |           | t tt   | canonical(-minimum(-a, -b))
 min.NaN     | float half |           | t tt   | a == a && b == b ? minimum(a, b) : canonical(a + b)
 max.NaN     | float half |           | t tt   | a == a && b == b ? -minimum(-a, -b) : canonical(a+b)
-neg         | float f16 f16x2 |      | t t    | -a
+neg         | int float f16 f16x2 |  | t t    | -a
 abs         | float f16 f16x2 |      | t t    | __builtin_fabs(a)
-copysign    | float      |           | u uu   | (a & SIGN) | (b & ~SIGN)
+copysign    | float      |           | t tt   | signs_differ(a, b) ? -b : b
 add         | f16 f16x2  | rn        | t tt   | a + b
 sub         | f16 f16x2  | rn        | t tt   | a - b
 mul         | f16 f16x2  | rn        | t tt   | a * b
@@ -90,33 +89,19 @@ INTEGRAL = {
     "rpi": "__builtin_ceil",
 }
 # True for NaN where PTX says "unordered". C++'s != is, but .ne is an ordered comparison.
-COMPARISONS = {
-    "eq": "a == b",
-    "ne": "a < b || a > b",
-    "lt": "a < b",
-    "le": "a <= b",
-    "gt": "a > b",
-    "ge": "a >= b",
-    "equ": "!(a < b || a > b)",
-    "neu": "a != b",
-    "ltu": "!(a >= b)",
-    "leu": "!(a > b)",
-    "gtu": "!(a <= b)",
-    "geu": "!(a < b)",
-    "num": "a == a && b == b",
-    "nan": "a != a || b != b",
-    "lo": "a < b",
-    "ls": "a <= b",
-    "hi": "a > b",
-    "hs": "a >= b",
-}
+_COMPARISONS = (
+    "eq: a == b; ne: a < b || a > b; lt: a < b; le: a <= b; gt: a > b; ge: a >= b; "
+    "equ: !(a < b || a > b); neu: a != b; ltu: !(a >= b); leu: !(a > b); gtu: !(a <= b); "
+    "geu: !(a < b); num: a == a && b == b; nan: a != a || b != b; "
+    "lo: a < b; ls: a <= b; hi: a > b; hs: a >= b"
+)
+COMPARISONS: dict[str, str] = dict(re.findall(r"(\w+): ([^;]+)", _COMPARISONS))
 
 
-@dataclass(frozen=True)
-class Row:
-    required: frozenset[str]
-    types: frozenset[str]
-    optional: frozenset[str]
+class Row(NamedTuple):
+    required: set[str]
+    types: set[str]
+    optional: set[str]
     result: str
     operands: str
     expression: str
@@ -125,17 +110,14 @@ class Row:
 def _rows() -> dict[str, list[Row]]:
     rows: dict[str, list[Row]] = {}
     for line in TABLE.strip().splitlines():
-        form, groups, optional, kinds, expression = (part.strip() for part in line.split("|", 4))
+        form, groups, optional, kinds, expression = (cell.strip() for cell in line.split("|", 4))
         opcode, *required = form.split(".")
-        types = " ".join(GROUPS.get(group, group) for group in groups.split())
-        allowed = {"ftz", *optional.replace("round", " ".join(ROUNDING)).split()}
-        if "f32" not in types:
-            allowed.discard("ftz")
+        types = {name for group in groups.split() for name in GROUPS.get(group, group).split()}
+        allowed = set(optional.replace("round", " ".join(ROUNDING)).split())
+        if "f32" in types:
+            allowed.add("ftz")
         result, operands = kinds.split()
-        row = Row(
-            frozenset(required), frozenset(types.split()), frozenset(allowed), result, operands,
-            expression,
-        )  # fmt: skip
+        row = Row(set(required), types, allowed, result, operands, expression)
         rows.setdefault(opcode, []).append(row)
     return rows
 
@@ -144,15 +126,16 @@ ROWS = _rows()
 
 
 def _row_of(ins: Instruction) -> Row:
-    modifiers = set(ins.opcode[1:-1])
+    modifiers, count = set(ins.opcode[1:-1]), len(ins.operands) - 1
     for row in ROWS[ins.opcode[0]]:
-        if ins.opcode[-1] in row.types and row.required <= modifiers <= row.required | row.optional:
+        fits = row.required <= modifiers <= row.required | row.optional
+        if fits and ins.opcode[-1] in row.types and count == len(row.operands):
             return row
     raise Unsupported(f"this form of {ins.opcode[0]}")
 
 
 def filled(expression: str, words: dict[str, str]) -> str:
-    return re.sub(r"\b(?:[abcd]|T|W|BITS|SIGN)\b", lambda match: words[match[0]], expression)
+    return re.sub(r"\b[abcdTW]\b|\bBITS\b", lambda m: words.get(m[0], m[0]), expression)
 
 
 def _lambda(ptx_type: str, count: int, expression: str) -> str:
@@ -171,15 +154,8 @@ def from_table(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
     row = _row_of(ins)
     ptx_type = TYPES[ins.opcode[-1]]
     bits, cpp = ptx_type.bits, ptx_type.cpp
-    kinds = {
-        "t": ptx_type,
-        "u": TYPES.get(f"u{bits}", ptx_type),
-        "r": U32,
-        "p": PRED,
-        "w": TYPES.get(f"u{2 * bits}", ptx_type),
-    }
-    if len(ins.operands) != 1 + len(row.operands):
-        raise Unsupported(f"{ins.opcode[0]} of {len(ins.operands) - 1} operands")
+    wide = TYPES.get(f"u{2 * bits}", ptx_type)
+    kinds = {"t": ptx_type, "w": wide, "r": U32, "p": PRED}
     values = [
         e.read(text, kinds[kind]) for text, kind in zip(ins.operands[1:], row.operands, strict=True)
     ]
@@ -189,8 +165,7 @@ def from_table(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
         "T": cpp,
         "W": f"{cpp[0]}64",
         "BITS": str(bits),
-        "SIGN": f"{1 << bits - 1}ull",
-        **{name: name for name in "abcd"},
+        **dict(zip("abcd", "abcd", strict=True)),
     }
     expression = filled(row.expression, words)
     mode = next((mode for mode in ROUNDING if mode in ins.opcode), "rn")
@@ -200,7 +175,7 @@ def from_table(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
     if mode != "rn":
         value = _rounded(mode, cpp, expression, values)
     else:
-        value = filled(expression, words | dict(zip("abcd", values, strict=False)))
+        value = filled(expression, dict(zip("abcd", values, strict=False)))
     if "ftz" in ins.opcode:
         value = f"ftz({value})"
     return kinds[row.result], f"saturate({cpp}({value}))" if "sat" in ins.opcode else value

@@ -98,7 +98,7 @@ def barrier(e: Emitter, ins: Instruction) -> None:
             "and": "own.predicate == own.threads",
             "or": "own.predicate != 0",
         }[mods.take("popc", "and", "or")]
-        e.emit(f"{{ Ballot own{{{e.read(ins.operands[-1], PRED)}}};")
+        e.emit(f"{{ Ballot own{{{e.read(ins.operands[-1], PRED)}, 1}};")
         e.emit(f"barrier_sync(L, {alignment}, {place}, &own);")
         e.write(ins.operands[0], U32 if mods.take("u32", "pred") == "u32" else PRED, value)
         e.emit("}")

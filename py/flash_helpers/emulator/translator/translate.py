@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..counters.counting import CountingCalls, make_plan
 from ..errors import UnsupportedPtxError
 from . import memory_ops, scalar_ops, warp_ops  # which registers their instructions
-from .emitter import Emitter, all_variables, global_name, symbol_table
+from .emitter import Emitter, global_name, symbol_table
 from .ptx_parser import Instruction, Label, PtxFile, Scope, Variable
 from .registry import HANDLERS, Unsupported
 
@@ -70,7 +70,7 @@ def translate(ptx: PtxFile, entry_name: str, counting: bool = False) -> str:
     """The C++ source of one entry, or of its counting variant; UnsupportedPtxError lists all that
     cannot be translated."""
     entry = ptx.entry(entry_name)
-    variables = _mentioned_variables(ptx, entry_name)
+    variables = mentioned_variables(ptx, entry_name)
     symbols, shared_bytes, local_bytes = symbol_table(entry, variables)
     emitter = Emitter(entry, symbols)
     translation = _Translation(emitter, CountingCalls(make_plan(entry)) if counting else None)
@@ -86,22 +86,11 @@ def translate(ptx: PtxFile, entry_name: str, counting: bool = False) -> str:
     return _source(emitter, module_arrays, shared_bytes, local_bytes, counting)
 
 
-def _mentioned_variables(ptx: PtxFile, entry_name: str) -> dict[str, Variable]:
+def mentioned_variables(ptx: PtxFile, entry_name: str) -> dict[str, Variable]:
     """Those of the module that the entry uses: only they take shared memory."""
     start, end = ptx.module.entries[entry_name]
     mentioned = set(re.findall(r"[\w$%.]+", ptx.text[start:end]))
     return {n: v for n, v in ptx.module.variables.items() if n in mentioned}
-
-
-def shared_variables(ptx: PtxFile, entry_name: str) -> dict[str, tuple[int, int]]:
-    """Offset and bytes of the shared variables, for reports; dynamic ones have 0 bytes."""
-    entry, variables = ptx.entry(entry_name), _mentioned_variables(ptx, entry_name)
-    symbols, _, _ = symbol_table(entry, variables)
-    return {
-        variable.name: (int(match[1]), variable.n_bytes)
-        for variable in (*variables.values(), *all_variables(entry.body))
-        if (match := re.fullmatch(r"\(kSharedBase \+ (\d+)\)", symbols.get(variable.name, "")))
-    }
 
 
 def _source(
@@ -148,7 +137,3 @@ def _array(variable: Variable) -> str:
     constant = "const " if variable.space == "const" else ""
     place = f"{global_name(variable.name)}[{max(variable.n_bytes, 1)}]"
     return f"alignas({max(variable.align, 16)}) {constant}u8 {place} = {{{items}}};"
-
-
-def entry_names(ptx: str) -> tuple[str, ...]:
-    return tuple(PtxFile(ptx).module.entries)

@@ -66,9 +66,4 @@ void cp_async_wait_group(Lane* lane, u32 pending_groups) {
   if (commits > pending_groups) land_groups_before(lane, commits - pending_groups);
 }
 
-void cp_async_wait_all(Lane* lane) {
-  cp_async_commit(lane);
-  cp_async_wait_group(lane, 0);
-}
-
 }  // namespace emulator

@@ -54,12 +54,10 @@ template <u32 kBytes>  // 4, 8 or 16
 void cp_async(Lane* lane, u32 destination, u64 source, u32 source_bytes, u32 site);
 void cp_async_commit(Lane* lane);
 void cp_async_wait_group(Lane* lane, u32 pending_groups);
-void cp_async_wait_all(Lane* lane);
 
 // --- the rest ----------------------------------------------------------------------------------
 
 [[noreturn, gnu::cold]] void fail_endless_loop(Lane* lane, u32 site);
-[[noreturn, gnu::cold]] void fail_trap(Lane* lane, u32 site);
 
 // Every backward branch passes here, so that a kernel that never ends is reported.
 inline void count_backward_branch(Lane* lane, u32 site) {

@@ -43,27 +43,6 @@ inline T insert_bit_field(T field, T base, u32 position, u32 length) {
   return (base & ~mask) | (T(field << position) & mask);
 }
 
-// prmt, default mode: every selector nibble picks a byte of {b, a}, or its sign.
-inline u32 permute_bytes(u32 a, u32 b, u32 selector) {
-  u32 result = 0;
-  for (u32 shift = 0; shift < 32; shift += 8, selector >>= 4) {
-    u32 byte = u32(pair(b, a) >> 8 * (selector & 7)) & 255;
-    if (selector & 8) byte = byte >> 7 ? 255 : 0;
-    result |= byte << shift;
-  }
-  return result;
-}
-
-// Any function of three bits as a truth table.
-inline u32 lop3(u32 a, u32 b, u32 c, u32 table) {
-  u32 result = 0;
-  for (u32 row = 0; row < 8; ++row) {
-    u32 here = (row & 4 ? a : ~a) & (row & 2 ? b : ~b) & (row & 1 ? c : ~c);
-    if (table >> row & 1) result |= here;
-  }
-  return result;
-}
-
 // --- f32 and f64 ---
 
 inline f32 ftz(f32 value) {
@@ -75,7 +54,6 @@ template <typename T>
 inline T saturate(T value) {
   return value >= T(1) ? T(1) : value > T(0) ? value : T(0);  // NaN becomes 0
 }
-inline f32 relu(f32 value) { return value > 0 || value != value ? value : 0.0f; }
 
 // Conversions and minima yield this NaN, whatever the payload.
 inline f32 canonical(f32 value) { return value == value ? value : as<f32>(0x7FFFFFFFu); }
@@ -96,11 +74,6 @@ inline bool signs_differ(T a, T b) {
 
 inline f32 fused(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }
 inline f64 fused(f64 a, f64 b, f64 c) { return __builtin_fma(a, b, c); }
-
-// div.approx multiplies by the reciprocal, and that of 2^126 and above is flushed.
-inline f32 divide_approximately(f32 a, f32 b) {
-  return __builtin_fabsf(b) > 0x1p126f ? a * ftz(1.0f / b) : a / b;
-}
 
 // An operation in another rounding mode. Volatile operands keep it between the two mode changes; in
 // line, the compiler would forget that they are, and merge it with the same one in another mode.

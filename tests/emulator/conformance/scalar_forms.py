@@ -57,11 +57,11 @@ BINARY = [
     *(f"{op}.{form}" for op in ("min", "max") for form in words(
         "f32 ftz.f32 NaN.f32 f64 f16 f16x2 NaN.f16x2 bf16 bf16x2 NaN.bf16x2")),
     *(f"div.{form}" for form in words(
-        "rn.f32 rz.f32 rm.f32 rp.f32 rn.ftz.f32 full.f32 full.ftz.f32 approx.f32 approx.ftz.f32 "
+        "rn.f32 rz.f32 rm.f32 rp.f32 rn.ftz.f32 full.f32 full.ftz.f32 "
         "rn.f64")),
     *words("copysign.f32 copysign.f64"),
     *(f"cvt.{form}.f32" for form in words(
-        "rn.f16x2 rn.relu.f16x2 rn.bf16x2 rn.relu.bf16x2")),
+        "rn.f16x2 rn.bf16x2")),
     *(f"setp.{c}.{t}" for c in _ORDERED for t in ("s32", "u32", "s64", "u64", "f32", "f64")),
     *(f"setp.{c}.f32" for c in _UNORDERED),
     *(f"setp.{c}.{t}" for c in ("eq", "ne") for t in ("b16", "b32", "b64")),
@@ -74,17 +74,15 @@ TERNARY = [
     *(f"fma.{form}" for form in words(
         "rn.f32 rz.f32 rm.f32 rp.f32 rn.ftz.f32 rn.sat.f32 rn.f64 rz.f64 rm.f64 rp.f64 rn.f16 "
         "rn.f16x2")),
-    *words("mad.lo.s32 mad.lo.u32 mad.lo.s64 mad.hi.s32 mad.hi.u32 mad.wide.s32 mad.wide.u32"),
+    *words("mad.lo.s32 mad.lo.u32 mad.lo.s64 mad.wide.s32 mad.wide.u32"),
     *words("mad.wide.s16 mad.wide.u16 mad.lo.s16 mad.rn.f32"),
-    *words("shf.l.wrap.b32 shf.r.wrap.b32 shf.l.clamp.b32 shf.r.clamp.b32 prmt.b32"),
+    *words("shf.l.wrap.b32 shf.r.wrap.b32 shf.l.clamp.b32 shf.r.clamp.b32"),
     *words("bfe.u32 bfe.s32 bfe.u64 bfe.s64"),
     *(f"selp.{t}" for t in ("b16", "b32", "b64", "u32", "s32", "u64", "s64", "f32", "f64")),
 ]  # fmt: skip
 
 # Micro-kernels that a rule cannot make: name, form, PTX with $d $a $b $c, operands, result.
 SPECIAL: list[tuple[str, str, str, str, str]] = [
-    *((f"lop3.b32 0x{table:02X}", "lop3.b32", f"lop3.b32 $d, $a, $b, $c, 0x{table:X};", "r", "b32")
-      for table in (0x00, 0x1D, 0x3C, 0x78, 0x80, 0xE2, 0xE8, 0xF8, 0xFE)),
     ("bfi.b32", "bfi.b32", "bfi.b32 $d, $a, $b, $c, 7;", "r", "b32"),
     ("bfi.b32 length", "bfi.b32", "bfi.b32 $d, $a, $b, 5, $c;", "r", "b32"),
     ("bfi.b64", "bfi.b64", "bfi.b64 $d, $a, $b, %rc, %rb;", "x", "b64"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from .ptx_parser import Entry, Instruction, Parameter, Scope, Variable, parse_integer
+from .ptx_parser import Entry, Parameter, Scope, Variable, parse_integer
 from .ptx_types import PRED, TYPES, U32, U64, PtxType, storage
 from .registry import Unsupported
 
@@ -143,9 +143,6 @@ class Emitter:
             if "f" in (cpp[0], ptx_type.cpp[0]):
                 expression = f"as<{cpp}>({expression})"
         return self.emit(f"{name} = {expression};")
-
-    def guard(self, ins: Instruction) -> str:
-        return self.read(ins.guard, PRED) if ins.guard else ""
 
     def address(self, operand: str, wide: bool = True) -> Address:
         """[base+offset] as a 64-bit (wide) or 32-bit expression."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .emitter import Emitter, elements
 from .ptx_parser import Instruction, Parameter, parse_integer
-from .ptx_types import PRED, U32, U64, PtxType
+from .ptx_types import U32, U64, PtxType
 from .registry import Modifiers, Unsupported, computes, instruction
 from .scalar_ops import filled
 
@@ -120,17 +120,6 @@ def cvta(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
     return U64, value
 
 
-@computes("isspacep")
-def isspacep(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
-    mods = Modifiers(ins)
-    space = _space(mods)
-    mods.done()
-    value = e.read(ins.operands[1], U64)
-    if space == "global":
-        return PRED, f"({value} & (kSharedWindow | kLocalWindow)) == 0"
-    return PRED, f"({value} & {_WINDOWS[space]}) != 0"
-
-
 @instruction("prefetch", "prefetchu", "discard", "membar", "fence", "nanosleep")
 def no_effect(e: Emitter, ins: Instruction) -> None:
     """Hints, and orderings that a sequentially executed block has anyway."""
@@ -146,7 +135,7 @@ def cp_async(e: Emitter, ins: Instruction) -> None:
     elif mods.take("wait_group"):
         e.emit(f"cp_async_wait_group(L, {e.read(ins.operands[0], U32)});")
     elif mods.take("wait_all"):
-        e.emit("cp_async_wait_all(L);")
+        e.emit("cp_async_commit(L); cp_async_wait_group(L, 0);")
     elif level := mods.take("ca", "cg"):
         _copy(e, ins, level)
         mods.drop("shared", "shared::cta", "global", "L2::64B", "L2::128B", "L2::256B")

@@ -71,8 +71,6 @@ class Module:
     entries: dict[str, tuple[int, int]]  # name -> text offsets of its declaration, end of body
 
 
-TYPE_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
-
 _BLANKED = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:[^\"\\\n]|\\.)*\"", re.S)
 _DEBUG_LINE = re.compile(r"^[ \t]*\.(?:loc|file|version|target|address_size|pragma)\b[^\n]*", re.M)
 _ITEM = re.compile(
@@ -201,7 +199,7 @@ def parse_variable(text: str, place: str) -> Variable | None:
     match = _VARIABLE.match(text)
     if match is None:
         return None
-    element = TYPE_BYTES[match["type"][1:]]
+    element = int(match["type"][1:]) // 8
     sizes = [int(size or 0) for size in re.findall(r"\[\s*(\d*)\s*\]", match["dims"])]
     initial = _initial_bytes(match["initial"], element, place) if match["initial"] else None
     align, extern = int(match["align"] or element), "extern" in match["linkage"]
@@ -232,7 +230,7 @@ def _parse_parameters(head: str) -> tuple[Parameter, ...]:
     parameters = []
     offset = 0
     for match in _PARAMETER.finditer(head):
-        element = TYPE_BYTES[match["type"][1:]]
+        element = int(match["type"][1:]) // 8
         align = int(match["align"] or element)
         offset = -(-offset // align) * align
         n_bytes = element * int(match["count"] or 1)

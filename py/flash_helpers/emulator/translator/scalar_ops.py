@@ -26,7 +26,6 @@ mul.lo      | int        |           | t tt   | a * b
 mul.hi      | int        |           | t tt   | wide(a) * wide(b) >> BITS
 mul.wide    | int        |           | w tt   | wide(a) * wide(b)
 mad.lo      | int        |           | t ttt  | a * b + c
-mad.hi      | int        |           | t ttt  | T(wide(a) * wide(b) >> BITS) + c
 mad.wide    | int        |           | w ttw  | wide(a) * wide(b) + c
 div         | int        |           | t tt   | b ? wide(a) / b : ~wide(T(0))
 rem         | int        |           | t tt   | b ? wide(a) % b : ~wide(T(0))
@@ -38,7 +37,6 @@ or          | int pred   |           | t tt   | a | b
 xor         | int pred   |           | t tt   | a ^ b
 not         | pred       |           | t t    | !a
 not         | int        |           | t t    | ~a
-lop3        | b32        |           | r rrrr | lop3(a, b, c, d)
 shl         | int        |           | t tr   | b < BITS ? a << b : 0
 shr         | int        |           | t tr   | b < BITS ? a >> b : a < 0 ? -1 : 0
 shf.l.wrap  | b32        |           | r rrr  | pair(b, a) << (c & 31) >> 32
@@ -47,9 +45,9 @@ shf.l.clamp | b32        |           | r rrr  | c < 32 ? pair(b, a) << c >> 32 :
 shf.r.clamp | b32        |           | r rrr  | c < 32 ? pair(b, a) >> c : b
 bfe         | int        |           | t trr  | bit_field(W(a), b, c)
 bfi         | int        |           | t ttrr | insert_bit_field(a, b, c, d)
-prmt        | b32        |           | r rrr  | permute_bytes(a, b, c)
 popc        | b32 b64    |           | r t    | __builtin_popcountll(a)
 clz         | b32 b64    |           | r t    | a ? __builtin_clzll(a) - (64 - BITS) : BITS
+activemask  | b32        |           | r      | 1u << L->lane_id
 selp        | int float  |           | t ttp  | c ? a : b
 add         | float      | round sat | t tt   | a + b
 sub         | float      | round sat | t tt   | a - b
@@ -57,7 +55,6 @@ mul         | float      | round sat | t tt   | a * b
 fma         | float      | round sat | t ttt  | fused(a, b, c)
 mad         | float      | round sat | t ttt  | fused(a, b, c)
 div         | float      | round full | t tt  | a / b
-div.approx  | f32        |           | t tt   | divide_approximately(a, b)
 rcp         | float      | round approx | t t | 1 / a
 sqrt        | float      | round approx | t t | __builtin_sqrt(a)
 rsqrt       | f32        | approx    | t t    | 1 / __builtin_sqrtf(a)
@@ -116,7 +113,7 @@ def _rows() -> dict[str, list[Row]]:
         allowed = set(optional.replace("round", " ".join(ROUNDING)).split())
         if "f32" in types:
             allowed.add("ftz")
-        result, operands = kinds.split()
+        result, _, operands = kinds.partition(" ")
         row = Row(set(required), types, allowed, result, operands, expression)
         rows.setdefault(opcode, []).append(row)
     return rows
@@ -193,12 +190,6 @@ def _widened(value: str, ptx_type: PtxType, ftz: bool = False) -> str:
     return f"ftz({value})" if ftz else value
 
 
-@instruction("activemask")
-def activemask(e: Emitter, ins: Instruction) -> None:
-    """Only the lane itself: the one answer that holds however the lanes are scheduled."""
-    e.write(ins.operands[0], U32, "1u << L->lane_id")
-
-
 @instruction("setp")
 def setp(e: Emitter, ins: Instruction) -> None:
     """The comparison and, in p|q, its negation, both combined with a third operand."""
@@ -265,8 +256,6 @@ def _pack(
     mods: Modifiers, target: PtxType, source: PtxType, rounding: str, values: list[str]
 ) -> tuple[PtxType, str]:
     """Two f32, the first into the upper half."""
-    if mods.take("relu"):
-        values = [f"relu({value})" for value in values]
     mods.done()
     if source is not F32 or rounding != "rn" or len(values) != 2:
         raise Unsupported("packing conversion other than .rn of two .f32")
@@ -316,4 +305,5 @@ def trap(e: Emitter, ins: Instruction) -> None:
     """Kernels are inlined whole; what is left of calls is a failed assert()."""
     if ins.opcode[0] == "call" and "__assertfail" not in ins.operands:
         raise Unsupported("calls")
-    e.emit(f"fail_trap(L, {ins.line});")
+    message = "the kernel executed trap, or an assertion failed"
+    e.emit(f'fail(L, ErrorKind::kTrap, {ins.line}, "{message}");')

@@ -10,6 +10,7 @@ from ..errors import UnsupportedPtxError
 from . import memory_ops, scalar_ops, warp_ops  # which registers their instructions
 from .emitter import Emitter, global_name, symbol_table
 from .ptx_parser import Instruction, Label, PtxFile, Scope, Variable
+from .ptx_types import PRED
 from .registry import HANDLERS, Unsupported
 
 FAMILIES = (memory_ops, scalar_ops, warp_ops)
@@ -56,7 +57,7 @@ class _Translation:
             if handler is None:
                 raise Unsupported("unknown opcode")
             if ins.guard:
-                e.emit(f"if ({e.guard(ins)}) {{")
+                e.emit(f"if ({e.read(ins.guard, PRED)}) {{")
             handler(e, ins)
             if ins.guard:
                 e.emit("}")

@@ -14,9 +14,7 @@ from .registry import Modifiers, Unsupported, computes, instruction
 def shfl(e: Emitter, ins: Instruction) -> None:
     mods = Modifiers(ins)
     mods.require("sync")
-    mode = {"up": "kUp", "down": "kDown", "bfly": "kBfly", "idx": "kIdx"}[
-        mods.take("up", "down", "bfly", "idx")
-    ]
+    mode = f"k{mods.take('up', 'down', 'bfly', 'idx').capitalize()}"
     mods.take("b32")
     mods.done()
     value, b, c, mask = (e.read(operand, U32) for operand in ins.operands[1:5])

@@ -133,8 +133,6 @@ FLOAT: dict[str, Callable[..., Any]] = {
     "div.full.f32": np.divide,
     "min.f32": minimum,
     "max.f32": maximum,
-    "max.NaN.f32": lambda a, b: np.where(np.isnan(a) | np.isnan(b), np.float32("nan"),
-                                         maximum(a, b)),
     "neg.f32": np.negative,
     "abs.f32": np.abs,
     "copysign.f32": lambda a, b: np.copysign(b, a),

@@ -55,7 +55,7 @@ BINARY = [
         "f32 rn.f32 rz.f32 rm.f32 rp.f32 ftz.f32 sat.f32 rz.ftz.f32 f64 rn.f64 rz.f64 rm.f64 "
         "rp.f64 f16 rn.f16 f16x2")),
     *(f"{op}.{form}" for op in ("min", "max") for form in words(
-        "f32 ftz.f32 NaN.f32 f64 f16 f16x2 NaN.f16x2 bf16 bf16x2 NaN.bf16x2")),
+        "f32 ftz.f32 f64 f16 f16x2 bf16 bf16x2")),
     *(f"div.{form}" for form in words(
         "rn.f32 rz.f32 rm.f32 rp.f32 rn.ftz.f32 full.f32 full.ftz.f32 "
         "rn.f64")),

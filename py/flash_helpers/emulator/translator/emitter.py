@@ -185,11 +185,9 @@ def _convert_bits(expression: str, cpp: str, wanted: str) -> str:
         raise Unsupported(f"a {bits}-bit register read as {wanted_bits} bits")
     if cpp[0] == "f":
         expression = f"as<u{bits}>({expression})"
-    return (
-        f"as<{wanted}>(u{wanted_bits}({expression}))"
-        if wanted[0] == "f"
-        else (f"{wanted}({expression})")
-    )
+    if wanted[0] == "f":
+        return f"as<{wanted}>(u{wanted_bits}({expression}))"
+    return f"{wanted}({expression})"
 
 
 def _constant(text: str, ptx_type: PtxType) -> str:

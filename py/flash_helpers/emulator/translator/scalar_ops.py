@@ -65,8 +65,6 @@ cos         | f32        | approx    | t t    | __builtin_cosf(a)
 tanh        | f32        | approx    | t t    | __builtin_tanhf(a)
 min         | float half |           | t tt   | minimum(a, b)
 max         | float half |           | t tt   | canonical(-minimum(-a, -b))
-min.NaN     | float half |           | t tt   | a == a && b == b ? minimum(a, b) : canonical(a + b)
-max.NaN     | float half |           | t tt   | a == a && b == b ? -minimum(-a, -b) : canonical(a+b)
 neg         | int float f16 f16x2 |  | t t    | -a
 abs         | float f16 f16x2 |      | t t    | __builtin_fabs(a)
 copysign    | float      |           | t tt   | signs_differ(a, b) ? -b : b

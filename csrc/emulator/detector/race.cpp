@@ -10,6 +10,7 @@
 #include "block.h"
 #include "kernel_info.h"
 #include "memory.h"
+#include "sm90_watch.h"
 
 namespace emulator {
 
@@ -220,6 +221,7 @@ void watch_shared(Lane* lane, u32 offset, u32 bytes, Access access, u32 site) {
   if (lane->watch & kWatchSchedule) preempt(lane);
   if ((lane->watch & kWatchRaces) == 0) return;
   Races& races = *lane->block->races;
+  if (lane->block->sm90 != nullptr) watch_sm90(lane, offset, bytes, access != Access::kRead, site);
   u32 granule = races.global->granule_log2;
   check<Space::kShared>(lane, races.shared, offset >> granule, std::max(bytes >> granule, 1u),
                         access, site, {false, offset, 1u << granule, lane->shared + offset});
@@ -240,6 +242,10 @@ void watch_global(Lane* lane, u64 address, u32 bytes, Access access, u32 site) {
                         std::max(bytes >> granule, 1u), access, site,
                         {true, start, 1u << granule, reinterpret_cast<u8*>(start)});
   __atomic_clear(lock, __ATOMIC_RELEASE);
+}
+
+bool Races::is_ordered_in_block(const Lane* lane, const Record& record) const {
+  return is_ordered<Space::kShared>(*this, lane, record);
 }
 
 void land_async_write(Lane* lane, const AsyncCopy& copy) {

@@ -30,6 +30,7 @@ struct Seen {
   u32 references;
   u32 floor;  // the least of ticks: records up to here are ordered for sure
   u32* ticks() { return reinterpret_cast<u32*>(this + 1); }
+  const u32* ticks() const { return reinterpret_cast<const u32*>(this + 1); }
 };
 
 // Accesses of lanes of one warp between the same barriers.
@@ -62,6 +63,14 @@ enum class RaceKind : u32 {
   kReadInFlight,
   kWriteInFlight,
   kReadUnwritten,
+  // With asynchronous units (sm90/async_shadow.h):
+  kReadOfLoad,
+  kWriteToLoad,
+  kWriteToWgmmaSource,
+  kWriteToStoreSource,
+  kNoProxyFence,
+  kBarrierUnseen,
+  kBarrierUnfenced,
 };
 
 struct RaceParty {
@@ -124,6 +133,7 @@ struct Races {
   GlobalShadow* global;
   u32 n_threads;
   u32 n_warps;
+  u32 n_agents;
   Cells shared{};
   u32 block = 0;         // index + 1 of the running one
   bool atomics = false;  // since the first one, reads look for atomic updates
@@ -131,7 +141,7 @@ struct Races {
   std::vector<Suspect> suspects;
   RaceTable table{};
 
-  Races(Block* owner, GlobalShadow* global, u32 shared_bytes);
+  Races(Block* owner, GlobalShadow* global, u32 shared_bytes, u32 n_agents);
   ~Races();
   Races(const Races&) = delete;
   Races& operator=(const Races&) = delete;
@@ -147,6 +157,12 @@ struct Races {
   void give(Seen* seen, Lane& lane);
   void drop(Seen* seen);
   void meet(Lane* lanes, u32 mask);
+
+  // A Seen holds the ticks of this many threads, then those of agents (sm90/knowledge.h).
+  u32 n_threads_padded() const { return n_warps * kWarpSize; }
+  u32 n_ticks() const { return n_threads_padded() + n_agents; }
+  // Whether a record of this block's shared memory lies before what `lane` does now.
+  bool is_ordered_in_block(const Lane* lane, const Record& record) const;
 
  private:
   std::vector<Seen*> all;

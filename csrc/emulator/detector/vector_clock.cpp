@@ -8,8 +8,12 @@
 
 namespace emulator {
 
-Races::Races(Block* owner, GlobalShadow* global, u32 shared_bytes)
-    : owner(owner), global(global), n_threads(owner->n_threads), n_warps(owner->n_warps) {
+Races::Races(Block* owner, GlobalShadow* global, u32 shared_bytes, u32 n_agents)
+    : owner(owner),
+      global(global),
+      n_threads(owner->n_threads),
+      n_warps(owner->n_warps),
+      n_agents(n_agents) {
   shared = map_cells((shared_bytes >> global->granule_log2) + 1, 1 + n_warps);
 }
 
@@ -28,7 +32,7 @@ void Races::start_block(u64 index) {
 
 Seen* Races::make() {
   if (unused.empty()) {
-    auto* seen = static_cast<Seen*>(malloc(sizeof(Seen) + n_warps * kWarpSize * sizeof(u32)));
+    auto* seen = static_cast<Seen*>(malloc(sizeof(Seen) + n_ticks() * sizeof(u32)));
     if (seen == nullptr) abort();
     all.push_back(seen);
     unused.push_back(seen);
@@ -39,7 +43,8 @@ Seen* Races::make() {
   seen->floor = 0;
   u32* ticks = seen->ticks();
   std::fill(ticks, ticks + n_threads, 0);
-  std::fill(ticks + n_threads, ticks + n_warps * kWarpSize, ~0u);
+  std::fill(ticks + n_threads, ticks + n_threads_padded(), ~0u);
+  std::fill(ticks + n_threads_padded(), ticks + n_ticks(), 0);
   joined_into = nullptr;
   return seen;
 }
@@ -53,7 +58,7 @@ void Races::join(Seen* into, const Lane& lane) {
   u32* ticks = into->ticks();
   if (into != joined_into || lane.seen != joined_from) {
     const u32* known = lane.seen->ticks();
-    for (u32 thread = 0; thread < n_threads; ++thread) {
+    for (u32 thread = 0; thread < n_ticks(); ++thread) {
       ticks[thread] = std::max(ticks[thread], known[thread]);
     }
     joined_into = into;

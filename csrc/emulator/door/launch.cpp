@@ -18,6 +18,7 @@
 
 #include "async_copies.h"
 #include "memory.h"
+#include "sm90.h"
 
 namespace emulator {
 
@@ -130,8 +131,15 @@ void Launch::work() {
   if (request_.traffic) traffic.emplace(*request_.traffic, block->n_threads);
   std::vector<u8> shared(request_.kernel->static_shared_bytes + request_.dynamic_shared_bytes);
   std::unique_ptr<Races> races;
-  if (shadow_) races = std::make_unique<Races>(block.get(), shadow_.get(), u32(shared.size()));
+  const bool uses_sm90 = request_.kernel->uses_sm90 != 0;
+  if (shadow_) {
+    races = std::make_unique<Races>(block.get(), shadow_.get(), u32(shared.size()),
+                                    uses_sm90 ? kMaxAgents : 0);
+  }
   block->races = races.get();
+  std::unique_ptr<Sm90> sm90;
+  if (uses_sm90) sm90 = std::make_unique<Sm90>(block.get(), u32(shared.size()));
+  block->sm90 = sm90.get();
   FiberStacks stacks(block->n_threads, request_.kernel->stack_bytes + kRuntimeStackBytes);
   if (!stacks.ok()) {
     block->error.kind = ErrorKind::kInvalidLaunch;
@@ -155,6 +163,7 @@ void Launch::work() {
       start_lane(&lanes[thread], stacks.bottom(thread), stacks.bytes(thread));
     }
     if (races) races->start_block(index);
+    if (sm90) sm90->start_block();
     const u32* grid = request_.grid;
     const u32 ctaid[3] = {u32(index % grid[0]), u32(index / grid[0] % grid[1]),
                           u32(index / grid[0] / grid[1])};

@@ -85,6 +85,7 @@ struct Schedule {
 };
 
 struct Races;
+struct Sm90;
 
 struct Block {
   Warp warps[kMaxWarps];
@@ -96,6 +97,7 @@ struct Block {
   u32 alive;
   Schedule schedule;
   Races* races;  // null: not looked for
+  Sm90* sm90;    // null: the kernel uses none of Hopper's asynchronous units
 
   Position position;
 

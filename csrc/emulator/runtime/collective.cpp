@@ -35,7 +35,8 @@ void leave_collectives(Lane* lane) {
   if ((warp->claimed >> lane->lane_id & 1) == 0) return;
   for (PendingCollective& pending : warp->pending) {
     if ((pending.mask >> lane->lane_id & 1) == 0) continue;
-    if (pending.kind == Wait::kMma || pending.kind == Wait::kLdmatrix) {
+    if (pending.kind == Wait::kMma || pending.kind == Wait::kLdmatrix ||
+        pending.kind == Wait::kStmatrix || pending.kind == Wait::kWgmma) {
       fail(lane, ErrorKind::kDivergentCollective, pending.site,
            "the thread exits while lanes 0x%08x of its warp wait for it at %s", pending.arrived,
            wait_name(pending.kind));

@@ -19,6 +19,9 @@ enum class ErrorKind : u32 {
   kTrap,
   kInvalidLaunch,
   kInvalidOperand,
+  kMbarrier,
+  kWgmma,
+  kTensorMap,
 };
 
 struct ErrorRecord {
@@ -33,6 +36,10 @@ struct ErrorRecord {
 };
 
 const char* wait_name(Wait wait);
+
+// Records the error of this lane as that of its thread block.
+[[gnu::cold, gnu::format(printf, 4, 5)]] void record_error(Lane* lane, ErrorKind kind, u32 site,
+                                                           const char* format, ...);
 
 // Records the error of this lane and abandons the thread block.
 [[noreturn, gnu::cold, gnu::format(printf, 4, 5)]] void fail(Lane* lane, ErrorKind kind, u32 site,

@@ -5,4 +5,5 @@
 #include "kernel_info.h"
 #include "memory.h"
 #include "scalar.h"
+#include "sm90_calls.h"
 #include "types.h"

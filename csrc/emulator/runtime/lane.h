@@ -22,6 +22,11 @@ enum class Wait : u32 {
   kLdmatrix,
   kMma,
   kBlockBarrier,
+  kStmatrix,
+  kElect,
+  kWgmma,
+  kMbarrier,
+  kSetmaxnreg,
   kCount
 };
 

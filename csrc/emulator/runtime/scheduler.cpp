@@ -8,6 +8,7 @@
 #include "collective.h"
 #include "device_calls.h"
 #include "launch.h"
+#include "sm90.h"
 
 namespace emulator {
 
@@ -32,6 +33,7 @@ void reset_warp(Block* block, u32 index) {
          "the thread exits while %u of its cp.async copies are in flight: no wait follows them",
          in_flight);
   }
+  if (block->sm90 != nullptr) block->sm90->exit_lane(lane);
   if (warp->at_aligned_barrier != 0) {
     const Lane& waiting = warp->lanes[__builtin_ctz(warp->at_aligned_barrier)];
     fail(lane, ErrorKind::kDivergentCollective, waiting.wait_site,
@@ -54,6 +56,15 @@ void fiber_main(void* const* frame) {
   exit_lane(lane);
 }
 
+// Nobody can run: do asynchronous operations let somebody go on?
+bool resume_waiting(Block* block) {
+  if (block->sm90 == nullptr) return false;
+  while (block->sm90->make_progress()) {
+    if (block->runnable_warps != 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void fail_endless_loop(Lane* lane, u32 site) {
@@ -72,8 +83,13 @@ void run_block(Block* block, const u32 ctaid[3]) {
   block->alive = block->n_threads;
   for (u32 index = 0; index < block->n_warps; ++index) reset_warp(block, index);
 
-  Lane* first = next_runnable(&block->warps[block->schedule.pick(block->runnable_warps)]);
-  switch_context(block->scheduler, first->context);
+  do {
+    Lane* first = next_runnable(&block->warps[block->schedule.pick(block->runnable_warps)]);
+    switch_context(block->scheduler, first->context);
+  } while (block->error.kind == ErrorKind::kNone && block->alive != 0 && resume_waiting(block));
+  if (block->sm90 != nullptr && block->error.kind == ErrorKind::kNone && block->alive == 0) {
+    block->sm90->finish_block();
+  }
   if (block->error.kind == ErrorKind::kNone && block->alive != 0) {
     ErrorRecord& error = block->error;
     error.kind = ErrorKind::kDeadlock;

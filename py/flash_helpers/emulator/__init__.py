@@ -25,15 +25,19 @@ from .errors import (
     InvalidOperandError,
     KernelError,
     KernelLocation,
+    MbarrierError,
     MisalignedAccessError,
     OutOfBoundsError,
     PendingAsyncCopyError,
     PtxSyntaxError,
     RaceError,
     ReadOnlyMemoryError,
+    TensorMapError,
     TrapError,
     UnsupportedPtxError,
+    WgmmaError,
 )
+from .sm90.tensor_map import pack_tensor_map
 
 __all__ = [
     "Counts",
@@ -50,6 +54,7 @@ __all__ = [
     "KernelLocation",
     "LaunchOptions",
     "LaunchReport",
+    "MbarrierError",
     "MemoryRange",
     "MisalignedAccessError",
     "OutOfBoundsError",
@@ -59,9 +64,11 @@ __all__ = [
     "RaceError",
     "ReadOnlyMemoryError",
     "ScheduleError",
+    "TensorMapError",
     "Totals",
     "TrapError",
     "UnsupportedPtxError",
+    "WgmmaError",
     "compare_schedules",
     "compile_kernel",
     "compile_kernels",
@@ -69,5 +76,6 @@ __all__ = [
     "counts_from_csv",
     "counts_to_csv",
     "memory_range_of",
+    "pack_tensor_map",
     "schedules",
 ]

@@ -30,6 +30,8 @@ _CLASS_OF_OPCODE = {
     **dict.fromkeys(("bar", "barrier"), "barrier"),
     **dict.fromkeys(("atom", "red"), "atomic"),
     "mma": "mma",
+    "wgmma": "mma",
+    "mbarrier": "barrier",
     "ldmatrix": "ldmatrix",
     "cvt": "conversion",
 }
@@ -106,7 +108,7 @@ def _statements(scope: Scope) -> Iterator[Instruction | None]:
 
 def _touches_memory(ins: Instruction) -> bool:
     if ins.opcode[0] == "cp":
-        return len(ins.operands) > 2
+        return len(ins.operands) > 2 and "bulk" not in ins.opcode
     if ins.opcode[0] not in ("ld", "ldu", "st", "atom", "red", "ldmatrix"):
         return False
     return not set(ins.opcode[1:]) & set(_UNCOUNTED_SPACES)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..door import abi
 from ..door.source_lines import SourceLines, SourceLocation
+from ..sm90.remedies import REMEDIES
 from ..translator.emitter import all_variables, symbol_table
 from ..translator.ptx_parser import PtxFile
 from ..translator.translate import mentioned_variables
@@ -19,9 +20,17 @@ KINDS = (  # RaceKind in race.h
     "read of an in-flight cp.async",
     "write to an in-flight cp.async",
     "read of bytes never written",
+    "read of a bulk load not waited for",
+    "write to a bulk load not waited for",
+    "write to a source of wgmma in flight",
+    "write to the source of a bulk store in flight",
+    "write not fenced for an asynchronous unit",
+    "mbarrier used before its initialisation is seen",
+    "mbarrier used by a bulk load, without a fence behind its initialisation",
 )
 IN_FLIGHT = KINDS[3:5]
 UNWRITTEN = KINDS[5]
+MAX_INSTRUCTION = 100  # characters shown: a wgmma names up to 128 registers
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,9 @@ class Race:
         """What would order the two, and what does not."""
         first, second = self.first, self.second
         if first is None:
-            return "no thread of the block wrote these bytes before"
+            return "no thread or copy of the block wrote these bytes before"
+        if self.kind in REMEDIES:
+            return REMEDIES[self.kind]
         if first.block != second.block:
             return "nothing orders blocks within a launch: use atomics, or two launches"
         same_warp = first.warp == second.warp
@@ -159,7 +170,8 @@ class RaceFormatter:
         text = self._text[line - 1].split(";")[0].strip()
         if text.count("{") > text.count("}"):  # an inline assembly scope on one line
             text = text.lstrip("{ ")
-        return re.sub(r"\s+", " ", text)
+        text = re.sub(r"\s+", " ", text)
+        return text if len(text) <= MAX_INSTRUCTION else text[:MAX_INSTRUCTION] + " ..."
 
     def _bytes(self, report: abi.RaceReport) -> tuple[str, int]:
         """The variable's or range's name, and the first byte counted from its start."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 from ctypes import POINTER, Structure, c_char, c_char_p, c_uint32, c_uint64, c_void_p
 
-WAITS = ("none", "shfl", "vote", "redux", "bar.warp.sync", "ldmatrix", "mma", "bar.sync")
+WAITS = (
+    *("none", "shfl", "vote", "redux", "bar.warp.sync", "ldmatrix", "mma", "bar.sync"),
+    *("stmatrix", "elect", "wgmma", "mbarrier", "setmaxnreg"),
+)
 
 
 class KernelParameter(Structure):
@@ -34,6 +37,7 @@ class KernelInfo(Structure):
         ("uses_global_atomics", c_uint32),
         ("smallest_access", c_uint32),
         ("orders_blocks", c_uint32),
+        ("uses_sm90", c_uint32),
     ]
 
 

@@ -26,6 +26,7 @@ from .compile import Runtime, runtime
 from .source_lines import SourceLines
 
 MAX_THREADS_PER_BLOCK = 1024
+PARAMETER_ALIGNMENT = 128
 MAX_SHARED_BYTES = 227 * 1024  # the most that any GPU of these families gives one block
 
 Dim3 = tuple[int, int, int]
@@ -190,7 +191,12 @@ class EmulatedKernel:
         packed = bytearray(total)
         for place, value in zip(declared, params, strict=True):
             packed[place.offset : place.offset + place.bytes] = value
-        return ctypes.create_string_buffer(bytes(packed), max(total, 1))
+        # Tensor maps among them are aligned as on a GPU.
+        buffer = ctypes.create_string_buffer(total + PARAMETER_ALIGNMENT)
+        start = -ctypes.addressof(buffer) % PARAMETER_ALIGNMENT
+        aligned = (ctypes.c_char * max(total, 1)).from_buffer(buffer, start)
+        ctypes.memmove(aligned, bytes(packed), total)
+        return aligned
 
     def _ranges(
         self, memory: Sequence[MemoryRange], packed: ctypes.Array[ctypes.c_char]

@@ -73,6 +73,10 @@ class Emitter:
         self.uses_global_atomics = False
         self.smallest_access = 4
         self.orders_blocks = False
+        self.uses_sm90 = False
+        # Registers that are elements of arrays, by C++ name, and the arrays by their registers.
+        self.aliases: dict[str, str] = {}
+        self.accumulators: dict[tuple[str, ...], str] = {}
         self._scope_count = 0
 
     def emit(self, line: str) -> None:
@@ -112,10 +116,16 @@ class Emitter:
                 if declared not in TYPES:
                     raise Unsupported(f"registers of type .{declared}")
                 cpp = storage(TYPES[declared])
-                cpp_name = f"v{names.index}_" + re.sub(r"\W", "_", name.lstrip("%"))
+                cpp_name = _register_name(names.index, name)
+                if cpp_name in self.aliases:
+                    return self.aliases[cpp_name], cpp
                 names.used[cpp_name] = cpp
                 return cpp_name, cpp
         return None
+
+    def root_name(self, name: str) -> str:
+        """The C++ name of a register of the entry's outermost scope."""
+        return _register_name(0, name)
 
     def read(self, operand: str, ptx_type: PtxType) -> str:
         """A C++ expression of type ptx_type.cpp."""
@@ -172,6 +182,10 @@ class Emitter:
 def elements(operand: str, separator: str = ",") -> list[str]:
     """Of {a, b, ...} or p|q; a plain operand is one element."""
     return [item.strip() for item in operand.strip("{}").split(separator)]
+
+
+def _register_name(scope: int, name: str) -> str:
+    return f"v{scope}_" + re.sub(r"\W", "_", name.lstrip("%"))
 
 
 def _convert_bits(expression: str, cpp: str, wanted: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..sm90 import ops as sm90
 from .emitter import Emitter, elements
 from .ptx_parser import Instruction, Parameter, parse_integer
 from .ptx_types import U32, U64, PtxType
@@ -123,6 +124,8 @@ def cvta(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
 @instruction("prefetch", "prefetchu", "discard", "membar", "fence", "nanosleep")
 def no_effect(e: Emitter, ins: Instruction) -> None:
     """Hints, and orderings that a sequentially executed block has anyway."""
+    if ins.opcode[0] == "fence" and sm90.fence(e, ins):
+        return
     e.orders_blocks |= ins.opcode[0] in ("membar", "fence") and "cta" not in ins.opcode
 
 
@@ -130,6 +133,8 @@ def no_effect(e: Emitter, ins: Instruction) -> None:
 def cp_async(e: Emitter, ins: Instruction) -> None:
     mods = Modifiers(ins)
     mods.require("async")
+    if mods.take("bulk"):
+        return sm90.bulk_copy(e, ins, mods)
     if mods.take("commit_group"):
         e.emit("cp_async_commit(L);")
     elif mods.take("wait_group"):
@@ -139,7 +144,7 @@ def cp_async(e: Emitter, ins: Instruction) -> None:
     elif level := mods.take("ca", "cg"):
         _copy(e, ins, level)
         mods.drop("shared", "shared::cta", "global", "L2::64B", "L2::128B", "L2::256B")
-    mods.done()
+    return mods.done()
 
 
 def _copy(e: Emitter, ins: Instruction, level: str) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from ..counters.counting import CountingCalls, make_plan
 from ..errors import UnsupportedPtxError
+from ..sm90.registers import RegisterChecks
+from ..sm90.wgmma_ops import place_accumulators
 from . import memory_ops, scalar_ops, warp_ops  # which registers their instructions
 from .emitter import Emitter, global_name, symbol_table
 from .ptx_parser import Instruction, Label, PtxFile, Scope, Variable
@@ -20,6 +22,7 @@ class _Translation:
     def __init__(self, emitter: Emitter, counting: CountingCalls | None) -> None:
         self.emitter = emitter
         self.counting = counting
+        self.checks = RegisterChecks(emitter.entry)
         self.problems: list[str] = []
 
     def scope(self, scope: Scope) -> None:
@@ -58,7 +61,9 @@ class _Translation:
                 raise Unsupported("unknown opcode")
             if ins.guard:
                 e.emit(f"if ({e.read(ins.guard, PRED)}) {{")
+            e.lines += self.checks.before(ins)
             handler(e, ins)
+            e.lines += self.checks.after(ins)
             if ins.guard:
                 e.emit("}")
         except (Unsupported, KeyError, ValueError, IndexError) as error:
@@ -75,7 +80,9 @@ def translate(ptx: PtxFile, entry_name: str, counting: bool = False) -> str:
     symbols, shared_bytes, local_bytes = symbol_table(entry, variables)
     emitter = Emitter(entry, symbols)
     translation = _Translation(emitter, CountingCalls(make_plan(entry)) if counting else None)
+    prologue = [*place_accumulators(emitter, entry), *translation.checks.at_entry]
     translation.scope(entry.body)
+    emitter.lines[:0] = prologue
     if problems := translation.problems:
         shown = "\n  ".join(problems[:20])
         more = f"\n  and {len(problems) - 20} more" if len(problems) > 20 else ""
@@ -128,7 +135,7 @@ const KernelGlobal kGlobals[] = {{{globals_ or "{}"}}};
 extern "C" __attribute__((visibility("default"))) const KernelInfo kernel_info = {{
   &kernel_body, kParameters, kGlobals, {len(entry.parameters)}, {len(arrays)}, kStaticSharedBytes,
   {local_bytes}, {stack_bytes}, {int(e.uses_global_atomics)}, {e.smallest_access},
-  {int(e.orders_blocks)},
+  {int(e.orders_blocks)}, {int(e.uses_sm90)},
 }};
 """
 

@@ -6,38 +6,41 @@ import hashlib
 import os
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from .build.nvcc_wheels import find_or_install_nvcc
 from .build.toolchain import Nvcc
 from .cache import cache_dir
-from .codegen import render_translation_unit, source_fingerprint
-from .config import FlashForwardKernelConfig
+from .codegen import render_kernel, source_fingerprint
+from .kernel_config import KernelConfig
 from .paths import csrc_dir
 
-# The Ampere family's instructions are all in sm_80, so its PTX is the same for every later GPU.
-PTX_ARCHITECTURE = "compute_80"
-FLAGS = ("-std=c++20", "-O3", "--expt-relaxed-constexpr", "-lineinfo", f"-arch={PTX_ARCHITECTURE}")
+# The Ampere family's instructions are all in sm_80, so its PTX is the same for every later GPU; the
+# Hopper family's are those of sm_90a alone.
+PTX_ARCHITECTURES = {"sm80": "compute_80", "sm90": "compute_90a"}
+FLAGS = ("-std=c++20", "-O3", "--expt-relaxed-constexpr", "-lineinfo")
 
 
-def kernel_ptx(config: FlashForwardKernelConfig) -> str:
-    """PTX with source lines; its entry is `config.kernel_name()`. Compiled once and kept in the
+def kernel_ptx(config: KernelConfig, general: bool = False) -> str:
+    """PTX with source lines; its entry is `config.symbol(general)`. Compiled once and kept in the
     cache directory under a fingerprint of sources, flags and compiler.
 
     Raises BuildError if there is no nvcc, ValueError if the configuration cannot be built,
     RuntimeError with nvcc's message if it does not compile.
     """
-    text = render_translation_unit([config])
+    text = render_kernel(config, general)
     nvcc = _nvcc()
+    flags = (*FLAGS, f"-arch={PTX_ARCHITECTURES[config.FAMILY]}")
     key = hashlib.sha256(
-        "\0".join((source_fingerprint(text), nvcc.version, *FLAGS)).encode()
+        "\0".join((source_fingerprint(text), nvcc.version, *flags)).encode()
     ).hexdigest()
-    path = cache_dir("ptx") / f"{config.kernel_name()}-{key[:16]}.ptx"
+    path = cache_dir("ptx") / f"{config.symbol(general)}-{key[:16]}.ptx"
     try:
         return path.read_text()
     except FileNotFoundError:
-        return _compile(text, nvcc, path)
+        return _compile(text, flags, nvcc, path)
 
 
 @cache
@@ -45,14 +48,14 @@ def _nvcc() -> Nvcc:
     return find_or_install_nvcc()
 
 
-def _compile(text: str, nvcc: Nvcc, path: Path) -> str:
+def _compile(text: str, flags: Sequence[str], nvcc: Nvcc, path: Path) -> str:
     """Compiles in a directory of its own and publishes by rename, so that concurrent callers and
     interruptions leave either nothing or the whole file."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".ptx-") as folder:
         source, output = Path(folder, "kernel.cu"), Path(folder, "kernel.ptx")
         source.write_text(text)
         command = [
-            str(nvcc.path), *FLAGS, "-ptx", f"-I{csrc_dir() / 'include'}",
+            str(nvcc.path), *flags, "-ptx", f"-I{csrc_dir() / 'include'}",
             str(source), "-o", str(output),
         ]  # fmt: skip
         done = subprocess.run(

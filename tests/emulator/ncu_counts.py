@@ -17,7 +17,7 @@ from pathlib import Path
 
 from flash_helpers.bench.ncu_read import read_csv
 from flash_helpers.emulator import Counts, LaunchOptions, Totals, compile_kernel
-from flash_helpers.kernel_configs import FlashForwardKernelConfig, get_kernel_configs
+from flash_helpers.kernel_configs import FlashForwardKernelConfig, get_sm80_kernel_configs
 from flash_helpers.kernel_ptx import kernel_ptx
 
 from .attention import Problem
@@ -59,7 +59,7 @@ class Compared:
 
 
 def config_named(suffix: str) -> FlashForwardKernelConfig:
-    return next(c for c in get_kernel_configs("prog") if c.kernel_name() == PREFIX + suffix)
+    return next(c for c in get_sm80_kernel_configs("prog") if c.kernel_name() == PREFIX + suffix)
 
 
 def counts_of(config: FlashForwardKernelConfig, seq_len: int) -> Counts:
@@ -78,7 +78,7 @@ def classes_of(suffix: str) -> Classes:
 
 def recorded(text: str) -> dict[str, dict[str, int]]:
     """By kernel of `prog`, then by metric, of ncu's output."""
-    names = {config.kernel_name() for config in get_kernel_configs("prog")}
+    names = {config.kernel_name() for config in get_sm80_kernel_configs("prog")}
     return {
         launch.symbol.removeprefix(PREFIX): {
             name: int(str(value.value).replace(",", ""))

@@ -7,7 +7,7 @@ import torch
 
 import flash_attention
 from flash_helpers.dtypes import DType
-from flash_helpers.kernel_configs import FlashForwardKernelConfig
+from flash_helpers.kernel_configs import FlashForwardKernelConfig, KernelConfig
 from flash_helpers.tolerance import bitwise_equal, compare
 from tests.gpu.inputs import guarded, margins_ok, problem
 
@@ -18,7 +18,7 @@ SEQUENCE_LENGTHS = (512, 1024, 2048, 4096)
 REPEATS = 100
 
 
-def built() -> list[FlashForwardKernelConfig]:
+def built() -> list[KernelConfig]:
     """The kernels of the loaded build. Without a GPU everything here is skipped, and a library is
     not needed; with one, a library that is missing or refused is an error, never an empty list."""
     if not torch.cuda.is_available():
@@ -26,7 +26,7 @@ def built() -> list[FlashForwardKernelConfig]:
     return flash_attention.available_kernels()
 
 
-def ids(config: FlashForwardKernelConfig) -> str:
+def ids(config: KernelConfig) -> str:
     return config.kernel_name()
 
 
@@ -36,7 +36,7 @@ def lse_error(lse: torch.Tensor, reference: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("config", built(), ids=ids)
 @pytest.mark.parametrize("seq_len", SEQUENCE_LENGTHS)
-def test_rows_are_right(config: FlashForwardKernelConfig, seq_len: int) -> None:
+def test_rows_are_right(config: KernelConfig, seq_len: int) -> None:
     print(f"seed {SESSION_SEED}")
     batch, heads = 2, 3
     q, k, v, reference, reference_lse = problem(
@@ -52,7 +52,7 @@ def test_rows_are_right(config: FlashForwardKernelConfig, seq_len: int) -> None:
 
 
 @pytest.mark.parametrize("config", built(), ids=ids)
-def test_repeats_are_bitwise_equal(config: FlashForwardKernelConfig) -> None:
+def test_repeats_are_bitwise_equal(config: KernelConfig) -> None:
     print(f"seed {SESSION_SEED}")
     q, k, v, _, _ = problem(config.dtype, 4, 16, 512, config.d_head, SESSION_SEED)
     first = flash_attention.forward(config, q, k, v)
@@ -66,9 +66,9 @@ def test_repeats_are_bitwise_equal(config: FlashForwardKernelConfig) -> None:
 @pytest.mark.parametrize("dtype", list(DType), ids=lambda d: d.name)
 def test_kernels_that_only_move_data_differently_agree_bitwise(dtype: DType) -> None:
     """Outputs depend on d_head, B_c and the softmax variant, on nothing else."""
-    classes: dict[tuple[int, int, bool], list[FlashForwardKernelConfig]] = {}
+    classes: dict[tuple[int, int, bool], list[KernelConfig]] = {}
     for config in built():
-        if config.dtype == dtype:
+        if config.dtype == dtype and isinstance(config, FlashForwardKernelConfig):
             key = (config.d_head, config.B_c, config.optimized_softmax)
             classes.setdefault(key, []).append(config)
     if not classes:
@@ -83,8 +83,8 @@ def test_kernels_that_only_move_data_differently_agree_bitwise(dtype: DType) -> 
 
 @pytest.mark.parametrize("spread", [3.0, 0.01])
 def test_other_distributions(spread: float) -> None:
-    """Peaked and nearly uniform softmaxes, one kernel of each dtype, head size and block shape."""
-    kinds = {(c.dtype, c.d_head, c.B_r, c.B_c, c.n_warps, c.optimized_softmax): c for c in built()}
+    """Peaked and nearly uniform softmaxes, a kernel of each family, dtype, head size and block."""
+    kinds = {(c.FAMILY, c.dtype, c.d_head, c.blocks(), c.n_threads()): c for c in built()}
     for config in kinds.values():
         q, k, v, reference, _ = problem(
             config.dtype, 1, 2, 1024, config.d_head, SESSION_SEED, spread

@@ -138,7 +138,9 @@ void Launch::work() {
   }
   block->races = races.get();
   std::unique_ptr<Sm90> sm90;
-  if (uses_sm90) sm90 = std::make_unique<Sm90>(block.get(), u32(shared.size()));
+  if (uses_sm90) {
+    sm90 = std::make_unique<Sm90>(block.get(), u32(shared.size()), request_.early_loads != 0);
+  }
   block->sm90 = sm90.get();
   FiberStacks stacks(block->n_threads, request_.kernel->stack_bytes + kRuntimeStackBytes);
   if (!stacks.ok()) {

@@ -22,7 +22,8 @@ struct LaunchRequest {
   u32 n_workers;
   u32 order;  // Order
   u32 finds_races;
-  u64 seed;  // of random schedules
+  u32 early_loads;  // bulk loads land when they are issued
+  u64 seed;         // of random schedules
   u64 max_backward_branches;
   const TrafficRequest* traffic;  // null: nothing is counted
 };

@@ -135,6 +135,12 @@ void BulkCopies::load(Lane* lane, const TensorMap& map, const s32* place, u32 de
   std::copy_n(place, map.rank, load.place);
   in_flight_.push_back(load);
   count_ += 1;
+  if (early_) {
+    land(lane->block, in_flight_.size() - 1);
+    if (lane->block->error.kind != ErrorKind::kNone) {
+      switch_context(lane->context, lane->block->scheduler);
+    }
+  }
   surprise(lane);
 }
 
@@ -142,8 +148,14 @@ bool BulkCopies::land_one(Block* block) {
   if (in_flight_.empty()) return false;
   u64 index = 0;
   if (block->schedule.order == Order::kReverse) index = in_flight_.size() - 1;
-  if (block->schedule.order == Order::kRandom)
+  if (block->schedule.order == Order::kRandom) {
     index = block->schedule.random(u32(in_flight_.size()));
+  }
+  land(block, index);
+  return true;
+}
+
+void BulkCopies::land(Block* block, u64 index) {
   const Load load = in_flight_[index];
   in_flight_.erase(in_flight_.begin() + s64(index));
   u8* shared = load.lane->shared;
@@ -161,7 +173,6 @@ bool BulkCopies::land_one(Block* block) {
                  "nobody announced",
                  load.barrier->offset);
   }
-  return true;
 }
 
 void BulkCopies::surprise(Lane* lane) {

@@ -1,7 +1,8 @@
 // Bulk copies: of tensor boxes and of plain bytes, from and to shared memory.
 //
-// A load lands as late as possible: when no thread can run, or by chance under random schedules.
-// Until then its destination holds 0xFF bytes, NaN in every floating-point format. A store reads
+// A load lands as late as possible: when no thread can run, or by chance under random schedules;
+// or, if the launch asks for it, at once, which lets threads run further ahead of others. Until it
+// lands its destination holds 0xFF bytes, NaN in every floating-point format. A store reads
 // and writes at once; that its source may not change before the wait is the race detector's to
 // watch.
 #pragma once
@@ -17,7 +18,7 @@ struct Mbarrier;
 
 class BulkCopies {
  public:
-  explicit BulkCopies(u32 n_threads) : groups_(n_threads) {}
+  BulkCopies(u32 n_threads, bool early) : early_(early), groups_(n_threads) {}
 
   void start_block();
   void load(Lane* lane, const TensorMap& map, const s32* place, u32 destination, u32 barrier,
@@ -50,6 +51,9 @@ class BulkCopies {
     u32 site;   // of the last store
   };
 
+  void land(Block* block, u64 index);
+
+  bool early_;
   std::vector<Load> in_flight_;
   std::vector<Groups> groups_;
   u64 count_ = 0;

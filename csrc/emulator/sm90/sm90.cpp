@@ -5,11 +5,11 @@
 
 namespace emulator {
 
-Sm90::Sm90(Block* owner, u32 shared_bytes)
+Sm90::Sm90(Block* owner, u32 shared_bytes, bool early_loads)
     : block(owner),
       knowledge(owner->races),
       mbarriers(shared_bytes),
-      bulk(owner->n_threads),
+      bulk(owner->n_threads, early_loads),
       warpgroups(owner->n_warps * kWarpSize),
       shadow(knowledge, shared_bytes, owner->n_warps) {}
 

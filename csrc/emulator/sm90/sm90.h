@@ -23,7 +23,7 @@ struct Sm90 {
   RegisterPool registers;
   AsyncShadow shadow;
 
-  Sm90(Block* block, u32 shared_bytes);
+  Sm90(Block* block, u32 shared_bytes, bool early_loads);
   void start_block();
 
   // Nobody can run: lands a copy, or lets those who poll a barrier go on. False: a deadlock.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..mutations import Mutant, _mutants, removed
+from ..mutations import Mutant, mutants_of_lines, removed
 
 # Removed whole, each of them in turn.
 INSTRUCTIONS = (
@@ -20,11 +20,11 @@ def passed_waits(ptx: str) -> list[Mutant]:
     def edit(line: str) -> str:
         return re.sub(r"mbarrier\.t\w+_wait\S* +(%?\w+),[^;]*;", r"setp.eq.u32 \1, 0, 0;", line)
 
-    return _mutants(ptx, "mbarrier wait passed", r"mbarrier\.(?:try|test)_wait", edit)
+    return mutants_of_lines(ptx, "mbarrier wait passed", r"mbarrier\.(?:try|test)_wait", edit)
 
 
 def lost_arrivals(ptx: str) -> list[Mutant]:
-    return _mutants(ptx, "arrival lost", r"mbarrier\.arrive", lambda line: "")
+    return mutants_of_lines(ptx, "arrival lost", r"mbarrier\.arrive", lambda line: "")
 
 
 def unannounced_bytes(ptx: str) -> list[Mutant]:
@@ -42,7 +42,7 @@ def unannounced_bytes(ptx: str) -> list[Mutant]:
         )
 
     pattern = r"mbarrier\.arrive\.expect_tx"
-    return _mutants(ptx, "bytes unannounced", pattern, plain) + _mutants(
+    return mutants_of_lines(ptx, "bytes unannounced", pattern, plain) + mutants_of_lines(
         ptx, "too many bytes announced", pattern, more
     )
 
@@ -53,7 +53,9 @@ def weakened_waits(ptx: str) -> list[Mutant]:
     def edit(line: str) -> str:
         return re.sub(r"(wait_group\S*\s+)(\d+)", lambda m: f"{m[1]}{int(m[2]) + 1}", line, count=1)
 
-    return _mutants(ptx, "wait weakened", r"^\s*(?:wgmma|cp\.async\.bulk)\.wait_group", edit)
+    return mutants_of_lines(
+        ptx, "wait weakened", r"^\s*(?:wgmma|cp\.async\.bulk)\.wait_group", edit
+    )
 
 
 def hopper_synchronisation(ptx: str) -> list[Mutant]:

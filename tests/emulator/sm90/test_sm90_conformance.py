@@ -11,6 +11,8 @@ import pytest
 from ..conformance.compare import mismatches, ulp
 from ..conformance.micro_kernel import Case, MicroKernels
 from ..conformance.suite import Answers, save_answers
+from ..conformance.warp_kernels import MMA_MORE_SETS, MMA_SETS, _operand
+from ..support import aligned, run_ptx
 from .conformance.copy_kernels import TensorCopy, load_kernels, loads
 from .conformance.suite import ANSWERS, all_cases, emulated, suite
 from .conformance.wgmma_kernels import (
@@ -148,6 +150,42 @@ def _value_forms(kernels: Any) -> list[Form]:
     kind = kernels.entry.rsplit("_", 1)[1]
     b = operand(128, False, B_START)
     return [Form(kind, 32, a, b, name="values") for a in (None, operand(128, False, A_START))]
+
+
+# B (8 columns) in shared memory and in the fragments of mma; the same A, accumulators and sums.
+_BOTH = """
+mov.u32 %r20, smem; mad.wide.u32 %x0, %t, 16, %p0; shl.b32 %r0, %t, 2; add.u32 %r1, %r20, %r0;
+ld.global.v4.b32 {%r4, %r5, %r6, %r7}, [%x0];
+mad.wide.u32 %x1, %t, 4, %p1; setp.lt.u32 %q0, %t, 64; ld.global.b32 %r8, [%x1];
+@%q0 st.shared.b32 [%r1], %r8; fence.proxy.async.shared::cta; bar.sync 0;
+mad.wide.u32 %x2, %t, 16, %p2; ld.global.v4.f32 {%f0, %f1, %f2, %f3}, [%x2];
+shl.b32 %r2, %lane, 2; add.u32 %r2, %r20, %r2; ld.shared.b32 %r9, [%r2];
+ld.shared.b32 %r10, [%r2+128];
+mma.sync.aligned.m16n8k16.row.col.f32.KIND.KIND.f32 {%f4, %f5, %f6, %f7}, {%r4, %r5, %r6, %r7},
+  {%r9, %r10}, {%f0, %f1, %f2, %f3};
+shr.u32 %r3, %r20, 4; cvt.u64.u32 %x3, %r3; or.b64 %x3, %x3, 0x80000; setp.eq.u32 %q1, %t, %t;
+wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.KIND.KIND {%f0, %f1, %f2, %f3}, {%r4, %r5, %r6, %r7},
+  %x3, %q1, 1, 1, 0;
+wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+mad.wide.u32 %x4, %t, 32, %p3; st.global.v4.f32 [%x4], {%f0, %f1, %f2, %f3};
+st.global.v4.f32 [%x4+16], {%f4, %f5, %f6, %f7};
+"""
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("what", sorted({*MMA_SETS, *MMA_MORE_SETS}))
+def test_sums_are_those_of_mma(kind: str, what: str) -> None:
+    """The same bits, whichever of the two programs for it computes them."""
+    arrays = [aligned(n, np.uint32) for n in (512, 128, 512, 1024)]
+    arrays[0][:] = _operand(what, kind, "a", 41, 1024).view(np.uint32)
+    arrays[1][:64] = _operand(what, kind, "b", 42, 128).view(np.uint32)
+    arrays[2][:] = _operand(what, kind, "c", 43, 512).view(np.uint32)
+    body = _BOTH.replace("KIND", kind)
+    run_ptx(body, arrays, ".shared .align 128 .b8 smem[256];", block=128)
+    results = arrays[3].reshape(128, 2, 4)
+    np.testing.assert_array_equal(results[:, 0], results[:, 1])
+    assert len(np.unique(results)) > 100 or what in ("zeros", "bits")
 
 
 # --- bulk copies -------------------------------------------------------------------------------

@@ -80,6 +80,7 @@ class LaunchRequest(Structure):
         ("n_workers", c_uint32),
         ("order", c_uint32),
         ("finds_races", c_uint32),
+        ("early_loads", c_uint32),
         ("seed", c_uint64),
         ("max_backward_branches", c_uint64),
         ("traffic", POINTER(TrafficRequest)),

@@ -53,6 +53,7 @@ class LaunchOptions:
     workers: int | None = None  # OS threads; None: one per processor
     lane_order: LaneOrder = "forward"
     seed: int = 0  # of lane_order="random"
+    early_loads: bool = False  # bulk loads land when they are issued, else as late as they may
     races: RaceMode | None = None  # None: $FLASH_ATTENTION_EMULATOR_RACES, or "error"
     max_backward_branches: int = 1 << 26  # per thread
     count: bool = False  # instructions, bank conflicts and sectors, into LaunchReport.counts
@@ -132,6 +133,7 @@ class EmulatedKernel:
             n_workers=workers,
             order=get_args(LaneOrder).index(options.lane_order),
             finds_races=mode != "off",
+            early_loads=options.early_loads,
             seed=options.seed,
             max_backward_branches=options.max_backward_branches,
             traffic=ctypes.pointer(counter.request) if counter else None,

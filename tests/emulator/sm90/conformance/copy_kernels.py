@@ -92,7 +92,7 @@ def loads() -> list[TensorCopy]:
         TensorCopy("double words", _spec((20, 9), (8, 8), 64, size=8), (-3, 3)),
         TensorCopy("3d", _spec((70, 12, 5), (32, 8, 2), 64), (48, 7, 4)),
         TensorCopy("4d", _spec((64, 9, 3, 2), (64, 4, 2, 1), 128), (0, 7, -1, 1), hint=True),
-        TensorCopy("5d", _spec((64, 30, 2, 3, 2), (64, 16, 2, 1, 1), 128), (0, 20, 0, 2, 1)),
+        TensorCopy("5d", _spec((64, 30, 2, 3, 2), (64, 16, 2, 1, 1), 128), (0, 20, 0, 2, 1), True),
         TensorCopy("5d outside", _spec((64, 30, 2, 3, 2), (64, 16, 2, 1, 1), 128), (0, 4, 0, 3, 1)),
     ]
     for swizzle, columns in ((0, 64), (32, 16), (64, 32), (128, 64)):
@@ -119,13 +119,13 @@ def load_kernels() -> HopperKernels:
         "tensor_load", "", random_bits(80, INPUT_BYTES // 8), cases, 1, THREADS,
         preamble=_PREAMBLE, maps=[c.map for c in copies],
     )  # fmt: skip
-    bodies = ["mov.b64 %maps, tensor_load_maps;"]
+    bodies = ["mov.b64 %maps, tensor_load_maps; cvta.param.u64 %maps, %maps;"]
     for i, (copy, case) in enumerate(zip(copies, cases, strict=True)):
         hint = ", policy" if copy.hint else ""
         bodies.append(
             "{ .reg .b64 map, policy; mov.b64 policy, 0x14F0000000000000; "
             f"add.u64 map, %maps, {128 * i};\n"
-            f"@!%first bra ISSUED_{i};\n"
+            f"@!%first bra ISSUED_{i};\nprefetch.tensormap [map];\n"
             f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%barrier], {copy.map.box_bytes};\n"
             f"{_load_form(copy)} [%base], [map, {{{copy.coordinates}}}], [%barrier]{hint};\n"
             f"ISSUED_{i}:\n{_WAIT.replace('$', str(i))}"
@@ -163,7 +163,11 @@ def store_kernels() -> HopperKernels:
         preamble=_PREAMBLE, maps=[c.map for c in copies],
     )  # fmt: skip
     assert list(kernels.offsets.values()) == [c.map.start for c in copies]
-    bodies = [_FILL, "mov.b64 %maps, tensor_store_maps; @!%first bra DONE; { .reg .b64 map;"]
+    bodies = [
+        _FILL,
+        "mov.b64 %maps, tensor_store_maps; cvta.param.u64 %maps, %maps;",
+        "@!%first bra DONE; { .reg .b64 map;",
+    ]
     for i, copy in enumerate(copies):
         bodies.append(
             f"add.u64 map, %maps, {128 * i};\n"

@@ -31,7 +31,7 @@ class MapSpec:
 
 @dataclass
 class HopperKernels(MicroKernels):
-    """Tensor maps, if any, follow the pointers as one parameter, maps."""
+    """Tensor maps, if any, follow the pointers as one parameter, then `arguments`."""
 
     maps: list[MapSpec] = field(default_factory=list)
 
@@ -40,7 +40,10 @@ class HopperKernels(MicroKernels):
         self.preamble += repr(self.maps)  # whose change outdates the answers
 
 
-def hopper_entry(name: str, body: str, n_maps: int = 0, block: int = 128) -> str:
-    parameter = f", .param .align 64 .b8 {name}_maps[{128 * n_maps}]" if n_maps else ""
-    text = entry_text(name, body, parameter)
+def hopper_entry(
+    name: str, body: str, n_maps: int = 0, block: int = 128, parameter: str = ""
+) -> str:
+    """`parameter`: the declaration of what `arguments` holds."""
+    maps = f", .param .align 64 .b8 {name}_maps[{128 * n_maps}]" if n_maps else ""
+    text = entry_text(name, body, maps + (f", {parameter}" if parameter else ""))
     return text.replace("\n{", f"\n.reqntid {block}, 1, 1\n{{", 1)

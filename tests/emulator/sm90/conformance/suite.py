@@ -17,7 +17,13 @@ from ...conformance.micro_kernel import Case, MicroKernels
 from ...support import aligned
 from .copy_kernels import load_kernels, plain_kernels, store_kernels
 from .hopper_kernel import HEADER, HopperKernels, MapSpec
-from .warp_kernels import elect_kernels, mbarrier_kernels, setmaxnreg_kernels, stmatrix_kernels
+from .warp_kernels import (
+    elect_kernels,
+    mbarrier_kernels,
+    other_kernels,
+    setmaxnreg_kernels,
+    stmatrix_kernels,
+)
 from .wgmma_kernels import layout_kernels, value_kernels
 
 ANSWERS = Path(__file__).parent / "answers.npz"
@@ -35,6 +41,7 @@ def suite() -> tuple[HopperKernels, ...]:
         elect_kernels(),
         mbarrier_kernels(),
         setmaxnreg_kernels(),
+        other_kernels(),
     )
 
 
@@ -64,7 +71,11 @@ def emulated(entry: str) -> Any:
         (kernels.grid, 1, 1),
         (kernels.block, 1, 1),
         0,
-        [*(a.to_bytes(8, "little") for a in addresses.values()), *([maps] if maps else [])],
+        [
+            *(a.to_bytes(8, "little") for a in addresses.values()),
+            *([maps] if maps else []),
+            *kernels.arguments,
+        ],
         [memory_range_of(inputs, "inputs", writable=False), memory_range_of(out, "out")],
     )
     return out
@@ -87,7 +98,11 @@ class HopperDevice(Device):
         maps = b"".join(
             self._encode(spec, pointers[spec.of_output].value + spec.start) for spec in kernels.maps
         )
-        values = [*(bytes(pointer) for pointer in pointers), *([maps] if maps else [])]
+        values = [
+            *(bytes(pointer) for pointer in pointers),
+            *([maps] if maps else []),
+            *kernels.arguments,
+        ]
         buffers = [ctypes.create_string_buffer(value, len(value)) for value in values]
         arguments = (ctypes.c_void_p * len(buffers))(*(ctypes.addressof(b) for b in buffers))
         sizes = [ctypes.c_uint(n) for n in (kernels.grid, 1, 1, kernels.block, 1, 1, 0)]

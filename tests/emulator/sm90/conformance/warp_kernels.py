@@ -1,4 +1,4 @@
-"""Micro-kernels of stmatrix, elect, mbarrier and setmaxnreg."""
+"""Micro-kernels of stmatrix, elect, mbarrier, setmaxnreg, and of what else Hopper kernels use."""
 
 from __future__ import annotations
 
@@ -133,5 +133,51 @@ STORE: st.global.b32 [%o4], %value;"""
     text = hopper_entry("setmaxnreg", body, block=threads)
     kernels.ptx = text.replace(".reqntid", ".maxntid").replace(
         "1, 1\n{", "1, 1\n.minnctapersm 1\n{"
+    )
+    return kernels
+
+
+# (form, text): %d is the result, or %d2 with it; %cell a word of the output of the thread's own,
+# 0xEE bytes; %word a word of the inputs; %warp0 tells the first of two warps.
+_OTHERS = (
+    ("atom.global.add.u32", "atom.global.add.u32 %d, [%cell], %word; ld.global.b32 %d2, [%cell];"),
+    ("atom.global.exch.b32", "atom.global.exch.b32 %d, [%cell], %word; "
+     "ld.global.b32 %d2, [%cell];"),
+    ("st.global.u32", "st.global.u32 [%cell], %word; ld.global.b32 %d, [%cell];"),
+    ("bar.red.or.pred", "setp.eq.u32 %q, %tid32, 37; bar.red.or.pred %q, 2, 64, %q; "
+     "selp.u32 %d, 1, 0, %q; setp.eq.u32 %q, %tid32, 99; bar.red.or.pred %q, 2, 64, %q; "
+     "selp.u32 %d2, 1, 0, %q;"),
+    ("bar.arrive", "@!%warp0 bra TAKE; st.shared.b32 [%own], %word; bar.arrive 3, 64; bra GIVEN; "
+     "TAKE: bar.sync 3, 64; xor.b32 %d, %own, 128; ld.shared.b32 %d, [%d]; GIVEN:"),
+    ("ld.param.v2.u32", "ld.param.v2.u32 {%d, %d2}, [other_struct+8];"),
+    ("ld.param.v4.u32", "ld.param.v4.u32 {%d, %d2, %d, %d2}, [other_struct+16];"),
+    ("cvta.param.u64", "mov.b64 %p64, other_struct; cvta.param.u64 %p64, %p64; "
+     "ld.u32 %d, [%p64+4];"),
+)  # fmt: skip
+
+
+def other_kernels() -> HopperKernels:
+    """Two warps."""
+    threads = 64
+    arguments = [bytes(range(32))]
+    cases = [Case(f"{form} once more", form, text, "u4", 3 * threads) for form, text in _OTHERS]
+    kernels = HopperKernels(
+        "other", "", random_bits(95, threads // 2), cases, 1, threads, arguments
+    )
+    lines = [
+        ".shared .align 128 .b8 words[256];",
+        ".reg .b32 %d, %d2, %word, %own; .reg .b64 %cell, %p64; .reg .pred %q, %warp0;",
+        "mad.wide.u32 %at0, %tid32, 4, %in; ld.global.b32 %word, [%at0]; mov.u32 %own, words;",
+        "mad.lo.u32 %own, %tid32, 4, %own; setp.lt.u32 %warp0, %tid32, 32;",
+    ]
+    for case in cases:
+        place = kernels.offsets[case.key]
+        lines.append(
+            f"mov.u32 %d, 5; mov.u32 %d2, 7; add.u64 %cell, %o4, {place}; {case.text} "
+            f"mad.wide.u32 %at1, %tid32, 8, %out; "
+            f"st.global.v2.b32 [%at1+{place + 4 * threads}], {{%d, %d2}};"
+        )
+    kernels.ptx = hopper_entry(
+        "other", "\n".join(lines), block=threads, parameter=".param .align 16 .b8 other_struct[32]"
     )
     return kernels

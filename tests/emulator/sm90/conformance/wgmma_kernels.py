@@ -20,6 +20,7 @@ THREADS = 128
 TILE_BYTES = 32768
 A_START, B_START = 0, 12288
 A_WORDS, C_WORDS = 4, 128  # of a thread
+COLUMNS = (48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 256)  # of the attention kernels
 SWIZZLE_BITS = {0: 0, 128: 1, 64: 2, 32: 3}
 
 
@@ -107,9 +108,9 @@ def layout_forms() -> list[Form]:
                                   operand(swizzle, tb, B_START)))  # fmt: skip
         for tb in (False, True):
             forms.append(Form("bf16", 32, None, operand(swizzle, tb, B_START)))
-    for columns in (8, 16, 24, 80, 96, 128, 144, 176, 192, 256):
+    for columns in (8, 16, 24, *COLUMNS):
         forms.append(Form("f16", columns, a, operand(64, False, B_START)))
-    for columns in (8, 40, 64, 96, 128, 192, 256):
+    for columns in (8, 40, *COLUMNS):
         swizzle = next(s for s in (128, 64, 32, 0) if s == 0 or columns * 2 % s == 0)
         forms.append(Form("bf16", columns, None, operand(swizzle, True, B_START)))
     for step in (1, 2, 3):  # the k-steps within a swizzled row, and those of a transposed tile

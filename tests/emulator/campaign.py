@@ -20,7 +20,7 @@ from flash_helpers.emulator import (
     compile_kernels,
     schedules,
 )
-from flash_helpers.emulator.translator.source_lines import SourceLines
+from flash_helpers.emulator.door.source_lines import SourceLines
 from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_sm80_kernel_configs
 from flash_helpers.kernel_ptx import kernel_ptx
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from flash_helpers.emulator.translator.source_lines import SourceLines
+from flash_helpers.emulator.door.source_lines import SourceLines
 
 from .mutations import Mutant, mutants_of_lines
 

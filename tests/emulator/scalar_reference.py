@@ -36,16 +36,6 @@ def signed_int(value: int) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
-def prmt(a: int, b: int, selector: int) -> int:
-    data = (b << 32 | a).to_bytes(8, "little")
-    result = []
-    for i in range(4):
-        nibble = selector >> (4 * i) & 15
-        byte = data[nibble & 7]
-        result.append((255 if byte & 128 else 0) if nibble & 8 else byte)
-    return int.from_bytes(bytes(result), "little")
-
-
 def bfe(value: int, position: int, length: int, signed: bool) -> int:
     position, length = position & 255, length & 255
     if length == 0:
@@ -55,11 +45,6 @@ def bfe(value: int, position: int, length: int, signed: bool) -> int:
         value >> (position + i) & 1 if i < length and position + i < 32 else sign for i in range(32)
     ]
     return sum(bit << i for i, bit in enumerate(bits))
-
-
-def lop3(a: int, b: int, c: int, table: int) -> int:
-    row = [(a >> i & 1) << 2 | (b >> i & 1) << 1 | c >> i & 1 for i in range(32)]
-    return sum((table >> index & 1) << i for i, index in enumerate(row))
 
 
 def bfi(field: int, base: int, position: int, length: int) -> int:
@@ -108,11 +93,6 @@ def f16(values: Any) -> Any:
     return np.where(np.isnan(values), np.uint16(0x7FFF), values.astype(np.float16).view(np.uint16))
 
 
-def relu(values: Any) -> Any:
-    """Also of -0, which becomes +0; NaN stays."""
-    return np.where((values > 0) | np.isnan(values), values, np.float32(0))
-
-
 def pack(high: Any, low: Any) -> Any:
     return high.astype(np.uint32) << 16 | low
 
@@ -138,12 +118,3 @@ def add_toward_zero(a: Any, b: Any) -> Any:
         if np.isinf(nearest[i]) or abs(Fraction(float(nearest[i]))) > abs(exact):
             nearest[i] = np.nextafter(nearest[i], np.float32(0))
     return nearest
-
-
-def half_toward_zero(values: Any) -> Any:
-    rounded = values.astype(np.float16)
-    too_far = np.abs(rounded.astype(np.float32)) > np.abs(values)
-    result = np.where(too_far & np.isfinite(values), np.nextafter(rounded, np.float16(0)), rounded)
-    return np.where(
-        np.isnan(values), np.uint16(0x7FFF), result.astype(np.float16).view(np.uint16)
-    ).astype(np.uint32)

@@ -12,15 +12,17 @@ from typing import NamedTuple
 
 import pytest
 
-from flash_helpers.emulator import Counts, LaunchOptions, compile_kernel
-from flash_helpers.kernel_configs import FlashForwardKernelConfig, get_sm80_kernel_configs
+from flash_helpers.emulator import LaunchOptions, compile_kernel
+from flash_helpers.kernel_configs import get_sm80_kernel_configs
 from flash_helpers.kernel_ptx import kernel_ptx
 
+from . import ncu_counts
 from .attention import Problem
+from .ncu_counts import BLOCKS, HEADS, classes_of, config_named
 
-HEADS = 16
-BLOCKS = 256
-PAGE = Path(__file__).parents[2] / "docs" / "results" / "emulator-counts.md"
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+PAGE = RESULTS / "emulator-counts.md"
+HMMA = "sm__inst_executed_pipe_tensor_op_hmma.sum"
 
 
 class Measured(NamedTuple):
@@ -51,19 +53,6 @@ FOUR = {
 }
 
 
-def config_named(suffix: str) -> FlashForwardKernelConfig:
-    name = f"flash_fwd_sm80_fp16_d128_r64_c64_w4_{suffix}"
-    return next(c for c in get_sm80_kernel_configs("prog") if c.kernel_name() == name)
-
-
-def counts_of(config: FlashForwardKernelConfig, seq_len: int) -> Counts:
-    kernel = compile_kernel(kernel_ptx(config), config.kernel_name())
-    options = LaunchOptions(count=True)
-    counts = Problem.make(config, seq_len, seed=1).run(kernel, options)[2].counts
-    assert counts is not None
-    return counts
-
-
 def test_every_kernel_of_the_progression_is_in_the_table() -> None:
     names = {config.kernel_name().split("_w4_")[1] for config in get_sm80_kernel_configs("prog")}
     assert names == set(measured()) > FOUR
@@ -75,7 +64,7 @@ def test_every_kernel_of_the_progression_is_in_the_table() -> None:
 )
 def test_equal_to_ncu(suffix: str) -> None:
     config, table = config_named(suffix), measured()[suffix]
-    classes = counts_of(config, 1024).by_class()
+    classes = classes_of(suffix)
     ldmatrix, loads = classes["ldmatrix"], classes["shared ld"]
     assert HEADS * ldmatrix.executions == table.ldmatrix == table.ncu_ldmatrix
     assert HEADS * (ldmatrix.wavefronts + loads.wavefronts) == table.wavefronts
@@ -94,6 +83,46 @@ def test_equal_to_ncu(suffix: str) -> None:
     copied = classes["cp.async"]
     assert copied.executions == copied.ideal_wavefronts // 4 == copies
     assert copied.sectors == copied.ideal_sectors == 16 * copies
+
+
+def recorded_mma() -> dict[str, int]:
+    """ncu's mma counts by kernel, from all recorded outputs that have them."""
+    found: dict[str, int] = {}
+    for path in sorted((RESULTS / "raw").glob("*-ncu-*.csv")):
+        for kernel, values in ncu_counts.recorded(path.read_text()).items():
+            if HMMA in values:
+                found[kernel] = values[HMMA]
+    return found
+
+
+@pytest.mark.parametrize("suffix", sorted(FOUR))
+def test_mma_counts_equal_ncu(suffix: str) -> None:
+    mmas = recorded_mma()
+    if suffix not in mmas:
+        pytest.skip(f"no {HMMA} of {suffix} in docs/results/raw: the command is in {PAGE.name}")
+    (row,) = ncu_counts.compare(suffix, {HMMA: mmas[suffix]})
+    assert row.emulator == row.ncu
+
+
+def test_the_comparison_with_a_recorded_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One kernel of the recorded output, with the mma count that the formula gives added; then with
+    a count that is one off."""
+    lines = (RESULTS / "raw" / "2026-11-20-h200-ncu-prog.csv").read_text().splitlines()
+    name = "async_swizzled_load_0_0_0"
+    kept = [line for line in lines if line.startswith('"ID"') or f"_w4_{name}" in line]
+    mma = next(line for line in kept if "op_ldsm" in line).replace(
+        "smsp__inst_executed_op_ldsm.sum", HMMA
+    )
+    output = tmp_path / "ncu.csv"
+    for count, code in (("2,097,152", 0), ("2,097,153", 1)):
+        output.write_text("\n".join([*kept, mma.replace("1,056,768", count)]))
+        assert ncu_counts.main([str(output)]) == code
+        assert ("DIFFERENT" in capsys.readouterr().out) == (code == 1)
+    output.write_text("nothing")
+    assert ncu_counts.main([str(output)]) == ncu_counts.main([str(tmp_path / "none")]) == 4
+    assert ncu_counts.main([]) == 2
 
 
 def test_counts_are_the_same_whatever_the_order() -> None:

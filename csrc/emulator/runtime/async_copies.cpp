@@ -29,8 +29,10 @@ void land_groups_before(Lane* lane, u32 group) {
   }
 }
 
+}  // namespace
+
 template <u32 kBytes>
-void issue(Lane* lane, u32 destination, u64 source, u32 source_bytes, u32 site) {
+void cp_async(Lane* lane, u32 destination, u64 source, u32 source_bytes, u32 site) {
   u8* target = shared_pointer<kBytes>(lane, destination, Access::kAsyncWrite, site);
   const u8* origin = nullptr;
   if (source_bytes == kBytes) {
@@ -53,30 +55,15 @@ void issue(Lane* lane, u32 destination, u64 source, u32 source_bytes, u32 site) 
                            watched ? lane->recent_range : nullptr});
   lane->block->counts.async_copies += 1;
 }
-
-}  // namespace
-
-void cp_async(Lane* lane, u32 bytes, u32 destination, u64 source, u32 source_bytes, u32 site) {
-  switch (bytes) {
-    case 4:
-      return issue<4>(lane, destination, source, source_bytes, site);
-    case 8:
-      return issue<8>(lane, destination, source, source_bytes, site);
-    default:
-      return issue<16>(lane, destination, source, source_bytes, site);
-  }
-}
+template void cp_async<4>(Lane*, u32, u64, u32, u32);
+template void cp_async<8>(Lane*, u32, u64, u32, u32);
+template void cp_async<16>(Lane*, u32, u64, u32, u32);
 
 void cp_async_commit(Lane* lane) { lane->copies->commits += 1; }
 
 void cp_async_wait_group(Lane* lane, u32 pending_groups) {
   u32 commits = lane->copies->commits;
   if (commits > pending_groups) land_groups_before(lane, commits - pending_groups);
-}
-
-void cp_async_wait_all(Lane* lane) {
-  cp_async_commit(lane);
-  cp_async_wait_group(lane, 0);
 }
 
 }  // namespace emulator

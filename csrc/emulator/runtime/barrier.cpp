@@ -9,12 +9,6 @@ namespace emulator {
 
 namespace {
 
-struct ReduceOperands {
-  BarrierReduce operation;
-  bool predicate;
-  u32 result;
-};
-
 u32 expected_threads(const Block* block, const Barrier& barrier) {
   return barrier.expected != kWholeBlock ? barrier.expected : block->alive;
 }
@@ -26,26 +20,6 @@ void for_each_waiting(Block* block, const Barrier& barrier, Visit visit) {
       visit(block->warps[warp].lanes[__builtin_ctz(lanes)]);
     }
   }
-}
-
-// The predicates of bar.red: lanes at a plain bar.sync have no operands and do not count.
-void reduce(Block* block, const Barrier& barrier) {
-  u32 count = 0;
-  u32 threads = 0;
-  for_each_waiting(block, barrier, [&](Lane& lane) {
-    if (lane.operands == nullptr) return;
-    threads += 1;
-    count += static_cast<ReduceOperands*>(lane.operands)->predicate;
-  });
-  for_each_waiting(block, barrier, [&](Lane& lane) {
-    if (lane.operands == nullptr) return;
-    auto& own = *static_cast<ReduceOperands*>(lane.operands);
-    bool all = count == threads;
-    bool any = count != 0;
-    own.result = own.operation == BarrierReduce::kPopc  ? count
-                 : own.operation == BarrierReduce::kAnd ? u32{all}
-                                                        : u32{any};
-  });
 }
 
 // What every thread did before the barrier happens before what the waiting ones do behind it.
@@ -60,8 +34,10 @@ void order(Block* block, const Barrier& barrier) {
 }
 
 void complete(Block* block, Barrier& barrier) {
-  reduce(block, barrier);
   order(block, barrier);
+  for_each_waiting(block, barrier, [&](Lane& lane) {
+    if (lane.operands != nullptr) *static_cast<Ballot*>(lane.operands) = barrier.ballots;
+  });
   for (u32 index = 0; index < block->n_warps; ++index) {
     u32 lanes = barrier.waiting[index];
     if (lanes == 0) continue;
@@ -109,24 +85,6 @@ void check_aligned(Lane* lane, u32 number, u32 site) {
        number, warp->at_aligned_barrier, other.wait_detail, other.wait_site);
 }
 
-void sync(Lane* lane, Alignment alignment, u32 number, u32 threads, void* operands, u32 site) {
-  if (alignment == Alignment::kAligned) check_aligned(lane, number, site);
-  Barrier& barrier = checked_barrier(lane, number, threads, site);
-  Warp* warp = lane->warp;
-  u32 self = 1u << lane->lane_id;
-  lane->operands = operands;
-  lane->wait = Wait::kBlockBarrier;
-  lane->wait_site = site;
-  lane->wait_detail = number;
-  if (alignment == Alignment::kAligned) warp->at_aligned_barrier |= self;
-  barrier.waiting[warp->index] |= self;
-  barrier.arrived += 1;
-  Block* block = lane->block;
-  if (barrier.arrived != expected_threads(block, barrier)) return wait(lane);
-  complete(block, barrier);
-  continue_in_order(lane, &block->warps[block->schedule.pick(block->runnable_warps)]);
-}
-
 }  // namespace
 
 void complete_barriers(Block* block) {
@@ -137,8 +95,26 @@ void complete_barriers(Block* block) {
   }
 }
 
-void barrier_sync(Lane* lane, Alignment alignment, u32 barrier, u32 threads, u32 site) {
-  sync(lane, alignment, barrier, threads, nullptr, site);
+void barrier_sync(Lane* lane, Alignment alignment, u32 number, u32 threads, u32 site, Ballot* own) {
+  if (alignment == Alignment::kAligned) check_aligned(lane, number, site);
+  Barrier& barrier = checked_barrier(lane, number, threads, site);
+  Warp* warp = lane->warp;
+  u32 self = 1u << lane->lane_id;
+  lane->operands = own;
+  lane->wait = Wait::kBlockBarrier;
+  lane->wait_site = site;
+  lane->wait_detail = number;
+  if (alignment == Alignment::kAligned) warp->at_aligned_barrier |= self;
+  if (own != nullptr) {
+    barrier.ballots.predicate += own->predicate;
+    barrier.ballots.threads += own->threads;
+  }
+  barrier.waiting[warp->index] |= self;
+  barrier.arrived += 1;
+  Block* block = lane->block;
+  if (barrier.arrived != expected_threads(block, barrier)) return wait(lane);
+  complete(block, barrier);
+  continue_in_order(lane, &block->warps[block->schedule.pick(block->runnable_warps)]);
 }
 
 void barrier_arrive(Lane* lane, u32 number, u32 threads, u32 site) {
@@ -151,13 +127,6 @@ void barrier_arrive(Lane* lane, u32 number, u32 threads, u32 site) {
     lane->barrier_site = site;
   }
   if (barrier.arrived == expected_threads(lane->block, barrier)) complete(lane->block, barrier);
-}
-
-u32 barrier_reduce(Lane* lane, Alignment alignment, BarrierReduce operation, u32 barrier,
-                   u32 threads, bool predicate, u32 site) {
-  ReduceOperands operands{operation, predicate, 0};
-  sync(lane, alignment, barrier, threads, &operands, site);
-  return operands.result;
 }
 
 }  // namespace emulator

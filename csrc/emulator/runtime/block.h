@@ -5,6 +5,7 @@
 // (launch.cpp).
 #pragma once
 
+#include "device_calls.h"
 #include "errors.h"
 #include "lane.h"
 #include "types.h"
@@ -41,6 +42,7 @@ struct Warp {
 struct Barrier {
   u32 expected;  // threads; 0: all threads of the block that have not exited
   u32 arrived;
+  Ballot ballots;
   Seen* released;          // what threads at bar.arrive have published
   u32 waiting[kMaxWarps];  // lanes to wake, per warp
 };

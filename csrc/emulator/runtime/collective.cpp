@@ -14,9 +14,7 @@ void fail_divergent(Lane* lane, Wait kind, u32 mask, u32 site) {
          "0x%08x at {site:%u}",
          wait_name(kind), mask, other.arrived, wait_name(other.kind), other.mask, other.site);
   }
-  fail(lane, ErrorKind::kDivergentCollective, site,
-       "the thread is at %s with mask 0x%08x, which other lanes of its warp do not share",
-       wait_name(kind), mask);
+  __builtin_unreachable();  // who has claimed a lane of the mask waits with it
 }
 
 void fail_not_in_mask(Lane* lane, Wait kind, u32 mask, u32 site) {

@@ -16,11 +16,9 @@ struct ShuffleResult {
 };
 ShuffleResult shfl_sync(Lane* lane, Shuffle mode, u32 value, u32 b, u32 c, u32 mask, u32 site);
 
-enum class Vote : u32 { kAll, kAny, kUni, kBallot };
-u32 vote_sync(Lane* lane, Vote mode, bool predicate, u32 mask, u32 site);
-
-enum class Reduce : u32 { kAddS32, kMinS32, kMaxS32, kMinU32, kMaxU32, kAnd, kOr, kXor };
-u32 redux_sync(Lane* lane, Reduce operation, u32 value, u32 mask, u32 site);
+// redux.sync, and vote.sync as a reduction of predicates.
+using Combine = u32 (*)(u32, u32);
+u32 reduce_sync(Lane* lane, Wait kind, Combine combine, u32 value, u32 mask, u32 site);
 
 void bar_warp_sync(Lane* lane, u32 mask, u32 site);
 
@@ -40,24 +38,26 @@ void mma(Lane* lane, MmaType type, MmaOperands* operands, u32 count, u32 site);
 // --- block barriers ----------------------------------------------------------------------------
 
 inline constexpr u32 kWholeBlock = 0;  // no thread count given
+struct Ballot {
+  u32 predicate;
+  u32 threads;
+};
 enum class Alignment : bool { kAny, kAligned };
-void barrier_sync(Lane* lane, Alignment alignment, u32 barrier, u32 threads, u32 site);
+// bar.sync without a ballot; bar.red replaces `own` by the sum of all.
+void barrier_sync(Lane* lane, Alignment alignment, u32 barrier, u32 threads, u32 site,
+                  Ballot* own = nullptr);
 void barrier_arrive(Lane* lane, u32 barrier, u32 threads, u32 site);
-enum class BarrierReduce : u32 { kPopc, kAnd, kOr };
-u32 barrier_reduce(Lane* lane, Alignment alignment, BarrierReduce operation, u32 barrier,
-                   u32 threads, bool predicate, u32 site);
 
 // --- asynchronous copies -----------------------------------------------------------------------
 
-void cp_async(Lane* lane, u32 bytes, u32 destination, u64 source, u32 source_bytes, u32 site);
+template <u32 kBytes>  // 4, 8 or 16
+void cp_async(Lane* lane, u32 destination, u64 source, u32 source_bytes, u32 site);
 void cp_async_commit(Lane* lane);
 void cp_async_wait_group(Lane* lane, u32 pending_groups);
-void cp_async_wait_all(Lane* lane);
 
 // --- the rest ----------------------------------------------------------------------------------
 
 [[noreturn, gnu::cold]] void fail_endless_loop(Lane* lane, u32 site);
-[[noreturn, gnu::cold]] void fail_trap(Lane* lane, u32 site);
 
 // Every backward branch passes here, so that a kernel that never ends is reported.
 inline void count_backward_branch(Lane* lane, u32 site) {

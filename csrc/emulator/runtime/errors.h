@@ -30,8 +30,8 @@ struct ErrorRecord {
   u32 ctaid[3];
   u32 tid[3];
   u64 block_index;
-  // One sentence. "{site:12}" stands for PTX line 12, "{range:3}" for a registered range; Python
-  // puts the source line and the name there.
+  // One sentence. "{site:12}" stands for PTX line 12, "{range:3}" for a registered range,
+  // "{outside:4096}" for where the address lies beside the ranges; Python puts the words there.
   char message[2048];
 };
 

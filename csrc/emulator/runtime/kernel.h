@@ -1,12 +1,9 @@
 // Everything that a translated kernel includes.
 #pragma once
 
-#include "arithmetic.h"
-#include "atomics.h"
-#include "conversions.h"
 #include "device_calls.h"
-#include "float_math.h"
 #include "kernel_info.h"
 #include "memory.h"
+#include "scalar.h"
 #include "sm90_calls.h"
 #include "types.h"

@@ -19,10 +19,9 @@ inline constexpr u64 kLocalWindow = u64{2} << 56;
 
 enum class Access : u32 { kRead, kWrite, kAtomic, kAsyncWrite };
 
-[[noreturn, gnu::cold]] void fail_shared(Lane* lane, u32 address, u32 bytes, Access access,
-                                         u32 site);
-[[noreturn, gnu::cold]] void fail_local(Lane* lane, u32 address, u32 bytes, Access access,
-                                        u32 site);
+// Of `window` bytes of shared or local memory.
+[[noreturn, gnu::cold]] void fail_window(Lane* lane, const char* space, s64 offset, u32 window,
+                                         u32 bytes, Access access, u32 site);
 // What else happens before an access, as lane->watch says: the race detector's checks, and a change
 // to another lane under random schedules.
 inline constexpr u32 kWatchRaces = 1;
@@ -37,7 +36,8 @@ template <u32 kBytes>
 inline u8* shared_pointer(Lane* lane, u32 address, Access access, u32 site) {
   u32 offset = address - kSharedBase;
   if (EMULATOR_UNLIKELY(u64{offset} + kBytes > lane->shared_bytes || address % kBytes != 0)) {
-    fail_shared(lane, address, kBytes, access, site);
+    fail_window(lane, "shared", s64{address} - kSharedBase, lane->shared_bytes, kBytes, access,
+                site);
   }
   if (lane->watch != 0) watch_shared(lane, offset, kBytes, access, site);
   return lane->shared + offset;
@@ -47,7 +47,8 @@ template <u32 kBytes>
 inline u8* local_pointer(Lane* lane, u64 address, Access access, u32 site) {
   u32 offset = u32(address) - kLocalBase;
   if (EMULATOR_UNLIKELY(u64{offset} + kBytes > lane->local_bytes || address % kBytes != 0)) {
-    fail_local(lane, u32(address), kBytes, access, site);
+    fail_window(lane, "local", s64{u32(address)} - kLocalBase, lane->local_bytes, kBytes, access,
+                site);
   }
   return lane->local + offset;
 }

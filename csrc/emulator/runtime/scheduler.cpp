@@ -15,16 +15,14 @@ namespace emulator {
 namespace {
 
 void reset_warp(Block* block, u32 index) {
-  Warp& warp = block->warps[index];
-  u32 first = index * kWarpSize;
-  u32 threads = std::min(kWarpSize, block->n_threads - first);
-  u32 existing = threads == kWarpSize ? ~0u : (1u << threads) - 1;
-  warp = Warp{};
-  warp.block = block;
-  warp.lanes = block->lanes + first;
-  warp.index = index;
-  warp.existing = warp.alive = existing;
-  make_runnable(&warp, existing);
+  u32 threads = std::min(kWarpSize, block->n_threads - index * kWarpSize);
+  u32 existing = ~0u >> (kWarpSize - threads);
+  block->warps[index] = Warp{.block = block,
+                             .lanes = block->lanes + index * kWarpSize,
+                             .index = index,
+                             .existing = existing,
+                             .alive = existing};
+  make_runnable(&block->warps[index], existing);
 }
 
 [[noreturn]] void exit_lane(Lane* lane) {
@@ -52,8 +50,8 @@ void reset_warp(Block* block, u32 index) {
   __builtin_unreachable();
 }
 
-void fiber_main(void* argument) {
-  auto* lane = static_cast<Lane*>(argument);
+void fiber_main(void* const* frame) {
+  auto* lane = static_cast<Lane*>(frame[1]);
   lane->block->entry(lane);
   exit_lane(lane);
 }
@@ -72,10 +70,6 @@ bool resume_waiting(Block* block) {
 void fail_endless_loop(Lane* lane, u32 site) {
   fail(lane, ErrorKind::kEndlessLoop, site,
        "the thread has taken more backward branches than the launch allows: an endless loop?");
-}
-
-void fail_trap(Lane* lane, u32 site) {
-  fail(lane, ErrorKind::kTrap, site, "the kernel executed trap, or an assertion failed");
 }
 
 void start_lane(Lane* lane, u8* stack, u64 stack_bytes) {

@@ -17,7 +17,9 @@ u32 thread_of(const Lane* lane) { return lane->warp_id * kWarpSize + lane->lane_
 // Checks shared bytes [address, address + bytes) of a copy; returns the offset.
 u32 shared_offset(Lane* lane, u32 address, u32 bytes, u32 alignment, Access access, u32 site) {
   u32 offset = address - kSharedBase;
-  if (address % alignment != 0) fail_shared(lane, address, alignment, access, site);
+  if (address % alignment != 0)
+    fail_window(lane, "shared", s64{address} - kSharedBase, lane->shared_bytes, alignment, access,
+                site);
   if (u64{offset} + bytes > lane->shared_bytes) {
     fail(lane, ErrorKind::kOutOfBounds, site,
          "bulk copy of %u bytes at byte %lld of %u bytes of shared memory", bytes,

@@ -37,7 +37,8 @@ const Mbarrier* Mbarriers::overlapping(u32 offset, u32 bytes) const {
 void Mbarriers::check_place(Lane* lane, u32 address, u32 site) const {
   u32 offset = address - kSharedBase;
   if (address % 8 != 0 || u64{offset} + 8 > lane->shared_bytes) {
-    fail_shared(lane, address, 8, Access::kAtomic, site);
+    fail_window(lane, "shared", s64{address} - kSharedBase, lane->shared_bytes, 8, Access::kAtomic,
+                site);
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "conversions.h"
+#include "scalar.h"
 
 namespace emulator {
 

@@ -11,10 +11,9 @@ _UNORDERED = ("equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
 
 UNARY = [
     *words("mov.b32 mov.b64 mov.u32 mov.u64 mov.f32 mov.f64 mov.b16 mov.s32"),
-    *words("neg.f32 neg.ftz.f32 neg.f64 neg.f16 neg.f16x2 neg.bf16 neg.bf16x2 neg.s32 neg.s64"),
-    *words("abs.f32 abs.ftz.f32 abs.f64 abs.f16 abs.f16x2 abs.bf16 abs.bf16x2 abs.s32 abs.s64"),
-    *words("not.b16 not.b32 not.b64 cnot.b32 popc.b32 popc.b64 clz.b32 clz.b64 brev.b32"),
-    *words("bfind.u32 bfind.s32 bfind.u64 bfind.s64 bfind.shiftamt.u32"),
+    *words("neg.f32 neg.ftz.f32 neg.f64 neg.f16 neg.f16x2 neg.s32 neg.s64"),
+    *words("abs.f32 abs.ftz.f32 abs.f64 abs.f16 abs.f16x2 abs.s32 abs.s64"),
+    *words("not.b16 not.b32 not.b64 popc.b32 popc.b64 clz.b32 clz.b64"),
     *words("rcp.approx.ftz.f32 rcp.approx.f32 ex2.approx.ftz.f32 ex2.approx.f32"),
     *words("lg2.approx.ftz.f32 lg2.approx.f32 rsqrt.approx.ftz.f32 rsqrt.approx.f32"),
     *words("sqrt.approx.ftz.f32 sqrt.approx.f32 sin.approx.f32 cos.approx.f32 tanh.approx.f32"),
@@ -22,8 +21,7 @@ UNARY = [
     *words("sqrt.rn.ftz.f32 rcp.rn.ftz.f32 sqrt.rn.f64 rcp.rn.f64"),
     # --- conversions: integers
     *(f"cvt.{form}" for form in words(
-        "s64.s32 u64.u32 u32.u64 s32.s64 s32.s8 u32.u8 s32.s16 u32.u16 u16.u32 s64.s16 sat.s8.s32 "
-        "sat.u8.s32 sat.s16.s32 sat.u16.s32 sat.s32.s64 sat.u32.s64 sat.u32.s32 sat.s32.u32")),
+        "s64.s32 u64.u32 u32.u64 s32.s64 s32.s8 u32.u8 s32.s16 u32.u16 u16.u32 s64.s16")),
     # --- float to integer
     *(f"cvt.{r}.{t}.f32" for r in ("rni", "rzi", "rmi", "rpi") for t in ("s32", "u32")),
     *(f"cvt.{form}" for form in words(
@@ -36,7 +34,7 @@ UNARY = [
     *words("cvt.rn.f64.s32 cvt.rn.f64.u32 cvt.rn.f16.s32 cvt.rn.f16.u32 cvt.rn.f32.s16"),
     # --- float to float
     *(f"cvt.{r}.f32.f64" for r in _FLOAT_ROUNDINGS),
-    *(f"cvt.{r}.{t}.f32" for r in ("rn", "rz") for t in ("f16", "bf16")),
+    *words("cvt.rn.f16.f32 cvt.rn.bf16.f32"),
     *(f"cvt.{r}.f32.f32" for r in ("rni", "rzi", "rmi", "rpi", "sat", "rni.ftz", "ftz.sat")),
     *(f"cvt.{r}.f64.f64" for r in ("rni", "rzi", "rmi", "rpi")),
     *(f"cvt.{form}" for form in words(
@@ -46,7 +44,6 @@ UNARY = [
 
 BINARY = [
     *(f"{op}.{t}" for op in ("add", "sub") for t in ("s32", "u32", "s64", "u64", "s16", "u16")),
-    *words("add.sat.s32 sub.sat.s32"),
     *(f"mul.{part}.{t}" for part in ("lo", "hi") for t in ("s32", "u32", "s64", "u64", "s16")),
     *(f"mul.wide.{t}" for t in ("s16", "u16", "s32", "u32")),
     *(f"{op}.{t}" for op in ("div", "rem") for t in ("s32", "u32", "s64", "u64")),
@@ -58,36 +55,34 @@ BINARY = [
         "f32 rn.f32 rz.f32 rm.f32 rp.f32 ftz.f32 sat.f32 rz.ftz.f32 f64 rn.f64 rz.f64 rm.f64 "
         "rp.f64 f16 rn.f16 f16x2")),
     *(f"{op}.{form}" for op in ("min", "max") for form in words(
-        "f32 ftz.f32 NaN.f32 f64 f16 f16x2 NaN.f16x2 bf16 bf16x2 NaN.bf16x2")),
+        "f32 ftz.f32 f64 f16 f16x2 bf16 bf16x2")),
     *(f"div.{form}" for form in words(
-        "rn.f32 rz.f32 rm.f32 rp.f32 rn.ftz.f32 full.f32 full.ftz.f32 approx.f32 approx.ftz.f32 "
+        "rn.f32 rz.f32 rm.f32 rp.f32 rn.ftz.f32 full.f32 full.ftz.f32 "
         "rn.f64")),
     *words("copysign.f32 copysign.f64"),
     *(f"cvt.{form}.f32" for form in words(
-        "rn.f16x2 rz.f16x2 rn.relu.f16x2 rn.bf16x2 rz.bf16x2 rn.relu.bf16x2")),
+        "rn.f16x2 rn.bf16x2")),
     *(f"setp.{c}.{t}" for c in _ORDERED for t in ("s32", "u32", "s64", "u64", "f32", "f64")),
     *(f"setp.{c}.f32" for c in _UNORDERED),
     *(f"setp.{c}.{t}" for c in ("eq", "ne") for t in ("b16", "b32", "b64")),
     *(f"setp.{c}.u32" for c in ("lo", "ls", "hi", "hs")),
     *words("setp.lt.ftz.f32 setp.eq.ftz.f32 setp.geu.ftz.f32 setp.lt.s16 setp.lt.f16 setp.geu.f16"),
-    *words("setp.neu.f64 setp.ltu.f64 setp.nan.f64 set.eq.u32.u32 set.lt.f32.f32"),
+    *words("setp.neu.f64 setp.ltu.f64 setp.nan.f64"),
 ]  # fmt: skip
 
 TERNARY = [
     *(f"fma.{form}" for form in words(
         "rn.f32 rz.f32 rm.f32 rp.f32 rn.ftz.f32 rn.sat.f32 rn.f64 rz.f64 rm.f64 rp.f64 rn.f16 "
-        "rn.f16x2 rn.bf16 rn.bf16x2")),
-    *words("mad.lo.s32 mad.lo.u32 mad.lo.s64 mad.hi.s32 mad.hi.u32 mad.wide.s32 mad.wide.u32"),
+        "rn.f16x2")),
+    *words("mad.lo.s32 mad.lo.u32 mad.lo.s64 mad.wide.s32 mad.wide.u32"),
     *words("mad.wide.s16 mad.wide.u16 mad.lo.s16 mad.rn.f32"),
-    *words("shf.l.wrap.b32 shf.r.wrap.b32 shf.l.clamp.b32 shf.r.clamp.b32 prmt.b32"),
-    *words("bfe.u32 bfe.s32 bfe.u64 bfe.s64 sad.s32 sad.u32"),
+    *words("shf.l.wrap.b32 shf.r.wrap.b32 shf.l.clamp.b32 shf.r.clamp.b32"),
+    *words("bfe.u32 bfe.s32 bfe.u64 bfe.s64"),
     *(f"selp.{t}" for t in ("b16", "b32", "b64", "u32", "s32", "u64", "s64", "f32", "f64")),
 ]  # fmt: skip
 
 # Micro-kernels that a rule cannot make: name, form, PTX with $d $a $b $c, operands, result.
 SPECIAL: list[tuple[str, str, str, str, str]] = [
-    *((f"lop3.b32 0x{table:02X}", "lop3.b32", f"lop3.b32 $d, $a, $b, $c, 0x{table:X};", "r", "b32")
-      for table in (0x00, 0x1D, 0x3C, 0x78, 0x80, 0xE2, 0xE8, 0xF8, 0xFE)),
     ("bfi.b32", "bfi.b32", "bfi.b32 $d, $a, $b, $c, 7;", "r", "b32"),
     ("bfi.b32 length", "bfi.b32", "bfi.b32 $d, $a, $b, 5, $c;", "r", "b32"),
     ("bfi.b64", "bfi.b64", "bfi.b64 $d, $a, $b, %rc, %rb;", "x", "b64"),

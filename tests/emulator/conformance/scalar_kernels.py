@@ -33,7 +33,6 @@ _BYTES = {kind: operands[0].itemsize for kind, operands in OPERANDS.items()}
 # Seen on the H200: ex2 2, rcp 1, rsqrt 2, sqrt 1, div.full 2.
 BOUNDS = {
     "ex2": 3, "lg2": 3, "rcp.approx": 2, "rsqrt": 3, "sqrt.approx": 4, "div.full": 3,
-    "div.approx": 3,
 }  # fmt: skip
 # These state an absolute error (2^-20.9 for sine and cosine, 2^-21.4 for lg2 between 0.5 and 2) or
 # a relative one above an ulp (2^-11 for tanh): see compare.py.
@@ -51,11 +50,11 @@ def _operands(form: str, count: int) -> tuple[str, str, str]:
     opcode = parts[0]
     letter, register, dtype = _KINDS[parts[-1]]
     names = [f"%{letter}{j}" for j in "abc"[:count]]
-    if opcode in ("cvt", "set"):
+    if opcode == "cvt":
         register, dtype = _KINDS[parts[-2]][1:]
     elif opcode == "setp":
         register, dtype = _KINDS["pred"][1:]
-    elif opcode in ("popc", "clz", "bfind"):
+    elif opcode in ("popc", "clz"):
         register, dtype = _KINDS["b32"][1:]
     elif "wide" in parts:
         wide, register, dtype = _KINDS[f"u{2 * int(parts[-1][1:])}"]
@@ -66,8 +65,6 @@ def _operands(form: str, count: int) -> tuple[str, str, str]:
         names[1:] = ["%rb", "%rc"]
     elif opcode == "selp":
         names[2] = "%qa"
-    elif opcode == "sad":
-        names[2] = "%rc"
     return ", ".join(names), register, dtype
 
 
@@ -77,7 +74,7 @@ def _case(form: str, count: int) -> Case:
     if register == "pred":
         text = f"{{ .reg .pred p; {form} p, {operands}; selp.b32 $d, 1, 0, p; }}"
         register = "b32"
-    exact = words("mov selp cvt copysign set") + ["min", "max"] * (dtype == "f4")
+    exact = words("mov selp cvt copysign") + ["min", "max"] * (dtype == "f4")
     computed = dtype in ("f4", "f8") and form.split(".")[0] not in exact
     return Case(form, form, f".reg .{register} d; {text}".replace("$d", "d"), dtype, N,
                 _bound(form), computed)  # fmt: skip

@@ -22,7 +22,7 @@ from flash_helpers.emulator import (
     compile_kernels,
     schedules,
 )
-from flash_helpers.emulator.translator.source_lines import SourceLines
+from flash_helpers.emulator.door.source_lines import SourceLines
 from flash_helpers.hopper_config import GROUP_ROWS, MaxPolicy
 from flash_helpers.kernel_configs import DType, HopperForwardKernelConfig
 from flash_helpers.kernel_ptx import kernel_ptx

@@ -6,8 +6,8 @@ import ctypes
 
 from ..door import abi
 from ..door.compile import Runtime
+from ..door.source_lines import SourceLines
 from ..translator.ptx_parser import PtxFile
-from ..translator.source_lines import SourceLines
 from .counting import make_plan, opcode_class
 from .counts import Counts, InstructionCounts, Totals
 

@@ -12,16 +12,14 @@ from dataclasses import dataclass
 
 from ..translator.emitter import Emitter
 from ..translator.ptx_parser import Entry, Instruction, Scope, parse_integer
-from ..translator.ptx_types import TYPES, U32
+from ..translator.ptx_types import PRED, TYPES, U32
 
 _ENDS_BLOCK = ("bra", "brx", "ret", "exit", "trap", "call", "bar", "barrier")
 _UNCOUNTED_SPACES = ("param", "const", "local")
 _FLOATS = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64")
 _INTEGER = (
-    *("abs", "add", "and", "bfe", "bfi", "bfind", "brev", "clz", "cnot", "dp4a", "div", "fns"),
-    *("lop3", "mad", "mad24", "max", "min", "mul", "mul24", "neg", "not", "or", "popc", "prmt"),
-    *("rem", "sad", "selp", "set", "setp", "shf", "shl", "shr", "slct", "sub", "xor", "addc"),
-    *("subc", "madc", "szext", "bmsk", "lea"),
+    *("abs", "add", "and", "bfe", "bfi", "clz", "div", "mad", "max", "min", "mul", "neg", "not"),
+    *("or", "popc", "rem", "selp", "setp", "shf", "shl", "shr", "sub", "xor"),
 )
 _CLASS_OF_OPCODE = {
     **dict.fromkeys(_INTEGER, "integer"),
@@ -132,7 +130,7 @@ class CountingCalls:
         if item.access is None:
             return
         if ins.guard:
-            e.emit(f"if ({e.guard(ins)}) {{")
+            e.emit(f"if ({e.read(ins.guard, PRED)}) {{")
         for address, n_bytes in _accesses(e, ins):
             repeats = "kSerialise" if ins.opcode[0] in ("atom", "red") else "kMerge"
             place = f"L, {item.access}, {item.block}, {address}, {n_bytes}"

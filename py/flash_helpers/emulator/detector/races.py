@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..door import abi
+from ..door.source_lines import SourceLines, SourceLocation
 from ..sm90.remedies import REMEDIES
+from ..translator.emitter import all_variables, symbol_table
 from ..translator.ptx_parser import PtxFile
-from ..translator.source_lines import SourceLines, SourceLocation
-from ..translator.translate import shared_variables
+from ..translator.translate import mentioned_variables
 
 KINDS = (  # RaceKind in race.h
     "read-after-write",
@@ -127,8 +128,7 @@ class RaceFormatter:
         self._text = ptx.splitlines()
         self._grid, self._block = grid, block
         self._ranges = ranges
-        shared = shared_variables(PtxFile(ptx), entry)
-        self._shared = [(at, n_bytes, _plain_name(name)) for name, (at, n_bytes) in shared.items()]
+        self._shared = _shared_variables(PtxFile(ptx), entry)
 
     def races(self, table: abi.RaceTable) -> tuple[Race, ...]:
         reports = [table.reports[i] for i in range(table.distinct)]
@@ -180,6 +180,17 @@ class RaceFormatter:
             if address <= report.address and (not n_bytes or report.address < address + n_bytes):
                 return name, report.address - address
         return "", report.address
+
+
+def _shared_variables(ptx: PtxFile, entry_name: str) -> list[tuple[int, int, str]]:
+    """Offset, bytes and plain name; dynamic ones have 0 bytes."""
+    entry, variables = ptx.entry(entry_name), mentioned_variables(ptx, entry_name)
+    symbols, _, _ = symbol_table(entry, variables)
+    return [
+        (int(match[1]), variable.n_bytes, _plain_name(variable.name))
+        for variable in (*variables.values(), *all_variables(entry.body))
+        if (match := re.fullmatch(r"\(kSharedBase \+ (\d+)\)", symbols.get(variable.name, "")))
+    ]
 
 
 def _plain_name(symbol: str) -> str:

@@ -1,4 +1,4 @@
-"""The C records of csrc/emulator/runtime/{errors,kernel_info,launch}.h for ctypes."""
+"""The C records of csrc/emulator: runtime/{errors,kernel_info}.h and door/launch.h, for ctypes."""
 
 from __future__ import annotations
 

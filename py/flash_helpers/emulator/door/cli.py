@@ -41,7 +41,7 @@ from ..errors import (
     KernelError,
     PtxSyntaxError,
 )
-from ..translator.translate import entry_names
+from ..translator.ptx_parser import PtxFile
 from .cli_arguments import Argument, Prepared, UsageError, parse_argument, prepare
 from .launch import Dim3, EmulatedKernel, LaunchOptions, LaunchReport, compile_kernel
 
@@ -203,7 +203,7 @@ def _load_kernel(options: argparse.Namespace) -> EmulatedKernel:
         raise UsageError(f"{options.kernel}: expected a .ptx or a .cu file")
     is_ptx = path.suffix == ".ptx"
     ptx = path.read_text(errors="replace") if is_ptx else _compile_cuda(path, options.include)
-    names = entry_names(ptx)
+    names = tuple(PtxFile(ptx).module.entries)
     if not names:
         raise PtxSyntaxError(f"{path} has no kernel (.entry)")
     entry = options.entry or (names[0] if len(names) == 1 else None)

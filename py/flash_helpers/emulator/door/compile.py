@@ -38,6 +38,7 @@ _COMMON_FLAGS = (
     "-ffp-contract=off",  # PTX says itself what is fused
     "-fno-math-errno",
     "-fno-strict-aliasing",
+    "-fwrapv",  # integers do in PTX
 )
 _RUNTIME_FLAGS = (*_COMMON_FLAGS, "-O3", "-pthread", "-fno-semantic-interposition")
 _KERNEL_FLAGS = (*_COMMON_FLAGS, "-Og", "-fvisibility=hidden", "-fno-trapping-math")

@@ -21,9 +21,9 @@ from ..errors import (
     KernelLocation,
     RaceError,
 )
-from ..translator.source_lines import SourceLines
 from . import abi
 from .compile import Runtime, runtime
+from .source_lines import SourceLines
 
 MAX_THREADS_PER_BLOCK = 1024
 PARAMETER_ALIGNMENT = 128
@@ -145,7 +145,7 @@ class EmulatedKernel:
             places = [(r.begin, r.bytes, names[r.index]) for r in ranges]
             races = RaceFormatter(self._ptx, self.name, grid, block, places).races(result.races)
         if result.error.kind:
-            self._raise(result.error, names, races)
+            self._raise(result.error, names, ranges, races)
         if races and mode == "error":
             worst = races[0].second
             where = KernelLocation(self.name, worst.block, worst.thread, str(worst.source))
@@ -232,10 +232,17 @@ class EmulatedKernel:
         )
         return names, records
 
-    def _raise(self, error: abi.ErrorRecord, names: list[str], races: tuple[Race, ...]) -> None:
+    def _raise(
+        self,
+        error: abi.ErrorRecord,
+        names: list[str],
+        ranges: ctypes.Array[abi.GlobalRange],
+        races: tuple[Race, ...],
+    ) -> None:
         lines = SourceLines(self._ptx)
         message = error.message.decode(errors="replace")
         message = re.sub(r"\{site:(\d+)\}", lambda m: str(lines.locate(int(m[1]))), message)
+        message = re.sub(r"\{outside:(\d+)\}", lambda m: _outside(int(m[1]), ranges), message)
         message = re.sub(r"\{range:(\d+)\}", lambda m: names[int(m[1])], message)
         if error.kind == INVALID_LAUNCH:
             raise InvalidLaunchError(f"{self.name}: {message}")
@@ -249,6 +256,23 @@ class EmulatedKernel:
         if races:
             raised.add_note(f"the race detector had found before: {races[0]}")
         raise raised
+
+
+def _outside(address: int, ranges: ctypes.Array[abi.GlobalRange]) -> str:
+    """Names the nearest range: an address shortly before or behind one is an index error there."""
+    found = []
+    for item in ranges:
+        behind = address - (item.begin + item.bytes)
+        if behind >= 0:
+            found.append((behind, "behind the end", item.index))
+        elif address < item.begin:
+            found.append((item.begin - address, "before the start", item.index))
+        else:
+            return f" crosses the end of {{range:{item.index}}}"
+    if not found:
+        return ": no memory is registered"
+    distance, side, index = min(found, key=lambda place: place[0])
+    return f", in no registered memory: {distance} bytes {side} of {{range:{index}}}"
 
 
 def _race_mode(options: LaunchOptions) -> RaceMode:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..translator.emitter import SPECIAL_REGISTERS, Emitter
+from ..translator.emitter import SPECIAL_REGISTERS, Emitter, elements
 from ..translator.ptx_parser import Instruction
 from ..translator.ptx_types import PRED, S32, U32, U64
 from ..translator.registry import Modifiers, Unsupported, instruction
@@ -170,7 +170,7 @@ def stmatrix(e: Emitter, ins: Instruction) -> None:
         raise Unsupported("stmatrix to a generic address")
     mods.done()
     address = e.address(ins.operands[0], wide=False).expression
-    values = ", ".join(e.read(item, U32) for item in e.vector(ins.operands[1]))
+    values = ", ".join(e.read(item, U32) for item in elements(ins.operands[1]))
     e.emit(f"{{ const u32 m[{count}] = {{{values}}};")
     e.emit(f"stmatrix(L, {count}, {transposed}, {address}, m, {ins.line}); }}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from .ptx_parser import Entry, Instruction, Parameter, Scope, Variable, parse_integer
+from .ptx_parser import Entry, Parameter, Scope, Variable, parse_integer
 from .ptx_types import PRED, TYPES, U32, U64, PtxType, storage
 from .registry import Unsupported
 
@@ -22,6 +22,7 @@ SPECIAL_REGISTERS = {
     "%smid": "0u",
     "%nsmid": "1u",
     "%gridid": "0u",
+    "WARP_SZ": "32u",
     "%lanemask_eq": "(1u << L->lane_id)",
     "%lanemask_lt": "((1u << L->lane_id) - 1)",
     "%lanemask_le": "((2u << L->lane_id) - 1)",
@@ -29,7 +30,6 @@ SPECIAL_REGISTERS = {
     "%lanemask_ge": "~((1u << L->lane_id) - 1)",
     "%dynamic_smem_size": "(L->shared_bytes - kStaticSharedBytes)",
     "%total_smem_size": "L->shared_bytes",
-    "WARP_SZ": "32u",
 }
 
 _ADDRESS = re.compile(r"\[\s*([\w%$.]+)\s*(?:\+\s*(-?\w+)\s*)?\]")
@@ -53,9 +53,9 @@ class _Names:
     index: int
     used: dict[str, str] = field(default_factory=dict)  # C++ name -> C++ type
 
-    def type_of(self, register: str) -> str | None:
+    def type_of(self, register: str) -> str:
         declared = self.scope.registers
-        return declared.get(register) or declared.get(register.rstrip("0123456789") + "<")
+        return declared.get(register) or declared.get(register.rstrip("0123456789") + "<", "")
 
 
 class Emitter:
@@ -78,8 +78,6 @@ class Emitter:
         self.aliases: dict[str, str] = {}
         self.accumulators: dict[tuple[str, ...], str] = {}
         self._scope_count = 0
-
-    # --- statements ------------------------------------------------------------------------
 
     def emit(self, line: str) -> None:
         self.lines.append(line)
@@ -111,13 +109,10 @@ class Emitter:
                 return f"L{names.index}_" + re.sub(r"\W", "_", name)
         raise Unsupported(f"unknown label {name}")
 
-    # --- registers and constants -----------------------------------------------------------
-
     def register(self, name: str) -> tuple[str, str] | None:
         """(C++ name, C++ type) of a register; None if the name is not one."""
         for names in reversed(self.scopes):
-            declared = names.type_of(name)
-            if declared is not None:
+            if declared := names.type_of(name):
                 if declared not in TYPES:
                     raise Unsupported(f"registers of type .{declared}")
                 cpp = storage(TYPES[declared])
@@ -136,8 +131,7 @@ class Emitter:
         """A C++ expression of type ptx_type.cpp."""
         if operand.startswith("!") and ptx_type is PRED:
             return f"!{self.read(operand[1:], PRED)}"
-        register = self.register(operand)
-        if register:
+        if register := self.register(operand):
             return _convert_bits(register[0], register[1], ptx_type.cpp)
         if operand in SPECIAL_REGISTERS:
             return f"{ptx_type.cpp}({SPECIAL_REGISTERS[operand]})"
@@ -149,29 +143,16 @@ class Emitter:
 
     def write(self, operand: str, ptx_type: PtxType, expression: str) -> None:
         if operand == "_":
-            self.emit(f"(void)({expression});")
-            return
+            return self.emit(f"(void)({expression});")
         register = self.register(operand)
         if register is None:
             raise Unsupported(f"result {operand}")
         name, cpp = register
-        value = f"{ptx_type.cpp}({expression})"
-        if cpp == ptx_type.cpp:
-            value = expression
-        elif "f" in (cpp[0], ptx_type.cpp[0]):
-            value = f"as<{cpp}>({value})"
-        self.emit(f"{name} = {value};")
-
-    def vector(self, operand: str) -> list[str]:
-        """The elements of {a, b, ...}; a plain operand is one element."""
-        if operand.startswith("{"):
-            return [item.strip() for item in operand[1:-1].split(",")]
-        return [operand]
-
-    def guard(self, ins: Instruction) -> str:
-        return self.read(ins.guard, PRED) if ins.guard else ""
-
-    # --- addresses -------------------------------------------------------------------------
+        if cpp != ptx_type.cpp:
+            expression = f"{ptx_type.cpp}({expression})"
+            if "f" in (cpp[0], ptx_type.cpp[0]):
+                expression = f"as<{cpp}>({expression})"
+        return self.emit(f"{name} = {expression};")
 
     def address(self, operand: str, wide: bool = True) -> Address:
         """[base+offset] as a 64-bit (wide) or 32-bit expression."""
@@ -182,16 +163,14 @@ class Emitter:
         if base in self.parameters:
             return Address(self._symbol(base), self.parameters[base], offset)
         ptx_type = U64 if wide else U32
-        register = self.register(base)
-        if register:
+        if register := self.register(base):
             expression = f"{ptx_type.cpp}({register[0]})"
         elif base in self.symbols:
             expression = f"{ptx_type.cpp}({self.symbols[base]})"
         else:
             expression = _constant(base, ptx_type)
         if offset:
-            mask = (1 << ptx_type.bits) - 1
-            expression += f" + {ptx_type.cpp}({offset & mask}ull)"
+            expression += f" + {_constant(str(offset), ptx_type)}"
         return Address(expression)
 
     def _symbol(self, name: str) -> str:
@@ -200,43 +179,44 @@ class Emitter:
         return self.symbols[name]
 
 
+def elements(operand: str, separator: str = ",") -> list[str]:
+    """Of {a, b, ...} or p|q; a plain operand is one element."""
+    return [item.strip() for item in operand.strip("{}").split(separator)]
+
+
 def _register_name(scope: int, name: str) -> str:
     return f"v{scope}_" + re.sub(r"\W", "_", name.lstrip("%"))
 
 
 def _convert_bits(expression: str, cpp: str, wanted: str) -> str:
+    """The lowest bits of a register of C++ type `cpp` as a value of type `wanted`."""
     if cpp == wanted:
         return expression
-    if cpp == "bool" or wanted == "bool":
+    if "bool" in (cpp, wanted):
         raise Unsupported("a predicate where a number is needed, or the reverse")
-    if int(wanted[1:]) > int(cpp[1:]):
-        raise Unsupported(f"a {cpp[1:]}-bit register read as {wanted[1:]} bits")
-    if cpp[1:] == wanted[1:] and "f" in (cpp[0], wanted[0]):
-        return f"as<{wanted}>({expression})"
-    if "f" in (cpp[0], wanted[0]):
-        return f"as<{wanted}>(u{wanted[1:]}({_convert_bits(expression, cpp, 'u' + cpp[1:])}))"
+    bits, wanted_bits = int(cpp[1:]), int(wanted[1:])
+    if wanted_bits > bits:
+        raise Unsupported(f"a {bits}-bit register read as {wanted_bits} bits")
+    if cpp[0] == "f":
+        expression = f"as<u{bits}>({expression})"
+    if wanted[0] == "f":
+        return f"as<{wanted}>(u{wanted_bits}({expression}))"
     return f"{wanted}({expression})"
 
 
 def _constant(text: str, ptx_type: PtxType) -> str:
-    bits = _FLOAT_BITS.fullmatch(text)
+    cpp = ptx_type.cpp
     try:
-        if bits:
+        if bits := _FLOAT_BITS.fullmatch(text):
             literal = f"0x{bits[1]}" + ("u" if len(bits[1]) <= 8 else "ull")
-            if ptx_type.is_float and ptx_type.bits != 4 * len(bits[1]):
-                source = f"f{4 * len(bits[1])}"
-                return f"{ptx_type.cpp}(as<{source}>({literal}))"
-            return (
-                f"as<{ptx_type.cpp}>({literal})"
-                if ptx_type.is_float
-                else f"{ptx_type.cpp}({literal})"
-            )
-        if ptx_type.is_float:
-            return f"{ptx_type.cpp}({float(text)!r})"
-        if ptx_type is PRED:
-            return "true" if parse_integer(text) else "false"
-        value = parse_integer(text) & ((1 << ptx_type.bits) - 1)
-        return f"{ptx_type.cpp}({value}{'ull' if ptx_type.bits == 64 else 'u'})"
+            value = f"as<f{4 * len(bits[1])}>({literal})" if ptx_type.is_float else literal
+        elif ptx_type.is_float:
+            value = repr(float(text))
+        elif ptx_type is PRED:
+            value = str(int(parse_integer(text) != 0))
+        else:
+            value = f"{parse_integer(text) & ((1 << ptx_type.bits) - 1)}ull"
+        return f"{cpp}({value})"
     except ValueError:
         raise Unsupported(f"constant {text}") from None
 
@@ -246,22 +226,24 @@ def symbol_table(
 ) -> tuple[dict[str, str], int, int]:
     """Address expressions of all variables, and the bytes of static shared and local memory."""
     symbols: dict[str, str] = {}
-    local_variables = list(all_variables(entry.body))
     sizes = {"shared": 0, "local": 0}
     bases = {"shared": "kSharedBase", "local": "kLocalBase"}
-    variables = [*module_variables.values(), *local_variables]
-    for variable in variables:
-        if variable.space in sizes and not (variable.extern and variable.n_bytes == 0):
-            offset = -(-sizes[variable.space] // variable.align) * variable.align
-            symbols[variable.name] = f"({bases[variable.space]} + {offset})"
-            sizes[variable.space] = offset + variable.n_bytes
-        elif variable.space in ("global", "const"):
+
+    def place(variable: Variable, align: int) -> None:
+        offset = -(-sizes[variable.space] // align) * align
+        symbols[variable.name] = f"({bases[variable.space]} + {offset})"
+        sizes[variable.space] = offset + variable.n_bytes
+
+    dynamic = []
+    for variable in (*module_variables.values(), *all_variables(entry.body)):
+        if variable.space not in sizes:
             symbols[variable.name] = f"u64(&{global_name(variable.name)})"
-    dynamic = [v for v in variables if v.space == "shared" and v.extern and v.n_bytes == 0]
-    if dynamic:
-        align = max(16, *(v.align for v in dynamic))
-        sizes["shared"] = -(-sizes["shared"] // align) * align
-        symbols |= {v.name: f"(kSharedBase + {sizes['shared']})" for v in dynamic}
+        elif variable.extern and variable.n_bytes == 0:
+            dynamic.append(variable)
+        else:
+            place(variable, variable.align)
+    for variable in dynamic:  # all at one place, behind what has a size
+        place(variable, max(16, *(v.align for v in dynamic)))
     return symbols, sizes["shared"], sizes["local"]
 
 
@@ -270,8 +252,5 @@ def global_name(name: str) -> str:
 
 
 def all_variables(scope: Scope) -> list[Variable]:
-    found = list(scope.variables)
-    for statement in scope.statements:
-        if isinstance(statement, Scope):
-            found += all_variables(statement)
-    return found
+    inner = [s for s in scope.statements if isinstance(s, Scope)]
+    return [*scope.variables, *(variable for s in inner for variable in all_variables(s))]

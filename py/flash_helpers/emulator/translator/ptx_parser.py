@@ -5,7 +5,9 @@ Only what compilers emit for kernels is understood; anything else is an error th
 
 from __future__ import annotations
 
+import math
 import re
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from ..errors import PtxSyntaxError
@@ -19,7 +21,6 @@ class Variable:
     name: str
     align: int
     n_bytes: int
-    line: int
     initial: bytes | None = None
     extern: bool = False
 
@@ -46,14 +47,12 @@ class Instruction:
 @dataclass(frozen=True)
 class Label:
     name: str
-    line: int
 
 
 @dataclass
 class Scope:
     """A brace-enclosed list of statements with its own registers."""
 
-    line: int
     registers: dict[str, str] = field(default_factory=dict)  # name -> type; "%r<9>" as "%r<": "b32"
     variables: list[Variable] = field(default_factory=list)
     statements: list[Instruction | Label | Scope] = field(default_factory=list)
@@ -62,7 +61,6 @@ class Scope:
 @dataclass(frozen=True)
 class Entry:
     name: str
-    line: int
     parameters: tuple[Parameter, ...]
     body: Scope
 
@@ -73,15 +71,14 @@ class Module:
     entries: dict[str, tuple[int, int]]  # name -> text offsets of its declaration, end of body
 
 
-TYPE_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
-
 _BLANKED = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:[^\"\\\n]|\\.)*\"", re.S)
 _DEBUG_LINE = re.compile(r"^[ \t]*\.(?:loc|file|version|target|address_size|pragma)\b[^\n]*", re.M)
-_ENTRY = re.compile(r"^[^\S\n]*(?:\.(?:visible|weak|extern)\s+)?\.entry\s+([\w$.]+)", re.M)
-_FUNCTION = re.compile(r"^[^\S\n]*(?:\.(?:visible|weak|extern)\s+)?\.func\b", re.M)
+_ITEM = re.compile(
+    r"^[^\S\n]*(?:\.(?:visible|weak|extern)\s+)?\.(?:func\b|entry\s+(?P<entry>[\w$.]+))", re.M
+)
 _TOKEN = re.compile(
     r"\s*(?:(?P<label>[\w$.%]+)\s*:(?!:)|(?P<open>\{)|(?P<close>\})"
-    r"|(?P<statement>[^;{}]*(?:\{[^{}]*\}[^;{}]*)*);)",
+    r"|(?P<statement>[^;{}]*(?:\{[^{}]*\}[^;{}]*)*);)",  # an empty one is no statement
 )
 _VARIABLE = re.compile(
     r"(?P<linkage>(?:\.(?:extern|visible|weak|common)\s+)*)\.(?P<space>shared|local|global|const)\s+"
@@ -121,42 +118,33 @@ class PtxFile:
         if name not in self.module.entries:
             known = ", ".join(self.module.entries) or "none"
             raise PtxSyntaxError(f"no entry {name!r} in this PTX; its entries: {known}")
-        start, end = self.module.entries[name]
-        head_end = self._code.index("{", start)
-        head = self._code[start:head_end]
-        scope, position = self._parse_scope(head_end + 1, self._line(head_end))
-        if position > end:
-            raise PtxSyntaxError(f"entry {name} does not end")
-        return Entry(name, self._line(start), _parse_parameters(head), scope)
+        start = self.module.entries[name][0]
+        body = self._code.index("{", start)
+        scope, _ = self._parse_scope(body + 1)
+        return Entry(name, _parse_parameters(self._code[start:body]), scope)
+
+    def _place(self, offset: int) -> str:
+        return f"PTX line {self._line(offset)}"
 
     def _line(self, offset: int) -> int:
-        low, high = 0, len(self._line_starts)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._line_starts[middle] <= offset else (low, middle)
-        return low + 1
+        return bisect_right(self._line_starts, offset)
 
     def _parse_module(self) -> Module:
-        entries: dict[str, tuple[int, int]] = {}
-        outside = []
+        module = Module({}, {})
         position = 0
-        for match in sorted(
-            [*_ENTRY.finditer(self._code), *_FUNCTION.finditer(self._code)], key=lambda m: m.start()
-        ):
-            outside.append((position, match.start()))
-            position = self._end_of_item(match.end())
-            if match.re is _ENTRY:
-                entries[match[1]] = (match.start(), position)
-        outside.append((position, len(self._code)))
-        variables = {}
-        for start, end in outside:
-            for statement in self._code[start:end].split(";")[:-1]:
-                text = statement.strip()
-                variable = parse_variable(text, self._line(start + statement.find(text)))
-                if variable:
-                    variables[variable.name] = variable
-                start += len(statement) + 1
-        return Module(variables, entries)
+        for match in [*_ITEM.finditer(self._code), None]:
+            end = match.start() if match else len(self._code)
+            for statement in self._code[position:end].split(";")[:-1]:
+                text = statement.lstrip()
+                place = self._place(position + len(statement) - len(text))
+                if variable := parse_variable(text.rstrip(), place):
+                    module.variables[variable.name] = variable
+                position += len(statement) + 1
+            if match:
+                position = self._end_of_item(match.end())
+                if match["entry"]:
+                    module.entries[match["entry"]] = (match.start(), position)
+        return module
 
     def _end_of_item(self, position: int) -> int:
         """Behind the body of an entry or function, or behind the ';' of its declaration."""
@@ -168,33 +156,25 @@ class PtxFile:
             depth += 1 if brace[0] == "{" else -1
             if depth == 0:
                 return brace.end()
-        raise PtxSyntaxError(f"PTX line {self._line(match.start())}: unbalanced braces")
+        raise PtxSyntaxError(f"{self._place(match.start())}: unbalanced braces")
 
-    def _parse_scope(self, position: int, line: int) -> tuple[Scope, int]:
-        scope = Scope(line)
-        while True:
-            match = _TOKEN.match(self._code, position)
-            if match is None:
-                raise PtxSyntaxError(f"PTX line {self._line(position)}: cannot read this statement")
-            kind = match.lastgroup
-            start = match.start(kind or 0)
-            if kind == "statement":
-                text = match["statement"]
-                start += len(text) - len(text.lstrip())
-                self._add_statement(scope, text.strip(), self._line(start))
-                position = match.end()
-            elif kind == "label":
-                scope.statements.append(Label(match["label"], self._line(start)))
-                position = match.end()
-            elif kind == "open":
-                inner, position = self._parse_scope(match.end(), self._line(start))
+    def _parse_scope(self, position: int) -> tuple[Scope, int]:
+        """What lies between here and the closing brace, and the place behind that."""
+        scope = Scope()
+        while match := _TOKEN.match(self._code, position):
+            position = match.end()
+            if match["close"]:
+                return scope, position
+            if match["open"]:
+                inner, position = self._parse_scope(position)
                 scope.statements.append(inner)
-            else:
-                return scope, match.end()
+            elif match["label"]:
+                scope.statements.append(Label(match["label"]))
+            elif match["statement"]:
+                self._add_statement(scope, match["statement"].strip(), match.start("statement"))
+        raise PtxSyntaxError(f"{self._place(position)}: cannot read this statement")
 
-    def _add_statement(self, scope: Scope, text: str, line: int) -> None:
-        if not text:
-            return
+    def _add_statement(self, scope: Scope, text: str, offset: int) -> None:
         if text.startswith(".reg"):
             register_type, names = text.removeprefix(".reg").strip().split(None, 1)
             for name in names.split(","):
@@ -202,42 +182,37 @@ class PtxFile:
         elif text.startswith(".param"):
             pass  # arguments of a call: the call itself is judged
         elif text.startswith("."):
-            variable = parse_variable(text, line)
+            variable = parse_variable(text, self._place(offset))
             if variable is None:
-                raise PtxSyntaxError(f"PTX line {line}: directive not understood: {text}")
+                raise PtxSyntaxError(f"{self._place(offset)}: directive not understood: {text}")
             scope.variables.append(variable)
+        elif match := _INSTRUCTION.fullmatch(text):
+            opcode, operands = match["opcode"].split("."), _OPERAND.findall(match["operands"])
+            guard = match["guard"] or ""
+            item = Instruction(self._line(offset), tuple(opcode), tuple(operands), guard)
+            scope.statements.append(item)
         else:
-            scope.statements.append(_parse_instruction(text, line))
+            raise PtxSyntaxError(f"{self._place(offset)}: instruction not understood: {text}")
 
 
-def parse_variable(text: str, line: int) -> Variable | None:
+def parse_variable(text: str, place: str) -> Variable | None:
     match = _VARIABLE.match(text)
     if match is None:
         return None
-    element = TYPE_BYTES[match["type"][1:]]
-    count = 1
-    for dimension in re.findall(r"\[\s*(\d*)\s*\]", match["dims"]):
-        count *= int(dimension or 0)
-    initial = _initial_bytes(match["initial"], element, line) if match["initial"] else None
-    return Variable(
-        space=match["space"],
-        name=match["name"],
-        align=int(match["align"] or element),
-        n_bytes=element * count,
-        line=line,
-        initial=initial,
-        extern="extern" in match["linkage"],
-    )
+    element = int(match["type"][1:]) // 8
+    sizes = [int(size or 0) for size in re.findall(r"\[\s*(\d*)\s*\]", match["dims"])]
+    initial = _initial_bytes(match["initial"], element, place) if match["initial"] else None
+    align, extern = int(match["align"] or element), "extern" in match["linkage"]
+    n_bytes = element * math.prod(sizes)
+    return Variable(match["space"], match["name"], align, n_bytes, initial, extern)
 
 
-def _initial_bytes(text: str, element: int, line: int) -> bytes:
+def _initial_bytes(text: str, element: int, place: str) -> bytes:
     mask = (1 << 8 * element) - 1
     try:
         numbers = [parse_integer(item) for item in re.findall(r"[^\s,{}]+", text)]
     except ValueError:
-        raise PtxSyntaxError(
-            f"PTX line {line}: initial value not understood: {text[:60]}"
-        ) from None
+        raise PtxSyntaxError(f"{place}: initial value not understood: {text[:60]}") from None
     return b"".join((number & mask).to_bytes(element, "little") for number in numbers)
 
 
@@ -255,23 +230,10 @@ def _parse_parameters(head: str) -> tuple[Parameter, ...]:
     parameters = []
     offset = 0
     for match in _PARAMETER.finditer(head):
-        element = TYPE_BYTES[match["type"][1:]]
+        element = int(match["type"][1:]) // 8
         align = int(match["align"] or element)
-        offset = (offset + align - 1) // align * align
+        offset = -(-offset // align) * align
         n_bytes = element * int(match["count"] or 1)
         parameters.append(Parameter(match["name"], offset, n_bytes))
         offset += n_bytes
     return tuple(parameters)
-
-
-def _parse_instruction(text: str, line: int) -> Instruction:
-    match = _INSTRUCTION.fullmatch(text)
-    if match is None:
-        raise PtxSyntaxError(f"PTX line {line}: instruction not understood: {text}")
-    operands = match["operands"].strip()
-    return Instruction(
-        line=line,
-        opcode=tuple(match["opcode"].split(".")),
-        operands=tuple(_OPERAND.findall(operands)) if operands else (),
-        guard=match["guard"] or "",
-    )

@@ -33,30 +33,16 @@ class PtxType:
         return self.kind in ("u", "s", "b")
 
 
-TYPES: dict[str, PtxType] = {
-    f"{kind}{bits}": PtxType(f"{kind}{bits}", bits, kind)
-    for kind in "usb"
-    for bits in (8, 16, 32, 64)
-}
-TYPES |= {
+TYPES = {
     name: PtxType(name, bits, kind)
     for name, bits, kind in [
-        ("f32", 32, "f"),
-        ("f64", 64, "f"),
-        ("f16", 16, "f16"),
-        ("bf16", 16, "bf16"),
-        ("f16x2", 32, "f16x2"),
-        ("bf16x2", 32, "bf16x2"),
-        ("tf32", 32, "tf32"),
-        ("pred", 1, "pred"),
+        *((f"{kind}{bits}", bits, kind) for kind in "usb" for bits in (8, 16, 32, 64)),
+        *(("f32", 32, "f"), ("f64", 64, "f"), ("pred", 1, "pred"), ("tf32", 32, "tf32")),
+        *((kind, 16, kind) for kind in ("f16", "bf16")),
+        *((kind, 32, kind) for kind in ("f16x2", "bf16x2")),
     ]
 }
-U32 = TYPES["u32"]
-U64 = TYPES["u64"]
-S32 = TYPES["s32"]
-F32 = TYPES["f32"]
-B16 = TYPES["b16"]
-PRED = TYPES["pred"]
+S32, U32, U64, F32, PRED = (TYPES[name] for name in ("s32", "u32", "u64", "f32", "pred"))
 
 
 def storage(ptx_type: PtxType) -> str:

@@ -63,6 +63,11 @@ class Modifiers:
                 return name
         return ""
 
+    def require(self, *names: str) -> None:
+        for name in names:
+            if not self.take(name):
+                raise Unsupported(f"without .{name}")
+
     def drop(self, *names: str) -> None:
         """Removes hints that change no result."""
         self.left = [item for item in self.left if item not in names]

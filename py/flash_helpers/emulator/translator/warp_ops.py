@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .emitter import Emitter
+from collections.abc import Sequence
+
+from .emitter import Emitter, elements
 from .ptx_parser import Instruction
 from .ptx_types import F32, PRED, U32, PtxType
 from .registry import Modifiers, Unsupported, computes, instruction
@@ -11,15 +13,12 @@ from .registry import Modifiers, Unsupported, computes, instruction
 @instruction("shfl")
 def shfl(e: Emitter, ins: Instruction) -> None:
     mods = Modifiers(ins)
-    if not mods.take("sync"):
-        raise Unsupported("shfl without .sync")
-    mode = {"up": "kUp", "down": "kDown", "bfly": "kBfly", "idx": "kIdx"}[
-        mods.take("up", "down", "bfly", "idx")
-    ]
+    mods.require("sync")
+    mode = f"k{mods.take('up', 'down', 'bfly', 'idx').capitalize()}"
     mods.take("b32")
     mods.done()
     value, b, c, mask = (e.read(operand, U32) for operand in ins.operands[1:5])
-    results = [item.strip() for item in ins.operands[0].split("|")]
+    results = elements(ins.operands[0], "|")
     call = f"shfl_sync(L, Shuffle::{mode}, {value}, {b}, {c}, {mask}, {ins.line})"
     e.emit(f"{{ const ShuffleResult result = {call};")
     e.write(results[0], U32, "result.value")
@@ -28,79 +27,88 @@ def shfl(e: Emitter, ins: Instruction) -> None:
     e.emit("}")
 
 
+# vote.sync as a reduction: what a lane gives, how two are combined, what the result means.
+_VOTES = {
+    "all": ("{}", "a & b", "({} != 0)"),
+    "any": ("{}", "a | b", "({} != 0)"),
+    "uni": ("({} ? 2 : 1)", "a | b", "({} != 3)"),
+    "ballot": ("u32{{{}}} << L->lane_id", "a | b", "{}"),
+}
+
+
 @computes("vote")
 def vote(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
     mods = Modifiers(ins)
-    if not mods.take("sync"):
-        raise Unsupported("vote without .sync")
-    mode = mods.take("all", "any", "uni", "ballot")
+    mods.require("sync")
+    given, combined, result = _VOTES[mode := mods.take(*_VOTES)]
     mods.take("pred", "b32")
     mods.done()
-    predicate, mask = e.read(ins.operands[1], PRED), e.read(ins.operands[2], U32)
-    call = f"vote_sync(L, Vote::k{mode.capitalize()}, {predicate}, {mask}, {ins.line})"
-    return (U32, call) if mode == "ballot" else (PRED, f"({call} != 0)")
+    value = given.format(e.read(ins.operands[1], PRED))
+    call = _reduce("kVote", combined, value, e.read(ins.operands[2], U32), ins)
+    return U32 if mode == "ballot" else PRED, result.format(call)
+
+
+def _reduce(kind: str, combined: str, value: str, mask: str, ins: Instruction) -> str:
+    function = f"[](u32 a, u32 b) -> u32 {{ return {combined}; }}"
+    return f"reduce_sync(L, Wait::{kind}, {function}, {value}, {mask}, {ins.line})"
 
 
 @computes("redux")
 def redux(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
     mods = Modifiers(ins)
-    ptx_type = mods.type()
-    operation = mods.take("add", "min", "max", "and", "or", "xor")
-    if not mods.take("sync") or ptx_type.bits != 32 or ptx_type.is_float:
-        raise Unsupported("this form of redux")
+    cpp = mods.type().cpp
+    combined = {
+        "add": "a + b",
+        "and": "a & b",
+        "or": "a | b",
+        "xor": "a ^ b",
+        "min": f"{cpp}(a) < {cpp}(b) ? a : b",
+        "max": f"{cpp}(a) > {cpp}(b) ? a : b",
+    }[mods.take("add", "min", "max", "and", "or", "xor")]
+    mods.require("sync")
     mods.done()
-    suffix = {"min": ptx_type.name.upper(), "max": ptx_type.name.upper(), "add": "S32"}
-    name = f"Reduce::k{operation.capitalize()}{suffix.get(operation, '')}"
     value, mask = (e.read(operand, U32) for operand in ins.operands[1:3])
-    return U32, f"redux_sync(L, {name}, {value}, {mask}, {ins.line})"
-
-
-@computes("activemask")
-def activemask(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
-    """Only the lane itself: the one answer that holds however the lanes are scheduled."""
-    return U32, "(1u << L->lane_id)"
+    return U32, _reduce("kReduce", combined, value, mask, ins)
 
 
 @instruction("bar", "barrier")
 def barrier(e: Emitter, ins: Instruction) -> None:
     mods = Modifiers(ins)
     if mods.take("warp"):
-        mods.take("sync")
-        e.emit(f"bar_warp_sync(L, {e.read(ins.operands[0], U32)}, {ins.line});")
+        mods.require("sync")
         mods.done()
-        return
+        return e.emit(f"bar_warp_sync(L, {e.read(ins.operands[0], U32)}, {ins.line});")
     mods.take("cta")
     aligned = ins.opcode[0] == "bar" or bool(mods.take("aligned"))
-    alignment = "Alignment::kAligned" if aligned else "Alignment::kAny"
+    alignment = f"Alignment::{'kAligned' if aligned else 'kAny'}"
     action = mods.take("sync", "arrive", "red")
-    operands = ins.operands
-    if action == "red":
-        operation = mods.take("popc", "and", "or")
-        result_type = U32 if mods.take("u32", "pred") == "u32" else PRED
-        operands = (*ins.operands[1:-1],)
+    operands = ins.operands[1:-1] if action == "red" else ins.operands
     number = e.read(operands[0], U32)
     threads = e.read(operands[1], U32) if len(operands) > 1 else "kWholeBlock"
-    place = f"{number}, {threads}"
-    mods.done()
+    place = f"{number}, {threads}, {ins.line}"
     if action == "sync":
-        e.emit(f"barrier_sync(L, {alignment}, {place}, {ins.line});")
+        e.emit(f"barrier_sync(L, {alignment}, {place});")
     elif action == "arrive":
-        e.emit(f"barrier_arrive(L, {place}, {ins.line});")
+        e.emit(f"barrier_arrive(L, {place});")
     elif action == "red":
-        name = f"BarrierReduce::k{operation.capitalize()}"
-        predicate = e.read(ins.operands[-1], PRED)
-        call = f"barrier_reduce(L, {alignment}, {name}, {place}, {predicate}, {ins.line})"
-        e.write(ins.operands[0], result_type, f"{result_type.cpp}({call})")
+        value = {
+            "popc": "own.predicate",
+            "and": "own.predicate == own.threads",
+            "or": "own.predicate != 0",
+        }[mods.take("popc", "and", "or")]
+        e.emit(f"{{ Ballot own{{{e.read(ins.operands[-1], PRED)}, 1}};")
+        e.emit(f"barrier_sync(L, {alignment}, {place}, &own);")
+        e.write(ins.operands[0], U32 if mods.take("u32", "pred") == "u32" else PRED, value)
+        e.emit("}")
     else:
         raise Unsupported("this form of barrier")
+    return mods.done()
 
 
 @instruction("ldmatrix")
 def ldmatrix(e: Emitter, ins: Instruction) -> None:
     mods = Modifiers(ins)
-    for required in ("sync", "aligned", "m8n8", "b16"):
-        if not mods.take(required):
-            raise Unsupported(f"ldmatrix without .{required}")
+    mods.require("sync", "aligned", "m8n8", "b16")
     count = int(mods.take("x1", "x2", "x4")[1:])
     transposed = "true" if mods.take("trans") else "false"
     if not mods.take("shared", "shared::cta"):
@@ -108,7 +116,7 @@ def ldmatrix(e: Emitter, ins: Instruction) -> None:
     mods.done()
     address = e.address(ins.operands[1], wide=False).expression
     e.emit(f"{{ u32 m[{count}]; ldmatrix(L, {count}, {transposed}, {address}, m, {ins.line});")
-    for i, item in enumerate(e.vector(ins.operands[0])):
+    for i, item in enumerate(elements(ins.operands[0])):
         e.write(item, U32, f"m[{i}]")
     e.emit("}")
 
@@ -121,28 +129,20 @@ MMA_TYPES = {
 }
 
 
-def is_mma(ins: object) -> bool:
-    return isinstance(ins, Instruction) and ins.opcode[0] == "mma" and not ins.guard
-
-
-def mma_run_length(statements: list[Instruction]) -> int:
-    """How many mma from the first on use no result of an earlier one of them."""
+def mma_run(statements: Sequence[object], start: int) -> list[Instruction]:
+    """The mma from `start` on that use no result of an earlier one of them."""
+    run: list[Instruction] = []
     written: set[str] = set()
-    for i, ins in enumerate(statements):
-        if not is_mma(ins) or ins.opcode != statements[0].opcode:
-            return i
-        if any(name in written for operand in ins.operands[1:] for name in _elements(operand)):
-            return i
-        written.update(_elements(ins.operands[0]))
-    return len(statements)
-
-
-def _elements(operand: str) -> list[str]:
-    return [item.strip() for item in operand.strip("{}").split(",")]
-
-
-def _values(e: Emitter, operand: str, ptx_type: PtxType) -> str:
-    return ", ".join(e.read(item, ptx_type) for item in e.vector(operand))
+    for position in range(start, len(statements)):
+        ins = statements[position]
+        if not isinstance(ins, Instruction) or ins.opcode[0] != "mma" or ins.guard:
+            break
+        used = {name for operand in ins.operands[1:] for name in elements(operand)}
+        if written & used or (run and ins.opcode != run[0].opcode):
+            break
+        run.append(ins)
+        written.update(elements(ins.operands[0]))
+    return run
 
 
 @instruction("mma")
@@ -152,17 +152,16 @@ def mma(e: Emitter, ins: Instruction) -> None:
 
 def emit_mma_run(e: Emitter, run: list[Instruction]) -> None:
     """Independent mma instructions: the lanes meet once for all of them."""
+
+    def values(operand: str, ptx_type: PtxType) -> str:
+        return ", ".join(e.read(item, ptx_type) for item in elements(operand))
+
     mods = Modifiers(run[0])
     shape = mods.take("m16n8k16", "m16n8k8")
-    for required in ("sync", "aligned", "row", "col"):
-        if not mods.take(required):
-            raise Unsupported(f"mma without .{required}")
-    inputs = {mods.left[1], mods.left[2]} if len(mods.left) == 4 else set()
-    if len(inputs) != 1 or mods.left[0] != "f32" or mods.left[3] != "f32":
-        raise Unsupported("mma types ." + ".".join(mods.left))
-    form = (shape, inputs.pop())
-    if form not in MMA_TYPES:
-        raise Unsupported(f"mma.{'.'.join(form)}")
+    mods.require("sync", "aligned", "row", "col")
+    form = (shape, mods.left[1])
+    if form not in MMA_TYPES or mods.left != ["f32", form[1], form[1], "f32"]:
+        raise Unsupported(f"mma.{shape} of ." + ".".join(mods.left))
     e.mma_run_max = max(e.mma_run_max, len(run))
     e.emit("{")
     arrays: dict[str, str] = {}  # A registers -> name of the array that holds them
@@ -171,11 +170,11 @@ def emit_mma_run(e: Emitter, run: list[Instruction]) -> None:
         _, a, b, c = ins.operands
         if a not in arrays:
             arrays[a] = f"a{len(arrays)}"
-            e.emit(f"const u32 {arrays[a]}[4] = {{{_values(e, a, U32)}}};")
-        records.append(f"{{{arrays[a]}, {{{_values(e, b, U32)}}}, {{{_values(e, c, F32)}}}}}")
+            e.emit(f"const u32 {arrays[a]}[4] = {{{values(a, U32)}}};")
+        records.append(f"{{{arrays[a]}, {{{values(b, U32)}}}, {{{values(c, F32)}}}}}")
     e.emit(f"MmaOperands o[{len(run)}] = {{{', '.join(records)}}};")
     e.emit(f"mma(L, {MMA_TYPES[form]}, o, {len(run)}, {run[0].line});")
     for i, ins in enumerate(run):
-        for j, item in enumerate(e.vector(ins.operands[0])):
+        for j, item in enumerate(elements(ins.operands[0])):
             e.write(item, F32, f"o[{i}].c[{j}]")
     e.emit("}")

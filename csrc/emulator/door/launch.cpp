@@ -33,30 +33,27 @@ class FiberStacks {
   FiberStacks(u32 count, u64 bytes)
       : page_(u64(sysconf(_SC_PAGESIZE))),
         stride_((bytes + kColours * kColourBytes + 2 * page_ - 1) / page_ * page_ + page_),
-        total_(stride_ * count) {
-    void* memory = mmap(nullptr, total_, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-    base_ = memory == MAP_FAILED ? nullptr : static_cast<u8*>(memory);
-    for (u32 index = 0; base_ && index < count; ++index) {
+        total_(stride_ * count),
+        base_(static_cast<u8*>(mmap(nullptr, total_, PROT_READ | PROT_WRITE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+    for (u32 index = 0; ok() && index < count; ++index) {
       mprotect(base_ + index * stride_, page_, PROT_NONE);
     }
   }
   ~FiberStacks() {
-    if (base_) munmap(base_, total_);
+    if (ok()) munmap(base_, total_);
   }
   FiberStacks(const FiberStacks&) = delete;
   FiberStacks& operator=(const FiberStacks&) = delete;
 
-  bool ok() const { return base_ != nullptr; }
+  bool ok() const { return base_ != MAP_FAILED; }
   u8* bottom(u32 index) const { return base_ + index * stride_ + page_; }
   u64 bytes(u32 index) const { return stride_ - page_ - u64{index % kColours} * kColourBytes; }
 
  private:
   static constexpr u64 kColours = 16;
   static constexpr u64 kColourBytes = 5 * 64;
-  u64 page_;
-  u64 stride_;
-  u64 total_;
+  u64 page_, stride_, total_;
   u8* base_;
 };
 
@@ -71,9 +68,10 @@ class Launch {
   }
 
   void run() {
-    u64 workers = std::clamp<u64>(request_.n_workers, 1, n_blocks_);
     std::vector<std::thread> threads;
-    for (u64 index = 1; index < workers; ++index) threads.emplace_back([this] { work(); });
+    for (u64 left = std::clamp<u64>(request_.n_workers, 1, n_blocks_); --left != 0;) {
+      threads.emplace_back([this] { work(); });
+    }
     work();
     for (std::thread& thread : threads) thread.join();
   }
@@ -81,8 +79,7 @@ class Launch {
  private:
   void work();
   void init_block(Block& block);
-  void init_lanes(Block& block, std::vector<Lane>& lanes, std::vector<AsyncCopies>& copies,
-                  std::vector<u8>& shared, Traffic* traffic);
+  void init_lane(Block& block, u32 thread);
   void finish_block(Block& block, u64 index);
 
   const LaunchRequest& request_;
@@ -94,6 +91,7 @@ class Launch {
   std::mutex result_mutex_;
 };
 
+// What is the same in all blocks of a worker.
 void Launch::init_block(Block& block) {
   const u32* size = request_.block;
   block.n_threads = size[0] * size[1] * size[2];
@@ -105,34 +103,23 @@ void Launch::init_block(Block& block) {
   block.entry = request_.kernel->entry;
 }
 
-void Launch::init_lanes(Block& block, std::vector<Lane>& lanes, std::vector<AsyncCopies>& copies,
-                        std::vector<u8>& shared, Traffic* traffic) {
+void Launch::init_lane(Block& block, u32 thread) {
   static constexpr GlobalRange kNoRange{};
-  block.lanes = lanes.data();
-  for (u32 thread = 0; thread < block.n_threads; ++thread) {
-    Lane& lane = lanes[thread];
-    lane = Lane{};
-    lane.shared = shared.data();
-    lane.shared_bytes = u32(shared.size());
-    lane.params = request_.params;
-    lane.recent_range = &kNoRange;
-    lane.watch = (block.races ? kWatchRaces : 0) |
-                 (block.schedule.order == Order::kRandom ? kWatchSchedule : 0);
-    lane.branch_budget = s64(request_.max_backward_branches);
-    lane.lane_id = thread % kWarpSize;
-    lane.warp_id = thread / kWarpSize;
-    lane.n_warps = block.n_warps;
-    lane.tid[0] = thread % request_.block[0];
-    lane.tid[1] = thread / request_.block[0] % request_.block[1];
-    lane.tid[2] = thread / request_.block[0] / request_.block[1];
-    lane.warp = &block.warps[thread / kWarpSize];
-    lane.block = &block;
-    lane.position = &block.position;
-    copies[thread] = AsyncCopies{};
-    lane.copies = &copies[thread];
-    lane.traffic = traffic;
-    if (traffic) lane.executions = traffic->executions_of(thread);
-  }
+  const bool preempted = block.schedule.order == Order::kRandom;
+  Lane& lane = block.lanes[thread];
+  lane.params = request_.params;
+  lane.recent_range = &kNoRange;
+  lane.watch = (block.races ? kWatchRaces : 0) | (preempted ? kWatchSchedule : 0);
+  lane.branch_budget = s64(request_.max_backward_branches);
+  lane.lane_id = thread % kWarpSize;
+  lane.warp_id = thread / kWarpSize;
+  lane.n_warps = block.n_warps;
+  lane.tid[0] = thread % request_.block[0];
+  lane.tid[1] = thread / request_.block[0] % request_.block[1];
+  lane.tid[2] = thread / request_.block[0] / request_.block[1];
+  lane.warp = &block.warps[thread / kWarpSize];
+  lane.block = &block;
+  lane.position = &block.position;
 }
 
 void Launch::work() {
@@ -162,15 +149,23 @@ void Launch::work() {
     return finish_block(*block, next_block_++);
   }
   for (u64 index; (index = next_block_++) < std::min<u64>(n_blocks_, first_failure_);) {
-    init_lanes(*block, lanes, copies, shared, traffic ? &*traffic : nullptr);
+    block->lanes = lanes.data();
+    copies.assign(block->n_threads, AsyncCopies{});
     std::fill(shared.begin(), shared.end(), u8{0xFF});
-    if (races) races->start_block(index);
-    if (sm90) sm90->start_block();
     block->schedule.state = request_.seed + index * 0xD1342543DE82EF95u;
     block->schedule.until_preemption = 1;
     for (u32 thread = 0; thread < block->n_threads; ++thread) {
+      Lane& lane = lanes[thread] = Lane{};
+      init_lane(*block, thread);
+      lane.shared = shared.data();
+      lane.shared_bytes = u32(shared.size());
+      lane.copies = &copies[thread];
+      lane.traffic = traffic ? &*traffic : nullptr;
+      lane.executions = traffic ? traffic->executions_of(thread) : nullptr;
       start_lane(&lanes[thread], stacks.bottom(thread), stacks.bytes(thread));
     }
+    if (races) races->start_block(index);
+    if (sm90) sm90->start_block();
     const u32* grid = request_.grid;
     const u32 ctaid[3] = {u32(index % grid[0]), u32(index / grid[0] % grid[1]),
                           u32(index / grid[0] / grid[1])};

@@ -79,8 +79,23 @@ class FlashForwardKernelConfig:
 
     def to_cpp_struct(self) -> str:
         """A C++20 expression for this configuration, with designated initialisers."""
-        values = ", ".join(f".{f.name} = {_cpp_value(getattr(self, f.name))}" for f in fields(self))
+        own = fields(FlashForwardKernelConfig)
+        values = ", ".join(f".{f.name} = {_cpp_value(getattr(self, f.name))}" for f in own)
         return f"flash::FlashForwardKernelConfig{{{values}}}"
+
+    # Where the kernel's body is; other versions override these (previous.py).
+
+    def header(self) -> str:
+        """The header of the body, as an #include names it."""
+        return "flash/sm80/forward.cuh"
+
+    def body(self) -> str:
+        """The template that takes the configuration."""
+        return "flash::sm80::forward"
+
+    def body_violations(self) -> list[str]:
+        """Why this body does not take the configuration."""
+        return []
 
     def total_flop(self, n_samples: int, n_heads: int, seq_len: int) -> int:
         return calc_total_flop(n_samples, n_heads, seq_len, self.B_r, self.B_c, self.d_head)

@@ -18,6 +18,7 @@ from .config import (
     FlashForwardKernelConfig,
 )
 from .dtypes import DType
+from .previous import at_step, split_name
 
 MAX_TEXT = 4096  # longer than any table row; keeps the error message and the search short
 
@@ -67,6 +68,17 @@ def _parse_short_form(text: str) -> FlashForwardKernelConfig | None:
     return _from_named(_short_pattern().fullmatch(row["cell"] if row else text))
 
 
+def _parse_previous(text: str) -> FlashForwardKernelConfig | None:
+    parts = split_name(text)
+    if parts is None:
+        return None
+    config = _parse_symbol(parts[0]) or _parse_short_form(parts[0])
+    try:
+        return config and at_step(config, parts[1])
+    except ValueError:
+        return None
+
+
 def _parse_symbol(text: str) -> FlashForwardKernelConfig | None:
     return _from_named(_symbol_pattern().fullmatch(text))
 
@@ -76,6 +88,7 @@ _PARSERS: tuple[Callable[[str], FlashForwardKernelConfig | None], ...] = (
     _parse_short_form,
     _parse_demangled,
     _parse_demangled_typed,
+    _parse_previous,
 )
 
 

@@ -13,6 +13,7 @@ from .config import FlashForwardKernelConfig
 from .config_coverage import get_covering_kernel_configs
 from .config_names import parse_kernel_name_into_config
 from .dtypes import DType
+from .previous import get_previous_kernel_configs
 
 KERNELS_VARIABLE = "KERNELS"
 DEFAULT_KERNELS = "all"
@@ -91,7 +92,10 @@ def get_d64_kernel_configs() -> list[FlashForwardKernelConfig]:
 
 
 def _all() -> list[FlashForwardKernelConfig]:
-    parts = (get_kernel_progression_configs, get_autotuning_kernel_configs, get_d64_kernel_configs)
+    parts = (
+        get_kernel_progression_configs, get_autotuning_kernel_configs, get_d64_kernel_configs,
+        get_previous_kernel_configs,
+    )  # fmt: skip
     return sorted({config for part in parts for config in part()})
 
 
@@ -101,6 +105,7 @@ _WORDS: dict[str, Callable[[], list[FlashForwardKernelConfig]]] = {
     "all": _all,
     "tune": get_autotuning_kernel_configs,
     "d64": get_d64_kernel_configs,
+    "previous": get_previous_kernel_configs,
     "pairs": lambda: list(get_covering_kernel_configs()),
 }
 

@@ -55,6 +55,7 @@ def violations(
     (8, 0), if given). An empty list: it can."""
     found = [*_value_violations(config), *_divisibility_violations(config)]
     found += _register_violations(config)
+    found += config.body_violations()
     if arch is not None:
         found += _arch_violations(config, parse_arch(arch))
     return found

@@ -22,10 +22,12 @@ from .flops import (
     kv_tile_flop,
     tile_softmax_flop,
 )
+from .previous import PreviousKernelConfig, get_previous_kernel_configs
 
 __all__ = [
     "DType",
     "FlashForwardKernelConfig",
+    "PreviousKernelConfig",
     "RegisterEstimate",
     "calc_matmul_flop",
     "calc_self_attn_flop",
@@ -36,6 +38,7 @@ __all__ = [
     "get_kernel_configs",
     "get_kernel_progression_configs",
     "get_kernels_to_build",
+    "get_previous_kernel_configs",
     "known_configs",
     "kv_tile_flop",
     "nearest_names",

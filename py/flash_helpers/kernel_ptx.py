@@ -13,8 +13,8 @@ from .build.nvcc_wheels import find_or_install_nvcc
 from .build.toolchain import Nvcc
 from .cache import cache_dir
 from .codegen import render_translation_unit, source_fingerprint
+from .codegen.sources import include_dirs
 from .config import FlashForwardKernelConfig
-from .paths import csrc_dir
 
 # The Ampere family's instructions are all in sm_80, so its PTX is the same for every later GPU.
 PTX_ARCHITECTURE = "compute_80"
@@ -52,7 +52,7 @@ def _compile(text: str, nvcc: Nvcc, path: Path) -> str:
         source, output = Path(folder, "kernel.cu"), Path(folder, "kernel.ptx")
         source.write_text(text)
         command = [
-            str(nvcc.path), *FLAGS, "-ptx", f"-I{csrc_dir() / 'include'}",
+            str(nvcc.path), *FLAGS, "-ptx", *(f"-I{folder}" for folder in include_dirs()),
             str(source), "-o", str(output),
         ]  # fmt: skip
         done = subprocess.run(

@@ -110,8 +110,8 @@ def test_selection_words() -> None:
     assert get_kernel_configs("tune") == get_autotuning_kernel_configs()
     assert get_kernel_configs("prog") == get_kernel_progression_configs()
     assert get_kernel_configs("progall") == get_kernel_progression_configs(all=True)
-    parts = {c for word in ("tune", "prog", "d64") for c in get_kernel_configs(word)}
-    assert get_kernel_configs("all") == sorted(parts) and len(parts) == 113
+    parts = {c for word in ("tune", "prog", "d64", "previous") for c in get_kernel_configs(word)}
+    assert get_kernel_configs("all") == sorted(parts) and len(parts) == 128
     assert len(get_kernel_configs("d64")) == 28
     blocks = [get_kernel_configs(f"{r},{c}") for r in (64, 128) for c in (32, 64)]
     assert sorted(c for part in blocks for c in part) == get_kernel_configs("tune")

@@ -65,11 +65,13 @@ def test_repeats_are_bitwise_equal(config: FlashForwardKernelConfig) -> None:
 
 @pytest.mark.parametrize("dtype", list(DType), ids=lambda d: d.name)
 def test_kernels_that_only_move_data_differently_agree_bitwise(dtype: DType) -> None:
-    """Outputs depend on d_head, B_c and the softmax variant, on nothing else."""
-    classes: dict[tuple[int, int, bool], list[FlashForwardKernelConfig]] = {}
+    """Outputs depend on d_head, B_c and the softmax variant, on nothing else. (Earlier steps walk
+    and sum in other orders: each is its own class.)"""
+    classes: dict[tuple[int, int, bool, int], list[FlashForwardKernelConfig]] = {}
     for config in built():
         if config.dtype == dtype:
-            key = (config.d_head, config.B_c, config.optimized_softmax)
+            step = getattr(config, "step", 0)
+            key = (config.d_head, config.B_c, config.optimized_softmax, step)
             classes.setdefault(key, []).append(config)
     if not classes:
         pytest.skip(f"this build has no {dtype.name} kernels")
@@ -84,7 +86,10 @@ def test_kernels_that_only_move_data_differently_agree_bitwise(dtype: DType) -> 
 @pytest.mark.parametrize("spread", [3.0, 0.01])
 def test_other_distributions(spread: float) -> None:
     """Peaked and nearly uniform softmaxes, one kernel of each dtype, head size and block shape."""
-    kinds = {(c.dtype, c.d_head, c.B_r, c.B_c, c.n_warps, c.optimized_softmax): c for c in built()}
+    kinds = {
+        (c.dtype, c.d_head, c.B_r, c.B_c, c.n_warps, c.optimized_softmax, getattr(c, "step", 0)): c
+        for c in built()
+    }
     for config in kinds.values():
         q, k, v, reference, _ = problem(
             config.dtype, 1, 2, 1024, config.d_head, SESSION_SEED, spread

@@ -53,7 +53,7 @@ def _neighbours(
     config: FlashForwardKernelConfig, known: Iterable[FlashForwardKernelConfig]
 ) -> Iterable[tuple[str, int, int, FlashForwardKernelConfig]]:
     """(field, value here, next greater value there, the other): one field differs."""
-    for field in fields(config):
+    for field in fields(FlashForwardKernelConfig):  # of one version: the step is no switch
         if field.name in _NOT_SWITCHES:
             continue
         here = getattr(config, field.name)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..config import FlashForwardKernelConfig
 from ..dtypes import DType
+from ..previous import config_from_values
 
 MANIFEST_NAME = "manifest.json"
 SCHEMA_VERSION = 1
@@ -98,7 +99,7 @@ def _kernel_to_dict(kernel: KernelRecord) -> dict[str, Any]:
 
 def _kernel_from_dict(data: dict[str, Any]) -> KernelRecord:
     fields = data["config"]
-    config = FlashForwardKernelConfig(**{**fields, "dtype": DType[fields["dtype"]]})
+    config = config_from_values({**fields, "dtype": DType[fields["dtype"]]})
     if data["name"] != config.kernel_name():
         raise ValueError(f"kernel {data['name']!r} does not have the fields of its name")
     return KernelRecord(config, str(data["file"]), str(data["fingerprint"]))

@@ -17,12 +17,13 @@ REGISTRY_TEMPLATE = "kernel_registry.cpp.jinja"
 
 def render_translation_unit(configs: Sequence[FlashForwardKernelConfig]) -> str:
     """One CUDA source with a kernel for each configuration, in the given order."""
-    return _render(UNIT_TEMPLATE, check_buildable(configs))
+    checked = check_buildable(configs)
+    return _render(UNIT_TEMPLATE, checked, headers=sorted({config.header() for config in checked}))
 
 
 def render_registry(configs: Sequence[FlashForwardKernelConfig]) -> str:
     """The table of all kernels of a build, sorted by name as kernel_registry.h promises."""
-    in_order = sorted(check_buildable(configs), key=FlashForwardKernelConfig.kernel_name)
+    in_order = sorted(check_buildable(configs), key=lambda config: config.kernel_name())
     return _render(REGISTRY_TEMPLATE, in_order)
 
 
@@ -45,7 +46,7 @@ def check_buildable(
     return list(configs)
 
 
-def _render(template: str, configs: list[FlashForwardKernelConfig]) -> str:
+def _render(template: str, configs: list[FlashForwardKernelConfig], **others: object) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(csrc_dir() / "templates"),
         undefined=jinja2.StrictUndefined,
@@ -54,4 +55,4 @@ def _render(template: str, configs: list[FlashForwardKernelConfig]) -> str:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  the output is C++, and its input typed configurations
     )
-    return environment.get_template(template).render(marker=MARKER, configs=configs)
+    return environment.get_template(template).render(marker=MARKER, configs=configs, **others)

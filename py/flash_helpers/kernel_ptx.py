@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from .config import FlashForwardKernelConfig
 
 # The Ampere family's instructions are all in sm_80, so its PTX is the same for every later GPU.
 PTX_ARCHITECTURE = "compute_80"
-FLAGS = ("-std=c++20", "-O3", "--expt-relaxed-constexpr", "-lineinfo", f"-arch={PTX_ARCHITECTURE}")
+COMMON_FLAGS = ("-std=c++20", "-O3", "--expt-relaxed-constexpr", "-lineinfo")
+FLAGS = (*COMMON_FLAGS, f"-arch={PTX_ARCHITECTURE}")
 
 
 def kernel_ptx(config: FlashForwardKernelConfig) -> str:
@@ -28,16 +30,22 @@ def kernel_ptx(config: FlashForwardKernelConfig) -> str:
     Raises BuildError if there is no nvcc, ValueError if the configuration cannot be built,
     RuntimeError with nvcc's message if it does not compile.
     """
+    return compiled_kernel(config, FLAGS, "ptx", "-ptx").read_text()
+
+
+def compiled_kernel(
+    config: FlashForwardKernelConfig, flags: Sequence[str], suffix: str, stage: str
+) -> Path:
+    """The kernel as nvcc's `stage` (-ptx, -cubin) leaves it, in the cache."""
     text = render_translation_unit([config])
     nvcc = _nvcc()
     key = hashlib.sha256(
-        "\0".join((source_fingerprint(text), nvcc.version, *FLAGS)).encode()
+        "\0".join((source_fingerprint(text), nvcc.version, *flags)).encode()
     ).hexdigest()
-    path = cache_dir("ptx") / f"{config.kernel_name()}-{key[:16]}.ptx"
-    try:
-        return path.read_text()
-    except FileNotFoundError:
-        return _compile(text, nvcc, path)
+    path = cache_dir("ptx") / f"{config.kernel_name()}-{key[:16]}.{suffix}"
+    if not path.is_file():
+        _compile(text, nvcc, path, (*flags, stage))
+    return path
 
 
 @cache
@@ -45,14 +53,14 @@ def _nvcc() -> Nvcc:
     return find_or_install_nvcc()
 
 
-def _compile(text: str, nvcc: Nvcc, path: Path) -> str:
+def _compile(text: str, nvcc: Nvcc, path: Path, flags: Sequence[str]) -> None:
     """Compiles in a directory of its own and publishes by rename, so that concurrent callers and
     interruptions leave either nothing or the whole file."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".ptx-") as folder:
-        source, output = Path(folder, "kernel.cu"), Path(folder, "kernel.ptx")
+        source, output = Path(folder, "kernel.cu"), Path(folder, "kernel.out")
         source.write_text(text)
         command = [
-            str(nvcc.path), *FLAGS, "-ptx", *(f"-I{folder}" for folder in include_dirs()),
+            str(nvcc.path), *flags, *(f"-I{folder}" for folder in include_dirs()),
             str(source), "-o", str(output),
         ]  # fmt: skip
         done = subprocess.run(
@@ -60,6 +68,4 @@ def _compile(text: str, nvcc: Nvcc, path: Path) -> str:
         )
         if done.returncode != 0:
             raise RuntimeError(f"nvcc failed ({done.returncode}) on {path.stem}:\n{done.stderr}")
-        ptx = output.read_text()
         output.replace(path)
-    return ptx

@@ -29,7 +29,6 @@ FLASH_DEVICE void copy_rows(uint32_t tile, const char* tensor, int first_row, in
     ptx::cp_async_ca_16<0>(tile + Tile::offset(row, chunk),
                            tensor + (first_row + row) * row_bytes + chunk * Tile::kChunkBytes);
   }
-  ptx::cp_async_commit_group();
 }
 
 // A matmul operand in registers. kKAlongRows: its k dimension runs down the rows of the tile (V).
@@ -212,13 +211,15 @@ FLASH_DEVICE void forward(const ForwardArgs& args) {
 
   const auto load_k = [&](int block) {
     copy_rows<kConfig, kConfig.B_c>(sK, problem.k, block * kConfig.B_c, problem.k_row_bytes);
+    ptx::cp_async_commit_group();
   };
   const auto load_v = [&](int block) {
     copy_rows<kConfig, kConfig.B_c>(sV, problem.v, block * kConfig.B_c, problem.v_row_bytes);
+    ptx::cp_async_commit_group();
   };
 
   copy_rows<kConfig, kConfig.B_r>(sQ, problem.q, 0, problem.q_row_bytes);
-  load_k(0);
+  load_k(0);  // Q travels in the group of the first K block
   if constexpr (kConfig.eager_load_blocks) {
     load_v(0);
     ptx::cp_async_wait_group<1>();

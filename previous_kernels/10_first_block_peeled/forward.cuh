@@ -30,11 +30,16 @@ struct Stream {
   }
 
   template <int kRows>
-  FLASH_DEVICE void issue() {
+  FLASH_DEVICE void load() {
     static_for<0, kRows / kRowsPerStep>([&](auto step) {
       ptx::cp_async_ca_16<step * kRowsPerStep * Tile::kRowBytes>(target, next);
       next += step_bytes;
     });
+  }
+
+  template <int kRows>
+  FLASH_DEVICE void issue() {
+    load<kRows>();
     ptx::cp_async_commit_group();
   }
 };
@@ -178,7 +183,7 @@ FLASH_DEVICE void forward(const ForwardArgs& args) {
   Stream<kConfig> k_rows(problem.k, problem.k_row_bytes, smem + Mm::kKOffset);
   Stream<kConfig> v_rows(problem.v, problem.v_row_bytes, smem + Mm::kVOffset);
 
-  q_rows.template issue<kConfig.B_r>();
+  q_rows.template load<kConfig.B_r>();  // in the group of the first K block
   k_rows.template issue<kConfig.B_c>();
   v_rows.template issue<kConfig.B_c>();
   ptx::cp_async_wait_group<1>();

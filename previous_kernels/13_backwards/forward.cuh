@@ -1,5 +1,5 @@
-// Step 13: K and V pass by from the last block to the first, and the loop counts down to zero. (The
-// predecessor's reason was the causal mask: the blocks that need it come first.)
+// Step 13: K and V pass by from the last block to the first, and the loop counts down to zero. (With
+// a causal mask, the blocks that need it would come first.)
 #pragma once
 
 #include "flash/ptx/cp_async.cuh"
@@ -29,13 +29,18 @@ struct Stream {
   }
 
   template <int kRows>
-  FLASH_DEVICE void issue() {
+  FLASH_DEVICE void load() {
     const char* source = next;
     static_for<0, kRows / kRowsPerStep>([&](auto step) {
       ptx::cp_async_ca_16<step * kRowsPerStep * Tile::kRowBytes>(target, source);
       source += step_bytes;
     });
     next -= kRows / kRowsPerStep * step_bytes;
+  }
+
+  template <int kRows>
+  FLASH_DEVICE void issue() {
+    load<kRows>();
     ptx::cp_async_commit_group();
   }
 };
@@ -192,7 +197,7 @@ FLASH_DEVICE void forward(const ForwardArgs& args) {
   Stream<kConfig> k_rows(problem.k, problem.k_row_bytes, last_row, smem + Mm::kKOffset);
   Stream<kConfig> v_rows(problem.v, problem.v_row_bytes, last_row, smem + Mm::kVOffset);
 
-  q_rows.template issue<kConfig.B_r>();
+  q_rows.template load<kConfig.B_r>();  // in the group of the first K block
   k_rows.template issue<kConfig.B_c>();
   v_rows.template issue<kConfig.B_c>();
   ptx::cp_async_wait_group<1>();

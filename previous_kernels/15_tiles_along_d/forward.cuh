@@ -30,13 +30,18 @@ struct Stream {
   }
 
   template <int kRows>
-  FLASH_DEVICE void issue() {
+  FLASH_DEVICE void load() {
     const char* source = next;
     static_for<0, kRows / kRowsPerStep>([&](auto step) {
       ptx::cp_async_16<step * kRowsPerStep * Tile::kRowBytes>(target, source);
       source += step_bytes;
     });
     next -= kRows / kRowsPerStep * step_bytes;
+  }
+
+  template <int kRows>
+  FLASH_DEVICE void issue() {
+    load<kRows>();
     ptx::cp_async_commit_group();
   }
 };
@@ -230,7 +235,7 @@ FLASH_DEVICE void forward(const ForwardArgs& args) {
   Stream<kConfig> k_rows(problem.k, problem.k_row_bytes, last_row, smem + Mm::kKOffset);
   Stream<kConfig> v_rows(problem.v, problem.v_row_bytes, last_row, smem + Mm::kVOffset);
 
-  q_rows.template issue<kConfig.B_r>();
+  q_rows.template load<kConfig.B_r>();  // in the group of the first K block
   k_rows.template issue<kConfig.B_c>();
   v_rows.template issue<kConfig.B_c>();
   ptx::cp_async_wait_group<1>();

@@ -94,6 +94,9 @@ class Step:
     source: str  # folder of the body; "": the live kernel
     plain: FlashForwardKernelConfig
     sass: str
+    problem: str
+    change: str
+    why: str
     fa2: dict[str, float]  # GPU -> percent of FlashAttention-2, in the predecessor
     shows: tuple[dict[str, Any], ...]
 
@@ -146,6 +149,9 @@ def _read_step(entry: dict[str, Any]) -> Step:
         source=entry.get("source", ""),
         plain=parse_kernel_name_into_config(entry["config"]),
         sass=entry["sass"],
+        problem=entry["problem"],
+        change=entry["change"],
+        why=entry["why"],
         fa2=entry["fa2"],
         shows=tuple(entry.get("shows", ())),
     )

@@ -65,6 +65,7 @@ def write_ncu(path: Path, drop_column: str = "") -> Path:
             writer.writerow({
                 "symbol": step.config.kernel_name(), "status": "ok", "seq_len": 1024, "batch": 1,
                 "n_heads": 16, "d_head": 128, "smsp__inst_executed.sum": 10_000_000 - step.number,
+                "smsp__inst_executed_op_ldsm.sum": 1_000_000,
                 "load_bank_conflicts": 28_000_000 if step.number == 1 else 0, "bank_conflicts": 7,
                 "tensor_pipe_pct": 10 + step.number, "occupancy_pct": 12.5, "duration_ns": 1000,
             })  # fmt: skip
@@ -106,8 +107,7 @@ def test_the_page_has_a_row_and_a_note_for_every_step(tmp_path: Path) -> None:
     assert f"{ratio:.2f} times step 1 at sequence 4096" in text
     largest = re.findall(r"^\d\. \*\*Step (\d+), ", text, re.M)
     assert largest == ["2", "3", "4"]  # equal steps on a growing base
-    share = found[0].code.classes["ldmatrix"] / found[0].code.loop
-    assert page.conflicts_per_load(found[0]) == pytest.approx(28e6 / ((1e7 - 1) * share))
+    assert [page.conflicts_per_load(f) for f in found] == [28.0] + [0.0] * 15
 
 
 def test_without_a_sweep_nothing_is_claimed() -> None:
@@ -158,6 +158,44 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:
         cli.main(["--ncu", str(gap)])
     assert error.value.code == 2
+
+
+STAND_IN = """#!/bin/sh
+echo "$KERNELS: $*" >> "$LOG"
+case "$*" in *pt_bench*) exit ${PT:-0};; *ncu_bench*) echo csv; exit ${NCU_CODE:-0};; esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [({}, 0), ({"PT": "3"}, 3), ({"NCU_CODE": "4"}, 4), ({"PT": "1", "NCU_CODE": "4"}, 1)],
+)
+def test_the_sweep_script(tmp_path: Path, codes: dict[str, str], expected: int) -> None:
+    """Builds, times and counts in this order, and tells what failed; a stand-in for Python."""
+    python = tmp_path / "python"
+    python.write_text(STAND_IN)
+    python.chmod(0o755)
+    environ = {**os.environ, "PYTHON": str(python), "LOG": str(tmp_path / "log"), **codes}
+    script = ROOT / "tools/benchmark/benchmark_steps.sh"
+    done = subprocess.run([script, tmp_path / "out"], env=environ, check=False)
+    assert done.returncode == expected
+    calls = (tmp_path / "log").read_text().splitlines()
+    assert [call.split()[0] for call in calls] == ["previous:"] * 3
+    words = ("-m flash_helpers.build", "pt_bench.py", "ncu_bench.py")
+    assert all(word in call for word, call in zip(words, calls, strict=True))
+    assert all(column in calls[2] for column in data.NCU_COLUMNS if column.startswith("smsp"))
+    assert (tmp_path / "out" / "ncu.csv").read_text() == "csv\n"
+    assert subprocess.run([script], env=environ, capture_output=True, check=False).returncode == 2
+
+
+def test_the_options_of_the_sweep_script_exist() -> None:
+    text = (ROOT / "tools/benchmark/benchmark_steps.sh").read_text().replace("\\\n", " ")
+    for tool in ("pt_bench.py", "ncu_bench.py"):
+        (line,) = [x for x in text.splitlines() if f"{tool} --kernels" in x]
+        command = [sys.executable, str(ROOT / "tools/benchmark" / tool), "--help"]
+        known = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        options = re.findall(r"(?<!\S)--\w+", line)
+        assert len(options) > 5 and all(option in known for option in options)
 
 
 def test_the_committed_page_is_of_these_steps() -> None:

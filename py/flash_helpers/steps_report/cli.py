@@ -26,9 +26,9 @@ DESCRIPTION = """Write the page about the sixteen steps: previous_kernels/README
     steps_report.py --sweep steps.jsonl --ncu ncu.csv
     steps_report.py                                     machine code only, nothing measured
 
---sweep is a store of pt_bench.py over --kernels previous with --providers ours,fa2; --ncu the CSV
-of ncu_bench.py --kernels previous --metrics smsp__inst_executed.sum. Exit codes: 0 written, 2
-usage, 4 a file lacks what the page needs, or there is no compiler, 130 interrupted.
+tools/benchmark/benchmark_steps.sh makes both files: a store of pt_bench.py with FlashAttention-2,
+and the CSV of ncu_bench.py with the instruction counters. Exit codes: 0 written, 2 usage, 4 a file
+lacks what the page needs, or there is no compiler, 130 interrupted.
 """
 
 

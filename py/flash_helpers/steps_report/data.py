@@ -21,6 +21,7 @@ YARDSTICK = "fa2"
 # ncu_bench's column -> what the page calls it
 NCU_COLUMNS = {
     "smsp__inst_executed.sum": "instructions",
+    "smsp__inst_executed_op_ldsm.sum": "ldmatrix",
     "load_bank_conflicts": "load conflicts",
     "bank_conflicts": "conflicts",
     "tensor_pipe_pct": "tensor pipe %",
@@ -165,7 +166,7 @@ def _numbers(path: Path, number: int, row: Mapping[str, str]) -> dict[str, float
     except (KeyError, ValueError) as error:
         raise ReportError(
             f"{path}: step {number} lacks a counter ({error}); ncu_bench.py needs "
-            "--metrics smsp__inst_executed.sum"
+            "--metrics smsp__inst_executed.sum,smsp__inst_executed_op_ldsm.sum"
         ) from error
 
 

@@ -87,10 +87,8 @@ def _row(f: StepFacts, before: StepFacts | None, measured: bool, profiled: bool)
 
 
 def conflicts_per_load(f: StepFacts) -> float:
-    """Extra wavefronts for each LDSM executed; nearly all of them run in the loop, so the share of
-    LDSM in the loop's instructions is that of the kernel."""
-    share = f.code.classes["ldmatrix"] / f.code.loop
-    return f.counters["load conflicts"] / (f.counters["instructions"] * share)
+    """Extra wavefronts for each LDSM executed: an LDSM.x4 needs 4, and without swizzle takes 32."""
+    return f.counters["load conflicts"] / f.counters["ldmatrix"]
 
 
 def notes(facts: Sequence[StepFacts]) -> list[Note]:

@@ -53,6 +53,13 @@ FLASH_DEVICE void st_shared_16(uint32_t address, const Vector16& v) {
                : "memory");
 }
 
+// ld.shared.b32
+FLASH_DEVICE uint32_t ld_shared_4(uint32_t address) {
+  uint32_t word;
+  asm volatile("ld.shared.b32 %0, [%1];\n" : "=r"(word) : "r"(address) : "memory");
+  return word;
+}
+
 // st.shared.b32 to [address + kOffset]
 template <int kOffset>
 FLASH_DEVICE void st_shared_4(uint32_t address, uint32_t word) {

@@ -9,4 +9,7 @@ namespace flash::ptx {
 // being kept in registers across this point.
 FLASH_DEVICE void forget(uint32_t& value) { asm volatile("" : "+r"(value)); }
 
+// Makes `value` be computed before the volatile operations that follow.
+FLASH_DEVICE void needed_here(uint32_t value) { asm volatile("" ::"r"(value)); }
+
 }  // namespace flash::ptx

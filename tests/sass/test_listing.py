@@ -71,6 +71,11 @@ def test_every_kernel_of_every_architecture(first: Listing) -> None:
 def test_the_main_loop_is_the_one_with_the_matrix_instructions(first: Listing) -> None:
     assert [i.address for i in first.loop] == [0x30, 0x40, 0x50, 0x60, 0x70]
     assert parse_listings(TEXT)[1].loop == ()
+    # A loop over tiles around it changes nothing, though it has more matrix instructions.
+    outer = TEXT.replace("EXIT ;", "BRA 0x10 ;", 1).replace(
+        "FROBNICATE.X R1", "HMMA.16816.F32 R0", 1
+    )
+    assert [i.address for i in parse_listings(outer)[0].loop] == [0x30, 0x40, 0x50, 0x60, 0x70]
     with pytest.raises(ValueError, match="expected kernel or loop"):
         first.part("prologue")
 

@@ -89,6 +89,10 @@ def test_diff_of_two_kernels(output: Output) -> None:
     assert "two are compared" in output().err
     assert diff_cli.main(["--compile", "--version", "4,5"]) == 0
     assert "the same instructions in the same order, registers too" in output().out
+    assert diff_cli.main(["--compile", "--version", "4,5", "--ptx"]) == 0
+    lines = output().out.splitlines()
+    moved = {sign: [x for x in lines if x.startswith(f"{sign}ldmatrix")] for sign in "+-"}
+    assert len(moved["+"]) == len(moved["-"]) > 0  # as many as before, elsewhere
 
 
 def test_diff_of_two_builds(tmp_path: Path, listing: Path, output: Output) -> None:

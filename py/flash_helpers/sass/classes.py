@@ -12,7 +12,9 @@ from .listing import Instruction, Listing
 CLASSES: dict[str, tuple[str, ...]] = {
     "matrix": ("HMMA", "HGMMA", "QGMMA", "IMMA", "IGMMA", "DMMA"),
     "ldmatrix": ("LDSM",),
-    "async copy": ("LDGSTS", "UTMALDG", "UTMASTG", "UTMAREDG", "UTMACMDFLUSH", "UTMAPF", "UBLKCP"),
+    "async copy": (
+        "LDGSTS", "UTMALDG", "UTMASTG", "UTMAREDG", "UTMACMDFLUSH", "UTMAPF", "UTMACCTL", "UBLKCP",
+    ),
     "shared": ("LDS", "STS", "STSM", "ATOMS"),
     "global": ("LDG", "STG", "LD", "ST", "RED", "REDG", "ATOM", "ATOMG", "LDC", "ULDC", "LDCU"),
     "spill": ("LDL", "STL"),

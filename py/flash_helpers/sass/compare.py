@@ -11,6 +11,9 @@ from .classes import count_classes, count_opcodes
 from .listing import Instruction, Listing
 
 _REGISTER = re.compile(r"\b(UR|UP|R|P)(\d+)\b")
+_PTX_INSTRUCTION = re.compile(r"(?:@!?%p\d+\s+)?[a-z][a-z0-9_]*(?:\.[A-Za-z0-9_:]+)*\s[^;]*;")
+_PTX_PARAMETER = re.compile(r"\bflash_fwd_\w+?_param_")
+_PTX_NUMBER = re.compile(r"(%[a-z]+|\$L__\w+?_)\d+(?:_\d+)?")
 _ADDRESS = re.compile(r"0x[0-9a-f]+\s*$")
 
 
@@ -67,6 +70,19 @@ class Comparison:
     @property
     def _both(self) -> tuple[Listing, Listing]:
         return self.before, self.after
+
+
+def ptx_diff(before: str, after: str, context: int = 2) -> list[str]:
+    """A unified diff of two PTX texts: instructions without register numbers, labels and the
+    kernel's name. What ptxas undoes (the order of loads) shows here alone."""
+    old, new = (normalised_ptx(text) for text in (before, after))
+    return list(difflib.unified_diff(old, new, "PTX before", "PTX after", lineterm="", n=context))
+
+
+def normalised_ptx(text: str) -> list[str]:
+    found = (_PTX_INSTRUCTION.match(line.strip()) for line in text.splitlines())
+    lines = (_PTX_PARAMETER.sub("param_", match[0]) for match in found if match)
+    return [" ".join(_PTX_NUMBER.sub(r"\1", line).split()) for line in lines]
 
 
 def normalised(instructions: Sequence[Instruction]) -> list[str]:

@@ -7,8 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..config_names import parse_kernel_name_into_config
+from ..kernel_ptx import kernel_ptx
 from . import arguments as args
-from .compare import Comparison
+from .compare import Comparison, ptx_diff
 from .disassembler import SassError
 from .listing import Listing
 from .render import FORMATS, Row, coloured_diff, painted, render, signed
@@ -18,6 +20,7 @@ DESCRIPTION = """What differs between the machine code of two kernels, or of two
 
     sass_diff.py --version 8,9                        two kernels of one build
     sass_diff.py --kernels NAME --kernels NAME --listing
+    sass_diff.py --version 4,5 --compile --ptx        what ptxas does not let through
     sass_diff.py --old old/_C.so --new new/_C.so      every kernel that both have
 
 Of two builds, a kernel has regressed when it spills more, or when its main loop has grown by more
@@ -38,6 +41,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--new", type=Path, metavar="FILE")
     add("--where", choices=("loop", "kernel"), default="loop", help="default: loop")
     add("--listing", action="store_true", help="of two kernels: print the instructions too")
+    add("--ptx", action="store_true", help="of two kernels: print how nvcc's PTX differs")
     add("--tolerance", type=float, default=2.0, metavar="PCT", help="of two builds; default 2")
     add("--format", choices=FORMATS, default="table", help="default: table")
     return parser
@@ -85,6 +89,10 @@ def _two_kernels(options: argparse.Namespace) -> int:
     if options.format == "table" and comparison.same_but_for_registers:
         same = "registers too" if comparison.identical else "but for register numbers"
         print(f"\nthe same instructions in the same order, {same}")
+    if options.ptx:
+        old, new = (kernel_ptx(parse_kernel_name_into_config(x.name)) for x in listings)
+        lines = ptx_diff(old, new)
+        sys.stdout.write("\n" + coloured_diff(lines, args.wants_colour(options)))
     if options.listing:
         sys.stdout.write("\n" + coloured_diff(comparison.diff(), args.wants_colour(options)))
     return args.EXIT_OK

@@ -57,14 +57,19 @@ class Listing:
 
     @cached_property
     def loop(self) -> tuple[Instruction, ...]:
-        """The backward branch around most matrix instructions, and of those the shortest: one KV
-        block. Empty if nothing branches back."""
-        best: tuple[Instruction, ...] = ()
-        for first, last in self._loops():
-            body = tuple(i for i in self.instructions if first <= i.address <= last)
-            if not best or _rank(body) > _rank(best):
-                best = body
-        return best
+        """One KV block: the innermost loop with matrix instructions, of several the one with most
+        of them. (A persistent kernel has a loop over tiles around it.) Without any, the shortest
+        loop; empty if nothing branches back."""
+        bodies = [
+            tuple(i for i in self.instructions if first <= i.address <= last)
+            for first, last in self._loops()
+        ]
+        working = [body for body in bodies if _n_matrix(body)]
+        innermost = [
+            body for body in working
+            if not any(_is_inside(other, body) for other in working)
+        ]  # fmt: skip
+        return max(innermost or bodies, key=lambda b: (_n_matrix(b), -len(b)), default=())
 
     def _loops(self) -> Iterator[tuple[int, int]]:
         for instruction in self.instructions:
@@ -100,8 +105,14 @@ class Listing:
         return "\n".join(lines) + "\n"
 
 
-def _rank(body: tuple[Instruction, ...]) -> tuple[int, int]:
-    return sum(i.base in _MATRIX for i in body), -len(body)
+def _n_matrix(body: tuple[Instruction, ...]) -> int:
+    return sum(i.base in _MATRIX for i in body)
+
+
+def _is_inside(body: tuple[Instruction, ...], other: tuple[Instruction, ...]) -> bool:
+    begins, ends = body[0].address, body[-1].address
+    inside = other[0].address <= begins and ends <= other[-1].address
+    return inside and len(body) < len(other)
 
 
 def _without_padding(instructions: tuple[Instruction, ...]) -> tuple[Instruction, ...]:

@@ -28,10 +28,9 @@ struct HopperForwardKernelConfig {
   int n_q_buffers;   // Q tiles in shared memory: 1 or 2
 
   MaxPolicy max_policy;
-  bool overlap;       // Q K^T of the next block is in flight during this block's softmax and P V
-  bool tile_overlap;  // ... and so from one tile to the next
-  bool ping_pong;     // the groups take turns at issuing their matmuls
-  bool o_in_q;        // the output is staged in Q's shared memory instead of its own
+  bool overlap;    // Q K^T of the next block is in flight during this block's softmax and P V
+  bool ping_pong;  // the groups take turns at issuing their matmuls
+  bool o_in_q;     // the output is staged in Q's shared memory instead of its own
 
   constexpr bool operator==(const HopperForwardKernelConfig&) const = default;
 

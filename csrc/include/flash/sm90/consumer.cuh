@@ -1,8 +1,7 @@
 // A consumer: one warpgroup that multiplies, exponentiates and stores 64 query rows of every tile.
 //
 // With `overlap`, the scores of one KV block are in flight together with the output of the block
-// before it, and the softmax of the one runs under the output of the other. With `tile_overlap` the
-// first scores of the next tile do so with the last output of this one.
+// before it, and the softmax of the one runs under the output of the other.
 #pragma once
 
 #include "flash/ptx/memory.cuh"
@@ -70,18 +69,8 @@ struct Consumer {
       if (group == kGroups - 1) pass_turn();  // group 0 goes first
     }
     Work work;
-    bool more = take_tile(work);
-    while (more) {
-      if (work.n_blocks == work.n_skipped) {
-        empty_tile(work);
-        more = take_tile(work);
-      } else if constexpr (kConfig.tile_overlap) {
-        more = chain_of_tiles(work);
-      } else {
-        single_tile(work);
-        more = take_tile(work);
-      }
-    }
+    while (take_tile(work)) compute_tile(work);
+    if constexpr (!kConfig.o_in_q) End::wait_staging_free(lane);  // before the block's memory goes
     if constexpr (kConfig.ping_pong) {
       if (group == 0) take_turn();  // the pass that the last group left behind
     }
@@ -95,6 +84,7 @@ struct Consumer {
     // stays in uniform registers.
     const int position = ptx::ld_shared_4(smem.tile_index(q_ring.buffer));
     work.position = __reduce_max_sync(0xffffffffu, position);
+    __syncwarp();  // all lanes have read it before one of them releases the buffer
     if (work.position == kNoTile) return false;
     work.q_buffer = q_ring.buffer;
     q_ring.advance();
@@ -119,7 +109,11 @@ struct Consumer {
     finish(work, rows);
   }
 
-  FLASH_DEVICE void single_tile(const Work& work) {
+  FLASH_DEVICE void compute_tile(const Work& work) {
+    if (work.n_blocks == work.n_skipped) {
+      empty_tile(work);
+      return;
+    }
     Rows rows;
     Mm::clear(o);
     if constexpr (kConfig.overlap) {
@@ -135,28 +129,6 @@ struct Consumer {
       if constexpr (!kConfig.o_in_q) release_q(work.q_buffer);
     }
     finish(work, rows);
-  }
-
-  // This tile and those that follow, until one is empty or none is left: that is in `work` then.
-  FLASH_DEVICE bool chain_of_tiles(Work& work) {
-    Rows rows;
-    Mm::clear(o);
-    first_scores(work, rows);
-    while (true) {
-      middle_blocks(work, rows);
-      Work next;
-      const bool more = take_tile(next);
-      if (!more || next.n_blocks == next.n_skipped) {
-        last_output();
-        finish(work, rows);
-        work = next;
-        return more;
-      }
-      Rows next_rows;
-      tile_boundary(work, rows, next, next_rows);
-      work = next;
-      rows = next_rows;
-    }
   }
 
   FLASH_DEVICE static int first_block(const Work& work) {
@@ -184,20 +156,6 @@ struct Consumer {
       for (; block >= 0; --block) optimistic_step(work, rows);
     }
     if constexpr (!kConfig.o_in_q) release_q(work.q_buffer);
-  }
-
-  // The first scores of the next tile, the last output of this one.
-  FLASH_DEVICE void tile_boundary(const Work& work, Rows& rows, const Work& next, Rows& next_rows) {
-    for (int i = 0; i < next.n_skipped; ++i) skip_scores();
-    issue_both(next);
-    release_k();
-    softmax(next, first_block(next), next_rows);
-    Mm::template wait<0>(o);
-    release_v();
-    for (int i = 0; i < next.n_skipped; ++i) skip_output();
-    Mm::pack(s, p);
-    finish(work, rows);
-    Mm::clear(o);
   }
 
   // Scores and softmax of `block`, output of the block before.
@@ -277,10 +235,12 @@ struct Consumer {
     wait_phase(smem.k_full(k_ring.buffer), k_ring.parity);
     take_turn();
     pass_turn();
+    __syncwarp();  // all lanes have seen the phase, no matmul in between brings them together
     release_k();
   }
   FLASH_DEVICE void skip_output() {
     wait_phase(smem.v_full(v_ring.buffer), v_ring.parity);
+    __syncwarp();
     release_v();
   }
 

@@ -7,10 +7,6 @@
 #include "flash/sm90/shared_storage.cuh"
 #include "flash/tile/matrix_descriptor.h"
 
-#ifndef FLASH_EARLY
-#define FLASH_EARLY 0
-#endif
-
 namespace flash::sm90 {
 
 template <HopperForwardKernelConfig kConfig>
@@ -70,7 +66,7 @@ struct Matmuls {
   FLASH_DEVICE static void issue_output(const Storage& smem, int v_buffer, const Probabilities& p,
                                         Output& o, Action before_end) {
     constexpr int kVChunk = kBlockN * kConfig.swizzle_bytes();
-    constexpr int kEnd = kSteps - FLASH_EARLY;
+    constexpr int kEnd = kSteps - 2;
     const auto v = Descriptor::mn_major(smem.v(v_buffer), kVChunk);
     ptx::wgmma_touch(o);
     ptx::wgmma_fence();
@@ -80,7 +76,6 @@ struct Matmuls {
       ptx::Wgmma<kConfig.d_head>::template rs<kConfig.dtype>(o, p[step], v.mn_step(step), 1);
     }
     ptx::wgmma_commit_group();
-    if (kEnd == kSteps) before_end();
   }
 
   // Until at most kPending groups are in flight; `d` is what the waited-for group wrote.

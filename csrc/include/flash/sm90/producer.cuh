@@ -25,27 +25,33 @@ struct Producer {
   // the order in which the consumers need them.
   FLASH_DEVICE void run() {
     const TileSchedule<kConfig> schedule(args);
-    const int queries_per_kv = args.n_heads_q / args.n_heads_kv;
     int position = blockIdx.x;
+    load_q(schedule, position);
     for (int round = 1; position < schedule.n_tiles; ++round) {
       const Tile tile = schedule.tile(position);
-      const int kv_head = tile.head / queries_per_kv;
+      const int kv_head = tile.head / (args.n_heads_q / args.n_heads_kv);
       const int n_blocks = schedule.n_blocks(tile);
-      load_q(tile, position);
       if (n_blocks > 0) load_k((n_blocks - 1) * kBlockN, kv_head, tile.batch);
       const int answer = schedule.ask(round);
+      const int q_at = kConfig.n_q_buffers == 1 ? 0 : max(0, n_blocks - kConfig.n_buffers);
       for (int block = n_blocks - 1; block > 0; --block) {
         load_k((block - 1) * kBlockN, kv_head, tile.batch);
         load_v(block * kBlockN, kv_head, tile.batch);
+        // With a second buffer, the next Q is loaded as soon as the rings are full, and not at the
+        // end of the tile, when all thread blocks ask the memory for their next K and V.
+        if (block == q_at) load_q(schedule, position = schedule.position(answer));
       }
       if (n_blocks > 0) load_v(0, kv_head, tile.batch);
-      position = schedule.position(answer);
+      if (q_at == 0 || q_at >= n_blocks) load_q(schedule, position = schedule.position(answer));
+      schedule.reset_after(answer);
     }
     announce_end();
   }
 
  private:
-  FLASH_DEVICE void load_q(const Tile& tile, int position) {
+  FLASH_DEVICE void load_q(const TileSchedule<kConfig>& schedule, int position) {
+    if (position >= schedule.n_tiles) return;
+    const Tile tile = schedule.tile(position);
     wait_q_empty();
     ptx::st_shared_4<0>(smem.tile_index(q_ring.buffer), position);
 #pragma unroll
@@ -62,7 +68,7 @@ struct Producer {
   // In place of a tile: the consumers' work is done.
   FLASH_DEVICE void announce_end() {
     wait_q_empty();
-    ptx::st_shared_4<0>(smem.tile_index(q_ring.buffer), kNoTile);
+    ptx::st_shared_4<0>(smem.tile_index(q_ring.buffer), static_cast<uint32_t>(kNoTile));
 #pragma unroll
     for (int group = 0; group < kConfig.n_mma_groups; ++group) {
       ptx::mbarrier_arrive(smem.q_full(q_ring.buffer, group));

@@ -44,10 +44,11 @@ struct TileSchedule {
     return atomicAdd(args.tile_counter, 1);
   }
   FLASH_DEVICE int position(int answer) const {
-    if (args.tile_counter == nullptr) return answer;
-    // Every block asks once in vain, so the last question is known: nobody else will ask.
-    if (answer == n_tiles - 1) atomicExch(args.tile_counter, 0);
-    return gridDim.x + answer;
+    return args.tile_counter == nullptr ? answer : gridDim.x + answer;
+  }
+  // Every block asks once in vain, so the last question is known: nobody else will ask.
+  FLASH_DEVICE void reset_after(int answer) const {
+    if (args.tile_counter != nullptr && answer == n_tiles - 1) atomicExch(args.tile_counter, 0);
   }
 
   // Every other round runs backwards, so that a block that got a long tile of a falling sequence

@@ -90,8 +90,8 @@ def _two_kernels(options: argparse.Namespace) -> int:
         same = "registers too" if comparison.identical else "but for register numbers"
         print(f"\nthe same instructions in the same order, {same}")
     if options.ptx:
-        old, new = (kernel_ptx(parse_kernel_name_into_config(x.name)) for x in listings)
-        lines = ptx_diff(old, new)
+        was, now = (kernel_ptx(parse_kernel_name_into_config(x.name)) for x in listings)
+        lines = ptx_diff(was, now)
         sys.stdout.write("\n" + coloured_diff(lines, args.wants_colour(options)))
     if options.listing:
         sys.stdout.write("\n" + coloured_diff(comparison.diff(), args.wants_colour(options)))

@@ -55,6 +55,7 @@ test-all: build lint
 
 mutants: $(INSTALLED)
 	$(PY) -m tests.emulator.campaign
+	$(PY) -m tests.emulator.sm90.campaign
 
 build: $(INSTALLED)
 	$(PY) -m flash_helpers.build

@@ -1,7 +1,8 @@
 """FlashAttention kernels written from scratch.
 
     import flash_attention
-    o = flash_attention.forward(kernel_cfg, q, k, v)            # (batch, seq, heads, d_head)
+    o = flash_attention.flash_attn_func(q, k, v, causal=True)   # (batch, seq, heads, d_head)
+    o = flash_attention.forward(kernel_cfg, q, k, v)            # the kernel of your choice
     o, ms = flash_attention.forward_timed(kernel_cfg, q, k, v)
 
 CUDA tensors run on the GPU, CPU tensors in the emulator, which executes the PTX of the same
@@ -9,6 +10,7 @@ kernels. docs/support.md says what is supported.
 """
 
 from ._library import LibraryNotFoundError, library_info
+from .front_door import flash_attn_func
 from .interface import KernelNotBuiltError, available_kernels, forward, forward_timed
 from .tuning import tuned_config
 from .tuning_table import TuningTableError
@@ -18,6 +20,7 @@ __all__ = [
     "LibraryNotFoundError",
     "TuningTableError",
     "available_kernels",
+    "flash_attn_func",
     "forward",
     "forward_timed",
     "library_info",

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from flash_helpers.constraints import violations
-from flash_helpers.forward_args import POINTER_FIELDS, pack_forward_args
-from flash_helpers.kernel_configs import FlashForwardKernelConfig
+from flash_helpers.forward_args import MAX_SEQLEN, POINTER_FIELDS, pack_forward_args
+from flash_helpers.kernel_configs import FlashForwardKernelConfig, KernelConfig
 
 ALIGNMENT_BYTES = 16  # one cp.async, and one vector store
 ALIGNMENT_ELEMENTS = ALIGNMENT_BYTES // 2
@@ -25,9 +25,10 @@ _MAX_INT32 = 2**31 - 1
 class Plan:
     """A checked launch, without the addresses."""
 
-    config: FlashForwardKernelConfig
+    config: KernelConfig
     tail: bytes  # the argument record behind the pointers
     grid: int  # thread blocks
+    general: bool  # needs the kernel for any lengths and the causal mask
 
     def args(self, q: int, k: int, v: int, o: int, lse: int) -> bytes:
         """The argument record. Raises ValueError for a pointer that is not 16-byte aligned."""
@@ -37,28 +38,34 @@ class Plan:
 
 
 def make_plan(
-    config: FlashForwardKernelConfig,
+    config: KernelConfig,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     o: torch.Tensor,
     lse: torch.Tensor | None,
     softmax_scale: float | None,
+    causal: bool = False,
 ) -> Plan:
     """Checks everything but addresses. Raises TypeError or ValueError, naming the argument, what it
     is and what is allowed."""
     _check_config(config)
+    _check_causal(causal)
     tensors = {"q": q, "k": k, "v": v, "o": o}
     for name, tensor in tensors.items():
         _check_tensor(config, name, tensor, q.device)
-    _check_shapes(config, q, k, v, o)
+    _check_shapes(q, k, v, o)
     _check_output_strides(o)
     if lse is not None:
         _check_lse(lse, q)
     batch, seqlen_q, n_heads_q, d_head = q.shape
     seqlen_k, n_heads_kv = k.shape[1], k.shape[2]
-    grid = seqlen_q // config.B_r * n_heads_q * batch
-    if max(grid, seqlen_q, seqlen_k, n_heads_q, batch) > _MAX_INT32:
+    if max(seqlen_q, seqlen_k) > MAX_SEQLEN:
+        raise ValueError(
+            f"sequences of {seqlen_q} and {seqlen_k} rows: at most {MAX_SEQLEN} are possible"
+        )
+    grid = -(-seqlen_q // config.blocks()[0]) * n_heads_q * batch
+    if max(grid, n_heads_q, batch) > _MAX_INT32:
         raise ValueError(
             f"the problem needs {grid} thread blocks: at most {_MAX_INT32} are possible"
         )
@@ -68,8 +75,39 @@ def make_plan(
         batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
         n_heads_q=n_heads_q, n_heads_kv=n_heads_kv,
         softmax_scale=_scale(softmax_scale, d_head),
+        causal=causal,
     )  # fmt: skip
-    return Plan(config=config, tail=args[_POINTER_BYTES:], grid=grid)
+    general = needs_general_kernel(config, seqlen_q, seqlen_k, causal)
+    return Plan(config=config, tail=args[_POINTER_BYTES:], grid=grid, general=general)
+
+
+def check_operands(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    softmax_scale: float | None,
+    causal: bool,
+) -> None:
+    """Checks what does not depend on a kernel, nor on where the tensors lie. Raises TypeError or
+    ValueError, naming the argument."""
+    _check_causal(causal)
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        _check_kind(name, tensor, q.device)
+        if tensor.dtype != q.dtype:
+            raise ValueError(f"{name} has dtype {tensor.dtype}, but q has {q.dtype}")
+        if tensor.shape[3] != q.shape[3]:
+            raise ValueError(f"{name} has head dimension {tensor.shape[3]}, but q has {q.shape[3]}")
+        _check_no_gradient(name, tensor)
+    _check_shapes(q, k, v, q)
+    _scale(softmax_scale, q.shape[3])
+
+
+def needs_general_kernel(config: KernelConfig, seqlen_q: int, seqlen_k: int, causal: bool) -> bool:
+    """Whether a problem is more than whole blocks without a mask, and the kernel one of the two of
+    its configuration (forward_checks.cpp decides alike)."""
+    if not isinstance(config, FlashForwardKernelConfig):
+        return False
+    return causal or seqlen_k == 0 or bool(seqlen_q % config.B_r or seqlen_k % config.B_c)
 
 
 def check_no_overlap(outputs: dict[str, torch.Tensor], inputs: dict[str, torch.Tensor]) -> None:
@@ -86,15 +124,18 @@ def check_no_overlap(outputs: dict[str, torch.Tensor], inputs: dict[str, torch.T
 
 
 def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
+    if tensor.numel() == 0:
+        return tensor.data_ptr(), tensor.data_ptr()
     last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     begin = tensor.data_ptr()
     return begin, begin + (last + 1) * tensor.element_size()
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, int, int]:
-    """Batch, sequence and head; 0 for a dimension of one element, whose stride is never used."""
+    """Batch, sequence and head; 0 for a dimension of at most one element, whose stride is never
+    used."""
     batch, seq, head = (
-        0 if n == 1 else s for n, s in zip(tensor.shape[:3], tensor.stride()[:3], strict=True)
+        0 if n <= 1 else s for n, s in zip(tensor.shape[:3], tensor.stride()[:3], strict=True)
     )
     return batch, seq, head
 
@@ -106,6 +147,9 @@ def _scale(softmax_scale: float | None, d_head: int) -> float:
         (rounded,) = struct.unpack("<f", struct.pack("<f", softmax_scale))  # what the kernel gets
     except OverflowError:
         rounded = math.inf
+    except struct.error:
+        kind = type(softmax_scale).__name__
+        raise TypeError(f"softmax_scale is a {kind}: expected a number or None") from None
     if not (math.isfinite(rounded) and rounded > 0):
         raise ValueError(
             f"softmax_scale is {softmax_scale}: it must be positive and finite in fp32"
@@ -113,10 +157,11 @@ def _scale(softmax_scale: float | None, d_head: int) -> float:
     return float(softmax_scale)
 
 
-def _check_config(config: FlashForwardKernelConfig) -> None:
-    if not isinstance(config, FlashForwardKernelConfig):
+def _check_config(config: KernelConfig) -> None:
+    if not isinstance(config, KernelConfig):
         raise TypeError(
-            f"kernel_cfg is a {type(config).__name__}: expected a FlashForwardKernelConfig "
+            f"kernel_cfg is a {type(config).__name__}: expected a FlashForwardKernelConfig or "
+            "HopperForwardKernelConfig "
             "(flash_helpers.kernel_configs.parse_kernel_name_into_config makes one from a string)"
         )
     reasons = violations(config)
@@ -124,9 +169,13 @@ def _check_config(config: FlashForwardKernelConfig) -> None:
         raise ValueError(f"{config.short_form()} cannot be built: {' '.join(reasons)}")
 
 
-def _check_tensor(
-    config: FlashForwardKernelConfig, name: str, tensor: torch.Tensor, device: torch.device
-) -> None:
+def _check_causal(causal: bool) -> None:
+    if not isinstance(causal, bool):
+        raise TypeError(f"causal is a {type(causal).__name__}: expected True or False")
+
+
+def _check_kind(name: str, tensor: torch.Tensor, device: torch.device) -> None:
+    """A dense tensor of four dimensions on the device of q."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}: expected a torch.Tensor")
     if tensor.is_nested or tensor.layout != torch.strided:
@@ -138,15 +187,23 @@ def _check_tensor(
         raise ValueError(f"{name} is on {device}: only cuda and cpu (the emulator) are supported")
     if tensor.device != device:
         raise ValueError(f"{name} is on {tensor.device}, but q is on {device}")
-    expected = config.dtype.to_torch_dtype()
-    if tensor.dtype != expected:
-        raise ValueError(f"{name} has dtype {tensor.dtype}: kernel_cfg is for {expected}")
     if tensor.dim() != 4:
         raise ValueError(
             f"{name} has shape {tuple(tensor.shape)}: expected 4 dimensions "
             "(batch, seq, heads, d_head)"
         )
-    if 0 in tensor.shape:
+
+
+def _check_tensor(
+    config: KernelConfig, name: str, tensor: torch.Tensor, device: torch.device
+) -> None:
+    """What a kernel can read or write."""
+    _check_kind(name, tensor, device)
+    expected = config.dtype.to_torch_dtype()
+    if tensor.dtype != expected:
+        raise ValueError(f"{name} has dtype {tensor.dtype}: kernel_cfg is for {expected}")
+    may_be_empty = name in "kv"  # no keys: every row sees nothing
+    if 0 in (tensor.shape[0], *tensor.shape[1 + may_be_empty :]):
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}: empty tensors are not supported")
     if tensor.shape[3] != config.d_head:
         raise ValueError(
@@ -178,7 +235,6 @@ def _check_no_gradient(name: str, tensor: torch.Tensor) -> None:
 
 
 def _check_shapes(
-    config: FlashForwardKernelConfig,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -190,22 +246,11 @@ def _check_shapes(
         raise ValueError(f"o has shape {tuple(o.shape)}, but q has {tuple(q.shape)}")
     if k.shape[0] != q.shape[0]:
         raise ValueError(f"k has batch size {k.shape[0]}, but q has {q.shape[0]}")
-    if q.shape[2] % k.shape[2]:
+    if k.shape[2] == 0 or q.shape[2] % k.shape[2]:
         raise ValueError(
             f"q has {q.shape[2]} heads and k {k.shape[2]}: the query heads must be a multiple of "
             "the KV heads"
         )
-    for name, length, block, field in (
-        ("q", q.shape[1], config.B_r, "B_r"),
-        ("k", k.shape[1], config.B_c, "B_c"),
-    ):
-        if length % block:
-            lower = length // block * block
-            nearest = f"nearest are {lower} and {lower + block}" if lower else f"least is {block}"
-            raise ValueError(
-                f"{name} has sequence length {length}: this kernel takes multiples of "
-                f"{field} = {block} (the {nearest})"
-            )
 
 
 def _check_output_strides(o: torch.Tensor) -> None:

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flash_helpers.kernel_configs import FlashForwardKernelConfig
+from flash_helpers.kernel_configs import HopperForwardKernelConfig, KernelConfig
 from flash_helpers.kernel_ptx import kernel_ptx
 
 from .arguments import Plan, byte_range
+
+# As many blocks as a persistent kernel starts here: few, so that each computes several tiles.
+MULTIPROCESSORS = 3
 
 if TYPE_CHECKING:
     from flash_helpers.emulator import EmulatedKernel
@@ -24,6 +27,7 @@ def launch(
 ) -> None:
     """Runs the plan's kernel to its end. `args` is the argument record, as for the GPU."""
     from flash_helpers.emulator import MemoryRange
+    from flash_helpers.hopper_forward_args import pack_hopper_forward_args
 
     memory = []
     for tensors, writable in ((inputs, False), (outputs, True)):
@@ -31,8 +35,12 @@ def launch(
             begin, end = byte_range(tensor)
             memory.append(MemoryRange(begin, end - begin, writable, name))
     config = plan.config
-    emulated_kernel(config).launch(
-        grid=(plan.grid, 1, 1),
+    grid = plan.grid
+    if isinstance(config, HopperForwardKernelConfig):
+        args = pack_hopper_forward_args(config, args)
+        grid = min(grid, MULTIPROCESSORS)
+    emulated_kernel(config, plan.general).launch(
+        grid=(grid, 1, 1),
         block=(config.n_threads(), 1, 1),
         shared_bytes=config.smem_bytes(),
         params=[args],
@@ -41,9 +49,9 @@ def launch(
 
 
 @lru_cache(maxsize=256)
-def emulated_kernel(config: FlashForwardKernelConfig) -> EmulatedKernel:
-    """The kernel of one configuration, compiled for the emulator (from its cache if it was
-    before)."""
+def emulated_kernel(config: KernelConfig, general: bool = False) -> EmulatedKernel:
+    """The kernel of one configuration (the one for any lengths and the causal mask if `general`),
+    compiled for the emulator (from its cache if it was before)."""
     from flash_helpers.emulator import compile_kernel
 
-    return compile_kernel(kernel_ptx(config), config.kernel_name())
+    return compile_kernel(kernel_ptx(config, general), config.symbol(general))

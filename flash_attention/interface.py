@@ -10,7 +10,11 @@ from typing import Any
 
 import torch
 
-from flash_helpers.kernel_configs import FlashForwardKernelConfig, parse_kernel_name_into_config
+from flash_helpers.kernel_configs import (
+    KernelConfig,
+    parse_kernel_name_into_config,
+    takes_everything,
+)
 
 from . import emulated
 from ._library import load_library
@@ -21,19 +25,20 @@ class KernelNotBuiltError(ValueError):
     """The configuration is valid, but its kernel is not in this build."""
 
 
-def available_kernels() -> list[FlashForwardKernelConfig]:
+def available_kernels() -> list[KernelConfig]:
     """The configurations whose kernels are in this build, sorted by kernel name."""
     return [parse_kernel_name_into_config(name) for name in load_library().kernel_names()]
 
 
 def forward(
-    kernel_cfg: FlashForwardKernelConfig,
+    kernel_cfg: KernelConfig,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     o: torch.Tensor | None = None,
     *,
     softmax_scale: float | None = None,
+    causal: bool = False,
     lse: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """softmax(scale * q k^T) v with the kernel of one configuration.
@@ -44,9 +49,11 @@ def forward(
         q: (batch, seqlen_q, heads, d_head), fp16 or bf16 as `kernel_cfg.dtype` says; strides are
             multiples of 8 elements, the last dimension is contiguous; 16-byte aligned.
         k, v: (batch, seqlen_k, kv_heads, d_head); kv_heads divides heads (query head h reads KV
-            head h // (heads // kv_heads)). seqlen_q and seqlen_k are multiples of B_r and B_c.
+            head h // (heads // kv_heads)). Any lengths; without keys (seqlen_k 0) the output is 0.
         o: the output, shaped like q; allocated if None.
         softmax_scale: defaults to d_head ** -0.5.
+        causal: query i sees only keys j <= i + seqlen_k - seqlen_q; a query that sees none has
+            output 0 and log-sum-exp -inf.
         lse: if given, a contiguous fp32 tensor (batch, heads, seqlen_q) that receives the natural
             logarithm of the sum of exp(scale * q k^T) of every row.
 
@@ -56,7 +63,8 @@ def forward(
 
     Raises:
         TypeError, ValueError: an argument that the kernel does not take; nothing was launched.
-        KernelNotBuiltError: this build does not have the kernel (a ValueError).
+        KernelNotBuiltError: this build does not have the kernel, or not the configuration's kernel
+            for lengths that are not multiples of B_r and B_c and for `causal` (a ValueError).
         flash_attention._C.CudaError: what CUDA reported (a RuntimeError).
         flash_helpers.emulator.EmulatorError: what the emulator found in a kernel (CPU tensors).
         BuildError, RuntimeError, UnsafeCacheError, CacheLockTimeout (CPU tensors, first call of a
@@ -65,23 +73,21 @@ def forward(
     The algorithm is FlashAttention-2 (Dao 2023, https://arxiv.org/abs/2307.08691).
     """
     if o is None:
-        o = _like(q)
-    cache = _launch_cache() if getattr(o, "is_cuda", False) else None
-    if cache is None or not cache.again(
-        kernel_cfg, q, k, v, o, lse, softmax_scale, torch.is_grad_enabled()
-    ):
-        _launch_checked(kernel_cfg, q, k, v, o, lse, softmax_scale)
+        o = output_like(q)
+    if not launch_again(kernel_cfg, q, k, v, o, lse, softmax_scale, causal):
+        launch_checked(kernel_cfg, q, k, v, o, lse, softmax_scale, causal)
     return o
 
 
 def forward_timed(
-    kernel_cfg: FlashForwardKernelConfig,
+    kernel_cfg: KernelConfig,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     o: torch.Tensor | None = None,
     *,
     softmax_scale: float | None = None,
+    causal: bool = False,
     lse: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, float]:
     """`forward`, and how long it took in milliseconds: on CUDA between two events around the launch
@@ -89,30 +95,51 @@ def forward_timed(
     _require_tensor("q", q)
     if q.device.type != "cuda":
         began = time.perf_counter()
-        o = forward(kernel_cfg, q, k, v, o, softmax_scale=softmax_scale, lse=lse)
+        o = forward(kernel_cfg, q, k, v, o, softmax_scale=softmax_scale, causal=causal, lse=lse)
         return o, (time.perf_counter() - began) * 1e3
     with torch.cuda.device(q.device):
         before = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         after = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         before.record()
-        o = forward(kernel_cfg, q, k, v, o, softmax_scale=softmax_scale, lse=lse)
+        o = forward(kernel_cfg, q, k, v, o, softmax_scale=softmax_scale, causal=causal, lse=lse)
         after.record()
         after.synchronize()
     return o, before.elapsed_time(after)
 
 
-def _launch_checked(
-    kernel_cfg: FlashForwardKernelConfig,
+def launch_again(
+    key: object,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     o: torch.Tensor,
     lse: torch.Tensor | None,
     softmax_scale: float | None,
+    causal: bool,
+) -> bool:
+    """Launches a call that is like one that `launch_checked` remembered for `key`; False if there
+    is none, and nothing was done."""
+    cache = _launch_cache() if getattr(o, "is_cuda", False) else None
+    return cache is not None and cache.again(
+        key, q, k, v, o, lse, softmax_scale, causal, torch.is_grad_enabled()
+    )
+
+
+def launch_checked(
+    kernel_cfg: KernelConfig,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor | None,
+    softmax_scale: float | None,
+    causal: bool,
+    key: object = None,
 ) -> None:
-    """Checks everything, launches, and lets later calls of the same kind skip the checks."""
+    """Checks everything, launches, and lets later calls of the same kind skip the checks: those
+    for `key`, by default the configuration."""
     _require_tensor("q", q)
-    plan = make_plan(kernel_cfg, q, k, v, o, lse, softmax_scale)
+    plan = make_plan(kernel_cfg, q, k, v, o, lse, softmax_scale, causal)
     outputs = {"o": o} if lse is None else {"o": o, "lse": lse}
     check_no_overlap(outputs, {"q": q, "k": k, "v": v})
     args = plan.args(
@@ -121,14 +148,15 @@ def _launch_checked(
     if q.device.type == "cpu":
         emulated.launch(plan, args, {"q": q, "k": k, "v": v}, outputs)
     else:
-        kernel_id = _kernel_id(kernel_cfg)
+        kernel_id = _kernel_id(kernel_cfg, plan.general)
         device = q.device.index
         load_library().launch(
             kernel_id, args, device, torch.cuda.current_stream(device).cuda_stream
         )
         cache = _launch_cache()
         if cache is not None:
-            cache.remember(kernel_cfg, q, k, v, o, lse, softmax_scale, kernel_id, args)
+            key = kernel_cfg if key is None else key
+            cache.remember(key, q, k, v, o, lse, softmax_scale, causal, kernel_id, args)
 
 
 @cache
@@ -144,14 +172,16 @@ def _kernel_ids() -> dict[str, int]:
     return {name: i for i, name in enumerate(load_library().kernel_names())}
 
 
-def _kernel_id(config: FlashForwardKernelConfig) -> int:
+def _kernel_id(config: KernelConfig, general: bool) -> int:
     kernel_id = _kernel_ids().get(config.kernel_name())
     if kernel_id is None:
         raise KernelNotBuiltError(_not_built_message(config))
+    if general and not load_library().has_general(kernel_id):
+        raise KernelNotBuiltError(_not_general_message(config))
     return kernel_id
 
 
-def _not_built_message(config: FlashForwardKernelConfig) -> str:
+def _not_built_message(config: KernelConfig) -> str:
     built = available_kernels()
     close = difflib.get_close_matches(
         config.short_form(), [c.short_form() for c in built], n=3, cutoff=0.0
@@ -164,7 +194,19 @@ def _not_built_message(config: FlashForwardKernelConfig) -> str:
     )
 
 
-def _like(q: torch.Tensor) -> torch.Tensor:
+def _not_general_message(config: KernelConfig) -> str:
+    built = (c for c in available_kernels() if c.dtype == config.dtype)
+    names = [c.short_form() for c in built if takes_everything(c)]
+    close = difflib.get_close_matches(config.short_form(), names, n=3, cutoff=0.0)
+    return (
+        f"{config.short_form()} is built for lengths of q and k that are multiples of B_r = "
+        f"{config.blocks()[0]} and B_c = {config.blocks()[1]}, without causal. The nearest "
+        f"kernels of this build that take everything are: {'; '.join(close) or 'none'}."
+    )
+
+
+def output_like(q: torch.Tensor) -> torch.Tensor:
+    """An uninitialised output for `q`; TypeError if it is no tensor."""
     try:
         return torch.empty_like(q)
     except TypeError:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,9 +13,14 @@ from pathlib import Path
 import torch
 
 from flash_helpers.cache import cache_dir
-from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
+from flash_helpers.kernel_configs import (
+    DType,
+    KernelConfig,
+    has_general_kernel,
+)
 
 from ._library import LibraryNotFoundError, load_library
+from .arguments import needs_general_kernel
 from .tuning_table import Entry, TuningTableError, read_table
 
 TABLE_VARIABLE = "FLASH_ATTENTION_TUNING"
@@ -25,7 +31,7 @@ _PACKAGED = Path(__file__).with_name("tuning_default.json")
 class Choice:
     """A kernel, and on whose word."""
 
-    config: FlashForwardKernelConfig
+    config: KernelConfig
     table: str
     entry: Entry
     reason: str  # how the entry fits the GPU: measured on it, or on another
@@ -40,22 +46,29 @@ def tuned_config(
     causal: bool = False,
     device: torch.device | str | int | None = None,
     table: str | os.PathLike[str] | None = None,
-) -> FlashForwardKernelConfig:
+    family: str | None = None,
+) -> KernelConfig:
     """The configuration to give to `forward`: the fastest that was measured on this GPU for this
-    dtype, head size and length, of those that fit the lengths and are in this build.
+    dtype, head size and length, of those that are in this build. One for whose blocks the lengths
+    are multiples is taken first, then one whose general kernel takes any lengths; that kernel is
+    also what `causal` needs. Where nothing was measured with the mask, what is fast without it is
+    taken.
 
     Asked in turn: the table at `table` or $FLASH_ATTENTION_TUNING, the user's own (written by
     tools/benchmark/autotune.py into the cache directory), the packaged one; in each, first
     entries of this GPU, then of its compute capability; at last any of any table. `device` is the
-    CUDA device, by default the current one; without one any GPU's entry is taken.
+    CUDA device, by default the current one; without one any GPU's entry is taken. For the device
+    "cpu", the emulator, a build is not asked. `family` is "sm80" or "sm90"; by default the one that
+    is made for the GPU, then the other.
 
     Raises:
         LookupError: no table has a kernel for this problem; the message says what they have.
         TuningTableError, OSError: the table that was named cannot be used.
     """
     return tuned_choice(
-        dtype, d_head, seq_len_q, seq_len_k, causal=causal, device=device, table=table
-    ).config
+        dtype, d_head, seq_len_q, seq_len_k,
+        causal=causal, device=device, table=table, family=family,
+    ).config  # fmt: skip
 
 
 def tuned_choice(
@@ -67,13 +80,14 @@ def tuned_choice(
     causal: bool = False,
     device: torch.device | str | int | None = None,
     table: str | os.PathLike[str] | None = None,
+    family: str | None = None,
 ) -> Choice:
     """`tuned_config` with where it comes from."""
     wanted = _dtype(dtype)
     tables = list(_tables(table))
     gpu, capability = _gpu(device)
     seq_len_k = seq_len_q if seq_len_k is None else seq_len_k
-    built = _built()
+    built = None if _is_cpu(device) else _built()
     matches: list[tuple[str, Callable[[Entry], bool]]] = [
         (f"measured on {gpu}", lambda entry: entry.gpu == gpu),
         (
@@ -82,16 +96,24 @@ def tuned_choice(
         ),
         ("measured on another GPU", lambda entry: True),
     ]
-    for reason, is_match in matches if gpu else matches[2:]:
-        for path in tables:
+    measured_with = (True, False) if causal else (False,)
+    families = (family,) if family else _families_for(capability)
+    for wanted_family, (reason, is_match) in itertools.product(
+        families, matches if gpu else matches[2:]
+    ):
+        for with_mask, path in itertools.product(measured_with, tables):
             for entry in _entries(path):
-                about = (entry.dtype, entry.d_head, entry.causal)
-                if about != (wanted.name, d_head, causal) or not is_match(entry):
+                about = (entry.dtype, entry.d_head, entry.causal, entry.family)
+                if about != (wanted.name, d_head, with_mask, wanted_family) or not is_match(entry):
                     continue
-                config = _fitting(entry, seq_len_q, seq_len_k, built)
+                config = _fitting(entry, seq_len_q, seq_len_k, causal, built)
                 if config is not None:
                     return Choice(config, str(path), entry, reason)
     raise LookupError(_explain(tables, wanted, d_head, seq_len_q, seq_len_k, causal))
+
+
+def _families_for(capability: str) -> tuple[str, ...]:
+    return ("sm90", "sm80") if capability == "9.0" else ("sm80",)
 
 
 def user_table() -> Path:
@@ -100,15 +122,24 @@ def user_table() -> Path:
 
 
 def _fitting(
-    entry: Entry, seq_len_q: int, seq_len_k: int, built: frozenset[str] | None
-) -> FlashForwardKernelConfig | None:
+    entry: Entry, seq_len_q: int, seq_len_k: int, causal: bool, built: Mapping[str, bool] | None
+) -> KernelConfig | None:
     if not entry.covers(seq_len_q):
         return None
+    general = None
     for config in entry.configs():
-        divides = seq_len_q % config.B_r == 0 and seq_len_k % config.B_c == 0
-        if divides and (built is None or config.kernel_name() in built):
+        if built is None:
+            there, has_general = True, has_general_kernel(config)
+        else:
+            there, has_general = (
+                config.kernel_name() in built,
+                built.get(config.kernel_name(), False),
+            )
+        if there and not needs_general_kernel(config, seq_len_q, seq_len_k, causal):
             return config
-    return None
+        if there and has_general and general is None:
+            general = config
+    return general
 
 
 def _tables(named: str | os.PathLike[str] | None) -> Iterator[Path]:
@@ -145,22 +176,27 @@ def _dtype(dtype: DType | torch.dtype | str) -> DType:
     return DType.from_string(dtype)
 
 
+def _is_cpu(device: torch.device | str | int | None) -> bool:
+    return device is not None and not isinstance(device, int) and str(device) == "cpu"
+
+
 def _gpu(device: torch.device | str | int | None) -> tuple[str, str]:
     """(name, compute capability); empty without a CUDA device."""
-    is_cpu = device is not None and not isinstance(device, int) and str(device) == "cpu"
-    if is_cpu or not torch.cuda.is_available():
+    if _is_cpu(device) or not torch.cuda.is_available():
         return "", ""
     major, minor = torch.cuda.get_device_capability(device)
     return torch.cuda.get_device_name(device), f"{major}.{minor}"
 
 
 @cache
-def _built() -> frozenset[str] | None:
-    """Symbols of this build; None where nothing is built (the emulator compiles any)."""
+def _built() -> Mapping[str, bool] | None:
+    """Whether a kernel of this build has a general one beside it, by symbol; None where nothing is
+    built (the emulator compiles any)."""
     try:
-        return frozenset(load_library().kernel_names())
+        library = load_library()
     except LibraryNotFoundError:
         return None
+    return {name: library.has_general(i) for i, name in enumerate(library.kernel_names())}
 
 
 def _explain(
@@ -171,6 +207,7 @@ def _explain(
     return (
         f"no tuning table has a kernel of this build for {dtype.name}, d_head {d_head}, sequences "
         f"{seq_len_q} and {seq_len_k}{', causal' if causal else ''}: they know "
-        f"{', '.join(known) or 'nothing'} ({', '.join(map(str, tables))}). Sequences must be "
-        "multiples of a kernel's blocks; tools/benchmark/autotune.py measures, or name a kernel."
+        f"{', '.join(known) or 'nothing'} ({', '.join(map(str, tables))}). A kernel that is not "
+        "general takes multiples of its blocks, without causal; tools/benchmark/autotune.py "
+        "measures, or name a kernel."
     )

@@ -22,7 +22,7 @@ from typing import Any
 from flash_helpers.cache import exclusive
 from flash_helpers.kernel_configs import (
     DType,
-    FlashForwardKernelConfig,
+    KernelConfig,
     parse_kernel_name_into_config,
 )
 
@@ -50,15 +50,20 @@ class Entry:
     kernels: tuple[str, ...]
     evidence: dict[str, Any] = field(default_factory=dict, compare=False)
 
-    def configs(self) -> list[FlashForwardKernelConfig]:
+    def configs(self) -> list[KernelConfig]:
         return [parse_kernel_name_into_config(kernel) for kernel in self.kernels]
+
+    @property
+    def family(self) -> str:
+        """Of all its kernels (checked): a new measurement of one family keeps those of others."""
+        return self.configs()[0].FAMILY
 
     def covers(self, seq_len: int) -> bool:
         return self.seq_min <= seq_len and (self.seq_max is None or seq_len <= self.seq_max)
 
     def subject(self) -> tuple[object, ...]:
         """What a new measurement of the same thing replaces."""
-        return self.gpu, self.dtype, self.d_head, self.causal
+        return self.gpu, self.dtype, self.d_head, self.causal, self.family
 
 
 def read_table(path: Path) -> list[Entry]:
@@ -103,7 +108,11 @@ def _entry(item: object, where: str) -> Entry:
         raise TuningTableError(f"{where}: {item['seq_min']}..{item['seq_max']} is no range")
     for kernel in item["kernels"]:
         _check_kernel(kernel, item, where)
-    return Entry(**{**item, "kernels": tuple(item["kernels"])})
+    entry = Entry(**{**item, "kernels": tuple(item["kernels"])})
+    families = sorted({config.FAMILY for config in entry.configs()})
+    if len(families) > 1:
+        raise TuningTableError(f"{where}: kernels of {' and '.join(families)}: one family an entry")
+    return entry
 
 
 def _check_kernel(kernel: object, item: dict[str, Any], where: str) -> None:

@@ -21,6 +21,9 @@ std::uintptr_t address(const dlpack::Tensor& tensor) {
 
 std::int64_t extent_bytes(const dlpack::Tensor& tensor) {
   std::int64_t last = 0;
+  for (int i = 0; i < tensor.ndim; ++i) {
+    if (tensor.shape[i] == 0) return 0;
+  }
   for (int i = 0; i < tensor.ndim; ++i) last += (tensor.shape[i] - 1) * tensor.strides[i];
   return (last + 1) * tensor.dtype.bits / 8;
 }
@@ -83,7 +86,8 @@ bool LaunchCache::read_tensor(py::handle object, dlpack::Tensor& tensor,
 }
 
 bool LaunchCache::describe(py::handle config, const std::array<py::handle, kTensors>& objects,
-                           py::handle softmax_scale, Tensors& tensors, Key& key) const {
+                           py::handle softmax_scale, py::handle causal, Tensors& tensors,
+                           Key& key) const {
   key = {};
   key[0] = reinterpret_cast<std::int64_t>(config.ptr());
   if (!softmax_scale.is_none()) {
@@ -91,8 +95,10 @@ bool LaunchCache::describe(py::handle config, const std::array<py::handle, kTens
     key[1] = 1;
     key[2] = std::bit_cast<std::int64_t>(PyFloat_AS_DOUBLE(softmax_scale.ptr()));
   }
+  if (!PyBool_Check(causal.ptr())) return false;
+  key[3] = causal.ptr() == Py_True;
   for (int i = 0; i < kTensors; ++i) {
-    std::int64_t* const words = &key[3 + i * kWordsPerTensor];
+    std::int64_t* const words = &key[kCallWords + i * kWordsPerTensor];
     const bool is_lse = i == kTensors - 1;
     if (is_lse && objects[i].is_none()) continue;
     if (!read_tensor(objects[i], tensors[i], words)) return false;
@@ -101,10 +107,11 @@ bool LaunchCache::describe(py::handle config, const std::array<py::handle, kTens
 }
 
 bool LaunchCache::again(py::handle config, py::handle q, py::handle k, py::handle v, py::handle o,
-                        py::handle lse, py::handle softmax_scale, bool grad_enabled) {
+                        py::handle lse, py::handle softmax_scale, py::handle causal,
+                        bool grad_enabled) {
   Tensors tensors{};
   Key key;
-  if (!describe(config, {q, k, v, o, lse}, softmax_scale, tensors, key)) return false;
+  if (!describe(config, {q, k, v, o, lse}, softmax_scale, causal, tensors, key)) return false;
   const bool any_gradient =
       grad_enabled && (requires_grad(q) || requires_grad(k) || requires_grad(v) ||
                        requires_grad(o) || (!lse.is_none() && requires_grad(lse)));
@@ -139,10 +146,10 @@ bool LaunchCache::again(py::handle config, py::handle q, py::handle k, py::handl
 
 void LaunchCache::remember(py::object config, py::handle q, py::handle k, py::handle v,
                            py::handle o, py::handle lse, py::handle softmax_scale,
-                           std::size_t kernel_id, const py::bytes& args) {
+                           py::handle causal, std::size_t kernel_id, const py::bytes& args) {
   Tensors tensors{};
   Key key;
-  if (!describe(config, {q, k, v, o, lse}, softmax_scale, tensors, key)) return;
+  if (!describe(config, {q, k, v, o, lse}, softmax_scale, causal, tensors, key)) return;
   Call call{.config = std::move(config), .kernel_id = kernel_id, .args = {}, .extent_bytes = {}};
   if (PyBytes_GET_SIZE(args.ptr()) != sizeof(ForwardArgs)) {
     throw std::invalid_argument("args is not an argument record of " +

@@ -27,20 +27,21 @@ class LaunchCache {
   // Raises CudaError as launch() does.
   bool again(pybind11::handle config, pybind11::handle q, pybind11::handle k, pybind11::handle v,
              pybind11::handle o, pybind11::handle lse, pybind11::handle softmax_scale,
-             bool grad_enabled);
+             pybind11::handle causal, bool grad_enabled);
 
   // `args`: the argument record of a checked and launched call with these objects.
   void remember(pybind11::object config, pybind11::handle q, pybind11::handle k, pybind11::handle v,
                 pybind11::handle o, pybind11::handle lse, pybind11::handle softmax_scale,
-                std::size_t kernel_id, const pybind11::bytes& args);
+                pybind11::handle causal, std::size_t kernel_id, const pybind11::bytes& args);
 
   std::size_t size() const { return calls_.size(); }
   void clear() { calls_.clear(); }
 
  private:
   static constexpr int kTensors = 5;         // q, k, v, o, lse
+  static constexpr int kCallWords = 4;       // configuration, whether a scale, scale, causal
   static constexpr int kWordsPerTensor = 9;  // type and device, 4 sizes, 4 strides
-  using Key = std::array<std::int64_t, 3 + kTensors * kWordsPerTensor>;
+  using Key = std::array<std::int64_t, kCallWords + kTensors * kWordsPerTensor>;
   struct KeyHash {
     std::size_t operator()(const Key& key) const;
   };
@@ -55,7 +56,8 @@ class LaunchCache {
 
   // Reads the objects into tensors and key; false if one of them is not what again() can take.
   bool describe(pybind11::handle config, const std::array<pybind11::handle, kTensors>& objects,
-                pybind11::handle softmax_scale, Tensors& tensors, Key& key) const;
+                pybind11::handle softmax_scale, pybind11::handle causal, Tensors& tensors,
+                Key& key) const;
   bool read_tensor(pybind11::handle object, dlpack::Tensor& tensor, std::int64_t* words) const;
 
   // A program that makes up new shapes for ever must not grow without bound.

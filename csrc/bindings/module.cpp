@@ -56,8 +56,8 @@ void launch(std::size_t kernel_id, const py::bytes& args, int device, std::uintp
   flash::launch(kernel_id, record, device, reinterpret_cast<cudaStream_t>(stream));
 }
 
-py::dict kernel_attributes(std::size_t kernel_id, int device) {
-  const flash::KernelAttributes found = flash::kernel_attributes(kernel_id, device);
+py::dict kernel_attributes(std::size_t kernel_id, int device, bool general) {
+  const flash::KernelAttributes found = flash::kernel_attributes(kernel_id, device, general);
   py::dict result;
   result["registers"] = found.registers;
   result["static_shared_bytes"] = found.static_shared_bytes;
@@ -87,8 +87,12 @@ PYBIND11_MODULE(_C, module) {
       "Bytes that launch() expects.");
   module.def("launch", &launch, py::arg("kernel_id"), py::arg("args"), py::arg("device"),
              py::arg("stream"), "Queue a kernel on a stream of a device; does not wait.");
+  module.def("has_general", &flash::has_general, py::arg("kernel_id"),
+             "Whether the kernel takes any lengths and the causal mask.");
   module.def("kernel_attributes", &kernel_attributes, py::arg("kernel_id"), py::arg("device"),
-             "Registers, memory and occupancy of a kernel on a device.");
+             py::arg("general") = false,
+             "Registers, memory and occupancy of a kernel on a device; general: of the one for any "
+             "lengths and the causal mask.");
   py::class_<flash::LaunchCache>(module, "LaunchCache",
                                  "Launches calls like those that were checked before.")
       .def(py::init<py::object, py::capsule>(), py::arg("tensor_type"), py::arg("exchange_api"))

@@ -12,7 +12,11 @@ namespace flash {
 // Throws std::invalid_argument that names the argument, its value and what is accepted.
 void check_forward_args(const KernelEntry& entry, const ForwardArgs& args);
 
-// Thread blocks of the launch: one per query block, head and batch entry. Checked to fit the grid.
-unsigned forward_grid_size(const KernelEntry& entry, const ForwardArgs& args);
+// Whether a problem is more than whole blocks without a mask, and so needs the general kernel of an
+// entry with two.
+bool needs_general(const KernelEntry& entry, const ForwardArgs& args);
+
+// Tiles of the problem: one per query block, head and batch entry. Checked to fit a grid.
+unsigned forward_tiles(const KernelEntry& entry, const ForwardArgs& args);
 
 }  // namespace flash

@@ -5,12 +5,16 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "build_info.h"
 #include "device_guard.h"
 #include "flash/core/error.h"
 #include "forward_checks.h"
+#include "hopper_launch.h"
+#include "tensor_map.h"
+#include "tile_counters.h"
 
 namespace flash {
 namespace {
@@ -22,25 +26,46 @@ const KernelEntry& entry_of(std::size_t kernel_id) {
                           std::to_string(table.size()) + " kernels");
 }
 
+// One of the two kernels of an entry. `mark` numbers all of them.
+struct Kernel {
+  const KernelEntry& entry;
+  const void* function;
+  std::size_t mark;
+};
+
+Kernel kernel_of(std::size_t kernel_id, bool general) {
+  const KernelEntry& entry = entry_of(kernel_id);
+  if (!general) return {entry, entry.function, 2 * kernel_id};
+  if (entry.general != nullptr) return {entry, entry.general, 2 * kernel_id + 1};
+  const auto* config = std::get_if<FlashForwardKernelConfig>(&entry.config);
+  if (config == nullptr) {
+    throw std::invalid_argument(std::string(entry.name) + " has no general kernel beside it");
+  }
+  throw std::invalid_argument(
+      std::string(entry.name) +
+      ": this build has it only for seqlen_q and seqlen_k that are multiples of B_r = " +
+      std::to_string(config->B_r) + " and B_c = " + std::to_string(config->B_c) + ", not causal");
+}
+
 // Which devices a kernel is ready for: one bit per device, one word per kernel. Attributes belong
 // to a device's context, so "set once" for all devices would leave the second one without.
 class ReadyMarks {
  public:
   static constexpr int kDevices = 64;
-  bool get(std::size_t kernel_id, int device) const {
-    return device < kDevices && (marks_[kernel_id].load(std::memory_order_acquire) & bit(device));
+  bool get(std::size_t mark, int device) const {
+    return device < kDevices && (marks_[mark].load(std::memory_order_acquire) & bit(device));
   }
-  void set(std::size_t kernel_id, int device) {
-    if (device < kDevices) marks_[kernel_id].fetch_or(bit(device), std::memory_order_release);
+  void set(std::size_t mark, int device) {
+    if (device < kDevices) marks_[mark].fetch_or(bit(device), std::memory_order_release);
   }
-  void clear(std::size_t kernel_id, int device) {
-    if (device < kDevices) marks_[kernel_id].fetch_and(~bit(device), std::memory_order_release);
+  void clear(std::size_t mark, int device) {
+    if (device < kDevices) marks_[mark].fetch_and(~bit(device), std::memory_order_release);
   }
 
  private:
   static std::uint64_t bit(int device) { return std::uint64_t{1} << device; }
   std::vector<std::atomic<std::uint64_t>> marks_ =
-      std::vector<std::atomic<std::uint64_t>>(kernels().size());
+      std::vector<std::atomic<std::uint64_t>>(2 * kernels().size());
 };
 
 ReadyMarks& ready_marks() {
@@ -92,8 +117,9 @@ void check_kernel_call(cudaError_t status, const char* expression, int line,
 #define FLASH_CHECK_KERNEL_CALL(expression, entry, device) \
   check_kernel_call((expression), #expression, __LINE__, entry, device)
 
-void allow_shared_memory(const KernelEntry& entry, int device) {
-  const int needed = entry.config.smem_bytes();
+void allow_shared_memory(const Kernel& kernel, int device) {
+  const KernelEntry& entry = kernel.entry;
+  const int needed = entry.smem_bytes();
   int allowed = 0;
   FLASH_CHECK_CUDA(
       cudaDeviceGetAttribute(&allowed, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
@@ -103,19 +129,29 @@ void allow_shared_memory(const KernelEntry& entry, int device) {
                     std::to_string(device) + " can have " + std::to_string(allowed));
   }
   FLASH_CHECK_KERNEL_CALL(
-      cudaFuncSetAttribute(entry.function, cudaFuncAttributeMaxDynamicSharedMemorySize, needed),
+      cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, needed),
       entry, device);
 }
 
 // The device is current. Once per kernel and device; two threads that come at once wait for each
 // other.
-void make_ready(std::size_t kernel_id, const KernelEntry& entry, int device) {
+void make_ready(const Kernel& kernel, int device) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  if (ready_marks().get(kernel_id, device)) return;
+  if (ready_marks().get(kernel.mark, device)) return;
   const RelaxedCapture relaxed;
-  allow_shared_memory(entry, device);
-  ready_marks().set(kernel_id, device);
+  allow_shared_memory(kernel, device);
+  if (std::holds_alternative<HopperForwardKernelConfig>(kernel.entry.config)) {
+    prepare_tensor_maps();
+    prepare_tile_counters(device);
+  }
+  ready_marks().set(kernel.mark, device);
+}
+
+cudaError_t queue(const Kernel& kernel, unsigned grid, const void* args, cudaStream_t stream) {
+  void* parameters[] = {const_cast<void*>(args)};
+  return cudaLaunchKernel(kernel.function, dim3(grid), dim3(kernel.entry.n_threads()), parameters,
+                          kernel.entry.smem_bytes(), stream);
 }
 
 }  // namespace
@@ -123,35 +159,44 @@ void make_ready(std::size_t kernel_id, const KernelEntry& entry, int device) {
 void launch(std::size_t kernel_id, const ForwardArgs& args, int device, cudaStream_t stream) {
   const KernelEntry& entry = entry_of(kernel_id);
   check_forward_args(entry, args);
-  const dim3 grid(forward_grid_size(entry, args));
-  const dim3 block(entry.config.n_threads());
+  const Kernel kernel = kernel_of(kernel_id, needs_general(entry, args));
+  const unsigned n_tiles = forward_tiles(entry, args);
   const DeviceGuard guard(device);
-  if (!ready_marks().get(kernel_id, device)) make_ready(kernel_id, entry, device);
+  if (!ready_marks().get(kernel.mark, device)) make_ready(kernel, device);
 
-  void* parameters[] = {const_cast<ForwardArgs*>(&args)};
-  const cudaError_t status =
-      cudaLaunchKernel(entry.function, grid, block, parameters, entry.config.smem_bytes(), stream);
+  cudaError_t status;
+  if (const auto* hopper = std::get_if<HopperForwardKernelConfig>(&entry.config)) {
+    const unsigned grid = persistent_grid_size(n_tiles, device);
+    // With a tile for each block there is nothing to share out.
+    std::int32_t* const counter = n_tiles > grid ? tile_counter(device, stream) : nullptr;
+    const HopperForwardArgs hopper_args = hopper_forward_args(*hopper, args, counter);
+    status = queue(kernel, grid, &hopper_args, stream);
+  } else {
+    status = queue(kernel, n_tiles, &args, stream);
+  }
   if (status == cudaSuccess) return;
   // After a cudaDeviceReset the attribute is lost: the next call shall set it again.
-  ready_marks().clear(kernel_id, device);
+  ready_marks().clear(kernel.mark, device);
   FLASH_CHECK_KERNEL_CALL(status, entry, device);
 }
 
-KernelAttributes kernel_attributes(std::size_t kernel_id, int device) {
-  const KernelEntry& entry = entry_of(kernel_id);
+bool has_general(std::size_t kernel_id) { return entry_of(kernel_id).general != nullptr; }
+
+KernelAttributes kernel_attributes(std::size_t kernel_id, int device, bool general) {
+  const Kernel kernel = kernel_of(kernel_id, general);
+  const KernelEntry& entry = kernel.entry;
   const DeviceGuard guard(device);
-  if (!ready_marks().get(kernel_id, device)) make_ready(kernel_id, entry, device);
+  if (!ready_marks().get(kernel.mark, device)) make_ready(kernel, device);
   cudaFuncAttributes found{};
-  FLASH_CHECK_KERNEL_CALL(cudaFuncGetAttributes(&found, entry.function), entry, device);
+  FLASH_CHECK_KERNEL_CALL(cudaFuncGetAttributes(&found, kernel.function), entry, device);
   int blocks = 0;
-  FLASH_CHECK_KERNEL_CALL(
-      cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-          &blocks, entry.function, entry.config.n_threads(), entry.config.smem_bytes()),
-      entry, device);
+  FLASH_CHECK_KERNEL_CALL(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                              &blocks, kernel.function, entry.n_threads(), entry.smem_bytes()),
+                          entry, device);
   return {
       .registers = found.numRegs,
       .static_shared_bytes = static_cast<int>(found.sharedSizeBytes),
-      .dynamic_shared_bytes = entry.config.smem_bytes(),
+      .dynamic_shared_bytes = entry.smem_bytes(),
       .local_bytes = static_cast<int>(found.localSizeBytes),
       .max_threads_per_block = found.maxThreadsPerBlock,
       .blocks_per_multiprocessor = blocks,

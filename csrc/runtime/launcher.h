@@ -15,6 +15,9 @@ namespace flash {
 // without waiting. The calling thread's current device is the same afterwards. Legal while the
 // stream is being captured.
 //
+// A problem of whole blocks without a mask gets the kernel that checks nothing, any other one the
+// general kernel of the same configuration.
+//
 // Throws std::out_of_range for an unknown id, std::invalid_argument for arguments that the kernel
 // does not take, CudaError for what CUDA reports.
 void launch(std::size_t kernel_id, const ForwardArgs& args, int device, cudaStream_t stream);
@@ -30,7 +33,10 @@ struct KernelAttributes {
   int ptx_version;
 };
 
-KernelAttributes kernel_attributes(std::size_t kernel_id, int device);
+KernelAttributes kernel_attributes(std::size_t kernel_id, int device, bool general = false);
+
+// Whether this build has the kernel's general variant.
+bool has_general(std::size_t kernel_id);
 
 // 0 without a GPU or without a driver; no error then.
 int device_count();

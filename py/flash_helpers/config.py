@@ -1,4 +1,5 @@
-"""`FlashForwardKernelConfig`: every choice of one forward kernel that is fixed at compile time.
+"""`FlashForwardKernelConfig`: every choice of one kernel of the Ampere family that is fixed at
+compile time.
 
 The field order is a contract with csrc/include/flash/core/forward_config.h (tested). The class
 renders a configuration in its three spellings; config_names.py reads them back.
@@ -6,13 +7,14 @@ renders a configuration in its three spellings; config_names.py reads them back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import ClassVar
 
 from .dtypes import DType
-from .flops import calc_self_attn_flop, calc_total_flop
+from .flops import calc_total_flop
+from .kernel_config import KernelConfig
 
-# An upper bound on every number keeps the names short and the parser's work bounded.
-MAX_FIELD_VALUE = 65535
+GENERAL_SUFFIX = "_general"
 
 SHORT_FLAGS_BEFORE_LOAD = (
     ("async_copy", "async"),
@@ -26,9 +28,11 @@ SHORT_FLAGS_AFTER_LOAD = (
 
 
 @dataclass(frozen=True, order=True)
-class FlashForwardKernelConfig:
-    """One kernel of the Ampere family. Well-formed by construction; whether it can be built is
-    the question of `constraints.violations`."""
+class FlashForwardKernelConfig(KernelConfig):
+    """One kernel of the Ampere family."""
+
+    FAMILY: ClassVar[str] = "sm80"
+    ARGUMENTS: ClassVar[str] = "flash::ForwardArgs"
 
     dtype: DType
     d_head: int
@@ -44,14 +48,9 @@ class FlashForwardKernelConfig:
     mma_double_buffer_loads: bool
     optimized_softmax: bool
 
-    def __post_init__(self) -> None:
-        # 1 == True == DType-like numbers compare equal in Python: without this check two
-        # configurations could be equal and yet render as different C++.
-        for field in fields(self):
-            _check_field(field.name, str(field.type), getattr(self, field.name))
-
-    def __str__(self) -> str:
-        return self.short_form()
+    @classmethod
+    def lowest_value(cls, field: str) -> int:
+        return 0 if field.endswith("_K_tiles") else 1
 
     def short_form(self, include_d_head: bool = True, include_tup: bool = True) -> str:
         """`(FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles+buffer+opt_softmax`."""
@@ -63,7 +62,6 @@ class FlashForwardKernelConfig:
         return (shape if include_tup else "") + "+".join(words)
 
     def kernel_name(self) -> str:
-        """The kernel's symbol: also its name in ncu, cuobjdump, CSV files and test ids."""
         words = [
             "flash_fwd_sm80",
             self.dtype.name.lower(),
@@ -77,31 +75,23 @@ class FlashForwardKernelConfig:
         ]
         return "_".join(words)
 
-    def to_cpp_struct(self) -> str:
-        """A C++20 expression for this configuration, with designated initialisers."""
-        own = fields(FlashForwardKernelConfig)
-        values = ", ".join(f".{f.name} = {_cpp_value(getattr(self, f.name))}" for f in own)
-        return f"flash::FlashForwardKernelConfig{{{values}}}"
+    def general_kernel_name(self) -> str:
+        """The symbol of this configuration's kernel for any lengths and the causal mask;
+        `kernel_name()` takes whole blocks without a mask."""
+        return self.kernel_name() + GENERAL_SUFFIX
 
-    # Where the kernel's body is; other versions override these (previous.py).
-
-    def header(self) -> str:
-        """The header of the body, as an #include names it."""
-        return "flash/sm80/forward.cuh"
-
-    def body(self) -> str:
-        """The template that takes the configuration."""
-        return "flash::sm80::forward"
-
-    def body_violations(self) -> list[str]:
-        """Why this body does not take the configuration."""
-        return []
+    def symbol(self, general: bool) -> str:
+        return self.general_kernel_name() if general else self.kernel_name()
 
     def total_flop(self, n_samples: int, n_heads: int, seq_len: int) -> int:
         return calc_total_flop(n_samples, n_heads, seq_len, self.B_r, self.B_c, self.d_head)
 
-    def attn_flop(self, n_samples: int, n_heads: int, seq_len: int) -> int:
-        return calc_self_attn_flop(n_samples, n_heads, seq_len, self.d_head)
+    def length_violation(self, seqlen_q: int, seqlen_k: int) -> str | None:
+        for length, name in ((seqlen_q, "B_r"), (seqlen_k, "B_c")):
+            block = getattr(self, name)
+            if length % block:
+                return f"sequence {length} is not divisible by its {name} = {block}"
+        return None
 
     # Derived sizes, as in forward_config.h.
 
@@ -118,26 +108,12 @@ class FlashForwardKernelConfig:
     def min_blocks_per_sm(self) -> int:
         return 2 if self.n_warps <= 4 else 1
 
+    def blocks(self) -> tuple[int, int]:
+        return self.B_r, self.B_c
+
     def _flags(self, names: tuple[tuple[str, str], ...]) -> list[str]:
         return [word for field, word in names if getattr(self, field)]
 
     def _load_tiles(self) -> str:
         tiles = (self.Q_mma_load_K_tiles, self.K_mma_load_K_tiles, self.V_mma_load_K_tiles)
         return "_".join(map(str, tiles))
-
-
-def _check_field(name: str, annotation: str, value: object) -> None:
-    expected = {"DType": DType, "int": int, "bool": bool}[annotation]
-    if type(value) is not expected:
-        got = type(value).__name__
-        raise ValueError(f"{name} must be of type {annotation}, got {value!r} ({got})")
-    if expected is int:
-        lowest = 0 if name.endswith("_K_tiles") else 1
-        if not lowest <= value <= MAX_FIELD_VALUE:  # type: ignore[operator]
-            raise ValueError(f"{name} must be in {lowest}..{MAX_FIELD_VALUE}, got {value}")
-
-
-def _cpp_value(value: DType | int | bool) -> str:
-    if isinstance(value, DType):
-        return value.to_cpp_str()
-    return str(value).lower()

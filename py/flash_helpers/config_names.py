@@ -1,4 +1,4 @@
-"""Reading a configuration back from any of its four spellings: strict and anchored.
+"""Reading a configuration back from any of its spellings: strict and anchored.
 
 A spelling is accepted only as a whole; blanks, signs, leading zeros, other digits than ASCII's,
 doubled or reordered flags and anything before or after are errors.
@@ -13,11 +13,14 @@ from dataclasses import fields
 from functools import cache
 
 from .config import (
+    GENERAL_SUFFIX,
     SHORT_FLAGS_AFTER_LOAD,
     SHORT_FLAGS_BEFORE_LOAD,
     FlashForwardKernelConfig,
 )
 from .dtypes import DType
+from .hopper_names import parse_hopper_short_form, parse_hopper_symbol
+from .kernel_config import KernelConfig
 from .previous import at_step, split_name
 
 MAX_TEXT = 4096  # longer than any table row; keeps the error message and the search short
@@ -41,17 +44,40 @@ EXPECTED = (
     "'flash_fwd_sm80_fp16_d128_r64_c64_w4_async_eager_swizzled_load_0_2_2_buffer_optsoftmax', or "
     "a demangled name such as 'void flash_forward_kernel<FlashForwardKernelConfig{5, 128, 64, 64, "
     "4, 1, 1, 1, 0, 2, 2, 1, 1}>(flash::ForwardArgs)', with or without '(c10::ScalarType)', "
-    "'(int)' and '(bool)' before the values"
+    "'(int)' and '(bool)' before the values; or, of the Hopper family, "
+    "'(FP16, 128, 128, 128, 2, 2, 1): hopper+lazy+overlap+pingpong' or its symbol "
+    "'flash_fwd_sm90_fp16_d128_m128_n128_g2_b2_q1_lazy_overlap_pingpong'"
 )
 
 
-def parse_kernel_name_into_config(text: str) -> FlashForwardKernelConfig:
-    """The configuration that `text` names, in any of the four spellings."""
+def parse_kernel_name_into_config(text: str) -> KernelConfig:
+    """The configuration that `text` names, in any of its family's spellings."""
     if isinstance(text, str) and len(text) <= MAX_TEXT:
         for parse in _PARSERS:
             config = parse(text)
             if config is not None:
                 return config
+    raise ValueError(_explain(text))
+
+
+def parse_sm80_name(text: str) -> FlashForwardKernelConfig:
+    """As parse_kernel_name_into_config, for a name of the Ampere family."""
+    config = parse_kernel_name_into_config(text)
+    if not isinstance(config, FlashForwardKernelConfig):
+        raise ValueError(f"{text!r} names a kernel of another family: {type(config).__name__}")
+    return config
+
+
+def parse_symbol(text: str) -> tuple[KernelConfig, bool]:
+    """The configuration of a kernel symbol, and whether it is the general kernel's."""
+    if len(text) <= MAX_TEXT:
+        sm80 = _parse_symbol(text.removesuffix(GENERAL_SUFFIX))
+        if sm80 is not None:
+            return sm80, text.endswith(GENERAL_SUFFIX)
+        for parse in (parse_hopper_symbol, _parse_previous_symbol):
+            config = parse(text)
+            if config is not None:
+                return config, False
     raise ValueError(_explain(text))
 
 
@@ -64,8 +90,21 @@ def _parse_demangled_typed(text: str) -> FlashForwardKernelConfig | None:
 
 
 def _parse_short_form(text: str) -> FlashForwardKernelConfig | None:
+    return _from_named(_short_pattern().fullmatch(_cell(text)))
+
+
+def _parse_hopper_short_form(text: str) -> KernelConfig | None:
+    return parse_hopper_short_form(_cell(text))
+
+
+def _cell(text: str) -> str:
+    """The first cell, if `text` is a row of a table."""
     row = re.fullmatch(r"\| *(?P<cell>[^|\r\n]*[^|\r\n ]) *\|(?:[^\r\n]*\|)?", text)
-    return _from_named(_short_pattern().fullmatch(row["cell"] if row else text))
+    return row["cell"] if row else text
+
+
+def _parse_previous_symbol(text: str) -> FlashForwardKernelConfig | None:
+    return _parse_previous(text) if re.fullmatch(r"\w+", text) else None
 
 
 def _parse_previous(text: str) -> FlashForwardKernelConfig | None:
@@ -83,9 +122,11 @@ def _parse_symbol(text: str) -> FlashForwardKernelConfig | None:
     return _from_named(_symbol_pattern().fullmatch(text))
 
 
-_PARSERS: tuple[Callable[[str], FlashForwardKernelConfig | None], ...] = (
+_PARSERS: tuple[Callable[[str], KernelConfig | None], ...] = (
     _parse_symbol,
+    parse_hopper_symbol,
     _parse_short_form,
+    _parse_hopper_short_form,
     _parse_demangled,
     _parse_demangled_typed,
     _parse_previous,

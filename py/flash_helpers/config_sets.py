@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
 from .config import FlashForwardKernelConfig
 from .config_coverage import get_covering_kernel_configs
-from .config_names import parse_kernel_name_into_config
+from .config_names import parse_sm80_name
 from .dtypes import DType
-from .previous import get_previous_kernel_configs
+from .hopper_sets import get_hopper_kernel_configs, get_hopper_smoke_kernel_configs
+from .kernel_config import KernelConfig, config_order
+from .previous import PreviousKernelConfig, get_previous_kernel_configs
 
 KERNELS_VARIABLE = "KERNELS"
 DEFAULT_KERNELS = "all"
@@ -48,6 +50,23 @@ def should_autotune_config(cfg: FlashForwardKernelConfig) -> bool:
     return not (cfg.B_r == 128 and cfg.Q_mma_load_K_tiles == 0)
 
 
+def has_general_kernel(cfg: KernelConfig) -> bool:
+    """Whether a build has a second kernel of this configuration, for any lengths and the causal
+    mask. The fast ones of the Ampere family do: the others show what a switch is worth, on whole
+    blocks, and the bodies of earlier steps know nothing else. (The emulator compiles either kernel
+    of any configuration of the live body.)"""
+    if isinstance(cfg, PreviousKernelConfig):
+        return False
+    return isinstance(cfg, FlashForwardKernelConfig) and (
+        cfg.async_copy and cfg.eager_load_blocks and cfg.swizzled and cfg.optimized_softmax
+    )
+
+
+def takes_everything(cfg: KernelConfig) -> bool:
+    """Whether what a build has of this configuration takes any lengths and the causal mask."""
+    return has_general_kernel(cfg) or not isinstance(cfg, FlashForwardKernelConfig)
+
+
 def get_autotuning_kernel_configs(
     dtypes: Iterable[DType] = (DType.BF16, DType.FP16),
 ) -> list[FlashForwardKernelConfig]:
@@ -68,7 +87,7 @@ def get_autotuning_kernel_configs(
 
 def get_kernel_progression_configs(all: bool = False) -> list[FlashForwardKernelConfig]:
     """The seven steps in order; `all` crosses them with the block sizes and warp counts."""
-    steps = [parse_kernel_name_into_config(step) for step in PROGRESSION_STEPS]
+    steps = [parse_sm80_name(step) for step in PROGRESSION_STEPS]
     if not all:
         return steps
     shapes = itertools.product((128, 64), (128, 64, 32), (4, 8))
@@ -91,22 +110,24 @@ def get_d64_kernel_configs() -> list[FlashForwardKernelConfig]:
     )
 
 
-def _all() -> list[FlashForwardKernelConfig]:
-    parts = (
-        get_kernel_progression_configs, get_autotuning_kernel_configs, get_d64_kernel_configs,
-        get_previous_kernel_configs,
-    )  # fmt: skip
-    return sorted({config for part in parts for config in part()})
+def _all() -> list[KernelConfig]:
+    return _union(_WORDS[word]() for word in ("prog", "tune", "d64", "previous", "hopper"))
 
 
-_WORDS: dict[str, Callable[[], list[FlashForwardKernelConfig]]] = {
+def _union(parts: Iterable[Iterable[KernelConfig]]) -> list[KernelConfig]:
+    return sorted({config for part in parts for config in part}, key=config_order)
+
+
+_WORDS: dict[str, Callable[[], Sequence[KernelConfig]]] = {
     "prog": get_kernel_progression_configs,
     "progall": lambda: get_kernel_progression_configs(all=True),
     "all": _all,
     "tune": get_autotuning_kernel_configs,
     "d64": get_d64_kernel_configs,
+    "pairs": get_covering_kernel_configs,
     "previous": get_previous_kernel_configs,
-    "pairs": lambda: list(get_covering_kernel_configs()),
+    "hopper": get_hopper_kernel_configs,
+    "hopper-smoke": get_hopper_smoke_kernel_configs,
 }
 
 
@@ -116,7 +137,7 @@ def valid_words() -> list[str]:
     return [*_WORDS, *(f"{B_r},{B_c}" for B_r, B_c in blocks)]
 
 
-def get_kernel_configs(key: str = "") -> list[FlashForwardKernelConfig]:
+def get_kernel_configs(key: str = "") -> list[KernelConfig]:
     """The configurations that a selection word names. An empty `key` reads the environment's
     KERNELS; where that is not set either, the word is `all`.
 
@@ -126,25 +147,30 @@ def get_kernel_configs(key: str = "") -> list[FlashForwardKernelConfig]:
     if not key:
         key, source = os.environ.get(KERNELS_VARIABLE, DEFAULT_KERNELS), KERNELS_VARIABLE
     if key in _WORDS:
-        return _WORDS[key]()
+        return list(_WORDS[key]())
     blocks = re.fullmatch("([1-9][0-9]{0,4}),([1-9][0-9]{0,4})", key)
     if blocks is not None:
         wanted = (int(blocks[1]), int(blocks[2]))
-        found = [c for c in get_autotuning_kernel_configs() if (c.B_r, c.B_c) == wanted]
+        found = [c for c in get_autotuning_kernel_configs() if c.blocks() == wanted]
         if found:
-            return found
+            return [*found]
     problem = "selects no kernel" if blocks else "is not a selection of kernels"
     words = ", ".join(valid_words())
     raise ValueError(f"{source} {key[:200]!r} {problem}: expected exactly one of {words}")
 
 
-def get_kernels_to_build(*keys: str) -> list[FlashForwardKernelConfig]:
+def get_sm80_kernel_configs(key: str) -> list[FlashForwardKernelConfig]:
+    """Those of the Ampere family among what a selection word names."""
+    return [c for c in get_kernel_configs(key) if isinstance(c, FlashForwardKernelConfig)]
+
+
+def get_kernels_to_build(*keys: str) -> list[KernelConfig]:
     """The sorted union of what was asked for (without arguments: of what KERNELS selects), so
     that every configuration a tool can name at that setting is in the extension."""
-    return sorted({config for key in keys or ("",) for config in get_kernel_configs(key)})
+    return _union(get_kernel_configs(key) for key in keys or ("",))
 
 
 @cache
-def known_configs() -> tuple[FlashForwardKernelConfig, ...]:
+def known_configs() -> tuple[KernelConfig, ...]:
     """Every configuration of any set, sorted: what names are compared with in messages."""
-    return tuple(sorted({config for word in _WORDS for config in get_kernel_configs(word)}))
+    return tuple(_union(get_kernel_configs(word) for word in _WORDS))

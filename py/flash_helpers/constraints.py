@@ -13,6 +13,9 @@ import re
 from dataclasses import dataclass
 
 from .config import FlashForwardKernelConfig
+from .hopper_config import HopperForwardKernelConfig
+from .hopper_constraints import hopper_violations
+from .kernel_config import KernelConfig
 
 MMA_K = 16  # depth of one k-tile of mma.sync.m16n8k16
 MMA_M = 16  # rows of one mma
@@ -48,16 +51,22 @@ SHARED_MEMORY_PER_BLOCK = {
 UNKNOWN_ARCH_SHARED_MEMORY = min(SHARED_MEMORY_PER_BLOCK.values())
 
 
-def violations(
-    config: FlashForwardKernelConfig, arch: str | tuple[int, int] | None = None
-) -> list[str]:
+def violations(config: KernelConfig, arch: str | tuple[int, int] | None = None) -> list[str]:
     """One sentence for each reason why `config` cannot be built (for `arch`, such as '8.0' or
     (8, 0), if given). An empty list: it can."""
+    target = None if arch is None else parse_arch(arch)
+    if isinstance(config, HopperForwardKernelConfig):
+        return hopper_violations(config, target)
+    assert isinstance(config, FlashForwardKernelConfig)
+    return _sm80_violations(config, target)
+
+
+def _sm80_violations(config: FlashForwardKernelConfig, arch: tuple[int, int] | None) -> list[str]:
     found = [*_value_violations(config), *_divisibility_violations(config)]
     found += _register_violations(config)
     found += config.body_violations()
     if arch is not None:
-        found += _arch_violations(config, parse_arch(arch))
+        found += _arch_violations(config, arch)
     return found
 
 

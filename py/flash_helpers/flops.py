@@ -18,6 +18,15 @@ def kv_tile_flop(B_r: int, B_c: int, d_head: int) -> int:
     return 4 * B_r * B_c * d_head + tile_softmax_flop(B_r, B_c, d_head)
 
 
+def calc_tiled_flop(
+    n_heads: int, n_q_blocks: int, n_kv_blocks: int, B_r: int, B_c: int, d_head: int
+) -> int:
+    """What a tiled kernel computes for `n_heads` (of all samples), with every block whole."""
+    epilogue = B_r * d_head
+    per_q_block = n_kv_blocks * kv_tile_flop(B_r, B_c, d_head) + epilogue
+    return n_heads * n_q_blocks * per_q_block
+
+
 def calc_total_flop(
     n_samples: int, n_heads: int, seq_len: int, B_r: int, B_c: int, d_head: int
 ) -> int:
@@ -26,9 +35,7 @@ def calc_total_flop(
         if block <= 0 or seq_len % block:
             raise ValueError(f"seq_len {seq_len} is not divisible by {name} = {block}")
     n_q_blocks, n_kv_blocks = seq_len // B_r, seq_len // B_c
-    epilogue = B_r * d_head
-    per_head = n_q_blocks * (n_kv_blocks * kv_tile_flop(B_r, B_c, d_head) + epilogue)
-    return n_samples * n_heads * per_head
+    return calc_tiled_flop(n_samples * n_heads, n_q_blocks, n_kv_blocks, B_r, B_c, d_head)
 
 
 def calc_self_attn_flop(n_samples: int, n_heads: int, seq_len: int, d_head: int) -> int:

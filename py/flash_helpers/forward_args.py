@@ -14,10 +14,13 @@ STRIDE_FIELDS = tuple(
 )
 INT_FIELDS = ("batch", "seqlen_q", "seqlen_k", "n_heads_q", "n_heads_kv")
 FLOAT_FIELDS = ("softmax_scale",)
-FIELDS = POINTER_FIELDS + STRIDE_FIELDS + INT_FIELDS + FLOAT_FIELDS
+FLAG_FIELDS = ("causal", "reserved")
+FIELDS = POINTER_FIELDS + STRIDE_FIELDS + INT_FIELDS + FLOAT_FIELDS + FLAG_FIELDS
+
+MAX_SEQLEN = 2**31 - 1 - 1024  # kMaxSeqlen
 
 # Little-endian without padding: the header asserts that C++ adds none either.
-_LAYOUT = struct.Struct("<5Q12q5if")
+_LAYOUT = struct.Struct("<5Q12q5if2i")
 FORWARD_ARGS_SIZE = _LAYOUT.size
 _pack = _LAYOUT.pack
 
@@ -41,12 +44,14 @@ def pack_forward_args(
     n_heads_q: int,
     n_heads_kv: int,
     softmax_scale: float,
+    causal: bool = False,
 ) -> bytes:
     """Pointers are addresses (`lse` may be 0: not written). On the path of every launch, so it
     checks nothing beyond what `struct` does; the caller has checked the tensors."""
     return _pack(
         q, k, v, o, lse, *q_strides, *k_strides, *v_strides, *o_strides,
         batch, seqlen_q, seqlen_k, n_heads_q, n_heads_kv, softmax_scale,
+        causal, 0,
     )  # fmt: skip
 
 
@@ -59,6 +64,6 @@ def unpack_forward_args(data: bytes) -> dict[str, int | float]:
 
 def field_layout() -> list[tuple[str, int, int]]:
     """(name, offset, size) of every field, in order."""
-    sizes = [8] * (len(POINTER_FIELDS) + len(STRIDE_FIELDS)) + [4] * 6
+    sizes = [8] * (len(POINTER_FIELDS) + len(STRIDE_FIELDS)) + [4] * 8
     offsets = [sum(sizes[:i]) for i in range(len(sizes))]
     return list(zip(FIELDS, offsets, sizes, strict=True))

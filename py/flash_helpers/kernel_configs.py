@@ -2,15 +2,23 @@
 
 from .config import FlashForwardKernelConfig
 from .config_coverage import get_covering_kernel_configs
-from .config_names import nearest_names, parse_kernel_name_into_config
+from .config_names import (
+    nearest_names,
+    parse_kernel_name_into_config,
+    parse_sm80_name,
+    parse_symbol,
+)
 from .config_sets import (
     get_autotuning_kernel_configs,
     get_d64_kernel_configs,
     get_kernel_configs,
     get_kernel_progression_configs,
     get_kernels_to_build,
+    get_sm80_kernel_configs,
+    has_general_kernel,
     known_configs,
     should_autotune_config,
+    takes_everything,
     valid_words,
 )
 from .constraints import RegisterEstimate, register_advice, register_estimate, violations
@@ -22,30 +30,46 @@ from .flops import (
     kv_tile_flop,
     tile_softmax_flop,
 )
+from .hopper_config import HopperForwardKernelConfig
+from .hopper_sets import get_hopper_kernel_configs, get_hopper_smoke_kernel_configs
+from .kernel_config import KernelConfig, config_order
 from .previous import PreviousKernelConfig, get_previous_kernel_configs
 
+FAMILIES = (FlashForwardKernelConfig.FAMILY, HopperForwardKernelConfig.FAMILY)
+
 __all__ = [
+    "FAMILIES",
     "DType",
     "FlashForwardKernelConfig",
+    "HopperForwardKernelConfig",
+    "KernelConfig",
     "PreviousKernelConfig",
     "RegisterEstimate",
     "calc_matmul_flop",
     "calc_self_attn_flop",
     "calc_total_flop",
+    "config_order",
     "get_autotuning_kernel_configs",
     "get_covering_kernel_configs",
     "get_d64_kernel_configs",
+    "get_hopper_kernel_configs",
+    "get_hopper_smoke_kernel_configs",
     "get_kernel_configs",
     "get_kernel_progression_configs",
     "get_kernels_to_build",
     "get_previous_kernel_configs",
+    "get_sm80_kernel_configs",
+    "has_general_kernel",
     "known_configs",
     "kv_tile_flop",
     "nearest_names",
     "parse_kernel_name_into_config",
+    "parse_sm80_name",
+    "parse_symbol",
     "register_advice",
     "register_estimate",
     "should_autotune_config",
+    "takes_everything",
     "tile_softmax_flop",
     "valid_words",
     "violations",

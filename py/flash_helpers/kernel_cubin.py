@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .config import FlashForwardKernelConfig
+from .kernel_config import KernelConfig
 from .kernel_ptx import COMMON_FLAGS, compiled_kernel
 
 DEFAULT_ARCHITECTURE = "sm_90a"
 
 
-def kernel_cubin(
-    config: FlashForwardKernelConfig, architecture: str = DEFAULT_ARCHITECTURE
-) -> Path:
+def kernel_cubin(config: KernelConfig, architecture: str = DEFAULT_ARCHITECTURE) -> Path:
     """The file, compiled on first use and kept in the cache directory like `kernel_ptx`'s; raises
     what that raises."""
     flags = (*COMMON_FLAGS, f"-arch={architecture}")

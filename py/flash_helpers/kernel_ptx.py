@@ -13,36 +13,37 @@ from pathlib import Path
 from .build.nvcc_wheels import find_or_install_nvcc
 from .build.toolchain import Nvcc
 from .cache import cache_dir
-from .codegen import render_translation_unit, source_fingerprint
+from .codegen import render_kernel, source_fingerprint
 from .codegen.sources import include_dirs
-from .config import FlashForwardKernelConfig
+from .kernel_config import KernelConfig
 
-# The Ampere family's instructions are all in sm_80, so its PTX is the same for every later GPU.
-PTX_ARCHITECTURE = "compute_80"
+# The Ampere family's instructions are all in sm_80, so its PTX is the same for every later GPU; the
+# Hopper family's are those of sm_90a alone.
+PTX_ARCHITECTURES = {"sm80": "compute_80", "sm90": "compute_90a"}
 COMMON_FLAGS = ("-std=c++20", "-O3", "--expt-relaxed-constexpr", "-lineinfo")
-FLAGS = (*COMMON_FLAGS, f"-arch={PTX_ARCHITECTURE}")
 
 
-def kernel_ptx(config: FlashForwardKernelConfig) -> str:
-    """PTX with source lines; its entry is `config.kernel_name()`. Compiled once and kept in the
+def kernel_ptx(config: KernelConfig, general: bool = False) -> str:
+    """PTX with source lines; its entry is `config.symbol(general)`. Compiled once and kept in the
     cache directory under a fingerprint of sources, flags and compiler.
 
     Raises BuildError if there is no nvcc, ValueError if the configuration cannot be built,
     RuntimeError with nvcc's message if it does not compile.
     """
-    return compiled_kernel(config, FLAGS, "ptx", "-ptx").read_text()
+    flags = (*COMMON_FLAGS, f"-arch={PTX_ARCHITECTURES[config.FAMILY]}")
+    return compiled_kernel(config, flags, "ptx", "-ptx", general).read_text()
 
 
 def compiled_kernel(
-    config: FlashForwardKernelConfig, flags: Sequence[str], suffix: str, stage: str
+    config: KernelConfig, flags: Sequence[str], suffix: str, stage: str, general: bool = False
 ) -> Path:
     """The kernel as nvcc's `stage` (-ptx, -cubin) leaves it, in the cache."""
-    text = render_translation_unit([config])
+    text = render_kernel(config, general)
     nvcc = _nvcc()
     key = hashlib.sha256(
         "\0".join((source_fingerprint(text), nvcc.version, *flags)).encode()
     ).hexdigest()
-    path = cache_dir("ptx") / f"{config.kernel_name()}-{key[:16]}.{suffix}"
+    path = cache_dir("ptx") / f"{config.symbol(general)}-{key[:16]}.{suffix}"
     if not path.is_file():
         _compile(text, nvcc, path, (*flags, stage))
     return path

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -51,23 +52,24 @@ class Peer:
             raise ReferenceUnavailableError(f"{self.name} refuses this: {first_line}") from error
 
 
-def find_peer(version: str, device_type: str) -> Peer:
-    """The reference `v2` or `v3` for tensors on a `cuda` or `cpu` device."""
+def find_peer(version: str, device_type: str, causal: bool = False) -> Peer:
+    """The reference `v2` or `v3` for tensors on a `cuda` or `cpu` device; `causal`: for queries and
+    keys of equal lengths, each query sees no key behind it."""
     if version not in VERSIONS:
         raise ValueError(f"reference {version!r} is not known: expected one of {VERSIONS}")
     if device_type == "cpu":
-        return Peer("fp32 reference", f"{version} needs a GPU", _own_reference)
+        return Peer("fp32 reference", f"{version} needs a GPU", partial(_own_reference, causal))
     notes: list[str] = []
     for module_name, label in _PACKAGES[version]:
-        function, problem = package_function(module_name)
+        function, problem = package_function(module_name, causal)
         if function is not None:
             return Peer(label, "; ".join(notes), function)
         notes.append(f"{label}: {problem}")
     backend, label = _SDPA[version]
-    return Peer(label, "; ".join(notes), sdpa_function(backend))
+    return Peer(label, "; ".join(notes), sdpa_function(backend, causal))
 
 
-def package_function(module_name: str) -> tuple[Attention | None, str]:
+def package_function(module_name: str, causal: bool = False) -> tuple[Attention | None, str]:
     """The package's `flash_attn_func`, or why there is none."""
     try:
         module = importlib.import_module(module_name)
@@ -80,14 +82,14 @@ def package_function(module_name: str) -> tuple[Attention | None, str]:
         return None, f"{module_name} has no flash_attn_func"
 
     def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        result = function(q, k, v)
+        result = function(q, k, v, causal=causal)
         output: torch.Tensor = result[0] if isinstance(result, tuple) else result
         return output
 
     return attention, ""
 
 
-def sdpa_function(backend: str) -> Attention:
+def sdpa_function(backend: str, causal: bool = False) -> Attention:
     """PyTorch's attention on one of its backends: the name of a member of SDPBackend."""
 
     def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -97,14 +99,14 @@ def sdpa_function(backend: str) -> Attention:
         q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))  # heads before the sequence
         with sdpa_kernel(getattr(SDPBackend, backend)):
             output = torch.nn.functional.scaled_dot_product_attention(
-                q, k, v, enable_gqa=q.shape[1] != k.shape[1]
+                q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
             )
         return output.transpose(1, 2)
 
     return attention
 
 
-def _own_reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+def _own_reference(causal: bool, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     from .reference import attention_reference
 
-    return attention_reference(q, k, v)[0].to(q.dtype)
+    return attention_reference(q, k, v, causal=causal)[0].to(q.dtype)

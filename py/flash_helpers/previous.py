@@ -24,7 +24,7 @@ _FREE_FIELDS = ("dtype", "d_head")  # a body takes any; everything else is the s
 _LAST_WITH_A_BODY = 15
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class PreviousKernelConfig(FlashForwardKernelConfig):
     """A kernel of an earlier step; `step` (1 to 15) says which body takes the configuration."""
 
@@ -43,6 +43,15 @@ class PreviousKernelConfig(FlashForwardKernelConfig):
         options = super().kernel_name().removeprefix(_LIVE_PREFIX)
         return f"flash_fwd_step{self.step:02d}_{options}"
 
+    def symbol(self, general: bool) -> str:
+        if general:
+            raise ValueError(f"{self} takes whole blocks without a mask, and nothing else")
+        return self.kernel_name()
+
+    def to_cpp_struct(self) -> str:
+        """The body's configuration: the step is not in the struct, but says which body."""
+        return FlashForwardKernelConfig(**_plain_values(self)).to_cpp_struct()
+
     def header(self) -> str:
         return f"previous_kernels/{step(self.step).source}/{BODY_FILE}"
 
@@ -59,29 +68,6 @@ class PreviousKernelConfig(FlashForwardKernelConfig):
             and getattr(own, field.name) != getattr(self, field.name)
         ]
         return [f"Step {self.step} is a kernel with {', '.join(wrong)}."] if wrong else []
-
-    # Sorted behind the live kernels, by step. Python asks the subclass first, also when it stands
-    # on the right.
-    def __lt__(self, other: object) -> bool:
-        return _key(self) < _key(other) if _is_config(other) else NotImplemented
-
-    def __le__(self, other: object) -> bool:
-        return _key(self) <= _key(other) if _is_config(other) else NotImplemented
-
-    def __gt__(self, other: object) -> bool:
-        return _key(self) > _key(other) if _is_config(other) else NotImplemented
-
-    def __ge__(self, other: object) -> bool:
-        return _key(self) >= _key(other) if _is_config(other) else NotImplemented
-
-
-def _is_config(value: object) -> bool:
-    return isinstance(value, FlashForwardKernelConfig)
-
-
-def _key(config: Any) -> tuple[int, ...]:
-    values = (getattr(config, field.name) for field in fields(FlashForwardKernelConfig))
-    return (getattr(config, "step", 0), *values)
 
 
 @dataclass(frozen=True)
@@ -136,7 +122,7 @@ def load_steps() -> tuple[Step, ...]:
 
 
 def _read_step(entry: dict[str, Any]) -> Step:
-    from .config_names import parse_kernel_name_into_config  # late: it imports this module
+    from .config_names import parse_sm80_name  # late: it imports this module
 
     known = {field.name for field in fields(Step)} - {"plain"} | {"config"}
     unknown = set(entry) - known
@@ -147,7 +133,7 @@ def _read_step(entry: dict[str, Any]) -> Step:
         title=entry["title"],
         idea=entry["idea"],
         source=entry.get("source", ""),
-        plain=parse_kernel_name_into_config(entry["config"]),
+        plain=parse_sm80_name(entry["config"]),
         sass=entry["sass"],
         problem=entry["problem"],
         change=entry["change"],

@@ -7,6 +7,7 @@ is written for being right: no online softmax, no blocks, nothing in common with
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,12 @@ def attention_reference(
     scale: float | None = None,
     *,
     fp64: bool = False,
+    causal: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """softmax(scale * q k^T) v and its log-sum-exp, computed and returned in fp32 (or fp64).
+
+    `causal`: query i sees keys j <= i + seq_k - seq_q only. A row that sees no key is 0, and its
+    log-sum-exp -inf.
 
     `o` is (batch, seq_q, heads, d), `lse` is (batch, heads, seq_q) in natural logarithm. `scale`
     defaults to 1/sqrt(d). Query head h reads KV head h // (heads / kv heads).
@@ -43,10 +48,23 @@ def attention_reference(
         for b, head, rows in _chunks(batch, n_heads, seqlen_q, k.shape[1], o.element_size()):
             scores = q[b, rows, head].to(dtype) @ k[b, :, head // group].to(dtype).T
             scores *= scale
+            if causal:
+                scores.masked_fill_(_hidden(rows, seqlen_q, k.shape[1], q.device), -math.inf)
             lse[b, head, rows] = torch.logsumexp(scores, dim=-1)
             weights = torch.softmax(scores, dim=-1)
             o[b, rows, head] = weights @ v[b, :, head // group].to(dtype)
+            if causal:  # a softmax over nothing but -inf is NaN
+                o[b, rows, head][: max(0, seqlen_q - k.shape[1] - rows.start)] = 0.0
     return o, lse
+
+
+def _hidden(rows: slice, seqlen_q: int, seqlen_k: int, device: torch.device) -> torch.Tensor:
+    """True where a causal mask hides a key from a query row."""
+    import torch
+
+    query = torch.arange(rows.start, rows.stop, device=device)[:, None]
+    key = torch.arange(seqlen_k, device=device)
+    return key > query + (seqlen_k - seqlen_q)
 
 
 def attention_low_precision(

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from .config import FlashForwardKernelConfig
 from .dtypes import DType
+from .kernel_config import KernelConfig
 from .peers import find_peer
 from .reference import attention_reference
 from .tolerance import Comparison, bitwise_equal, compare
@@ -39,11 +39,13 @@ class Options:
     seq_len: int
     seed: int
     n_runs: int
+    causal: bool = False
 
     def workload(self, dtype: DType, d_head: int) -> Workload:
         return Workload(
-            self.batch, self.n_heads, self.n_heads, self.seq_len, d_head, dtype, self.seed
-        )
+            self.batch, self.n_heads, self.n_heads, self.seq_len, d_head, dtype, self.seed,
+            self.causal,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Row:
     label: str
     dtype: DType
     d_head: int
-    config: FlashForwardKernelConfig | None = None  # None for a reference
+    config: KernelConfig | None = None  # None for a reference
     comparison: Comparison | None = None  # of the first run
     repeats_equal: bool | None = None  # None: it ran once
     problem: str = ""
@@ -100,9 +102,7 @@ class Session:
     _problems: dict[tuple[DType, int], _Problem] = field(default_factory=dict)
     _lost: str = ""  # why nothing more can run on this device
 
-    def run(
-        self, configs: Sequence[FlashForwardKernelConfig], references: Iterable[str]
-    ) -> Iterator[Row]:
+    def run(self, configs: Sequence[KernelConfig], references: Iterable[str]) -> Iterator[Row]:
         """The references ('v2', 'v3') for each dtype and head size in use, then the kernels."""
         kinds = sorted({(config.dtype, config.d_head) for config in configs})
         for version in references:
@@ -111,11 +111,12 @@ class Session:
         for config in configs:
             yield self.run_kernel(config)
 
-    def run_kernel(self, config: FlashForwardKernelConfig) -> Row:
+    def run_kernel(self, config: KernelConfig) -> Row:
         def attention(
             q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor
         ) -> torch.Tensor:
-            returned = self.forward(config, q, k, v, o)
+            options = {"causal": True} if self.options.causal else {}
+            returned = self.forward(config, q, k, v, o, **options)
             if returned is not None and returned.data_ptr() != o.data_ptr():
                 raise RuntimeError("forward() did not write to the output it was given")
             return o
@@ -124,7 +125,7 @@ class Session:
         return self._run(row, attention)
 
     def run_reference(self, version: str, dtype: DType, d_head: int) -> Row:
-        peer = find_peer(version, self.options.device)
+        peer = find_peer(version, self.options.device, self.options.causal)
         row = Row(f"{version}: {peer.name} ({dtype.name}, {d_head})", dtype, d_head, note=peer.note)
         return self._run(row, lambda q, k, v, o: peer(q, k, v))
 
@@ -164,7 +165,7 @@ class Session:
         if key not in self._problems:
             inputs = self.options.workload(dtype, d_head).generate(self.options.device)
             pristine = (inputs[0].clone(), inputs[1].clone(), inputs[2].clone())
-            o, _ = attention_reference(*inputs)
+            o, _ = attention_reference(*inputs, causal=self.options.causal)
             self._problems[key] = _Problem(inputs, pristine, o)
         return self._problems[key]
 

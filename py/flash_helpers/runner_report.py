@@ -79,6 +79,7 @@ def render_csv(rows: Sequence[Row], options: Options) -> str:
 def render_header(options: Options) -> str:
     device = "emulator on the CPU" if options.device == "cpu" else options.device
     size = f"batch {options.batch}, heads {options.n_heads}, seq {options.seq_len}"
+    size += ", causal" if options.causal else ""
     return (
         f"{device}; {size}; {options.n_runs} run(s) each; seed {options.seed} "
         f"(repeat with --seed {options.seed})"

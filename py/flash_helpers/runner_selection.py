@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .config import FlashForwardKernelConfig
 from .config_names import parse_kernel_name_into_config
-from .config_sets import get_kernel_configs, valid_words
+from .config_sets import get_kernel_configs, takes_everything, valid_words
 from .constraints import violations
 from .dtypes import DType
+from .kernel_config import KernelConfig
 
 _SHORTEST_NAME = 20
 
@@ -18,11 +18,11 @@ _SHORTEST_NAME = 20
 class Skipped:
     """A selected kernel that the problem rules out, and why."""
 
-    config: FlashForwardKernelConfig
+    config: KernelConfig
     reason: str
 
 
-def select_kernels(arguments: Sequence[str] | None) -> list[FlashForwardKernelConfig]:
+def select_kernels(arguments: Sequence[str] | None) -> list[KernelConfig]:
     """The kernels that `--kernels` names, in that order and each once; None reads KERNELS.
 
     An argument is a list of items between `;` (short forms contain commas), and an item is a
@@ -31,13 +31,13 @@ def select_kernels(arguments: Sequence[str] | None) -> list[FlashForwardKernelCo
     if arguments is None:
         return get_kernel_configs()
     items = [item.strip() for argument in arguments for item in argument.split(";")]
-    found: dict[FlashForwardKernelConfig, None] = {}
+    found: dict[KernelConfig, None] = {}
     for item in items:
         found.update(dict.fromkeys(_configs_of(item)))
     return list(found)
 
 
-def _configs_of(item: str) -> list[FlashForwardKernelConfig]:
+def _configs_of(item: str) -> list[KernelConfig]:
     if not item:
         raise ValueError(f"--kernels has an empty item: expected {_expected()}")
     if item in valid_words():
@@ -61,16 +61,17 @@ def _expected() -> str:
 
 
 def partition(
-    configs: Iterable[FlashForwardKernelConfig],
+    configs: Iterable[KernelConfig],
     seq_len: int,
     d_head: int | None = None,
     dtype: DType | None = None,
-) -> tuple[list[FlashForwardKernelConfig], list[Skipped]]:
+    causal: bool = False,
+) -> tuple[list[KernelConfig], list[Skipped]]:
     """(to run, not to run): None as d_head or dtype admits every value."""
-    kept: list[FlashForwardKernelConfig] = []
+    kept: list[KernelConfig] = []
     skipped: list[Skipped] = []
     for config in configs:
-        reason = _why_skipped(config, seq_len, d_head, dtype)
+        reason = _why_skipped(config, seq_len, d_head, dtype, causal)
         if reason is None:
             kept.append(config)
         else:
@@ -79,13 +80,12 @@ def partition(
 
 
 def _why_skipped(
-    config: FlashForwardKernelConfig, seq_len: int, d_head: int | None, dtype: DType | None
+    config: KernelConfig, seq_len: int, d_head: int | None, dtype: DType | None, causal: bool
 ) -> str | None:
     if dtype is not None and config.dtype is not dtype:
         return f"its dtype is not {dtype.name}"
     if d_head is not None and config.d_head != d_head:
         return f"its d_head {config.d_head} is not {d_head}"
-    for name in ("B_r", "B_c"):
-        if seq_len % getattr(config, name):
-            return f"sequence {seq_len} is not divisible by its {name} = {getattr(config, name)}"
-    return None
+    if causal and not takes_everything(config):
+        return "no build has a kernel of it with the causal mask"
+    return config.length_violation(seq_len, seq_len)

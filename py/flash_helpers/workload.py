@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Workload:
-    """Self-attention without a mask on (batch, seq, heads, d)."""
+    """Self-attention on (batch, seq, heads, d), without a mask or causal."""
 
     batch: int
     n_heads: int
@@ -24,6 +24,7 @@ class Workload:
     d_head: int
     dtype: DType
     seed: int
+    causal: bool = False
 
     def __post_init__(self) -> None:
         for name in ("batch", "n_heads", "n_kv_heads", "seq_len", "d_head"):
@@ -36,16 +37,20 @@ class Workload:
 
     def __str__(self) -> str:
         kv = f" ({self.n_kv_heads} KV)" if self.n_kv_heads != self.n_heads else ""
+        causal = ", causal" if self.causal else ""
         return (
             f"{self.dtype.name}, batch {self.batch}, heads {self.n_heads}{kv}, "
-            f"seq {self.seq_len}, d {self.d_head}, seed {self.seed}"
+            f"seq {self.seq_len}, d {self.d_head}{causal}, seed {self.seed}"
         )
 
     def matmul_flop(self) -> int:
-        return calc_matmul_flop(self.batch, self.n_heads, self.seq_len, self.seq_len, self.d_head)
+        return calc_matmul_flop(
+            self.batch, self.n_heads, self.seq_len, self.seq_len, self.d_head, self.causal
+        )
 
     def attn_flop(self) -> int:
-        return calc_self_attn_flop(self.batch, self.n_heads, self.seq_len, self.d_head)
+        flop = calc_self_attn_flop(self.batch, self.n_heads, self.seq_len, self.d_head)
+        return flop // 2 if self.causal else flop
 
     def n_bytes(self) -> int:
         """Q, K, V read once and O written once."""

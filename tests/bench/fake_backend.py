@@ -16,10 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from flash_helpers.bench.clocks import ClockSampler, Reading
+from flash_helpers.bench.energy import Energy, EnergyError, EnergyMeter
 from flash_helpers.bench.measure import SkippedError
 from flash_helpers.bench.timing import Policy, Sample
 
 FAULTS: dict[str, str] = json.loads(os.environ.get("FAKE_FAULTS", "{}"))
+JOULES: dict[str, float] = json.loads(os.environ.get("FAKE_JOULES", "{}"))
+BYTES: dict[str, int] = json.loads(os.environ.get("FAKE_BYTES", "{}"))
+SLOWDOWN = float(os.environ.get("FAKE_SLOWDOWN", "1.05"))
 SPEEDS: dict[str, float] = json.loads(os.environ.get("FAKE_SPEEDS", "{}"))
 
 
@@ -30,8 +34,8 @@ def log(text: str) -> None:
 
 
 class FakeCandidate:
-    def __init__(self, provider: str, kernel: str) -> None:
-        self.provider, self.kernel = provider, kernel
+    def __init__(self, provider: str, kernel: str, seq_len: int = 0) -> None:
+        self.provider, self.kernel, self.seq_len = provider, kernel, seq_len
         self.fault = next((f for part, f in FAULTS.items() if part in f"{kernel}|"), "")
         self.n_runs = 0
 
@@ -55,6 +59,11 @@ class FakeCandidate:
             ctypes.string_at(0)
         if self.fault == "hang":
             time.sleep(1000)
+        if self.fault == "kills its parent at 1024" and self.seq_len == 1024:
+            os.kill(os.getppid(), 9)
+            time.sleep(1000)
+        if self.fault == "hangs at 1024" and self.seq_len == 1024:
+            time.sleep(1000)
         if self.fault == "interrupts":
             os.kill(os.getppid(), 2)
             time.sleep(1000)
@@ -65,7 +74,10 @@ class FakeCandidate:
         return "5 of 8 rows are wrong" if self.fault == "wrong but fast" else ""
 
     def describe(self) -> dict[str, Any]:
-        return {"label": self.kernel, "note": "", "registers": 128}
+        if self.provider == "ceiling":
+            return {"flop": 10**12} if self.kernel.startswith("matmul") else {"bytes": 10**9}
+        n_bytes = [n for part, n in BYTES.items() if part in f"{self.kernel}|"] or [1 << 20]
+        return {"label": self.kernel, "note": "", "registers": 128, "memory_bytes": n_bytes[0]}
 
     def captured(self) -> Callable[[], object]:
         return self
@@ -81,7 +93,10 @@ class FakeBackend:
     def __init__(self) -> None:
         if os.environ.get("FAKE_START") == "fails":
             raise RuntimeError("torch sees no CUDA device")
-        self.chance = random.Random(int(os.environ.get("FAKE_SEED", "1")))
+        if library := os.environ.get("FLASH_ATTENTION_LIBRARY"):
+            log(f"library {library}")
+        seed = os.environ.get("FAKE_SEED", "1")
+        self.chance = random.Random(os.getpid() if seed == "pid" else int(seed))
 
     def environment(self) -> dict[str, Any]:
         return {
@@ -91,20 +106,23 @@ class FakeBackend:
         }
 
     def prepare(self, shape: dict[str, Any]) -> None:
-        if FAULTS.get("prepare") == str(shape["seq_len"]):
+        self.seq_len = shape.get("seq_len", 0)
+        self.slowed = shape.get("slowed_kernel", "")
+        if FAULTS.get("prepare") == str(shape.get("seq_len")):
             os._exit(5)
 
     def candidate(self, provider: str, kernel: str) -> FakeCandidate:
         if FAULTS.get(kernel) == "absent":
             raise SkippedError("not installed")
-        return FakeCandidate(provider, kernel)
+        return FakeCandidate(provider, kernel, self.seq_len)
 
     def timer(self, policy: Policy) -> Callable[[Callable[[], object]], Sample]:
         def timer(function: Callable[[], object]) -> Sample:
             candidate: Any = function
             candidate()
             now = time.monotonic()
-            ms = candidate.median_ms() * self.chance.lognormvariate(0, 0.01)
+            slowdown = SLOWDOWN if candidate.kernel == self.slowed else 1.0
+            ms = candidate.median_ms() * slowdown * self.chance.lognormvariate(0, 0.01)
             return Sample(ms, 1700.0, now, time.monotonic())
 
         return timer
@@ -114,11 +132,36 @@ class FakeBackend:
         clocks.readings.append(Reading(0.0, 1700, 600.0, 60, int(FAULTS.get("throttle", "4"))))
         return _Still(readings=clocks.readings)
 
+    def clock_under(self, function: Callable[[], object], call_ms: float) -> float | None:
+        if FAULTS.get("clock") == "raises":
+            raise RuntimeError("no such stream")
+        return 1650.0
+
+    def energy_meter(self) -> EnergyMeter:
+        if FAULTS.get("energy") == "refused":
+            raise EnergyError("NVML gives no energy of this GPU: Not Supported")
+        return _FakeMeter(self.chance)
+
     def implausible(self, shape: dict[str, Any], milliseconds: float) -> str:
         return "faster than any GPU" if milliseconds < 1e-4 else ""
 
     def lost(self) -> str:
-        return "the context is gone" if "raises" in FAULTS.values() else ""
+        is_gone = any(what == "raises" for name, what in FAULTS.items() if name != "clock")
+        return "the context is gone" if is_gone else ""
+
+
+class _FakeMeter(EnergyMeter):
+    """FAKE_JOULES maps part of a kernel's name to joules; the others take one for each ms."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+
+    def per_call(self, function: Callable[[], object], call_ms: float, seconds: float) -> Energy:
+        candidate: Any = function
+        candidate()
+        known = [joules for part, joules in JOULES.items() if part in f"{candidate.kernel}|"]
+        joules = (known[0] if known else call_ms) * self.chance.lognormvariate(0, 0.005)
+        return Energy(joules, 100, 0.1, 5)
 
 
 class _Still(ClockSampler):

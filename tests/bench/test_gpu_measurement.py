@@ -9,9 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from flash_helpers.bench.cuda_backend import CudaBackend
+from flash_helpers.bench.acceptance_cli import gate_jobs, make_parser
+from flash_helpers.bench.ceilings import CeilingProblem, measured_ceilings
+from flash_helpers.bench.cuda_backend import CudaBackend, peak_tflops
+from flash_helpers.bench.gate import GateProblem
+from flash_helpers.bench.measure import run_problem
+from flash_helpers.bench.slowed_backend import SlowedBackend
 from flash_helpers.bench.supervisor import Supervisor
+from flash_helpers.bench.sweep import Job
 from flash_helpers.bench.timing import CudaTimer
+from flash_helpers.dtypes import DType
+from flash_helpers.workload import Workload
 
 pytestmark = pytest.mark.gpu
 HERE = Path(__file__).resolve().parent
@@ -58,6 +66,77 @@ def test_the_clock_that_the_wait_measures_is_nvmls() -> None:
     assert 200 < measured < 4000
     if clocks.readings:
         assert measured == pytest.approx(clocks.summary()["sm_mhz"], rel=0.05)
+
+
+def test_the_clock_under_load() -> None:
+    """Of a kernel that only waits it is the idle one; of attention up to a fifth lower."""
+    backend = CudaBackend()
+    backend.prepare(SHAPE | {"batch": 16})
+    timer = CudaTimer(torch.device("cuda"), cold_l2=False)
+    sleep = lambda: torch.cuda._sleep(2_000_000)  # type: ignore[no-untyped-call]  # noqa: E731
+    attention = backend.candidate("fa2", "fa2")
+    found = {}
+    for name, function in (("sleep", sleep), ("attention", attention)):
+        samples = [timer(function) for _ in range(20)]
+        call_ms = statistics.median(s.ms for s in samples)
+        idle = statistics.median(s.sm_mhz for s in samples if s.sm_mhz is not None)
+        mhz = backend.clock_under(function, call_ms)
+        print(f"{name}: {call_ms:.3f} ms, waiting {idle:.0f} MHz, under load {mhz}")
+        assert mhz is not None
+        found[name] = mhz / idle
+    assert found["sleep"] == pytest.approx(1, abs=0.03)
+    assert 0.8 < found["attention"] < 1.03
+
+
+def test_the_energy_of_a_call_fits_the_power() -> None:
+    backend = CudaBackend()
+    backend.prepare(SHAPE | {"batch": 16})
+    attention = backend.candidate("fa2", "fa2")
+    call_ms = statistics.median(
+        CudaTimer(torch.device("cuda"), cold_l2=False)(attention).ms for _ in range(20)
+    )
+    with backend.clocks() as clocks:
+        energy = backend.energy_meter().per_call(attention, call_ms, 1.0)
+    print(f"{energy}, {energy.watts:.0f} W, {clocks.summary()}")
+    assert energy.joules == pytest.approx(energy.watts * call_ms / 1e3, rel=0.1)
+    assert energy.watts == pytest.approx(clocks.summary()["watts"], rel=0.25)
+
+
+def test_the_ceilings_are_below_the_data_sheet() -> None:
+    problem = CeilingProblem(DType.FP16, 1)
+    rows = results(CudaBackend(), problem.shape(), problem.groups(0)[0])
+    for row in rows:
+        row.update(provider="ceiling", shape=problem.shape())
+        print(row["kernel"], row["status"], row["error"], statistics.median(row["samples_ms"]))
+    found, peak = measured_ceilings(rows), peak_tflops(CudaBackend().environment())
+    print(found, peak)
+    assert found is not None and peak is not None and 0.4 * peak < found.peak < peak
+
+
+def test_a_slowed_kernel_is_5_per_cent_slower_and_still_right() -> None:
+    """Needs a build with the kernels 128,64."""
+    options = make_parser().parse_args(["gate", "--out", "none", "--kernels", "128,64"])
+    (job, *_) = jobs = gate_jobs(options)
+    workload = Workload(8, 16, 16, 2560, 128, DType.FP16, 1)
+    backend, times = SlowedBackend(), {}
+    for slowed in ("", job.kernel):
+        problem = GateProblem(workload, jobs, (Job("fa2", "fa2"),), slowed)
+        for row in results(backend, problem.shape(), problem.groups(0)[0], 20):
+            assert row["status"] == "ok", row
+            times[row["kernel"], slowed] = statistics.median(row["samples_ms"])
+    ratios = {kernel: times[kernel, job.kernel] / times[kernel, ""] for kernel, _ in times}
+    print(ratios)
+    assert 1.03 < ratios.pop(job.kernel) < 1.07
+    assert all(0.97 < ratio < 1.03 for ratio in ratios.values())
+
+
+def results(backend: CudaBackend, shape: Any, jobs: Any, repeats: int = 6) -> list[dict[str, Any]]:
+    candidates = [{"provider": job.provider, "kernel": job.kernel} for job in jobs]
+    policy = {"warmups": 1, "repeats": repeats, "cold_l2": True}
+    events: list[dict[str, Any]] = []
+    request = {"shape": shape, "policy": policy, "candidates": candidates}
+    run_problem(request, backend, lambda event: events.append(dict(event)))
+    return [event for event in events if event["event"] == "result"]
 
 
 @pytest.mark.parametrize(

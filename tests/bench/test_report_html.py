@@ -47,7 +47,7 @@ def store(path: Path, *rows: Record) -> Path:
 class Page(HTMLParser):
     """Collects text and links, and checks that what is opened is closed."""
 
-    VOID = ("meta", "img", "link", "br")
+    VOID = ("meta", "img", "link", "br", "wbr")
 
     def __init__(self, text: str) -> None:
         super().__init__()

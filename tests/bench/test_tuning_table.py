@@ -16,13 +16,22 @@ import flash_attention
 from flash_attention import TuningTableError, tuned_config, tuning, tuning_table
 from flash_attention.tuning import tuned_choice, user_table
 from flash_attention.tuning_table import Entry, merge, parse_table, read_table, update_table
-from flash_helpers.kernel_configs import DType, get_kernel_configs, parse_kernel_name_into_config
+from flash_helpers.kernel_configs import (
+    DType,
+    get_kernel_configs,
+    has_general_kernel,
+    parse_sm80_name,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGED = ROOT / "flash_attention/tuning_default.json"
 TUNE = [c.short_form() for c in get_kernel_configs("tune") if c.dtype is DType.FP16]
-WIDE = next(k for k in TUNE if parse_kernel_name_into_config(k).B_r == 128)
-NARROW = next(k for k in TUNE if parse_kernel_name_into_config(k).B_r == 64)
+WIDE = next(k for k in TUNE if parse_sm80_name(k).B_r == 128)
+NARROW = next(k for k in TUNE if parse_sm80_name(k).B_r == 64)
+GENERAL_WIDE, GENERAL_NARROW = (
+    next(k for k in TUNE if (c := parse_sm80_name(k)).B_r == B_r and has_general_kernel(c))
+    for B_r in (128, 64)
+)
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +69,7 @@ def test_the_packaged_table_is_good_and_knows_what_was_recorded() -> None:
     )
     assert tuned_config(torch.bfloat16, 64, 1024).dtype is DType.BF16
     for seq_len in (64, 512, 1000 * 64, 2**20):  # a kernel for every length that has one
-        assert seq_len % tuned_config(DType.FP16, 128, seq_len).B_r == 0
+        assert seq_len % tuned_config(DType.FP16, 128, seq_len).blocks()[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -118,12 +127,41 @@ def test_the_first_kernel_that_fits_the_lengths_is_taken(tmp_path: Path) -> None
     assert tuned_config("fp16", 128, 1024 + 64, table=table).short_form() == NARROW
     assert tuned_config("fp16", 128, 1024, 1024 + 64, table=table).short_form() == WIDE
     assert tuned_config("fp16", 128, 2048, table=table).short_form() == NARROW
-    with pytest.raises(LookupError, match="must be multiples of a kernel's blocks"):
-        tuned_config("fp16", 128, 1000, table=table)
     with pytest.raises(LookupError, match=r"for FP16, d_head 96, .*they know BF16 128, BF16 64"):
         tuned_config("fp16", 96, 1024)
-    with pytest.raises(LookupError, match="causal"):
-        tuned_config("fp16", 128, 1024, causal=True)
+
+
+def test_other_problems_get_the_first_kernel_that_is_general(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not has_general_kernel(parse_sm80_name(NARROW))
+    ranked = [NARROW, GENERAL_WIDE, GENERAL_NARROW]
+    table = write(tmp_path / "t.json", entry(kernels=ranked), entry(gpu="A100", kernels=[NARROW]))
+    assert tuned_config("fp16", 128, 1024, table=table).short_form() == NARROW
+    for lengths, causal in (((1000,), False), ((1024, 1000), False), ((1024,), True), ((1,), True)):
+        found = tuned_config("fp16", 128, *lengths, causal=causal, table=table)
+        assert found.short_form() == GENERAL_WIDE
+    symbols = [parse_sm80_name(kernel).kernel_name() for kernel in ranked]
+    built = dict(zip(symbols, (False, False, True), strict=True))  # of WIDE the general is missing
+    monkeypatch.setattr(tuning, "_built", lambda: built)
+    assert tuned_config("fp16", 128, 1000, table=table).short_form() == GENERAL_NARROW
+    assert tuned_config("fp16", 128, 1000, table=table, device="cpu").short_form() == GENERAL_WIDE
+    monkeypatch.setattr(tuning, "_built", lambda: dict.fromkeys(built, False))
+    with pytest.raises(LookupError, match="multiples of its blocks, without causal"):
+        tuned_config("fp16", 128, 1000, table=table)
+    with pytest.raises(LookupError, match="128, sequences 1024 and 1024, causal: they know"):
+        tuned_config("fp16", 128, 1024, causal=True, table=table)
+
+
+def test_what_was_measured_with_the_mask_comes_first(tmp_path: Path) -> None:
+    table = write(
+        tmp_path / "t.json",
+        entry(kernels=[GENERAL_WIDE]),
+        entry(kernels=[GENERAL_NARROW], causal=True),
+    )
+    assert tuned_config("fp16", 128, 1024, table=table).short_form() == GENERAL_WIDE
+    causal = tuned_config("fp16", 128, 1024, causal=True, table=table)
+    assert causal.short_form() == GENERAL_NARROW
 
 
 def test_who_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,8 +190,8 @@ def test_who_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_only_kernels_of_this_build_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    symbol = parse_kernel_name_into_config(NARROW).kernel_name()
-    monkeypatch.setattr(tuning, "_built", lambda: frozenset({symbol}))
+    symbol = parse_sm80_name(NARROW).kernel_name()
+    monkeypatch.setattr(tuning, "_built", lambda: {symbol: False})
     write(user_table(), entry())
     assert tuned_config("fp16", 128, 1024).short_form() == NARROW
 

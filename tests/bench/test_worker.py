@@ -117,6 +117,15 @@ def test_throttled_samples_are_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
     assert results["a"]["throttled"] == dict.fromkeys("0123", "hardware thermal slowdown")
 
 
+def test_a_clock_that_cannot_be_had_costs_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    results, _ = measure("a")
+    assert results["a"]["loaded_sm_mhz"] == 1650.0
+    monkeypatch.setenv("FAKE_FAULTS", json.dumps({"clock": "raises"}))
+    results, n_workers = measure("a", "b")
+    assert results["a"]["status"] == "ok" and n_workers == 1
+    assert results["a"]["loaded_clock_note"] == "no clock under load: RuntimeError: no such stream"
+
+
 def test_a_killed_sweep_takes_its_worker_along(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_FAULTS", json.dumps({"bad": "hang"}))
     code = (

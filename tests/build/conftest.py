@@ -22,7 +22,7 @@ FOLDERS = ("csrc", "flash_attention", "previous_kernels", "py")
 
 # Builds two kernels of the set instead of all: two translation units.
 BUILD_TWO = """
-import dataclasses, sys
+import dataclasses, os, sys
 from pathlib import Path
 from flash_helpers.build import driver
 from flash_helpers.build.errors import BuildError
@@ -30,7 +30,9 @@ from flash_helpers.build.plan import make_plan
 try:
     driver.CONFIGS_PER_UNIT = 1
     plan = make_plan()
-    result = driver.build_plan(dataclasses.replace(plan, configs=plan.configs[:2]))
+    listed = os.environ.get("BUILD_PARTS")
+    parts = driver.InParts(2, Path(listed)) if listed else None
+    result = driver.build_plan(dataclasses.replace(plan, configs=plan.configs[:2]), parts)
     driver.publish(result.extension, plan.root / "flash_attention")
     print("directory:", result.directory)
 except BuildError as error:
@@ -84,12 +86,13 @@ class Tree:
         (found,) = (self.root / "flash_attention").glob("_C.*.so")
         return found
 
-    def run_with_extension(self, code: str) -> str:
-        """Runs Python code in which `_C` is the extension, in a process without torch."""
+    def run_with_extension(self, code: str, extension: Path | None = None) -> str:
+        """Runs Python code in which `_C` is the extension (by default that of the last build), in a
+        process without torch."""
         load = (
             "import importlib.util as u, sys, time\n"
             "begin = time.perf_counter()\n"
-            f"spec = u.spec_from_file_location('flash_attention._C', {str(self.extension)!r})\n"
+            f"spec = u.spec_from_file_location('flash_attention._C', {str(extension or self.extension)!r})\n"
             "_C = u.module_from_spec(spec); spec.loader.exec_module(_C)\n"
             "seconds = time.perf_counter() - begin\n"
         )

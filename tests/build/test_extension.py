@@ -32,7 +32,7 @@ def test_it_knows_what_it_is(tree: Tree) -> None:
     code = "print(_C.kernel_set(), _C.architectures(), len(_C.fingerprint()))\n"
     code += "print(_C.forward_args_size(), sorted(_C.kernel_names()) == _C.kernel_names())"
     lines = tree.run_with_extension(code).splitlines()
-    assert lines == ["prog ['sm_80'] 64", "160 True"]
+    assert lines == ["prog ['sm_80'] 64", "168 True"]
 
 
 def test_another_build_has_another_fingerprint(tree: Tree) -> None:
@@ -64,23 +64,27 @@ def packed(**changes: object) -> str:
     return repr(pack_forward_args(**values))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("size", [0, 159, 161])
+@pytest.mark.parametrize("size", [0, 167, 169])
 def test_arguments_of_another_size_are_refused(tree: Tree, size: int) -> None:
     said = launch(tree, f"0, bytes({size}), 0, 0")
-    assert "ValueError" in said and f"args has {size} bytes: expected the 160" in said
+    assert "ValueError" in said and f"args has {size} bytes: expected the 168" in said
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
         ({"batch": 0}, "batch = 0"),
-        ({"seqlen_q": 65}, "seqlen_q = 65: expected a multiple of B_r = 64"),
-        ({"seqlen_k": 96}, "seqlen_k = 96: expected a multiple of B_c = 64"),
+        ({"seqlen_q": 65}, "only for seqlen_q and seqlen_k that are multiples of B_r = 64"),
+        ({"seqlen_k": 96}, "multiples of B_r = 64 and B_c = 64, not causal"),
+        ({"causal": True}, "not causal"),
+        ({"seqlen_k": 0, "k": 0, "v": 0}, "this build has it only for"),
+        ({"seqlen_k": -64}, "seqlen_k = -64: expected 0 to 2147482623"),
+        ({"seqlen_q": 2**31 - 64}, "seqlen_q = 2147483584: expected 0 to 2147482623"),
         ({"n_heads_q": 3, "n_heads_kv": 2}, "n_heads_q = 3: expected a multiple of n_heads_kv"),
         ({"k": 0}, "k is null"),
         ({"v": 4104}, "v is not aligned to 16 bytes"),
         ({"o_strides": (8192, 128, 4)}, "o_stride_head = 4 elements: expected a multiple of 8"),
-        ({"batch": 2**31 - 1, "n_heads_q": 2}, "exceeds 2147483647 thread blocks"),
+        ({"batch": 2**31 - 1, "n_heads_q": 2}, "(of 64 rows) * n_heads_q * batch exceed"),
     ],
 )
 def test_arguments_that_would_fault_are_refused(

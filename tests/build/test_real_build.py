@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -190,3 +192,27 @@ def test_a_build_that_spills_fails_and_is_not_published(tree: Tree) -> None:
     assert process.returncode == 1
     assert "2 kernel builds spill more registers than" in output and "64 registers" in output
     assert tree.extension.read_bytes() == before
+
+
+def test_a_build_in_parts(tree: Tree, tmp_path: Path) -> None:
+    """Each part holds its kernel and answers to the name of the whole; it is there before the next
+    is compiled, and nothing is compiled twice."""
+    listed = tmp_path / "parts.json"
+    ask = {"BUILD_PARTS": str(listed), "MAX_JOBS": "1"}
+    header = tree.root / "csrc" / "include" / "flash" / "sm80" / "forward.cuh"
+    append(header, "namespace flash { constexpr int kPlantedForParts = 1; }\n")
+    output = tree.build(ask)
+    steps = r"CUDA object \S+|part \d|Linking CXX"
+    found = [re.sub(r"CUDA object \S+", "CUDA", step) for step in re.findall(steps, output)]
+    assert found == ["CUDA", "part 0", "CUDA", "part 1", "Linking CXX"]
+    whole = tree.run_with_extension(f"print(_C.fingerprint()); {NAMES}").split()
+    names: list[str] = []
+    for item in json.loads(listed.read_text()):
+        code = f"print(_C.fingerprint()); {NAMES}"
+        fingerprint, name = tree.run_with_extension(code, Path(item["library"])).split()
+        assert fingerprint == whole[0] and len(item["kernels"]) == 1
+        names.append(name)
+    assert sorted(names) == whole[1:]
+    assert not any(is_kernel(name) for name in re.findall(r"object (\S+)", tree.build(ask)))
+    tree.build()
+    assert not list((tree.directory / "parts").rglob("*.so"))  # none that is out of date

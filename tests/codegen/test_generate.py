@@ -79,7 +79,7 @@ def test_stale_files_of_ours_are_removed_and_nothing_else(tmp_path: Path) -> Non
     replaced.write_text("// hand-written, under a generated name\n")
     generate(tmp_path, PROG[:1], configs_per_unit=2)
     kept = {"notes.txt", "copy.cu", replaced.name}
-    expected = {"flash_fwd_unit_000.cu", "kernel_registry.cpp", "manifest.json"}
+    expected = {"flash_fwd_sm80_unit_000.cu", "kernel_registry.cpp", "manifest.json"}
     assert set(contents(tmp_path)) == kept | expected
 
 

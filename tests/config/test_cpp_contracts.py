@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from flash_helpers import forward_args
-from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, known_configs
+from flash_helpers.kernel_configs import (
+    DType,
+    FlashForwardKernelConfig,
+    HopperForwardKernelConfig,
+    KernelConfig,
+    known_configs,
+)
 
 INCLUDE = Path(__file__).resolve().parents[2] / "csrc" / "include"
 
@@ -35,11 +41,40 @@ def struct_fields(header: str, struct: str) -> list[tuple[str, str]]:
     return [(m[1], m[2]) for m in re.finditer(member, body[1], re.M)]
 
 
-def test_config_fields_are_the_header_s_in_name_order_and_type() -> None:
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """What C++ and Python must agree on."""
+
+    config: type[KernelConfig]
+    header: str
+    derived: tuple[str, ...]
+
+
+FAMILIES = [
+    Family(
+        FlashForwardKernelConfig,
+        "forward_config.h",
+        ("n_threads", "rows_per_warp", "smem_bytes", "min_blocks_per_sm"),
+    ),
+    Family(
+        HopperForwardKernelConfig,
+        "hopper_forward_config.h",
+        ("block_m", "n_threads", "smem_bytes", "swizzle_bytes", "chunk_columns", "n_chunks",
+         "consumer_registers"),
+    ),
+]  # fmt: skip
+
+
+def by_name(family: Family) -> str:
+    return family.config.__name__
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=by_name)
+def test_config_fields_are_the_header_s_in_name_order_and_type(family: Family) -> None:
     python = [
-        (str(f.type), f.name) for f in dataclasses.fields(FlashForwardKernelConfig)
+        (str(f.type), f.name) for f in dataclasses.fields(family.config)
     ]  # the C++ types are spelt as Python's
-    assert struct_fields("forward_config.h", "FlashForwardKernelConfig") == python
+    assert struct_fields(family.header, family.config.__name__) == python
 
 
 def test_dtype_numbers_are_the_header_s() -> None:
@@ -56,22 +91,26 @@ def test_argument_fields_are_the_header_s() -> None:
     assert tuple(names) == forward_args.FIELDS
 
 
-def test_cpp_initialisers_compile_to_the_same_values(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", FAMILIES, ids=by_name)
+def test_cpp_initialisers_compile_to_the_same_values(family: Family, tmp_path: Path) -> None:
     """Every known configuration, printed back by C++ with its derived sizes."""
-    configs = known_configs()
-    members = [f.name for f in dataclasses.fields(FlashForwardKernelConfig)]
-    derived = ["n_threads", "rows_per_warp", "smem_bytes", "min_blocks_per_sm"]
-    shown = [f"(int)c.{m}" for m in members] + [f"c.{m}()" for m in derived]
+    configs = [config for config in known_configs() if type(config) is family.config]
+    assert configs
+    members = [f.name for f in dataclasses.fields(family.config)]
+    shown = [f"(int)c.{m}" for m in members] + [f"c.{m}()" for m in family.derived]
     table = ",\n".join(config.to_cpp_struct() for config in configs)
     output = compile_and_run(
-        '#include <cstdio>\n#include "flash/core/forward_config.h"\n'
-        f"constexpr flash::FlashForwardKernelConfig kConfigs[] = {{\n{table}}};\n"
+        f'#include <cstdio>\n#include "flash/core/{family.header}"\n'
+        f"constexpr flash::{family.config.__name__} kConfigs[] = {{\n{table}}};\n"
         "int main() { for (const auto& c : kConfigs) "
         f'std::printf("{" ".join(["%d"] * len(shown))}\\n", {", ".join(shown)}); }}\n',
         tmp_path,
     )
     expected = [
-        [*(int(getattr(c, m)) for m in members), *(getattr(c, method)() for method in derived)]
+        [
+            *(int(getattr(c, m)) for m in members),
+            *(getattr(c, method)() for method in family.derived),
+        ]
         for c in configs
     ]
     assert [list(map(int, line.split())) for line in output.splitlines()] == expected
@@ -99,7 +138,7 @@ ARGUMENTS = {
     "q": 1 << 60, "k": 2, "v": 3, "o": 2**64 - 16, "lse": 0,
     "q_strides": (10, 11, 12), "k_strides": (20, 21, 22), "v_strides": (30, 31, 32),
     "o_strides": (2**40, -8, 42), "batch": 5, "seqlen_q": 6, "seqlen_k": 7, "n_heads_q": 8,
-    "n_heads_kv": 9, "softmax_scale": 0.125,
+    "n_heads_kv": 9, "softmax_scale": 0.125, "causal": True,
 }  # fmt: skip
 
 
@@ -109,8 +148,9 @@ def test_packed_bytes_read_back_by_name() -> None:
     for tensor in "qkvo":
         strides = tuple(fields.pop(f"{tensor}_stride_{axis}") for axis in ("batch", "seq", "head"))
         assert strides == ARGUMENTS[f"{tensor}_strides"]
+    assert fields.pop("reserved") == 0
     assert fields == {k: v for k, v in ARGUMENTS.items() if not k.endswith("_strides")}
-    with pytest.raises(ValueError, match="have 160 bytes, got 159"):
+    with pytest.raises(ValueError, match="have 168 bytes, got 167"):
         forward_args.unpack_forward_args(data[:-1])
 
 

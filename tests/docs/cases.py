@@ -16,15 +16,16 @@ from torch import Tensor
 import flash_attention
 from flash_attention import _library, interface
 from flash_helpers.build.nvcc_wheels import find_or_install_nvcc
-from flash_helpers.emulator.compile import find_toolchain
-from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_kernel_configs
+from flash_helpers.emulator.door.compile import find_toolchain
+from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_sm80_kernel_configs
 
-CONFIG = get_kernel_configs("prog")[-1]  # fp16, d_head 128, 64 x 64, 4 warps
-D64 = next(c for c in get_kernel_configs("pairs") if (c.dtype, c.d_head) == (DType.BF16, 64))
+CONFIG = get_sm80_kernel_configs("prog")[-1]  # fp16, d_head 128, 64 x 64, 4 warps
+PLAIN = get_sm80_kernel_configs("prog")[0]
+D64 = next(c for c in get_sm80_kernel_configs("pairs") if (c.dtype, c.d_head) == (DType.BF16, 64))
 SHAPE = (1, 64, 1, 128)
 
 Qkv = tuple[Tensor, Tensor, Tensor]
-Computed = tuple[Tensor, Qkv, float | None]
+Computed = tuple[Tensor, Qkv, dict[str, Any]]  # output, inputs, what else the reference is given
 Provoke = Callable[[pytest.MonkeyPatch], object]
 
 
@@ -51,10 +52,13 @@ def computed(
     *,
     config: FlashForwardKernelConfig = CONFIG,
     softmax_scale: float | None = None,
+    causal: bool = False,
     **others: Any,
 ) -> Computed:
-    o = flash_attention.forward(config, q, k, v, softmax_scale=softmax_scale, **others)
-    return o, (q, k, v), softmax_scale
+    o = flash_attention.forward(
+        config, q, k, v, softmax_scale=softmax_scale, causal=causal, **others
+    )
+    return o, (q, k, v), {"scale": softmax_scale, "causal": causal}
 
 
 def _d64() -> Computed:
@@ -81,7 +85,7 @@ def _strided_output() -> Computed:
     o = draw((1, 2, 64, 136)).transpose(1, 2)[..., :128]
     q, k, v = (draw((1, 64, 2, 128)) for _ in range(3))
     assert flash_attention.forward(CONFIG, q, k, v, o) is o
-    return o, (q, k, v), None
+    return o, (q, k, v), {}
 
 
 def _lse() -> Computed:
@@ -90,6 +94,27 @@ def _lse() -> Computed:
     outcome = computed(q, k, v, softmax_scale=0.3, lse=lse)
     scores = torch.einsum("bqhd,bkhd->bhqk", q.float(), k.float()) * 0.3
     torch.testing.assert_close(lse, scores.logsumexp(-1), atol=1e-4, rtol=0)
+    return outcome
+
+
+def causal(q_len: int, k_len: int) -> Computed:
+    """In numpy's words, not the reference's: the last query sees the last key."""
+    q, k, v = draw((1, q_len, 2, 128)), draw((1, k_len, 1, 128)), draw((1, k_len, 1, 128))
+    lse = torch.full((1, 2, q_len), float("nan"))
+    outcome = computed(q, k, v, causal=True, lse=lse)
+    scores = torch.einsum("bqhd,bkgd->bhqk", q.float(), k.float()) * 128**-0.5
+    seen = torch.ones(q_len, k_len, dtype=torch.bool).tril(k_len - q_len)
+    torch.testing.assert_close(
+        lse, scores.masked_fill(~seen, -float("inf")).logsumexp(-1), atol=1e-4, rtol=0
+    )
+    return outcome
+
+
+def _no_keys() -> Computed:
+    q, k = draw((2, 70, 2, 128)), draw((2, 0, 1, 128))
+    lse = torch.full((2, 2, 70), float("nan"))
+    outcome = computed(q, k, k, lse=lse)
+    assert bool((lse == -float("inf")).all())
     return outcome
 
 
@@ -108,9 +133,12 @@ def _not_finite() -> Computed:
 SUPPORTED: Mapping[str, Callable[[], Computed]] = {
     "`torch.float16`, d_head 128": lambda: computed(*(draw((2, 128, 2, 128)) for _ in range(3))),
     "`torch.bfloat16`, d_head 64": _d64,
-    "lengths of q and k that differ, each a multiple of its block": lambda: computed(
-        draw((1, 64, 1, 128)), draw((1, 192, 1, 128)), draw((1, 192, 1, 128))
+    "any lengths, also 1, of q and k each": lambda: computed(
+        draw((1, 113, 1, 128)), draw((1, 1, 1, 128)), draw((1, 1, 1, 128))
     ),
+    "k and v without keys: the output is 0, `lse` -inf": _no_keys,
+    "`causal`, more queries than keys": lambda: causal(200, 113),
+    "`causal`, more keys than queries": lambda: causal(63, 203),
     "fewer KV heads than query heads (GQA, MQA), the one a divisor of the other": lambda: computed(
         draw((1, 64, 6, 128)), draw((1, 64, 2, 128)), draw((1, 64, 2, 128))
     ),
@@ -168,13 +196,26 @@ def _o_is_q(_: pytest.MonkeyPatch) -> object:
 
 def _not_built(monkeypatch: pytest.MonkeyPatch) -> object:
     library = SimpleNamespace(
-        kernel_names=lambda: [get_kernel_configs("prog")[0].kernel_name()],
+        kernel_names=lambda: [get_sm80_kernel_configs("prog")[0].kernel_name()],
         kernel_set=lambda: "prog",
     )
     monkeypatch.setattr(interface, "load_library", lambda: library)
     interface._kernel_ids.cache_clear()
     try:
-        return interface._kernel_id(CONFIG)
+        return interface._kernel_id(CONFIG, general=False)
+    finally:
+        interface._kernel_ids.cache_clear()
+
+
+def _no_general_kernel(monkeypatch: pytest.MonkeyPatch) -> object:
+    library = SimpleNamespace(
+        kernel_names=lambda: sorted(c.kernel_name() for c in (PLAIN, CONFIG)),
+        has_general=lambda kernel_id: kernel_id == 0,
+    )
+    monkeypatch.setattr(interface, "load_library", lambda: library)
+    interface._kernel_ids.cache_clear()
+    try:
+        return interface._kernel_id(PLAIN, general=True)
     finally:
         interface._kernel_ids.cache_clear()
 
@@ -200,7 +241,8 @@ def _no_nvcc(monkeypatch: pytest.MonkeyPatch) -> object:
 
 
 REFUSED: Mapping[str, Provoke | InSource] = {
-    "a mask, causal": call(causal=True),
+    "a mask other than causal": call(mask=draw),
+    "causal is no bool": call(causal=1),
     "dropout": call(dropout_p=0.1),
     "kernel_cfg is a string": call(CONFIG.short_form()),
     "d_head other than 64 and 128": changed(d_head=256),
@@ -223,9 +265,8 @@ REFUSED: Mapping[str, Provoke | InSource] = {
     "query heads that are no multiple of the KV heads": call(
         **dict.fromkeys("kv", lambda: draw((1, 64, 2, 128)))
     ),
-    "a length of q that is no multiple of B_r": call(q=lambda: draw((1, 100, 1, 128))),
-    "a length of k that is no multiple of B_c": call(
-        **dict.fromkeys("kv", lambda: draw((1, 100, 1, 128)))
+    "a length above 2^31 - 1025": call(
+        **dict.fromkeys("kv", lambda: draw((1, 1, 1, 128)).expand(-1, 2**31 - 1, -1, -1))
     ),
     "a last dimension that is not contiguous": call(
         k=lambda: draw((1, 1, 128, 64)).permute(0, 3, 1, 2)
@@ -245,11 +286,14 @@ REFUSED: Mapping[str, Provoke | InSource] = {
         **{name: lambda: draw(device="meta") for name in "qkvo"}
     ),
     "softmax_scale zero, negative, NaN or infinite": call(softmax_scale=0.0),
+    "softmax_scale is no number": call(softmax_scale="0.1"),
     "lse of another dtype, shape or stride": call(lse=lambda: torch.zeros(1, 64, 1)),
     "lse on another device": call(lse=lambda: torch.zeros(1, 1, 64, device="meta")),
     "lse is not a tensor": call(lse=3),
     "more than 2^31 - 1 thread blocks": InSource("flash_attention/arguments.py"),
     "CUDA tensors, a kernel that is not built": _not_built,
+    "CUDA tensors, a length that is no multiple of a block, or causal, and a kernel that is built "
+    "for whole blocks only": _no_general_kernel,
     "CUDA tensors, no extension at all": _no_extension,
     "CUDA tensors on a GPU that the build is not for": InSource("csrc/runtime/launcher.cpp"),
     "CPU tensors, no C++ compiler": _no_compiler,

@@ -14,11 +14,14 @@ import torch
 from flash_helpers.reference import attention_reference
 from flash_helpers.tolerance import compare
 
-from .cases import LIBRARY, REFUSED, SUPPORTED, InSource
+from .cases import LIBRARY, REFUSED, SUPPORTED, Computed, InSource
+from .func_cases import FUNC_REFUSED, FUNC_SUPPORTED
 from .markdown import ROOT, SUPPORT, code_words, table
 
 SUPPORTED_ROWS = {row[0]: row[1] for row in table(SUPPORT, "supported")}
 REFUSED_ROWS = {row[0]: row[1:] for row in table(SUPPORT, "refused")}
+FUNC_SUPPORTED_ROWS = {row[0]: row[1] for row in table(SUPPORT, "func-supported")}
+FUNC_REFUSED_ROWS = {row[0]: row[1:] for row in table(SUPPORT, "func-refused")}
 LIBRARY_ROWS = {row[0]: row[1:] for row in table(SUPPORT, "library")}
 
 
@@ -26,8 +29,11 @@ def test_the_tables_and_the_cases_agree() -> None:
     assert set(SUPPORTED_ROWS) == set(SUPPORTED)
     assert set(REFUSED_ROWS) == set(REFUSED)
     assert set(LIBRARY_ROWS) == set(LIBRARY)
-    assert set(SUPPORTED_ROWS.values()) == {"supported"}
-    assert {row[0] for row in (*REFUSED_ROWS.values(), *LIBRARY_ROWS.values())} == {"refused"}
+    assert set(FUNC_SUPPORTED_ROWS) == set(FUNC_SUPPORTED)
+    assert set(FUNC_REFUSED_ROWS) == set(FUNC_REFUSED)
+    assert {*SUPPORTED_ROWS.values(), *FUNC_SUPPORTED_ROWS.values()} == {"supported"}
+    refused = (REFUSED_ROWS, FUNC_REFUSED_ROWS, LIBRARY_ROWS)
+    assert {row[0] for rows in refused for row in rows.values()} == {"refused"}
 
 
 def exception_of(cell: str) -> type[BaseException]:
@@ -57,9 +63,18 @@ def check_refused(row: list[str], provoke: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("case", SUPPORTED_ROWS)
 def test_supported(case: str, seed: int) -> None:
+    check_supported(SUPPORTED[case], seed)
+
+
+@pytest.mark.parametrize("case", FUNC_SUPPORTED_ROWS)
+def test_supported_by_flash_attn_func(case: str, seed: int) -> None:
+    check_supported(FUNC_SUPPORTED[case], seed)
+
+
+def check_supported(compute: Callable[[], Computed], seed: int) -> None:
     torch.manual_seed(seed)
-    o, (q, k, v), scale = SUPPORTED[case]()
-    reference, _ = attention_reference(q, k, v, scale=scale)
+    o, (q, k, v), others = compute()
+    reference, _ = attention_reference(q, k, v, **others)
     undefined = reference.isnan()
     assert torch.equal(o.isnan(), undefined)
     outcome = compare(
@@ -76,6 +91,12 @@ def test_refused(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     else:
         monkeypatch.setattr("flash_attention.emulated.launch", _must_not_launch)
         check_refused(row, lambda: provoke(monkeypatch))
+
+
+@pytest.mark.parametrize("case", FUNC_REFUSED_ROWS)
+def test_refused_by_flash_attn_func(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flash_attention.emulated.launch", _must_not_launch)
+    check_refused(FUNC_REFUSED_ROWS[case], lambda: FUNC_REFUSED[case](monkeypatch))
 
 
 @pytest.mark.parametrize("case", LIBRARY_ROWS)

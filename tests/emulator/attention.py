@@ -42,13 +42,20 @@ class Problem:
     v: Any
     expected: Any
     expected_lse: Any
+    causal: bool = False
 
     @classmethod
     def make(
-        cls, config: FlashForwardKernelConfig, seq_len: int, seed: int, seq_len_k: int | None = None
+        cls,
+        config: FlashForwardKernelConfig,
+        seq_len: int,
+        seed: int,
+        seq_len_k: int | None = None,
+        causal: bool = False,
     ) -> Problem:
         rng = np.random.default_rng(seed)
-        rows = (seq_len, seq_len_k or seq_len, seq_len_k or seq_len)
+        n_keys = seq_len if seq_len_k is None else seq_len_k
+        rows = (seq_len, n_keys, n_keys)
         q, k, v = (aligned((n, config.d_head), np.uint16) for n in rows)
         for array in (q, k, v):
             array[:] = to_bits(rng.standard_normal(array.shape), config.dtype)
@@ -57,11 +64,16 @@ class Problem:
         growth = np.linspace(3.0, 0.3, len(k))[:, None]
         k[:] = to_bits(from_bits(k, config.dtype) * growth, config.dtype)
         scores = from_bits(q, config.dtype) @ from_bits(k, config.dtype).T * config.d_head**-0.5
-        maxima = scores.max(axis=1, keepdims=True)
-        weights = np.exp(scores - maxima)
+        if causal:  # the last query sees the last key
+            hidden = np.arange(len(k)) > np.arange(len(q))[:, None] + len(k) - len(q)
+            scores = np.where(hidden, -np.inf, scores)
+        maxima = scores.max(axis=1, keepdims=True, initial=-np.inf)
+        weights = np.exp(scores - np.where(np.isinf(maxima), 0, maxima))
         sums = weights.sum(axis=1, keepdims=True)
-        expected = weights / sums @ from_bits(v, config.dtype)
-        return cls(config, q, k, v, expected, (np.log(sums) + maxima)[:, 0])
+        expected = weights / np.where(sums == 0, 1, sums) @ from_bits(v, config.dtype)
+        with np.errstate(divide="ignore"):
+            expected_lse = (np.log(sums) + maxima)[:, 0]
+        return cls(config, q, k, v, expected, expected_lse, causal)
 
     def run(
         self, kernel: EmulatedKernel, options: LaunchOptions | None = None
@@ -90,11 +102,12 @@ class Problem:
             n_heads_q=1,
             n_heads_kv=1,
             softmax_scale=config.d_head**-0.5,
+            causal=self.causal,
         )
         inputs = [memory_range_of(getattr(self, name), name, writable=False) for name in "qkv"]
         outputs = [memory_range_of(o, "o"), memory_range_of(lse, "lse")]
         report = kernel.launch(
-            (seq_len // config.B_r, 1, 1),
+            (-(-seq_len // config.B_r), 1, 1),
             (config.n_threads(), 1, 1),
             config.smem_bytes(),
             [arguments],
@@ -103,9 +116,29 @@ class Problem:
         )
         return o, lse, report
 
+    def mma_instructions(self) -> int:
+        """How many a warp needs over all blocks of keys that some row of a thread block sees."""
+        n_queries, n_keys, config = len(self.q), len(self.k), self.config
+        blocks = 0
+        for first in range(0, n_queries, config.B_r):
+            last = min(first + config.B_r, n_queries)
+            keys = max(0, last + n_keys - n_queries) if self.causal else n_keys
+            blocks += -(-keys // config.B_c)
+        return blocks * 2 * config.B_r * config.B_c * config.d_head // (16 * 8 * 16)
+
+    def lse_error(self, lse: Any) -> float:
+        """Largest error of a log-sum-exp; NaN, and an infinity that is not expected, count as
+        infinite."""
+        with np.errstate(invalid="ignore"):
+            error = np.where(lse == self.expected_lse, 0, np.abs(lse - self.expected_lse))
+        return float(np.where(np.isnan(error), np.inf, error).max())
+
     def row_error(self, o: Any) -> float:
-        """max over rows of ||o - ref|| / ||ref||, in units of eps; NaN counts as infinite."""
+        """max over rows of ||o - ref|| / ||ref||, in units of eps; NaN counts as infinite, and so
+        does anything but 0 in a row that must be 0."""
         difference = np.linalg.norm(from_bits(o, self.config.dtype) - self.expected, axis=1)
-        relative = difference / np.linalg.norm(self.expected, axis=1)
+        norm = np.linalg.norm(self.expected, axis=1)
+        with np.errstate(divide="ignore"):
+            relative = np.where(difference == 0, 0, difference / np.where(norm == 0, 1e-30, norm))
         worst = np.where(np.isnan(relative), np.inf, relative).max()
         return float(worst / EPS[self.config.dtype])

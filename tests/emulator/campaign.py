@@ -6,12 +6,11 @@ that REDUNDANT does not explain.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from flash_helpers.emulator import (
     KernelError,
@@ -21,11 +20,12 @@ from flash_helpers.emulator import (
     compile_kernels,
     schedules,
 )
-from flash_helpers.emulator.source_lines import SourceLines
-from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_kernel_configs
+from flash_helpers.emulator.translator.source_lines import SourceLines
+from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_sm80_kernel_configs
 from flash_helpers.kernel_ptx import kernel_ptx
 
 from .attention import Problem
+from .mask_mutations import bounds_and_masks
 from .mutations import Mutant, arithmetic_and_addressing, synchronisation
 
 TOLERANCE = 1.25  # eps, the row rule
@@ -49,14 +49,16 @@ class Family:
     name: str
     synchronisation: Callable[[], Iterable[FlashForwardKernelConfig]]
     arithmetic: tuple[FlashForwardKernelConfig, ...]
+    general: tuple[FlashForwardKernelConfig, ...]  # the kernels for any lengths and causal
 
 
 # A new family adds a line here, and its instructions to `synchronisation` in mutations.py.
 FAMILIES = (
     Family(
         "sm80",
-        lambda: sorted({EAGER, LAZY, THROUGH_REGISTERS, WIDE, *get_kernel_configs("pairs")}),
+        lambda: sorted({EAGER, LAZY, THROUGH_REGISTERS, WIDE, *get_sm80_kernel_configs("pairs")}),
         (EAGER, LAZY, THROUGH_REGISTERS, WIDE),
+        tuple(replace(c, d_head=64, B_r=128) for c in (WIDE, LAZY, THROUGH_REGISTERS)),
     ),
 )
 
@@ -87,20 +89,42 @@ class Outcome:
         return f"planted {self.planted} found {self.found.total()} redundant {self.redundant}"
 
 
-def verdict(problem: Problem, ptx: str, seed: int) -> str:
+def verdict(problems: Sequence[Problem], ptx: str, name: str, seed: int) -> str:
     """What finds the mutant: a race report, another error, the result, or nothing ('')."""
-    kernel = compile_kernel(ptx, problem.config.kernel_name())
-    for options in schedules(seed, OPTIONS):
+    kernel = compile_kernel(ptx, name)
+    for problem, options in itertools.product(problems, schedules(seed, OPTIONS)):
         try:
-            o, lse, _ = problem.run(kernel, options)
+            o, lse, report = problem.run(kernel, options)
         except RaceError:
             return "race detector"
         except KernelError as error:
             return type(error).__name__
-        lse_error = np.abs(lse - problem.expected_lse).max()  # NaN compares false
-        if not (problem.row_error(o) <= TOLERANCE and lse_error <= LSE_TOLERANCE):
+        if problem.row_error(o) > TOLERANCE or problem.lse_error(lse) > LSE_TOLERANCE:
             return "wrong result"
+        if report.mma_instructions != problem.mma_instructions():
+            return "more work than needed"
     return ""
+
+
+def whole_problems(config: FlashForwardKernelConfig, seed: int) -> list[Problem]:
+    """Two blocks of Q rows; four of K and V, because with two the barrier behind the peeled first
+    iteration never runs."""
+    return [Problem.make(config, 2 * config.B_r, seed, 4 * config.B_c)]
+
+
+def general_problems(config: FlashForwardKernelConfig, seed: int) -> list[Problem]:
+    """Lengths with a few rows beyond whole blocks, so that every bounded copy and store has rows
+    that it must leave, and no keys at all. Causal with fewer queries than keys, which end with a
+    block; and with more: blocks of queries that see nothing, one with some that do, and blocks of
+    keys with and without a mask."""
+    n_queries = 4 * config.B_r + 3
+    first_to_see = (2 * config.B_r + 22 + 8 * i for i in range(4))  # in each half of a warp's tiles
+    return [
+        Problem.make(config, config.B_r + 3, seed, 3 * config.B_c + 5),
+        Problem.make(config, config.B_r // 2 + 3, seed, 3 * config.B_c, causal=True),
+        Problem.make(config, 3, seed, 0),
+        *(Problem.make(config, n_queries, seed, n_queries - n, causal=True) for n in first_to_see),
+    ]
 
 
 def campaign(
@@ -108,21 +132,20 @@ def campaign(
     mutants: list[Mutant],
     seed: int,
     by_reports: bool = False,
+    general: bool = False,
 ) -> Outcome:
-    """`by_reports`: a wrong result is not enough, an error must name the place.
-
-    Two blocks of Q rows; four of K and V, because with two the barrier behind the peeled first
-    iteration never runs.
-    """
-    name, ptx = config.kernel_name(), kernel_ptx(config)
-    problem = Problem.make(config, 2 * config.B_r, seed, 4 * config.B_c)
-    if verdict(problem, ptx, seed):
+    """`by_reports`: a wrong result is not enough, an error must name the place. `general`: the
+    mutants are of the general kernel."""
+    name = config.general_kernel_name() if general else config.kernel_name()
+    ptx = kernel_ptx(config, general)
+    problems = general_problems(config, seed) if general else whole_problems(config, seed)
+    if verdict(problems, ptx, name, seed):
         raise AssertionError(f"{name}: the unmutated kernel must pass")
     compile_kernels([(mutant.ptx, name) for mutant in mutants])
     outcome = Outcome(len(mutants), Counter(), 0, [])
     lines = SourceLines(ptx)
     for mutant in mutants:
-        by = verdict(problem, mutant.ptx, seed)
+        by = verdict(problems, mutant.ptx, name, seed)
         place = str(lines.locate(mutant.line))
         if by and not (by_reports and by == "wrong result"):
             outcome.found[by] += 1
@@ -137,6 +160,13 @@ def full_campaign(family: Family, seed: int) -> Iterable[tuple[str, Outcome]]:
     for config in family.synchronisation():
         mutants = synchronisation(kernel_ptx(config))
         yield f"{config} synchronisation", campaign(config, mutants, seed, by_reports=True)
+    for config in family.general:
+        ptx = kernel_ptx(config, general=True)
+        mutants = synchronisation(ptx)
+        outcome = campaign(config, mutants, seed, by_reports=True, general=True)
+        yield f"{config} general synchronisation", outcome
+        mutants = bounds_and_masks(ptx, count=16)
+        yield f"{config} general bounds", campaign(config, mutants, seed, general=True)
     for config in family.arithmetic:
         mutants = arithmetic_and_addressing(kernel_ptx(config), 2 * config.d_head, 100)
         yield f"{config} arithmetic", campaign(config, mutants, seed)

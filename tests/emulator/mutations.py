@@ -17,7 +17,7 @@ class Mutant:
         return f"{self.name}, PTX line {self.line}"
 
 
-def _mutants(
+def mutants_of_lines(
     ptx: str, name: str, pattern: str, edit: Callable[[str], str], count: int | None = None
 ) -> list[Mutant]:
     """The lines that hold `pattern`, edited in turn: all, or first, last and some between."""
@@ -38,7 +38,7 @@ def _mutants(
 def removed(ptx: str, instruction: str) -> list[Mutant]:
     """Each occurrence of an instruction removed in turn."""
     pattern = rf"^\s*{re.escape(instruction)}\b"
-    return _mutants(ptx, f"{instruction} removed", pattern, lambda line: "")
+    return mutants_of_lines(ptx, f"{instruction} removed", pattern, lambda line: "")
 
 
 def swapped_mma_operands(ptx: str, first: int, second: int) -> list[Mutant]:
@@ -50,14 +50,16 @@ def swapped_mma_operands(ptx: str, first: int, second: int) -> list[Mutant]:
         replacements = iter(registers)
         return re.sub(r"%\w+", lambda _: next(replacements), line)
 
-    return _mutants(ptx, f"mma operands {first}, {second} swapped", r"^\s*mma\.sync", swap, 3)
+    return mutants_of_lines(
+        ptx, f"mma operands {first}, {second} swapped", r"^\s*mma\.sync", swap, 3
+    )
 
 
 def dropped_trans(ptx: str) -> list[Mutant]:
     def edit(line: str) -> str:
         return line.replace(".trans", "")
 
-    return _mutants(ptx, ".trans dropped", r"ldmatrix.*\.trans", edit, 3)
+    return mutants_of_lines(ptx, ".trans dropped", r"ldmatrix.*\.trans", edit, 3)
 
 
 def wrong_swizzle(ptx: str, count: int) -> list[Mutant]:
@@ -69,8 +71,8 @@ def wrong_swizzle(ptx: str, count: int) -> list[Mutant]:
     def made_or(line: str) -> str:
         return line.replace("xor.b32", "or.b32")
 
-    constants = _mutants(ptx, "XOR constant", r"xor\.b32.*, \d+;", other_constant, count)
-    return constants + _mutants(ptx, "XOR made OR", r"xor\.b32.*, %\w+;", made_or, count)
+    constants = mutants_of_lines(ptx, "XOR constant", r"xor\.b32.*, \d+;", other_constant, count)
+    return constants + mutants_of_lines(ptx, "XOR made OR", r"xor\.b32.*, %\w+;", made_or, count)
 
 
 def off_by_one_row(ptx: str, row_bytes: int) -> list[Mutant]:
@@ -82,8 +84,8 @@ def off_by_one_row(ptx: str, row_bytes: int) -> list[Mutant]:
 
         return re.sub(r"\[(%\w+)(?:\+(-?\d+))?\](?!.*\[)", add, line)  # the last address
 
-    copies = _mutants(ptx, "copy from the next row", r"cp\.async.*global", move, 5)
-    return copies + _mutants(ptx, "store to the next row", r"st\.global\.v4", move, 3)
+    copies = mutants_of_lines(ptx, "copy from the next row", r"cp\.async.*global", move, 5)
+    return copies + mutants_of_lines(ptx, "store to the next row", r"st\.global\.v4", move, 3)
 
 
 def missing_scale(ptx: str) -> list[Mutant]:
@@ -92,14 +94,14 @@ def missing_scale(ptx: str) -> list[Mutant]:
     def copy(line: str) -> str:
         return re.sub(r"mul\.f32\s+(%\w+), (%\w+),.*", r"mov.f32 \1, \2;", line)
 
-    return _mutants(ptx, "scale missing", r"mul\.f32.*0f3FB8AA3B", copy)
+    return mutants_of_lines(ptx, "scale missing", r"mul\.f32.*0f3FB8AA3B", copy)
 
 
 def swapped_conversion(ptx: str) -> list[Mutant]:
     def swap(line: str) -> str:
         return re.sub(r"(%\w+), (%\w+);", r"\2, \1;", line)
 
-    return _mutants(ptx, "cvt operands swapped", r"cvt\.rn\.b?f16x2\.f32", swap, 4)
+    return mutants_of_lines(ptx, "cvt operands swapped", r"cvt\.rn\.b?f16x2\.f32", swap, 4)
 
 
 def shifted_shared_address(ptx: str) -> list[Mutant]:
@@ -114,7 +116,7 @@ def shifted_shared_address(ptx: str) -> list[Mutant]:
     return [
         mutant
         for opcode in opcodes
-        for mutant in _mutants(
+        for mutant in mutants_of_lines(
             ptx, f"{opcode} 16 bytes off".replace("\\", ""), rf"{opcode}.*\[", move, 3
         )
     ]
@@ -133,9 +135,9 @@ def wrong_softmax(ptx: str) -> list[Mutant]:
         return re.sub(r"(fma\.rn\.f32\s+%\w+), (%\w+), (%\w+), (%\w+)", r"\1, \2, \4, \3", line)
 
     return [
-        *_mutants(ptx, "shuffle from other lanes", r"shfl\.sync\.bfly", other_lanes, 6),
-        *_mutants(ptx, "exponential left out", r"ex2\.approx", identity, 6),
-        *_mutants(
+        *mutants_of_lines(ptx, "shuffle from other lanes", r"shfl\.sync\.bfly", other_lanes, 6),
+        *mutants_of_lines(ptx, "exponential left out", r"ex2\.approx", identity, 6),
+        *mutants_of_lines(
             ptx, "fma operands exchanged", r"fma\.rn\.f32\s+%\w+, %\w+, %\w+, %\w+;", exchanged, 4
         ),
     ]
@@ -147,7 +149,7 @@ def weakened_wait(ptx: str) -> list[Mutant]:
     def edit(line: str) -> str:
         return re.sub(r"wait_group (\d+)", lambda m: f"wait_group {int(m[1]) + 1}", line)
 
-    return _mutants(ptx, "wait_group weakened", r"^\s*cp\.async\.wait_group", edit)
+    return mutants_of_lines(ptx, "wait_group weakened", r"^\s*cp\.async\.wait_group", edit)
 
 
 def synchronisation(ptx: str) -> list[Mutant]:

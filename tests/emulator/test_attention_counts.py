@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from flash_helpers.emulator import Counts, LaunchOptions, compile_kernel
-from flash_helpers.kernel_configs import FlashForwardKernelConfig, get_kernel_configs
+from flash_helpers.kernel_configs import FlashForwardKernelConfig, get_sm80_kernel_configs
 from flash_helpers.kernel_ptx import kernel_ptx
 
 from .attention import Problem
@@ -53,7 +53,7 @@ FOUR = {
 
 def config_named(suffix: str) -> FlashForwardKernelConfig:
     name = f"flash_fwd_sm80_fp16_d128_r64_c64_w4_{suffix}"
-    return next(c for c in get_kernel_configs("prog") if c.kernel_name() == name)
+    return next(c for c in get_sm80_kernel_configs("prog") if c.kernel_name() == name)
 
 
 def counts_of(config: FlashForwardKernelConfig, seq_len: int) -> Counts:
@@ -65,7 +65,7 @@ def counts_of(config: FlashForwardKernelConfig, seq_len: int) -> Counts:
 
 
 def test_every_kernel_of_the_progression_is_in_the_table() -> None:
-    names = {config.kernel_name().split("_w4_")[1] for config in get_kernel_configs("prog")}
+    names = {config.kernel_name().split("_w4_")[1] for config in get_sm80_kernel_configs("prog")}
     assert names == set(measured()) > FOUR
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from flash_helpers import cache
 from flash_helpers.emulator import EmulatorBuildError, compile_kernel
-from flash_helpers.emulator import compile as compile_module
+from flash_helpers.emulator.door import compile as compile_module
 
 from .support import aligned, ptx_kernel, run
 
@@ -168,7 +168,7 @@ def test_the_portable_paths_give_the_same_results() -> None:
     """ucontext fibers and no vector instructions: what other processors run."""
     flags = ("-DEMULATOR_PORTABLE_CONTEXT", "-mno-avx2", "-mno-f16c", "-mno-avx512f")
     portable = compile_module.runtime(flags)
-    from flash_helpers.emulator.launch import EmulatedKernel
+    from flash_helpers.emulator.door.launch import EmulatedKernel
 
     from .test_warp_collectives import _mma_kernel
 

@@ -15,8 +15,8 @@ import pytest
 
 import flash_helpers
 from flash_helpers.emulator import counts_from_csv
-from flash_helpers.emulator.cli import main
-from flash_helpers.emulator.cli_arguments import UsageError, parse_argument, prepare
+from flash_helpers.emulator.door.cli import main
+from flash_helpers.emulator.door.cli_arguments import UsageError, parse_argument, prepare
 
 from .support import ptx_kernel
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from flash_helpers.emulator import Counts, LaunchOptions, counts_from_csv, counts_to_csv
-from flash_helpers.emulator.count_tables import (
+from flash_helpers.emulator.counters.count_tables import (
     access_comparison_table,
     access_table,
     class_table,
     comparison_table,
 )
-from flash_helpers.emulator.counting import CLASSES, opcode_class
+from flash_helpers.emulator.counters.counting import CLASSES, opcode_class
 
 from .support import aligned, cuda_kernel, run, run_ptx
 

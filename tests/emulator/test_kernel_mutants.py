@@ -9,7 +9,8 @@ from flash_helpers.kernel_configs import FlashForwardKernelConfig
 from flash_helpers.kernel_ptx import kernel_ptx
 
 from .campaign import EAGER, FAMILIES, LAZY, THROUGH_REGISTERS, campaign, full_campaign
-from .mutations import arithmetic_and_addressing, synchronisation
+from .mask_mutations import bounds_and_masks
+from .mutations import Mutant, arithmetic_and_addressing, synchronisation
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,21 @@ def test_arithmetic_and_addressing(seed: int) -> None:
     print(outcome, outcome.found)
     assert outcome.survivors == []
     assert outcome.found["wrong result"] > 10  # the numbers, too, find what they must
+
+
+def test_bounds_and_masks(seed: int) -> None:
+    """Of a general kernel, one of each kind."""
+    config = FAMILIES[0].general[0]
+    mutants = bounds_and_masks(kernel_ptx(config, general=True), count=2)
+    kinds: dict[str, list[Mutant]] = {}
+    for mutant in mutants:
+        kinds.setdefault(mutant.name, []).append(mutant)
+    assert len(kinds) == 9
+    some = [kind[len(kind) // 2] for kind in kinds.values()]
+    outcome = campaign(config, some, seed, general=True)
+    print(outcome, outcome.found)
+    assert outcome.survivors == []
+    assert {"wrong result", "OutOfBoundsError"} <= set(outcome.found)
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from flash_helpers.emulator import PtxSyntaxError
-from flash_helpers.emulator.ptx_parser import Instruction, Label, PtxFile, Scope
-from flash_helpers.emulator.source_lines import SourceLines
+from flash_helpers.emulator.translator.ptx_parser import Instruction, Label, PtxFile, Scope
+from flash_helpers.emulator.translator.source_lines import SourceLines
 
 MODULE = """
 .version 8.0

@@ -12,7 +12,7 @@ import pytest
 
 import flash_helpers.emulator
 from flash_helpers.emulator import OutOfBoundsError, RaceError
-from flash_helpers.emulator.cli import main, make_parser
+from flash_helpers.emulator.door.cli import main, make_parser
 
 from .support import cuda_to_ptx
 

@@ -144,7 +144,7 @@ def test_a_barrier_that_some_warps_never_reach_is_a_deadlock() -> None:
     with pytest.raises(DeadlockError) as caught:
         run_ptx(body, [], block=96)
     message = caught.value.message
-    assert "warp 0: lanes 0xffffffff wait at bar.sync (barrier 0x1) at PTX line" in message
+    assert "warps 0 to 1: lanes 0xffffffff wait at bar.sync (barrier 0x1) at PTX line" in message
     assert "warp 2: lanes 0xffffffff wait at bar.sync (barrier 0x2) at PTX line" in message
 
 
@@ -181,12 +181,12 @@ def test_an_endless_loop() -> None:
 
 
 def test_unknown_instructions_are_all_named() -> None:
-    ptx = ptx_kernel("wgmma.fence.sync.aligned;\nadd.u32 %r0, %t, 1;\nadd.u32.odd %r0, %t, 1;")
+    ptx = ptx_kernel("tcgen05.wait;\nadd.u32 %r0, %t, 1;\nadd.u32.odd %r0, %t, 1;")
     with pytest.raises(UnsupportedPtxError) as caught:
         compile_kernel(ptx, "kernel")
     lines = dict(enumerate(ptx.splitlines(), 1))
-    first = next(i for i, row in lines.items() if "wgmma" in row)
-    assert f"PTX line {first}: wgmma.fence.sync.aligned  (unknown opcode)" in str(caught.value)
+    first = next(i for i, row in lines.items() if "tcgen05" in row)
+    assert f"PTX line {first}: tcgen05.wait  (unknown opcode)" in str(caught.value)
     assert f"PTX line {first + 2}: add.u32.odd %r0, %t, 1" in str(caught.value)
     assert "2 PTX instructions" in str(caught.value)
 

@@ -16,7 +16,7 @@ from flash_helpers.emulator import (
     compile_kernels,
     schedules,
 )
-from flash_helpers.kernel_configs import FlashForwardKernelConfig, get_kernel_configs
+from flash_helpers.kernel_configs import FlashForwardKernelConfig, get_sm80_kernel_configs
 from flash_helpers.kernel_ptx import kernel_ptx
 
 from .attention import Problem
@@ -27,7 +27,7 @@ SETS = ("tune", "prog", "progall", "d64", "pairs")
 
 
 def _configs(*words: str) -> list[FlashForwardKernelConfig]:
-    return sorted({config for word in words for config in get_kernel_configs(word)})
+    return sorted({config for word in words for config in get_sm80_kernel_configs(word)})
 
 
 def _check(

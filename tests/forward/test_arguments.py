@@ -74,18 +74,11 @@ REFUSED: dict[str, tuple[dict[str, Callable[[], Any]], str]] = {
         {n: lambda: tensor((2, 128, 3, 128)) for n in "kv"},
         "q has 4 heads and k 3",
     ),
-    "query length": (
-        {n: lambda: tensor((2, 100, 4, 128)) for n in "qo"},
-        "q has sequence length 100: this kernel takes multiples of B_r = 64 .the nearest are 64",
+    "too long": (
+        {n: lambda: tensor((2, 1, 4, 128)).expand(-1, 2**31 - 1, -1, -1) for n in "kv"},
+        "sequences of 128 and 2147483647 rows: at most 2147482623",
     ),
-    "key length": (
-        {n: lambda: tensor((2, 130, 4, 128)) for n in "kv"},
-        "k has sequence length 130: this kernel takes multiples of B_c = 64 .the nearest are 128",
-    ),
-    "short": (
-        {n: lambda: tensor((2, 32, 4, 128)) for n in "kv"},
-        "multiples of B_c = 64 .the least is 64",
-    ),
+    "causal": ({"causal": lambda: 1}, "causal is a int: expected True or False"),
     "empty": ({n: lambda: tensor((0, 128, 4, 128)) for n in "qkvo"}, "empty tensors"),
     "strided last dimension": (
         {"k": lambda: tensor((2, 128, 128, 4)).transpose(2, 3)},
@@ -100,6 +93,7 @@ REFUSED: dict[str, tuple[dict[str, Callable[[], Any]], str]] = {
     "scale negative": ({"softmax_scale": lambda: -1.0}, "must be positive"),
     "scale infinite in fp32": ({"softmax_scale": lambda: 1e300}, "finite in fp32"),
     "scale zero in fp32": ({"softmax_scale": lambda: 1e-60}, "softmax_scale is 1e-60"),
+    "scale no number": ({"softmax_scale": lambda: "1"}, "softmax_scale is a str: expected a numb"),
     "negated view": ({"k": lambda: torch._neg_view(tensor())}, "k is a negated view"),
     "gradient of the output": ({"o": gradient}, "o requires a gradient"),
     "gradient of lse": (

@@ -10,7 +10,7 @@ from flash_helpers.dtypes import DType
 from flash_helpers.kernel_configs import (
     FlashForwardKernelConfig,
     get_covering_kernel_configs,
-    get_kernel_configs,
+    get_sm80_kernel_configs,
 )
 from flash_helpers.reference import attention_reference
 from flash_helpers.tolerance import bitwise_equal, compare
@@ -67,7 +67,7 @@ def test_every_pair_of_switches(config: FlashForwardKernelConfig, seed: int) -> 
     check(config, seed)
 
 
-@pytest.mark.parametrize("config", get_kernel_configs("prog"), ids=name_of)
+@pytest.mark.parametrize("config", get_sm80_kernel_configs("prog"), ids=name_of)
 def test_progression(config: FlashForwardKernelConfig, seed: int) -> None:
     check(config, seed)
 
@@ -75,7 +75,7 @@ def test_progression(config: FlashForwardKernelConfig, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
-    sorted({c for w in ("tune", "progall", "d64") for c in get_kernel_configs(w)}),
+    sorted({c for w in ("tune", "progall", "d64") for c in get_sm80_kernel_configs(w)}),
     ids=name_of,
 )
 def test_all_sets(config: FlashForwardKernelConfig, seed: int) -> None:
@@ -101,7 +101,7 @@ def check_class(group: list[FlashForwardKernelConfig], seed: int) -> None:
 
 
 def test_how_data_moves_does_not_change_a_bit(seed: int) -> None:
-    configs = [*get_kernel_configs("prog"), *get_covering_kernel_configs()]
+    configs = [*get_sm80_kernel_configs("prog"), *get_covering_kernel_configs()]
     groups = classes(configs)
     assert sum(map(len, groups)) > 15
     for group in groups:
@@ -111,14 +111,14 @@ def test_how_data_moves_does_not_change_a_bit(seed: int) -> None:
 @pytest.mark.slow
 def test_how_data_moves_does_not_change_a_bit_in_any_set(seed: int) -> None:
     words = ("tune", "progall", "d64", "pairs")
-    for group in classes(sorted({c for w in words for c in get_kernel_configs(w)})):
+    for group in classes(sorted({c for w in words for c in get_sm80_kernel_configs(w)})):
         check_class(group, seed)
 
 
 @pytest.mark.parametrize("dtype", list(DType), ids=lambda d: d.name)
 def test_large_and_small_logits(dtype: DType, seed: int) -> None:
     """Scores around +-1000 and around 0, and a row whose maximum comes last."""
-    config = next(c for c in get_kernel_configs("tune") if c.dtype == dtype)
+    config = next(c for c in get_sm80_kernel_configs("tune") if c.dtype == dtype)
     q, k, v = draw(config, (1, 1, 1, 128, 256), seed)
     for factor in (30.0, 1e-3):
         scaled = (q.float() * factor).to(q.dtype)
@@ -132,7 +132,7 @@ def test_large_and_small_logits(dtype: DType, seed: int) -> None:
 
 
 def test_the_scale_is_used(seed: int) -> None:
-    config = get_kernel_configs("prog")[-1]
+    config = get_sm80_kernel_configs("prog")[-1]
     q, k, v = draw(config, (1, 1, 1, 64, 64), seed)
     reference, _ = attention_reference(q, k, v, scale=0.3)
     outcome = compare(flash_attention.forward(config, q, k, v, softmax_scale=0.3), reference)
@@ -140,7 +140,7 @@ def test_the_scale_is_used(seed: int) -> None:
 
 
 def test_forward_timed_returns_output_and_milliseconds(seed: int) -> None:
-    config = get_kernel_configs("prog")[0]
+    config = get_sm80_kernel_configs("prog")[0]
     q, k, v = draw(config, (1, 1, 1, 64, 64), seed)
     o, ms = flash_attention.forward_timed(config, q, k, v)
     assert bitwise_equal(o, flash_attention.forward(config, q, k, v))

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.kernel_configs import FlashForwardKernelConfig, get_kernel_configs
+from flash_helpers.kernel_configs import FlashForwardKernelConfig, get_sm80_kernel_configs
 from flash_helpers.paths import csrc_dir
 from tests.forward.ptx_shape import ptx_shape
 
-STEPS = get_kernel_configs("prog")
+STEPS = get_sm80_kernel_configs("prog")
 BASE, SWIZZLED, EAGER, LOAD_2, BUFFER, OPT_SOFTMAX, Q_WHOLE = STEPS
 
 # 64 x 64 blocks, 4 warps, d_head 128: a warp's S is 8 n-tiles and 8 k-tiles; a 16x16 tile is one

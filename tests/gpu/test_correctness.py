@@ -7,7 +7,7 @@ import torch
 
 import flash_attention
 from flash_helpers.dtypes import DType
-from flash_helpers.kernel_configs import FlashForwardKernelConfig
+from flash_helpers.kernel_configs import FlashForwardKernelConfig, KernelConfig
 from flash_helpers.tolerance import bitwise_equal, compare
 from tests.gpu.inputs import guarded, margins_ok, problem
 
@@ -18,7 +18,7 @@ SEQUENCE_LENGTHS = (512, 1024, 2048, 4096)
 REPEATS = 100
 
 
-def built() -> list[FlashForwardKernelConfig]:
+def built() -> list[KernelConfig]:
     """The kernels of the loaded build. Without a GPU everything here is skipped, and a library is
     not needed; with one, a library that is missing or refused is an error, never an empty list."""
     if not torch.cuda.is_available():
@@ -26,7 +26,7 @@ def built() -> list[FlashForwardKernelConfig]:
     return flash_attention.available_kernels()
 
 
-def ids(config: FlashForwardKernelConfig) -> str:
+def ids(config: KernelConfig) -> str:
     return config.kernel_name()
 
 
@@ -36,7 +36,7 @@ def lse_error(lse: torch.Tensor, reference: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("config", built(), ids=ids)
 @pytest.mark.parametrize("seq_len", SEQUENCE_LENGTHS)
-def test_rows_are_right(config: FlashForwardKernelConfig, seq_len: int) -> None:
+def test_rows_are_right(config: KernelConfig, seq_len: int) -> None:
     print(f"seed {SESSION_SEED}")
     batch, heads = 2, 3
     q, k, v, reference, reference_lse = problem(
@@ -52,7 +52,7 @@ def test_rows_are_right(config: FlashForwardKernelConfig, seq_len: int) -> None:
 
 
 @pytest.mark.parametrize("config", built(), ids=ids)
-def test_repeats_are_bitwise_equal(config: FlashForwardKernelConfig) -> None:
+def test_repeats_are_bitwise_equal(config: KernelConfig) -> None:
     print(f"seed {SESSION_SEED}")
     q, k, v, _, _ = problem(config.dtype, 4, 16, 512, config.d_head, SESSION_SEED)
     first = flash_attention.forward(config, q, k, v)
@@ -67,9 +67,9 @@ def test_repeats_are_bitwise_equal(config: FlashForwardKernelConfig) -> None:
 def test_kernels_that_only_move_data_differently_agree_bitwise(dtype: DType) -> None:
     """Outputs depend on d_head, B_c and the softmax variant, on nothing else. (Earlier steps walk
     and sum in other orders: each is its own class.)"""
-    classes: dict[tuple[int, int, bool, int], list[FlashForwardKernelConfig]] = {}
+    classes: dict[tuple[int, int, bool, int], list[KernelConfig]] = {}
     for config in built():
-        if config.dtype == dtype:
+        if config.dtype == dtype and isinstance(config, FlashForwardKernelConfig):
             step = getattr(config, "step", 0)
             key = (config.d_head, config.B_c, config.optimized_softmax, step)
             classes.setdefault(key, []).append(config)
@@ -85,9 +85,10 @@ def test_kernels_that_only_move_data_differently_agree_bitwise(dtype: DType) -> 
 
 @pytest.mark.parametrize("spread", [3.0, 0.01])
 def test_other_distributions(spread: float) -> None:
-    """Peaked and nearly uniform softmaxes, one kernel of each dtype, head size and block shape."""
+    """Peaked and nearly uniform softmaxes, a kernel of each family, dtype, head size and block, and
+    of each earlier step."""
     kinds = {
-        (c.dtype, c.d_head, c.B_r, c.B_c, c.n_warps, c.optimized_softmax, getattr(c, "step", 0)): c
+        (c.FAMILY, c.dtype, c.d_head, c.blocks(), c.n_threads(), getattr(c, "step", 0)): c
         for c in built()
     }
     for config in kinds.values():

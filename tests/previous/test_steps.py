@@ -16,8 +16,12 @@ from flash_helpers.kernel_configs import (
     DType,
     FlashForwardKernelConfig,
     PreviousKernelConfig,
+    config_order,
     get_kernel_configs,
+    has_general_kernel,
     parse_kernel_name_into_config,
+    parse_symbol,
+    takes_everything,
     violations,
 )
 from flash_helpers.previous import at_step, load_steps, previous_dir, select_versions
@@ -96,7 +100,7 @@ def test_a_body_takes_its_own_options_and_any_dtype_and_head_size() -> None:
 def test_steps_are_sorted_behind_the_live_kernels() -> None:
     mixed = [STEPS[8].config, STEPS[15].config, STEPS[0].config, *get_kernel_configs("prog")]
     for order in itertools.islice(itertools.permutations(mixed), 50):
-        kinds = [getattr(config, "step", 0) for config in sorted(order)]
+        kinds = [getattr(config, "step", 0) for config in sorted(order, key=config_order)]
         assert kinds == [0] * 8 + [1, 9]
     assert STEPS[6].config != STEPS[6].plain and STEPS[6].plain != STEPS[6].config
     assert len({STEPS[6].config, STEPS[6].plain, STEPS[7].config}) == 3
@@ -125,11 +129,24 @@ def test_a_body_has_a_namespace_of_its_own_and_includes_no_other_step(folder: st
     assert not any("/attention/" in path or "/sm80/" in path for path in closure)
 
 
+def test_steps_take_whole_blocks_and_have_no_second_kernel() -> None:
+    """Also those whose options would give the live body one."""
+    assert has_general_kernel(STEPS[14].plain)
+    for step in STEPS[:-1]:
+        assert not has_general_kernel(step.config) and not takes_everything(step.config)
+        assert parse_symbol(step.config.symbol(general=False)) == (step.config, False)
+        with pytest.raises(ValueError, match="whole blocks without a mask"):
+            step.config.symbol(general=True)
+        with pytest.raises(ValueError, match="does not name"):
+            parse_symbol(step.config.kernel_name() + "_general")
+
+
 def test_no_two_units_can_collide() -> None:
     """All bodies in one translation unit: their names do not meet (nvcc compiles it in builds)."""
     unit = render_translation_unit([step.config for step in STEPS])
     bodies = re.findall(r"^  (flash::\S+)::forward<", unit, re.M)
-    assert len(bodies) == 16 and len(set(bodies)) == len(FOLDERS) + 1
+    assert len(bodies) == 16 + 1  # the live kernel has a general one beside it
+    assert len(set(bodies)) == len(FOLDERS) + 1
     assert unit.count("#include") == 2 + len(FOLDERS) + 1
 
 

@@ -17,6 +17,7 @@ from flash_helpers.kernel_configs import (
     DType,
     FlashForwardKernelConfig,
     get_kernel_configs,
+    get_sm80_kernel_configs,
     parse_kernel_name_into_config,
 )
 from flash_helpers.peers import ReferenceUnavailableError, find_peer
@@ -25,7 +26,7 @@ from flash_helpers.runner import FAIL, NOT_RUN, PASS, Options, Row, Session
 from flash_helpers.runner_selection import partition, select_kernels
 
 OPTIONS = Options("cpu", batch=1, n_heads=2, seq_len=64, seed=1, n_runs=3)
-PROG = get_kernel_configs("prog")
+PROG = get_sm80_kernel_configs("prog")
 KERNEL = replace(PROG[0], d_head=64)
 T = torch.Tensor
 Forward = Callable[[FlashForwardKernelConfig, T, T, T, T], T | None]
@@ -204,7 +205,7 @@ def test_peers_say_why_a_better_one_is_missing(monkeypatch: pytest.MonkeyPatch) 
 def test_an_installed_peer_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
     class Package:
         @staticmethod
-        def flash_attn_func(q: T, k: T, v: T) -> tuple[T, T]:
+        def flash_attn_func(q: T, k: T, v: T, causal: bool) -> tuple[T, T]:
             return q + 1, q
 
     monkeypatch.setattr("flash_helpers.peers.importlib.import_module", lambda name: Package)

@@ -22,6 +22,7 @@ try:
 except ImportError:  # from a source tree that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("py", "")]
 
+from flash_helpers.bench.arguments import dtype_list, list_of, positive, positive_list, seed
 from flash_helpers.bench.ncu import EXIT_NO_DATA, Problem, Result, exit_code, measure
 from flash_helpers.bench.ncu_classify import PROVIDERS
 from flash_helpers.bench.ncu_metrics import with_extra
@@ -34,30 +35,6 @@ from flash_helpers.test.utils import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
 from flash_helpers.workload import fresh_seed
 
 RUN_KERNELS = Path(__file__).resolve().with_name("run_kernels.py")
-
-
-def positive(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
-    return int(text)
-
-
-def positive_list(text: str) -> list[int]:
-    return list(dict.fromkeys(positive(item) for item in text.split(",")))
-
-
-def dtype_list(text: str) -> list[DType]:
-    try:
-        return [DType.from_string(item) for item in text.split(",")]
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def provider_list(text: str) -> list[str]:
-    wrong = [item for item in text.split(",") if item not in PROVIDERS]
-    if wrong:
-        raise argparse.ArgumentTypeError(f"{wrong[0]!r}: expected some of {','.join(PROVIDERS)}")
-    return text.split(",")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -75,12 +52,17 @@ def make_parser() -> argparse.ArgumentParser:
         help="more of ncu's metrics, beside the standard ones")  # fmt: skip
     add("--clock-control", choices=CLOCK_CONTROLS, default="none",
         help="none (default): clocks are not touched; base: ncu locks them meanwhile")  # fmt: skip
-    add("--providers", type=provider_list, default=list(PROVIDERS), help="default: ours,v2,v3")
+    add(
+        "--providers",
+        type=list_of("provider", PROVIDERS),
+        default=list(PROVIDERS),
+        help="default: ours,v2,v3",
+    )
     add("--kernels", action="append", help="as for run_kernels.py; default: what KERNELS names")
     add("--dtypes", type=dtype_list, default=list(DType), help="default: all that kernels have")
     add("--batch", type=positive, help="default: by length, as everywhere")
     add("--heads", type=positive, default=BENCHMARK_N_HEADS)
-    add("--seed", type=positive, help="of the inputs; default: a fresh one, which is printed")
+    add("--seed", type=seed, help="of the inputs; default: a fresh one, which is printed")
     add("--ncu", help="the program; default: $NCU, then PATH")
     add("--reader", choices=READERS, default="auto", help="auto: ncu's CSV")
     add("--timeout", type=positive, default=900, help="seconds for each ncu run; default 900")
@@ -93,13 +75,13 @@ def say(text: str) -> None:
 
 def make_problems(args: argparse.Namespace) -> list[Problem]:
     configs = [c for c in select_kernels(args.kernels) if c.dtype in args.dtypes]
-    seed = fresh_seed() if args.seed is None else args.seed
+    run_seed = fresh_seed() if args.seed is None else args.seed
     by_dtype = [[c for c in configs if c.dtype == dtype] for dtype in args.dtypes]
     # One run per dtype: the symbols of some references do not tell it.
     return [
         Problem.of(
             same, seq_len, d_head, args.batch or BATCH_SIZE_FOR_SEQ_LEN[seq_len], args.heads,
-            seed, args.runs, args.providers,
+            run_seed, args.runs, args.providers,
         )
         for d_head in args.d_heads
         for seq_len in args.seq_lens

@@ -22,7 +22,8 @@ except ImportError:  # from a source tree that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("py", "")]
 
 from flash_helpers import runner_report as report
-from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, valid_words
+from flash_helpers.bench.arguments import dtype, positive, seed
+from flash_helpers.kernel_configs import KernelConfig, valid_words
 from flash_helpers.previous import select_versions
 from flash_helpers.runner import Options, Row, Session, describe_error
 from flash_helpers.runner_selection import partition, select_kernels
@@ -32,25 +33,6 @@ from flash_helpers.workload import fresh_seed
 
 class NoDataError(Exception):
     """Nothing can be run here."""
-
-
-def positive(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
-    return int(text)
-
-
-def seed(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) < 2**63):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a seed: expected 0 to 2^63 - 1")
-    return int(text)
-
-
-def dtype(text: str) -> DType:
-    try:
-        return DType.from_string(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -65,6 +47,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--kernels", "-kernels", nargs="+", action="extend", metavar="NAME",
         help=f"words ({', '.join(valid_words())}) or kernel names, also joined by ';'; "
         "may be repeated; default: $KERNELS, then all")  # fmt: skip
+    add("--causal", action="store_true", help="each query sees no key behind it")
     add("--version", metavar="N", help="steps of previous_kernels/ instead: 1 to 16, 3,7,8 or all")
     add("--dtype", type=dtype, help="skip kernels and references of other dtypes (FP16, BF16)")
     add("--ref", action="store_true", help="run the v2 reference too")
@@ -98,12 +81,14 @@ def make_options(args: argparse.Namespace) -> Options:
     batch = args.batch or (BATCH_SIZE_FOR_SEQ_LEN[seq_len] if on_gpu else 1)
     n_heads = args.heads or (BENCHMARK_N_HEADS if on_gpu else 1)
     run_seed = fresh_seed() if args.seed is None else args.seed
-    return Options(device, batch, n_heads, seq_len, run_seed, args.n_runs)
+    return Options(device, batch, n_heads, seq_len, run_seed, args.n_runs, args.causal)
 
 
-def run(args: argparse.Namespace, selected: list[FlashForwardKernelConfig]) -> int:
+def run(args: argparse.Namespace, selected: list[KernelConfig]) -> int:
     options = make_options(args)
-    kept, skipped = partition(selected, options.seq_len, args.d_head, args.dtype)
+    kept, skipped = partition(
+        selected, options.seq_len, args.d_head, args.dtype, causal=args.causal
+    )
     try:
         import flash_attention
     except ImportError as error:
@@ -136,7 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
         if args.version is None:
             selected = select_kernels(args.kernels)
         else:
-            selected = select_versions(args.version)
+            selected = list(select_versions(args.version))
     except ValueError as error:
         parser.error(str(error))
     try:

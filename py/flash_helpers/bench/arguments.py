@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..config import FlashForwardKernelConfig
 from ..dtypes import DType
+from ..kernel_config import KernelConfig
 from ..runner_selection import select_kernels
 from .providers import PROVIDERS
 from .timing import Policy
@@ -17,27 +17,51 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_NO_DATA = 0, 1, 2, 3, 4
 EXIT_INTERRUPTED = 130
 
 
-def positive_list(text: str) -> list[int]:
-    items = text.split(",")
-    if not all(i.isascii() and i.isdecimal() and int(i) > 0 for i in items):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected positive integers and commas")
-    return list(dict.fromkeys(map(int, items)))
+def positive(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
+    return int(text)
 
 
-def dtype_list(text: str) -> list[DType]:
+def seed(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) < 2**63):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a seed: expected 0 to 2^63 - 1")
+    return int(text)
+
+
+def dtype(text: str) -> DType:
     try:
-        return list(dict.fromkeys(DType.from_string(item) for item in text.split(",")))
+        return DType.from_string(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def provider_list(text: str) -> list[str]:
-    items = list(dict.fromkeys(text.split(",")))
-    for item in items:
-        if item not in PROVIDERS:
-            known = ", ".join(PROVIDERS)
-            raise argparse.ArgumentTypeError(f"provider {item!r} is not known: expected {known}")
-    return items
+def positive_list(text: str) -> list[int]:
+    """Each once, in the order given."""
+    return list(dict.fromkeys(map(positive, text.split(","))))
+
+
+def dtype_list(text: str) -> list[DType]:
+    return list(dict.fromkeys(map(dtype, text.split(","))))
+
+
+def list_of(what: str, known: Sequence[str]) -> Callable[[str], list[str]]:
+    """A converter for lists of words."""
+
+    def convert(text: str) -> list[str]:
+        items = list(dict.fromkeys(text.split(",")))
+        for item in items:
+            if item not in known:
+                allowed = ", ".join(known)
+                raise argparse.ArgumentTypeError(
+                    f"{what} {item!r} is not known: expected {allowed}"
+                )
+        return items
+
+    return convert
+
+
+provider_list = list_of("provider", PROVIDERS)
 
 
 def number(low: float, high: float, kind: type = float) -> Callable[[str], float]:
@@ -62,9 +86,11 @@ def add_problem_arguments(parser: argparse.ArgumentParser, seq_lens: Sequence[in
     add("--dtypes", type=dtype_list, default=[DType.FP16], help="fp16, bf16 or both")
     add("--kernels", action="append", help="as for run_kernels.py; default: what KERNELS names")
     add("--filter", default="", metavar="TEXT", help="only kernels with this in their short form")
-    add("--causal", action="store_true", help="refused: our kernels have no causal mask yet")
+    add("--causal", action="store_true", help="each query sees no key behind it")
     add("--seed", type=number(0, 2**31 - 1, int), default=1, help="of the inputs and the order")
     add("--device", default="", help="CUDA_VISIBLE_DEVICES for the measurement; default: as it is")
+    add("--no_ceilings", action="store_true",
+        help="leave out the ceilings of the roofline (a second a dtype)")  # fmt: skip
     add("--time_limit", type=number(0.1, 3600), default=120.0, metavar="S",
         help="for one step of one kernel; what takes longer is killed (default 120)")  # fmt: skip
 
@@ -93,7 +119,19 @@ def add_store_arguments(parser: argparse.ArgumentParser) -> None:
     add("--retry_failed", action="store_true", help="with --resume: repeat what is not ok")
 
 
+def add_ray_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--ray", default="", metavar="ADDRESS",
+        help="measure on every GPU of a Ray cluster: local (here), auto, or HOST:PORT")  # fmt: skip
+    add("--ray_workers", type=number(0, 4096, int), default=0, metavar="N",
+        help="default: one for each GPU; without a GPU that many, on CPUs")  # fmt: skip
+
+
 def check_store_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if options.ray and options.device:
+        parser.error("--device is for one worker: with --ray the cluster says which GPUs there are")
+    if options.ray_workers and not options.ray:
+        parser.error("--ray_workers needs --ray")
     if (options.resume or options.retry_failed) and not options.out:
         parser.error("--resume and --retry_failed need --out")
 
@@ -109,12 +147,8 @@ def policy_of(options: argparse.Namespace) -> Policy:
     )  # fmt: skip
 
 
-def configs_of(options: argparse.Namespace) -> list[FlashForwardKernelConfig]:
+def configs_of(options: argparse.Namespace) -> list[KernelConfig]:
     """Raises ValueError, also when nothing is left."""
-    if options.causal:
-        raise ValueError(
-            "--causal: our kernels have no causal mask yet (docs/support.md); nothing was measured"
-        )
     selected = select_kernels(options.kernels)
     configs = [config for config in selected if options.filter in config.short_form()]
     if not configs:

@@ -4,38 +4,47 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..config_sets import DEFAULT_KERNELS, KERNELS_VARIABLE
 from ..dtypes import DType
-from ..paths import repository_root
 from . import arguments as args
+from .building import Build, NoSourcesError
+from .ceilings import measure_ceilings
+from .objective import TIME, Objective, ObjectiveError
+from .parallel import each
 from .progress import Progress
 from .provenance import command_line
 from .providers import OURS
 from .records import OK, SKIPPED, WRONG, Record
-from .session import CUDA_BACKEND, announce, problems_of, with_session
+from .session import CUDA_BACKEND, announce, default_store, problems_of, with_session
 from .store import ResultStore
-from .supervisor import Supervisor
+from .supervisor import Measurer, Supervisor
 from .sweep import Problem, Sweep
 from .timing import Policy
-from .tuning import Stage, Winner, prune, table_entries, tune_problem
+from .tuning import Stage, Winner, costs, prune, table_entries, tune_problem
 
-DESCRIPTION = """Find the fastest kernel for every dtype, head size and sequence length of this GPU.
+DESCRIPTION = """Find the best kernel for every dtype, head size and sequence length of this GPU.
 
     KERNELS=tune autotune.py                      # builds them, measures, writes the user's table
     autotune.py --kernels tune --no_build --out tune.jsonl --resume --table tuning.json
+    autotune.py --kernels tune --no_build --objective time=2,energy=1 --ray local
 
-Three passes: all kernels briefly, the better ones longer, the leaders in turns with each other.
+Three passes: all kernels briefly (from when the first are built, while the others compile), the
+better ones longer, the leaders in turns with each other.
 A winner is one that beats every leader in a Mann-Whitney test; others are named as ties.
 `flash_attention.tuned_config` reads the table. Exit codes: 0 ok, 1 a kernel was wrong (it has no
 rank), 2 usage or no build, 3 a kernel failed or a problem has no winner, 4 no data, 130
 interrupted.
 """
+
+
+# How often every kernel of a pass runs for half a second, where energy is an objective.
+_ENERGY_ROUNDS = {"coarse": 1, "fine": 2, "final": 8}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -46,6 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
     args.add_problem_arguments(parser, [512, 1024, 2048, 4096, 8192, 16384])
     parser.set_defaults(dtypes=[DType.FP16, DType.BF16])
     args.add_store_arguments(parser)
+    args.add_ray_arguments(parser)
     add = parser.add_argument
     count = args.number(1, 100_000, int)
     add("--coarse", type=count, default=4, metavar="N", help="samples of every kernel (default 4)")
@@ -55,8 +65,13 @@ def make_parser() -> argparse.ArgumentParser:
         help="of the fastest go on to the second pass (default 10)")  # fmt: skip
     add("--leaders", type=args.number(2, 100, int), default=6, metavar="N",
         help="in the last pass, of those within 3 %% of the fastest (default 6)")  # fmt: skip
+    add("--objective", type=Objective.parse, default=Objective(), metavar="NAME=WEIGHT,...",
+        help="what to minimize: time (default), energy, memory, or some with weights, as in "
+        "time=2,energy=1")  # fmt: skip
     add("--noncu", action="store_true", help="do not empty the L2 cache before each sample")
     add("--no_build", action="store_true", help="take the build as it is")
+    add("--parts", type=count, default=4, metavar="N",
+        help="begin to measure when 1/N of the kernels is built (default 4)")  # fmt: skip
     add("--table", type=Path, help="write winners here; default: the user's cache directory")
     add("--no_table", action="store_true", help="write no table")
     return parser
@@ -70,39 +85,70 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
         problems = problems_of(options, [OURS])
     except ValueError as error:
         parser.error(str(error))
-    if not options.no_build and not build(options):
-        return args.EXIT_USAGE
+    if options.ray and not options.no_build:
+        parser.error("--ray needs --no_build: every host must have the same build beforehand")
+    if not options.no_build:
+        try:
+            return _build_and_tune(problems, options, backend)
+        except (ValueError, NoSourcesError) as error:
+            parser.error(str(error))
 
-    def measure(store: ResultStore, supervisor: Supervisor) -> int:
-        return _tune(store, supervisor, problems, options)
+    def measure(store: ResultStore, supervisor: Measurer) -> int:
+        try:
+            return _tune(store, supervisor, problems, options)
+        except ObjectiveError as error:
+            print(f"no data: --objective {options.objective}: {error}", file=sys.stderr)
+            return args.EXIT_NO_DATA
 
     return with_session("autotune", options, backend, measure)
 
 
-def build(options: argparse.Namespace) -> bool:
-    """Builds the kernels that were selected, all cores at once. The build says what went wrong."""
+def kernels_word(options: argparse.Namespace) -> str:
+    """What to build. Raises ValueError."""
     if options.kernels and len(options.kernels) > 1:
-        print("error: --kernels more than once needs --no_build: a build has one KERNELS word",
-              file=sys.stderr)  # fmt: skip
-        return False
-    word = (options.kernels or [os.environ.get(KERNELS_VARIABLE, DEFAULT_KERNELS)])[0]
-    root = repository_root()
-    if root is None:
-        print("error: an installed package cannot be rebuilt: use --no_build", file=sys.stderr)
-        return False
-    paths = [str(root / "py"), str(root), os.environ.get("PYTHONPATH", "")]
-    environ = {
-        **os.environ,
-        KERNELS_VARIABLE: word,
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-    }
-    command = [sys.executable, "-m", "flash_helpers.build"]
-    return subprocess.run(command, env=environ, check=False).returncode == 0
+        raise ValueError("--kernels more than once needs --no_build: a build has one KERNELS word")
+    return str((options.kernels or [os.environ.get(KERNELS_VARIABLE, DEFAULT_KERNELS)])[0])
 
 
-def _stages(store: ResultStore, supervisor: Supervisor, options: argparse.Namespace) -> list[Stage]:
+def _build_and_tune(problems: Sequence[Problem], options: argparse.Namespace, backend: str) -> int:
+    log = default_store("autotune-build").with_suffix(".log")
+    with Build(kernels_word(options), options.parts, log) as build:
+
+        def measure(store: ResultStore, supervisor: Measurer) -> int:
+            _tune_parts(build, store, problems, options, backend)
+            problem = build.finish()
+            if problem:
+                print(f"error: {problem}", file=sys.stderr)
+                return args.EXIT_USAGE
+            return _tune(store, supervisor, problems, options)
+
+        return with_session("autotune", options, backend, measure)
+
+
+def _tune_parts(
+    build: Build, store: ResultStore, problems: Sequence[Problem], options: argparse.Namespace,
+    backend: str,
+) -> None:  # fmt: skip
+    """The first pass over the kernels that are there, while the others compile. Their rows stand in
+    the store when the whole is tuned."""
+    for part in build.parts():
+        n = 0
+        with Supervisor(
+            backend, options.time_limit, device=options.device, library=part.library
+        ) as supervisor:
+            sweep = _stages(store, supervisor, options)[0].sweep
+            arch = str(sweep.environment.get("compute_capability", ""))
+            for problem in problems:
+                pruned = prune(problem, arch)
+                ours = tuple(job for job in pruned.ours if job.kernel in part.kernels)
+                n += sum(1 for _ in sweep.run(replace(pruned, ours=ours, skipped=())))
+        print(f"{n} rows of {len(part.kernels)} kernels, while the others compile", flush=True)
+
+
+def _stages(store: ResultStore, supervisor: Measurer, options: argparse.Namespace) -> list[Stage]:
     def sweep(name: str, repeats: int, group: int) -> Sweep:
-        policy = Policy(warmups=1, repeats=repeats, cold_l2=not options.noncu)
+        rounds = _ENERGY_ROUNDS[name] if options.objective.needs_energy else 0
+        policy = Policy(warmups=1, repeats=repeats, cold_l2=not options.noncu, energy_rounds=rounds)
         return Sweep(
             store, supervisor, policy, command_line(), group, name,
             retry_failed=options.retry_failed,
@@ -117,13 +163,15 @@ def _stages(store: ResultStore, supervisor: Supervisor, options: argparse.Namesp
 
 
 def _tune(
-    store: ResultStore, supervisor: Supervisor, problems: Sequence[Problem],
+    store: ResultStore, supervisor: Measurer, problems: Sequence[Problem],
     options: argparse.Namespace,
 ) -> int:  # fmt: skip
     stages = _stages(store, supervisor, options)
     announce(store, stages[0].sweep)
     arch = str(stages[0].sweep.environment.get("compute_capability", ""))
     problems = [prune(problem, arch) for problem in problems]
+    if not options.no_ceilings:
+        measure_ceilings(stages[0].sweep, options.dtypes, options.seed)
     winners: list[Winner] = []
     rows: list[Record] = []
     with Progress(sum(stages[0].sweep.n_rows(problem) for problem in problems), "tune") as bar:
@@ -133,8 +181,10 @@ def _tune(
             if row["policy"]["stage"] == "coarse":
                 bar.advance(f"{row['shape']['seq_len']} {row['kernel']}")
 
-        for problem in problems:
-            winner = tune_problem(problem, stages, on_row)
+        def tuned(problem: Problem) -> Winner | None:
+            return tune_problem(problem, stages, on_row, options.objective)
+
+        for problem, winner in each(problems, tuned, supervisor.n_workers):
             if winner is None:
                 bar.print(f"{problem.workload}: no kernel gave a right result")
             else:
@@ -161,12 +211,16 @@ def describe(winner: Winner) -> str:
         f"{winner.problem.workload}: {best.label}: {best.summary.median:.4f} ms, "
         f"{best.matmul_tflops:.1f} TFLOP/s (standard error {100 * best.standard_error:.2f} %)"
     ]
+    if str(winner.objective) != TIME:
+        found = costs(winner.objective, best)
+        shown = ", ".join(f"{name} {found[name]}" for name in found if name != "objective")
+        lines.append(f"  by {winner.objective}: {shown}")
     if len(winner.ranked) == 1:
         lines.append("  without a rival")
     elif winner.tied:
-        lines.append(f"  not surely faster than: {'; '.join(winner.tied)}")
+        lines.append(f"  not surely better than: {'; '.join(winner.tied)}")
     else:
-        lines.append(f"  surely the fastest of {len(winner.ranked)} leaders")
+        lines.append(f"  surely the best of {len(winner.ranked)} leaders")
     return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+from .ceilings import Ceilings
 from .landscape import Worth
 from .results import Measurement, ProblemResult
 
@@ -48,19 +49,27 @@ def throughput(problems: Sequence[ProblemResult], title: str) -> bytes:
     return _png(figure)
 
 
-def roofline(
-    measurements: Sequence[Measurement], peak: float, bandwidth: float, title: str
-) -> bytes:
-    """Every kernel as a point under the ceilings. `peak` in TFLOP/s, `bandwidth` in TB/s."""
+def roofline(measurements: Sequence[Measurement], ceilings: Ceilings, title: str) -> bytes:
+    """Every kernel as a point under the ceilings: FLOP of the two matmuls over the bytes of Q, K
+    and V read once and O written once (what crosses the device memory if L2 serves the rest)."""
+    from matplotlib.ticker import LogLocator
+
     figure, axes = _figure(title)
     points = [(_intensity(m), m.matmul_tflops, m) for m in measurements]
-    low = min(peak / bandwidth / 4, *(x for x, _, _ in points))
-    high = max(x for x, _, _ in points) * 2
+    peak, bandwidth = ceilings.peak, ceilings.bandwidth
+    low = min(peak / bandwidth / 8, *(x for x, _, _ in points))
+    high = max(peak / bandwidth, *(x for x, _, _ in points)) * 2
     corner = peak / bandwidth
     axes.plot([low, corner, high], [low * bandwidth, peak, peak], color="#444444", linewidth=1.6)
-    axes.annotate(f"{peak:.0f} TFLOP/s, nominal", (high, peak), ha="right", va="bottom")
-    axes.annotate(f"{bandwidth:g} TB/s, nominal", (low, low * bandwidth), ha="left", va="center",
-                  xytext=(12, 0), textcoords="offset points")  # fmt: skip
+    for _, lower in ceilings.peaks[1:]:
+        axes.plot([lower / bandwidth, high], [lower, lower], color="#444444", linewidth=0.8)
+    label = "\n".join(f"{name}: {value:.0f} TFLOP/s" for name, value in ceilings.peaks)
+    axes.annotate(label, (high, peak), ha="right", va="bottom", fontsize=8.5,
+                  xytext=(0, 2), textcoords="offset points")  # fmt: skip
+    name, value = ceilings.bandwidths[0]
+    place = (1.3 * low, 1.3 * low * bandwidth)
+    axes.annotate(f"{name}:\n{value:.2f} TB/s", place, ha="left", va="center", fontsize=8.5,
+                  xytext=(8, -3), textcoords="offset points")  # fmt: skip
     # Ours are many: they go below the references.
     for provider in sorted(
         {m.row["provider"] for m in measurements}, key=lambda name: name != "ours"
@@ -72,9 +81,11 @@ def roofline(
         )  # fmt: skip
     axes.set_xscale("log")
     axes.set_yscale("log")
-    for axis in (axes.xaxis, axes.yaxis):
+    axes.set_ylim(top=peak * 1.6)
+    for axis, steps in ((axes.xaxis, (1.0,)), (axes.yaxis, (1.0, 2.0, 5.0))):
+        axis.set_major_locator(LogLocator(subs=steps))
         axis.set_major_formatter("{x:g}")
-        axis.set_minor_formatter("{x:g}" if axis is axes.yaxis else "")
+        axis.set_minor_formatter("")
     axes.set_xlabel("FLOP per byte of Q, K, V and O")
     axes.set_ylabel("TFLOP/s of the two matmuls")
     axes.legend(frameon=False, loc="lower right")
@@ -83,15 +94,15 @@ def roofline(
 
 def switches(found: Sequence[Worth], title: str) -> bytes:
     """What every switch does to the time: the mean, and all pairs as dots."""
-    figure, axes = _figure(title, height=0.55 * len(found) + 1.3)
+    figure, axes = _figure(title, height=0.42 * len(found) + 1.2)
     for row, worth in enumerate(reversed(found)):
         change = [100 * (ratio - 1) for ratio in worth.ratios]
         middle = 100 * (worth.middle - 1)
         axes.barh(row, middle, color=_OURS if middle < 0 else "#d55e00", height=0.55, alpha=0.85)
         axes.scatter(change, [row] * len(change), s=6, color="#222222", alpha=0.35, zorder=3)
-    axes.set_yticks(range(len(found)), [worth.label() for worth in reversed(found)])
+    axes.set_yticks(range(len(found)), [worth.label() for worth in reversed(found)], fontsize=8.5)
     axes.axvline(0, color="#444444", linewidth=1)
-    axes.set_xlabel("change of the time in % (left: faster); a dot is a pair of kernels")
+    axes.set_xlabel("change of the time in % (left: faster)")
     return _png(figure)
 
 
@@ -101,13 +112,15 @@ def _intensity(m: Measurement) -> float:
     return m.matmul_tflops * 1e9 * m.summary.median / (2 * n_rows * int(s["d_head"]))
 
 
-def _figure(title: str, height: float = 4.4) -> tuple[Any, Any]:
+def _figure(title: str, height: float = 3.7) -> tuple[Any, Any]:
     # Not pyplot: it keeps state, and picks a window system.
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.2, height), layout="constrained")
+    # Narrow, so that the letters can still be read where a phone shows it at 350 pixels.
+    figure = Figure(figsize=(5.4, height), layout="constrained")
     axes = figure.add_subplot()
-    axes.set_title(title, loc="left", fontsize=11)
+    axes.set_title(title, loc="left", fontsize=10.5)
+    axes.tick_params(labelsize=9)
     axes.grid(visible=True, alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
@@ -119,5 +132,5 @@ def _png(figure: Any) -> bytes:
     data = io.BytesIO()
     FigureCanvasAgg(figure)
     # No date and no version: the same results give the same file.
-    figure.savefig(data, format="png", dpi=150, metadata={"Software": None})
+    figure.savefig(data, format="png", dpi=200, metadata={"Software": None})
     return data.getvalue()

@@ -33,6 +33,21 @@ class Reading:
     reasons: int
 
 
+def open_nvml(uuid: str) -> tuple[Any, Any, str]:
+    """(the module, the handle of the GPU, "") or (None, None, why not). `uuid` is empty for NVML's
+    first GPU."""
+    try:
+        import pynvml  # the package nvidia-ml-py
+    except ImportError:
+        return None, None, "nvidia-ml-py is not installed"
+    try:
+        pynvml.nvmlInit()
+        by_uuid, by_index = pynvml.nvmlDeviceGetHandleByUUID, pynvml.nvmlDeviceGetHandleByIndex
+        return pynvml, by_uuid(uuid) if uuid else by_index(0), ""
+    except pynvml.NVMLError as error:
+        return None, None, f"NVML refuses: {error}"
+
+
 @dataclass
 class ClockSampler:
     """Samples in a thread while it is entered; `note` says why there are none.
@@ -50,22 +65,11 @@ class ClockSampler:
     _thread: threading.Thread | None = None
 
     def __enter__(self) -> ClockSampler:
-        try:
-            import pynvml  # the package nvidia-ml-py
-        except ImportError:
-            self.note = "nvidia-ml-py is not installed: no clocks, no throttle reasons"
+        nvml, handle, problem = open_nvml(self.uuid)
+        if problem:
+            self.note = f"{problem}: no clocks, no throttle reasons"
             return self
-        try:
-            pynvml.nvmlInit()
-            handle = (
-                pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
-                if self.uuid
-                else pynvml.nvmlDeviceGetHandleByIndex(0)
-            )
-        except pynvml.NVMLError as error:
-            self.note = f"NVML refuses: {error}"
-            return self
-        self._thread = threading.Thread(target=self._sample, args=(pynvml, handle), daemon=True)
+        self._thread = threading.Thread(target=self._sample, args=(nvml, handle), daemon=True)
         self._thread.start()
         return self
 

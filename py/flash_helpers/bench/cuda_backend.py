@@ -14,10 +14,13 @@ from ..peers import ReferenceUnavailableError
 from ..reference import attention_reference
 from ..tolerance import bitwise_equal, compare
 from ..workload import Workload
+from .ceilings import is_ceiling, make_candidate
 from .clocks import ClockSampler
+from .energy import EnergyMeter
+from .loaded_clock import LoadedClock
 from .measure import Candidate, Json, NotBuiltError, SkippedError
 from .provenance import UNKNOWN, device_state, library_state
-from .providers import OURS, find_reference
+from .providers import CEILING, OURS, find_reference
 from .stats import tflops
 from .timing import CudaTimer, Policy, Timer
 
@@ -33,7 +36,10 @@ _CHECKED_ENTRIES = 2
 def workload_of(shape: Json) -> Workload:
     names = ("batch", "n_heads", "n_kv_heads", "seq_len", "d_head")
     sizes = {name: int(shape[name]) for name in names}
-    return Workload(**sizes, dtype=DType.from_string(shape["dtype"]), seed=int(shape["seed"]))
+    causal = bool(shape.get("causal", False))
+    return Workload(
+        **sizes, dtype=DType.from_string(shape["dtype"]), seed=int(shape["seed"]), causal=causal
+    )
 
 
 @dataclass
@@ -65,6 +71,7 @@ class _Candidate:
     inputs: _Inputs
     run: Callable[[], torch.Tensor]
     details: Json
+    preallocated_bytes: int = 0  # output and local memory, which no allocation during a call shows
 
     def __call__(self) -> object:
         return self.run()
@@ -73,12 +80,21 @@ class _Candidate:
         import torch
 
         self.inputs.o.fill_(float("nan"))
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
         try:
             output = self.run()
         except ReferenceUnavailableError as error:
             raise SkippedError(str(error)) from error
         torch.cuda.synchronize()
+        self.details["memory_bytes"] = self._memory(torch.cuda.max_memory_allocated() - before)
         return self.inputs.problem_with(output)
+
+    def _memory(self, allocated: int) -> int:
+        """Inputs, output and whatever else a call needs on the device, in bytes."""
+        inputs = sum(tensor.nbytes for tensor in self.inputs.tensors)
+        return inputs + self.preallocated_bytes + allocated
 
     def describe(self) -> Json:
         return self.details
@@ -108,6 +124,8 @@ class CudaBackend:
             raise RuntimeError("no data: torch sees no CUDA device")
         self._state: Json = {**device_state(), **library_state()}
         self._inputs: _Inputs | None = None
+        self._ceiling_shape: Json | None = None
+        self._loaded_clock: LoadedClock | None = None
 
     def environment(self) -> Json:
         return {**self._state, "python": platform.python_version()}
@@ -119,20 +137,27 @@ class CudaBackend:
         if self._inputs is not None and self._inputs.shape == shape:
             return
         self._inputs = None
+        self._ceiling_shape = shape if is_ceiling(shape) else None
         torch.cuda.empty_cache()
-        q, k, v = workload_of(shape).generate("cuda")
+        if is_ceiling(shape):
+            return
+        workload = workload_of(shape)
+        q, k, v = workload.generate("cuda")
         n = min(_CHECKED_ENTRIES, q.shape[0])
-        reference, _ = attention_reference(q[:n], k[:n], v[:n])
+        reference, _ = attention_reference(q[:n], k[:n], v[:n], causal=workload.causal)
         pristine = (q.clone(), k.clone(), v.clone())
         self._inputs = _Inputs(shape, (q, k, v), pristine, torch.empty_like(q), reference)
 
     def candidate(self, provider: str, kernel: str) -> Candidate:
+        if provider == CEILING and self._ceiling_shape is not None:
+            return make_candidate(kernel, self._ceiling_shape, "cuda")
         inputs = self._inputs
         if inputs is None:
             raise RuntimeError("candidate() before prepare()")
         if provider == OURS:
             return self._ours(inputs, kernel)
-        label, note, function = find_reference(provider)
+        causal = workload_of(inputs.shape).causal
+        label, note, function = find_reference(provider, causal)
         return _Candidate(
             inputs, partial(function, *inputs.tensors), {"label": label, "note": note}
         )
@@ -142,7 +167,8 @@ class CudaBackend:
         from flash_attention._library import load_library
 
         config = parse_kernel_name_into_config(kernel)
-        run = partial(flash_attention.forward, config, *inputs.tensors, inputs.o)
+        causal = workload_of(inputs.shape).causal
+        run = partial(flash_attention.forward, config, *inputs.tensors, inputs.o, causal=causal)
         details: Json = {"label": config.short_form(), "note": ""}
         library = load_library()
         names = library.kernel_names()
@@ -156,7 +182,10 @@ class CudaBackend:
             "spilled_bytes": attributes["local_bytes"],
             "blocks_per_sm": attributes["blocks_per_multiprocessor"],
         }
-        return _Candidate(inputs, run, details)
+        # The driver sets local memory aside for every thread that can be resident.
+        n_threads = details["blocks_per_sm"] * config.n_threads() * int(self._state["gpu_sms"])
+        spilled = details["spilled_bytes"] * n_threads
+        return _Candidate(inputs, run, details, inputs.o.nbytes + spilled)
 
     def timer(self, policy: Policy) -> Timer:
         import torch
@@ -167,7 +196,22 @@ class CudaBackend:
         uuid = str(self._state.get("gpu_uuid", ""))
         return ClockSampler("" if UNKNOWN in uuid else uuid)
 
+    def clock_under(self, function: Callable[[], object], call_ms: float) -> float | None:
+        import torch
+
+        if self._loaded_clock is None:
+            self._loaded_clock = LoadedClock(torch.device("cuda"))
+        return self._loaded_clock.mhz(function, call_ms)
+
+    def energy_meter(self) -> EnergyMeter:
+        import torch
+
+        uuid = str(self._state.get("gpu_uuid", ""))
+        return EnergyMeter("" if UNKNOWN in uuid else uuid, torch.cuda.synchronize)
+
     def implausible(self, shape: Json, milliseconds: float) -> str:
+        if is_ceiling(shape):
+            return ""
         rate = tflops(workload_of(shape).matmul_flop(), milliseconds)
         peak = peak_tflops(self._state)
         if peak is None or rate <= peak:

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from .ceilings import Ceilings
 from .comparison import Comparison
 from .comparison import describe as describe_key
 from .records import Record
@@ -15,20 +16,24 @@ _STYLE = """
 :root { color-scheme: light; }
 * { box-sizing: border-box; }
 body { font: 15px/1.5 system-ui, sans-serif; color: #1b1b1b; background: #fff; margin: 0 auto;
-       max-width: 1120px; padding: 1rem 1.25rem 3rem; }
+       max-width: 1240px; padding: 1rem 1.25rem 3rem; }
 h1 { font-size: 1.6rem; margin: .5rem 0; } h2 { font-size: 1.2rem; margin: 2.2rem 0 .6rem; }
-p { max-width: 75ch; } .quiet { color: #5c5c5c; }
+p { max-width: 75ch; overflow-wrap: anywhere; } .quiet { color: #5c5c5c; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .88rem; }
 th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #e3e3e3;
-         white-space: nowrap; }
+         white-space: nowrap; vertical-align: top; }
 th { font-weight: 600; border-bottom: 2px solid #b8b8b8; }
 th.text, td.text { text-align: left; }
+td.text { white-space: normal; overflow-wrap: anywhere; }
+td.kernel { min-width: 12rem; } td.kernel:last-child { min-width: 28rem; }
 tr.reference td { background: #f6f3ea; }
 .bad { color: #b00020; font-weight: 600; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr));
           gap: 1rem; }
 figure { margin: 0; } img { width: 100%; height: auto; display: block; }
+@media (max-width: 640px) { body { padding: .75rem .8rem 2rem; } th, td { padding: .3rem .35rem; }
+  td.kernel:last-child { white-space: nowrap; } td.kernel:last-child wbr { display: none; } }
 details { margin: .4rem 0; } summary { cursor: pointer; padding: .2rem 0; }
 """
 
@@ -61,16 +66,17 @@ def charts(images: Iterable[tuple[str, bytes]]) -> str:
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, text: int = 1,
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, words: Sequence[str] = (),
     marked: Sequence[bool] = (),
 ) -> str:  # fmt: skip
-    """The first `text` columns are words, the others figures."""
+    """The columns in `words` are text, the others figures. Figures go first and names of kernels
+    last: on a phone a table shows its left half."""
+    kinds = [_kind(name) if name in words else "" for name in columns]
 
     def cells(tag: str, values: Sequence[str]) -> str:
-        words = [' class="text"' if i < text else "" for i in range(len(values))]
         return "".join(
-            f"<{tag}{word}>{escape(value)}</{tag}>"
-            for word, value in zip(words, values, strict=True)
+            f"<{tag}{kind}>{_breakable(value) if kind else escape(value)}</{tag}>"
+            for kind, value in zip(kinds, values, strict=True)
         )
 
     lines = [f"<tr>{cells('th', columns)}</tr>"]
@@ -80,40 +86,59 @@ def table(
     return '<div class="scroll"><table>' + "\n".join(lines) + "</table></div>"
 
 
+def _kind(column: str) -> str:
+    return ' class="text kernel"' if column in ("kernel", "our best") else ' class="text"'
+
+
+def _breakable(text: str) -> str:
+    """A kernel's name may go on in the next line behind a plus sign."""
+    return escape(text).replace("+", "+<wbr>")
+
+
 def environment_table(environment: Record, command: str) -> str:
     rows = [[name, str(value)] for name, value in environment.items()]
-    return table(["what", "value"], [*rows, ["command", command]], text=2)
+    columns = ["what", "value"]
+    return table(columns, [*rows, ["command", command]], words=columns)
 
 
-def winners_table(problems: Sequence[ProblemResult]) -> str:
+def winners_table(problems: Sequence[ProblemResult], ceilings: Ceilings | None) -> str:
     providers = list(
         dict.fromkeys(m.row["provider"] for p in problems for m in p.ranked if not m.is_ours)
     )
+    share = ["% of matmul"] if ceilings and ceilings.origin == "measured" else []
     rows = []
     for problem in problems:
         best = next((m for m in problem.ranked if m.is_ours), None)
-        references = {m.row["provider"]: m for m in problem.ranked if not m.is_ours}
         s = problem.shape
-        row = [s["dtype"], best.label if best else "none is right", str(s["d_head"]),
-               str(s["seq_len"])]  # fmt: skip
-        row += [f"{best.summary.median:.4f}", f"{best.matmul_tflops:.0f}"] if best else ["", ""]
-        for provider in providers:
-            reference = references.get(provider)
-            known = best is not None and reference is not None
-            row.append(
-                f"{reference.summary.median / best.summary.median:.3f}"
-                if known and reference and best
-                else "-"
-            )
-        rows.append(row)
-    columns = ["dtype", "our best", "d", "seq", "ms", "TFLOP/s"]
-    return table([*columns, *(f"× {provider}" for provider in providers)], rows, text=2)
+        row = [s["dtype"], str(s["seq_len"]), f"{best.matmul_tflops:.0f}" if best else "-"]
+        row += [_ratio(problem, provider, best) for provider in providers]
+        if share and ceilings:
+            peak = ceilings.peak_of(s["dtype"])
+            row.append(f"{100 * best.matmul_tflops / peak:.0f}" if best and peak else "-")
+        row += [f"{best.summary.median:.4f}" if best else "-", str(s["d_head"])]
+        rows.append([*row, best.label if best else "none is right"])
+    columns = ["dtype", "seq", "TFLOP/s", *(f"× {provider}" for provider in providers), *share]
+    return table([*columns, "ms", "d", "our best"], rows, words=["dtype", "our best"])
+
+
+def _ratio(problem: ProblemResult, provider: str, best: Measurement | None) -> str:
+    reference = next((m for m in problem.ranked if m.row["provider"] == provider), None)
+    if best is None or reference is None:
+        return "-"
+    return f"{reference.summary.median / best.summary.median:.3f}"
+
+
+def ceilings_table(ceilings: Ceilings) -> str:
+    rows = [[name, f"{value:.0f} TFLOP/s"] for name, value in ceilings.peaks]
+    rows += [[name, f"{value:.2f} TB/s"] for name, value in ceilings.bandwidths]
+    return table(["ceiling", ceilings.origin], rows, words=["ceiling"])
 
 
 def problem_details(problem: ProblemResult) -> str:
-    columns = ["kernel", "median ms", "p90", "error %", "outliers", "TFLOP/s", "MHz", "registers"]
+    columns = ["median ms", "TFLOP/s", "kernel", "p90", "error %", "outliers", "MHz", "registers"]
     rows = [_cells(m) for m in problem.ranked]
-    body = table(columns, rows, marked=[not m.is_ours for m in problem.ranked])
+    marked = [not m.is_ours for m in problem.ranked]
+    body = table(columns, rows, words=["kernel"], marked=marked)
     body += paragraph(clock_line(problem.ranked), "quiet")
     body += "".join(
         paragraph(f"{row['status']}: {row['kernel']}: {row['error']}",
@@ -128,12 +153,12 @@ def _cells(m: Measurement) -> list[str]:
     s, row = m.summary, m.row
     mhz = row.get("effective_sm_mhz")
     return [
-        m.label,
         f"{s.median:.4f}",
+        f"{m.matmul_tflops:.1f}",
+        m.label,
         f"{s.p90:.4f}",
         f"{100 * m.standard_error:.2f}" if len(m.bursts) > 1 else "-",
         str(s.outliers),
-        f"{m.matmul_tflops:.1f}",
         f"{mhz:.0f}" if mhz else "-",
         str(row.get("registers") or "-"),
     ]
@@ -144,13 +169,13 @@ def comparison_table(comparison: Comparison) -> str:
     lines.sort(key=lambda line: -line.shift.estimate)
     rows = [
         [
-            line.label, f"{line.verdict}{': REGRESSION' if line.is_regression else ''}",
-            describe_key(line.key), f"{line.base_ms:.4f}", f"{line.new_ms:.4f}",
             f"{100 * (line.shift.estimate - 1):+.2f}",
+            f"{line.verdict}{': REGRESSION' if line.is_regression else ''}",
+            describe_key(line.key), f"{line.base_ms:.4f}", f"{line.new_ms:.4f}", line.label,
         ]
         for line in lines
     ]  # fmt: skip
     others = len(comparison.lines) - len(lines)
-    columns = ["kernel", "is", "problem", "base ms", "new ms", "change %"]
-    found = table(columns, rows, text=3) if rows else ""
+    columns = ["change %", "is", "problem", "base ms", "new ms", "kernel"]
+    found = table(columns, rows, words=["is", "problem", "kernel"]) if rows else ""
     return found + paragraph(f"{others} of {len(comparison.lines)} rows: no sure difference.")

@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
-from ..config import FlashForwardKernelConfig
 from ..config_names import parse_kernel_name_into_config
+from ..kernel_config import KernelConfig
 from .results import Measurement, ProblemResult
 
-_NOT_SWITCHES = ("dtype", "d_head")
+_NOT_SWITCHES = ("dtype", "d_head", "step")
 
 
 @dataclass(frozen=True)
@@ -45,19 +45,21 @@ def worth_of_switches(problems: Iterable[ProblemResult]) -> list[Worth]:
     return sorted(found, key=lambda worth: worth.middle)
 
 
-def _times(ranked: Sequence[Measurement]) -> dict[FlashForwardKernelConfig, float]:
+def _times(ranked: Sequence[Measurement]) -> dict[KernelConfig, float]:
     return {parse_kernel_name_into_config(m.kernel): m.summary.median for m in ranked if m.is_ours}
 
 
 def _neighbours(
-    config: FlashForwardKernelConfig, known: Iterable[FlashForwardKernelConfig]
-) -> Iterable[tuple[str, int, int, FlashForwardKernelConfig]]:
+    config: KernelConfig, known: Iterable[KernelConfig]
+) -> Iterable[tuple[str, int, int, KernelConfig]]:
     """(field, value here, next greater value there, the other): one field differs."""
-    for field in fields(FlashForwardKernelConfig):  # of one version: the step is no switch
+    for field in fields(config):
         if field.name in _NOT_SWITCHES:
             continue
         here = getattr(config, field.name)
         for other in known:
+            if type(other) is not type(config):
+                continue  # of another family
             there = getattr(other, field.name)
             if there > here and replace(other, **{field.name: here}) == config:
                 yield field.name, here, there, other

@@ -6,12 +6,14 @@ Runs in a worker (worker.py). The backend is what differs between a GPU and a te
 from __future__ import annotations
 
 import contextlib
+import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from .clocks import ClockSampler, throttled
+from .energy import EnergyError, EnergyMeter
 from .records import COMPILE_FAIL, LAUNCH_FAIL, OK, SKIPPED, WRONG, head
 from .timing import Bursts, Policy, Timer, interleaved
 
@@ -57,6 +59,14 @@ class Backend(Protocol):
     def timer(self, policy: Policy) -> Timer: ...
 
     def clocks(self) -> AbstractContextManager[ClockSampler]: ...
+
+    def clock_under(self, function: Callable[[], object], call_ms: float) -> float | None:
+        """MHz of the SMs while `function` runs; None where nobody knows."""
+        ...
+
+    def energy_meter(self) -> EnergyMeter:
+        """Raises EnergyError."""
+        ...
 
     def implausible(self, shape: Json, milliseconds: float) -> str:
         """Why no device can be that fast, or an empty string."""
@@ -129,6 +139,8 @@ def _time(
             emit(result(current, LAUNCH_FAIL, f"{type(error).__name__}: {error}"))
             # Even where the device lives: the others' turns were cut short, so they start anew.
             raise DeviceLostError(f"{current} failed while it was timed: {error}") from error
+    chance = random.Random(request["shape"]["seed"])  # noqa: S311  an order, nothing secret
+    loads = _loads(functions, bursts, policy, backend, emit, chance)
     for kernel, taken in bursts.items():
         emit({"event": "running", "kernel": kernel, "phase": "check again"})
         with _reported(kernel, backend, emit):
@@ -136,11 +148,61 @@ def _time(
             problem = right[kernel].check()
             times = [sample.ms for burst in taken for sample in burst]
             problem = problem or backend.implausible(request["shape"], statistics.median(times))
-            details = right[kernel].describe()
+            details = right[kernel].describe() | loads.get(kernel, {})
             if problem:
                 emit(result(kernel, WRONG, problem, details))
             else:
                 emit(result(kernel, OK, "", details | measured))
+
+
+def _loads(
+    functions: dict[str, Callable[[], object]], bursts: dict[str, Bursts], policy: Policy,
+    backend: Backend, emit: Emit, chance: random.Random,
+) -> dict[str, Json]:  # fmt: skip
+    """By kernel, what the GPU does under it: its clock, and if asked for the joules of a call, one
+    value for each round (in turns, like times)."""
+    found: dict[str, Json] = {kernel: {} for kernel in functions}
+    times = {
+        kernel: statistics.median(sample.ms for burst in taken for sample in burst)
+        for kernel, taken in bursts.items()
+    }
+    order, kernel = list(functions), ""
+    try:
+        for kernel in order:
+            emit({"event": "running", "kernel": kernel, "phase": "clock"})
+            found[kernel] |= _clock(functions[kernel], times[kernel], backend)
+        if policy.energy_rounds:
+            meter = backend.energy_meter()
+            for kernel in _rounds(order, policy.energy_rounds, chance):
+                emit({"event": "running", "kernel": kernel, "phase": "energy"})
+                energy = meter.per_call(functions[kernel], times[kernel], policy.energy_s)
+                found[kernel].setdefault("joules", []).append(round(energy.joules, 7))
+                found[kernel]["loop_watts"] = round(energy.watts, 1)
+    except EnergyError as error:
+        for row in found.values():
+            row.pop("joules", None)
+            row["energy_note"] = str(error)
+    except Exception as error:
+        emit(result(kernel, LAUNCH_FAIL, f"{type(error).__name__}: {error}"))
+        raise DeviceLostError(f"{kernel} failed after it was timed: {error}") from error
+    return found
+
+
+def _clock(function: Callable[[], object], call_ms: float, backend: Backend) -> Json:
+    """A figure beside the times: not to have it costs no row."""
+    try:
+        mhz = backend.clock_under(function, call_ms)
+    except Exception as error:
+        if backend.lost():
+            raise
+        return {"loaded_clock_note": f"no clock under load: {type(error).__name__}: {error}"}
+    return {} if mhz is None else {"loaded_sm_mhz": round(mhz, 1)}
+
+
+def _rounds(names: list[str], n: int, chance: random.Random) -> Iterator[str]:
+    for _ in range(n):
+        chance.shuffle(names)
+        yield from names
 
 
 def _measured(bursts: Bursts, clocks: ClockSampler) -> Json:

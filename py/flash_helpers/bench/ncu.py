@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..config import FlashForwardKernelConfig
 from ..dtypes import DType
+from ..kernel_config import KernelConfig
 from ..runner_selection import Skipped, partition
 from ..workload import Workload
 from .ncu_classify import OURS, V2, V3
@@ -36,12 +36,12 @@ class Problem:
     seed: int
     n_runs: int
     providers: tuple[str, ...]
-    configs: tuple[FlashForwardKernelConfig, ...]
+    configs: tuple[KernelConfig, ...]
     skipped: tuple[Skipped, ...] = ()
 
     @classmethod
     def of(
-        cls, configs: Sequence[FlashForwardKernelConfig], seq_len: int, d_head: int, batch: int,
+        cls, configs: Sequence[KernelConfig], seq_len: int, d_head: int, batch: int,
         n_heads: int, seed: int, n_runs: int, providers: Sequence[str],
     ) -> Problem:  # fmt: skip
         kept, skipped = partition(configs, seq_len, d_head)
@@ -67,9 +67,7 @@ class Problem:
         heads = self.n_heads
         return Workload(self.batch, heads, heads, self.seq_len, self.d_head, dtype, self.seed)
 
-    def arguments(
-        self, configs: Sequence[FlashForwardKernelConfig], references: Sequence[str]
-    ) -> list[str]:
+    def arguments(self, configs: Sequence[KernelConfig], references: Sequence[str]) -> list[str]:
         """Of run_kernels.py. Nothing is left to its defaults: the FLOP counts depend on it."""
         return [
             str(self.seq_len), str(self.d_head), "--device", "cuda", "--csv",
@@ -122,10 +120,8 @@ def measure(ncu: Ncu, script: Path, problem: Problem, say: Callable[[str], None]
     return result
 
 
-def _lost(
-    configs: Sequence[FlashForwardKernelConfig], verdicts: Verdicts
-) -> list[FlashForwardKernelConfig]:
-    def is_lost(config: FlashForwardKernelConfig) -> bool:
+def _lost(configs: Sequence[KernelConfig], verdicts: Verdicts) -> list[KernelConfig]:
+    def is_lost(config: KernelConfig) -> bool:
         verdict = verdicts.get(config.kernel_name())
         return verdict is not None and _DEVICE_LOST in verdict.explanation
 
@@ -134,7 +130,7 @@ def _lost(
 
 def _collect(
     result: Result, ncu: Ncu, run: Run, verdicts: Verdicts,
-    configs: Sequence[FlashForwardKernelConfig], lost: Sequence[FlashForwardKernelConfig],
+    configs: Sequence[KernelConfig], lost: Sequence[KernelConfig],
     references: Sequence[str],
 ) -> None:  # fmt: skip
     """Adds the rows of one run. Those that get another run are left out."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..config import FlashForwardKernelConfig
+from ..config import GENERAL_SUFFIX
 from ..config_names import parse_kernel_name_into_config
 from ..dtypes import DType
+from ..kernel_config import KernelConfig
 
 OURS, V2, V3, UNKNOWN = "ours", "v2", "v3", "unknown"
 PROVIDERS = (OURS, V2, V3)
@@ -37,20 +38,19 @@ _FA2_TILE = re.compile(f"Flash_fwd_kernel_traits<{_INT}, {_INT}, {_INT},")  # d,
 
 @dataclass(frozen=True)
 class Identity:
-    """`label` is what tables show; `tile` is (B_r, B_c) where the symbol tells it."""
+    """`label` is what tables show; `tile` is (query rows, key rows) where the symbol tells it."""
 
     provider: str
     label: str
     dtype: DType | None = None
-    config: FlashForwardKernelConfig | None = None
+    config: KernelConfig | None = None
     tile: tuple[int, int] | None = None
 
 
 def classify(symbol: str) -> Identity:
     config = _our_config(symbol)
     if config is not None:
-        tile = (config.B_r, config.B_c)
-        return Identity(OURS, config.short_form(), config.dtype, config, tile)
+        return Identity(OURS, config.short_form(), config.dtype, config, config.blocks())
     for provider, label, pattern in _PEERS:
         if re.search(pattern, symbol):
             match = _FA2_TILE.search(symbol)
@@ -60,9 +60,9 @@ def classify(symbol: str) -> Identity:
     return Identity(UNKNOWN, symbol)
 
 
-def _our_config(symbol: str) -> FlashForwardKernelConfig | None:
+def _our_config(symbol: str) -> KernelConfig | None:
     try:
-        return parse_kernel_name_into_config(symbol)
+        return parse_kernel_name_into_config(symbol.removesuffix(GENERAL_SUFFIX))
     except ValueError:
         return None
 

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..config import FlashForwardKernelConfig
 from ..dtypes import DType
 from ..flops import calc_total_flop
+from ..kernel_config import KernelConfig
 from ..workload import Workload
 from .ncu_classify import OURS, PROVIDERS, UNKNOWN, Identity, classify
 from .ncu_metrics import (
@@ -54,7 +54,7 @@ class NcuRow:
     provider: str
     dtype: DType
     workload: Workload
-    config: FlashForwardKernelConfig | None = None
+    config: KernelConfig | None = None
     symbol: str = ""
     status: str = OK
     notes: list[str] = field(default_factory=list)
@@ -147,10 +147,10 @@ class Assembly:
     def _dtype(self, identity: Identity) -> DType | None:
         return identity.dtype or self.only_dtype
 
-    def our_row(self, config: FlashForwardKernelConfig, workload: Workload) -> NcuRow:
+    def our_row(self, config: KernelConfig, workload: Workload) -> NcuRow:
         symbol = config.kernel_name()
         row = NcuRow(config.short_form(), OURS, config.dtype, workload, config, symbol)
-        row.tile = (config.B_r, config.B_c)
+        row.tile = config.blocks()
         symbols = [s for s, identity in self.identities.items() if identity.config == config]
         return self._fill(row, symbols, self.verdicts.get(symbol))
 

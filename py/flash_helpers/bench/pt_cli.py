@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import arguments as args
+from .ceilings import measure_ceilings
+from .parallel import each
 from .progress import Progress
 from .provenance import command_line
 from .providers import OURS
@@ -15,7 +17,7 @@ from .report import render_csv, render_json, table
 from .results import by_problem
 from .session import CUDA_BACKEND, announce, problems_of, with_session
 from .store import ResultStore
-from .supervisor import Supervisor
+from .supervisor import Measurer
 from .sweep import Problem, Sweep
 
 DESCRIPTION = """Time kernels and the references side by side on one GPU, with CUDA events.
@@ -52,6 +54,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="our kernels that take turns with each other and the references; 0: all (default 12)",
     )
     args.add_store_arguments(parser)
+    args.add_ray_arguments(parser)
     add("--top", type=args.number(0, 10_000, int), default=0,
         help="print the fastest N of each problem only")  # fmt: skip
     add("--csv", type=Path, help="write figures of every row here")
@@ -70,7 +73,7 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
     except ValueError as error:
         parser.error(str(error))
 
-    def measure(store: ResultStore, supervisor: Supervisor) -> int:
+    def measure(store: ResultStore, supervisor: Measurer) -> int:
         sweep = Sweep(
             store, supervisor, policy, command_line(), options.group,
             retry_failed=options.retry_failed,
@@ -83,12 +86,17 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
 
 def _run(sweep: Sweep, problems: Sequence[Problem], options: argparse.Namespace) -> int:
     rows: list[Record] = []
+    failed = [] if options.no_ceilings else measure_ceilings(sweep, options.dtypes, options.seed)
     with Progress(sum(sweep.n_rows(problem) for problem in problems), "pt_bench") as progress:
-        for problem in problems:
+
+        def measured(problem: Problem) -> list[Record]:
             found = []
             for row in sweep.run(problem):
                 progress.advance(f"{row['shape']['seq_len']} {row['kernel']}")
                 found.append(row)
+            return found
+
+        for _, found in each(problems, measured, sweep.supervisor.n_workers):
             rows += found
             for result in by_problem(found):
                 progress.print(f"\n{table(result, options.top)}")
@@ -98,7 +106,7 @@ def _run(sweep: Sweep, problems: Sequence[Problem], options: argparse.Namespace)
     if options.json:
         where = sweep.environment | {"command": sweep.command}
         options.json.write_text(render_json(results, where))
-    return exit_code(rows)
+    return exit_code(rows) or (args.EXIT_PARTIAL if failed else args.EXIT_OK)
 
 
 def exit_code(rows: Sequence[Record]) -> int:

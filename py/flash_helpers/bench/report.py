@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import statistics
 from collections.abc import Sequence
 
 from prettytable import PrettyTable
@@ -61,7 +62,8 @@ CSV_COLUMNS = (
     "status", "provider", "kernel", "label", "symbol", "dtype", "d_head", "seq_len", "batch",
     "n_heads", "seed", "n", "mean_ms", "median_ms", "min_ms", "max_ms", "stdev_ms", "p50_ms",
     "p90_ms", "p99_ms", "rsd", "standard_error", "outliers", "throttled", "relative",
-    "attn_tflops", "matmul_tflops", "effective_sm_mhz", "sm_mhz", "watts", "registers", "error",
+    "attn_tflops", "matmul_tflops", "effective_sm_mhz", "loaded_sm_mhz", "sm_mhz", "watts",
+    "joules", "memory_bytes", "registers", "error",
 )  # fmt: skip
 
 
@@ -89,13 +91,23 @@ def flat(problems: Sequence[ProblemResult]) -> list[Record]:
 
 
 def _identity(row: Record) -> Record:
-    names = ("status", "provider", "kernel", "label", "symbol", "registers", "error")
+    names = (
+        "status",
+        "provider",
+        "kernel",
+        "label",
+        "symbol",
+        "registers",
+        "memory_bytes",
+        "error",
+    )
     return {name: row.get(name) for name in names} | dict(row["shape"])
 
 
 def _values(m: Measurement, reference: Measurement | None) -> Record:
     s = m.summary
     clocks = m.row.get("clocks") or {}
+    joules = m.row.get("joules")
     return {
         "n": s.n,
         **{f"{name}_ms": round(getattr(s, name), 6) for name in ("mean", "median", "stdev")},
@@ -110,7 +122,9 @@ def _values(m: Measurement, reference: Measurement | None) -> Record:
         "attn_tflops": round(m.attn_tflops, 2),
         "matmul_tflops": round(m.matmul_tflops, 2),
         "effective_sm_mhz": m.row.get("effective_sm_mhz"),
+        "loaded_sm_mhz": m.row.get("loaded_sm_mhz"),
         "sm_mhz": clocks.get("sm_mhz"),
         "watts": clocks.get("watts"),
+        "joules": round(statistics.fmean(joules), 6) if joules else None,
         "samples_ms": [ms for burst in m.bursts for ms in burst],
     }

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from . import arguments as args
 from . import charts, html
+from .ceilings import Ceilings, measured_ceilings
 from .comparison import Rules, compare_runs
 from .cuda_backend import peak_tflops
 from .landscape import worth_of_switches
@@ -25,6 +26,7 @@ DESCRIPTION = """One self-contained HTML page about a run of pt_bench.py or auto
 Exit codes: 0 written, 2 usage or unusable input.
 """
 
+_FROM = {"measured": "measured in this run", "data sheet": "of the data sheet"}
 # TB/s of device memory by the data sheet.
 _BANDWIDTH = {"H200": 4.8, "H100": 3.35, "A100": 2.039, "B200": 8.0}
 
@@ -53,8 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         problems = [p for p in by_problem(rows) if p.ranked]
         if not problems:
             raise RunError(f"cannot use {options.run}: none of its {len(rows)} rows is ok")
-        images = draw(problems, rows[-1].get("environment", {}))
-        text = _page(options, problems, rows, images, notes)
+        ceilings = ceilings_of(rows)
+        images = draw(problems, ceilings)
+        text = _page(options, problems, rows, images, notes, ceilings)
         options.out.write_text(text)
         if options.pngs:
             options.pngs.mkdir(parents=True, exist_ok=True)
@@ -70,7 +73,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 Images = dict[str, tuple[str, bytes]]
 
 
-def draw(problems: Sequence[ProblemResult], environment: Record) -> Images:
+def ceilings_of(rows: Sequence[Record]) -> Ceilings | None:
+    """As measured with the run; else of the data sheet, where it is known."""
+    environment = rows[-1].get("environment", {})
+    measured = measured_ceilings(rows)
+    peak = peak_tflops(environment)
+    gpu = str(environment.get("gpu", ""))
+    bandwidth = next((tb for name, tb in _BANDWIDTH.items() if name in gpu), None)
+    if measured or not (peak and bandwidth):
+        return measured
+    return Ceilings((("tensor cores", peak),), (("device memory", bandwidth),), "data sheet")
+
+
+def draw(problems: Sequence[ProblemResult], ceilings: Ceilings | None) -> Images:
     """The charts by name, each with what it shows."""
     images: Images = {}
     kinds = dict.fromkeys((p.shape["dtype"], p.shape["d_head"]) for p in problems)
@@ -82,43 +97,54 @@ def draw(problems: Sequence[ProblemResult], environment: Record) -> Images:
             f"TFLOP/s against sequence length, {title}",
             charts.throughput(mine, f"Throughput, {title}"),
         )
-    peak = peak_tflops(environment)
-    gpu = str(environment.get("gpu", ""))
-    bandwidth = next((tb for name, tb in _BANDWIDTH.items() if name in gpu), None)
-    if peak and bandwidth:
+    if ceilings:
         everything = [m for p in problems for m in p.ranked]
-        image = charts.roofline(everything, peak, bandwidth, f"Roofline of {gpu} (data sheet)")
+        title = f"Roofline, ceilings {_FROM[ceilings.origin]}"
+        image = charts.roofline(everything, ceilings, title)
         images["roofline"] = ("kernels under the ceilings of the GPU", image)
     worth = worth_of_switches(problems)
     if worth:
-        image = charts.switches(worth, "What each switch is worth, all problems")
+        image = charts.switches(worth, "What each switch is worth (dots: pairs of kernels)")
         images["switches"] = ("change of the time by every switch of the configuration", image)
     return images
 
 
 def _page(
     options: argparse.Namespace, problems: Sequence[ProblemResult], rows: Sequence[Record],
-    images: Images, notes: Sequence[str],
+    images: Images, notes: Sequence[str], ceilings: Ceilings | None,
 ) -> str:  # fmt: skip
     wrong = [row for row in rows if row["status"] not in ("ok", "skipped")]
     explanation = (
         "TFLOP/s of the two matmuls alone. × is how many times as fast as the reference; above 1 "
-        "ours is faster. Medians; `error` is the standard error with bursts as observations."
+        "ours is faster. Times are medians."
     )
+    error = "error %: the standard error of the mean, where a burst counts as one observation."
     sections = [
         html.paragraph(f"{len(rows)} rows, {len(wrong)} of them failed or wrong.",
                        "bad" if wrong else "quiet"),
         *(html.paragraph(note, "quiet") for note in notes),
-        html.section("The fastest", html.paragraph(explanation), html.winners_table(problems)),
-        html.section("Pictures", html.charts(images.values())),
+        html.section("The fastest", html.paragraph(explanation),
+                     html.winners_table(problems, ceilings)),
+        html.section("Pictures", html.charts(images.values()), *_ceilings(ceilings)),
     ]  # fmt: skip
     if options.base:
         comparison = compare_runs(load_run(options.base), load_run(options.run), Rules())
         title = f"Against {options.base.name}"
         sections.append(html.section(title, html.comparison_table(comparison)))
-    sections.append(html.section("Every kernel", *map(html.problem_details, problems)))
+    details = map(html.problem_details, problems)
+    sections.append(html.section("Every kernel", html.paragraph(error, "quiet"), *details))
     environment = html.environment_table(
         rows[-1].get("environment", {}), str(rows[-1].get("command", ""))
     )
     sections.append(html.section("Environment", environment))
     return html.page(options.title, sections)
+
+
+def _ceilings(ceilings: Ceilings | None) -> list[str]:
+    if ceilings is None:
+        return []
+    model = (
+        "Roofline: FLOP of the two matmuls over the bytes of Q, K and V read once and O written "
+        f"once. Ceilings {_FROM[ceilings.origin]}."
+    )
+    return [html.paragraph(model, "quiet"), html.ceilings_table(ceilings)]

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ..flops import calc_matmul_flop, calc_self_attn_flop
-from .providers import OURS
+from .providers import CEILING, OURS
 from .records import OK, Record
 from .stats import Summary, summarize, tflops
 from .timing import standard_error
@@ -70,7 +70,7 @@ class Measurement:
     def attn_tflops(self) -> float:
         s = self.shape
         flop = calc_self_attn_flop(s["batch"], s["n_heads"], s["seq_len"], s["d_head"])
-        return tflops(flop, self.summary.median)
+        return tflops(flop // 2 if s.get("causal") else flop, self.summary.median)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class ProblemResult:
         s = self.shape
         return (
             f"{s['dtype']}, batch {s['batch']}, heads {s['n_heads']}, seq {s['seq_len']}, "
-            f"d {s['d_head']}, seed {s['seed']}"
+            f"d {s['d_head']}{', causal' if s.get('causal') else ''}, seed {s['seed']}"
         )
 
 
@@ -109,10 +109,11 @@ def shape_key(row: Record) -> ShapeKey:
 
 
 def by_problem(rows: Iterable[Record]) -> list[ProblemResult]:
-    """Final rows, grouped by problem in the order of the first row of each."""
+    """Final rows, grouped by problem in the order of the first row of each; ceilings are none."""
     problems: dict[ShapeKey, list[Record]] = {}
     for order, row in enumerate(rows):
-        problems.setdefault(shape_key(row), []).append({**row, "order": order})
+        if row["provider"] != CEILING:
+            problems.setdefault(shape_key(row), []).append({**row, "order": order})
     return [_problem(found) for found in problems.values()]
 
 

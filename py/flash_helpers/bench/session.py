@@ -13,8 +13,9 @@ from ..paths import repository_root
 from ..test.utils import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
 from ..workload import Workload
 from . import arguments as args
+from .ray_pool import RayMissingError, RayPool
 from .store import ResultStore, StoreError, open_store
-from .supervisor import Supervisor, WorkerStartError
+from .supervisor import Measurer, Supervisor, WorkerStartError
 from .sweep import Problem, Sweep, make_problem
 
 CUDA_BACKEND = "flash_helpers.bench.cuda_backend:CudaBackend"
@@ -26,7 +27,14 @@ def problems_of(options: argparse.Namespace, providers: Sequence[str]) -> list[P
     heads = BENCHMARK_N_HEADS
     workloads = (
         Workload(
-            BATCH_SIZE_FOR_SEQ_LEN[seq_len], heads, heads, seq_len, d_head, dtype, options.seed
+            BATCH_SIZE_FOR_SEQ_LEN[seq_len],
+            heads,
+            heads,
+            seq_len,
+            d_head,
+            dtype,
+            options.seed,
+            options.causal,
         )
         for d_head in options.d_heads
         for seq_len in options.seq_lens
@@ -39,17 +47,17 @@ def with_session(
     tool: str,
     options: argparse.Namespace,
     backend: str,
-    measure: Callable[[ResultStore, Supervisor], int],
+    measure: Callable[[ResultStore, Measurer], int],
 ) -> int:
     """Opens store and worker; the exit code of `measure`, or of what went wrong around it."""
     path = options.out or default_store(tool)
     try:
         with (
             open_store(path, resume=options.resume) as store,
-            Supervisor(backend, options.time_limit, device=options.device) as supervisor,
+            _workers(options, backend) as workers,
         ):
-            return measure(store, supervisor)
-    except StoreError as error:
+            return measure(store, workers)
+    except (StoreError, RayMissingError) as error:
         print(f"error: {error}", file=sys.stderr)
         return args.EXIT_USAGE
     except WorkerStartError as error:
@@ -61,6 +69,14 @@ def with_session(
             file=sys.stderr,
         )
         return args.EXIT_INTERRUPTED
+
+
+def _workers(options: argparse.Namespace, backend: str) -> Supervisor | RayPool:
+    if options.ray:
+        return RayPool(
+            backend, options.time_limit, address=options.ray, n_workers=options.ray_workers
+        )
+    return Supervisor(backend, options.time_limit, device=options.device)
 
 
 def default_store(tool: str) -> Path:

@@ -11,6 +11,7 @@ import datetime
 import fcntl
 import os
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -83,10 +84,24 @@ class ResultStore:
     notes: list[str]  # what was found wrong on opening, for the user
     _descriptor: int
     _done: dict[tuple[str, str], Record] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _is_open: bool = True
 
     def append(self, record: Mapping[str, object]) -> Record:
         """Writes one row, on disk when this returns. Returns the row as a reader will see it."""
         line = encode({**record, "time": _now()})
+        with self._lock:
+            return self._append(line)
+
+    def close(self) -> None:
+        """From here on nothing is written, by whatever thread."""
+        with self._lock:
+            self._is_open = False
+            os.close(self._descriptor)
+
+    def _append(self, line: bytes) -> Record:
+        if not self._is_open:
+            raise StoreError(f"{self.path} was closed")
         try:
             if os.write(self._descriptor, line) != len(line):
                 raise OSError(28, "No space left on device")
@@ -121,13 +136,14 @@ def open_store(path: Path, *, resume: bool) -> Iterator[ResultStore]:
                 "or name another file"
             )
         descriptor = os.open(path, _FLAGS | os.O_WRONLY | os.O_APPEND, 0o644)
+        done = {_identity(row): row for row in contents.finished()}
+        store = ResultStore(path, contents, notes, descriptor, done)
         try:
             os.fsync(descriptor)
             _sync_folder(path.parent)
-            done = {_identity(row): row for row in contents.finished()}
-            yield ResultStore(path, contents, notes, descriptor, done)
+            yield store
         finally:
-            os.close(descriptor)
+            store.close()
     finally:
         os.close(lock)
 

@@ -11,17 +11,29 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from .measure import result
 from .records import LAUNCH_FAIL, TIMEOUT
 
 Event = dict[str, Any]
 _TAIL_BYTES = 2000
+_LIBRARY_VARIABLE = "FLASH_ATTENTION_LIBRARY"  # flash_attention._library reads it
 _PACKAGES = Path(__file__).resolve().parents[2]
+
+
+class Measurer(Protocol):
+    """Where kernels run: one worker, or many. `n_workers` threads may measure at once."""
+
+    @property
+    def n_workers(self) -> int: ...
+
+    def environment(self) -> Event: ...
+
+    def measure(self, request: Event) -> Iterator[Event]: ...
 
 
 class WorkerStartError(RuntimeError):
@@ -89,7 +101,9 @@ class Supervisor:
     time_limit_s: float = 120.0
     start_limit_s: float = 180.0
     device: str = ""  # CUDA_VISIBLE_DEVICES of the worker, if not empty
+    library: str = ""  # FLASH_ATTENTION_LIBRARY of the worker, if not empty
     n_started: int = 0
+    n_workers: int = 1
     _environment: Event = field(default_factory=dict)
     _worker: _Worker | None = None
 
@@ -110,19 +124,7 @@ class Supervisor:
 
     def measure(self, request: Event) -> Iterator[Event]:
         """`running` events and exactly one `result` for every candidate, whatever happens."""
-        left = {item["kernel"]: item for item in request["candidates"]}
-        while left:
-            before = len(left)
-            for event in self._attempt(request | {"candidates": list(left.values())}):
-                if event["event"] == "result" and event["kernel"] not in left:
-                    continue  # said twice
-                if event["event"] == "result":
-                    del left[event["kernel"]]
-                yield event
-            if len(left) == before:  # nobody to blame: it would go on for ever
-                for kernel in left:
-                    yield result(kernel, LAUNCH_FAIL, "the worker ended without a result for it")
-                return
+        return measure_all(request, self._attempt)
 
     def _attempt(self, request: Event) -> Iterator[Event]:
         """Events until the problem is done or the worker is lost, which costs what was running:
@@ -185,6 +187,8 @@ class Supervisor:
         environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         if self.device:
             environ["CUDA_VISIBLE_DEVICES"] = self.device
+        if self.library:
+            environ[_LIBRARY_VARIABLE] = self.library
         reader, writer = os.pipe()
         stderr = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the worker
         module = f"{__package__}.worker"
@@ -201,6 +205,23 @@ class Supervisor:
         os.close(writer)
         self.n_started += 1
         return _Worker(process, reader, stderr)
+
+
+def measure_all(request: Event, attempt: Callable[[Event], Iterator[Event]]) -> Iterator[Event]:
+    """Attempts until every candidate has exactly one result; `attempt` may end early."""
+    left = {item["kernel"]: item for item in request["candidates"]}
+    while left:
+        before = len(left)
+        for event in attempt(request | {"candidates": list(left.values())}):
+            if event["event"] == "result" and event["kernel"] not in left:
+                continue  # said twice
+            if event["event"] == "result":
+                del left[event["kernel"]]
+            yield event
+        if len(left) == before:  # nobody to blame: it would go on for ever
+            for kernel in left:
+                yield result(kernel, LAUNCH_FAIL, "the worker ended without a result for it")
+            return
 
 
 def describe_end(returncode: int | None) -> str:

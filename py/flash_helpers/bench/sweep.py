@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from ..config import FlashForwardKernelConfig
+from ..kernel_config import KernelConfig
 from ..runner_selection import partition
 from ..workload import Workload
 from .provenance import source_state
 from .providers import OURS
 from .records import SKIPPED, STARTED, Record, fingerprint, row_key
 from .store import ResultStore
-from .supervisor import Event, Supervisor
+from .supervisor import Event, Measurer
 from .timing import Policy
 
 
@@ -22,6 +23,17 @@ class Job:
     provider: str
     kernel: str  # a short form, or for a reference its provider again
     symbol: str = ""
+
+
+class Work(Protocol):
+    """What a sweep runs: a Problem, or the ceilings."""
+
+    @property
+    def skipped(self) -> tuple[tuple[Job, str], ...]: ...
+
+    def shape(self) -> Event: ...
+
+    def groups(self, size: int) -> list[tuple[Job, ...]]: ...
 
 
 @dataclass(frozen=True)
@@ -33,7 +45,7 @@ class Problem:
 
     def shape(self) -> Event:
         values = dataclasses.asdict(self.workload)
-        return values | {"dtype": self.workload.dtype.name, "causal": False}
+        return values | {"dtype": self.workload.dtype.name}
 
     def groups(self, size: int) -> list[tuple[Job, ...]]:
         """What runs in turns with each other: `size` of our kernels (0: all) and all references,
@@ -46,12 +58,13 @@ class Problem:
 
 
 def make_problem(
-    workload: Workload, configs: Sequence[FlashForwardKernelConfig], providers: Sequence[str]
+    workload: Workload, configs: Sequence[KernelConfig], providers: Sequence[str]
 ) -> Problem:
-    """The kernels of the workload's dtype and head size; those whose blocks do not divide its
-    sequence are rows that say so."""
+    """The kernels of the workload's dtype and head size; those that do not take its sequence or its
+    mask are rows that say so."""
     fitting = [c for c in configs if (c.dtype, c.d_head) == (workload.dtype, workload.d_head)]
-    kept, skipped = partition(fitting if OURS in providers else [], workload.seq_len)
+    ours = fitting if OURS in providers else []
+    kept, skipped = partition(ours, workload.seq_len, causal=workload.causal)
     return Problem(
         workload,
         tuple(map(our_job, kept)),
@@ -60,7 +73,7 @@ def make_problem(
     )
 
 
-def our_job(config: FlashForwardKernelConfig) -> Job:
+def our_job(config: KernelConfig) -> Job:
     return Job(OURS, config.short_form(), config.kernel_name())
 
 
@@ -69,7 +82,7 @@ class Sweep:
     """Measures problems and appends every row. `stage` keeps the passes of a tuner apart."""
 
     store: ResultStore
-    supervisor: Supervisor
+    supervisor: Measurer
     policy: Policy
     command: str
     group_size: int = 12
@@ -82,7 +95,7 @@ class Sweep:
         self.environment = {**source_state(), **self.supervisor.environment()}
         self.environment_fingerprint = fingerprint(self.environment)
 
-    def run(self, problem: Problem) -> Iterator[Record]:
+    def run(self, problem: Work) -> Iterator[Record]:
         """The final row of every job of a problem; those of earlier sweeps come from the store."""
         for job, reason in problem.skipped:
             identity = self._identity(problem, job, 0)
@@ -91,11 +104,11 @@ class Sweep:
         for number, group in enumerate(problem.groups(self.group_size)):
             yield from self._run_group(problem, number, group)
 
-    def n_rows(self, problem: Problem) -> int:
+    def n_rows(self, problem: Work) -> int:
         groups = problem.groups(self.group_size)
         return len(problem.skipped) + sum(len(group) for group in groups)
 
-    def _run_group(self, problem: Problem, number: int, group: Sequence[Job]) -> Iterator[Record]:
+    def _run_group(self, problem: Work, number: int, group: Sequence[Job]) -> Iterator[Record]:
         identities = {job.kernel: self._identity(problem, job, number) for job in group}
         found = {kernel: self._found(row) for kernel, row in identities.items()}
         missing = [job for job in group if found[job.kernel] is None]
@@ -129,7 +142,7 @@ class Sweep:
             return None
         return row
 
-    def _identity(self, problem: Problem, job: Job, group: int) -> Event:
+    def _identity(self, problem: Work, job: Job, group: int) -> Event:
         """All that is known of a row before it is measured."""
         shape = problem.shape()
         policy = dataclasses.asdict(self.policy) | {"stage": self.stage}

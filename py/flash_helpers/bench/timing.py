@@ -39,6 +39,8 @@ class Policy:
     burst: int = 2  # consecutive samples of one function
     target_noise: float = 0.0  # stop when every standard error / median is below; 0: at repeats
     max_repeats: int = 0  # samples of each function, at most; 0: repeats
+    energy_rounds: int = 0  # how often a function's energy is measured; 0: not at all
+    energy_s: float = 0.5  # for how long each time
     graph: bool = False  # replay a CUDA graph instead of calling: for kernels of microseconds
 
     def __post_init__(self) -> None:
@@ -46,6 +48,8 @@ class Policy:
             raise ValueError(
                 f"repeats and burst must be at least 1 and warmups at least 0, got {self}"
             )
+        if self.energy_rounds < 0 or not 0 < self.energy_s <= 60:
+            raise ValueError(f"energy takes 0 rounds or more of up to 60 s, got {self}")
         if not 0 <= self.target_noise < 1:
             raise ValueError(f"target_noise must be in 0..1, got {self.target_noise}")
         if self.max_repeats and self.max_repeats < self.repeats:

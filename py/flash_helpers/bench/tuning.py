@@ -1,18 +1,19 @@
-"""From coarse to fine: which kernel is fastest, and is it surely?"""
+"""From coarse to fine: which kernel is best, and is it surely?"""
 
 from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..constraints import violations
 from ..previous import PreviousKernelConfig
+from .objective import Objective
 from .records import Record
 from .results import Measurement, by_problem
-from .runs import observations
 from .significance import p_faster
 from .sweep import Job, Problem, Sweep
 
@@ -21,7 +22,7 @@ _SURE = 0.05  # of naming a winner that is none, for all rivals of a problem tog
 
 @dataclass(frozen=True)
 class Stage:
-    """One pass over a problem. Its survivors go on: all within `keep` of the fastest, at least
+    """One pass over a problem. Its survivors go on: all within `keep` of the best, at least
     two, at most `at_most`."""
 
     sweep: Sweep
@@ -34,9 +35,10 @@ class Winner:
     """`ranked` begins with the winner; `tied` are the rivals that may be as fast."""
 
     problem: Problem
+    objective: Objective
     ranked: list[Measurement]
     tied: list[str]
-    others: list[str]  # the fastest of every other block shape, from the earlier stages
+    others: list[str]  # the best of every other block shape, from the earlier stages
 
     @property
     def best(self) -> Measurement:
@@ -63,9 +65,10 @@ def prune(problem: Problem, arch: str) -> Problem:
 
 
 def tune_problem(
-    problem: Problem, stages: Sequence[Stage], on_row: Callable[[Record], None]
-) -> Winner | None:
-    """Runs the stages; None if no kernel gives a right result."""
+    problem: Problem, stages: Sequence[Stage], on_row: Callable[[Record], None],
+    objective: Objective,
+) -> Winner | None:  # fmt: skip
+    """Runs the stages; None if no kernel gives a right result. Raises ObjectiveError."""
     everyone: dict[str, Measurement] = {}
     ranked: list[Measurement] = []
     current = problem
@@ -74,39 +77,43 @@ def tune_problem(
         for row in stage.sweep.run(current):
             rows.append(row)
             on_row(row)
-        ranked = [m for result in by_problem(rows) for m in result.ranked if m.is_ours]
-        if not ranked:
+        ours = [m for result in by_problem(rows) for m in result.ranked if m.is_ours]
+        if not ours:
             return None
+        ranked = objective.ranked(ours)
         everyone |= {m.kernel: m for m in ranked}
-        kernels = {m.kernel for m in survivors(ranked, stage)}
-        ours = tuple(job for job in current.ours if job.kernel in kernels)
-        current = replace(current, ours=ours, skipped=())
+        kernels = {m.kernel for m in survivors(ranked, stage, objective)}
+        left = tuple(job for job in current.ours if job.kernel in kernels)
+        current = replace(current, ours=left, skipped=())
     names = {m.kernel for m in ranked}
-    others = [m for m in everyone.values() if m.kernel not in names]
-    return Winner(problem, ranked, ties(ranked), fastest_by_blocks(others))
+    others = objective.ranked([m for m in everyone.values() if m.kernel not in names])
+    return Winner(problem, objective, ranked, ties(ranked, objective), best_by_blocks(others))
 
 
-def survivors(ranked: Sequence[Measurement], stage: Stage) -> list[Measurement]:
-    limit = ranked[0].summary.median * (1 + stage.keep)
-    close = [m for m in ranked if m.summary.median <= limit]
+def survivors(
+    ranked: Sequence[Measurement], stage: Stage, objective: Objective
+) -> list[Measurement]:
+    limit = objective.cost(ranked[0]) * (1 + stage.keep)
+    close = [m for m in ranked if objective.cost(m) <= limit]
     return list(ranked[: min(max(2, len(close)), stage.at_most)])
 
 
-def ties(ranked: Sequence[Measurement]) -> list[str]:
+def ties(ranked: Sequence[Measurement], objective: Objective) -> list[str]:
     """The rivals of the first that it does not beat: one-sided Mann-Whitney tests on bursts."""
-    best = observations(ranked[0])
+    best = objective.observations(ranked[0])
     allowed = _SURE / max(1, len(ranked) - 1)
-    return [m.kernel for m in ranked[1:] if p_faster(best, observations(m)) > allowed]
+    return [m.kernel for m in ranked[1:] if p_faster(best, objective.observations(m)) > allowed]
 
 
-def fastest_by_blocks(measurements: Sequence[Measurement]) -> list[str]:
-    """For lengths that the winner's blocks do not divide."""
+def best_by_blocks(ranked: Sequence[Measurement]) -> list[str]:
+    """For lengths that the winner's blocks do not divide: each family's first of every block
+    shape."""
     from ..config_names import parse_kernel_name_into_config
 
-    best: dict[tuple[int, int], Measurement] = {}
-    for m in sorted(measurements, key=lambda m: m.summary.median):
+    best: dict[tuple[str, tuple[int, int]], Measurement] = {}
+    for m in ranked:
         config = parse_kernel_name_into_config(m.kernel)
-        best.setdefault((config.B_r, config.B_c), m)
+        best.setdefault((config.FAMILY, config.blocks()), m)
     return [m.kernel for m in best.values()]
 
 
@@ -115,14 +122,19 @@ def table_entries(winners: Sequence[Winner]) -> list[dict[str, Any]]:
     subjects: dict[tuple[object, ...], list[Winner]] = {}
     for winner in winners:
         workload = winner.problem.workload
-        subject = (winner.best.row["environment"].get("gpu"), workload.dtype, workload.d_head)
+        subject = (
+            winner.best.row["environment"].get("gpu"),
+            workload.dtype,
+            workload.d_head,
+            workload.causal,
+        )
         subjects.setdefault(subject, []).append(winner)
     entries = []
     for found in subjects.values():
         found.sort(key=lambda winner: winner.problem.workload.seq_len)
         lengths = [winner.problem.workload.seq_len for winner in found]
         for winner, (low, high) in zip(found, ranges(lengths), strict=True):
-            entries.append(_entry(winner, low, high))
+            entries += _entries(winner, low, high)
     return entries
 
 
@@ -132,7 +144,41 @@ def ranges(lengths: Sequence[int]) -> list[tuple[int, int | None]]:
     return list(zip([1, *(m + 1 for m in middles)], [*middles, None], strict=True))
 
 
-def _entry(winner: Winner, low: int, high: int | None) -> dict[str, Any]:
+def _entries(winner: Winner, low: int, high: int | None) -> list[dict[str, Any]]:
+    """One for each family of kernels, so that a later sweep of one keeps what the other has."""
+    from ..config_names import parse_kernel_name_into_config
+
+    by_family: dict[str, list[str]] = {}
+    for kernel in [m.kernel for m in winner.ranked] + winner.others:
+        family = parse_kernel_name_into_config(kernel).FAMILY
+        by_family.setdefault(family, []).append(kernel)
+    return [_entry(winner, kernels, low, high) for kernels in by_family.values()]
+
+
+def costs(objective: Objective, measured: Measurement) -> dict[str, object]:
+    """What was minimized, and how much energy and memory a kernel takes, as far as that was
+    measured."""
+    row = measured.row
+    found: dict[str, object] = {"objective": str(objective)}
+    if row.get("joules"):
+        found["joules"] = round(statistics.fmean(row["joules"]), 5)
+    return found | ({"memory_bytes": row["memory_bytes"]} if row.get("memory_bytes") else {})
+
+
+def _numbers(winner: Winner, measured: Measurement | None) -> dict[str, Any]:
+    """Of a family's best kernel, if it came as far as the last stage."""
+    if measured is None:
+        return {"behind": winner.best.kernel, "objective": str(winner.objective)}
+    return {
+        "median_ms": round(measured.summary.median, 5),
+        "matmul_tflops": round(measured.matmul_tflops, 1),
+        "tied_with": winner.tied if measured is winner.best else [],
+        **costs(winner.objective, measured),
+    }
+
+
+def _entry(winner: Winner, kernels: list[str], low: int, high: int | None) -> dict[str, Any]:
+    measured = next((m for m in winner.ranked if m.kernel == kernels[0]), None)
     row, workload = winner.best.row, winner.problem.workload
     environment = row["environment"]
     kept = ("commit", "build_fingerprint", "driver", "cuda", "torch")
@@ -141,17 +187,15 @@ def _entry(winner: Winner, low: int, high: int | None) -> dict[str, Any]:
         "compute_capability": str(environment.get("compute_capability", "")),
         "dtype": workload.dtype.name,
         "d_head": workload.d_head,
-        "causal": False,
+        "causal": workload.causal,
         "seq_min": low,
         "seq_max": high,
-        "kernels": tuple([m.kernel for m in winner.ranked] + winner.others),
+        "kernels": tuple(kernels),
         "evidence": {
             "measured_at": workload.seq_len,
             "batch": workload.batch,
             "heads": workload.n_heads,
-            "median_ms": round(winner.best.summary.median, 5),
-            "matmul_tflops": round(winner.best.matmul_tflops, 1),
-            "tied_with": winner.tied,
+            **_numbers(winner, measured),
             "time": row.get("time", ""),
             **{name: environment[name] for name in kept if name in environment},
         },

@@ -1,15 +1,29 @@
-"""`python -m flash_helpers.build`: builds the extension and puts it into flash_attention/."""
+"""`python -m flash_helpers.build`: builds the extension and puts it into flash_attention/.
+
+`--parts N FILE` is for autotune.py: up to N extensions with a part of the kernels each are there
+before the whole is, and FILE lists them.
+"""
 
 from __future__ import annotations
 
+import argparse
 import sys
+from pathlib import Path
 
 from .errors import BuildError
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m flash_helpers.build", description=__doc__, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--parts", nargs=2, metavar=("N", "FILE"), help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.parts and not (options.parts[0].isdecimal() and int(options.parts[0]) > 0):
+        parser.error(f"--parts {options.parts[0]!r}: expected a positive number of parts")
     try:
-        from .driver import build, publish
+        from .driver import InParts, build, publish
         from .report import summary
     except ModuleNotFoundError as error:
         print(f"error: {error.name} is not installed: pip install {error.name}", file=sys.stderr)
@@ -17,7 +31,8 @@ def main() -> int:
     from ..paths import repository_root
 
     try:
-        result = build()
+        parts = options.parts and InParts(int(options.parts[0]), Path(options.parts[1]))
+        result = build(parts=parts)
         root = repository_root()
         assert root is not None, "make_plan refuses an installed copy"
         target = publish(result.extension, root / "flash_attention")

@@ -57,10 +57,23 @@ class Architecture:
         return flags
 
 
+# What a family's kernels can be compiled for, where that is not every architecture.
+FAMILY_TARGETS = {"sm90": (Architecture(9, 0, "a"),)}
+
+
 @dataclass(frozen=True)
 class Selection:
     architectures: tuple[Architecture, ...]
     reason: str  # for the build's first line
+
+    def of_family(self, family: str) -> Selection:
+        """Those that kernels of a family are compiled for. PTX of a specific target would run
+        nowhere else: it is left out."""
+        targets = FAMILY_TARGETS.get(family)
+        if targets is None:
+            return self
+        without_ptx = (replace(architecture, ptx=False) for architecture in self.architectures)
+        return Selection(tuple(a for a in without_ptx if a in targets), self.reason)
 
     def gencode(self) -> list[str]:
         return [flag for architecture in self.architectures for flag in architecture.gencode()]

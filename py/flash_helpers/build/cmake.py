@@ -7,9 +7,11 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from ..kernel_configs import FAMILIES
 from .errors import BuildError
 from .plan import Plan
 from .staging import content_hash
@@ -50,7 +52,10 @@ def _configure_command(plan: Plan) -> list[str]:
         "CMAKE_CXX_COMPILER": plan.host.path,
         "CMAKE_CUDA_COMPILER": plan.nvcc.path,
         "CMAKE_CUDA_HOST_COMPILER": plan.host.path,
-        "FLASH_GENCODE": ";".join(plan.selection.gencode()),
+        **{
+            f"FLASH_{family.upper()}_GENCODE": ";".join(plan.selection.of_family(family).gencode())
+            for family in FAMILIES
+        },
         "FLASH_PYTHON_INCLUDE": plan.python_include,
         "FLASH_EXTENSION_SUFFIX": plan.extension_suffix,
         "FLASH_CUDA_INCLUDE": plan.nvcc.include_dir,
@@ -70,9 +75,14 @@ def forget_configuration(directory: Path) -> None:
         shutil.rmtree(compilers, ignore_errors=True)
 
 
-def compile(plan: Plan, lock: int) -> None:
+def object_of(target: str, source: str) -> str:
+    """Where CMake puts an object, relative to the build directory as the source is."""
+    return f"CMakeFiles/{target}.dir/{source}.o"
+
+
+def compile(plan: Plan, lock: int, targets: Sequence[str] = ("_C",)) -> None:
     """Runs ninja. Its output is the progress that the user sees."""
-    command = [str(plan.ninja), "-C", str(plan.directory), f"-j{plan.jobs.count}", "_C"]
+    command = [str(plan.ninja), "-C", str(plan.directory), f"-j{plan.jobs.count}", *targets]
     if _run(command, plan, lock, None).returncode != 0:
         raise BuildError(f"the build failed in {plan.directory} (messages above)")
 

@@ -13,10 +13,12 @@ from pathlib import Path
 
 from .. import codegen
 from ..codegen.generate import DEFAULT_CONFIGS_PER_UNIT
+from ..kernel_configs import FAMILIES
 from . import cmake, report
+from . import parts as in_parts
 from .errors import BuildError
 from .lock import build_lock
-from .plan import Plan, make_plan
+from .plan import Plan, make_plan, no_architecture_message
 from .staging import content_hash, read_headers, read_sources, stage
 
 CONFIGS_PER_UNIT = DEFAULT_CONFIGS_PER_UNIT
@@ -33,17 +35,29 @@ class Result:
     seconds: float
 
 
-def build(environ: Mapping[str, str] | None = None) -> Result:
+@dataclass(frozen=True)
+class InParts:
+    """At most `at_most` parts become usable while the rest compiles; the file `listed_in` says
+    which, before any is there."""
+
+    at_most: int
+    listed_in: Path
+
+
+def build(environ: Mapping[str, str] | None = None, parts: InParts | None = None) -> Result:
     """Builds what the environment asks for. Raises BuildError; nothing is published then."""
-    return build_plan(make_plan(environ))
+    return build_plan(make_plan(environ), parts)
 
 
-def build_plan(plan: Plan) -> Result:
+def build_plan(plan: Plan, parts: InParts | None = None) -> Result:
     begin = time.monotonic()
     print(_describe(plan), flush=True)
+    if plan.skipped:
+        message = no_architecture_message(len(plan.skipped), plan.kernel_set, plan.selection)
+        print(f"flash_attention: left out: {message}", flush=True)
     try:
         with build_lock(plan.directory / "lock") as lock:
-            rows = _build_locked(plan, lock)
+            rows = _build_locked(plan, lock, parts)
     except OSError as error:  # no space, read-only, …: one line, not a traceback
         where = f" {error.filename}:" if error.filename else ""
         raise BuildError(f"cannot build in {plan.directory}:{where} {error.strerror}") from error
@@ -59,13 +73,13 @@ def _describe(plan: Plan) -> str:
     )
 
 
-def _build_locked(plan: Plan, lock: int) -> list[report.Row]:
+def _build_locked(plan: Plan, lock: int, parts: InParts | None) -> list[report.Row]:
     mark = plan.directory / _RUNNING_MARK
     if mark.exists():
         _drop_unfinished(plan)
     mark.touch()
     try:
-        rows = _compile_and_check(plan, lock)
+        rows = _compile_and_check(plan, lock, parts)
     except BuildError:
         mark.unlink()  # it failed in good order: ninja has removed what it did not finish
         raise
@@ -73,12 +87,19 @@ def _build_locked(plan: Plan, lock: int) -> list[report.Row]:
     return rows
 
 
-def _compile_and_check(plan: Plan, lock: int) -> list[report.Row]:
-    sources = _write_inputs(plan)
+def _compile_and_check(plan: Plan, lock: int, wanted: InParts | None) -> list[report.Row]:
+    inputs = _write_inputs(plan, wanted)
     cmake.configure(plan, lock)
+    if wanted is not None:
+        in_parts.write_list(plan, inputs.parts, wanted.listed_in)
+    for part in in_parts.compile_parts(plan, lock, inputs.parts, inputs.host):
+        print(f"part {part.number}: {len(part.configs)} kernels can be measured", flush=True)
     cmake.compile(plan, lock)
-    rows = report.collect(plan.directory, sources)
-    report.check_complete(rows, plan.configs, plan.selection.names())
+    units = [unit for units in inputs.kernels.values() for unit in units]
+    rows = report.collect(plan.directory, units)
+    for family in FAMILIES:
+        configs = [config for config in plan.configs if config.FAMILY == family]
+        report.check_complete(rows, configs, plan.selection.of_family(family).names())
     report.check_spills(rows)
     return rows
 
@@ -90,8 +111,18 @@ def _drop_unfinished(plan: Plan) -> None:
     cmake.forget_configuration(plan.directory)
 
 
-def _write_inputs(plan: Plan) -> list[str]:
-    """Everything that ninja will see. Returns the CUDA sources, relative to the directory."""
+@dataclass(frozen=True)
+class _Inputs:
+    """Sources, relative to the build directory. `kernels`: by family. `host`: by CMake target,
+    those that every part of the build needs."""
+
+    kernels: dict[str, list[str]]
+    host: dict[str, list[str]]
+    parts: list[in_parts.Part]
+
+
+def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
+    """Everything that ninja will see."""
     directory = plan.directory
     staged = read_sources(plan.root / "csrc", _STAGED_FOLDERS)
     staged |= read_sources(plan.root, ("previous_kernels",))
@@ -100,18 +131,27 @@ def _write_inputs(plan: Plan) -> list[str]:
     manifest = codegen.generate(
         directory / "generated", plan.configs, configs_per_unit=CONFIGS_PER_UNIT
     )
-    kernels = [f"generated/{unit}" for unit in manifest.units()]
+    kernels = {
+        family: [f"generated/{unit}" for unit in manifest.units(family)] for family in FAMILIES
+    }
     stage({"build_info.cpp": _build_info(plan, staged)}, directory / "info")
-    host = ["info/build_info.cpp", f"generated/{manifest.registry}"]
-    host += _units_below(staged, "runtime/")
+    runtime = ["info/build_info.cpp", *_units_below(staged, "runtime/")]
     bindings = _units_below(staged, "bindings/")
+    parts = []
+    if wanted is not None:
+        parts = in_parts.split(manifest, "generated", wanted.at_most, plan.jobs.count)
+    if len(parts) == 1:  # the whole
+        parts = []
+    registries = in_parts.write_registries(plan, parts)
     codegen.write_if_changed(
         directory / "sources.cmake",
-        _cmake_list("FLASH_KERNEL_SOURCES", kernels)
-        + _cmake_list("FLASH_HOST_SOURCES", host)
-        + _cmake_list("FLASH_BINDING_SOURCES", bindings),
+        _cmake_list("FLASH_SM80_SOURCES", kernels["sm80"])
+        + _cmake_list("FLASH_SM90_SOURCES", kernels["sm90"])
+        + _cmake_list("FLASH_HOST_SOURCES", [f"generated/{manifest.registry}", *runtime])
+        + _cmake_list("FLASH_BINDING_SOURCES", bindings)
+        + _cmake_list("FLASH_PART_SOURCES", registries),
     )
-    return kernels
+    return _Inputs(kernels, {"flash_runtime": runtime, "_C": bindings}, parts)
 
 
 def _units_below(staged: Mapping[str, str], prefix: str) -> list[str]:

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config import FlashForwardKernelConfig
+from ..kernel_config import KernelConfig
 from ..config_sets import DEFAULT_KERNELS, KERNELS_VARIABLE, get_kernels_to_build
 from ..paths import repository_root
 from . import architectures, parallelism
+from .architectures import Selection
 from .errors import BuildError
 from .nvcc_wheels import find_or_install_nvcc
 from .staging import content_hash
@@ -38,9 +39,10 @@ class Plan:
     host: HostCompiler
     cmake: Path
     ninja: Path
-    selection: architectures.Selection
+    selection: Selection
     kernel_set: str
-    configs: tuple[FlashForwardKernelConfig, ...]
+    configs: tuple[KernelConfig, ...]
+    skipped: tuple[KernelConfig, ...]  # selected, but no architecture of the build has them
     jobs: parallelism.Jobs
     python_include: Path
     pybind11_include: Path
@@ -88,15 +90,20 @@ def make_plan(environ: Mapping[str, str] | None = None) -> Plan:
     jobs = parallelism.jobs(environ)
     host = find_host_compiler(environ)
     nvcc = find_or_install_nvcc(environ)
+    selection = architectures.select(nvcc.supported_targets, environ)
+    possible = [config for config in configs if selection.of_family(config.FAMILY).architectures]
+    if not possible:
+        raise BuildError(no_architecture_message(len(configs), kernel_set, selection))
     return Plan(
         root=root,
         nvcc=nvcc,
         host=host,
         cmake=find_tool("cmake", environ),
         ninja=find_tool("ninja", environ),
-        selection=architectures.select(nvcc.supported_targets, environ),
+        selection=selection,
         kernel_set=kernel_set,
-        configs=tuple(configs),
+        configs=tuple(possible),
+        skipped=tuple(config for config in configs if config not in possible),
         jobs=jobs,
         python_include=_python_include(),
         pybind11_include=_pybind11_include(),
@@ -104,6 +111,14 @@ def make_plan(environ: Mapping[str, str] | None = None) -> Plan:
         compiler_environment=tuple(
             (name, environ[name]) for name in _COMPILER_VARIABLES if name in environ
         ),
+    )
+
+
+def no_architecture_message(n_kernels: int, kernel_set: str, selection: Selection) -> str:
+    return (
+        f"{n_kernels} kernels of KERNELS={kernel_set} need sm_90a, which is not among "
+        f"{', '.join(selection.names())} ({selection.reason}): set "
+        f"{architectures.ARCH_VARIABLE}=9.0a to build them"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TextIO
 
-from ..config import FlashForwardKernelConfig
-from ..config_names import parse_kernel_name_into_config
+from ..config_names import parse_symbol
+from ..config_sets import has_general_kernel
+from ..kernel_config import KernelConfig
+from .cmake import object_of
 from .errors import BuildError
 from .ptxas import KernelUsage, parse_compile_seconds, parse_ptxas
 
@@ -86,7 +89,7 @@ def collect(directory: Path, units: Iterable[str]) -> list[Row]:
     """The rows of a build directory's translation units, sorted by kernel and architecture."""
     rows: list[Row] = []
     for unit in units:
-        log = directory / "CMakeFiles" / "flash_kernels.dir" / f"{unit}.o.log"
+        log = directory / f"{object_of('flash_kernels', unit)}.log"
         try:
             rows += _unit_rows(unit, log.read_text())
         except FileNotFoundError:
@@ -104,18 +107,19 @@ def _unit_rows(unit: str, text: str) -> list[Row]:
 
 
 def _dynamic_shared(kernel: str) -> int:
-    return parse_kernel_name_into_config(kernel).smem_bytes()
+    return parse_symbol(kernel)[0].smem_bytes()
 
 
 def check_complete(
-    rows: Sequence[Row], configs: Iterable[FlashForwardKernelConfig], architectures: Iterable[str]
+    rows: Sequence[Row], configs: Iterable[KernelConfig], architectures: Iterable[str]
 ) -> None:
     """Every kernel was compiled for every architecture: no row means no check for spills."""
     found = {(row.usage.kernel, row.usage.architecture) for row in rows}
     numbers = [name.removesuffix("+PTX") for name in architectures]
     for config in configs:
-        for number in numbers:
-            name = config.kernel_name()
+        names = [config.kernel_name()]
+        names += [config.symbol(general=True)] if has_general_kernel(config) else []
+        for name, number in itertools.product(names, numbers):
             if (name, number) not in found:
                 raise BuildError(f"the compiler's log does not mention {name} for {number}")
 

@@ -3,7 +3,7 @@
 from .files import write_if_changed
 from .generate import generate
 from .manifest import KernelRecord, Manifest, load_manifest
-from .render import render_registry, render_translation_unit
+from .render import render_kernel, render_registry, render_translation_unit
 from .sources import source_fingerprint
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Manifest",
     "generate",
     "load_manifest",
+    "render_kernel",
     "render_registry",
     "render_translation_unit",
     "source_fingerprint",

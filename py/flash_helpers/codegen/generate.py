@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ..config import FlashForwardKernelConfig
+from ..kernel_config import KernelConfig, config_order
 from .files import check_output_folder, write_if_changed
 from .manifest import MANIFEST_NAME, KernelRecord, Manifest
 from .render import MARKER, check_buildable, render_registry, render_translation_unit
@@ -22,7 +22,7 @@ DEFAULT_CONFIGS_PER_UNIT = 4
 
 def generate(
     out_dir: Path,
-    configs: Sequence[FlashForwardKernelConfig],
+    configs: Sequence[KernelConfig],
     *,
     configs_per_unit: int = DEFAULT_CONFIGS_PER_UNIT,
 ) -> Manifest:
@@ -34,7 +34,7 @@ def generate(
     if configs_per_unit < 1:
         raise ValueError(f"configs_per_unit must be at least 1, got {configs_per_unit}")
     folder = check_output_folder(out_dir)
-    in_order = sorted(check_buildable(configs))
+    in_order = sorted(check_buildable(configs), key=config_order)
     texts: dict[str, str] = {}
     kernels: list[KernelRecord] = []
     for file, unit in split_into_units(in_order, configs_per_unit).items():
@@ -53,14 +53,19 @@ def generate(
 
 
 def split_into_units(
-    configs: Sequence[FlashForwardKernelConfig], configs_per_unit: int
-) -> dict[str, list[FlashForwardKernelConfig]]:
-    """File name -> its configurations. Neighbours in the sorted order are alike and cost alike
-    to compile, so they are dealt out like cards to give units of similar cost."""
+    configs: Sequence[KernelConfig], configs_per_unit: int
+) -> dict[str, list[KernelConfig]]:
+    """File name -> its configurations, of one family. Neighbours in the sorted order are alike and
+    cost alike to compile, so they are dealt out like cards to give units of similar cost."""
     if configs_per_unit == 1:
         return {f"{config.kernel_name()}.cu": [config] for config in configs}
-    n_units = -(-len(configs) // configs_per_unit)
-    return {f"flash_fwd_unit_{i:03}.cu": list(configs[i::n_units]) for i in range(n_units)}
+    units: dict[str, list[KernelConfig]] = {}
+    for family in sorted({config.FAMILY for config in configs}):
+        members = [config for config in configs if family == config.FAMILY]
+        n_units = -(-len(members) // configs_per_unit)
+        for i in range(n_units):
+            units[f"flash_fwd_{family}_unit_{i:03}.cu"] = members[i::n_units]
+    return units
 
 
 def _write(folder: Path, manifest: Manifest, texts: dict[str, str]) -> None:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..config import FlashForwardKernelConfig
-from ..dtypes import DType
-from ..previous import config_from_values
+from ..config_names import parse_kernel_name_into_config
+from ..kernel_config import KernelConfig
 
 MANIFEST_NAME = "manifest.json"
 SCHEMA_VERSION = 1
@@ -21,7 +20,7 @@ class KernelRecord:
     """One kernel. `file` is relative to the manifest; `fingerprint` covers its unit's source and
     the headers of ours that it reads."""
 
-    config: FlashForwardKernelConfig
+    config: KernelConfig
     file: str
     fingerprint: str
 
@@ -41,9 +40,10 @@ class Manifest:
     files: tuple[str, ...]
     complete: bool = True
 
-    def units(self) -> list[str]:
-        """The CUDA sources, in the order of their names."""
-        return sorted({kernel.file for kernel in self.kernels})
+    def units(self, family: str | None = None) -> list[str]:
+        """The CUDA sources (of one family of kernels), in the order of their names."""
+        kernels = (k for k in self.kernels if family in (None, k.config.FAMILY))
+        return sorted({kernel.file for kernel in kernels})
 
     def to_json(self) -> str:
         data = {
@@ -87,19 +87,21 @@ def load_manifest(folder: Path) -> Manifest:
 
 
 def _kernel_to_dict(kernel: KernelRecord) -> dict[str, Any]:
-    fields = dataclasses.asdict(kernel.config)
     return {
         "name": kernel.name,
         "short_form": kernel.config.short_form(),
-        "config": fields | {"dtype": kernel.config.dtype.name},
+        "config": _fields(kernel.config),
         "file": kernel.file,
         "fingerprint": kernel.fingerprint,
     }
 
 
+def _fields(config: KernelConfig) -> dict[str, Any]:
+    return dataclasses.asdict(config) | {"dtype": config.dtype.name}
+
+
 def _kernel_from_dict(data: dict[str, Any]) -> KernelRecord:
-    fields = data["config"]
-    config = config_from_values({**fields, "dtype": DType[fields["dtype"]]})
-    if data["name"] != config.kernel_name():
+    config = parse_kernel_name_into_config(str(data["name"]))
+    if data["config"] != _fields(config):
         raise ValueError(f"kernel {data['name']!r} does not have the fields of its name")
     return KernelRecord(config, str(data["file"]), str(data["fingerprint"]))

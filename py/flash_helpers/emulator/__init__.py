@@ -1,8 +1,20 @@
 """Runs CUDA kernels on the CPU from the PTX that a compiler emitted. See README.md here."""
 
-from .counts import Counts, InstructionCounts, Totals
-from .counts import from_csv as counts_from_csv
-from .counts import to_csv as counts_to_csv
+from .counters import count_tables
+from .counters.counts import Counts, InstructionCounts, Totals
+from .counters.counts import from_csv as counts_from_csv
+from .counters.counts import to_csv as counts_to_csv
+from .detector.races import Race
+from .door.launch import (
+    EmulatedKernel,
+    LaunchOptions,
+    LaunchReport,
+    MemoryRange,
+    compile_kernel,
+    compile_kernels,
+    memory_range_of,
+)
+from .door.schedules import ScheduleError, compare_schedules, schedules
 from .errors import (
     DeadlockError,
     DivergentCollectiveError,
@@ -13,26 +25,19 @@ from .errors import (
     InvalidOperandError,
     KernelError,
     KernelLocation,
+    MbarrierError,
     MisalignedAccessError,
     OutOfBoundsError,
     PendingAsyncCopyError,
     PtxSyntaxError,
     RaceError,
     ReadOnlyMemoryError,
+    TensorMapError,
     TrapError,
     UnsupportedPtxError,
+    WgmmaError,
 )
-from .launch import (
-    EmulatedKernel,
-    LaunchOptions,
-    LaunchReport,
-    MemoryRange,
-    compile_kernel,
-    compile_kernels,
-    memory_range_of,
-)
-from .races import Race
-from .schedules import ScheduleError, compare_schedules, schedules
+from .sm90.tensor_map import pack_tensor_map
 
 __all__ = [
     "Counts",
@@ -49,6 +54,7 @@ __all__ = [
     "KernelLocation",
     "LaunchOptions",
     "LaunchReport",
+    "MbarrierError",
     "MemoryRange",
     "MisalignedAccessError",
     "OutOfBoundsError",
@@ -58,14 +64,18 @@ __all__ = [
     "RaceError",
     "ReadOnlyMemoryError",
     "ScheduleError",
+    "TensorMapError",
     "Totals",
     "TrapError",
     "UnsupportedPtxError",
+    "WgmmaError",
     "compare_schedules",
     "compile_kernel",
     "compile_kernels",
+    "count_tables",
     "counts_from_csv",
     "counts_to_csv",
     "memory_range_of",
+    "pack_tensor_map",
     "schedules",
 ]

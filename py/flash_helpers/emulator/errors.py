@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .races import Race
+    from .detector.races import Race
 
 MAX_RACES_SHOWN = 8
 
@@ -106,7 +106,19 @@ class InvalidOperandError(KernelError):
     """An operand value that the instruction does not allow."""
 
 
-# ErrorKind in csrc/emulator/errors.h, in its order.
+class MbarrierError(KernelError):
+    """An mbarrier that does not exist, or whose arrivals or bytes do not fit."""
+
+
+class WgmmaError(KernelError):
+    """Registers of a warpgroup matmul touched too early, or a matmul that nobody waits for."""
+
+
+class TensorMapError(KernelError):
+    """A bulk copy through something that is no tensor map of the emulator, or another rank's."""
+
+
+# ErrorKind in csrc/emulator/runtime/errors.h, in its order.
 KERNEL_ERRORS: dict[int, type[KernelError]] = {
     1: OutOfBoundsError,
     2: MisalignedAccessError,
@@ -117,5 +129,8 @@ KERNEL_ERRORS: dict[int, type[KernelError]] = {
     7: EndlessLoopError,
     8: TrapError,
     10: InvalidOperandError,
+    11: MbarrierError,
+    12: WgmmaError,
+    13: TensorMapError,
 }
 INVALID_LAUNCH = 9

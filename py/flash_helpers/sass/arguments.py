@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..build.errors import BuildError
-from ..config import FlashForwardKernelConfig
+from ..kernel_config import KernelConfig
 from ..kernel_cubin import DEFAULT_ARCHITECTURE
 from ..previous import select_versions
 from ..runner_selection import select_kernels
@@ -43,7 +43,7 @@ def wants_colour(options: argparse.Namespace) -> bool:
     return options.color == "always" or (options.color == "auto" and sys.stdout.isatty())
 
 
-def selected_configs(options: argparse.Namespace) -> list[FlashForwardKernelConfig]:
+def selected_configs(options: argparse.Namespace) -> list[KernelConfig]:
     """What --kernels and --version name; nothing if neither is given. Raises ValueError."""
     found = select_kernels(options.kernels) if options.kernels is not None else []
     if options.version is not None:

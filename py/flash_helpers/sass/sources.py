@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
-from ..config import FlashForwardKernelConfig
+from ..kernel_config import KernelConfig
 from ..kernel_cubin import DEFAULT_ARCHITECTURE, kernel_cubin
 from .disassembler import SassError, cuobjdump
 from .listing import Listing, parse_listings
@@ -103,8 +103,6 @@ def built_extension() -> Path:
     )
 
 
-def compiled(
-    configs: Iterable[FlashForwardKernelConfig], architecture: str = DEFAULT_ARCHITECTURE
-) -> Code:
+def compiled(configs: Iterable[KernelConfig], architecture: str = DEFAULT_ARCHITECTURE) -> Code:
     """The kernels as nvcc compiles them now, from the cache where it did before."""
     return Code(tuple(kernel_cubin(config, architecture) for config in configs))

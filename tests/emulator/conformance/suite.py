@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,17 @@ def all_cases() -> list[tuple[MicroKernels, Case]]:
     return [(kernels, case) for kernels in suite() for case in kernels.cases]
 
 
-def save_answers(path: Path, outputs: dict[str, Any], about: dict[str, str]) -> None:
+def save_answers(
+    path: Path,
+    outputs: dict[str, Any],
+    about: dict[str, str],
+    cases: Sequence[tuple[MicroKernels, Case]] | None = None,
+) -> None:
     """`outputs`: entry to output buffer. The index says where each case's answer lies and what it
-    was the answer to."""
+    was the answer to. `cases`: None for those of this suite."""
     index = {
         case.key: [kernels.entry, kernels.offsets[case.key], kernels.fingerprint(case)]
-        for kernels, case in all_cases()
+        for kernels, case in (all_cases() if cases is None else cases)
     }
     text = json.dumps({"about": about, "cases": index})
     data = np.frombuffer(text.encode(), np.uint8)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "flash/attention/matmuls.cuh"
+#include "flash/attention/online_softmax.cuh"
 #include "flash/core/forward_args.h"
 #include "flash/ptx/memory.cuh"
 
@@ -35,27 +36,44 @@ struct Epilogue {
     });
   }
 
-  // Shared memory -> global, 16 bytes a lane, whole rows.
-  FLASH_DEVICE static void store(uint32_t warp_rows, char* o_rows, int64_t row_bytes, int lane) {
+  // Shared memory -> global, 16 bytes a lane, whole rows. kBounded: only the warp's first `n_rows`
+  // rows exist; otherwise all do.
+  template <bool kBounded>
+  FLASH_DEVICE static void store(uint32_t warp_rows, char* o_rows, int64_t row_bytes, int lane,
+                                 int n_rows) {
     const int chunk = lane % kLanesPerRow;
 #pragma unroll
     for (int first = 0; first < kRows; first += kRowsPerStep) {
       const int row = first + lane / kLanesPerRow;
+      if (kBounded && row >= n_rows) continue;
       const uint32_t address = warp_rows + Tile::offset(row, chunk);
       ptx::st_global_16(o_rows + row * row_bytes + chunk * Tile::kChunkBytes,
                         ptx::ld_shared_16<0>(address));
     }
   }
 
+  // The result of a warp whose rows see no key: zeros and -inf.
+  FLASH_DEVICE static void store_blind(char* o_rows, int64_t row_bytes, float* lse_rows, int lane,
+                                       int n_rows) {
+    const int chunk = lane % kLanesPerRow;
+    for (int row = lane / kLanesPerRow; row < min(kRows, n_rows); row += kRowsPerStep) {
+      ptx::st_global_16(o_rows + row * row_bytes + chunk * Tile::kChunkBytes, ptx::Vector16{});
+    }
+    if (lse_rows != nullptr && lane < min(kRows, n_rows)) lse_rows[lane] = kNegativeInfinity;
+  }
+  static_assert(kRows <= FlashForwardKernelConfig::kWarpSize, "store_blind: a lane per row");
+
   // One lane of the four that share a row writes its log-sum-exp.
+  template <bool kBounded>
   FLASH_DEVICE static void store_lse(const float (&log_sum_exp)[Mm::kMTiles][2], float* lse_rows,
-                                     int lane) {
+                                     int lane, int n_rows) {
     if (lane % 4 != 0) return;
 #pragma unroll
     for (int m = 0; m < Mm::kMTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        lse_rows[m * 16 + half * 8 + lane / 4] = log_sum_exp[m][half];
+        const int row = m * 16 + half * 8 + lane / 4;
+        if (!kBounded || row < n_rows) lse_rows[row] = log_sum_exp[m][half];
       }
     }
   }

@@ -52,8 +52,8 @@ struct OnlineSoftmax {
 
   // Turns the scores of one KV block into exp(scale * (score - row_max)), updates the row
   // statistics and rescales the output accumulated so far. kFirst: nothing is accumulated yet, so
-  // nothing is rescaled.
-  template <bool kFirst, int kSTiles, int kOTiles>
+  // nothing is rescaled. kMasked: all scores of a row may be -inf so far; its exponentials are 0.
+  template <bool kFirst, bool kMasked, int kSTiles, int kOTiles>
   FLASH_DEVICE void update(float (&scores)[kMTiles][kSTiles][4], float (&o)[kMTiles][kOTiles][4]) {
     if constexpr (!kFolded) scale_scores(scores);
     float block_max[kMTiles][2];
@@ -81,7 +81,9 @@ struct OnlineSoftmax {
     for (int m = 0; m < kMTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float sum = exponentiate(scores[m], half, row_max[m][half]);
+        float max = row_max[m][half];
+        if (kMasked && max == kNegativeInfinity) max = 0.0f;  // -inf - -inf would be NaN
+        const float sum = exponentiate(scores[m], half, max);
         row_sum[m][half] = kFirst ? sum : row_sum[m][half] + sum;
       }
     }

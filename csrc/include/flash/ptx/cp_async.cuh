@@ -26,6 +26,17 @@ FLASH_DEVICE void cp_async_ca_16(uint32_t dst, const void* src) {
                : "memory");
 }
 
+// cp.async.cg.shared.global.L2::128B [dst + kDstOffset], [src], 16, src_bytes
+// Reads src_bytes (0 to 16) and fills up with zeros; with 0 nothing is read, so src may point
+// anywhere.
+template <int kDstOffset>
+FLASH_DEVICE void cp_async_16_zero_fill(uint32_t dst, const void* src, uint32_t src_bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0 + %2], [%1], 16, %3;\n"
+               :
+               : "r"(dst), "l"(src), "n"(kDstOffset), "r"(src_bytes)
+               : "memory");
+}
+
 // cp.async.commit_group: closes the group of this thread's copies since the last commit.
 FLASH_DEVICE void cp_async_commit_group() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 

@@ -34,16 +34,20 @@ struct BlockCopy {
   }
 
   // Copies kRows rows to the tile kTileOffset bytes into the dynamic shared memory. The bytes can
-  // be read after load_wait() in every copying thread and a barrier.
-  template <int kRows, int kTileOffset>
-  FLASH_DEVICE void load(const char* source, int64_t row_bytes) const {
+  // be read after load_wait() in every copying thread and a barrier. kBounded: only the first
+  // `n_rows` rows exist; the others become zeros, and their global memory is not touched.
+  template <int kRows, int kTileOffset, bool kBounded>
+  FLASH_DEVICE void load(const char* source, int64_t row_bytes, int n_rows) const {
     const int64_t step_bytes = kRowsPerStep * row_bytes;
     static_for<0, kRows / kRowsPerStep>([&](auto step) {
       constexpr int kOffset = kTileOffset + step * kRowsPerStep * Tile::kRowBytes;
-      if constexpr (kConfig.async_copy) {
+      const bool exists = !kBounded || row + step * kRowsPerStep < n_rows;
+      if constexpr (kConfig.async_copy && kBounded) {
+        ptx::cp_async_16_zero_fill<kOffset>(smem_base, source, exists ? 16 : 0);
+      } else if constexpr (kConfig.async_copy) {
         ptx::cp_async_16<kOffset>(smem_base, source);
       } else {
-        ptx::st_shared_16<kOffset>(smem_base, ptx::ld_global_16(source));
+        ptx::st_shared_16<kOffset>(smem_base, exists ? ptx::ld_global_16(source) : ptx::Vector16{});
       }
       source += step_bytes;
     });

@@ -1,0 +1,114 @@
+// Runs one thread block: starts its fibers, and says what went wrong if they stop early.
+#include <string.h>
+
+#include <algorithm>
+
+#include "async_copies.h"
+#include "block.h"
+#include "collective.h"
+#include "device_calls.h"
+#include "launch.h"
+#include "sm90.h"
+
+namespace emulator {
+
+namespace {
+
+void reset_warp(Block* block, u32 index) {
+  Warp& warp = block->warps[index];
+  u32 first = index * kWarpSize;
+  u32 threads = std::min(kWarpSize, block->n_threads - first);
+  u32 existing = threads == kWarpSize ? ~0u : (1u << threads) - 1;
+  warp = Warp{};
+  warp.block = block;
+  warp.lanes = block->lanes + first;
+  warp.index = index;
+  warp.existing = warp.alive = existing;
+  make_runnable(&warp, existing);
+}
+
+[[noreturn]] void exit_lane(Lane* lane) {
+  Warp* warp = lane->warp;
+  Block* block = warp->block;
+  if (u32 in_flight = lane->copies->in_flight()) {
+    fail(lane, ErrorKind::kPendingAsyncCopy, lane->copies->queue[lane->copies->landed].site,
+         "the thread exits while %u of its cp.async copies are in flight: no wait follows them",
+         in_flight);
+  }
+  if (block->sm90 != nullptr) block->sm90->exit_lane(lane);
+  if (warp->at_aligned_barrier != 0) {
+    const Lane& waiting = warp->lanes[__builtin_ctz(warp->at_aligned_barrier)];
+    fail(lane, ErrorKind::kDivergentCollective, waiting.wait_site,
+         "the thread exits while lanes 0x%08x of its warp wait at bar.sync %u",
+         warp->at_aligned_barrier, waiting.wait_detail);
+  }
+  warp->alive &= ~(1u << lane->lane_id);
+  warp->runnable &= ~(1u << lane->lane_id);
+  block->alive -= 1;
+  leave_collectives(lane);
+  complete_barriers(block);
+  Lane* next = next_runnable(warp);
+  switch_context(lane->context, next ? next->context : block->scheduler);
+  __builtin_unreachable();
+}
+
+void fiber_main(void* argument) {
+  auto* lane = static_cast<Lane*>(argument);
+  lane->block->entry(lane);
+  exit_lane(lane);
+}
+
+// Nobody can run: do asynchronous operations let somebody go on?
+bool resume_waiting(Block* block) {
+  if (block->sm90 == nullptr) return false;
+  while (block->sm90->make_progress()) {
+    if (block->runnable_warps != 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void fail_endless_loop(Lane* lane, u32 site) {
+  fail(lane, ErrorKind::kEndlessLoop, site,
+       "the thread has taken more backward branches than the launch allows: an endless loop?");
+}
+
+void fail_trap(Lane* lane, u32 site) {
+  fail(lane, ErrorKind::kTrap, site, "the kernel executed trap, or an assertion failed");
+}
+
+void start_lane(Lane* lane, u8* stack, u64 stack_bytes) {
+  prepare_context(lane->context, stack, stack_bytes, &fiber_main, lane);
+}
+
+void run_block(Block* block, const u32 ctaid[3]) {
+  std::copy_n(ctaid, 3, block->position.ctaid);
+  memset(block->barriers, 0, sizeof block->barriers);
+  block->runnable_warps = 0;
+  block->alive = block->n_threads;
+  for (u32 index = 0; index < block->n_warps; ++index) reset_warp(block, index);
+
+  do {
+    Lane* first = next_runnable(&block->warps[block->schedule.pick(block->runnable_warps)]);
+    switch_context(block->scheduler, first->context);
+  } while (block->error.kind == ErrorKind::kNone && block->alive != 0 && resume_waiting(block));
+  if (block->sm90 != nullptr && block->error.kind == ErrorKind::kNone && block->alive == 0) {
+    block->sm90->finish_block();
+  }
+  if (block->error.kind == ErrorKind::kNone && block->alive != 0) {
+    ErrorRecord& error = block->error;
+    error.kind = ErrorKind::kDeadlock;
+    describe_waits(block, error.message, sizeof error.message);
+    for (u32 thread = 0; thread < block->n_threads; ++thread) {
+      const Lane& lane = block->lanes[thread];
+      if ((lane.warp->alive >> lane.lane_id & 1) == 0) continue;
+      error.site = lane.wait_site;
+      std::copy_n(lane.tid, 3, error.tid);
+      break;
+    }
+    std::copy_n(ctaid, 3, error.ctaid);
+  }
+}
+
+}  // namespace emulator

@@ -1,0 +1,286 @@
+#include "bulk_copies.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "collective.h"
+#include "memory.h"
+#include "race_report.h"
+#include "sm90.h"
+
+namespace emulator {
+
+namespace {
+
+u32 thread_of(const Lane* lane) { return lane->warp_id * kWarpSize + lane->lane_id; }
+
+// Checks shared bytes [address, address + bytes) of a copy; returns the offset.
+u32 shared_offset(Lane* lane, u32 address, u32 bytes, u32 alignment, Access access, u32 site) {
+  u32 offset = address - kSharedBase;
+  if (address % alignment != 0) fail_shared(lane, address, alignment, access, site);
+  if (u64{offset} + bytes > lane->shared_bytes) {
+    fail(lane, ErrorKind::kOutOfBounds, site,
+         "bulk copy of %u bytes at byte %lld of %u bytes of shared memory", bytes,
+         static_cast<long long>(address) - kSharedBase, lane->shared_bytes);
+  }
+  if (const Mbarrier* barrier = lane->block->sm90->mbarriers.overlapping(offset, bytes)) {
+    fail(lane, ErrorKind::kMbarrier, site,
+         "bulk copy of bytes %u to %u of shared memory, where the mbarrier of {site:%u} lies at %u",
+         offset, offset + bytes - 1, barrier->init_site, barrier->offset);
+  }
+  return offset;
+}
+
+// Checks a row in global memory, byte ranges of any alignment, and shows it to the race detector.
+void check_global(Lane* lane, u64 address, u32 bytes, Access access, u32 site) {
+  if (!range_allows(lane->recent_range, address, bytes, access)) {
+    find_range(lane, address, 1, access, site);
+    if (!range_allows(lane->recent_range, address, bytes, access)) {
+      find_range(lane, address + bytes - 1, 1, access, site);
+      fail(lane, ErrorKind::kOutOfBounds, site, "bulk copy of %u bytes across two ranges", bytes);
+    }
+  }
+  if (lane->watch != 0 && lane->recent_range->writable) {
+    watch_global(lane, address, bytes, access, site);
+  }
+}
+
+// Moves a row between its place in global memory and the swizzled one in shared memory.
+template <typename Move>
+void for_each_piece(const TensorMap& map, const BoxRow& row, u32 base, Move move) {
+  for (u32 done = 0; done < row.bytes;) {
+    u32 at = row.first + done;
+    u32 bytes = std::min(row.bytes - done, 16 - at % 16);
+    u32 linear = base + kSharedBase + row.offset + at;
+    u32 place = (swizzled(linear & ~15u, map.swizzle) | (linear & 15)) - kSharedBase;
+    move(place, row.address + done, bytes);
+    done += bytes;
+  }
+}
+
+// A tensor map at a generic address.
+const TensorMap& tensor_map(Lane* lane, u64 address, u32 rank, u32 site) {
+  static_assert(sizeof(TensorMap) == 2 * 64);
+  global_pointer<64>(lane, address, Access::kRead, site);
+  global_pointer<64>(lane, address + 64, Access::kRead, site);
+  const auto& map = *reinterpret_cast<const TensorMap*>(address);
+  if (map.magic != TensorMap::kMagic) {
+    fail(lane, ErrorKind::kTensorMap, site,
+         "the 128 bytes at 0x%llx are no tensor map of the emulator: pack_tensor_map() of "
+         "flash_helpers.emulator makes them, cuTensorMapEncodeTiled those of a GPU",
+         static_cast<unsigned long long>(address));
+  }
+  if (map.rank != rank) {
+    fail(lane, ErrorKind::kTensorMap, site,
+         "the instruction has %u coordinates, its tensor map %u dimensions", rank, map.rank);
+  }
+  return map;
+}
+
+// Plain bytes as a tensor of one dimension.
+TensorMap plain_map(Lane* lane, u64 address, u32 bytes, u32 site) {
+  constexpr u32 kMost = 0xFFFF * 16;  // boxes count in 16 bits
+  if (bytes % 16 != 0 || bytes == 0 || bytes > kMost || address % 16 != 0) {
+    fail(lane, ErrorKind::kInvalidOperand, site,
+         "cp.async.bulk of %u bytes at global address 0x%llx: both must be multiples of 16, and "
+         "the size at most %u",
+         bytes, static_cast<unsigned long long>(address), kMost);
+  }
+  TensorMap map{};
+  map.address = address;
+  map.dims[0] = bytes / 16;
+  map.box[0] = u16(bytes / 16);
+  map.rank = 1;
+  map.element_bytes = 16;
+  return map;
+}
+
+Observers only(Lane* lane) {
+  Observers observers;
+  observers.add(lane);
+  return observers;
+}
+
+}  // namespace
+
+void BulkCopies::start_block() {
+  in_flight_.clear();
+  std::fill(groups_.begin(), groups_.end(), Groups{});
+}
+
+void BulkCopies::load(Lane* lane, const TensorMap& map, const s32* place, u32 destination,
+                      u32 barrier_address, u32 site) {
+  Sm90* sm90 = lane->block->sm90;
+  const u32 alignment = map.rank == 1 && map.element_bytes == 16 ? 16 : 128;
+  const u32 bytes = map.box_bytes();
+  u32 offset = shared_offset(lane, destination, bytes, alignment, Access::kAsyncWrite, site);
+  Mbarrier& barrier = sm90->mbarriers.use(lane, barrier_address, site);
+  for_each_row(map, place, [&](const BoxRow& row) {
+    if (row.bytes != 0) check_global(lane, row.address, row.bytes, Access::kRead, site);
+  });
+  u32 operation = 0;
+  if (sm90->shadow.tracked()) {
+    if (!barrier.fenced) {
+      report_race(*lane->block->races, lane, site, RaceKind::kBarrierUnfenced,
+                  {barrier.init_thread, barrier.init_site}, barrier.offset, 8);
+    }
+    operation = sm90->shadow.begin(
+        {AsyncKind::kBulkLoad, barrier.agent, AsyncOperation::kNever, thread_of(lane), site});
+    sm90->shadow.write(operation, only(lane), offset, bytes);
+  }
+  memset(lane->shared + offset, 0xFF, bytes);
+  Load load{map, {}, offset, &barrier, operation, site, lane};
+  std::copy_n(place, map.rank, load.place);
+  in_flight_.push_back(load);
+  count_ += 1;
+  if (early_) {
+    land(lane->block, in_flight_.size() - 1);
+    if (lane->block->error.kind != ErrorKind::kNone) {
+      switch_context(lane->context, lane->block->scheduler);
+    }
+  }
+  surprise(lane);
+}
+
+bool BulkCopies::land_one(Block* block) {
+  if (in_flight_.empty()) return false;
+  u64 index = 0;
+  if (block->schedule.order == Order::kReverse) index = in_flight_.size() - 1;
+  if (block->schedule.order == Order::kRandom) {
+    index = block->schedule.random(u32(in_flight_.size()));
+  }
+  land(block, index);
+  return true;
+}
+
+void BulkCopies::land(Block* block, u64 index) {
+  const Load load = in_flight_[index];
+  in_flight_.erase(in_flight_.begin() + s64(index));
+  u8* shared = load.lane->shared;
+  memset(shared + load.destination, 0, load.map.box_bytes());  // what lies outside the tensor
+  for_each_row(load.map, load.place, [&](const BoxRow& row) {
+    for_each_piece(load.map, row, load.destination, [&](u32 to, u64 from, u32 bytes) {
+      memcpy(shared + to, reinterpret_cast<const void*>(from), bytes);
+    });
+  });
+  Sm90* sm90 = block->sm90;
+  if (sm90->shadow.tracked()) sm90->shadow.landed(load.operation, u32(load.barrier->phase) + 1);
+  if (!sm90->mbarriers.add_transactions(block, *load.barrier, -s64{load.map.box_bytes()})) {
+    record_error(load.lane, ErrorKind::kMbarrier, load.site,
+                 "the mbarrier at byte %u of shared memory counts more than a million bytes that "
+                 "nobody announced",
+                 load.barrier->offset);
+  }
+}
+
+void BulkCopies::surprise(Lane* lane) {
+  Block* block = lane->block;
+  if (block->schedule.order != Order::kRandom || block->schedule.random(4) != 0) return;
+  land_one(block);
+  if (block->error.kind != ErrorKind::kNone) switch_context(lane->context, block->scheduler);
+  continue_in_order(lane, &block->warps[block->schedule.pick(block->runnable_warps)]);
+}
+
+void BulkCopies::store(Lane* lane, const TensorMap& map, const s32* place, u32 source, u32 site) {
+  Sm90* sm90 = lane->block->sm90;
+  const u32 alignment = map.rank == 1 && map.element_bytes == 16 ? 16 : 128;
+  const u32 bytes = map.box_bytes();
+  u32 offset = shared_offset(lane, source, bytes, alignment, Access::kRead, site);
+  Groups& groups = groups_[thread_of(lane)];
+  if (groups.agent == 0) {
+    groups.agent = sm90->knowledge.new_agent() + 1;
+    if (groups.agent > kMaxAgents) {
+      fail(lane, ErrorKind::kInvalidOperand, site,
+           "the emulator follows mbarriers, warpgroups and threads with bulk stores, %u in all",
+           kMaxAgents);
+    }
+  }
+  groups.uncommitted += 1;
+  groups.site = site;
+  count_ += 1;
+  if (sm90->shadow.tracked()) {
+    u32 operation = sm90->shadow.begin(
+        {AsyncKind::kBulkStore, groups.agent - 1, groups.commits + 1, thread_of(lane), site});
+    sm90->shadow.read(operation, only(lane), offset, bytes);
+  }
+  for_each_row(map, place, [&](const BoxRow& row) {
+    if (row.bytes == 0) return;
+    check_global(lane, row.address, row.bytes, Access::kWrite, site);
+    for_each_piece(map, row, offset, [&](u32 from, u64 to, u32 count) {
+      memcpy(reinterpret_cast<void*>(to), lane->shared + from, count);
+    });
+  });
+}
+
+void BulkCopies::commit_group(Lane* lane) {
+  Groups& groups = groups_[thread_of(lane)];
+  groups.commits += 1;
+  groups.uncommitted = 0;
+}
+
+void BulkCopies::wait_group(Lane* lane, u32 pending_groups) {
+  Groups& groups = groups_[thread_of(lane)];
+  if (groups.commits <= pending_groups) return;
+  groups.waited = std::max(groups.waited, groups.commits - pending_groups);
+  if (groups.agent != 0) {
+    lane->block->sm90->knowledge.learn(lane, groups.agent - 1, groups.waited);
+  }
+}
+
+void BulkCopies::exit_lane(Lane* lane) {
+  const Groups& groups = groups_[thread_of(lane)];
+  if (groups.agent == 0 || (groups.uncommitted == 0 && groups.waited == groups.commits)) return;
+  fail(lane, ErrorKind::kPendingAsyncCopy, groups.site,
+       "the thread exits while %u groups of its bulk stores may still read shared memory%s: no "
+       "cp.async.bulk.wait_group follows them",
+       groups.commits - groups.waited + (groups.uncommitted != 0),
+       groups.uncommitted ? ", one of them not committed" : "");
+}
+
+void BulkCopies::finish_block(Block* block) {
+  if (in_flight_.empty()) return;
+  const Load& load = in_flight_.front();
+  record_error(load.lane, ErrorKind::kPendingAsyncCopy, load.site,
+               "the thread block ends while %zu of its bulk loads are in flight: nobody waits for "
+               "them",
+               in_flight_.size());
+  (void)block;
+}
+
+// --- calls of translated kernels ---------------------------------------------------------------
+
+void tensor_load(Lane* lane, u32 rank, u32 destination, u64 map, const s32* place, u32 barrier,
+                 u32 site) {
+  const TensorMap& known = tensor_map(lane, map, rank, site);
+  lane->block->sm90->bulk.load(lane, known, place, destination, barrier, site);
+}
+
+void tensor_store(Lane* lane, u32 rank, u64 map, const s32* place, u32 source, u32 site) {
+  const TensorMap& known = tensor_map(lane, map, rank, site);
+  lane->block->sm90->bulk.store(lane, known, place, source, site);
+}
+
+void bulk_load(Lane* lane, u32 destination, u64 source, u32 bytes, u32 barrier, u32 site) {
+  const s32 place = 0;
+  TensorMap map = plain_map(lane, source, bytes, site);
+  lane->block->sm90->bulk.load(lane, map, &place, destination, barrier, site);
+}
+
+void bulk_store(Lane* lane, u64 destination, u32 source, u32 bytes, u32 site) {
+  const s32 place = 0;
+  TensorMap map = plain_map(lane, destination, bytes, site);
+  lane->block->sm90->bulk.store(lane, map, &place, source, site);
+}
+
+void bulk_commit_group(Lane* lane) { lane->block->sm90->bulk.commit_group(lane); }
+
+void bulk_wait_group(Lane* lane, u32 pending_groups) {
+  lane->block->sm90->bulk.wait_group(lane, pending_groups);
+}
+
+void fence_proxy_async(Lane* lane) {
+  lane->block->sm90->mbarriers.fence(lane);
+  lane->block->sm90->shadow.fence(lane);
+}
+
+}  // namespace emulator

@@ -1,0 +1,257 @@
+#include "mbarrier.h"
+
+#include <stdio.h>
+
+#include <algorithm>
+
+#include "collective.h"
+#include "memory.h"
+#include "race_report.h"
+#include "sm90.h"
+
+namespace emulator {
+
+namespace {
+
+constexpr u32 kMaxCount = (1u << 20) - 1;  // of arrivals, and of bytes
+using ull = unsigned long long;
+
+u32 thread_of(const Lane* lane) { return lane->warp_id * kWarpSize + lane->lane_id; }
+
+}  // namespace
+
+void Mbarriers::start_block() {
+  for (const Mbarrier& barrier : barriers_) slots_[barrier.offset / 8] = 0;
+  barriers_.clear();
+  barriers_.reserve(kMaxAgents);  // references stay valid
+}
+
+const Mbarrier* Mbarriers::overlapping(u32 offset, u32 bytes) const {
+  if (barriers_.empty()) return nullptr;
+  for (u32 slot = offset / 8; slot <= (offset + bytes - 1) / 8; ++slot) {
+    if (slots_[slot] != 0 && barriers_[slots_[slot] - 1].alive) return &barriers_[slots_[slot] - 1];
+  }
+  return nullptr;
+}
+
+void Mbarriers::check_place(Lane* lane, u32 address, u32 site) const {
+  u32 offset = address - kSharedBase;
+  if (address % 8 != 0 || u64{offset} + 8 > lane->shared_bytes) {
+    fail_shared(lane, address, 8, Access::kAtomic, site);
+  }
+}
+
+Mbarrier& Mbarriers::use(Lane* lane, u32 address, u32 site) {
+  check_place(lane, address, site);
+  u32 offset = address - kSharedBase;
+  u32 slot = slots_[offset / 8];
+  if (slot == 0 || !barriers_[slot - 1].alive) {
+    fail(lane, ErrorKind::kMbarrier, site,
+         "no mbarrier is initialised at byte %u of shared memory (%zu have been elsewhere)", offset,
+         barriers_.size());
+  }
+  Mbarrier& barrier = barriers_[slot - 1];
+  if (Races* races = lane->block->races) {
+    bool own = thread_of(lane) == barrier.init_thread;
+    if (!own && lane->seen->ticks()[barrier.init_thread] < barrier.init_clock) {
+      report_race(*races, lane, site, RaceKind::kBarrierUnseen,
+                  {barrier.init_thread, barrier.init_site}, offset, 8);
+    }
+  }
+  return barrier;
+}
+
+void Mbarriers::init(Lane* lane, u32 address, u32 count, u32 site) {
+  check_place(lane, address, site);
+  u32 offset = address - kSharedBase;
+  if (count == 0 || count > kMaxCount) {
+    fail(lane, ErrorKind::kMbarrier, site, "mbarrier with %u arrivals: 1 to %u are allowed", count,
+         kMaxCount);
+  }
+  u16& slot = slots_[offset / 8];
+  if (slot != 0 && barriers_[slot - 1].alive) {
+    fail(lane, ErrorKind::kMbarrier, site,
+         "an mbarrier is initialised already at byte %u of shared memory, at {site:%u}: "
+         "mbarrier.inval comes first",
+         offset, barriers_[slot - 1].init_site);
+  }
+  Mbarrier barrier{};
+  barrier.offset = offset;
+  barrier.count = barrier.pending = count;
+  barrier.agent = lane->block->sm90->knowledge.new_agent();
+  barrier.init_thread = thread_of(lane);
+  barrier.init_clock = lane->clock;
+  barrier.init_site = site;
+  barrier.alive = true;
+  if (barrier.agent == kMaxAgents) {
+    fail(lane, ErrorKind::kMbarrier, site, "more than %u mbarriers in one thread block",
+         kMaxAgents - 1);
+  }
+  barriers_.push_back(barrier);
+  slot = u16(barriers_.size());
+}
+
+void Mbarriers::inval(Lane* lane, u32 address, u32 site) {
+  Mbarrier& barrier = use(lane, address, site);
+  for (u32 lanes : barrier.waiting) {
+    if (lanes != 0) fail(lane, ErrorKind::kMbarrier, site, "mbarrier.inval while threads wait");
+  }
+  barrier.alive = false;
+}
+
+void Mbarriers::fence(Lane* lane) {
+  for (Mbarrier& barrier : barriers_) barrier.fenced |= barrier.init_thread == thread_of(lane);
+}
+
+bool Mbarriers::add_transactions(Block* block, Mbarrier& barrier, s64 bytes) {
+  barrier.tx += bytes;
+  activity_ += 1;
+  if (barrier.tx > kMaxCount || -barrier.tx > kMaxCount) return false;
+  if (bytes < 0) complete_if_due(block, barrier);
+  return true;
+}
+
+u64 Mbarriers::arrive(Lane* lane, u32 address, u32 count, u32 expected_bytes, Ordering ordering,
+                      u32 site) {
+  Mbarrier& barrier = use(lane, address, site);
+  u64 state = barrier.phase;
+  if (!add_transactions(lane->block, barrier, expected_bytes)) {
+    fail(lane, ErrorKind::kMbarrier, site, "%lld bytes announced: an mbarrier counts to %u",
+         static_cast<long long>(barrier.tx), kMaxCount);
+  }
+  if (count > barrier.pending || count == 0) {
+    fail(lane, ErrorKind::kMbarrier, site,
+         "%u arrivals at the mbarrier at byte %u of shared memory (of {site:%u}), which waits for "
+         "%u more of %u in its phase %llu",
+         count, barrier.offset, barrier.init_site, barrier.pending, barrier.count,
+         ull(barrier.phase));
+  }
+  if (ordering == Ordering::kOrdered) {
+    lane->block->sm90->knowledge.release(lane, barrier.arrived, barrier.completed, site);
+  }
+  barrier.pending -= count;
+  complete_if_due(lane->block, barrier);
+  return state;
+}
+
+void Mbarriers::complete_if_due(Block* block, Mbarrier& barrier) {
+  if (barrier.pending != 0 || barrier.tx != 0) return;
+  barrier.pending = barrier.count;
+  barrier.phase += 1;
+  if (Races* races = block->races) {
+    Knowledge& knowledge = block->sm90->knowledge;
+    if (barrier.arrived == nullptr) barrier.arrived = knowledge.copy_of(barrier.completed);
+    knowledge.set_tick(barrier.arrived, barrier.agent, u32(barrier.phase));
+    races->complete(barrier.arrived);
+    if (barrier.completed) races->drop(barrier.completed);
+    barrier.completed = barrier.arrived;
+    barrier.arrived = nullptr;
+  }
+  wake(block, barrier);
+}
+
+void Mbarriers::wake(Block* block, Mbarrier& barrier) {
+  for (u32 warp = 0; warp < block->n_warps; ++warp) {
+    if (barrier.waiting[warp] == 0) continue;
+    make_runnable(&block->warps[warp], barrier.waiting[warp]);
+    barrier.waiting[warp] = 0;
+  }
+}
+
+bool Mbarriers::wake_all(Block* block) {
+  bool any = false;
+  for (Mbarrier& barrier : barriers_) {
+    any |= std::any_of(barrier.waiting, barrier.waiting + kMaxWarps, [](u32 l) { return l != 0; });
+    wake(block, barrier);
+  }
+  return any;
+}
+
+bool Mbarriers::wait(Lane* lane, u32 address, u64 state, bool by_parity, Ordering ordering,
+                     u32 site) {
+  if (by_parity && state > 1) {
+    fail(lane, ErrorKind::kMbarrier, site, "phase parity %llu: 0 or 1 are allowed", ull(state));
+  }
+  Mbarrier& barrier = use(lane, address, site);
+  auto is_over = [&] { return by_parity ? (barrier.phase & 1) != state : barrier.phase > state; };
+  if (!is_over()) {
+    lane->wait = Wait::kMbarrier;
+    lane->wait_site = site;
+    lane->wait_detail = barrier.offset;
+    barrier.waiting[lane->warp_id] |= 1u << lane->lane_id;
+    emulator::wait(lane);
+    if (!barrier.alive || !is_over()) return false;
+  }
+  if (ordering == Ordering::kOrdered) {
+    lane->block->sm90->knowledge.acquire(lane, barrier.completed, site);
+  }
+  return true;
+}
+
+void Mbarriers::describe_waits(char* text, u64 size) const {
+  u64 used = 0;
+  for (const Mbarrier& barrier : barriers_) {
+    u32 waiters = 0;
+    for (u32 lanes : barrier.waiting) waiters += u32(__builtin_popcount(lanes));
+    if (waiters == 0 || used >= size) continue;
+    used += u64(snprintf(text + used, size - used,
+                         " mbarrier 0x%x (of {site:%u}), for which %u threads wait: phase %llu "
+                         "has had %u of %u arrivals",
+                         barrier.offset, barrier.init_site, waiters, ull(barrier.phase),
+                         barrier.count - barrier.pending, barrier.count));
+    if (barrier.tx != 0 && used < size) {
+      const char* what = barrier.tx > 0 ? ", and %lld bytes announced that no copy in flight brings"
+                                        : ", and %lld bytes landed that nobody announced";
+      const s64 bytes = barrier.tx > 0 ? barrier.tx : -barrier.tx;
+      used += u64(snprintf(text + used, size - used, what, static_cast<long long>(bytes)));
+    }
+    if (used < size) used += u64(snprintf(text + used, size - used, ";"));
+  }
+}
+
+// --- calls of translated kernels ---------------------------------------------------------------
+
+void mbarrier_init(Lane* lane, u32 address, u32 count, u32 site) {
+  lane->block->sm90->mbarriers.init(lane, address, count, site);
+}
+
+void mbarrier_inval(Lane* lane, u32 address, u32 site) {
+  lane->block->sm90->mbarriers.inval(lane, address, site);
+}
+
+void mbarrier_expect_tx(Lane* lane, u32 address, u32 bytes, u32 site) {
+  Mbarriers& barriers = lane->block->sm90->mbarriers;
+  Mbarrier& barrier = barriers.use(lane, address, site);
+  if (barriers.add_transactions(lane->block, barrier, bytes)) return;
+  fail(lane, ErrorKind::kMbarrier, site, "%lld bytes announced: an mbarrier counts to %u",
+       static_cast<long long>(barrier.tx), kMaxCount);
+}
+
+void mbarrier_complete_tx(Lane* lane, u32 address, u32 bytes, u32 site) {
+  Mbarriers& barriers = lane->block->sm90->mbarriers;
+  if (barriers.add_transactions(lane->block, barriers.use(lane, address, site), -s64{bytes})) {
+    return;
+  }
+  fail(lane, ErrorKind::kMbarrier, site, "more than %u bytes completed that nobody announced",
+       kMaxCount);
+}
+
+u64 mbarrier_arrive(Lane* lane, u32 address, u32 count, u32 expected_bytes, Ordering ordering,
+                    u32 site) {
+  Sm90* sm90 = lane->block->sm90;
+  u64 state = sm90->mbarriers.arrive(lane, address, count, expected_bytes, ordering, site);
+  sm90->bulk.surprise(lane);
+  return state;
+}
+
+bool mbarrier_wait_parity(Lane* lane, u32 address, u32 parity, Ordering ordering, u32 site) {
+  return lane->block->sm90->mbarriers.wait(lane, address, parity, true, ordering, site);
+}
+
+bool mbarrier_wait_state(Lane* lane, u32 address, u64 state, Ordering ordering, u32 site) {
+  return lane->block->sm90->mbarriers.wait(lane, address, state, false, ordering, site);
+}
+
+void fence_mbarrier_init(Lane* lane) { lane->block->sm90->mbarriers.fence(lane); }
+
+}  // namespace emulator

@@ -1,0 +1,24 @@
+#include "race_report.h"
+
+#include "block.h"
+
+namespace emulator {
+
+void report_race(Races& races, const Lane* lane, u32 site, RaceKind kind, FirstParty first,
+                 u64 offset, u64 bytes) {
+  RaceReport race{};
+  race.kind = kind;
+  race.address = offset;
+  race.bytes = bytes;
+  race.count = 1;
+  race.latest_access = races.access;
+  u64 block = races.block - u64{1};
+  if (first.site != 0) {
+    race.first = {block, first.thread, first.site, lane->block->lanes[first.thread].barrier_site,
+                  0};
+  }
+  race.second = {block, lane->warp_id * kWarpSize + lane->lane_id, site, lane->barrier_site, 0};
+  races.table.add(race);
+}
+
+}  // namespace emulator

@@ -1,0 +1,18 @@
+// Reports of races with asynchronous operations, into the race detector's table.
+#pragma once
+
+#include "lane.h"
+#include "race.h"
+
+namespace emulator {
+
+struct FirstParty {
+  u32 thread;
+  u32 site;
+};
+
+// `lane` at `site` is the second party; `first` has site 0 where there is none.
+[[gnu::cold]] void report_race(Races& races, const Lane* lane, u32 site, RaceKind kind,
+                               FirstParty first, u64 offset, u64 bytes);
+
+}  // namespace emulator

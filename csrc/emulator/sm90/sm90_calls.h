@@ -1,0 +1,80 @@
+// Hopper's instructions (sm_90a) as translated kernels call them: barriers in shared memory, bulk
+// copies, warpgroup matmuls. `site` is the PTX line.
+#pragma once
+
+#include "lane.h"
+#include "types.h"
+
+namespace emulator {
+
+// --- mbarrier ----------------------------------------------------------------------------------
+
+enum class Ordering : bool { kRelaxed, kOrdered };
+void mbarrier_init(Lane* lane, u32 address, u32 count, u32 site);
+void mbarrier_inval(Lane* lane, u32 address, u32 site);
+void mbarrier_expect_tx(Lane* lane, u32 address, u32 bytes, u32 site);
+void mbarrier_complete_tx(Lane* lane, u32 address, u32 bytes, u32 site);
+// Announces `expected_bytes`, then arrives; returns the phase arrived in, for the waits below.
+u64 mbarrier_arrive(Lane* lane, u32 address, u32 count, u32 expected_bytes, Ordering ordering,
+                    u32 site);
+// test_wait and try_wait: true once the phase is complete. Both let others run first and return
+// false only where nobody else can go on.
+bool mbarrier_wait_parity(Lane* lane, u32 address, u32 parity, Ordering ordering, u32 site);
+bool mbarrier_wait_state(Lane* lane, u32 address, u64 state, Ordering ordering, u32 site);
+
+// --- fences ------------------------------------------------------------------------------------
+
+void fence_mbarrier_init(Lane* lane);
+void fence_proxy_async(Lane* lane);  // of shared memory
+
+// --- bulk copies -------------------------------------------------------------------------------
+
+void bulk_load(Lane* lane, u32 destination, u64 source, u32 bytes, u32 barrier, u32 site);
+void bulk_store(Lane* lane, u64 destination, u32 source, u32 bytes, u32 site);
+void tensor_load(Lane* lane, u32 rank, u32 destination, u64 map, const s32* place, u32 barrier,
+                 u32 site);
+void tensor_store(Lane* lane, u32 rank, u64 map, const s32* place, u32 source, u32 site);
+void bulk_commit_group(Lane* lane);
+void bulk_wait_group(Lane* lane, u32 pending_groups);  // .read or not: stores happen at once
+
+// --- warpgroup matmuls -------------------------------------------------------------------------
+
+enum class WgmmaType : u32 { kF16, kBf16 };
+struct WgmmaForm {
+  WgmmaType type;
+  u16 columns;  // N
+  bool a_in_registers;
+  bool a_transposed, b_transposed;  // MN-major
+  s8 a_sign, b_sign;                // 1 or -1
+};
+// d has columns / 2 values and stays valid until the commit, when the matmul happens; a points to 4
+// registers, or to the descriptor.
+void wgmma(Lane* lane, const WgmmaForm& form, f32* d, const void* a, u64 b, bool accumulates,
+           u32 site);
+void wgmma_fence(Lane* lane, u32 site);
+// Multiplies what is queued, for accumulators that do not stay where they are until the commit.
+void wgmma_execute(Lane* lane, u32 site);
+void wgmma_commit_group(Lane* lane, u32 site);
+void wgmma_wait_group(Lane* lane, u32 pending_groups, u32 site);
+
+// Where the translator cannot rule out that registers of a matmul are touched too early
+// (py/flash_helpers/emulator/sm90/registers.py), it notes one side and checks at the other.
+void wgmma_note(Lane* lane, u32 slot);
+// An instruction touches registers of the wgmma noted at `slot`, which may be in flight.
+void wgmma_check_done(Lane* lane, u32 slot, u32 wgmma_site, const char* registers, u32 site);
+// A wgmma uses registers that the instruction noted at `slot` touched, maybe without a fence since.
+void wgmma_check_fenced(Lane* lane, u32 slot, u32 access_site, const char* registers, u32 site);
+
+// --- warp collectives --------------------------------------------------------------------------
+
+// stmatrix.m8n8.b16: `count` of 1, 2 or 4 matrices from values[0..count).
+void stmatrix(Lane* lane, u32 count, bool transposed, u32 address, const u32* values, u32 site);
+struct ElectResult {
+  u32 leader;
+  bool is_leader;
+};
+ElectResult elect_sync(Lane* lane, u32 mask, u32 site);
+enum class Registers : bool { kDecrease, kIncrease };
+void setmaxnreg(Lane* lane, Registers change, u32 count, u32 site);
+
+}  // namespace emulator

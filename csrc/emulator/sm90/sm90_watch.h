@@ -1,0 +1,11 @@
+// What the runtime and the race detector call where a kernel uses Hopper's units.
+#pragma once
+
+#include "lane.h"
+
+namespace emulator {
+
+// An access to shared memory by a lane, when races are looked for.
+void watch_sm90(Lane* lane, u32 offset, u32 bytes, bool writes, u32 site);
+
+}  // namespace emulator

@@ -1,0 +1,136 @@
+// Where a problem that is not made of whole blocks ends, and which keys a row sees.
+//
+// Query i sees key j if j < seqlen_k and, when causal, j <= i + seqlen_k - seqlen_q: the last query
+// sees the last key, whichever sequence is longer. A row that sees no key has output 0 and
+// log-sum-exp -inf.
+#pragma once
+
+#include "flash/attention/online_softmax.cuh"
+#include "flash/core/forward_args.h"
+#include "flash/core/forward_config.h"
+#include "flash/ptx/scheduling.cuh"
+
+namespace flash {
+
+// What a kernel's code assumes of its problem. Each configuration has a kernel of either kind; the
+// launcher takes kWholeBlocks where it can.
+enum class Coverage {
+  kWholeBlocks,  // sequences are whole blocks, and every query sees every key: nothing is checked
+  kAnyLength,    // any lengths, also none, and causal
+};
+
+// The part of the problem that one thread block has to do. Lengths are at most kMaxSeqlen, so that
+// an index beyond the end does not overflow.
+template <FlashForwardKernelConfig kConfig, Coverage kCoverage>
+struct Bounds {
+  int q_row;     // first query row of the thread block
+  int q_rows;    // how many of its rows exist: 1 to B_r
+  int n_blocks;  // KV blocks of which some row sees something
+  int n_whole;   // the first of them, which every row sees whole
+
+  FLASH_DEVICE Bounds(const ForwardArgs& args, int first_row) : q_row(first_row) {
+    if constexpr (kCoverage == Coverage::kWholeBlocks) {
+      q_rows = kConfig.B_r;
+      n_blocks = n_whole = args.seqlen_k / kConfig.B_c;
+      return;
+    }
+    q_rows = min(kConfig.B_r, args.seqlen_q - q_row);
+    unsigned keys_of_all = args.seqlen_k;  // that every row sees, at least
+    unsigned keys_of_any = args.seqlen_k;  // that the last row sees, which sees the most
+    if (args.causal) {
+      const int shift = args.seqlen_k - args.seqlen_q;
+      keys_of_all = max(0, q_row + shift);
+      keys_of_any = max(0, q_row + shift + q_rows);
+    }
+    n_whole = keys_of_all / kConfig.B_c;
+    n_blocks = (keys_of_any + kConfig.B_c - 1) / kConfig.B_c;
+  }
+
+  // First row of the last KV block, and how many rows of the sequence there are from there on.
+  FLASH_DEVICE int last_kv_row(const ForwardArgs& args) const {
+    if (kCoverage == Coverage::kWholeBlocks) return args.seqlen_k - kConfig.B_c;
+    return (n_blocks - 1) * kConfig.B_c;
+  }
+  FLASH_DEVICE int last_kv_rows(const ForwardArgs& args) const {
+    return args.seqlen_k - last_kv_row(args);
+  }
+};
+
+// The keys that a thread's rows see, counted from column `column`.
+struct VisibleKeys {
+  int in_sequence;
+  int by_first_row;  // when causal, by row 0 of the warp's first tile; one more in each row below
+  bool causal;
+
+  FLASH_DEVICE VisibleKeys(const ForwardArgs& args, int row, int column)
+      : in_sequence(args.seqlen_k - column),
+        by_first_row(args.seqlen_k - args.seqlen_q - column + row + 1),
+        causal(args.causal != 0) {}
+
+  FLASH_DEVICE int of_row(int row) const {
+    return causal ? min(in_sequence, by_first_row + row) : in_sequence;
+  }
+  // Where the sequence does not end: only the causal mask can hide a key.
+  FLASH_DEVICE int of_row_when_causal(int row) const { return by_first_row + row; }
+};
+
+// Where this thread's fragments begin: a row of the thread block, and a column of the KV block.
+// Computed anew at each use: in registers across the loop it would be what spills.
+template <FlashForwardKernelConfig kConfig>
+struct FragmentPlace {
+  int row;
+  int column;
+
+  FLASH_DEVICE FragmentPlace() {
+    uint32_t thread = threadIdx.x;
+    ptx::forget(thread);
+    constexpr uint32_t kWarpSize = FlashForwardKernelConfig::kWarpSize;
+    row = static_cast<int>(thread / kWarpSize * kConfig.rows_per_warp() + thread % kWarpSize / 4);
+    column = static_cast<int>(thread % 4) * 2;
+  }
+};
+
+// Gives the scores of keys that a row does not see the value -inf. `q_row`: first row of the thread
+// block; `kv_row`: first row of the KV block. kMayBeLast: this may be the last block of those
+// walked, in which the sequence can end.
+template <FlashForwardKernelConfig kConfig, bool kMayBeLast, int kMTiles, int kSTiles>
+FLASH_DEVICE void mask_scores(float (&s)[kMTiles][kSTiles][4], const ForwardArgs& args, int q_row,
+                              int kv_row) {
+  const FragmentPlace<kConfig> place;
+  const VisibleKeys visible(args, q_row + place.row, kv_row + place.column);
+#pragma unroll
+  for (int m = 0; m < kMTiles; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = m * 16 + half * 8;
+      const int keys = kMayBeLast ? visible.of_row(row) : visible.of_row_when_causal(row);
+#pragma unroll
+      for (int n = 0; n < kSTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          float& score = s[m][n][2 * half + i];
+          score = n * 8 + i < keys ? score : kNegativeInfinity;
+        }
+      }
+    }
+  }
+}
+
+// Makes the output of rows that see no key exactly 0, whatever lies in V.
+template <FlashForwardKernelConfig kConfig, int kMTiles, int kOTiles>
+FLASH_DEVICE void clear_blind_rows(float (&o)[kMTiles][kOTiles][4], float (&inverse)[kMTiles][2],
+                                   const ForwardArgs& args, int q_row) {
+  const VisibleKeys visible(args, q_row + FragmentPlace<kConfig>().row, 0);
+#pragma unroll
+  for (int m = 0; m < kMTiles; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (visible.of_row(m * 16 + half * 8) > 0) continue;
+      inverse[m][half] = 0.0f;
+#pragma unroll
+      for (int n = 0; n < kOTiles; ++n) o[m][n][2 * half] = o[m][n][2 * half + 1] = 0.0f;
+    }
+  }
+}
+
+}  // namespace flash

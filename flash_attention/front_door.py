@@ -1,0 +1,127 @@
+"""`flash_attn_func`: attention as the flash-attn package calls it, with a kernel of our choice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import dispatch
+from .arguments import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS, check_operands
+from .interface import launch_again, launch_checked, output_like
+
+# Stands for "the kernel of our choice" where the cache of checked calls expects a configuration.
+_CHOSEN = object()
+_NO_WINDOW = (-1, -1)
+
+Result = torch.Tensor | tuple[torch.Tensor, torch.Tensor, None]
+
+
+def flash_attn_func(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = _NO_WINDOW,
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Result:
+    """softmax(scale * q k^T) v with the arguments and results of flash-attn 2.
+
+    Args:
+        q: (batch, seqlen_q, heads, d_head), fp16 or bf16, on a CUDA device, or on the CPU, where
+            the emulator runs it. Any strides: a tensor whose last dimension is not contiguous,
+            whose strides are not multiples of 8 elements or whose address is not one of 16 bytes
+            is copied first.
+        k, v: (batch, seqlen_k, kv_heads, d_head); query head h reads KV head
+            h // (heads // kv_heads).
+        softmax_scale: positive; defaults to d_head ** -0.5.
+        causal: query i sees keys j <= i + seqlen_k - seqlen_q: the last sees all.
+        dropout_p, window_size, softcap, alibi_slopes: only their defaults are supported.
+        deterministic: accepted; the forward pass is deterministic either way.
+        return_attn_probs: returns (out, softmax_lse, None), as flash-attn does without dropout.
+
+    Returns:
+        out, shaped like q; or (out, softmax_lse, None) with softmax_lse (batch, heads, seqlen_q) in
+        fp32, the natural logarithm of the sum of exp(scale * q k^T). A query that sees no key has
+        output 0 and softmax_lse -inf.
+
+        The kernel is queued on the current stream of q's device; nothing waits. Which kernel it is
+        was decided when a call of this kind came first: a tuning table that changes later is for
+        later processes.
+
+    Raises:
+        TypeError, ValueError: an argument that is not supported; the message names it. Inputs that
+            require a gradient are among them: there is no backward pass.
+        What `forward` raises otherwise.
+    """
+    if dropout_p or softcap or alibi_slopes is not None or window_size != _NO_WINDOW:
+        _check_defaults(dropout_p, window_size, softcap, alibi_slopes)
+    o = output_like(q)
+    lse = _lse_like(q) if return_attn_probs else None
+    if not launch_again(_CHOSEN, q, k, v, o, lse, softmax_scale, causal):
+        o = _first_call(q, k, v, o, lse, softmax_scale, causal)
+    return o if lse is None else (o, lse, None)
+
+
+def _first_call(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor | None,
+    softmax_scale: float | None,
+    causal: bool,
+) -> torch.Tensor:
+    """Chooses the kernel, copies what it cannot read, and launches. Returns the output."""
+    check_operands(q, k, v, softmax_scale, causal)
+    if o.numel() == 0:
+        return o
+    problem = dispatch.Problem(q.dtype, q.shape[3], q.shape[1], k.shape[1], causal, q.device)
+    config = dispatch.choose(problem)
+    readable_q, readable_k, readable_v = map(_readable, (q, k, v))
+    if readable_q is not q:
+        o = torch.empty_like(readable_q)
+    launch_checked(
+        config, readable_q, readable_k, readable_v, o, lse, softmax_scale, causal, key=_CHOSEN
+    )
+    return o
+
+
+def _readable(x: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that a kernel can read."""
+    strides = [s for s, n in zip(x.stride()[:3], x.shape[:3], strict=True) if n > 1]
+    strided = x.stride(3) != 1 or any(s % ALIGNMENT_ELEMENTS for s in strides)
+    if not strided and not x.data_ptr() % ALIGNMENT_BYTES and not x.is_neg():
+        return x
+    return x.resolve_neg().clone(memory_format=torch.contiguous_format)
+
+
+def _lse_like(q: Any) -> torch.Tensor:
+    if not isinstance(q, torch.Tensor) or q.dim() != 4:
+        return torch.empty(0)  # q is refused before this is used
+    batch, seqlen_q, n_heads, _ = q.shape
+    return torch.empty((batch, n_heads, seqlen_q), dtype=torch.float32, device=q.device)
+
+
+def _check_defaults(
+    dropout_p: float, window_size: tuple[int, int], softcap: float, alibi_slopes: Any
+) -> None:
+    for name, value, default in (
+        ("dropout_p", dropout_p, 0.0),
+        ("window_size", _as_tuple(window_size), _NO_WINDOW),
+        ("softcap", softcap, 0.0),
+    ):
+        if value != default:
+            raise ValueError(f"{name} is {value}: only {default} is supported")
+    if alibi_slopes is not None:
+        raise ValueError("alibi_slopes is given: only None is supported")
+
+
+def _as_tuple(window_size: Any) -> Any:
+    """flash-attn takes a list as well."""
+    return tuple(window_size) if isinstance(window_size, list) else window_size

@@ -1,0 +1,201 @@
+"""C++ of a translated kernel to a shared library in the cache, and the runtime it needs.
+
+The runtime (csrc/emulator/**/*.cpp) is compiled once per compiler, CPU and source state; a kernel
+contains only its own body and links against it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...cache import cache_dir, exclusive, is_intact, publish
+from ...paths import csrc_dir
+from ..errors import EmulatorBuildError
+from ..translator.ptx_parser import PtxFile
+from ..translator.translate import translate
+from .abi import load_runtime
+
+_COMMON_FLAGS = (
+    "-std=c++20",
+    "-march=native",
+    "-fPIC",
+    "-shared",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-ffp-contract=off",  # PTX says itself what is fused
+    "-fno-math-errno",
+    "-fno-strict-aliasing",
+)
+_RUNTIME_FLAGS = (*_COMMON_FLAGS, "-O3", "-pthread", "-fno-semantic-interposition")
+_KERNEL_FLAGS = (*_COMMON_FLAGS, "-Og", "-fvisibility=hidden", "-fno-trapping-math")
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The host compiler and everything else that its output depends on."""
+
+    command: tuple[str, ...]
+    version: str
+    cpu: str
+
+    @property
+    def red_zone_flags(self) -> tuple[str, ...]:
+        """The context switch pushes below the stack pointer of its caller."""
+        return ("-mno-red-zone",) if platform.machine() in ("x86_64", "AMD64") else ()
+
+
+@functools.cache
+def find_toolchain(cxx: str | None) -> Toolchain:
+    """The compiler that `cxx` (the value of $CXX) names, else the first on PATH."""
+    candidates = [cxx] if cxx else ["g++", "c++", "clang++"]
+    for candidate in candidates:
+        words = shlex.split(candidate)
+        if words and (found := shutil.which(words[0])):
+            command = (found, *words[1:])
+            result = subprocess.run([*command, "--version"], capture_output=True, text=True)
+            if result.returncode == 0:
+                return Toolchain(command, result.stdout, _cpu_fingerprint())
+    names = ", ".join(candidates)
+    wanted = f"$CXX is {cxx!r}, which cannot be run" if cxx else f"none of {names} is on PATH"
+    raise EmulatorBuildError(
+        f"the emulator needs a C++20 compiler: {wanted}. Install g++ (Debian, Ubuntu: "
+        "apt-get install g++) or set CXX"
+    )
+
+
+def _cpu_fingerprint() -> str:
+    """What -march=native depends on: model and feature flags of the first processor."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    keys = ("model", "model name", "cpu family", "flags", "Features", "CPU part")
+    lines = text.split("\n\n")[0].splitlines()
+    return "\n".join(line for line in lines if line.split("\t")[0].split(":")[0].strip() in keys)
+
+
+def _digest(*parts: str | bytes) -> str:
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little") + data)
+    return state.hexdigest()[:32]
+
+
+@functools.cache
+def _translator_fingerprint() -> str:
+    sources = sorted(Path(__file__).parents[1].rglob("*.py"))
+    return _digest(*(source.read_bytes() for source in sources))
+
+
+class Runtime:
+    """The compiled and loaded runtime of one toolchain."""
+
+    def __init__(self, toolchain: Toolchain, extra_flags: tuple[str, ...] = ()) -> None:
+        self.toolchain = toolchain
+        files = sorted(p for p in (csrc_dir() / "emulator").rglob("*") if p.is_file())
+        self.sources = [path for path in files if path.suffix == ".cpp"]
+        self.include_flags = [f"-I{folder}" for folder in sorted({p.parent for p in files})]
+        flags = (*_RUNTIME_FLAGS, *toolchain.red_zone_flags, *extra_flags)
+        self.key = _digest(
+            *toolchain.command,
+            toolchain.version,
+            toolchain.cpu,
+            *flags,
+            *_KERNEL_FLAGS,
+            *(path.read_bytes() for path in files),
+        )
+        self._flags = flags
+        self._extra_flags = extra_flags
+        self.library_path = cache_dir("emulator") / f"runtime-{self.key}.so"
+        self.library = load_or_build(self.library_path, self._build, load_runtime)
+
+    def _build(self, output: Path) -> None:
+        """Objects in parallel, then one link with a soname that kernels name as needed."""
+
+        def compile_object(source: Path) -> Path:
+            target = output.parent / f"{source.stem}.o"
+            flags = [flag for flag in self._flags if flag != "-shared"]
+            flags += self.include_flags
+            run_compiler(self.toolchain, [*flags, "-c", str(source), "-o", str(target)])
+            return target
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = [str(path) for path in pool.map(compile_object, self.sources)]
+        soname = f"-Wl,-soname,{self.library_path.name}"
+        run_compiler(self.toolchain, [*self._flags, *objects, soname, "-o", str(output)])
+
+    def compile_kernel(self, ptx: str, entry: str, counting: bool = False) -> ctypes.CDLL:
+        """The loaded library of one entry, from the cache if possible."""
+        key = _digest(ptx, entry, self.key, _translator_fingerprint(), str(counting))
+
+        def build(output: Path) -> None:
+            source = output.with_suffix(".cpp")
+            source.write_text(translate(PtxFile(ptx), entry, counting))
+            flags = [*_KERNEL_FLAGS, *self._extra_flags, *self.include_flags]
+            link = [str(self.library_path), "-Wl,-rpath,$ORIGIN", "-Wl,-O1"]
+            run_compiler(self.toolchain, [*flags, str(source), *link, "-o", str(output)])
+
+        path = cache_dir("emulator") / f"kernel-{key}.so"
+        return load_or_build(path, build, ctypes.CDLL)
+
+
+def load_or_build(
+    path: Path, build: Callable[[Path], None], load: Callable[[str], ctypes.CDLL]
+) -> ctypes.CDLL:
+    """Loads a cached library; builds it first if it is absent, damaged or cannot be loaded."""
+    if is_intact(path):
+        try:
+            return load(str(path))
+        except OSError:
+            pass  # for example built against a C library that is gone: rebuilt below
+    with exclusive(path):
+        if not is_intact(path):
+            _build_and_publish(path, build)
+        try:
+            return load(str(path))
+        except OSError:
+            _build_and_publish(path, build)
+            return load(str(path))
+
+
+def _build_and_publish(path: Path, build: Callable[[Path], None]) -> None:
+    with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:
+        built = Path(folder) / "library.so"
+        build(built)
+        publish(built, path)
+
+
+def run_compiler(toolchain: Toolchain, arguments: list[str]) -> None:
+    command = [*toolchain.command, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        errors = "\n".join(result.stderr.splitlines()[:30])
+        raise EmulatorBuildError(f"the C++ compiler failed: {shlex.join(command)}\n{errors}")
+
+
+_runtimes: dict[tuple[Toolchain, str, tuple[str, ...]], Runtime] = {}
+_runtimes_lock = threading.Lock()
+
+
+def runtime(extra_flags: tuple[str, ...] = ()) -> Runtime:
+    """The runtime for the current $CXX and cache directory, loaded once per process."""
+    toolchain = find_toolchain(os.environ.get("CXX"))
+    key = (toolchain, str(cache_dir("emulator")), extra_flags)
+    with _runtimes_lock:
+        if key not in _runtimes:
+            _runtimes[key] = Runtime(toolchain, extra_flags)
+        return _runtimes[key]

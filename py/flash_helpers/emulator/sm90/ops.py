@@ -1,0 +1,211 @@
+"""Translators of Hopper's instructions, but for warpgroup matmuls (wgmma_ops.py)."""
+
+from __future__ import annotations
+
+import re
+
+from ..translator.emitter import SPECIAL_REGISTERS, Emitter
+from ..translator.ptx_parser import Instruction
+from ..translator.ptx_types import PRED, S32, U32, U64
+from ..translator.registry import Modifiers, Unsupported, instruction
+
+# A launch without clusters: every block is one of its own.
+SPECIAL_REGISTERS |= {"%cluster_ctarank": "0u", "%cluster_nctarank": "1u"}
+for _i, _axis in enumerate("xyz"):
+    SPECIAL_REGISTERS |= {
+        f"%cluster_ctaid.{_axis}": "0u",
+        f"%cluster_nctaid.{_axis}": "1u",
+        f"%clusterid.{_axis}": f"L->position->ctaid[{_i}]",
+        f"%nclusterid.{_axis}": f"L->position->nctaid[{_i}]",
+    }
+
+_SHARED = ("shared", "shared::cta", "shared::cluster")
+_SCOPES = ("cta", "cluster")
+_TENSOR_OPERAND = re.compile(r"\[\s*([^,]+?)\s*,\s*\{([^}]*)\}\s*\]", re.S)
+RANKS = ("1d", "2d", "3d", "4d", "5d")
+
+
+def _shared(e: Emitter, mods: Modifiers, operand: str) -> str:
+    """The 32-bit address; a generic one of shared memory has it in its lower half."""
+    wide = not mods.take(*_SHARED)
+    return f"u32({e.address(operand, wide=wide).expression})"
+
+
+def _ordering(mods: Modifiers) -> str:
+    relaxed = mods.take("relaxed", "release", "acquire") == "relaxed"
+    mods.take(*_SCOPES)
+    return "Ordering::kRelaxed" if relaxed else "Ordering::kOrdered"
+
+
+@instruction("mbarrier")
+def mbarrier(e: Emitter, ins: Instruction) -> None:
+    e.uses_sm90 = True
+    mods = Modifiers(ins)
+    action = mods.take(
+        "init", "inval", "arrive", "expect_tx", "complete_tx", "test_wait", "try_wait"
+    )
+    if not mods.take("b64"):
+        raise Unsupported("mbarrier without .b64")
+    operands = ins.operands
+    if action == "init":
+        place = _shared(e, mods, operands[0])
+        e.emit(f"mbarrier_init(L, {place}, {e.read(operands[1], U32)}, {ins.line});")
+    elif action == "inval":
+        e.emit(f"mbarrier_inval(L, {_shared(e, mods, operands[0])}, {ins.line});")
+    elif action == "arrive":
+        _arrive(e, ins, mods)
+    elif action in ("expect_tx", "complete_tx"):
+        _ordering(mods)
+        place, n_bytes = _shared(e, mods, operands[0]), e.read(operands[1], U32)
+        e.emit(f"mbarrier_{action}(L, {place}, {n_bytes}, {ins.line});")
+    elif action in ("test_wait", "try_wait"):
+        _wait(e, ins, mods)
+    else:
+        raise Unsupported("this form of mbarrier")
+    mods.done()
+
+
+def _arrive(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
+    expects = bool(mods.take("expect_tx"))
+    ordering = _ordering(mods)
+    operands = ins.operands
+    if operands[0].startswith("["):  # a barrier of another block has no state to return
+        operands = ("_", *operands)
+    place = _shared(e, mods, operands[1])
+    number = e.read(operands[2], U32) if len(operands) > 2 else "1u"
+    counts = f"1u, {number}" if expects else f"{number}, 0u"
+    call = f"mbarrier_arrive(L, {place}, {counts}, {ordering}, {ins.line})"
+    e.write(operands[0], U64, call)
+
+
+def _wait(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
+    parity = bool(mods.take("parity"))
+    ordering = _ordering(mods)
+    place = _shared(e, mods, ins.operands[1])
+    phase = e.read(ins.operands[2], U32 if parity else U64)
+    kind = "parity" if parity else "state"
+    call = f"mbarrier_wait_{kind}(L, {place}, {phase}, {ordering}, {ins.line})"
+    e.write(ins.operands[0], PRED, call)
+
+
+def fence(e: Emitter, ins: Instruction) -> bool:
+    """Fences of asynchronous units; False for the others."""
+    mods = Modifiers(ins)
+    if mods.take("mbarrier_init"):
+        mods.drop("release", "cluster")
+        e.emit("fence_mbarrier_init(L);")
+    elif mods.take("proxy"):
+        if not mods.take("async"):
+            raise Unsupported("fences of this proxy")
+        if not mods.take("global"):
+            mods.take(*_SHARED)
+            e.emit("fence_proxy_async(L);")
+    else:
+        return False
+    e.uses_sm90 = True
+    mods.done()
+    return True
+
+
+def bulk_copy(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
+    """cp.async.bulk: `mods` are what follows."""
+    e.uses_sm90 = True
+    if mods.take("commit_group"):
+        e.emit("bulk_commit_group(L);")
+    elif mods.take("wait_group"):
+        mods.take("read")  # the emulator's stores have read and written when they are issued
+        e.emit(f"bulk_wait_group(L, {e.read(ins.operands[0], U32)});")
+    elif mods.take("prefetch"):
+        mods.drop(*mods.left)
+    else:
+        _copy(e, ins, mods)
+    mods.done()
+
+
+def _copy(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
+    tensor = bool(mods.take("tensor"))
+    rank = int((mods.take(*RANKS) or "0d")[0])
+    loads = bool(mods.take("mbarrier::complete_tx::bytes"))
+    if not loads and not mods.take("bulk_group"):
+        raise Unsupported("bulk copy without mbarrier or bulk_group")
+    mods.take("tile")
+    if not mods.take("global"):
+        raise Unsupported("bulk copy within shared memory")
+    mods.drop("L2::cache_hint")
+    e.smallest_access = min(e.smallest_access, 4)
+    operands = ins.operands
+    shared = _shared(e, mods, operands[0 if loads else 1])
+    barrier = (
+        f"u32({e.address(operands[2 if tensor else 3], wide=False).expression})" if loads else ""
+    )
+    if not tensor:
+        other = e.address(operands[1 if loads else 0]).expression
+        size = e.read(operands[2], U32)
+        arguments = (
+            f"{shared}, {other}, {size}, {barrier}" if loads else f"{other}, {shared}, {size}"
+        )
+        e.emit(f"bulk_{'load' if loads else 'store'}(L, {arguments}, {ins.line});")
+        return
+    match = _TENSOR_OPERAND.fullmatch(operands[1 if loads else 0])
+    places = [item.strip() for item in match[2].split(",")] if match else []
+    if match is None or len(places) != rank:
+        raise Unsupported("tensor coordinates")
+    tensor_map = e.address(f"[{match[1]}]").expression
+    e.emit(f"{{ const s32 place[] = {{{', '.join(e.read(place, S32) for place in places)}}};")
+    if loads:
+        e.emit(f"tensor_load(L, {rank}, {shared}, {tensor_map}, place, {barrier}, {ins.line}); }}")
+    else:
+        e.emit(f"tensor_store(L, {rank}, {tensor_map}, place, {shared}, {ins.line}); }}")
+
+
+@instruction("stmatrix")
+def stmatrix(e: Emitter, ins: Instruction) -> None:
+    mods = Modifiers(ins)
+    for required in ("sync", "aligned", "m8n8", "b16"):
+        if not mods.take(required):
+            raise Unsupported(f"stmatrix without .{required}")
+    count = int(mods.take("x1", "x2", "x4")[1:])
+    transposed = "true" if mods.take("trans") else "false"
+    if not mods.take("shared", "shared::cta"):
+        raise Unsupported("stmatrix to a generic address")
+    mods.done()
+    address = e.address(ins.operands[0], wide=False).expression
+    values = ", ".join(e.read(item, U32) for item in e.vector(ins.operands[1]))
+    e.emit(f"{{ const u32 m[{count}] = {{{values}}};")
+    e.emit(f"stmatrix(L, {count}, {transposed}, {address}, m, {ins.line}); }}")
+
+
+@instruction("elect")
+def elect(e: Emitter, ins: Instruction) -> None:
+    mods = Modifiers(ins)
+    if not mods.take("sync"):
+        raise Unsupported("elect without .sync")
+    mods.done()
+    results = [item.strip() for item in ins.operands[0].split("|")]
+    if len(results) != 2:
+        raise Unsupported("elect without a predicate")
+    e.emit(
+        f"{{ const ElectResult result = elect_sync(L, {e.read(ins.operands[1], U32)}, {ins.line});"
+    )
+    e.write(results[0], U32, "result.leader")
+    e.write(results[1], PRED, "result.is_leader")
+    e.emit("}")
+
+
+@instruction("setmaxnreg")
+def setmaxnreg(e: Emitter, ins: Instruction) -> None:
+    e.uses_sm90 = True
+    mods = Modifiers(ins)
+    change = {"inc": "kIncrease", "dec": "kDecrease"}[mods.take("inc", "dec")]
+    mods.drop("sync", "aligned", "u32")
+    mods.done()
+    count = e.read(ins.operands[0], U32)
+    e.emit(f"setmaxnreg(L, Registers::{change}, {count}, {ins.line});")
+
+
+@instruction("griddepcontrol")
+def no_effect(e: Emitter, ins: Instruction) -> None:
+    """Launches of an emulator do not overlap."""
+    mods = Modifiers(ins)
+    mods.take("wait", "launch_dependents")
+    mods.done()

@@ -1,0 +1,18 @@
+"""What is missing where accesses race with asynchronous units, by kind of race."""
+
+REMEDIES = {
+    "read of a bulk load not waited for": "missing before the read: a wait for the phase of the "
+    "mbarrier that this load completes, by this thread or before a barrier with it",
+    "write to a bulk load not waited for": "missing before the write: a wait for the load's "
+    "mbarrier, and a barrier from those who have waited to this thread",
+    "write to a source of wgmma in flight": "missing between the two: wgmma.wait_group for its "
+    "group by that warpgroup, and then an arrival for which this thread has waited",
+    "write to the source of a bulk store in flight": "missing between the two: "
+    "cp.async.bulk.wait_group.read by the thread that stores, then a barrier with this thread",
+    "write not fenced for an asynchronous unit": "missing between the two: fence.proxy.async by "
+    "the thread that writes, before the barrier that orders the two",
+    "mbarrier used before its initialisation is seen": "missing between the two: a barrier of both "
+    "threads, such as bar.sync (__syncthreads)",
+    "mbarrier used by a bulk load, without a fence behind its initialisation": "missing behind "
+    "mbarrier.init, by the same thread: fence.mbarrier_init or fence.proxy.async",
+}

@@ -1,0 +1,277 @@
+"""Turns operands into C++ expressions and collects the statements of one kernel."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from .ptx_parser import Entry, Instruction, Parameter, Scope, Variable, parse_integer
+from .ptx_types import PRED, TYPES, U32, U64, PtxType, storage
+from .registry import Unsupported
+
+SPECIAL_REGISTERS = {
+    **{f"%tid.{axis}": f"L->tid[{i}]" for i, axis in enumerate("xyz")},
+    **{
+        f"%{name}.{axis}": f"L->position->{name}[{i}]"
+        for name in ("ntid", "ctaid", "nctaid")
+        for i, axis in enumerate("xyz")
+    },
+    "%laneid": "L->lane_id",
+    "%warpid": "L->warp_id",
+    "%nwarpid": "L->n_warps",
+    "%smid": "0u",
+    "%nsmid": "1u",
+    "%gridid": "0u",
+    "%lanemask_eq": "(1u << L->lane_id)",
+    "%lanemask_lt": "((1u << L->lane_id) - 1)",
+    "%lanemask_le": "((2u << L->lane_id) - 1)",
+    "%lanemask_gt": "~((2u << L->lane_id) - 1)",
+    "%lanemask_ge": "~((1u << L->lane_id) - 1)",
+    "%dynamic_smem_size": "(L->shared_bytes - kStaticSharedBytes)",
+    "%total_smem_size": "L->shared_bytes",
+    "WARP_SZ": "32u",
+}
+
+_ADDRESS = re.compile(r"\[\s*([\w%$.]+)\s*(?:\+\s*(-?\w+)\s*)?\]")
+_FLOAT_BITS = re.compile(r"0[fFdD]([0-9A-Fa-f]+)")
+
+
+@dataclass
+class Address:
+    """[base+offset]: a C++ expression of 32 or 64 bits, or a place in the parameters."""
+
+    expression: str
+    parameter: Parameter | None = None
+    offset: int = 0
+
+
+@dataclass
+class _Names:
+    """The registers of one scope: declared families, and the C++ declarations of those used."""
+
+    scope: Scope
+    index: int
+    used: dict[str, str] = field(default_factory=dict)  # C++ name -> C++ type
+
+    def type_of(self, register: str) -> str | None:
+        declared = self.scope.registers
+        return declared.get(register) or declared.get(register.rstrip("0123456789") + "<")
+
+
+class Emitter:
+    """State while one entry is translated; `symbols` maps variables to address expressions."""
+
+    def __init__(self, entry: Entry, symbols: dict[str, str]) -> None:
+        self.entry = entry
+        self.symbols = symbols
+        self.parameters = {parameter.name: parameter for parameter in entry.parameters}
+        self.lines: list[str] = []
+        self.scopes: list[_Names] = []
+        self.labels: set[str] = set()  # C++ labels already emitted: a branch there goes backward
+        self.register_bytes = 0
+        self.mma_run_max = 0
+        self.uses_global_atomics = False
+        self.smallest_access = 4
+        self.orders_blocks = False
+        self.uses_sm90 = False
+        # Registers that are elements of arrays, by C++ name, and the arrays by their registers.
+        self.aliases: dict[str, str] = {}
+        self.accumulators: dict[tuple[str, ...], str] = {}
+        self._scope_count = 0
+
+    # --- statements ------------------------------------------------------------------------
+
+    def emit(self, line: str) -> None:
+        self.lines.append(line)
+
+    def open_scope(self, scope: Scope) -> _Names:
+        names = _Names(scope, self._scope_count)
+        self._scope_count += 1
+        self.scopes.append(names)
+        return names
+
+    def close_scope(self) -> list[str]:
+        """The declarations of the scope's registers."""
+        names = self.scopes.pop()
+        by_type: dict[str, list[str]] = {}
+        for name, cpp in names.used.items():
+            by_type.setdefault(cpp, []).append(name)
+        self.register_bytes += 8 * len(names.used)
+        # All ones is NaN: a register that is read before it is written shows.
+        poison = {"bool": "true", "f32": "as<f32>(~0u)", "f64": "as<f64>(~u64{0})"}
+        return [
+            f"{cpp} " + ", ".join(f"{n} = {poison.get(cpp, f'{cpp}(-1)')}" for n in group) + ";"
+            for cpp, group in by_type.items()
+        ]
+
+    def label(self, name: str) -> str:
+        """The C++ label of a PTX label: labels belong to the innermost scope that has them."""
+        for names in reversed(self.scopes):
+            if any(getattr(s, "name", None) == name for s in names.scope.statements):
+                return f"L{names.index}_" + re.sub(r"\W", "_", name)
+        raise Unsupported(f"unknown label {name}")
+
+    # --- registers and constants -----------------------------------------------------------
+
+    def register(self, name: str) -> tuple[str, str] | None:
+        """(C++ name, C++ type) of a register; None if the name is not one."""
+        for names in reversed(self.scopes):
+            declared = names.type_of(name)
+            if declared is not None:
+                if declared not in TYPES:
+                    raise Unsupported(f"registers of type .{declared}")
+                cpp = storage(TYPES[declared])
+                cpp_name = _register_name(names.index, name)
+                if cpp_name in self.aliases:
+                    return self.aliases[cpp_name], cpp
+                names.used[cpp_name] = cpp
+                return cpp_name, cpp
+        return None
+
+    def root_name(self, name: str) -> str:
+        """The C++ name of a register of the entry's outermost scope."""
+        return _register_name(0, name)
+
+    def read(self, operand: str, ptx_type: PtxType) -> str:
+        """A C++ expression of type ptx_type.cpp."""
+        if operand.startswith("!") and ptx_type is PRED:
+            return f"!{self.read(operand[1:], PRED)}"
+        register = self.register(operand)
+        if register:
+            return _convert_bits(register[0], register[1], ptx_type.cpp)
+        if operand in SPECIAL_REGISTERS:
+            return f"{ptx_type.cpp}({SPECIAL_REGISTERS[operand]})"
+        if re.match(r"-?\d", operand):
+            return _constant(operand, ptx_type)
+        if operand in self.symbols or operand in self.parameters:
+            return f"{ptx_type.cpp}({self._symbol(operand)})"
+        raise Unsupported(f"operand {operand}")
+
+    def write(self, operand: str, ptx_type: PtxType, expression: str) -> None:
+        if operand == "_":
+            self.emit(f"(void)({expression});")
+            return
+        register = self.register(operand)
+        if register is None:
+            raise Unsupported(f"result {operand}")
+        name, cpp = register
+        value = f"{ptx_type.cpp}({expression})"
+        if cpp == ptx_type.cpp:
+            value = expression
+        elif "f" in (cpp[0], ptx_type.cpp[0]):
+            value = f"as<{cpp}>({value})"
+        self.emit(f"{name} = {value};")
+
+    def vector(self, operand: str) -> list[str]:
+        """The elements of {a, b, ...}; a plain operand is one element."""
+        if operand.startswith("{"):
+            return [item.strip() for item in operand[1:-1].split(",")]
+        return [operand]
+
+    def guard(self, ins: Instruction) -> str:
+        return self.read(ins.guard, PRED) if ins.guard else ""
+
+    # --- addresses -------------------------------------------------------------------------
+
+    def address(self, operand: str, wide: bool = True) -> Address:
+        """[base+offset] as a 64-bit (wide) or 32-bit expression."""
+        match = _ADDRESS.fullmatch(operand)
+        if match is None:
+            raise Unsupported(f"address {operand}")
+        base, offset = match[1], parse_integer(match[2]) if match[2] else 0
+        if base in self.parameters:
+            return Address(self._symbol(base), self.parameters[base], offset)
+        ptx_type = U64 if wide else U32
+        register = self.register(base)
+        if register:
+            expression = f"{ptx_type.cpp}({register[0]})"
+        elif base in self.symbols:
+            expression = f"{ptx_type.cpp}({self.symbols[base]})"
+        else:
+            expression = _constant(base, ptx_type)
+        if offset:
+            mask = (1 << ptx_type.bits) - 1
+            expression += f" + {ptx_type.cpp}({offset & mask}ull)"
+        return Address(expression)
+
+    def _symbol(self, name: str) -> str:
+        if name in self.parameters:
+            return f"(u64(L->params) + {self.parameters[name].offset})"
+        return self.symbols[name]
+
+
+def _register_name(scope: int, name: str) -> str:
+    return f"v{scope}_" + re.sub(r"\W", "_", name.lstrip("%"))
+
+
+def _convert_bits(expression: str, cpp: str, wanted: str) -> str:
+    if cpp == wanted:
+        return expression
+    if cpp == "bool" or wanted == "bool":
+        raise Unsupported("a predicate where a number is needed, or the reverse")
+    if int(wanted[1:]) > int(cpp[1:]):
+        raise Unsupported(f"a {cpp[1:]}-bit register read as {wanted[1:]} bits")
+    if cpp[1:] == wanted[1:] and "f" in (cpp[0], wanted[0]):
+        return f"as<{wanted}>({expression})"
+    if "f" in (cpp[0], wanted[0]):
+        return f"as<{wanted}>(u{wanted[1:]}({_convert_bits(expression, cpp, 'u' + cpp[1:])}))"
+    return f"{wanted}({expression})"
+
+
+def _constant(text: str, ptx_type: PtxType) -> str:
+    bits = _FLOAT_BITS.fullmatch(text)
+    try:
+        if bits:
+            literal = f"0x{bits[1]}" + ("u" if len(bits[1]) <= 8 else "ull")
+            if ptx_type.is_float and ptx_type.bits != 4 * len(bits[1]):
+                source = f"f{4 * len(bits[1])}"
+                return f"{ptx_type.cpp}(as<{source}>({literal}))"
+            return (
+                f"as<{ptx_type.cpp}>({literal})"
+                if ptx_type.is_float
+                else f"{ptx_type.cpp}({literal})"
+            )
+        if ptx_type.is_float:
+            return f"{ptx_type.cpp}({float(text)!r})"
+        if ptx_type is PRED:
+            return "true" if parse_integer(text) else "false"
+        value = parse_integer(text) & ((1 << ptx_type.bits) - 1)
+        return f"{ptx_type.cpp}({value}{'ull' if ptx_type.bits == 64 else 'u'})"
+    except ValueError:
+        raise Unsupported(f"constant {text}") from None
+
+
+def symbol_table(
+    entry: Entry, module_variables: dict[str, Variable]
+) -> tuple[dict[str, str], int, int]:
+    """Address expressions of all variables, and the bytes of static shared and local memory."""
+    symbols: dict[str, str] = {}
+    local_variables = list(all_variables(entry.body))
+    sizes = {"shared": 0, "local": 0}
+    bases = {"shared": "kSharedBase", "local": "kLocalBase"}
+    variables = [*module_variables.values(), *local_variables]
+    for variable in variables:
+        if variable.space in sizes and not (variable.extern and variable.n_bytes == 0):
+            offset = -(-sizes[variable.space] // variable.align) * variable.align
+            symbols[variable.name] = f"({bases[variable.space]} + {offset})"
+            sizes[variable.space] = offset + variable.n_bytes
+        elif variable.space in ("global", "const"):
+            symbols[variable.name] = f"u64(&{global_name(variable.name)})"
+    dynamic = [v for v in variables if v.space == "shared" and v.extern and v.n_bytes == 0]
+    if dynamic:
+        align = max(16, *(v.align for v in dynamic))
+        sizes["shared"] = -(-sizes["shared"] // align) * align
+        symbols |= {v.name: f"(kSharedBase + {sizes['shared']})" for v in dynamic}
+    return symbols, sizes["shared"], sizes["local"]
+
+
+def global_name(name: str) -> str:
+    return "g_" + re.sub(r"\W", "_", name)
+
+
+def all_variables(scope: Scope) -> list[Variable]:
+    found = list(scope.variables)
+    for statement in scope.statements:
+        if isinstance(statement, Scope):
+            found += all_variables(statement)
+    return found

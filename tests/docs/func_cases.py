@@ -1,0 +1,157 @@
+"""What the rows about flash_attn_func in docs/support.md mean, as code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import flash_attention
+from flash_attention import dispatch
+
+from .cases import SHAPE, Computed, Provoke, draw
+
+
+def computed(q: Tensor, k: Tensor, v: Tensor, **others: Any) -> Computed:
+    o = flash_attention.flash_attn_func(q, k, v, **others)
+    assert isinstance(o, Tensor)
+    reference = {"causal": others.get("causal", False), "scale": others.get("softmax_scale")}
+    return o, (q, k, v), reference
+
+
+def of_lengths(q_len: int, k_len: int, heads: int = 2, **others: Any) -> Computed:
+    k, v = (draw((1, k_len, 1, 128)) for _ in range(2))
+    return computed(draw((1, q_len, heads, 128)), k, v, **others)
+
+
+def _positional() -> Computed:
+    q, k, v = (draw((1, 70, 1, 128)) for _ in range(3))
+    o, lse, nothing = flash_attention.flash_attn_func(
+        q, k, v, 0.0, 0.3, True, (-1, -1), 0.0, None, False, True
+    )
+    assert lse is not None and nothing is None
+    return o, (q, k, v), {"causal": True, "scale": 0.3}
+
+
+def _lse() -> Computed:
+    q, k, v = (draw((2, 70, 2, 128)) for _ in range(3))
+    o, lse, probabilities = flash_attention.flash_attn_func(q, k, v, return_attn_probs=True)
+    scores = torch.einsum("bqhd,bkhd->bhqk", q.float(), k.float()) * 128**-0.5
+    torch.testing.assert_close(lse, scores.logsumexp(-1), atol=1e-4, rtol=0)
+    assert probabilities is None
+    return o, (q, k, v), {}
+
+
+def _strided_last() -> Computed:
+    q, k, v = (draw((2, 2, 128, 70)).permute(0, 3, 1, 2) for _ in range(3))
+    assert all(x.stride(3) != 1 for x in (q, k, v))
+    return computed(q, k, v)
+
+
+def _odd_strides() -> Computed:
+    q, k, v = (draw((2, 70, 2, 129))[..., :128] for _ in range(3))
+    return computed(q, k, v)
+
+
+def _misaligned() -> Computed:
+    q, k, v = (draw((70 * 128 + 1,))[1:].view(1, 70, 1, 128) for _ in range(3))
+    return computed(q, k, v)
+
+
+def _negated() -> Computed:
+    q, k, v = (draw() for _ in range(3))
+    o, _, others = computed(q, torch._neg_view(k), v)
+    return o, (q, -k, v), others
+
+
+def _gradient_unused() -> Computed:
+    with torch.no_grad():
+        return computed(draw().requires_grad_(), draw(), draw())
+
+
+FUNC_SUPPORTED: Mapping[str, Callable[[], Computed]] = {
+    "positional arguments in flash-attn's order": _positional,
+    "`torch.float16`, head dimension 128": lambda: computed(draw(), draw(), draw()),
+    "`torch.bfloat16`, head dimension 64": lambda: computed(
+        *(draw((2, 128, 2, 64), torch.bfloat16) for _ in range(3))
+    ),
+    "any lengths": lambda: of_lengths(1, 113),
+    "`causal`, more queries than keys": lambda: of_lengths(150, 63, causal=True),
+    "`causal`, more keys than queries": lambda: of_lengths(63, 150, causal=True),
+    "fewer KV heads than query heads": lambda: of_lengths(64, 64, heads=8),
+    "k and v without keys: the output is 0": lambda: of_lengths(64, 0),
+    "`return_attn_probs`: returns (out, softmax_lse, None)": _lse,
+    "`softmax_scale`, positive and finite": lambda: of_lengths(64, 64, softmax_scale=0.3),
+    "`deterministic`, True or False": lambda: of_lengths(64, 64, deterministic=True),
+    "a last dimension that is not contiguous": _strided_last,
+    "strides that are no multiple of 8 elements": _odd_strides,
+    "an address that is no multiple of 16 bytes": _misaligned,
+    "a negated view": _negated,
+    "tensors that require a gradient, under `torch.no_grad()`": _gradient_unused,
+}
+
+
+def call(**replaced: Any) -> Provoke:
+    """flash_attn_func() with good arguments but those replaced; functions are called."""
+
+    def provoke(_: pytest.MonkeyPatch) -> object:
+        arguments: dict[str, Any] = {name: draw() for name in "qkv"}
+        arguments |= {n: value() if callable(value) else value for n, value in replaced.items()}
+        return flash_attention.flash_attn_func(**arguments)
+
+    return provoke
+
+
+def _not_built(monkeypatch: pytest.MonkeyPatch) -> object:
+    def nothing(*_: object, **__: object) -> object:
+        raise LookupError
+
+    monkeypatch.setattr(dispatch, "tuned_config", nothing)
+    monkeypatch.setattr(dispatch, "available_kernels", list)
+    return call()(monkeypatch)
+
+
+def _old_gpu(monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    problem = dispatch.Problem(torch.float16, 128, 64, 64, False, torch.device("cpu"))
+    return dispatch.choose(replace(problem, device=torch.device("cuda", 0)))
+
+
+FUNC_REFUSED: Mapping[str, Provoke] = {
+    "dropout": call(dropout_p=0.1),
+    "a sliding window": call(window_size=(128, 0)),
+    "softcap": call(softcap=30.0),
+    "ALiBi": call(alibi_slopes=lambda: torch.ones(1)),
+    "a head dimension that no family has": call(
+        **dict.fromkeys("qkv", lambda: draw((1, 64, 1, 80)))
+    ),
+    "fp32, fp64, fp8 or integers": call(**dict.fromkeys("qkv", lambda: draw().float())),
+    "causal is no bool": call(causal=1),
+    "an input that requires a gradient": call(v=lambda: draw().requires_grad_()),
+    "q is not a tensor": call(q=[1.0], return_attn_probs=True),
+    "k is not a tensor": call(k=None),
+    "not four dimensions": call(q=lambda: draw((64, 1, 128)), return_attn_probs=True),
+    "dtypes that differ": call(k=lambda: draw(dtype=torch.bfloat16)),
+    "head dimensions that differ": call(v=lambda: draw((1, 64, 1, 64))),
+    "k and v of different shapes": call(v=lambda: draw((1, 128, 1, 128))),
+    "batch sizes that differ": call(**dict.fromkeys("kv", lambda: draw((2, 64, 1, 128)))),
+    "query heads that are no multiple of the KV heads": call(
+        **dict.fromkeys("kv", lambda: draw((1, 64, 2, 128)))
+    ),
+    "no KV heads": call(**dict.fromkeys("kv", lambda: draw((1, 64, 0, 128)))),
+    "tensors on different devices": call(k=lambda: draw(device="meta")),
+    "a device other than CUDA and CPU": call(
+        **dict.fromkeys("qkv", lambda: torch.empty(SHAPE, dtype=torch.float16, device="meta"))
+    ),
+    "sparse or jagged tensors": call(k=lambda: draw().to_sparse()),
+    "softmax_scale zero, negative, NaN or infinite": call(softmax_scale=-1.0),
+    "a length above 2^31 - 1025": call(
+        **dict.fromkeys("kv", lambda: draw((1, 1, 1, 128)).expand(-1, 2**31 - 1, -1, -1))
+    ),
+    "a build without a kernel for the problem": _not_built,
+    "a GPU older than compute capability 8.0": _old_gpu,
+}

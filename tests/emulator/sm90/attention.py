@@ -1,0 +1,146 @@
+"""Runs kernels of the Hopper family in the emulator, on problems of every kind: one block takes
+several tiles, lengths end within blocks, masks, rows without keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flash_helpers.emulator import EmulatedKernel, LaunchOptions, LaunchReport, memory_range_of
+from flash_helpers.forward_args import pack_forward_args
+from flash_helpers.hopper_forward_args import pack_hopper_forward_args
+from flash_helpers.kernel_configs import HopperForwardKernelConfig
+
+from ..attention import EPS, from_bits, to_bits
+from ..support import aligned
+
+
+@dataclass
+class HopperProblem:
+    """Inputs [batch, sequence, head, column], and the outputs in fp64."""
+
+    config: HopperForwardKernelConfig
+    seqlen_q: int
+    seqlen_k: int
+    heads: int = 1
+    kv_heads: int = 1
+    causal: bool = False
+    counts_tiles: bool = False  # blocks draw their tiles from a counter
+    grid: int = 1
+    seed: int = 0
+    q: Any = field(init=False, repr=False)
+    k: Any = field(init=False, repr=False)
+    v: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(self.seed)
+        # Blocks are walked from last to first: the maxima of the rows grow on the way.
+        growth = np.linspace(3.0, 0.3, self.seqlen_k)[:, None, None]
+        for name in "qkv":
+            rows, heads = (
+                (self.seqlen_q, self.heads) if name == "q" else (self.seqlen_k, self.kv_heads)
+            )
+            array = aligned((1, rows, heads, self.config.d_head), np.uint16)
+            values = rng.standard_normal(array.shape) * (growth if name == "k" else 1.0)
+            array[:] = to_bits(values, self.config.dtype)
+            setattr(self, name, array)
+
+    def expected(self) -> tuple[Any, Any]:
+        """Output and log-sum-exp [head, row]; 0 and -inf where a row sees no key."""
+        q, k, v = (
+            from_bits(array[0], self.config.dtype).swapaxes(0, 1)
+            for array in (self.q, self.k, self.v)
+        )
+        share = self.heads // self.kv_heads
+        k, v = np.repeat(k, share, axis=0), np.repeat(v, share, axis=0)
+        scores = q @ k.swapaxes(1, 2) * self.config.d_head**-0.5
+        if self.causal:
+            row, key = np.arange(self.seqlen_q)[:, None], np.arange(self.seqlen_k)
+            hidden = key > row + self.seqlen_k - self.seqlen_q
+            scores = np.where(hidden, -np.inf, scores)
+        maxima = scores.max(axis=2, keepdims=True)
+        maxima = np.where(np.isfinite(maxima), maxima, 0.0)
+        weights = np.exp(scores - maxima)
+        sums = weights.sum(axis=2, keepdims=True)
+        with np.errstate(divide="ignore"):
+            lse = (np.log(sums) + maxima)[..., 0]
+        return weights / np.where(sums > 0, sums, 1.0) @ v, lse
+
+    def run(
+        self, kernel: EmulatedKernel, options: LaunchOptions | None = None
+    ) -> tuple[Any, Any, LaunchReport]:
+        """Output bits, log-sum-exp and the report. Outputs start as NaN."""
+        o, lse = aligned(self.q.shape, np.uint16), aligned((self.heads, self.seqlen_q), np.float32)
+        o[:], lse[:] = 0xFFFF, np.nan
+        counter = aligned(16, np.int32)
+        q_strides, kv_strides = (
+            (array[0].size, array[0, 0].size, self.config.d_head) for array in (self.q, self.k)
+        )
+        arguments = pack_forward_args(
+            q=self.q.ctypes.data,
+            k=self.k.ctypes.data,
+            v=self.v.ctypes.data,
+            o=o.ctypes.data,
+            lse=lse.ctypes.data,
+            q_strides=q_strides,
+            k_strides=kv_strides,
+            v_strides=kv_strides,
+            o_strides=q_strides,
+            batch=1,
+            seqlen_q=self.seqlen_q,
+            seqlen_k=self.seqlen_k,
+            n_heads_q=self.heads,
+            n_heads_kv=self.kv_heads,
+            softmax_scale=self.config.d_head**-0.5,
+            causal=self.causal,
+        )
+        drawn_from = counter.ctypes.data if self.counts_tiles else 0
+        inputs = [memory_range_of(getattr(self, name), name, writable=False) for name in "qkv"]
+        outputs = {"o": o, "lse": lse, "counter": counter}
+        report = kernel.launch(
+            (self.grid, 1, 1),
+            (self.config.n_threads(), 1, 1),
+            self.config.smem_bytes(),
+            [pack_hopper_forward_args(self.config, arguments, tile_counter=drawn_from)],
+            [*inputs, *(memory_range_of(array, name) for name, array in outputs.items())],
+            options=options,
+        )
+        if counter.any():
+            raise AssertionError(f"the tile counter is left at {counter[0]}")
+        return o, lse, report
+
+    def error(self, o: Any, lse: Any) -> float:
+        """The worst row's error in units of eps, or of 1e-4 in the log-sum-exp; NaN is infinite."""
+        expected, expected_lse = self.expected()
+        eps = EPS[self.config.dtype]
+        actual = from_bits(o[0], self.config.dtype).swapaxes(0, 1)
+        sizes = np.linalg.norm(expected, axis=2)
+        with np.errstate(invalid="ignore"):
+            rows = np.linalg.norm(actual - expected, axis=2) / np.where(sizes > 0, sizes, eps)
+            lse_error = np.where(lse == expected_lse, 0.0, np.abs(lse - expected_lse)) / 1e-4
+        worst = max(np.where(np.isnan(e), np.inf, e).max() for e in (rows / eps, lse_error))
+        return float(worst)
+
+
+def problems(config: HopperForwardKernelConfig, seed: int) -> list[HopperProblem]:
+    """Each reaches code that others do not."""
+    rows, keys = config.blocks()
+    return [
+        HopperProblem(config, 2 * rows + 40, 4 * keys, seed=seed),
+        HopperProblem(config, 3 * rows - 70, 3 * keys + 41, causal=True, seed=seed),
+        # Tiles without any key, blocks that draw their tiles from a counter.
+        HopperProblem(config, 4 * rows, keys, 2, 1, True, True, grid=2, seed=seed),
+        # Tiles of two blocks: no wait within a tile covers for those between tiles.
+        HopperProblem(config, 3 * rows, 2 * keys, seed=seed),
+        # The groups of a tile see different numbers of blocks.
+        HopperProblem(config, 2 * rows, 2 * rows + 2 * keys - 64, causal=True, seed=seed),
+    ]
+
+
+def crowded_problem(config: HopperForwardKernelConfig, seed: int) -> HopperProblem:
+    """Many short tiles, in all of which the groups see different numbers of blocks: what goes wrong
+    only when one group is late by just so much has many chances."""
+    rows, keys = config.blocks()
+    return HopperProblem(config, 2 * rows, 2 * rows + keys, 6, 2, causal=True, seed=seed)

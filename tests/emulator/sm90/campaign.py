@@ -1,0 +1,239 @@
+"""Mutation campaign for Hopper's attention kernels: each synchronisation removed, or weakened.
+
+`make mutants` runs it behind the Ampere family's and fails if a mutant survives that REDUNDANT does
+not explain. A wrong result is not enough: an error must name the place.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flash_helpers.emulator import (
+    KernelError,
+    LaunchOptions,
+    RaceError,
+    compile_kernel,
+    compile_kernels,
+    schedules,
+)
+from flash_helpers.emulator.translator.source_lines import SourceLines
+from flash_helpers.hopper_config import GROUP_ROWS, MaxPolicy
+from flash_helpers.kernel_configs import DType, HopperForwardKernelConfig
+from flash_helpers.kernel_ptx import kernel_ptx
+
+from ..campaign import TOLERANCE, Outcome
+from ..mutations import Mutant
+from .attention import HopperProblem, crowded_problem, problems
+from .mutations import hopper_synchronisation
+
+OPTIONS = LaunchOptions(workers=1, max_backward_branches=1 << 16)
+# One group of warps runs as far ahead of the others as the barriers let it.
+EARLY = [replace(OPTIONS, early_loads=True, lane_order=order) for order in ("forward", "reverse")]
+
+RANDOM_SCHEDULES = 300
+
+# Small blocks: nvcc and g++ take a quarter of the time.
+LAZY = HopperForwardKernelConfig(
+    DType.FP16, 64, 64, 2, 2, 1, MaxPolicy.LAZY, overlap=True, ping_pong=True, o_in_q=False
+)
+THREE_GROUPS = replace(
+    LAZY, dtype=DType.BF16, n_mma_groups=3, max_policy=MaxPolicy.EXACT, o_in_q=True
+)
+TWO_Q = replace(LAZY, n_q_buffers=2, max_policy=MaxPolicy.OPTIMISTIC, ping_pong=False)
+SEPARATE = replace(LAZY, d_head=96, overlap=False)
+CONFIGS = (LAZY, THREE_GROUPS, TWO_Q, SEPARATE)
+
+
+@dataclass(frozen=True)
+class Redundant:
+    """Mutants that change nothing, with the proof. `line` is in the text of one of the source lines
+    that the place was inlined through."""
+
+    mutant: str  # how Mutant.name begins
+    line: str
+    proof: str
+    when: Callable[[HopperForwardKernelConfig], bool] = lambda config: True
+
+    def explains(
+        self, config: HopperForwardKernelConfig, mutant: Mutant, source: Sequence[str]
+    ) -> bool:
+        return (
+            mutant.name.startswith(self.mutant)
+            and any(self.line in text for text in source)
+            and self.when(config)
+        )
+
+
+def _takes_turns(config: HopperForwardKernelConfig) -> bool:
+    return config.ping_pong
+
+
+def _skips_few(config: HopperForwardKernelConfig) -> bool:
+    """Before a tile's first matmul, not more blocks than there are buffers."""
+    rows = (config.n_mma_groups - 1) * GROUP_ROWS
+    return -(-rows // config.block_n) <= config.n_buffers
+
+
+def _stages_in_q(config: HopperForwardKernelConfig) -> bool:
+    return config.o_in_q
+
+
+WAIT, SYNCWARP, FENCE = "mbarrier wait passed", "bar.warp.sync removed", "wgmma.fence removed"
+# Blocks that a group lets pass.
+_SKIPS = ("skip_scores();", "skip_output();")
+_LATE_LANES = """the lanes come together at the named barrier of their next turn, before the phase
+    that one of them may not have seen can be followed by another"""
+_EARLY_ARRIVAL = """the group reads nothing there, and its turn comes after the others have released
+    what the buffer held before: an early arrival still belongs to this block's phase"""
+
+REDUNDANT = (
+    Redundant(WAIT, "load_q(schedule, position);", "the first tile: its buffer is empty"),
+    Redundant(
+        WAIT,
+        "if (n_blocks > 0) load_k(",
+        """the producer has waited for all groups to release the one Q buffer, and with it all
+        blocks of the tile before""",
+        lambda config: config.n_q_buffers == 1,
+    ),
+    Redundant(
+        FENCE,
+        "Mm::issue_output(smem, v_ring.buffer, p, o, [&] { pass_turn(); });",
+        """O and P were touched last before the fence that precedes the scores; ptxas wants one
+        before each matmul all the same""",
+        lambda config: config.overlap,
+    ),
+    Redundant(SYNCWARP, "// before the block's memory goes", "nothing follows it"),
+    *(Redundant(SYNCWARP, line, _LATE_LANES, _takes_turns) for line in _SKIPS),
+    *(Redundant(WAIT, line, _EARLY_ARRIVAL, _takes_turns) for line in _SKIPS),
+    *(
+        Redundant(
+            SYNCWARP,
+            f"++i) {line}",
+            """no buffer comes round before the tile's first matmul, which brings the lanes
+            together""",
+            _skips_few,
+        )
+        for line in _SKIPS
+    ),
+    Redundant(
+        WAIT,
+        "      skip_scores();",  # of a tile without keys for this group
+        """the V before has landed, so that another group has released the V two blocks before it,
+        and before that the K whose buffer this is""",
+        lambda config: config.overlap,
+    ),
+    Redundant(
+        WAIT,
+        "if (block == q_at) load_q(",
+        "all groups have released the tile's first K, and before that the Q of the tile before",
+    ),
+    Redundant(
+        WAIT,
+        "load_v(block * kBlockN, kv_head, tile.batch);",
+        """the K loaded just before needed the release of a block whose scores come behind the
+        output that used this V's buffer""",
+        lambda config: not config.overlap,
+    ),
+    Redundant(
+        "bar.sync removed",
+        "ptx::bar_sync(kQRead + group, kThreads);",
+        """a matmul group is over for all four warps when it is for one, and each warp has waited
+        for the last scores""",
+    ),
+    Redundant(
+        SYNCWARP,
+        "__syncwarp();  // all lanes have read it before",
+        "the staging of the output brings the lanes together before Q's buffer is released",
+        _stages_in_q,
+    ),
+    Redundant(
+        SYNCWARP,
+        "End::wait_staging_free(lane);",
+        "lane 0 alone waits and releases; the others stage again behind the next Q's barrier",
+        _stages_in_q,
+    ),
+)
+
+
+def source_texts(lines: SourceLines, ptx_line: int) -> list[str]:
+    """The source lines that an instruction was inlined through, innermost first."""
+    frames = lines.locate(ptx_line).frames
+    return [_lines_of(path)[number - 1] for path, number in frames if Path(path).exists()]
+
+
+@functools.cache
+def _lines_of(path: str) -> list[str]:
+    return Path(path).read_text().splitlines()
+
+
+def verdict(config: HopperForwardKernelConfig, ptx: str, seed: int, n_random: int) -> str:
+    """What finds the mutant: a race report, another error, the result, or nothing ('')."""
+    kernel = compile_kernel(ptx, config.kernel_name())
+    wrong = ""
+    for problem, options in _runs(config, seed, n_random):
+        try:
+            o, lse, _ = problem.run(kernel, options)
+        except RaceError:
+            return "race detector"
+        except KernelError as error:
+            return type(error).__name__
+        if not problem.error(o, lse) <= TOLERANCE:
+            wrong = "wrong result"
+    return wrong
+
+
+def _runs(
+    config: HopperForwardKernelConfig, seed: int, n_random: int
+) -> Iterator[tuple[HopperProblem, LaunchOptions]]:
+    """Every problem under every schedule, then many random schedules."""
+    yield from itertools.product(problems(config, seed), (*schedules(seed, OPTIONS), *EARLY))
+    crowded = crowded_problem(config, seed)
+    for number in range(n_random):
+        early = number % 2 == 1
+        yield crowded, replace(OPTIONS, lane_order="random", seed=number, early_loads=early)
+
+
+def campaign(
+    config: HopperForwardKernelConfig,
+    mutants: list[Mutant],
+    seed: int,
+    n_random: int = RANDOM_SCHEDULES,
+) -> Outcome:
+    ptx = kernel_ptx(config)
+    if by := verdict(config, ptx, seed, n_random):
+        raise AssertionError(f"{config}: the unmutated kernel must pass, not end in: {by}")
+    compile_kernels([(mutant.ptx, config.kernel_name()) for mutant in mutants])
+    outcome = Outcome(len(mutants), Counter(), 0, [])
+    lines = SourceLines(ptx)
+    for mutant in mutants:
+        by = verdict(config, mutant.ptx, seed, n_random)
+        texts = source_texts(lines, mutant.line)
+        if by and by != "wrong result":
+            outcome.found[by] += 1
+        elif any(r.explains(config, mutant, texts) for r in REDUNDANT):
+            outcome.redundant += 1
+        else:
+            place = lines.locate(mutant.line)
+            outcome.survivors.append(f"{mutant} at {place}: {by or 'nothing'}; {texts}")
+    return outcome
+
+
+def main() -> int:
+    survivors = 0
+    for config in CONFIGS:
+        outcome = campaign(config, hopper_synchronisation(kernel_ptx(config)), seed=1)
+        print(f"sm90 {config} synchronisation: {outcome}", flush=True)
+        for survivor in outcome.survivors:
+            print(f"SURVIVED {survivor}", flush=True)
+        survivors += len(outcome.survivors) + (outcome.planted == 0)
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

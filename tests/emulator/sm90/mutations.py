@@ -1,0 +1,64 @@
+"""Planted bugs for Hopper kernels: each synchronisation left out, or weaker than it must be."""
+
+from __future__ import annotations
+
+import re
+
+from ..mutations import Mutant, mutants_of_lines, removed
+
+# Removed whole, each of them in turn.
+INSTRUCTIONS = (
+    *("bar.sync", "bar.arrive", "bar.warp.sync", "fence.proxy.async", "fence.mbarrier_init"),
+    *("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group"),
+    *("cp.async.bulk.commit_group", "cp.async.bulk.wait_group"),
+)
+
+
+def passed_waits(ptx: str) -> list[Mutant]:
+    """mbarrier waits that are over at once."""
+
+    def edit(line: str) -> str:
+        return re.sub(r"mbarrier\.t\w+_wait\S* +(%?\w+),[^;]*;", r"setp.eq.u32 \1, 0, 0;", line)
+
+    return mutants_of_lines(ptx, "mbarrier wait passed", r"mbarrier\.(?:try|test)_wait", edit)
+
+
+def lost_arrivals(ptx: str) -> list[Mutant]:
+    return mutants_of_lines(ptx, "arrival lost", r"mbarrier\.arrive", lambda line: "")
+
+
+def unannounced_bytes(ptx: str) -> list[Mutant]:
+    """arrive.expect_tx as a plain arrival, and with 16 bytes too many."""
+
+    def plain(line: str) -> str:
+        return re.sub(r"\.expect_tx(.*\]), *[^;]+;", r"\1;", line)
+
+    def more(line: str) -> str:
+        number = re.search(r", *(\S+);", line)
+        assert number
+        return (
+            f"{{ .reg .b32 more; add.u32 more, {number[1]}, 16; "
+            f"{line.replace(number[0], ', more;').strip()} }}"
+        )
+
+    pattern = r"mbarrier\.arrive\.expect_tx"
+    return mutants_of_lines(ptx, "bytes unannounced", pattern, plain) + mutants_of_lines(
+        ptx, "too many bytes announced", pattern, more
+    )
+
+
+def weakened_waits(ptx: str) -> list[Mutant]:
+    """Waits that let one group more be in flight."""
+
+    def edit(line: str) -> str:
+        return re.sub(r"(wait_group\S*\s+)(\d+)", lambda m: f"{m[1]}{int(m[2]) + 1}", line, count=1)
+
+    return mutants_of_lines(
+        ptx, "wait weakened", r"^\s*(?:wgmma|cp\.async\.bulk)\.wait_group", edit
+    )
+
+
+def hopper_synchronisation(ptx: str) -> list[Mutant]:
+    removals = [mutant for name in INSTRUCTIONS for mutant in removed(ptx, name)]
+    waits = [*passed_waits(ptx), *weakened_waits(ptx)]
+    return [*removals, *waits, *lost_arrivals(ptx), *unannounced_bytes(ptx)]

@@ -1,0 +1,121 @@
+"""The Hopper family's attention kernels in the emulator: right under every schedule, without a
+race, and wrong without any one of their synchronisations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from flash_helpers.emulator import LaunchOptions, compare_schedules, compile_kernel
+from flash_helpers.kernel_configs import (
+    HopperForwardKernelConfig,
+    get_hopper_kernel_configs,
+    get_hopper_smoke_kernel_configs,
+)
+from flash_helpers.kernel_ptx import kernel_ptx
+
+from ..campaign import TOLERANCE
+from ..conformance.forms import forms_of
+from ..conformance.suite import all_cases
+from .attention import HopperProblem, problems
+from .campaign import CONFIGS, LAZY, TWO_Q, campaign
+from .conformance.hopper_kernel import HEADER
+from .conformance.suite import all_cases as hopper_cases
+from .conformance.suite import suite
+from .gemm import hopper_ptx
+from .mutations import hopper_synchronisation, unannounced_bytes, weakened_waits
+
+ALL = sorted({*CONFIGS, *get_hopper_kernel_configs(), *get_hopper_smoke_kernel_configs()})
+WARM_BAR = 0.060  # CPU seconds for one head of 256 x 128
+
+
+def _check(config: HopperForwardKernelConfig, seed: int) -> None:
+    kernel = compile_kernel(kernel_ptx(config), config.kernel_name())
+    for problem in problems(config, seed):
+
+        def run(options: LaunchOptions, problem: HopperProblem = problem) -> list[Any]:
+            o, lse, report = problem.run(kernel, options)
+            assert problem.error(o, lse) <= TOLERANCE, (config, problem, options.lane_order)
+            assert report.mma_instructions > 0
+            return [o, lse]
+
+        compare_schedules(run, seed)
+
+
+def test_right_under_every_schedule(seed: int) -> None:
+    _check(LAZY, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", ALL, ids=str)
+def test_all_kernels(config: HopperForwardKernelConfig, seed: int) -> None:
+    _check(config, seed)
+
+
+def _untested_forms(configs: Iterable[HopperForwardKernelConfig]) -> set[str]:
+    """Those that are neither under test in a micro-kernel nor on the way to its recorded answer."""
+    tested = {case.form for _, case in (*hopper_cases(), *all_cases())}
+    tested |= set(forms_of(HEADER + "\n".join(kernels.ptx for kernels in suite())))
+    texts = [hopper_ptx("gemm.cu"), *map(kernel_ptx, configs)]
+    return {form for text in texts for form in forms_of(text)} - tested
+
+
+def test_every_form_occurs_in_a_micro_kernel() -> None:
+    assert _untested_forms([LAZY, TWO_Q]) == set()
+
+
+@pytest.mark.slow
+def test_every_form_of_all_kernels_occurs_in_a_micro_kernel() -> None:
+    assert _untested_forms(ALL) == set()
+
+
+def test_blocks_share_the_tiles(seed: int) -> None:
+    """A grid smaller than the tiles, and as large: the same bits."""
+    kernel = compile_kernel(kernel_ptx(LAZY), LAZY.kernel_name())
+    outputs = []
+    for grid in (1, 3, 6):
+        problem = HopperProblem(LAZY, 300, 200, 2, 1, causal=True, grid=grid, seed=seed)
+        o, lse, _ = problem.run(kernel)
+        assert problem.error(o, lse) <= TOLERANCE
+        outputs.append(o.tobytes() + lse.tobytes())
+    assert len(set(outputs)) == 1
+
+
+def test_a_head_takes_less_than_the_bar(seed: int) -> None:
+    config = replace(LAZY, d_head=128, block_n=128)
+    kernel = compile_kernel(kernel_ptx(config), config.kernel_name())
+    problem = HopperProblem(config, 256, 256, seed=seed)
+    times = []
+    for _ in range(5):
+        start = time.process_time()
+        problem.run(kernel, LaunchOptions(workers=1))
+        times.append(time.process_time() - start)
+    print(f"{min(times) * 1e3:.1f} ms with the race detector")
+    assert min(times) < WARM_BAR
+
+
+def test_a_few_mutants(seed: int) -> None:
+    """`make mutants` plants all."""
+    ptx = kernel_ptx(LAZY)
+    mutants = [
+        *weakened_waits(ptx)[:2],
+        *unannounced_bytes(ptx)[:2],
+        *hopper_synchronisation(ptx)[:2],
+    ]
+    outcome = campaign(LAZY, mutants, seed, n_random=5)
+    print(outcome, outcome.found)
+    assert outcome.survivors == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_every_synchronisation_is_needed(config: HopperForwardKernelConfig, seed: int) -> None:
+    mutants = hopper_synchronisation(kernel_ptx(config))
+    assert len(mutants) > 50
+    outcome = campaign(config, mutants, seed)
+    print(outcome, outcome.found)
+    assert outcome.survivors == []

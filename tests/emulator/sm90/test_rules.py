@@ -1,0 +1,363 @@
+"""What Hopper's instructions may not do, and what orders accesses: one small kernel for each."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flash_helpers.emulator import (
+    DeadlockError,
+    DivergentCollectiveError,
+    InvalidOperandError,
+    KernelError,
+    LaunchOptions,
+    LaunchReport,
+    MbarrierError,
+    MisalignedAccessError,
+    OutOfBoundsError,
+    PendingAsyncCopyError,
+    ReadOnlyMemoryError,
+    TensorMapError,
+    WgmmaError,
+    compile_kernel,
+    memory_range_of,
+    pack_tensor_map,
+    schedules,
+)
+
+from ..support import aligned, ptx_kernel
+
+SMEM = ".shared .align 1024 .b8 smem[8192]; .shared .align 8 .b8 bars[256];"
+# Thread 0 is %q0, warp 0 %q1. %r20 is the memory, %r21 the first barrier (of %r22 arrivals), %r10
+# the thread's own word. %x1 and %x2 are tensor maps of the inputs and the output.
+SETUP = """mov.u32 %r20, smem; mov.u32 %r21, bars; mov.u32 %r22, 1; shl.b32 %r0, %t, 2;
+add.u32 %r10, %r20, %r0; setp.eq.u32 %q0, %t, 0; setp.lt.u32 %q1, %t, 32;
+add.u64 %x1, %p2, 0; add.u64 %x2, %p2, 128;
+"""
+INIT = (
+    "@%q0 mbarrier.init.shared::cta.b64 [%r21], %r22; @%q0 fence.mbarrier_init.release.cluster;\n"
+)
+SYNC = "bar.sync 0;\n"
+ARRIVE = "mbarrier.arrive.shared::cta.b64 _, [%r21];\n"
+WAIT = """W$: mbarrier.try_wait.parity.shared::cta.b64 %q9, [%r21], 0; @!%q9 bra W$;\n"""
+EXPECT = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], 4096;\n"
+LOAD = ("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%r20], [%x1, {0, 0}], [%r21];\n")  # fmt: skip
+STORE = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%x2, {0, 0}], [%r20];\n"
+COMMIT, WAIT_READ = "cp.async.bulk.commit_group;\n", "cp.async.bulk.wait_group.read 0;\n"
+PROXY = "fence.proxy.async.shared::cta;\n"
+ONE = "@!%q0 bra END;\n"
+END = "END: bar.sync 0;\n"
+
+
+def _wait(number: int = 0) -> str:
+    return WAIT.replace("$", str(number))
+
+
+def _run(
+    body: str, options: LaunchOptions | None = None, block: int = 64, setup: str = SETUP
+) -> tuple[Any, LaunchReport]:
+    source, out = aligned((32, 64), np.uint16), aligned((32, 64), np.uint16)
+    source[:] = np.arange(source.size).reshape(source.shape)
+    maps = aligned(256, np.uint8)
+    packed = [
+        pack_tensor_map(array.ctypes.data, 2, (64, 32), (128,), (64, 32), swizzle=128)
+        for array in (source, out)
+    ]
+    maps[:] = np.frombuffer(b"".join(packed), np.uint8)
+    arrays = {"source": source, "out": out, "maps": maps}
+    kernel = compile_kernel(ptx_kernel(setup + body, parameters=3, globals_=SMEM), "kernel")
+    report = kernel.launch(
+        (1, 1, 1),
+        (block, 1, 1),
+        0,
+        [struct.pack("<Q", array.ctypes.data) for array in arrays.values()],
+        [memory_range_of(array, name, name == "out") for name, array in arrays.items()],
+        options=options,
+    )
+    return out, report
+
+
+READY = INIT + SYNC
+LOADED = READY + "@!%q0 bra L0;\n" + EXPECT + LOAD + "L0:\n" + _wait()
+STORED = "st.shared.u32 [%r10], %t;\n"
+READ_OTHER = "xor.b32 %r1, %r10, 128; ld.shared.u32 %r30, [%r1];\n"
+UNALIGNED = LOAD.replace("[%r20]", "[%r20+16]")
+
+ERRORS: list[tuple[str, str, type[KernelError], str]] = [
+    ("no barrier there", ARRIVE, MbarrierError, "no mbarrier is initialised at byte 8192"),
+    ("no arrivals", "mov.u32 %r22, 0;" + INIT, MbarrierError, "0 arrivals: 1 to 1048575"),
+    ("initialised twice", INIT + INIT, MbarrierError, "initialised already at byte 8192"),
+    ("one arrival too many", READY + "@!%q0 bra END;" + EXPECT + ARRIVE + END, MbarrierError,
+     "waits for 0 more of 1 in its phase 0"),
+    ("no such parity", READY + "mbarrier.try_wait.parity.shared::cta.b64 %q9, [%r21], 2;",
+     MbarrierError, "phase parity 2"),
+    ("a store to a barrier", READY + "st.shared.u32 [%r21], %t;", MbarrierError, "lies"),
+    ("misplaced", "mbarrier.init.shared::cta.b64 [%r21+4], 1;", MisalignedAccessError,
+     "of 8 bytes"),
+    ("invalidated", READY + ONE + "mbarrier.inval.shared::cta.b64 [%r21];" + ARRIVE + END,
+     MbarrierError, "no mbarrier is initialised"),
+    ("too many bytes", READY + ONE + "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r21], "
+     "1048576;" + END, MbarrierError, "1048576 bytes announced"),
+    ("nobody arrives", READY + _wait(), DeadlockError,
+     "mbarrier 0x2000 (of PTX line 17), for which 64 threads wait: phase 0 has had 0 of 1"),
+    ("bytes that never come", READY + ONE + EXPECT + "END:" + _wait(), DeadlockError,
+     "4096 bytes announced that no copy in flight brings"),
+    ("bytes that nobody announced", READY + ONE + ARRIVE.replace("arrive", "expect_tx.relaxed.cta")
+     .replace("_, [%r21]", "[%r21], 16") + ARRIVE + LOAD + "END:" + _wait(), DeadlockError,
+     "4080 bytes landed that nobody announced"),
+    ("destination of a load", READY + ONE + EXPECT + UNALIGNED + END, MisalignedAccessError,
+     "not a multiple of 128"),
+    ("a load beyond the memory", READY + ONE + EXPECT + LOAD.replace("[%r20]", "[%r20+4992]") + END,
+     OutOfBoundsError, "bulk copy of 4096 bytes at byte 4992"),
+    ("a load over a barrier", READY + ONE + EXPECT + LOAD.replace("[%r20]", "[%r20+4224]") + END,
+     MbarrierError, "where the mbarrier of"),
+    ("no tensor map", READY + ONE + EXPECT + "add.u64 %x1, %p0, 0;" + LOAD + END, TensorMapError,
+     "are no tensor map of the emulator: pack_tensor_map()"),
+    ("another rank", READY + ONE + EXPECT + LOAD.replace("2d", "3d").replace("0, 0", "0, 0, 0")
+     + END, TensorMapError, "3 coordinates, its tensor map 2 dimensions"),
+    ("a store to the inputs", SYNC + ONE + STORE.replace("%x2", "%x1") + COMMIT + WAIT_READ + END,
+     ReadOnlyMemoryError, "source"),
+    ("plain bytes", READY + ONE + EXPECT + "cp.async.bulk.shared::cluster.global.mbarrier::"
+     "complete_tx::bytes [%r20], [%p0], 24, [%r21];" + END, InvalidOperandError, "of 24 bytes"),
+    ("a store that nobody waits for", ONE + STORE + COMMIT + END, PendingAsyncCopyError,
+     "1 groups of its bulk stores may still read shared memory"),
+    ("a store that is not committed", ONE + STORE + WAIT_READ + END, PendingAsyncCopyError,
+     "one of them not committed"),
+    ("registers", "setmaxnreg.dec.sync.aligned.u32 36;", InvalidOperandError, "multiples of 8"),
+    ("decreased upwards", "setmaxnreg.dec.sync.aligned.u32 40; setmaxnreg.dec.sync.aligned.u32 48;",
+     InvalidOperandError, "setmaxnreg.dec to 48 registers, of 40"),
+    ("a half warp stores matrices", "setp.lt.u32 %q2, %lane, 16; @%q2 bra END;"
+     "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r20], {%t};\nEND:", DivergentCollectiveError,
+     "stmatrix"),
+    ("a barrier left over", READY + "@%q1 bar.arrive 3, 64;", DivergentCollectiveError,
+     "barrier 3 has had 32 of 64 arrivals"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "text"), [e[1:] for e in ERRORS], ids=[e[0] for e in ERRORS]
+)
+def test_an_error(body: str, error: type[KernelError], text: str) -> None:
+    for options in schedules(seed=5):
+        with pytest.raises(error) as caught:
+            _run(body, options)
+        assert text in caught.value.message
+
+
+def test_a_load_that_nobody_waits_for() -> None:
+    with pytest.raises(PendingAsyncCopyError, match="1 of its bulk loads are in flight"):
+        _run(READY + ONE + EXPECT + LOAD + END)
+
+
+def test_registers_that_are_never_given_up() -> None:
+    body = "setp.lt.u32 %q2, %t, 128; @%q2 bra GIVE; setmaxnreg.inc.sync.aligned.u32 240; bra END;"
+    give = "GIVE: setmaxnreg.dec.sync.aligned.u32 {};\n" + END
+    _run(body + give.format(24), block=384)
+    with pytest.raises(DeadlockError, match=r"wait at setmaxnreg \(registers 0x900\)"):
+        _run(body + give.format(160), block=384)
+
+
+LOAD_UNSEEN, OVER_LOAD = "read of a bulk load not waited for", "write to a bulk load not waited for"
+OVER_STORE = "write to the source of a bulk store in flight"
+UNFENCED = "write not fenced for an asynchronous unit"
+UNSEEN, NO_FENCE = (
+    "mbarrier used before its initialisation is seen",
+    "mbarrier used by a bulk load, without a fence behind its initialisation",
+)
+RAW, WAR, UNWRITTEN = "read-after-write", "write-after-read", "read of bytes never written"
+# Threads of warp 0 write, those of warp 1 read what the thread 32 before them wrote.
+HAND_OVER = "@!%q1 bra READ;\n{write} {arrive}\nbra END;\nREAD: " + _wait() + READ_OTHER + END
+MANY = "mov.u32 %r22, 32;\n" + READY
+
+RACES: list[tuple[str, str, set[str]]] = [
+    ("arrivals order", MANY + HAND_OVER.format(write=STORED, arrive=ARRIVE), set()),
+    ("relaxed ones do not",
+     MANY + HAND_OVER.format(write=STORED, arrive=ARRIVE.replace("arrive", "arrive.relaxed.cta")),
+     {RAW, WAR, UNWRITTEN}),
+    ("nor what follows them", MANY + HAND_OVER.format(write=ARRIVE, arrive=STORED),
+     {RAW, WAR, UNWRITTEN}),
+    ("loads are seen by those who wait", LOADED + "ld.shared.u32 %r30, [%r10];", set()),
+    ("and by those who meet them", READY + "@!%q0 bra END;\n" + EXPECT + LOAD + _wait() + END
+     + "ld.shared.u32 %r30, [%r10];", set()),
+    ("not by others", READY + "@!%q0 bra L0;\n" + EXPECT + LOAD + _wait() + "L0:\n"
+     "@!%q0 ld.shared.u32 %r30, [%r10];", {LOAD_UNSEEN, UNWRITTEN, WAR}),
+    ("who may not write there", READY + "@!%q0 bra L0;\n" + EXPECT + LOAD + _wait() + "L0:\n"
+     "@!%q0 st.shared.u32 [%r10], %t;", {OVER_LOAD, "write-after-write"}),
+    ("barriers are seen behind a barrier", INIT + "@!%q1 bra END;" + "@!%q0 bra END;\n" + EXPECT
+     + LOAD + "END: bar.sync 0;" + _wait(), set()),
+    ("and fenced for copies", READY.replace("fence.mbarrier_init.release.cluster", "mov.u32 %r1, 0")
+     + ONE + EXPECT + LOAD + _wait() + END, {NO_FENCE}),
+    ("either fence will do",
+     READY.replace("fence.mbarrier_init.release.cluster", "fence.proxy.async.shared::cta")
+     + ONE + EXPECT + LOAD + _wait() + END, set()),
+    ("what is stored is fenced", STORED + PROXY + SYNC + ONE + STORE
+     + COMMIT + WAIT_READ + END, {UNWRITTEN}),
+    ("by each thread", STORED + SYNC + PROXY + ONE + STORE + COMMIT + WAIT_READ + END,
+     {UNFENCED, UNWRITTEN}),
+    ("before the barrier", STORED + ONE + PROXY + STORE + COMMIT + WAIT_READ + END,
+     {RAW, UNFENCED, UNWRITTEN, OVER_STORE}),
+    ("the source stays until the wait", STORED + PROXY + SYNC + "@!%q0 bra L0;" + STORE + COMMIT
+     + "L0: bar.sync 0;" + STORED + "@%q0 cp.async.bulk.wait_group.read 0;",
+     {OVER_STORE, UNWRITTEN}),
+    ("and then a barrier", STORED + PROXY + SYNC + "@!%q0 bra L0;" + STORE + COMMIT + WAIT_READ
+     + "L0:" + STORED, {OVER_STORE, UNWRITTEN, RAW}),
+    ("as here", STORED + PROXY + SYNC + "@!%q0 bra L0;" + STORE + COMMIT + WAIT_READ
+     + "L0: bar.sync 0;" + STORED, {UNWRITTEN}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "kinds"), [rule[1:] for rule in RACES], ids=[r[0] for r in RACES])
+def test_a_race(body: str, kinds: set[str]) -> None:
+    for base in schedules(seed=3, options=LaunchOptions(races="report")):
+        _, report = _run(body, base)
+        found = {race.kind for race in report.races}
+        assert found <= kinds, [str(race) for race in report.races]
+        assert bool(found) == bool(kinds), base.lane_order
+
+
+def test_barriers_used_before_they_are_seen() -> None:
+    """Whoever comes first; in some orders the barrier does not exist yet."""
+    body = INIT + "@%q0 bar.warp.sync 1;" + ARRIVE.replace("mb", "@%q0 mb") + _wait()
+    _, report = _run(body, LaunchOptions(races="report"))
+    assert {race.kind for race in report.races} == {UNSEEN}
+    with pytest.raises(MbarrierError, match="no mbarrier is initialised"):
+        _run(body, LaunchOptions(races="report", lane_order="reverse"))
+
+
+def test_a_wait_that_polls_lets_others_run() -> None:
+    body = (
+        READY + "@%q1 bra WORK;\n" + "P: mbarrier.test_wait.parity.shared::cta.b64 %q9, [%r21], 0;"
+    )
+    body += "@!%q9 bra P; bra END;\nWORK: bar.warp.sync -1; @!%q0 bra END;" + ARRIVE + END
+    for options in schedules(seed=1):
+        _run(body, options)
+
+
+def test_a_look_at_a_barrier_is_no_wait_for_it() -> None:
+    """try_wait may fail: the thread goes on, and completes the phase itself."""
+    body = READY + ONE + "mbarrier.try_wait.parity.shared::cta.b64 %q9, [%r21], 0;"
+    body += "@%q9 bra END;" + ARRIVE + _wait() + END
+    for options in schedules(seed=1):
+        _run(body, options)
+
+
+def test_phases_by_state() -> None:
+    body = (
+        "mov.u32 %r22, 2;" + READY + ONE + "mbarrier.arrive.shared::cta.b64 %x5, [%r21];" + ARRIVE
+    )
+    body += "S: mbarrier.try_wait.shared::cta.b64 %q9, [%r21], %x5; @!%q9 bra S;"
+    body += "mbarrier.arrive.shared::cta.b64 %x6, [%r21]; mbarrier.test_wait.shared::cta.b64 %q9, "
+    body += "[%r21], %x5; @!%q9 trap;" + END
+    _run(body)
+
+
+WGMMA_SETUP = (
+    SETUP
+    + """{ .reg .b32 u; shr.u32 u, %r20, 4; cvt.u64.u32 %x10, u; }
+mov.u64 %x11, 0x4000004000000000; or.b64 %x10, %x10, %x11;
+fence.proxy.async.shared::cta; bar.sync 0; setp.eq.u32 %q5, %t, %t;
+mov.f32 %f0, 0f00000000; mov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0;
+"""
+)
+FILL = """mov.u32 %r1, %r10; mov.u32 %r2, 0; F: st.shared.u32 [%r1], 0; add.u32 %r1, %r1, 512;
+add.u32 %r2, %r2, 1; setp.lt.u32 %q9, %r2, 16; @%q9 bra F; """
+FENCE, WCOMMIT = "wgmma.fence.sync.aligned;\n", "wgmma.commit_group.sync.aligned;\n"
+WGMMA = ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %x10, %x10, %q5,"
+         " 1, 1, 0, 0;\n")  # fmt: skip
+WDONE = "wgmma.wait_group.sync.aligned 0;\n"
+GOOD = FENCE + WGMMA + WCOMMIT + WDONE
+TOUCH = "add.f32 %f9, %f1, %f1;\n"
+
+WGMMA_ERRORS: list[tuple[str, str, type[KernelError], str]] = [
+    ("no fence at all", WGMMA + WCOMMIT + WDONE, WgmmaError, "a wgmma.fence is missing"),
+    ("no fence behind a write", GOOD + "mov.f32 %f2, 0f00000000;" + WGMMA + WCOMMIT + WDONE,
+     WgmmaError, "uses %f2, which the thread has touched"),
+    ("read in flight", FENCE + WGMMA + WCOMMIT + TOUCH + WDONE, WgmmaError, "touches %f1 while"),
+    ("read before the commit", FENCE + WGMMA + WDONE + TOUCH + WCOMMIT + WDONE, WgmmaError,
+     "touches %f1 while"),
+    ("one group too many in flight", FENCE + WGMMA + WCOMMIT + "wgmma.wait_group.sync.aligned 1;"
+     + TOUCH + WDONE, WgmmaError, "touches %f1 while"),
+    ("never waited for", FENCE + WGMMA + WCOMMIT, WgmmaError, "1 groups not waited for"),
+    ("never committed", FENCE + WGMMA, WgmmaError, "1 not committed"),
+    ("other operands in one lane", "setp.eq.u32 %q2, %t, 7; @%q2 add.u64 %x10, %x10, 64;" + GOOD,
+     DivergentCollectiveError, "other wgmma, or with other operands, than lane 0"),
+    ("other operands in one warp", "@%q1 add.u64 %x10, %x10, 64;" + GOOD,
+     DivergentCollectiveError, "issues another wgmma than a warp before it"),
+    ("a warp leaves it out", "@%q1 bra END;" + GOOD + "END:", DeadlockError, "wait at wgmma"),
+    ("a base offset", "mov.u64 %x11, 0x0002000000000000; or.b64 %x10, %x10, %x11;" + GOOD,
+     InvalidOperandError, "has a base offset"),
+    ("beyond the memory", "add.u64 %x10, %x10, 0x200;" + GOOD, OutOfBoundsError, "wgmma reads"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "text"), [e[1:] for e in WGMMA_ERRORS], ids=[e[0] for e in WGMMA_ERRORS]
+)
+def test_a_wgmma_error(body: str, error: type[KernelError], text: str) -> None:
+    setup = WGMMA_SETUP.replace("fence.proxy", FILL + "fence.proxy")
+    _run(GOOD + TOUCH, block=128, setup=setup)
+    for options in schedules(seed=5):
+        with pytest.raises(error) as caught:
+            _run(body, options, block=128, setup=setup)
+        assert text in caught.value.message
+
+
+def test_a_warpgroup_needs_four_warps() -> None:
+    with pytest.raises(DivergentCollectiveError, match="its warpgroup lacks warps"):
+        _run(GOOD, block=96, setup=WGMMA_SETUP)
+
+
+def test_matrices_that_lanes_write_need_a_fence() -> None:
+    setup = WGMMA_SETUP.replace("fence.proxy.async.shared::cta;", FILL)
+    _, report = _run(GOOD, LaunchOptions(races="report"), block=128, setup=setup)
+    assert {race.kind for race in report.races} == {UNFENCED}
+
+
+def test_released_too_early() -> None:
+    """Thread 128 overwrites what a warpgroup still multiplies: before and behind its wait."""
+    setup = WGMMA_SETUP.replace("fence.proxy", FILL + "fence.proxy")
+    over = "setp.lt.u32 %q3, %t, 128; @%q3 bra GROUP; bar.sync 1, 160; st.shared.u32 [%r20], %t;"
+    over += "bra END;\nGROUP:" + FENCE + WGMMA + WCOMMIT
+    early = over + "bar.arrive 1, 160;" + WDONE + "END:"
+    late = over + WDONE + "bar.arrive 1, 160;\nEND:"
+    setup = setup.replace("setp.eq.u32 %q5", "bar.sync 0; setp.eq.u32 %q5")
+    for options in schedules(seed=2, options=LaunchOptions(races="report")):
+        kinds = [
+            {race.kind for race in _run(body, options, block=160, setup=setup)[1].races}
+            for body in (early, late)
+        ]
+        wrong_value = {"write-after-write"}  # the lanes of the last warp
+        assert kinds[0] - wrong_value == {"write to a source of wgmma in flight"}
+        assert kinds[1] - wrong_value == set()
+
+
+BAD_MAPS: list[tuple[str, dict[str, Any], str]] = [
+    ("address", {"address": 8}, "0x8 is not a multiple of 16"),
+    ("element", {"element_bytes": 3}, "elements of 3 bytes"),
+    ("rank", {"dims": (8,) * 6, "strides": (16,) * 5, "box": (8,) * 6}, "6 dimensions"),
+    ("strides", {"strides": ()}, "0 strides for 2 dimensions"),
+    ("stride", {"strides": (120,)}, "stride 120 of dimension 1"),
+    ("empty", {"dims": (64, 0)}, "dimension 1 has 0 elements"),
+    ("box", {"box": (64, 257)}, "box of 257 in dimension 1; 1 to 256"),
+    ("box row", {"box": (4, 8)}, "a box row of 8 bytes is not a multiple of 16"),
+    ("swizzle", {"swizzle": 16}, "swizzle of 16 bytes"),
+    ("span", {"box": (128, 8)}, "a box row of 256 bytes exceeds the swizzle's 128"),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"), [m[1:] for m in BAD_MAPS], ids=[m[0] for m in BAD_MAPS]
+)
+def test_a_tensor_map_that_is_refused(change: dict[str, Any], text: str) -> None:
+    good: dict[str, Any] = {
+        "address": 4096, "element_bytes": 2, "dims": (64, 32), "strides": (128,), "box": (64, 8),
+        "swizzle": 128,
+    }  # fmt: skip
+    assert len(pack_tensor_map(**good)) == 128
+    with pytest.raises(ValueError, match="tensor map: ") as caught:
+        pack_tensor_map(**(good | change))
+    assert text in str(caught.value)

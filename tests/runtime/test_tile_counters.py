@@ -1,0 +1,128 @@
+"""The counters of tiles without a GPU: the runtime's code, linked with a stand-in for CUDA."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from flash_helpers.build.errors import BuildError
+from flash_helpers.build.toolchain import find_nvcc
+
+CSRC = Path(__file__).resolve().parents[2] / "csrc"
+
+PROGRAM = r"""
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "tile_counters.h"
+
+static int allocations = 0;
+
+static cudaStream_t stream(std::uintptr_t id) { return reinterpret_cast<cudaStream_t>(id); }
+
+extern "C" {
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  ++allocations;
+  *memory = std::malloc(bytes);
+  std::memset(*memory, 0x55, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* made, unsigned flags) {
+  if (flags != cudaStreamNonBlocking) return cudaErrorInvalidValue;
+  *made = stream(0xabc);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t where) {
+  if (where != stream(0xabc)) return cudaErrorStreamCaptureImplicit;
+  std::memset(memory, value, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorName(cudaError_t) { return "an error"; }
+const char* cudaGetErrorString(cudaError_t) { return "an error"; }
+// Handles ending in 1 are captured, those ending in 2 beside a capture; two handles have one id.
+cudaError_t cudaStreamIsCapturing(cudaStream_t where, cudaStreamCaptureStatus* status) {
+  const auto handle = reinterpret_cast<std::uintptr_t>(where);
+  if (handle % 16 == 2) return cudaErrorStreamCaptureImplicit;
+  *status = handle % 16 == 1 ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamGetId(cudaStream_t where, unsigned long long* id) {
+  *id = reinterpret_cast<std::uintptr_t>(where) / 2 * 2 / 4;
+  return cudaSuccess;
+}
+}
+
+static int failures = 0;
+static void expect(bool holds, const char* what) {
+  if (holds) return;
+  ++failures;
+  std::printf("%s\n", what);
+}
+
+int main() {
+  using flash::tile_counter;
+  expect(tile_counter(0, stream(16)) == nullptr, "without preparation there is none");
+  flash::prepare_tile_counters(0);
+  flash::prepare_tile_counters(0);
+  expect(allocations == 1, "one allocation for a device");
+  flash::prepare_tile_counters(1);
+  expect(allocations == 2, "one allocation for each device");
+
+  std::int32_t* const first = tile_counter(0, stream(16));
+  expect(first != nullptr && *first == 0, "a counter starts at zero");
+  expect(tile_counter(0, stream(16)) == first, "a stream keeps its counter");
+  expect(tile_counter(0, stream(32)) != first, "streams share no counter");
+  expect(tile_counter(1, stream(16)) != first, "devices share no counter");
+  expect(tile_counter(0, stream(17)) == nullptr, "a captured stream has none");
+  expect(tile_counter(0, stream(18)) == nullptr, "the default stream beside a capture has none");
+
+  std::vector<std::thread> threads;
+  std::vector<std::vector<std::int32_t*>> found(4);
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&found, t] {
+      for (std::uintptr_t i = 1; i <= 2000; ++i) {
+        found[t].push_back(tile_counter(0, stream(16 * i)));
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  std::set<std::int32_t*> different;
+  int none = 0;
+  for (std::size_t i = 0; i < 2000; ++i) {
+    std::int32_t* const counter = tile_counter(0, stream(16 * (i + 1)));
+    for (const auto& mine : found) {
+      expect(mine[i] == counter || counter == nullptr || mine[i] == nullptr, "threads agree");
+    }
+    if (counter == nullptr) ++none;
+    else expect(different.insert(counter).second && *counter == 0, "a counter of its own, zero");
+  }
+  expect(none == 2000 - flash::kStreamsWithCounters, "streams in excess have none");
+  std::printf("%d failures\n", failures);
+}
+"""
+
+
+def test_counters(tmp_path: Path) -> None:
+    try:
+        include = find_nvcc().include_dir
+    except BuildError as error:
+        pytest.skip(f"no CUDA headers: {error}")
+    (tmp_path / "main.cpp").write_text(PROGRAM)
+    sources = [str(CSRC / "runtime" / name) for name in ("tile_counters.cpp", "error.cpp")]
+    flags = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=thread", "-pthread"]
+    flags += [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(include)]
+    command = ["g++", *flags, "main.cpp", *sources, "-o", "main"]
+    built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert built.returncode == 0, built.stderr
+    ran = subprocess.run([tmp_path / "main"], capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "0 failures\n" and ran.returncode == 0, ran.stdout + ran.stderr

@@ -41,7 +41,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def bench(tmp_path: Path, *arguments: str) -> list[dict[str, object]]:
     out = tmp_path / "rows.jsonl"
-    status = pt_cli.main([*QUICK, "--providers", "ours", "--out", str(out), *arguments], BACKEND)
+    always = [*QUICK, "--providers", "ours", "--no_ceilings", "--out", str(out)]
+    status = pt_cli.main([*always, *arguments], BACKEND)
     assert status == 0
     return read_store(out).finished()
 

@@ -262,7 +262,7 @@ struct Consumer {
 
   FLASH_DEVICE void finish(const Work& work, Rows& rows) {
     float inverse[2], log_sum_exp[2];
-    rows.finish(args.softmax_scale, inverse, log_sum_exp);
+    rows.finish(inverse, log_sum_exp);
     const Tile tile = schedule.tile(work.position);
     const int row = work.row + warp * 16;
     const uint32_t staging = smem.o(group, warp);

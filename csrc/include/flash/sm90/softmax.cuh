@@ -18,10 +18,12 @@ struct RowStatistics {
   // Exponentials beyond this, still half of what fp16 holds, are computed again with a higher m.
   static constexpr float kLargest = 32768.0f;
 
-  float max[2] = {kNegativeInfinity, kNegativeInfinity};  // m, of unscaled scores
-  float sum[2] = {0.0f, 0.0f};                            // this thread's columns only
-  float alpha[2];  // factor for what was accumulated before, valid if `rescale`
-  bool rescale;    // uniform over the warp
+  // m as an exponent of 2. Scaled here, once, so that exponentials and rescaling see the same
+  // rounding.
+  float max[2] = {kNegativeInfinity, kNegativeInfinity};
+  float sum[2] = {0.0f, 0.0f};  // this thread's columns only
+  float alpha[2];               // factor for what was accumulated before, valid if `rescale`
+  bool rescale;                 // uniform over the warp
 
   // Takes the maxima of a block's scores into account.
   template <int kCount>
@@ -30,7 +32,10 @@ struct RowStatistics {
     row_maxima(scores, largest);
     float growth[2];  // NaN for a row without a visible key so far
 #pragma unroll
-    for (int half = 0; half < 2; ++half) growth[half] = (largest[half] - max[half]) * scale_log2;
+    for (int half = 0; half < 2; ++half) {
+      largest[half] = ptx::mul_rn(largest[half], scale_log2);
+      growth[half] = largest[half] - max[half];
+    }
     if constexpr (kPolicy == MaxPolicy::kExact) {
       rescale = true;
     } else {
@@ -54,7 +59,7 @@ struct RowStatistics {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       // A row that has seen no key yet has no m, and every exponential shall be 0.
-      offset[half] = max[half] == kNegativeInfinity ? 0.0f : -max[half] * scale_log2;
+      offset[half] = max[half] == kNegativeInfinity ? 0.0f : -max[half];
     }
     float partial[2][2];
 #pragma unroll
@@ -92,14 +97,13 @@ struct RowStatistics {
 
   // Completes the sums over the four threads. inverse: 1 / sum, 0 for a row that sees no key;
   // log_sum_exp: natural logarithm, -inf for such a row.
-  FLASH_DEVICE void finish(float softmax_scale, float (&inverse)[2], float (&log_sum_exp)[2]) {
+  FLASH_DEVICE void finish(float (&inverse)[2], float (&log_sum_exp)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float total = quad_sum(sum[half]);
       const bool empty = max[half] == kNegativeInfinity;
       inverse[half] = empty ? 0.0f : ptx::rcp(total);
-      log_sum_exp[half] =
-          empty ? kNegativeInfinity : ptx::fma_rn(ptx::lg2(total), kLn2, max[half] * softmax_scale);
+      log_sum_exp[half] = empty ? kNegativeInfinity : (max[half] + ptx::lg2(total)) * kLn2;
     }
   }
 

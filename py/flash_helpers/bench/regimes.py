@@ -1,0 +1,151 @@
+"""flash_attn_func against its peers in two regimes: a few calls from a card at rest, and seconds of
+uninterrupted work. A card at its power limit ranks kernels by energy in the second."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..workload import Workload
+from .clocks import open_nvml
+from .provenance import provenance
+from .providers import find_reference
+from .timing import CudaTimer
+
+PEERS = ("cudnn", "fa4")
+REST_S = 0.2  # before each burst
+BURST_CALLS = 3
+
+
+def functions(workload: Workload) -> dict[str, Callable[[], object]]:
+    """`ours` and the peers that are here, on the same tensors; missing ones are said."""
+    import flash_attention
+
+    q, k, v = workload.generate("cuda")
+    found: dict[str, Callable[[], object]] = {
+        "ours": lambda: flash_attention.flash_attn_func(q, k, v, causal=workload.causal)
+    }
+    for peer in PEERS:
+        try:
+            _, _, attention = find_reference(peer, workload.causal)
+            attention(q, k, v)
+        except Exception as error:  # a peer refuses in its own way; the row says that it is missing
+            print(f"{peer}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
+            continue
+        found[peer] = lambda attention=attention: attention(q, k, v)  # type: ignore[misc]
+    return found
+
+
+def burst(calls: Mapping[str, Callable[[], object]], rounds: int, seed: int) -> dict[str, float]:
+    """Median milliseconds; each group of calls begins on a card that has rested."""
+    import torch
+
+    timer = CudaTimer(torch.device("cuda"), cold_l2=True)
+    chance = random.Random(seed)  # noqa: S311  an order, nothing secret
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name in chance.sample(list(calls), len(calls)):
+            torch.cuda.synchronize()
+            time.sleep(REST_S)
+            samples[name] += [timer(calls[name]).ms for _ in range(BURST_CALLS)]
+    return {name: statistics.median(taken) for name, taken in samples.items()}
+
+
+def sustained(call: Callable[[], object], seconds: float) -> dict[str, float]:
+    """Milliseconds a call, SM MHz, watts and joules a call over the second half of the time."""
+    import torch
+
+    nvml, gpu, problem = open_nvml("")
+    if problem:
+        raise RuntimeError(problem)
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
+    clocks: list[int] = []
+    calls, joules, counting = 0, 0.0, False
+    began = time.monotonic()
+    while time.monotonic() - began < seconds:
+        if not counting and time.monotonic() - began > seconds / 2:
+            counting, joules = True, nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000
+            events[0].record()
+        for _ in range(5):
+            call()
+        calls += 5 * counting
+        clocks += [nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)] * counting
+        torch.cuda.current_stream().synchronize()
+    events[1].record()
+    events[1].synchronize()
+    joules = nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000 - joules
+    ms = events[0].elapsed_time(events[1]) / calls
+    return {
+        "ms": ms,
+        "sm_mhz": statistics.median(clocks),
+        "watts": joules / calls / ms * 1000,
+        "joules": joules / calls,
+    }
+
+
+def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for workload in workloads(options):
+        calls = functions(workload)
+        tera = workload.matmul_flop() / 1e12
+        short = burst(calls, options.rounds, options.seed)
+        for name, call in calls.items():
+            row = {
+                "provider": name,
+                **{f: getattr(workload, f) for f in ("batch", "seq_len", "n_heads", "d_head")},
+                "causal": workload.causal,
+                "dtype": workload.dtype.name,
+                "burst_tflops": round(tera / short[name] * 1e3, 1),
+            }
+            if options.seconds:
+                long = sustained(call, options.seconds)
+                row |= {
+                    "sustained_tflops": round(tera / long["ms"] * 1e3, 1),
+                    "sm_mhz": long["sm_mhz"],
+                    "watts": round(long["watts"]),
+                    "joules_per_tflop": round(long["joules"] / tera, 3),
+                }
+            yield row
+
+
+def workloads(options: argparse.Namespace) -> Iterator[Workload]:
+    from ..dtypes import DType
+
+    batches = {8192: 8, 16384: 4}
+    axes = itertools.product(options.d_heads, (False, True), options.seq_lens)
+    for d_head, causal, seq_len in axes:
+        yield Workload(
+            batch=batches.get(seq_len, 16), seq_len=seq_len, n_heads=16, n_kv_heads=16, d_head=d_head,
+            dtype=DType[options.dtype.upper()], causal=causal, seed=options.seed,
+        )  # fmt: skip
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, prog="regimes.py")
+    numbers = lambda text: [int(x) for x in text.split(",")]  # noqa: E731
+    parser.add_argument("--d_heads", type=numbers, default=[64, 128])
+    parser.add_argument("--seq_lens", type=numbers, default=[512, 1024, 2048, 4096, 8192, 16384])
+    parser.add_argument("--dtype", choices=["fp16", "bf16"], default="fp16")
+    parser.add_argument("--rounds", type=int, default=3, help="bursts of each provider")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of sustained work; 0: none")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**31))  # noqa: S311
+    parser.add_argument("--out", type=Path, required=True, help="JSON Lines")
+    options = parser.parse_args(argv)
+    import torch
+
+    if not torch.cuda.is_available():
+        print("regimes.py: no GPU", file=sys.stderr)
+        return 4
+    with options.out.open("w") as out:
+        print(json.dumps(provenance()), file=out, flush=True)
+        for row in rows(options):
+            print(json.dumps(row), file=out, flush=True)
+            print(*row.values(), flush=True)
+    return 0

@@ -75,7 +75,8 @@ def packages() -> dict[str, str]:
     }
     for name in find_packages(str(ROOT), include=["flash_attention", "flash_attention.*"]):
         found[name] = name.replace(".", "/")
-    return {**found, "flash_helpers.csrc": "csrc"}
+    sources = {"flash_helpers.csrc": "csrc", "flash_helpers.previous_kernels": "previous_kernels"}
+    return {**found, **sources}
 
 
 setup(

@@ -16,6 +16,7 @@ from flash_helpers.kernel_configs import (
     DType,
     FlashForwardKernelConfig,
     KernelConfig,
+    PreviousKernelConfig,
     has_general_kernel,
 )
 
@@ -93,7 +94,9 @@ class Ampere:
         built = [
             c
             for c in available_kernels()
-            if isinstance(c, FlashForwardKernelConfig) and (c.dtype, c.d_head) == wanted
+            if isinstance(c, FlashForwardKernelConfig)
+            and not isinstance(c, PreviousKernelConfig)  # kept to be looked at, not to be used
+            and (c.dtype, c.d_head) == wanted
         ]
         lengths = (problem.seqlen_q, problem.seqlen_k, problem.causal)
         fitting = [

@@ -21,6 +21,7 @@ from .config import (
 from .dtypes import DType
 from .hopper_names import parse_hopper_short_form, parse_hopper_symbol
 from .kernel_config import KernelConfig
+from .previous import at_step, split_name
 
 MAX_TEXT = 4096  # longer than any table row; keeps the error message and the search short
 
@@ -73,9 +74,10 @@ def parse_symbol(text: str) -> tuple[KernelConfig, bool]:
         sm80 = _parse_symbol(text.removesuffix(GENERAL_SUFFIX))
         if sm80 is not None:
             return sm80, text.endswith(GENERAL_SUFFIX)
-        sm90 = parse_hopper_symbol(text)
-        if sm90 is not None:
-            return sm90, False
+        for parse in (parse_hopper_symbol, _parse_previous_symbol):
+            config = parse(text)
+            if config is not None:
+                return config, False
     raise ValueError(_explain(text))
 
 
@@ -101,6 +103,21 @@ def _cell(text: str) -> str:
     return row["cell"] if row else text
 
 
+def _parse_previous_symbol(text: str) -> FlashForwardKernelConfig | None:
+    return _parse_previous(text) if re.fullmatch(r"\w+", text) else None
+
+
+def _parse_previous(text: str) -> FlashForwardKernelConfig | None:
+    parts = split_name(text)
+    if parts is None:
+        return None
+    config = _parse_symbol(parts[0]) or _parse_short_form(parts[0])
+    try:
+        return config and at_step(config, parts[1])
+    except ValueError:
+        return None
+
+
 def _parse_symbol(text: str) -> FlashForwardKernelConfig | None:
     return _from_named(_symbol_pattern().fullmatch(text))
 
@@ -112,6 +129,7 @@ _PARSERS: tuple[Callable[[str], KernelConfig | None], ...] = (
     _parse_hopper_short_form,
     _parse_demangled,
     _parse_demangled_typed,
+    _parse_previous,
 )
 
 

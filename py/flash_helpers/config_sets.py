@@ -15,6 +15,7 @@ from .config_names import parse_sm80_name
 from .dtypes import DType
 from .hopper_sets import get_hopper_kernel_configs, get_hopper_smoke_kernel_configs
 from .kernel_config import KernelConfig, config_order
+from .previous import PreviousKernelConfig, get_previous_kernel_configs
 
 KERNELS_VARIABLE = "KERNELS"
 DEFAULT_KERNELS = "all"
@@ -52,7 +53,10 @@ def should_autotune_config(cfg: FlashForwardKernelConfig) -> bool:
 def has_general_kernel(cfg: KernelConfig) -> bool:
     """Whether a build has a second kernel of this configuration, for any lengths and the causal
     mask. The fast ones of the Ampere family do: the others show what a switch is worth, on whole
-    blocks. (The emulator compiles either kernel of any configuration.)"""
+    blocks, and the bodies of earlier steps know nothing else. (The emulator compiles either kernel
+    of any configuration of the live body.)"""
+    if isinstance(cfg, PreviousKernelConfig):
+        return False
     return isinstance(cfg, FlashForwardKernelConfig) and (
         cfg.async_copy and cfg.eager_load_blocks and cfg.swizzled and cfg.optimized_softmax
     )
@@ -107,7 +111,7 @@ def get_d64_kernel_configs() -> list[FlashForwardKernelConfig]:
 
 
 def _all() -> list[KernelConfig]:
-    return _union(_WORDS[word]() for word in ("prog", "tune", "d64", "hopper"))
+    return _union(_WORDS[word]() for word in ("prog", "tune", "d64", "previous", "hopper"))
 
 
 def _union(parts: Iterable[Iterable[KernelConfig]]) -> list[KernelConfig]:
@@ -121,6 +125,7 @@ _WORDS: dict[str, Callable[[], Sequence[KernelConfig]]] = {
     "tune": get_autotuning_kernel_configs,
     "d64": get_d64_kernel_configs,
     "pairs": get_covering_kernel_configs,
+    "previous": get_previous_kernel_configs,
     "hopper": get_hopper_kernel_configs,
     "hopper-smoke": get_hopper_smoke_kernel_configs,
 }

@@ -64,6 +64,7 @@ def violations(config: KernelConfig, arch: str | tuple[int, int] | None = None) 
 def _sm80_violations(config: FlashForwardKernelConfig, arch: tuple[int, int] | None) -> list[str]:
     found = [*_value_violations(config), *_divisibility_violations(config)]
     found += _register_violations(config)
+    found += config.body_violations()
     if arch is not None:
         found += _arch_violations(config, arch)
     return found

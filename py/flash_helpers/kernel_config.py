@@ -83,6 +83,20 @@ class KernelConfig(ABC):
         values = ", ".join(f".{f.name} = {_cpp_value(getattr(self, f.name))}" for f in fields(self))
         return f"flash::{type(self).__name__}{{{values}}}"
 
+    # Where the kernel's body is; earlier versions override these (previous.py).
+
+    def header(self) -> str:
+        """The header of the body, as an #include names it."""
+        return f"flash/{self.FAMILY}/forward.cuh"
+
+    def body(self) -> str:
+        """The template that takes the configuration."""
+        return f"flash::{self.FAMILY}::forward"
+
+    def body_violations(self) -> list[str]:
+        """Why this body does not take the configuration."""
+        return []
+
     def attn_flop(self, n_samples: int, n_heads: int, seq_len: int) -> int:
         return calc_self_attn_flop(n_samples, n_heads, seq_len, self.d_head)
 
@@ -108,8 +122,9 @@ class KernelConfig(ABC):
 
 
 def config_order(config: KernelConfig) -> tuple[object, ...]:
-    """A sort key across families; within one, the order of the dataclass."""
-    return (config.FAMILY, *astuple(config))
+    """A sort key across families; within one, the order of the dataclass, and earlier steps of the
+    family (previous.py) behind its live kernels, step by step."""
+    return (config.FAMILY, getattr(config, "step", 0), *astuple(config))
 
 
 def _check_field(name: str, expected: type, value: object, lowest: int) -> None:

@@ -33,6 +33,7 @@ from .flops import (
 from .hopper_config import HopperForwardKernelConfig
 from .hopper_sets import get_hopper_kernel_configs, get_hopper_smoke_kernel_configs
 from .kernel_config import KernelConfig, config_order
+from .previous import PreviousKernelConfig, get_previous_kernel_configs
 
 FAMILIES = (FlashForwardKernelConfig.FAMILY, HopperForwardKernelConfig.FAMILY)
 
@@ -42,6 +43,7 @@ __all__ = [
     "FlashForwardKernelConfig",
     "HopperForwardKernelConfig",
     "KernelConfig",
+    "PreviousKernelConfig",
     "RegisterEstimate",
     "calc_matmul_flop",
     "calc_self_attn_flop",
@@ -55,6 +57,7 @@ __all__ = [
     "get_kernel_configs",
     "get_kernel_progression_configs",
     "get_kernels_to_build",
+    "get_previous_kernel_configs",
     "get_sm80_kernel_configs",
     "has_general_kernel",
     "known_configs",

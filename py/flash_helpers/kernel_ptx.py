@@ -14,13 +14,13 @@ from .build.nvcc_wheels import find_or_install_nvcc
 from .build.toolchain import Nvcc
 from .cache import cache_dir
 from .codegen import render_kernel, source_fingerprint
+from .codegen.sources import include_dirs
 from .kernel_config import KernelConfig
-from .paths import csrc_dir
 
 # The Ampere family's instructions are all in sm_80, so its PTX is the same for every later GPU; the
 # Hopper family's are those of sm_90a alone.
 PTX_ARCHITECTURES = {"sm80": "compute_80", "sm90": "compute_90a"}
-FLAGS = ("-std=c++20", "-O3", "--expt-relaxed-constexpr", "-lineinfo")
+COMMON_FLAGS = ("-std=c++20", "-O3", "--expt-relaxed-constexpr", "-lineinfo")
 
 
 def kernel_ptx(config: KernelConfig, general: bool = False) -> str:
@@ -30,17 +30,23 @@ def kernel_ptx(config: KernelConfig, general: bool = False) -> str:
     Raises BuildError if there is no nvcc, ValueError if the configuration cannot be built,
     RuntimeError with nvcc's message if it does not compile.
     """
+    flags = (*COMMON_FLAGS, f"-arch={PTX_ARCHITECTURES[config.FAMILY]}")
+    return compiled_kernel(config, flags, "ptx", "-ptx", general).read_text()
+
+
+def compiled_kernel(
+    config: KernelConfig, flags: Sequence[str], suffix: str, stage: str, general: bool = False
+) -> Path:
+    """The kernel as nvcc's `stage` (-ptx, -cubin) leaves it, in the cache."""
     text = render_kernel(config, general)
     nvcc = _nvcc()
-    flags = (*FLAGS, f"-arch={PTX_ARCHITECTURES[config.FAMILY]}")
     key = hashlib.sha256(
         "\0".join((source_fingerprint(text), nvcc.version, *flags)).encode()
     ).hexdigest()
-    path = cache_dir("ptx") / f"{config.symbol(general)}-{key[:16]}.ptx"
-    try:
-        return path.read_text()
-    except FileNotFoundError:
-        return _compile(text, flags, nvcc, path)
+    path = cache_dir("ptx") / f"{config.symbol(general)}-{key[:16]}.{suffix}"
+    if not path.is_file():
+        _compile(text, nvcc, path, (*flags, stage))
+    return path
 
 
 @cache
@@ -48,14 +54,14 @@ def _nvcc() -> Nvcc:
     return find_or_install_nvcc()
 
 
-def _compile(text: str, flags: Sequence[str], nvcc: Nvcc, path: Path) -> str:
+def _compile(text: str, nvcc: Nvcc, path: Path, flags: Sequence[str]) -> None:
     """Compiles in a directory of its own and publishes by rename, so that concurrent callers and
     interruptions leave either nothing or the whole file."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".ptx-") as folder:
-        source, output = Path(folder, "kernel.cu"), Path(folder, "kernel.ptx")
+        source, output = Path(folder, "kernel.cu"), Path(folder, "kernel.out")
         source.write_text(text)
         command = [
-            str(nvcc.path), *flags, "-ptx", f"-I{csrc_dir() / 'include'}",
+            str(nvcc.path), *flags, *(f"-I{folder}" for folder in include_dirs()),
             str(source), "-o", str(output),
         ]  # fmt: skip
         done = subprocess.run(
@@ -63,6 +69,4 @@ def _compile(text: str, flags: Sequence[str], nvcc: Nvcc, path: Path) -> str:
         )
         if done.returncode != 0:
             raise RuntimeError(f"nvcc failed ({done.returncode}) on {path.stem}:\n{done.stderr}")
-        ptx = output.read_text()
         output.replace(path)
-    return ptx

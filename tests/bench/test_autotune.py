@@ -131,6 +131,13 @@ def test_what_the_gpu_cannot_hold_is_pruned(monkeypatch: pytest.MonkeyPatch) -> 
     assert max(config.smem_bytes() for config in kept) <= 70 * 1024
 
 
+def test_earlier_steps_are_no_candidates() -> None:
+    workload = Workload(1, 1, 1, 512, 128, DType.FP16, 1)
+    kept = prune(make_problem(workload, get_kernel_configs("previous"), ["ours"]), "9.0")
+    assert [job.kernel for job in kept.ours] == [get_kernel_configs("previous")[-1].short_form()]
+    assert "It is step 8 of previous_kernels/." in [reason for _, reason in kept.skipped]
+
+
 def test_ranges_meet_and_have_no_end() -> None:
     assert ranges([512]) == [(1, None)]
     assert ranges([512, 1024, 4096]) == [(1, 724), (725, 2048), (2049, None)]

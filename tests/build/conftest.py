@@ -18,7 +18,7 @@ from flash_helpers.build.toolchain import find_nvcc
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml", "setup.py")
-FOLDERS = ("csrc", "flash_attention", "py")
+FOLDERS = ("csrc", "flash_attention", "previous_kernels", "py")
 
 # Builds two kernels of the set instead of all: two translation units.
 BUILD_TWO = """

@@ -31,6 +31,9 @@ assert module.kernel_set() == "prog" and len(module.kernel_names()) == 7, module
 import flash_helpers.codegen, flash_helpers.paths
 from flash_helpers.config_sets import get_kernel_configs
 flash_helpers.codegen.render_translation_unit(get_kernel_configs("prog")[:1])
+from flash_helpers.codegen import source_fingerprint
+unit = flash_helpers.codegen.render_translation_unit(get_kernel_configs("previous"))
+assert len(source_fingerprint(unit)) == 64  # every header of every step was found
 assert importlib.util.find_spec("flash_attention_kernels")
 print(package)
 print(flash_helpers.paths.csrc_dir())
@@ -63,6 +66,10 @@ def check_packed_sources(folder: Path) -> None:
         expected = {p.relative_to(source) for p in source.rglob("*") if p.is_file()}
         found = {p.relative_to(folder / part) for p in (folder / part).rglob("*") if p.is_file()}
         assert found == expected
+    steps = folder.parent / "previous_kernels"
+    assert {p.name for p in steps.iterdir()} >= {"steps.toml", "common", "15_tiles_along_d"}
+    bodies = (ROOT / "previous_kernels").rglob("*.cuh")
+    assert all((steps / p.relative_to(ROOT / "previous_kernels")).is_file() for p in bodies)
 
 
 def test_pip_install(tree: Tree, tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ SUPPORT = ROOT / "docs" / "support.md"
 
 
 def documents() -> list[Path]:
-    """The hand-written documents."""
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    """The hand-written documents, and the page about the steps."""
+    folders = (ROOT / "docs", ROOT / "previous_kernels")
+    return sorted([*ROOT.glob("*.md"), *(path for f in folders for path in f.rglob("*.md"))])
 
 
 def between(path: Path, mark: str) -> str:

@@ -65,11 +65,13 @@ def test_repeats_are_bitwise_equal(config: KernelConfig) -> None:
 
 @pytest.mark.parametrize("dtype", list(DType), ids=lambda d: d.name)
 def test_kernels_that_only_move_data_differently_agree_bitwise(dtype: DType) -> None:
-    """Outputs depend on d_head, B_c and the softmax variant, on nothing else."""
-    classes: dict[tuple[int, int, bool], list[KernelConfig]] = {}
+    """Outputs depend on d_head, B_c and the softmax variant, on nothing else. (Earlier steps walk
+    and sum in other orders: each is its own class.)"""
+    classes: dict[tuple[int, int, bool, int], list[KernelConfig]] = {}
     for config in built():
         if config.dtype == dtype and isinstance(config, FlashForwardKernelConfig):
-            key = (config.d_head, config.B_c, config.optimized_softmax)
+            step = getattr(config, "step", 0)
+            key = (config.d_head, config.B_c, config.optimized_softmax, step)
             classes.setdefault(key, []).append(config)
     if not classes:
         pytest.skip(f"this build has no {dtype.name} kernels")
@@ -83,8 +85,12 @@ def test_kernels_that_only_move_data_differently_agree_bitwise(dtype: DType) -> 
 
 @pytest.mark.parametrize("spread", [3.0, 0.01])
 def test_other_distributions(spread: float) -> None:
-    """Peaked and nearly uniform softmaxes, a kernel of each family, dtype, head size and block."""
-    kinds = {(c.FAMILY, c.dtype, c.d_head, c.blocks(), c.n_threads()): c for c in built()}
+    """Peaked and nearly uniform softmaxes, a kernel of each family, dtype, head size and block, and
+    of each earlier step."""
+    kinds = {
+        (c.FAMILY, c.dtype, c.d_head, c.blocks(), c.n_threads(), getattr(c, "step", 0)): c
+        for c in built()
+    }
     for config in kinds.values():
         q, k, v, reference, _ = problem(
             config.dtype, 1, 2, 1024, config.d_head, SESSION_SEED, spread

@@ -3,6 +3,7 @@
 
     run_kernels.py                                    (what KERNELS names; sizes by device)
     run_kernels.py 4096 128 --n_runs 3 --kernels tune --ref --ref_v3
+    run_kernels.py 4096 --version all                 (the steps of previous_kernels/)
     run_kernels.py 256 --device emulator --kernels "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
 
 Exit codes: 0 all checks passed, 1 a check failed, 2 usage, 3 some rows could not run,
@@ -23,6 +24,7 @@ except ImportError:  # from a source tree that is not installed
 from flash_helpers import runner_report as report
 from flash_helpers.bench.arguments import dtype, positive, seed
 from flash_helpers.kernel_configs import KernelConfig, valid_words
+from flash_helpers.previous import select_versions
 from flash_helpers.runner import Options, Row, Session, describe_error
 from flash_helpers.runner_selection import partition, select_kernels
 from flash_helpers.test.utils import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
@@ -46,6 +48,7 @@ def make_parser() -> argparse.ArgumentParser:
         help=f"words ({', '.join(valid_words())}) or kernel names, also joined by ';'; "
         "may be repeated; default: $KERNELS, then all")  # fmt: skip
     add("--causal", action="store_true", help="each query sees no key behind it")
+    add("--version", metavar="N", help="steps of previous_kernels/ instead: 1 to 16, 3,7,8 or all")
     add("--dtype", type=dtype, help="skip kernels and references of other dtypes (FP16, BF16)")
     add("--ref", action="store_true", help="run the v2 reference too")
     add("--ref_v3", action="store_true", help="run the v3 reference too")
@@ -113,7 +116,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = make_parser()
     args = parser.parse_args(arguments)
     try:
-        selected = select_kernels(args.kernels)
+        if args.version is not None and args.kernels is not None:
+            raise ValueError("--version and --kernels exclude each other")
+        if args.version is None:
+            selected = select_kernels(args.kernels)
+        else:
+            selected = list(select_versions(args.version))
     except ValueError as error:
         parser.error(str(error))
     try:

@@ -11,7 +11,7 @@ from ..config_names import parse_kernel_name_into_config
 from ..kernel_config import KernelConfig
 from .results import Measurement, ProblemResult
 
-_NOT_SWITCHES = ("dtype", "d_head")
+_NOT_SWITCHES = ("dtype", "d_head", "step")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..constraints import violations
+from ..previous import PreviousKernelConfig
 from .objective import Objective
 from .records import Record
 from .results import Measurement, by_problem
@@ -45,13 +46,17 @@ class Winner:
 
 
 def prune(problem: Problem, arch: str) -> Problem:
-    """Moves what the GPU cannot run (shared memory, architecture) to the skipped ones."""
+    """Moves what the GPU cannot run (shared memory, architecture) to the skipped ones, and earlier
+    steps: they are kept to be looked at, not to be used."""
     from ..config_names import parse_kernel_name_into_config
 
     kept: list[Job] = []
     skipped = list(problem.skipped)
     for job in problem.ours:
-        reasons = violations(parse_kernel_name_into_config(job.kernel), arch or None)
+        config = parse_kernel_name_into_config(job.kernel)
+        reasons = violations(config, arch or None)
+        if isinstance(config, PreviousKernelConfig):
+            reasons.append(f"It is step {config.step} of previous_kernels/.")
         if reasons:
             skipped.append((job, " ".join(reasons)))
         else:

@@ -125,6 +125,7 @@ def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
     """Everything that ninja will see."""
     directory = plan.directory
     staged = read_sources(plan.root / "csrc", _STAGED_FOLDERS)
+    staged |= read_sources(plan.root, ("previous_kernels",))
     stage(staged, directory / "staged")
     stage(read_headers(plan.pybind11_include, "pybind11"), directory / "pybind11")
     manifest = codegen.generate(

@@ -97,4 +97,7 @@ def _render(template: str, instances: list[Instance]) -> str:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  the output is C++, and its input typed configurations
     )
-    return environment.get_template(template).render(marker=MARKER, instances=instances)
+    headers = sorted({instance.config.header() for instance in instances})
+    return environment.get_template(template).render(
+        marker=MARKER, instances=instances, headers=headers
+    )

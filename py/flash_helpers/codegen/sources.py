@@ -11,17 +11,23 @@ from ..paths import csrc_dir
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)
 
 
+def include_dirs() -> tuple[Path, Path]:
+    """What kernels are compiled with: the headers, and the folder with previous_kernels/."""
+    return csrc_dir() / "include", csrc_dir().parent
+
+
 def included_headers(text: str, include_dir: Path | None = None) -> list[Path]:
     """Our headers that `text` includes, directly or through others, sorted."""
-    include_dir = include_dir or csrc_dir() / "include"
+    folders = (include_dir,) if include_dir else include_dirs()
     found: set[Path] = set()
     pending = [text]
     while pending:
         for name in _INCLUDE.findall(pending.pop()):
-            header = include_dir / name
+            candidates = [folder / name for folder in folders]
+            header = next((path for path in candidates if path.is_file()), None)
+            if header is None:
+                raise FileNotFoundError(f'#include "{name}": there is no {candidates[0]}')
             if header not in found:
-                if not header.is_file():
-                    raise FileNotFoundError(f'#include "{name}": there is no {header}')
                 found.add(header)
                 pending.append(header.read_text())
     return sorted(found)
@@ -29,9 +35,14 @@ def included_headers(text: str, include_dir: Path | None = None) -> list[Path]:
 
 def source_fingerprint(text: str, include_dir: Path | None = None) -> str:
     """A digest of a translation unit's text and of every header of ours that it reads."""
-    include_dir = include_dir or csrc_dir() / "include"
     digest = hashlib.sha256(text.encode())
     for header in included_headers(text, include_dir):
         content = hashlib.sha256(header.read_bytes()).hexdigest()
-        digest.update(f"\0{header.relative_to(include_dir)}\0{content}".encode())
+        digest.update(f"\0{_relative(header, include_dir)}\0{content}".encode())
     return digest.hexdigest()
+
+
+def _relative(header: Path, include_dir: Path | None) -> Path:
+    """As the #include names it: the same for every place of the tree."""
+    folders = (include_dir,) if include_dir else include_dirs()
+    return next(header.relative_to(f) for f in folders if header.is_relative_to(f))

@@ -16,6 +16,16 @@ FLASH_DEVICE void cp_async_16(uint32_t dst, const void* src) {
                : "memory");
 }
 
+// cp.async.ca.shared.global [dst + kDstOffset], [src], 16: as above, but kept in L1 too (.ca), and
+// L2 fetches no more than was asked for.
+template <int kDstOffset>
+FLASH_DEVICE void cp_async_ca_16(uint32_t dst, const void* src) {
+  asm volatile("cp.async.ca.shared.global [%0 + %2], [%1], 16;\n"
+               :
+               : "r"(dst), "l"(src), "n"(kDstOffset)
+               : "memory");
+}
+
 // cp.async.cg.shared.global.L2::128B [dst + kDstOffset], [src], 16, src_bytes
 // Reads src_bytes (0 to 16) and fills up with zeros; with 0 nothing is read, so src may point
 // anywhere.

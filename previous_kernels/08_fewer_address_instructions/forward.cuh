@@ -1,0 +1,215 @@
+// Step 8: addresses are kept, not worked out. A shared address is one register per value of the
+// swizzle's XOR and an immediate (tile/operand.cuh); a global address advances by a constant.
+#pragma once
+
+#include "flash/ptx/cp_async.cuh"
+#include "flash/ptx/mma.cuh"
+#include "flash/tile/operand.cuh"
+#include "previous_kernels/common/problem.cuh"
+#include "previous_kernels/common/rows.cuh"
+
+namespace flash::previous::step08 {
+
+// Row blocks of a tensor, one after the other, to a shared tile: this thread's pieces.
+template <FlashForwardKernelConfig kConfig>
+struct Stream {
+  using Tile = SharedTile<kConfig.d_head, kConfig.swizzled>;
+  static constexpr int kRowsPerStep = kConfig.n_threads() / Tile::kChunksPerRow;
+
+  const char* next;
+  int64_t step_bytes;
+  uint32_t target;
+
+  FLASH_DEVICE Stream(const char* rows, int64_t row_bytes, uint32_t tile) {
+    const int row = threadIdx.x / Tile::kChunksPerRow;
+    const int chunk = threadIdx.x % Tile::kChunksPerRow;
+    next = rows + row * row_bytes + chunk * Tile::kChunkBytes;
+    step_bytes = kRowsPerStep * row_bytes;
+    target = tile + Tile::offset(row, chunk);
+  }
+
+  template <int kRows>
+  FLASH_DEVICE void load() {
+    static_for<0, kRows / kRowsPerStep>([&](auto step) {
+      ptx::cp_async_ca_16<step * kRowsPerStep * Tile::kRowBytes>(target, next);
+      next += step_bytes;
+    });
+  }
+
+  template <int kRows>
+  FLASH_DEVICE void issue() {
+    load<kRows>();
+    ptx::cp_async_commit_group();
+  }
+};
+
+template <FlashForwardKernelConfig kConfig>
+struct Step {
+  static constexpr DType kDType = kConfig.dtype;
+  static constexpr int kDTiles = kConfig.d_head / 16;
+  static constexpr int kKvTiles = kConfig.B_c / 16;
+  static constexpr int kKOffset = kConfig.q_bytes();
+  static constexpr int kVOffset = kConfig.q_bytes() + kConfig.kv_bytes();
+  using Tile = SharedTile<kConfig.d_head, kConfig.swizzled>;
+  using Lane = LaneAddress<Tile>;
+  template <int kTotal, int kLoad>
+  using Schedule = LoadSchedule<kTotal, kLoad, kConfig.mma_double_buffer_loads>;
+  using Q = Operand<Tile, 0, 1, Schedule<kDTiles, kConfig.Q_mma_load_K_tiles>, false>;
+  using K = Operand<Tile, kKOffset, kKvTiles, Schedule<kDTiles, kConfig.K_mma_load_K_tiles>, false>;
+  using V = Operand<Tile, kVOffset, kDTiles, Schedule<kKvTiles, kConfig.V_mma_load_K_tiles>, true>;
+  using Scores = float[2 * kKvTiles][4];
+  using Output = float[2 * kDTiles][4];
+
+  FLASH_DEVICE static void multiply_scores(Scores& s, const Q& q, const Lane& k_lane) {
+    common::clear(s);
+    K k;
+    k.prologue(k_lane);
+    static_for<0, kDTiles>([&](auto t) {
+      k.template before_mma<t>(k_lane);
+#pragma unroll
+      for (int n = 0; n < kKvTiles; ++n) {
+        const Fragment& b = k.at(t, n);
+        ptx::mma_m16n8k16<kDType>(s[2 * n], q.at(t, 0), b[0], b[2]);
+        ptx::mma_m16n8k16<kDType>(s[2 * n + 1], q.at(t, 0), b[1], b[3]);
+      }
+    });
+  }
+
+  FLASH_DEVICE static void accumulate(Output& o, const Scores& p, const Lane& v_lane) {
+    V v;
+    v.prologue(v_lane);
+    static_for<0, kKvTiles>([&](auto t) {
+      v.template before_mma<t>(v_lane);
+      Fragment a;
+      common::pack_operand<kDType>(a, p[2 * t], p[2 * t + 1]);
+#pragma unroll
+      for (int n = 0; n < kDTiles; ++n) {
+        const Fragment& b = v.at(t, n);
+        ptx::mma_m16n8k16<kDType>(o[2 * n], a, b[0], b[1]);
+        ptx::mma_m16n8k16<kDType>(o[2 * n + 1], a, b[2], b[3]);
+      }
+    });
+  }
+};
+
+// Rows lane / 4 and + 8 of the warp's tile: one FFMA and one EX2 an element.
+template <FlashForwardKernelConfig kConfig>
+struct Softmax {
+  static constexpr int kSTiles = 2 * Step<kConfig>::kKvTiles;
+  static constexpr int kOTiles = 2 * Step<kConfig>::kDTiles;
+  using Scores = typename Step<kConfig>::Scores;
+  using Output = typename Step<kConfig>::Output;
+
+  float scale;
+  float row_max[2] = {common::kNegativeInfinity, common::kNegativeInfinity};
+  float row_sum[2] = {0.0f, 0.0f};
+
+  FLASH_DEVICE void update(Scores& s, Output& o) {
+    const float scale_log2 = scale * common::kLog2e;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float largest = row_max[half];
+#pragma unroll
+      for (int n = 0; n < kSTiles; ++n) {
+        largest = fmaxf(fmaxf(largest, s[n][2 * half]), s[n][2 * half + 1]);
+      }
+      largest = common::quad_max(largest);
+      const float alpha = ptx::ex2(ptx::mul_rn(row_max[half] - largest, scale_log2));
+      row_max[half] = largest;
+      float sum = ptx::mul_rn(row_sum[half], alpha);
+      const float largest_scaled = largest * scale_log2;
+#pragma unroll
+      for (int n = 0; n < kSTiles; ++n) {
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          s[n][i] = ptx::ex2(ptx::fma_rn(s[n][i], scale_log2, -largest_scaled));
+          sum += s[n][i];
+        }
+      }
+      row_sum[half] = sum;
+#pragma unroll
+      for (int n = 0; n < kOTiles; ++n) {
+        o[n][2 * half] *= alpha;
+        o[n][2 * half + 1] *= alpha;
+      }
+    }
+  }
+};
+
+// Divides by the row sums and writes the warp's rows through its own part of Q's shared memory.
+template <FlashForwardKernelConfig kConfig>
+FLASH_DEVICE void finish(const common::Problem<kConfig>& problem, const Softmax<kConfig>& softmax,
+                         const typename Step<kConfig>::Output& o, uint32_t warp_q, int warp_row) {
+  using Tile = typename Step<kConfig>::Tile;
+  const int lane = threadIdx.x % common::kWarp;
+  float log_sum_exp[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float sum = common::quad_sum(softmax.row_sum[half]);
+    log_sum_exp[half] =
+        ptx::fma_rn(ptx::lg2(sum), common::kLn2, softmax.row_max[half] * softmax.scale);
+#pragma unroll
+    for (int n = 0; n < 2 * Step<kConfig>::kDTiles; ++n) {
+      const uint32_t packed =
+          ptx::pack<kConfig.dtype>(o[n][2 * half] / sum, o[n][2 * half + 1] / sum);
+      ptx::st_shared_4<0>(warp_q + Tile::offset(half * 8 + lane / 4, n) + lane % 4 * 4, packed);
+    }
+  }
+  __syncwarp();  // the warp's rows are staged before other lanes read them
+  common::store_rows<Tile, 16>(warp_q, problem.o + warp_row * problem.o_row_bytes,
+                               problem.o_row_bytes, lane);
+  if (problem.lse != nullptr) common::store_lse(log_sum_exp, problem.lse + warp_row, lane);
+}
+
+template <FlashForwardKernelConfig kConfig>
+FLASH_DEVICE void forward(const ForwardArgs& args) {
+  using Mm = Step<kConfig>;
+  static_assert(kConfig.async_copy && kConfig.eager_load_blocks && kConfig.optimized_softmax &&
+                    kConfig.Q_mma_load_K_tiles == 0 && kConfig.rows_per_warp() == 16,
+                "the choices of step 7 are settled");
+
+  extern __shared__ __align__(128) char shared_memory[];
+  const uint32_t smem = ptx::shared_address(shared_memory);
+  const int lane = threadIdx.x % common::kWarp;
+  const int warp_row = threadIdx.x / common::kWarp * 16;
+  const uint32_t warp_q = smem + warp_row * Mm::Tile::kRowBytes;
+  const common::Problem<kConfig> problem(args);
+  Stream<kConfig> q_rows(problem.q, problem.q_row_bytes, smem);
+  Stream<kConfig> k_rows(problem.k, problem.k_row_bytes, smem + Mm::kKOffset);
+  Stream<kConfig> v_rows(problem.v, problem.v_row_bytes, smem + Mm::kVOffset);
+
+  q_rows.template load<kConfig.B_r>();  // in the group of the first K block
+  k_rows.template issue<kConfig.B_c>();
+  v_rows.template issue<kConfig.B_c>();
+  ptx::cp_async_wait_group<1>();
+  __syncthreads();  // Q and the first K block are visible to every warp
+
+  const typename Mm::Lane q_lane(warp_q, lane, MatrixOrder::kRowsFirst);
+  const typename Mm::Lane k_lane(smem, lane, MatrixOrder::kRowsFirst);
+  const typename Mm::Lane v_lane(smem, lane, MatrixOrder::kRowsFirst);
+  typename Mm::Q q;
+  q.prologue(q_lane);
+  Softmax<kConfig> softmax{.scale = args.softmax_scale};
+  typename Mm::Output o;
+  common::clear(o);
+
+  const auto kv_block = [&](bool has_next) {
+    typename Mm::Scores s;
+    Mm::multiply_scores(s, q, k_lane);
+    ptx::cp_async_wait_group<0>();
+    __syncthreads();  // V is visible; every warp has read K, so its buffer is free
+    if (has_next) k_rows.template issue<kConfig.B_c>();
+    softmax.update(s, o);
+    Mm::accumulate(o, s, v_lane);
+    if (!has_next) return;
+    ptx::cp_async_wait_group<0>();
+    __syncthreads();  // the next K is visible; every warp has read V, so its buffer is free
+    v_rows.template issue<kConfig.B_c>();
+  };
+  for (int block = 0; block < problem.n_kv_blocks; ++block) {
+    kv_block(block + 1 < problem.n_kv_blocks);
+  }
+  finish<kConfig>(problem, softmax, o, warp_q, warp_row);
+}
+
+}  // namespace flash::previous::step08

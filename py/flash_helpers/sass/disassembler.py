@@ -1,0 +1,72 @@
+"""Runs cuobjdump: from CUDA_HOME, PATH, beside nvcc, or the PyPI packages that carry it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+_TOOLS = ("cuobjdump", "nvdisasm")  # cuobjdump runs nvdisasm, which must lie beside it or on PATH
+_PACKAGES = "nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm"
+_SECONDS = 300
+
+
+class SassError(Exception):
+    """There is no machine code to be had; the message says why and what to do."""
+
+
+def find_cuobjdump(environ: Mapping[str, str] | None = None) -> Path:
+    """The first folder with both tools decides, so that their versions agree."""
+    environ = os.environ if environ is None else environ
+    looked: list[str] = []
+    for folder in _folders(environ):
+        looked.append(str(folder))
+        if all(os.access(folder / tool, os.X_OK) for tool in _TOOLS):
+            return folder / _TOOLS[0]
+    raise SassError(
+        f"cuobjdump and nvdisasm are not in one of {', '.join(looked)}: install the CUDA toolkit "
+        f"and set CUDA_HOME, or pip install {_PACKAGES}"
+    )
+
+
+def _folders(environ: Mapping[str, str]) -> Iterator[Path]:
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if environ.get(variable):
+            yield Path(environ[variable]) / "bin"
+    for tool in ("cuobjdump", "nvcc"):
+        found = shutil.which(tool, path=environ.get("PATH", os.defpath))
+        if found:
+            yield Path(found).resolve().parent
+    yield Path("/usr/local/cuda/bin")
+    for packages in dict.fromkeys(sysconfig.get_path(key) for key in ("purelib", "platlib")):
+        root = Path(packages) / "nvidia"
+        yield root / "cu13" / "bin"  # all CUDA 13 packages share this folder
+        yield root / "cuda_nvdisasm" / "bin"
+
+
+@cache
+def _cuobjdump() -> Path:
+    return find_cuobjdump()
+
+
+def cuobjdump(*arguments: str, file: Path) -> str:
+    """Its standard output. SassError with its message if it cannot read `file`."""
+    if not file.is_file():
+        raise SassError(f"{file} does not exist")
+    tool = _cuobjdump()
+    path = f"{tool.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    try:
+        done = subprocess.run(
+            [str(tool), *arguments, str(file.resolve())], capture_output=True, text=True,
+            timeout=_SECONDS, env={**os.environ, "PATH": path}, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SassError(f"{tool} cannot be run: {error}") from error
+    if done.returncode != 0 or "does not contain device code" in done.stdout + done.stderr:
+        message = " ".join((done.stderr + done.stdout).split())[:400]
+        raise SassError(f"{tool.name} finds no machine code in {file}: {message}")
+    return done.stdout

@@ -1,0 +1,153 @@
+"""Reads what `cuobjdump -sass` prints, and finds the main loop. Pure functions over text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+_FUNCTION = re.compile(r"^\s*Function : (\S+)$")
+_CODE_FOR = re.compile(r"^\s*code for (sm_\w+)$")
+# The instruction's own line; the encoding stands behind it and alone on the next one.
+_INSTRUCTION = re.compile(
+    r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:\{\s*)?(@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)\s*([^;]*?)\s*;"
+)
+_BRANCHES = ("BRA", "BRX", "JMP")
+_TARGET = re.compile(r"0x([0-9a-f]+)\s*$")
+_MATRIX = ("HMMA", "HGMMA", "QGMMA", "IMMA", "IGMMA", "DMMA")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """`opcode` with its modifiers (`LDSM.16.MT88.4`); addresses count from the kernel's start."""
+
+    address: int
+    predicate: str  # "@!P0", or ""
+    opcode: str
+    operands: str
+
+    @property
+    def base(self) -> str:
+        return self.opcode.partition(".")[0]
+
+    def matches(self, pattern: str) -> bool:
+        """Whether the opcode begins with the words of `pattern`: IMAD.MOV for IMAD.MOV.U32."""
+        return self.opcode == pattern or self.opcode.startswith(pattern + ".")
+
+    @property
+    def target(self) -> int | None:
+        """Where a direct branch goes."""
+        if self.base not in _BRANCHES:
+            return None
+        found = _TARGET.search(self.operands)
+        return int(found[1], 16) if found else None
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.predicate, self.opcode, self.operands)))
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One kernel on one architecture."""
+
+    name: str
+    architecture: str  # "sm_90a"
+    instructions: tuple[Instruction, ...]
+
+    @cached_property
+    def loop(self) -> tuple[Instruction, ...]:
+        """One KV block: the innermost loop with matrix instructions, of several the one with most
+        of them. (A persistent kernel has a loop over tiles around it.) Without any, the shortest
+        loop; empty if nothing branches back."""
+        bodies = [
+            tuple(i for i in self.instructions if first <= i.address <= last)
+            for first, last in self._loops()
+        ]
+        working = [body for body in bodies if _n_matrix(body)]
+        innermost = [
+            body for body in working
+            if not any(_is_inside(other, body) for other in working)
+        ]  # fmt: skip
+        return max(innermost or bodies, key=lambda b: (_n_matrix(b), -len(b)), default=())
+
+    def _loops(self) -> Iterator[tuple[int, int]]:
+        for instruction in self.instructions:
+            target = instruction.target
+            # A branch to itself is the trap behind the last instruction.
+            if target is not None and target < instruction.address:
+                yield target, instruction.address
+
+    def part(self, where: str) -> tuple[Instruction, ...]:
+        if where not in ("kernel", "loop"):
+            raise ValueError(f"{where!r} is no part of a listing: expected kernel or loop")
+        return self.loop if where == "loop" else self.instructions
+
+    def text(self) -> str:
+        """Clean: addresses, labels at branch targets, no encodings, and no padding behind the
+        trap that ends every kernel."""
+        kept = _without_padding(self.instructions)
+        targets = sorted({i.target for i in kept if i.target is not None})
+        labels = {target: f".L{n}" for n, target in enumerate(targets)}
+        marks = {}
+        if self.loop:
+            marks = {self.loop[0].address: "begins", self.loop[-1].address: "ends"}
+        lines = [f"// {self.name} ({self.architecture}), {len(kept)} instructions"]
+        for i in kept:
+            if i.address in labels:
+                lines.append(f"{labels[i.address]}:")
+            line = f"  {i.address:05x}  {i.predicate:5} {i.opcode:28} {i.operands}"
+            if i.target is not None and i.target in labels:
+                line = _TARGET.sub(labels[i.target], line.rstrip())
+            if i.address in marks:
+                line = f"{line.rstrip():90} // main loop {marks[i.address]}"
+            lines.append(line.rstrip())
+        return "\n".join(lines) + "\n"
+
+
+def _n_matrix(body: tuple[Instruction, ...]) -> int:
+    return sum(i.base in _MATRIX for i in body)
+
+
+def _is_inside(body: tuple[Instruction, ...], other: tuple[Instruction, ...]) -> bool:
+    begins, ends = body[0].address, body[-1].address
+    inside = other[0].address <= begins and ends <= other[-1].address
+    return inside and len(body) < len(other)
+
+
+def _without_padding(instructions: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+    last = len(instructions)
+    while last and instructions[last - 1].base == "NOP":
+        last -= 1
+    return instructions[:last]
+
+
+def parse_listings(text: str) -> list[Listing]:
+    """Every kernel of a `cuobjdump -sass`, in its order, padding removed."""
+    found: list[Listing] = []
+    architecture, name = "", ""
+    instructions: list[Instruction] = []
+
+    def close() -> None:
+        if name:
+            kept = _without_padding(tuple(instructions))
+            found.append(Listing(name, architecture, kept))
+        instructions.clear()
+
+    for line in text.splitlines():
+        if match := _INSTRUCTION.match(line):
+            address, predicate, opcode, operands = match.groups()
+            instructions.append(
+                Instruction(int(address, 16), (predicate or "").strip(), opcode, operands)
+            )
+        elif match := _FUNCTION.match(line):
+            close()
+            name = match[1]
+        elif match := _CODE_FOR.match(line):
+            close()
+            architecture, name = match[1], ""
+    close()
+    empty = [listing.name for listing in found if not listing.instructions]
+    if empty:
+        raise ValueError(f"the listing names {empty[0]}, but has none of its instructions")
+    return found

@@ -122,8 +122,8 @@ def workloads(options: argparse.Namespace) -> Iterator[Workload]:
     axes = itertools.product(options.d_heads, (False, True), options.seq_lens)
     for d_head, causal, seq_len in axes:
         yield Workload(
-            batch=batches.get(seq_len, 16), seq_len=seq_len, n_heads=16, n_kv_heads=16, d_head=d_head,
-            dtype=DType[options.dtype.upper()], causal=causal, seed=options.seed,
+            batch=batches.get(seq_len, 16), seq_len=seq_len, n_heads=16, n_kv_heads=16,
+            d_head=d_head, dtype=DType[options.dtype.upper()], causal=causal, seed=options.seed,
         )  # fmt: skip
 
 

@@ -58,8 +58,8 @@ def tuned_config(
     tools/benchmark/autotune.py into the cache directory), the packaged one; in each, first
     entries of this GPU, then of its compute capability; at last any of any table. `device` is the
     CUDA device, by default the current one; without one any GPU's entry is taken. For the device
-    "cpu", the emulator, a build is not asked. `family` is "sm80" or "sm90"; by default the one that
-    is made for the GPU, then the other.
+    "cpu", the emulator, a build is not asked. `family` is "sm80" or "sm90"; by default, in each
+    table, the one that is made for the GPU, then the other.
 
     Raises:
         LookupError: no table has a kernel for this problem; the message says what they have.
@@ -98,10 +98,8 @@ def tuned_choice(
     ]
     measured_with = (True, False) if causal else (False,)
     families = (family,) if family else _families_for(capability)
-    for wanted_family, (reason, is_match) in itertools.product(
-        families, matches if gpu else matches[2:]
-    ):
-        for with_mask, path in itertools.product(measured_with, tables):
+    for reason, is_match in matches if gpu else matches[2:]:
+        for path, with_mask, wanted_family in itertools.product(tables, measured_with, families):
             for entry in _entries(path):
                 about = (entry.dtype, entry.d_head, entry.causal, entry.family)
                 if about != (wanted.name, d_head, with_mask, wanted_family) or not is_match(entry):

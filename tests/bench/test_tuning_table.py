@@ -59,17 +59,21 @@ def write(path: Path, *entries: dict[str, Any]) -> Path:
 def test_the_packaged_table_is_good_and_knows_what_was_recorded() -> None:
     entries = read_table(PACKAGED)
     assert {(e.dtype, e.d_head) for e in entries} == {
-        (dtype, d) for dtype in ("FP16", "BF16") for d in (64, 128)
+        *((dtype, d) for dtype in ("FP16", "BF16") for d in (64, 128)),
+        *(("FP16", d) for d in (96, 192, 256)),
     }
     for e in entries:
         assert e.gpu == "NVIDIA H200" and e.evidence["matmul_tflops"] > 200
-    config = flash_attention.tuned_config("fp16", 128, 4096)
+    for causal in (False, True):
+        hopper = flash_attention.tuned_config("fp16", 128, 4096, causal=causal)
+        assert hopper.blocks() == (192, 64) and hopper.FAMILY == "sm90"
+    config = flash_attention.tuned_config("fp16", 128, 4096, family="sm80")
     assert config.short_form() == (
         "(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_0_tiles+buffer+opt_softmax"
     )
     assert tuned_config(torch.bfloat16, 64, 1024).dtype is DType.BF16
     for seq_len in (64, 512, 1000 * 64, 2**20):  # a kernel for every length that has one
-        assert seq_len % tuned_config(DType.FP16, 128, seq_len).blocks()[0] == 0
+        assert seq_len % tuned_config(DType.FP16, 128, seq_len, family="sm80").blocks()[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -127,8 +131,8 @@ def test_the_first_kernel_that_fits_the_lengths_is_taken(tmp_path: Path) -> None
     assert tuned_config("fp16", 128, 1024 + 64, table=table).short_form() == NARROW
     assert tuned_config("fp16", 128, 1024, 1024 + 64, table=table).short_form() == WIDE
     assert tuned_config("fp16", 128, 2048, table=table).short_form() == NARROW
-    with pytest.raises(LookupError, match=r"for FP16, d_head 96, .*they know BF16 128, BF16 64"):
-        tuned_config("fp16", 96, 1024)
+    with pytest.raises(LookupError, match=r"for FP16, d_head 80, .*they know BF16 128, BF16 64"):
+        tuned_config("fp16", 80, 1024)
 
 
 def test_other_problems_get_the_first_kernel_that_is_general(

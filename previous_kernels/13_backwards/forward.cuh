@@ -1,5 +1,5 @@
-// Step 13: K and V pass by from the last block to the first, and the loop counts down to zero. (With
-// a causal mask, the blocks that need it would come first.)
+// Step 13: K and V pass by from the last block to the first, and the loop counts down to zero.
+// (With a causal mask, the blocks that need it would come first.)
 #pragma once
 
 #include "flash/ptx/cp_async.cuh"

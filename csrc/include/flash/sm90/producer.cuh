@@ -42,7 +42,7 @@ struct Producer {
         if (block == q_at) load_q(schedule, position = schedule.position(answer));
       }
       if (n_blocks > 0) load_v(0, kv_head, tile.batch);
-      if (q_at == 0 || q_at >= n_blocks) load_q(schedule, position = schedule.position(answer));
+      if (q_at == 0) load_q(schedule, position = schedule.position(answer));
       schedule.reset_after(answer);
     }
     announce_end();

@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..dtypes import DType
+from ..test.utils import BATCH_SIZE_FOR_SEQ_LEN
 from ..workload import Workload
+from .arguments import EXIT_NO_DATA, dtype, number, positive, positive_list, seed
 from .clocks import open_nvml
 from .provenance import provenance
 from .providers import find_reference
@@ -116,33 +119,31 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def workloads(options: argparse.Namespace) -> Iterator[Workload]:
-    from ..dtypes import DType
-
-    batches = {8192: 8, 16384: 4}
     axes = itertools.product(options.d_heads, (False, True), options.seq_lens)
     for d_head, causal, seq_len in axes:
         yield Workload(
-            batch=batches.get(seq_len, 16), seq_len=seq_len, n_heads=16, n_kv_heads=16,
-            d_head=d_head, dtype=DType[options.dtype.upper()], causal=causal, seed=options.seed,
+            batch=BATCH_SIZE_FOR_SEQ_LEN[seq_len], seq_len=seq_len, n_heads=16, n_kv_heads=16,
+            d_head=d_head, dtype=options.dtype, causal=causal, seed=options.seed,
         )  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="regimes.py")
-    numbers = lambda text: [int(x) for x in text.split(",")]  # noqa: E731
-    parser.add_argument("--d_heads", type=numbers, default=[64, 128])
-    parser.add_argument("--seq_lens", type=numbers, default=[512, 1024, 2048, 4096, 8192, 16384])
-    parser.add_argument("--dtype", choices=["fp16", "bf16"], default="fp16")
-    parser.add_argument("--rounds", type=int, default=3, help="bursts of each provider")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of sustained work; 0: none")
-    parser.add_argument("--seed", type=int, default=random.randrange(2**31))  # noqa: S311
+    parser.add_argument("--d_heads", type=positive_list, default=[64, 128])
+    lengths = [512, 1024, 2048, 4096, 8192, 16384]
+    parser.add_argument("--seq_lens", type=positive_list, default=lengths)
+    parser.add_argument("--dtype", type=dtype, default=DType.FP16)
+    parser.add_argument("--rounds", type=positive, default=3, help="bursts of each provider")
+    seconds = number(0, 3600)
+    parser.add_argument("--seconds", type=seconds, default=2.0, help="of sustained work; 0: none")
+    parser.add_argument("--seed", type=seed, default=random.randrange(2**31))  # noqa: S311
     parser.add_argument("--out", type=Path, required=True, help="JSON Lines")
     options = parser.parse_args(argv)
     import torch
 
     if not torch.cuda.is_available():
         print("regimes.py: no GPU", file=sys.stderr)
-        return 4
+        return EXIT_NO_DATA
     with options.out.open("w") as out:
         print(json.dumps(provenance()), file=out, flush=True)
         for row in rows(options):

@@ -6,6 +6,7 @@
 
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/named_barrier.cuh"
+#include "flash/ptx/scheduling.cuh"
 #include "flash/sm90/epilogue.cuh"
 #include "flash/sm90/mask.cuh"
 #include "flash/sm90/matmuls.cuh"
@@ -163,6 +164,7 @@ struct Consumer {
     issue_both(work);
     release_k();
     softmax(work, block, rows);
+    ptx::schedule_fence();  // or ptxas waits in front of the exponentials, with nothing in flight
     Mm::template wait<0>(o);
     release_v();
     rows.rescale_output(o);

@@ -31,7 +31,7 @@ from .conformance.wgmma_kernels import (
 )
 
 RECORDED = Answers(ANSWERS)
-RECORD = "run python -m tests.emulator.sm90.conformance.record on an H200"
+RECORD = "run python -m tests.emulator.record on an H200"
 
 
 @pytest.mark.parametrize(

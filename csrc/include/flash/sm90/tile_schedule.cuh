@@ -5,7 +5,8 @@
 //
 // Full attention: query blocks of a head one after the other, so that blocks at work share K and V
 // in L2. Causal: inside a section of heads whose K and V fit L2, longest tiles first, so that the
-// short ones fill the gaps at the end.
+// short ones fill the gaps at the end; and a head's rows that fill no tile stand at its beginning,
+// where they see the fewest keys, so the first tile may begin with rows below 0.
 #pragma once
 
 #include "flash/core/hopper_forward_args.h"
@@ -18,7 +19,7 @@ namespace flash::sm90 {
 inline constexpr int kNoTile = -1;
 
 struct Tile {
-  int first_row;
+  int first_row;  // may be negative
   int head;
   int batch;
 };
@@ -30,11 +31,13 @@ struct TileSchedule {
 
   const HopperForwardArgs& args;
   int blocks_per_head;
+  int origin;  // first row of a head's first tile, at most 0
   int n_tiles;
 
   FLASH_DEVICE explicit TileSchedule(const HopperForwardArgs& launch_args)
       : args(launch_args),
         blocks_per_head((launch_args.seqlen_q + kBlockM - 1) / kBlockM),
+        origin(launch_args.causal ? launch_args.seqlen_q - blocks_per_head * kBlockM : 0),
         n_tiles(blocks_per_head * launch_args.n_heads_q * launch_args.batch) {}
 
   // The list position of this block's round-th tile, n_tiles or more: none is left. By one thread
@@ -74,7 +77,7 @@ struct TileSchedule {
       row_block = index - batch_head * blocks_per_head;
     }
     const int batch = batch_head / args.n_heads_q;
-    return {row_block * kBlockM, batch_head - batch * args.n_heads_q, batch};
+    return {origin + row_block * kBlockM, batch_head - batch * args.n_heads_q, batch};
   }
 
   // KV blocks that some row of the tile sees; of the warpgroup whose rows start at `row`.
@@ -82,8 +85,9 @@ struct TileSchedule {
     return (n_keys(tile.first_row + kBlockM - 1) + kBlockN - 1) / kBlockN;
   }
   FLASH_DEVICE int n_visible_blocks(int row) const {
-    if (row >= args.seqlen_q) return 0;
-    return (n_keys(row + HopperForwardKernelConfig::kGroupRows - 1) + kBlockN - 1) / kBlockN;
+    const int last = row + HopperForwardKernelConfig::kGroupRows - 1;
+    if (row >= args.seqlen_q || last < 0) return 0;
+    return (n_keys(last) + kBlockN - 1) / kBlockN;
   }
 
   // KV blocks, counted from the first, that every row from `row` on sees whole.

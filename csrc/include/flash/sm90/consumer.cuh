@@ -273,9 +273,11 @@ struct Consumer {
     } else {
       End::wait_staging_free(lane);
     }
-    End::stage(o, inverse, staging, lane);
-    End::store(args, tile, row, staging, lane);
-    End::store_lse(args, tile, row, log_sum_exp, lane);
+    if (work.row >= 0) {
+      End::stage(o, inverse, staging, lane);
+      End::store(args, tile, row, staging, lane);
+      End::store_lse(args, tile, row, log_sum_exp, lane);
+    }
     if constexpr (kConfig.o_in_q) {
       End::wait_staging_free(lane);
       release_q(work.q_buffer);

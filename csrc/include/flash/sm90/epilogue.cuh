@@ -31,7 +31,7 @@ struct Epilogue {
     }
   }
 
-  // Called by the whole warp. The copy engine leaves out rows that do not exist.
+  // Called by the whole warp. Rows behind the end are clipped by the copy engine.
   FLASH_DEVICE static void store(const HopperForwardArgs& args, const Tile& tile, int row,
                                  uint32_t warp_tile, int lane) {
     ptx::fence_proxy_async_shared();  // the staged rows, for the copy engine
@@ -57,7 +57,7 @@ struct Epilogue {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int query = row + lane / 4 + 8 * half;
-      if (query >= 0 && query < args.seqlen_q) lse[query] = log_sum_exp[half];
+      if (query < args.seqlen_q) lse[query] = log_sum_exp[half];
     }
   }
 

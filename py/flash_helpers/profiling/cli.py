@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ..bench.arguments import EXIT_INTERRUPTED
-from . import bottleneck_cli
+from . import bottleneck_cli, waves_cli
 
 DESCRIPTION = """Where the time of a call goes, and what limits a kernel (docs/profiling.md).
 
@@ -17,6 +17,7 @@ Exit codes: 0 ok, 1 a check failed, 2 usage, 3 some rows failed, 4 no data, 130 
 
 _COMMANDS = {
     "bottleneck": (bottleneck_cli, "what limits a kernel, from ncu's counters"),
+    "waves": (waves_cli, "what a launch loses in its last wave"),
 }
 
 

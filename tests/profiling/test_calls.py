@@ -64,7 +64,7 @@ def test_profile_writes_stacks_and_a_flame_graph(tmp_path: Path) -> None:
     ours = [stack for stack in stacks if re.search(r"test_calls\.py\(\d+\): work;products;", stack)]
     assert any(stack.endswith(";aten::matmul;aten::mm") for stack in ours)
     assert all(stack.startswith("a/b: work") for stack in stacks)
-    assert not any("torch/profiler/" in stack for stack in stacks)
+    assert not any("start_trace" in stack or "_transit_action" in stack for stack in stacks)
     product = sum(int(ns) for stack, ns in stacks.items() if stack.endswith("aten::mm"))
     assert product > 0.05 * sum(map(int, stacks.values()))
     ET.fromstring((tmp_path / "var" / "stacks_a_b__work.svg").read_text())

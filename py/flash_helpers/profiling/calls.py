@@ -75,11 +75,16 @@ def write_stacks(description: str, events: Any, folder: Path) -> tuple[Path, Pat
     if not stacks:
         raise ValueError(f"the profile of {description!r} has no event with a time")
     folder.mkdir(parents=True, exist_ok=True)
-    name = "stacks_" + re.sub(r"[^\w.-]", "_", description)
-    text, picture = folder / f"{name}.txt", folder / f"{name}.svg"
+    text, picture = stack_files(description, folder)
     text.write_text(render(stacks))
     picture.write_text(flame_graph(stacks, description, what))
     return text, picture
+
+
+def stack_files(description: str, folder: Path) -> tuple[Path, Path]:
+    """Where `profile` writes: (text, SVG)."""
+    name = "stacks_" + re.sub(r"[^\w.-]", "_", description)
+    return folder / f"{name}.txt", folder / f"{name}.svg"
 
 
 def _warm_up(run: Callable[[], object], count: int) -> None:

@@ -6,16 +6,21 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from ..bench.arguments import EXIT_INTERRUPTED
 from . import bottleneck_cli, waves_cli
+from .calls_cli import Benchmark, Mlp, Profile
 
 DESCRIPTION = """Where the time of a call goes, and what limits a kernel (docs/profiling.md).
 
 Exit codes: 0 ok, 1 a check failed, 2 usage, 3 some rows failed, 4 no data, 130 interrupted.
 """
 
-_COMMANDS = {
+_COMMANDS: dict[str, tuple[Any, str]] = {
+    "benchmark": (Benchmark, "how long a call takes"),
+    "profile": (Profile, "which operations take the time; a flame graph"),
+    "mlp": (Mlp, "a training loop with ranges, as an example for nsys"),
     "bottleneck": (bottleneck_cli, "what limits a kernel, from ncu's counters"),
     "waves": (waves_cli, "what a launch loses in its last wave"),
 }

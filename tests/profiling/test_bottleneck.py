@@ -50,6 +50,8 @@ def test_the_cause_goes_before_the_unit_that_it_fills() -> None:
     # Conflicts in a pipe that global loads fill are not what fills it.
     assert b.explain(QUIET | CONFLICTS | {m.SHARED_DATA: 20.0}).name == b.SHARED
     assert b.explain(QUIET | CONFLICTS | {m.DRAM: 99.0}).name == b.MEMORY
+    # All that crosses device memory passes L2, which may be the busier by its own measure.
+    assert b.explain(QUIET | {m.DRAM: 75.0, m.L2: 80.0}).name == b.MEMORY
 
 
 @pytest.mark.parametrize(

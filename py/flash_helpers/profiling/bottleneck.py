@@ -48,6 +48,8 @@ def explain(metrics: Mapping[str, float]) -> Finding:
         ISSUE: facts.issue,
     }  # fmt: skip
     busiest = max(units, key=lambda name: units[name])
+    if busiest == CACHE and facts.dram >= f.BUSY:
+        busiest = MEMORY  # what crosses device memory passes L2, too
     if units[busiest] < f.BUSY:
         return _waiting(facts, busiest, units[busiest])
     if busiest != TENSOR and facts.spills:

@@ -35,7 +35,7 @@ def sharing(blocks: int, chance: random.Random) -> float:
     """Two blocks an SM that share its pipe: together they take 1.5 times as long as one alone.
     In small steps of time, a block after the other."""
     sms: list[list[float]] = [[] for _ in range(SMS)]
-    waiting, now, step = blocks, 0.004, 0.0005
+    waiting, now, step = blocks, 0.004, 0.001
     while waiting or any(sms):
         for turn in range(2):  # each SM one, then the next
             for sm in sms:
@@ -68,7 +68,7 @@ def subject(blocks_per_sm: int) -> Subject:
 def test_the_prediction_fits_a_gpu_that_behaves(
     gpu: Callable[[int, random.Random], float], blocks_per_sm: int, seed: int
 ) -> None:
-    blocks = range(1, 601, 13)
+    blocks = range(1, 601, 37)
     made = subject(blocks_per_sm)
     samples = measure(made, blocks, 3, fake_timer(gpu, seed), seed)
     found = curve(made, blocks, samples)

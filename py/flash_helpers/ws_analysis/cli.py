@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..bench import arguments as args
-from . import analysis, measuring, ncu_mode, nvtx_mode, scripts
-from .options import ANALYSIS, BENCHMARK, CREATE, NVTX, parse
+from . import analysis, checking, measuring, ncu_mode, nvtx_mode, scripts
+from .options import ANALYSIS, BENCHMARK, CREATE, NCU, NVTX, parse
 
 
 def main(argv: Sequence[str] | None = None, backend: str = measuring.BACKEND) -> int:
@@ -15,10 +15,13 @@ def main(argv: Sequence[str] | None = None, backend: str = measuring.BACKEND) ->
     try:
         if options.mode == CREATE:
             return scripts.create(options)
-        if options.mode == BENCHMARK:
-            return measuring.benchmark(options, backend)
-        if options.mode == ANALYSIS:
-            return analysis.analyse(options, backend)
-        return nvtx_mode.run(options) if options.mode == NVTX else ncu_mode.run(options)
+        if options.mode == NVTX:
+            return nvtx_mode.run(options)
+        if options.mode == NCU:
+            return ncu_mode.run(options)
+        if backend == measuring.BACKEND and not checking.has_gpu(options.mode):
+            return args.EXIT_NO_DATA
+        measure = {BENCHMARK: measuring.benchmark, ANALYSIS: analysis.analyse}[options.mode]
+        return measure(options, backend)
     except KeyboardInterrupt:
         return args.EXIT_INTERRUPTED

@@ -47,12 +47,11 @@ def measure(
 ) -> int:  # fmt: skip
     """Times every provider on every length, in turns, and shows what came out. Returns the worse
     of what the rows and `show` say."""
-    policy = args.policy_of(options)
     jobs = tuple(Job(name, name) for name in options.provider)
 
     def run(store: ResultStore, supervisor: Measurer) -> int:
         sweep = Sweep(
-            store, supervisor, policy, command_line(), 0, retry_failed=options.retry_failed
+            store, supervisor, options.policy, command_line(), 0, retry_failed=options.retry_failed
         )
         announce(store, sweep)
         failed = measure_ceilings(sweep, [DType.FP16], options.seed) if with_ceilings else []

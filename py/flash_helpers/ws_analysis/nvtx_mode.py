@@ -66,6 +66,7 @@ def trace(options: argparse.Namespace, device: str) -> int:
     path = options.trace or DEFAULT_TRACE
     recorded = _record(lambda: _run_all(prepared, device), device)
     try:
+        path.write_text("")  # torch only prints it where it cannot write
         recorded.export_chrome_trace(str(path))
     except OSError as error:
         print(f"error: cannot write {path}: {error.strerror}", file=sys.stderr)

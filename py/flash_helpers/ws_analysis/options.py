@@ -74,7 +74,8 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Checked and complete; `named` are the providers that were asked for by name."""
+    """Checked and complete; `named` are the providers that were asked for by name, `policy` is how
+    they are timed."""
     parser = make_parser()
     options = parser.parse_args(argv)
     args.check_store_arguments(parser, options)
@@ -91,6 +92,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
             "--mode ncu launches one configuration: name it with --n_ctx and --provider, such as "
             f"--n_ctx {SEED_LENGTHS[0]} --provider {SEED_PROVIDERS[0]}"
         )
+    try:
+        options.policy = args.policy_of(options)
+    except ValueError as error:
+        parser.error(str(error))
     options.named = tuple(options.provider or ())
     is_measured = options.mode in (BENCHMARK, ANALYSIS)
     options.provider = options.named or (PROVIDERS if is_measured else SEED_PROVIDERS)

@@ -115,9 +115,12 @@ class Figure:
     value: float | None
     unit: str = "%"
     note: str = ""
+    digits: int = 2
 
     def line(self, say: Words) -> str:
-        value = "n/a" if self.value is None else f"{text.fixed(self.value, 2)} {self.unit}".strip()
+        value = "n/a"
+        if self.value is not None:
+            value = f"{text.fixed(self.value, self.digits)} {self.unit}".rstrip()
         return f"  {say(self.key)}: {value}" + (f" ({self.note})" if self.note else "")
 
 
@@ -135,7 +138,7 @@ def memory_figures(launch: Launch) -> list[Figure]:
         *efficiencies,
         Figure("l1 hit", _value(launch, L1_HIT)),
         Figure("l2 hit", _value(launch, L2_HIT)),
-        Figure("bank conflicts", conflicts, ""),
+        Figure("bank conflicts", conflicts, "", digits=0),
         Figure("bank conflict share", share),
         Figure("memory throughput", _value(launch, MEMORY)),
         Figure("dram throughput", _value(launch, _percentage(m.DRAM))),

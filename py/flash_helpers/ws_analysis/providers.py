@@ -52,7 +52,7 @@ class Bound:
 
     run: Callable[[], torch.Tensor]
     label: str
-    parameters: dict[str, int]
+    parameters: dict[str, int | str]
     tuned: str = ""
     note: str = ""
     config: Any = None
@@ -156,7 +156,7 @@ def cuda_config(
     return max(built, key=promise), "the family's general choice, not tuned for this length"
 
 
-def cuda_parameters(config: HopperForwardKernelConfig) -> dict[str, int]:
+def cuda_parameters(config: HopperForwardKernelConfig) -> dict[str, int | str]:
     """In the seed's words. `num_stages` is 0: nothing is left to a compiler's pipelining."""
     return {
         "BLOCK_M": config.block_m(),

@@ -72,7 +72,7 @@ def tiles(m: Measurement) -> int:
     """Blocks of query rows. A persistent kernel launches fewer blocks, each of which goes through
     several tiles; the last wave of tiles is the same."""
     s = m.shape
-    block_m = dict(text.parameters(m))["BLOCK_M"]
+    block_m = int(dict(text.parameters(m))["BLOCK_M"])
     return int(s["batch"] * s["n_heads"] * -(-s["seq_len"] // block_m))
 
 

@@ -65,7 +65,7 @@ def _words(values: Sequence[object]) -> str:
 
 def tool_path() -> Path:
     """The command that runs, else the one of this source tree."""
-    running = Path(sys.argv[0]).resolve()
+    running = Path(sys.argv[0]).absolute()  # a link is kept: it is what the user named
     root = repository_root()
     return running if running.name == TOOL or root is None else root / "tools" / "benchmark" / TOOL
 

@@ -48,7 +48,7 @@ def configuration_block(m: Measurement, say: Words) -> str:
     return "\n".join(lines)
 
 
-def parameters(m: Measurement) -> list[tuple[str, int]]:
+def parameters(m: Measurement) -> list[tuple[str, int | str]]:
     """In the seed's order."""
     found = dict(m.row.get("parameters") or {})
     first = [(name, found.pop(name)) for name in _FIRST if name in found]
@@ -88,6 +88,13 @@ def not_measured(problems: Sequence[ProblemResult]) -> list[str]:
         for problem in problems
         for row in problem.others
     ]
+    labels = {
+        m.row["provider"]: m.label
+        for problem in problems
+        for m in problem.ranked
+        if m.label != m.row["provider"]
+    }
+    lines += [f"{provider} is {label}" for provider, label in labels.items()]
     for problem in problems:
         for m in problem.ranked:
             notes = [m.row["tuned"]] if m.row.get("tuned") else []

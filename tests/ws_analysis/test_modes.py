@@ -123,6 +123,32 @@ def test_the_analysis_of_a_benchmark_measures_nothing_again(
     assert len(log.read_text().splitlines()) == checks
 
 
+def test_recorded_rows_are_shown_without_a_gpu(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert run("--mode", "benchmark", "--batch", "2", "--n_ctx", "256") == 0
+    first = capsys.readouterr().out
+    assert run("--mode", "benchmark", "--n_ctx", "128,1024", "--resume") == 0
+    first = capsys.readouterr().out
+    recorded = ("--rows", "rows.jsonl", "--results", "again")
+    assert cli.main(["--mode", "benchmark", *recorded]) == 0  # by the real backend's name
+    again = capsys.readouterr().out
+    assert f"{len(PROVIDERS)} rows of other shapes are left out" in again
+    for line in (line for line in first.splitlines() if line.startswith(("|", "  ", "AutoTune"))):
+        assert line in again
+    assert sorted(path.name for path in (folder / "again").glob("*.png")) == PNGS
+    assert cli.main(["--mode", "analysis", *recorded]) == 0
+    assert "takes 1/" in capsys.readouterr().out
+    Path("rows.jsonl").write_text("")
+    assert cli.main(["--mode", "benchmark", *recorded]) == 2
+    assert "no row in it is about attention" in capsys.readouterr().err
+    assert cli.main(["--mode", "benchmark", "--rows", "absent.jsonl"]) == 2
+    assert "cannot use absent.jsonl" in capsys.readouterr().err
+
+
 def test_a_wrong_kernel_has_no_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,6 +222,8 @@ def test_without_matplotlib_the_plots_are_missing_and_said(
         ("--mode ncu --trace t.json --prepare", "--trace is for --mode nvtx"),
         ("--mode ncu --log x --prepare", "--log is what ncu printed"),
         ("--mode benchmark --resume", "need --out"),
+        ("--mode nvtx --rows x", "--rows is for benchmark and analysis, not for --mode nvtx"),
+        ("--mode benchmark --rows x --n_ctx 128", "have no part in it"),
         ("--mode benchmark --graph", "--graph needs --noncu"),
         ("--mode benchmark --num_repeats 4 --max_repeats 2", "max_repeats 2 is less"),
     ],

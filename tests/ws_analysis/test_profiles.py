@@ -72,7 +72,8 @@ def test_a_report_in_chinese(ncu: Path, tmp_path: Path, capsys: pytest.CaptureFi
     shown = capsys.readouterr().out
     for heading in (
         "# 深度分析", "## 内存访问模式", "## 计算效率", "Global Memory Load效率",
-        "L2 Cache命中率: 91.75 %", "Memory Bank Conflicts", "Tensor Core利用率: 88.40 %", "Warp执行效率", "## 瓶颈",
+        "L2 Cache命中率: 91.75 %", "Memory Bank Conflicts", "Tensor Core利用率: 88.40 %",
+        "Warp执行效率", "## 瓶颈",
     ):  # fmt: skip
         assert heading in shown, heading
 

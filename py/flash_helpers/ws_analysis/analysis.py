@@ -16,6 +16,7 @@ from ..bench.runs import observations
 from ..bench.significance import Shift, shift
 from . import measuring, profiles, resources, text
 from .providers import PAIRS
+from .recorded import Measured
 from .words import Words, words
 
 # For a table of few comparisons: one of twenty may be called a difference by chance.
@@ -26,7 +27,7 @@ def analyse(options: argparse.Namespace, backend: str) -> int:
     return measuring.measure(options, backend, _show, with_ceilings=not options.no_ceilings)
 
 
-def _show(found: measuring.Measured, options: argparse.Namespace) -> int:
+def _show(found: Measured, options: argparse.Namespace) -> int:
     say = words(options.lang)
     problems = found.problems
     ceilings = None if options.no_ceilings else ceilings_of(found.rows)

@@ -19,7 +19,8 @@ def main(argv: Sequence[str] | None = None, backend: str = measuring.BACKEND) ->
             return nvtx_mode.run(options)
         if options.mode == NCU:
             return ncu_mode.run(options)
-        if backend == measuring.BACKEND and not checking.has_gpu(options.mode):
+        is_real = backend == measuring.BACKEND and not options.rows
+        if is_real and not checking.has_gpu(options.mode):
             return args.EXIT_NO_DATA
         measure = {BENCHMARK: measuring.benchmark, ANALYSIS: analysis.analyse}[options.mode]
         return measure(options, backend)

@@ -6,7 +6,6 @@ import argparse
 import csv
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..bench import arguments as args
@@ -14,6 +13,7 @@ from ..bench import charts
 from ..bench.ceilings import measure_ceilings
 from ..bench.progress import Progress
 from ..bench.provenance import command_line
+from ..bench.providers import CEILING
 from ..bench.records import COMPILE_FAIL, LAUNCH_FAIL, OK, SKIPPED, TIMEOUT, WRONG, Record
 from ..bench.results import Measurement, ProblemResult, by_problem
 from ..bench.session import announce, with_session
@@ -23,18 +23,10 @@ from ..bench.sweep import Job, Problem, Sweep
 from ..dtypes import DType
 from . import text
 from .options import workloads
+from .recorded import Measured, recorded
 from .words import Words, words
 
 BACKEND = "flash_helpers.ws_analysis.backend:WsBackend"
-
-
-@dataclass(frozen=True)
-class Measured:
-    """All rows of the run; `problems` in the order of the lengths; `environment` says where."""
-
-    rows: list[Record]
-    problems: list[ProblemResult]
-    environment: Record
 
 
 def benchmark(options: argparse.Namespace, backend: str = BACKEND) -> int:
@@ -47,6 +39,9 @@ def measure(
 ) -> int:  # fmt: skip
     """Times every provider on every length, in turns, and shows what came out. Returns the worse
     of what the rows and `show` say."""
+    if options.rows:
+        found = recorded(options)
+        return args.EXIT_USAGE if found is None else _present(found, options, show)
     jobs = tuple(Job(name, name) for name in options.provider)
 
     def run(store: ResultStore, supervisor: Measurer) -> int:
@@ -69,11 +64,22 @@ def measure(
             if row["environment_fingerprint"] == where and row["shape"].get("kind")
         ]
         found = Measured([*ceilings, *rows], by_problem(rows), sweep.environment)
-        code = exit_code(rows, options.named)
-        shown = show(found, options) if code != args.EXIT_NO_DATA else _explain(found)
-        return code or shown or (args.EXIT_PARTIAL if failed else args.EXIT_OK)
+        return _present(found, options, show) or (args.EXIT_PARTIAL if failed else args.EXIT_OK)
 
     return with_session("ws-analysis", options, backend, run)
+
+
+def _present(
+    found: Measured, options: argparse.Namespace,
+    show: Callable[[Measured, argparse.Namespace], int],
+) -> int:  # fmt: skip
+    code = exit_code([row for row in found.rows if row["provider"] != CEILING], options.named)
+    if code == args.EXIT_NO_DATA:
+        print("no data: no provider could be measured")
+        print("\n".join(text.not_measured(found.problems)))
+        return code
+    shown = show(found, options)
+    return code or shown
 
 
 def exit_code(rows: Sequence[Record], named: Sequence[str]) -> int:
@@ -87,12 +93,6 @@ def exit_code(rows: Sequence[Record], named: Sequence[str]) -> int:
     absent = any(row["status"] == SKIPPED and row["provider"] in named for row in rows)
     failed = statuses & {LAUNCH_FAIL, TIMEOUT, COMPILE_FAIL}
     return args.EXIT_PARTIAL if failed or absent else args.EXIT_OK
-
-
-def _explain(found: Measured) -> int:
-    print("no data: no provider could be measured")
-    print("\n".join(text.not_measured(found.problems)))
-    return args.EXIT_NO_DATA
 
 
 def _show(found: Measured, options: argparse.Namespace) -> int:

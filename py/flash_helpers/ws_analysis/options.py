@@ -63,6 +63,8 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
     args.add_sampling_arguments(parser)
     args.add_store_arguments(parser)
     add = parser.add_argument
+    add("--rows", type=Path, metavar="STORE",
+        help="show what was recorded there instead of measuring: needs no GPU")  # fmt: skip
     add("--results", type=Path, default=Path("ws_results"), metavar="DIR",
         help="where tables and plots are written (default ws_results)")  # fmt: skip
     add("--ncu_results", type=Path, default=Path("ncu_results"), metavar="DIR",
@@ -84,6 +86,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     for name, mode in (("trace", NVTX), ("prepare", NCU), ("report", NCU), ("log", NCU)):
         if getattr(options, name) and options.mode != mode:
             parser.error(f"--{name} is for --mode {mode}, not for --mode {options.mode}")
+    if options.rows and options.mode not in (BENCHMARK, ANALYSIS):
+        parser.error(f"--rows is for benchmark and analysis, not for --mode {options.mode}")
+    if options.rows and (options.out or options.provider or options.n_ctx):
+        parser.error(
+            "--rows shows all of a store: --out, --provider and --n_ctx have no part in it"
+        )
     if options.log and not options.report:
         parser.error("--log is what ncu printed while it made --report FILE: name that, too")
     one_launch = options.mode == NCU and not (options.prepare or options.report)

@@ -157,13 +157,14 @@ def cuda_config(
 
 
 def cuda_parameters(config: HopperForwardKernelConfig) -> dict[str, int | str]:
-    """In the seed's words. `num_stages` is 0: nothing is left to a compiler's pipelining."""
+    """In the seed's words: `num_warps` are those of one group, `num_stages` is 0, since nothing is
+    left to a compiler's pipelining."""
     return {
         "BLOCK_M": config.block_m(),
         "BLOCK_N": config.block_n,
         "NUM_BUFFERS": config.n_buffers,
         "NUM_MMA_WARPS": config.n_mma_groups * GROUP_THREADS // _WARP,
         "NUM_MMA_GROUPS": config.n_mma_groups,
-        "num_warps": config.n_threads() // _WARP,
+        "num_warps": GROUP_THREADS // _WARP,
         "num_stages": 0,
     }

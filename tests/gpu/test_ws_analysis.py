@@ -36,8 +36,8 @@ def tool(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_benchmark_and_analysis(tmp_path: Path) -> None:
-    arguments = ("--n_ctx", "128,1024", "--provider", f"{PROVIDERS},cudnn")
-    arguments += ("--out", "rows.jsonl", "--num_repeats", "8", "--target_noise", "0")
+    arguments = ["--n_ctx", "128,1024", "--provider", f"{PROVIDERS},cudnn"]
+    arguments += ["--out", "rows.jsonl", "--num_repeats", "8", "--target_noise", "0"]
     assert tool(tmp_path, "--mode", "benchmark", *arguments).returncode == 0
     lines = list(csv.DictReader((tmp_path / "ws_results/benchmark.csv").open()))
     assert len(lines) == 2 * 5

@@ -86,6 +86,8 @@ def test_the_roofline_takes_the_lower_ceiling() -> None:
         (16, 32, 0, 32),  # the number of blocks
         (255, 384, 0, 0),  # does not fit
         (128, 256, 100 * 1024, 2),
+        (64, 128, 113 * 1024, 2),
+        (64, 128, 116224, 1),  # 1 KB of each block is the driver's
     ],
 )
 def test_blocks_that_an_sm_holds(registers: int, threads: int, shared: int, blocks: int) -> None:

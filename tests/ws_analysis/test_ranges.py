@@ -16,7 +16,7 @@ import torch
 from flash_helpers.bench.measure import SkippedError
 from flash_helpers.reference import attention_reference
 from flash_helpers.workload import Workload
-from flash_helpers.ws_analysis import ncu_mode, nvtx_mode, providers
+from flash_helpers.ws_analysis import checking, ncu_mode, nvtx_mode, providers
 from flash_helpers.ws_analysis.options import parse
 from flash_helpers.ws_analysis.providers import WS_PROVIDERS
 
@@ -129,6 +129,25 @@ def test_a_wrong_kernel_is_not_traced(
     said = capsys.readouterr()
     assert "wrong: triton-ws-pp-fp16, N_CTX=32: 1 of " in said.err
     assert "bench_triton-ws-pp" not in (folder / "nvtx_profile.trace.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "expected"),
+    [
+        ((0, 3, 0, 5), 9.0, "1 of "),
+        ((2, 3, 7, 5), 9.0, "1 of "),  # the last entry, the last head
+        ((1, 3, 0, 5), 9.0, ""),  # compared are the first and the last entry
+        ((2, 3, 4, 5), 9.0, ""),  # and of each the first and the last head
+        ((1, 3, 4, 5), float("nan"), "NaN or infinity"),
+    ],
+)
+def test_what_is_compared(place: tuple[int, ...], value: float, expected: str) -> None:
+    q, k, v = tensors = [torch.randn(3, 16, 8, 64).half() for _ in range(3)]
+    output = attention_reference(q, k, v)[0].half()
+    assert checking.problem_with(output, tensors, False, heads=1) == ""
+    output[place] = value
+    problem = checking.problem_with(output, tensors, False, heads=1)
+    assert problem.startswith(expected) if expected else problem == ""
 
 
 def test_what_was_not_written_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,7 +211,7 @@ def test_ncu_fails(
     done = place.run("ncu_analysis.sh", **variables)
     assert done.returncode == code, done.stderr
     assert message in done.stderr
-    assert len([name for name in place.files() if "/report_" in name]) == reports
+    assert len(list(place.work.glob("ncu_results/report_*"))) == reports  # and no empty one
 
 
 def test_ncu_leaves_no_old_report(place: Place) -> None:

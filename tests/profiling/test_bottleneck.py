@@ -89,7 +89,7 @@ def test_stalls_are_evidence_where_ncu_has_them() -> None:
 
 def test_what_cannot_be_used_is_refused() -> None:
     without = {k: v for k, v in QUIET.items() if k not in (m.DRAM, m.TENSOR)}
-    with pytest.raises(MetricError, match=r"dram.* is absent, and 1 more.*--metrics"):
+    with pytest.raises(MetricError, match=r"dram.* is absent, and 1 more: `profiling.py"):
         b.explain(without)
     for wrong in (float("nan"), -1.0, 1e9):
         with pytest.raises(MetricError, match=r"expected a number in 0..200"):

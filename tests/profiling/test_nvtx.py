@@ -79,7 +79,7 @@ def test_every_submodule_forwards_and_backwards() -> None:
     net = _Net()
 
     def run() -> None:
-        with nvtx.annotated_modules(net, prefix="net: "):
+        with nvtx.annotate_modules(net, prefix="net: "):
             a, b = net(torch.randn(4, 8), scale=torch.ones(()))
         (a.sum() + b.sum()).backward()
 
@@ -99,9 +99,9 @@ def test_every_submodule_forwards_and_backwards() -> None:
 def test_modules_are_left_as_they_were() -> None:
     net = _Net()
     x = torch.randn(4, 8)
-    with pytest.raises(TypeError), nvtx.annotated_modules(net):
+    with pytest.raises(TypeError), nvtx.annotate_modules(net):
         net(x)  # `scale` is missing: the range closes all the same
-    with nvtx.annotated_modules(net, backward=False):
+    with nvtx.annotate_modules(net, backward=False):
         a, _ = net(x, scale=torch.ones(()))
     events = trace(lambda: (net(x, scale=torch.ones(())), a.sum().backward()))
     assert not {event.name for event in events} & {"_Net", "left", "right", "_Net.backward"}

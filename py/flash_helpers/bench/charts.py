@@ -165,3 +165,18 @@ def _png(figure: Any) -> bytes:
     # No date and no version: the same results give the same file.
     figure.savefig(data, format="png", dpi=200, metadata={"Software": None})
     return data.getvalue()
+
+
+def measured_and_predicted(
+    x: Sequence[float], measured: Sequence[float], predicted: Sequence[float], title: str,
+    x_label: str, y_label: str,
+) -> bytes:  # fmt: skip
+    """Dots for what was measured, a line for what a model says, over the same points."""
+    figure, axes = _figure(title)
+    axes.scatter(x, measured, s=9, color="#d55e00", label="measured", linewidths=0, zorder=2)
+    axes.plot(x, predicted, color=_OURS, linewidth=1.3, label="predicted", zorder=3)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.legend(frameon=False, loc="lower right")
+    return _png(figure)

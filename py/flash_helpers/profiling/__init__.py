@@ -2,3 +2,7 @@
 flame graph), ranges that profilers show (`nvtx`), what a launch loses in its last wave (`waves`),
 and what limits a kernel, from ncu's counters (`bottleneck`). docs/profiling.md shows each.
 """
+
+from .calls import benchmark, profile
+
+__all__ = ["benchmark", "profile"]

@@ -89,11 +89,9 @@ def check(metrics: Mapping[str, float]) -> None:
     """Raises MetricError for what `explain` cannot do without, or cannot believe."""
     missing = [name for name in REQUIRED if name not in metrics]
     if missing:
+        more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise MetricError(
-            f"{missing[0]} is absent"
-            + (f", and {len(missing) - 1} more" if len(missing) > 1 else "")
-            + ": run ncu with --metrics "
-            + ",".join(missing)
+            f"{missing[0]} is absent{more}: `profiling.py bottleneck COMMAND` collects them all"
         )
     for name in REQUIRED:
         value = metrics[name]

@@ -37,27 +37,27 @@ def annotate(name: str) -> Iterator[None]:
                 torch.cuda.nvtx.range_pop()  # type: ignore[no-untyped-call]
 
 
-@contextmanager
-def annotated_modules(
+def annotate_modules(
     model: torch.nn.Module, *, backward: bool = True, prefix: str = ""
-) -> Iterator[None]:
-    """While it is entered, every call of `model` and of its submodules is a range.
+) -> ExitStack:
+    """Makes every call of `model` and of its submodules a range: for good, until the result is
+    closed, or within `with annotate_modules(model):`.
 
     Ranges are named by the path of the module (`layers.0`), the model itself by its class, behind
     `prefix`. With `backward`, each node of the autograd graph that a module's forward pass made is
-    a range `<name>.backward` when it runs, also after this is left: module hooks would not do,
+    a range `<name>.backward` when it runs, also after this is closed: module hooks would not do,
     since they forbid in-place operations and close before the gradients of the first layer are
     computed.
     """
-    with ExitStack() as hooks:
-        for path, module in model.named_modules():
-            name = prefix + (path or type(model).__name__)
-            ranges = _ForwardRanges(name, backward)
-            before = module.register_forward_pre_hook(ranges.begin, with_kwargs=True)
-            after = module.register_forward_hook(ranges.end, with_kwargs=True, always_call=True)
-            hooks.callback(before.remove)
-            hooks.callback(after.remove)
-        yield
+    hooks = ExitStack()
+    for path, module in model.named_modules():
+        name = prefix + (path or type(model).__name__)
+        ranges = _ForwardRanges(name, backward)
+        before = module.register_forward_pre_hook(ranges.begin, with_kwargs=True)
+        after = module.register_forward_hook(ranges.end, with_kwargs=True, always_call=True)
+        hooks.callback(before.remove)
+        hooks.callback(after.remove)
+    return hooks
 
 
 class _ForwardRanges:
@@ -73,7 +73,7 @@ class _ForwardRanges:
         self._open.append(entered)
 
     def end(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if self._open:  # not if this was entered in the middle of a forward pass
+        if self._open:  # not if the hooks came in the middle of a forward pass
             self._open.pop().close()
         if self._backward:
             inputs = {tensor.grad_fn for tensor in _tensors((args, kwargs))}

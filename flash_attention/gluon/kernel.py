@@ -11,7 +11,7 @@ what lies behind a sequence's end is read as zero and never written, whatever th
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
 
 from .groups import consumer
 from .loader import producer
@@ -52,6 +52,7 @@ def attention(
         mbarrier.init(k_empty.index(b), count=G)
         mbarrier.init(v_full.index(b), count=1)
         mbarrier.init(v_empty.index(b), count=G)
+    fence_async_shared()  # the copies signal the barriers
     # A tuple of partitions in a variable would make tensors of the constants: hence three calls.
     if G == 1:
         gl.warp_specialize([

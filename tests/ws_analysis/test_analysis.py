@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from flash_helpers.bench.ceilings import Ceilings
+from flash_helpers.dtypes import DType
 from flash_helpers.profiling.waves import plan
+from flash_helpers.workload import Workload
 from flash_helpers.ws_analysis import analysis, resources
 from flash_helpers.ws_analysis.words import words
 from tests.ws_analysis.rows import problems, row
@@ -132,3 +134,27 @@ def test_spills_are_said_and_unknown_resources_too() -> None:
     assert "16 bytes a thread are spilled" in shown
     assert "not known without ncu: cudnn" in shown
     assert "no kernel with known" in resources.section(problems(plain), {}, SAY)[0]
+
+
+def test_resources_of_a_gluon_kernel() -> None:
+    """Compiled without a GPU: 128 registers of two groups and of the producer's warpgroup."""
+    pytest.importorskip("triton")
+    from flash_attention.gluon import configs
+
+    workload = Workload(1, 32, 32, 8192, 128, DType.FP16, 1)
+    config = configs(True, 128)[0]
+    found = resources.of_gluon(config, workload, ping_pong=True)
+    assert found["threads"] == 384
+    assert found["registers"] == 65536 // 384 // 8 * 8
+    assert (found["spilled_bytes"], found["blocks_per_sm"]) == (0, 1)
+    tiles = 2 * config.BLOCK_M + 2 * config.NUM_BUFFERS * config.BLOCK_N  # of Q and O, K and V
+    assert tiles * 256 <= found["shared_bytes"] <= tiles * 256 + 1024
+
+
+def test_resources_that_cannot_be_had_are_said() -> None:
+    pytest.importorskip("triton")
+    found = resources.of_gluon(
+        "no configuration", Workload(1, 1, 1, 128, 128, DType.FP16, 1), ping_pong=True
+    )
+    assert list(found) == ["note"]
+    assert "its resources are not known" in found["note"]

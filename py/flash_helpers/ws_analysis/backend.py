@@ -18,7 +18,9 @@ class WsBackend(CudaBackend):
             "label": provider, "parameters": bound.parameters, "tuned": bound.tuned,
             "note": bound.note,
         }  # fmt: skip
-        if WS_PROVIDERS[provider].family == CUDA:
+        ws = WS_PROVIDERS[provider]
+        if ws.family == CUDA:
             kernel = bound.config.short_form()
             return self.our_candidate(kernel, **details, configuration=kernel)
-        return self.candidate_of(bound.run, details | resources.of_gluon(bound, self.workload()))
+        details |= resources.of_gluon(bound.config, self.workload(), ping_pong=ws.ping_pong)
+        return self.candidate_of(bound.run, details)

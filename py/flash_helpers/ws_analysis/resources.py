@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from ..bench.records import Record
 from ..bench.results import Measurement, ProblemResult
+from ..dtypes import DType
 from ..profiling.waves import WavePlan, plan
 from ..workload import Workload
 from . import text
-from .providers import Bound
 from .words import Words
+
+if TYPE_CHECKING:
+    from ..triton_offline import Compiled
 
 _WARP = 32
 # Of an SM of compute capability 9.0 (CUDA C++ Programming Guide, technical specifications).
@@ -97,6 +102,27 @@ def _sentences(known: Sequence[Measurement], sms: int) -> list[str]:
     return lines
 
 
-def of_gluon(bound: Bound, workload: Workload) -> dict[str, int]:
-    """The row's fields for a Gluon kernel; empty where nobody can tell."""
-    return {}
+def of_gluon(config: Any, workload: Workload, *, ping_pong: bool) -> Record:
+    """What a row says of a Gluon kernel, which is compiled once more for it: registers, shared
+    memory, blocks an SM. A figure beside the time: not to have it costs no row."""
+    try:
+        compiled = _compiled(config, ping_pong, workload.dtype, workload.d_head, workload.causal)
+    except Exception as error:  # Triton and ptxas fail in many ways
+        return {"note": f"its resources are not known: {type(error).__name__}: {error}"[:300]}
+    threads = compiled.n_warps * _WARP
+    return {
+        "registers": compiled.registers,
+        "spilled_bytes": compiled.stack_bytes,
+        "shared_bytes": compiled.shared_bytes,
+        "threads": threads,
+        "blocks_per_sm": blocks_per_sm(compiled.registers, threads, compiled.shared_bytes),
+    }
+
+
+@cache
+def _compiled(config: Any, ping_pong: bool, dtype: DType, d_head: int, causal: bool) -> Compiled:
+    from ..triton_offline import compile_gluon
+
+    return compile_gluon(
+        config, ping_pong=ping_pong, dtype=dtype.name.lower(), d_head=d_head, causal=causal
+    )

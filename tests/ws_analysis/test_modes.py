@@ -17,7 +17,7 @@ from flash_helpers.ws_analysis.providers import PROVIDERS
 
 TOOL = Path(__file__).resolve().parents[2] / "tools/benchmark/flash-attention-WS-hopper.py"
 BACKEND = "tests.ws_analysis.fake_backend:WsFakeBackend"
-QUICK = ("--num_repeats", "8", "--target_noise", "0", "--no_ceilings")
+QUICK = ("--num_repeats", "8", "--target_noise", "0")
 PNGS = ["bandwidth.png", "tflops.png", "time.png"]
 
 
@@ -35,7 +35,8 @@ def faults(monkeypatch: pytest.MonkeyPatch, **found: str) -> None:
 
 
 def run(*arguments: str) -> int:
-    return cli.main([*arguments, "--out", "rows.jsonl", *QUICK], BACKEND)
+    more = ("--no_ceilings",) if "analysis" in arguments else ()
+    return cli.main([*arguments, "--out", "rows.jsonl", *QUICK, *more], BACKEND)
 
 
 def test_benchmark(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,9 +221,12 @@ def test_without_matplotlib_the_plots_are_missing_and_said(
         ("--mode ncu --n_ctx 128,8192 --provider cudnn", "launches one configuration"),
         ("--mode benchmark --prepare", "--prepare is for --mode ncu, not for --mode benchmark"),
         ("--mode ncu --trace t.json --prepare", "--trace is for --mode nvtx"),
+        ("--mode nvtx --noncu", "--noncu is for --mode benchmark and analysis"),
+        ("--mode create_scripts --num_repeats 4", "--num_repeats is for --mode benchmark"),
+        ("--mode benchmark --no_ceilings", "--no_ceilings is for --mode analysis"),
         ("--mode ncu --log x --prepare", "--log is what ncu printed"),
         ("--mode benchmark --resume", "need --out"),
-        ("--mode nvtx --rows x", "--rows is for benchmark and analysis, not for --mode nvtx"),
+        ("--mode nvtx --rows x", "--rows is for --mode benchmark and analysis, not for --mode nvtx"),
         ("--mode benchmark --rows x --n_ctx 128", "have no part in it"),
         ("--mode benchmark --graph", "--graph needs --noncu"),
         ("--mode benchmark --num_repeats 4 --max_repeats 2", "max_repeats 2 is less"),

@@ -165,6 +165,13 @@ def test_nvtx_without_a_trace(code: str, expected: int, place: Place) -> None:
     assert "there is no nvtx_profile.trace.json" in done.stderr
 
 
+def test_no_empty_file_is_left(place: Place) -> None:
+    place.program("python", "#!/bin/sh\nexit 4\n")
+    for script in ("nvtx_analysis.sh", "compare_analysis.sh"):
+        assert place.run(script).returncode == 4
+    assert not [path for path in place.work.rglob("*") if path.is_file()]
+
+
 def test_ncu(place: Place) -> None:
     place.add_ncu()
     done = place.run("ncu_analysis.sh")

@@ -10,7 +10,8 @@ TOOL=@TOOL@
 # Of the tool, fixed when this script was written.
 OPTIONS=(@OPTIONS@)
 
-die() {
+die() { # CODE MESSAGE [FILE]: leaves no empty file behind
+  [ $# -lt 3 ] || [ -s "$3" ] || rm -f -- "$3"
   printf '%s: %s\n' "${0##*/}" "$2" >&2
   exit "$1"
 }

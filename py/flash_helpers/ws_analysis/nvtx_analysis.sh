@@ -16,6 +16,6 @@ else
   "$PYTHON" "$TOOL" --mode nvtx "${OPTIONS[@]}" --trace "$profile" | tee nvtx_stats.txt
   code=$?
 fi
-[ -s "$profile" ] || die "$((code ? code : 4))" "there is no $profile"
+[ -s "$profile" ] || die "$((code ? code : 4))" "there is no $profile" nvtx_stats.txt
 printf '%s\n' "written: $profile nvtx_stats.txt"
 exit "$code"

@@ -15,6 +15,17 @@ TOOL = "flash-attention-WS-hopper.py"
 CREATE, BENCHMARK, ANALYSIS, NVTX, NCU = "create_scripts", "benchmark", "analysis", "nvtx", "ncu"
 MODES = (CREATE, BENCHMARK, ANALYSIS, NVTX, NCU)
 SEED_LENGTHS = (128, 8192)
+_MEASURED = (
+    "num_warmups", "num_repeats", "max_repeats", "target_noise", "burst", "noncu", "graph", "out",
+    "resume", "retry_failed", "rows", "results", "device", "time_limit",
+)  # fmt: skip
+_ONLY_FOR: dict[str, tuple[str, ...]] = dict.fromkeys(_MEASURED, (BENCHMARK, ANALYSIS)) | {
+    "no_ceilings": (ANALYSIS,),
+    "ncu_results": (ANALYSIS,),
+    "ncu": (ANALYSIS, NCU),
+    "trace": (NVTX,),
+    **dict.fromkeys(("prepare", "report", "log"), (NCU,)),
+}
 
 DESCRIPTION = """Measure and profile warp-specialised attention on Hopper, plain (WS) and pipelined.
 
@@ -80,14 +91,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     they are timed."""
     parser = make_parser()
     options = parser.parse_args(argv)
+    _check_modes(parser, options)
     args.check_store_arguments(parser, options)
     if options.graph and not options.noncu:
         parser.error("--graph needs --noncu: a graph for short kernels runs from a warm L2 cache")
-    for name, mode in (("trace", NVTX), ("prepare", NCU), ("report", NCU), ("log", NCU)):
-        if getattr(options, name) and options.mode != mode:
-            parser.error(f"--{name} is for --mode {mode}, not for --mode {options.mode}")
-    if options.rows and options.mode not in (BENCHMARK, ANALYSIS):
-        parser.error(f"--rows is for benchmark and analysis, not for --mode {options.mode}")
     if options.rows and (options.out or options.provider or options.n_ctx):
         parser.error(
             "--rows shows all of a store: --out, --provider and --n_ctx have no part in it"
@@ -109,6 +116,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     options.provider = options.named or (PROVIDERS if is_measured else SEED_PROVIDERS)
     options.n_ctx = options.n_ctx or list(SEED_LENGTHS)
     return options
+
+
+def _check_modes(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """An option that would have no effect is a mistake."""
+    for name, value in vars(options).items():
+        modes = _ONLY_FOR.get(name)
+        if modes and options.mode not in modes and value != parser.get_default(name):
+            parser.error(
+                f"--{name} is for --mode {' and '.join(modes)}, not for --mode {options.mode}"
+            )
 
 
 def _one(values: Sequence[object] | None) -> bool:

@@ -226,7 +226,7 @@ def test_without_matplotlib_the_plots_are_missing_and_said(
         ("--mode benchmark --no_ceilings", "--no_ceilings is for --mode analysis"),
         ("--mode ncu --log x --prepare", "--log is what ncu printed"),
         ("--mode benchmark --resume", "need --out"),
-        ("--mode nvtx --rows x", "--rows is for --mode benchmark and analysis, not for --mode nvtx"),
+        ("--mode nvtx --rows x", "for --mode benchmark and analysis, not for --mode nvtx"),
         ("--mode benchmark --rows x --n_ctx 128", "have no part in it"),
         ("--mode benchmark --graph", "--graph needs --noncu"),
         ("--mode benchmark --num_repeats 4 --max_repeats 2", "max_repeats 2 is less"),

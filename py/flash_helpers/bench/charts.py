@@ -90,7 +90,7 @@ def roofline(measurements: Sequence[Measurement], ceilings: Ceilings, title: str
                   xytext=(8, -3), textcoords="offset points")  # fmt: skip
     # Ours are many: they go below the references.
     for provider in sorted(
-        {m.row["provider"] for m in measurements}, key=lambda name: name != "ours"
+        {m.row["provider"] for m in measurements}, key=lambda name: (name != "ours", name)
     ):
         mine = [(x, y) for x, y, m in points if m.row["provider"] == provider]
         axes.scatter(

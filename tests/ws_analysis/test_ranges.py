@@ -177,7 +177,14 @@ def test_without_triton(
 ) -> None:
     monkeypatch.setitem(sys.modules, "flash_attention.gluon", None)
     assert trace() == 4
-    assert "flash_attention.gluon cannot be imported" in capsys.readouterr().err
+    assert "flash_attention.gluon cannot be used" in capsys.readouterr().err
+
+
+def test_another_release_of_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    triton = pytest.importorskip("triton")
+    monkeypatch.setattr(triton, "__version__", "3.5.1")
+    with pytest.raises(SkippedError, match="triton 3.5.1 is installed: only 3.6.0"):
+        providers.gluon()
 
 
 def test_without_tuning_the_first_configuration_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

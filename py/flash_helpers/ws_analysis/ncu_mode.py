@@ -8,7 +8,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..bench import arguments as args
-from ..bench.measure import NotBuiltError, SkippedError
 from ..profiling.nvtx import annotate
 from ..workload import Workload
 from . import checking, profiles
@@ -51,7 +50,7 @@ def _one(provider: str, workload: Workload, *, tune: bool) -> int:
     try:
         bound = bind(provider, (q, k, v), out, workload.causal, tune=tune)
         output = _launch(bound, attention_range(provider, workload))
-    except (SkippedError, NotBuiltError, RuntimeError) as error:
+    except Exception as error:  # whatever a kernel raises is its result
         print(f"not run: {where}: {error}", file=sys.stderr)
         return args.EXIT_NO_DATA
     problem = checking.problem_with(output.cpu(), host, workload.causal, _CHECKED_HEADS)

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ..bench import arguments as args
-from ..bench.measure import NotBuiltError, SkippedError
-from ..peers import ReferenceUnavailableError
 from ..profiling.nvtx import annotate
 from ..workload import Workload
 from . import checking, text
@@ -92,7 +90,7 @@ def _prepare(options: argparse.Namespace, device: str) -> tuple[list[Prepared], 
                 problem = checking.problem_with(
                     bound.run(), tensors, workload.causal, _CHECKED_HEADS
                 )
-            except (SkippedError, NotBuiltError, ReferenceUnavailableError, RuntimeError) as error:
+            except Exception as error:  # whatever a kernel raises is its result
                 print(f"not run: {where}: {error}", file=sys.stderr)
                 code = code or args.EXIT_PARTIAL
                 continue

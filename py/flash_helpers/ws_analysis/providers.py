@@ -80,9 +80,11 @@ def bind(
 def gluon() -> Any:
     """flash_attention.gluon, which needs triton. Raises SkippedError with the reason."""
     try:
-        return importlib.import_module("flash_attention.gluon")
+        module = importlib.import_module("flash_attention.gluon")
+        importlib.import_module("flash_attention.triton_calls").require_triton()
+        return module
     except ImportError as error:
-        raise SkippedError(f"flash_attention.gluon cannot be imported: {error}") from error
+        raise SkippedError(f"flash_attention.gluon cannot be used: {error}") from error
 
 
 def _bind_gluon(

@@ -183,7 +183,7 @@ def test_without_triton(
 def test_another_release_of_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     triton = pytest.importorskip("triton")
     monkeypatch.setattr(triton, "__version__", "3.5.1")
-    with pytest.raises(SkippedError, match="triton 3.5.1 is installed: only 3.6.0"):
+    with pytest.raises(SkippedError, match=r"triton 3\.5\.1 is installed"):
         providers.gluon()
 
 

@@ -17,6 +17,7 @@ from ...conformance.micro_kernel import Case, MicroKernels
 from ...support import aligned
 from .copy_kernels import load_kernels, plain_kernels, store_kernels
 from .hopper_kernel import HEADER, HopperKernels, MapSpec
+from .triton_kernels import triton_copies, triton_kernels
 from .warp_kernels import (
     elect_kernels,
     mbarrier_kernels,
@@ -42,6 +43,8 @@ def suite() -> tuple[HopperKernels, ...]:
         mbarrier_kernels(),
         setmaxnreg_kernels(),
         other_kernels(),
+        triton_kernels(),
+        triton_copies(),
     )
 
 

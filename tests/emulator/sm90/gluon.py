@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flash_helpers.emulator import LaunchOptions, LaunchReport
-from flash_helpers.emulator.door.triton_launch import Descriptor, launch_triton
+from flash_helpers.emulator import Descriptor, LaunchOptions, LaunchReport, launch_triton
 from flash_helpers.kernel_configs import DType
 
 from ..attention import from_bits, to_bits

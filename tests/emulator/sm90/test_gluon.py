@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 from flash_helpers.emulator import (
+    Descriptor,
     InvalidLaunchError,
     InvalidOperandError,
     LaunchOptions,
     RaceError,
     compare_schedules,
+    launch_triton,
     schedules,
 )
-from flash_helpers.emulator.door.triton_launch import Descriptor, launch_triton
 from flash_helpers.kernel_configs import DType
 
 from ..conformance.forms import forms_of

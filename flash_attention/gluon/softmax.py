@@ -1,0 +1,67 @@
+"""What the groups compute in registers between two matrix products."""
+
+# The functions below are Gluon, not Python: the compiler reads their text.
+# mypy: ignore-errors
+# ruff: noqa: N803
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+
+@gluon.jit
+def hold(KIND: gl.constexpr):
+    """Keeps the exponentials in front of the wait that follows.
+
+    ptxas sinks them below the wait for P V otherwise, and nothing overlaps. It moves nothing
+    across these instructions; which of them costs least is for the tuner to find out.
+    """
+    if KIND == "pmevent":
+        gl.inline_asm_elementwise(
+            "pmevent 1; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)  # fmt: skip
+    elif KIND == "membar":
+        gl.inline_asm_elementwise(
+            "membar.cta; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)  # fmt: skip
+    elif KIND == "warp":
+        gl.inline_asm_elementwise(
+            "bar.warp.sync 0xffffffff; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False,
+            pack=1)  # fmt: skip
+    else:
+        gl.static_assert(KIND == "none", "hold: pmevent, membar, warp or none")
+
+
+@gluon.jit
+def mask_scores(s, row, key, seqlen_q, seqlen_k, CAUSAL: gl.constexpr):
+    """-inf where a key lies behind the sequence or in the row's future."""
+    M: gl.constexpr = s.shape[0]
+    N: gl.constexpr = s.shape[1]
+    keys = key + gl.arange(0, N, layout=gl.SliceLayout(0, s.type.layout))
+    seen = (keys < seqlen_k)[None, :]
+    if CAUSAL:
+        rows = row + gl.arange(0, M, layout=gl.SliceLayout(1, s.type.layout))
+        last = rows + (seqlen_k - seqlen_q)
+        seen = seen & (keys[None, :] <= last[:, None])
+    return gl.where(seen, s, -float("inf"))
+
+
+@gluon.jit
+def row_maximum(s, scale, m, MASKED: gl.constexpr):
+    """The rows' new maximum of scale * s; for a masked block it may be -inf, and is then 0."""
+    new = gl.maximum(m, gl.max(s, 1) * scale)
+    if MASKED:
+        return new, gl.where(new == -float("inf"), 0.0, new)
+    return new, new
+
+
+@gluon.jit
+def partial_sums(p):
+    """(rows, 4) sums, each of a lane's own columns: the lanes meet once a tile, not once a block."""
+    M: gl.constexpr = p.shape[0]
+    N: gl.constexpr = p.shape[1]
+    return gl.sum(gl.sum(gl.reshape(p, [M, N // 8, 4, 2]), 3), 1)
+
+
+@gluon.jit
+def blend(sums, factor, part):
+    """sums * factor (by row) + part."""
+    rows: gl.constexpr = gl.SliceLayout(1, part.type.layout)
+    return sums * gl.convert_layout(factor, rows, assert_trivial=True)[:, None] + part

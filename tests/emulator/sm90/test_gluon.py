@@ -24,10 +24,8 @@ from flash_helpers.emulator import (
 from flash_helpers.kernel_configs import DType
 
 from ..conformance.forms import forms_of
-from ..conformance.suite import all_cases
 from ..support import aligned, run_ptx
-from .conformance.hopper_kernel import HEADER
-from .conformance.suite import emulated, suite
+from .conformance.suite import emulated, forms_under_test
 from .conformance.triton_kernels import triton_copies, triton_kernels
 from .gluon import DATA, Matmul
 from .gluon_mutants import MATMUL, campaign
@@ -125,10 +123,8 @@ def test_torch_tensors() -> None:
 
 
 def test_every_form_occurs_in_a_micro_kernel() -> None:
-    tested = {case.form for _, case in all_cases()}
-    tested |= set(forms_of(HEADER + "\n".join(kernels.ptx for kernels in suite())))
     for file in DATA.glob("gluon_*.ptx"):
-        assert set(forms_of(file.read_text())) <= tested
+        assert set(forms_of(file.read_text())) <= forms_under_test()
 
 
 def test_forms_of_triton() -> None:

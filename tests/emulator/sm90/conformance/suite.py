@@ -12,7 +12,9 @@ import numpy as np
 
 from flash_helpers.emulator import compile_kernel, memory_range_of, pack_tensor_map
 
+from ...conformance import suite as core
 from ...conformance.device import Device, compile_cubin
+from ...conformance.forms import forms_of
 from ...conformance.micro_kernel import Case, MicroKernels
 from ...support import aligned
 from .copy_kernels import load_kernels, plain_kernels, store_kernels
@@ -50,6 +52,13 @@ def suite() -> tuple[HopperKernels, ...]:
 
 def all_cases() -> list[tuple[MicroKernels, Case]]:
     return [(kernels, case) for kernels in suite() for case in kernels.cases]
+
+
+@functools.cache
+def forms_under_test() -> frozenset[str]:
+    """All that occur in a micro-kernel, also on the way to its recorded answer."""
+    every = "\n".join(kernels.ptx for kernels in suite())
+    return frozenset({case.form for _, case in core.all_cases()} | set(forms_of(HEADER + every)))
 
 
 @functools.cache

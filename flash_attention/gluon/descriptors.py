@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from ..triton_calls import Problem
 from .config import GluonForwardConfig
 
 LOG2_E = math.log2(math.e)
 # K and V of the heads that run abreast (causal) shall stay in the L2 cache.
 _L2_SHARE_BYTES = 24 * 2**20
 _MAX_SECTION = 32
-
-
-@dataclass(frozen=True)
-class Problem:
-    """The sizes of one call."""
-
-    batch: int
-    seqlen_q: int
-    seqlen_k: int
-    n_heads: int
-    n_heads_kv: int
-    d_head: int
-    causal: bool
-    softmax_scale: float
 
 
 def descriptor(tensor: Any, rows: int, dtype: Any) -> TensorDescriptor:

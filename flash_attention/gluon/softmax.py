@@ -2,10 +2,16 @@
 
 # The functions below are Gluon, not Python: the compiler reads their text.
 # mypy: ignore-errors
-# ruff: noqa: N803
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+
+
+@gluon.jit
+def run_asm(ASM: gl.constexpr):
+    """One instruction without operands. It must have a result for Triton: a zero."""
+    text: gl.constexpr = ASM + " mov.b32 $0, 0;"
+    gl.inline_asm_elementwise(text, "=r", [], dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.jit
@@ -15,18 +21,13 @@ def hold(KIND: gl.constexpr):
     ptxas sinks them below the wait for P V otherwise, and nothing overlaps. It moves nothing
     across these instructions; which of them costs least is for the tuner to find out.
     """
+    gl.static_assert(KIND == "none" or KIND == "pmevent" or KIND == "membar" or KIND == "warp")
     if KIND == "pmevent":
-        gl.inline_asm_elementwise(
-            "pmevent 1; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)  # fmt: skip
+        run_asm("pmevent 1;")
     elif KIND == "membar":
-        gl.inline_asm_elementwise(
-            "membar.cta; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1)  # fmt: skip
+        run_asm("membar.cta;")
     elif KIND == "warp":
-        gl.inline_asm_elementwise(
-            "bar.warp.sync 0xffffffff; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False,
-            pack=1)  # fmt: skip
-    else:
-        gl.static_assert(KIND == "none", "hold: pmevent, membar, warp or none")
+        run_asm("bar.warp.sync 0xffffffff;")
 
 
 @gluon.jit
@@ -54,7 +55,7 @@ def row_maximum(s, scale, m, MASKED: gl.constexpr):
 
 @gluon.jit
 def partial_sums(p):
-    """(rows, 4) sums, each of a lane's own columns: the lanes meet once a tile, not once a block."""
+    """(rows, 4) sums, each of a lane's own columns: the lanes meet once a tile, not every block."""
     M: gl.constexpr = p.shape[0]
     N: gl.constexpr = p.shape[1]
     return gl.sum(gl.sum(gl.reshape(p, [M, N // 8, 4, 2]), 3), 1)

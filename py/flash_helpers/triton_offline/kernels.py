@@ -22,8 +22,9 @@ def compile_gluon(
     """The warp-specialised kernel for sm_90a. `dtype` is fp16 or bf16. Raises ValueError for a
     configuration that cannot be built. The sizes of the problem are no part of the code."""
     from flash_attention.gluon.config import problems
-    from flash_attention.gluon.descriptors import Problem, kernel_arguments
+    from flash_attention.gluon.descriptors import kernel_arguments
     from flash_attention.gluon.kernel import attention
+    from flash_attention.triton_calls import Problem
 
     if reasons := problems(config, d_head, ping_pong):
         raise ValueError(f"{config} cannot be built: {'; '.join(reasons)}")

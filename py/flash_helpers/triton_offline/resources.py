@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _USED = re.compile(r"Used (\d+) registers")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -28,6 +29,8 @@ class Compiled:
     stack_bytes: int
     spill_bytes: int
     warnings: tuple[str, ...]
+    descriptors: tuple[dict[str, Any], ...]
+    scratch_bytes: int
 
     @property
     def serialized_wgmma(self) -> tuple[str, ...]:
@@ -54,6 +57,8 @@ def inspect(kernel: object, architecture: int) -> Compiled:
         stack_bytes=frame,
         spill_bytes=stores + loads,
         warnings=tuple(s for s in log.splitlines() if "warning" in s.lower() or "C75" in s),
+        descriptors=tuple(metadata.tensordesc_meta or ()),
+        scratch_bytes=metadata.global_scratch_size,
     )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ..triton_calls import Problem
 from .config import GluonForwardConfig
-from .descriptors import Problem, kernel_arguments
+from .descriptors import kernel_arguments
 
 if TYPE_CHECKING:
     import torch

@@ -12,11 +12,14 @@ import numpy as np
 
 from flash_helpers.emulator import compile_kernel, memory_range_of, pack_tensor_map
 
+from ...conformance import suite as core
 from ...conformance.device import Device, compile_cubin
+from ...conformance.forms import forms_of
 from ...conformance.micro_kernel import Case, MicroKernels
 from ...support import aligned
 from .copy_kernels import load_kernels, plain_kernels, store_kernels
 from .hopper_kernel import HEADER, HopperKernels, MapSpec
+from .triton_kernels import triton_copies, triton_kernels
 from .warp_kernels import (
     elect_kernels,
     mbarrier_kernels,
@@ -42,11 +45,20 @@ def suite() -> tuple[HopperKernels, ...]:
         mbarrier_kernels(),
         setmaxnreg_kernels(),
         other_kernels(),
+        triton_kernels(),
+        triton_copies(),
     )
 
 
 def all_cases() -> list[tuple[MicroKernels, Case]]:
     return [(kernels, case) for kernels in suite() for case in kernels.cases]
+
+
+@functools.cache
+def forms_under_test() -> frozenset[str]:
+    """All that occur in a micro-kernel, also on the way to its recorded answer."""
+    every = "\n".join(kernels.ptx for kernels in suite())
+    return frozenset({case.form for _, case in core.all_cases()} | set(forms_of(HEADER + every)))
 
 
 @functools.cache

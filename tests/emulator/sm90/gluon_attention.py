@@ -39,11 +39,13 @@ class GluonKernel:
 # Small blocks: Triton and g++ take less time.
 TWO = GluonForwardConfig(BLOCK_M=128, BLOCK_N=64, NUM_BUFFERS=2)
 THREE = GluonForwardConfig(192, 64, 2, 12, 3, "warp", PERSISTENT=True)
+OPTIMISTIC = replace(TWO, OVERLAP_FENCE="none", OPTIMISTIC=True)
 FEW = (
     GluonKernel(TWO, True, False, 64, True),
     GluonKernel(THREE, True, True, 64, False),
     GluonKernel(TWO, False, True, 128, True),
     GluonKernel(THREE, False, False, 64, False),
+    GluonKernel(OPTIMISTIC, True, False, 64, True),
 )
 
 

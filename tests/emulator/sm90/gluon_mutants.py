@@ -85,8 +85,8 @@ ATTENTION = (
     Redundant(
         BAR,
         r"mbarrier\.arrive\(",
-        """a matmul group is over for all four warps of a partition when it is for one, and thread 0,
-        which arrives, has waited for it""",
+        """a matmul group is over for all four warps of a partition when it is for one, and thread
+        0, which arrives, has waited for it""",
         r"\A\s*bar\.sync\s+\d+, 128;",
     ),
     Redundant(

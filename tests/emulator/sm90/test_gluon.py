@@ -136,6 +136,9 @@ def test_forms_of_triton() -> None:
         "ld.shared.b8": words >> 8 & 0xFF,
         "mov.pred": words,
         "pmevent": words,
+        "addc.u32": 16 + (words >> 31),
+        "add.cc.u32": words + words,
+        "bar.red.or.pred": np.ones_like(words),
     }
     for case in kernels.cases:
         actual = kernels.result(emulated(kernels.entry), case)

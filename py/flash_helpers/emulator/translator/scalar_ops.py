@@ -22,6 +22,8 @@ from .registry import Modifiers, Unsupported, computes, instruction
 TABLE = """
 add         | int        |           | t tt   | a + b
 sub         | int        |           | t tt   | a - b
+add.cc      | u32 s32    |           | t tt   | add_carry_out(&L->carry, a, b)
+addc        | u32 s32    |           | t tt   | a + b + L->carry
 mul.lo      | int        |           | t tt   | a * b
 mul.hi      | int        |           | t tt   | wide(a) * wide(b) >> BITS
 mul.wide    | int        |           | w tt   | wide(a) * wide(b)

@@ -80,11 +80,11 @@ def any_above(part, LIMIT: gl.constexpr, GROUP: gl.constexpr):
     gl.static_assert(LIMIT == 32768.0)
     gl.inline_asm_elementwise(
         """{
-        .reg .pred above;
+        .reg .pred above, other;
         .reg .b32 flag;
-        .reg .f32 most;
-        max.NaN.f32 most, $2, $3;
-        setp.gtu.f32 above, most, 0f47000000;
+        setp.gtu.f32 above, $2, 0f47000000;
+        setp.gtu.f32 other, $3, 0f47000000;
+        or.pred above, above, other;
         selp.b32 flag, -1, 0, above;
         add.cc.u32 $0, flag, 1;
         mov.b32 $1, 0;

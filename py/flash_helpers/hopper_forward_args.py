@@ -15,7 +15,7 @@ from .hopper_config import ELEMENT_BYTES, GROUP_ROWS, HopperForwardKernelConfig
 
 WARP_ROWS = 16  # of one copy of the output
 # K and V of this many bytes stay in L2 while query tiles of other heads come and go.
-SECTION_BYTES = 32_000_000
+SECTION_BYTES = 40_000_000
 SECTION_KV_HEADS = 32
 
 _MAPS = ("q", "k", "v", "o")

@@ -87,13 +87,20 @@ const TensorMap& tensor_map(Lane* lane, u64 address, u32 rank, u32 site) {
   return map;
 }
 
-// An H200 ends with an illegal instruction otherwise; the PTX ISA does not say so.
-void check_place(Lane* lane, const TensorMap& map, const s32* place, u32 site) {
-  if (s64{place[0]} * map.element_bytes % 16 == 0) return;
-  fail(lane, ErrorKind::kInvalidOperand, site,
-       "tensor copy from innermost coordinate %d: elements of %u bytes, and boxes must begin at "
-       "multiples of 16 bytes",
-       place[0], map.element_bytes);
+// What an H200 ends with an illegal instruction for; the PTX ISA does not say so.
+void check_place(Lane* lane, const TensorMap& map, const s32* place, bool is_store, u32 site) {
+  if (s64{place[0]} * map.element_bytes % 16 != 0) {
+    fail(lane, ErrorKind::kInvalidOperand, site,
+         "tensor copy from innermost coordinate %d: elements of %u bytes, and boxes must begin at "
+         "multiples of 16 bytes",
+         place[0], map.element_bytes);
+  }
+  for (u32 i = 0; is_store && i < map.rank; ++i) {
+    if (place[i] >= 0) continue;
+    fail(lane, ErrorKind::kInvalidOperand, site,
+         "tensor store to coordinate %d of dimension %u: only loads may begin before the start",
+         place[i], i);
+  }
 }
 
 // Plain bytes as a tensor of one dimension.
@@ -132,7 +139,7 @@ void BulkCopies::load(Lane* lane, const TensorMap& map, const s32* place, u32 de
   Sm90* sm90 = lane->block->sm90;
   const u32 alignment = map.rank == 1 && map.element_bytes == 16 ? 16 : 128;
   const u32 bytes = map.shared_bytes();
-  check_place(lane, map, place, site);
+  check_place(lane, map, place, /*is_store=*/false, site);
   u32 offset = shared_offset(lane, destination, bytes, alignment, Access::kAsyncWrite, site);
   Mbarrier& barrier = sm90->mbarriers.use(lane, barrier_address, site);
   for_each_row(map, place, [&](const BoxRow& row) {
@@ -205,7 +212,7 @@ void BulkCopies::store(Lane* lane, const TensorMap& map, const s32* place, u32 s
   Sm90* sm90 = lane->block->sm90;
   const u32 alignment = map.rank == 1 && map.element_bytes == 16 ? 16 : 128;
   const u32 bytes = map.shared_bytes();
-  check_place(lane, map, place, site);
+  check_place(lane, map, place, /*is_store=*/true, site);
   u32 offset = shared_offset(lane, source, bytes, alignment, Access::kRead, site);
   Groups& groups = groups_[thread_of(lane)];
   if (groups.agent == 0) {

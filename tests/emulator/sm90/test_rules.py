@@ -123,6 +123,8 @@ ERRORS: list[tuple[str, str, type[KernelError], str]] = [
      InvalidOperandError, "must begin at multiples of 16 bytes"),
     ("a stored box between 16 bytes", SYNC + ONE + STORE.replace("0, 0", "-9, 0") + COMMIT
      + WAIT_READ + END, InvalidOperandError, "innermost coordinate -9"),
+    ("a store before the start", SYNC + ONE + STORE.replace("0, 0", "0, -5") + COMMIT
+     + WAIT_READ + END, InvalidOperandError, "coordinate -5 of dimension 1"),
     ("a store to the inputs", SYNC + ONE + STORE.replace("%x2", "%x1") + COMMIT + WAIT_READ + END,
      ReadOnlyMemoryError, "source"),
     ("plain bytes", READY + ONE + EXPECT + "cp.async.bulk.shared::cluster.global.mbarrier::"

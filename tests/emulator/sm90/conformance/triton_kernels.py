@@ -27,6 +27,11 @@ _SCOPES = """mov.u32 %d, 0;
 { .reg .pred %done; TOP: add.u32 %d, %d, %lane; setp.gt.u32 %done, %d, 777; @%done bra.uni OUT;
   add.u32 %d, %d, 3; bra TOP; OUT: }"""
 _CASES = (
+    # A thread in 16 votes; twice, as the barrier is used again. The first
+    # case: behind the switch a warp may be in parts, and bar.red wants it whole.
+    ("bar.red.or.pred", "and.b32 %d, %tid32, 15; setp.eq.u32 %q, %d, 3; "
+     "bar.red.or.pred %q, 12, 64, %q; selp.b32 %d, 1, 0, %q; setp.ge.u32 %q, %tid32, 64; "
+     "bar.red.or.pred %q, 12, 64, %q; selp.b32 %index, 2, 0, %q; add.u32 %d, %d, %index;"),
     ("brx.idx", _SWITCH),
     ("bra.uni", _SCOPES),
     ("barrier.sync", "st.shared.b32 [%own], %word; barrier.sync 1; xor.b32 %at32, %own, 128; "
@@ -37,10 +42,6 @@ _CASES = (
     ("pmevent", "pmevent 1; mov.u32 %d, %word;"),
     ("addc.u32", "add.cc.u32 %d, %word, %word; mov.u32 %index, 7; addc.u32 %d, %index, 9;"),
     ("add.cc.u32", "add.cc.u32 %d, %word, %word;"),
-    # A thread in 16 votes; twice, as the barrier is used again.
-    ("bar.red.or.pred", "and.b32 %d, %tid32, 15; setp.eq.u32 %q, %d, 3; "
-     "bar.red.or.pred %q, 12, 64, %q; selp.b32 %d, 1, 0, %q; setp.gt.u32 %q, %tid32, 64; "
-     "bar.red.or.pred %q, 12, 64, %q; selp.b32 %index, 2, 0, %q; add.u32 %d, %d, %index;"),
 )  # fmt: skip
 
 

@@ -93,7 +93,7 @@ def _bind_gluon(
     module = gluon()
     q, k, v = tensors
     kind = {"ping_pong": provider.ping_pong, "causal": causal}
-    if tune:
+    if tune and hasattr(module, "best_config"):
         config, source = module.best_config(q, k, v, **kind).config, "autotuned"
     else:
         config, source = module.configs(provider.ping_pong, q.shape[3])[0], "not tuned"

@@ -11,7 +11,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .softmax import blend, hold, mask_scores, partial_sums, row_maximum, run_asm
+from .softmax import any_above, blend, hold, mask_scores, partial_sums, row_maximum, run_asm
 
 
 @gluon.jit
@@ -121,6 +121,46 @@ def pipelined_block(
     mbarrier.arrive(v_empty.index((step - 1) % NB), count=1)
     acc = scale_rows(acc, alpha)
     return as_operand(weights, v_s.dtype, v_s.shape[4]), acc, m_new, sums
+
+
+@gluon.jit
+def optimistic_block(
+    q, k_s, v_s, k_full, k_empty, v_full, v_empty, p, acc, m, sums, step, scale,
+    NB: gl.constexpr, GROUP: gl.constexpr, G: gl.constexpr, TURNS: gl.constexpr,
+):  # fmt: skip
+    """As pipelined_block for a block without a mask, but with the maximum of the blocks before.
+
+    Any reference gives the same softmax while the weights stay in range. Their sums are needed
+    anyway: where one is too large, the scores are multiplied again and their maximum is taken.
+    """
+    N: gl.constexpr = k_s.shape[3]
+    D: gl.constexpr = k_s.shape[4]
+    M: gl.constexpr = q.shape[0]
+    s = issue_scores(q, k_s, k_full, step, NB, GROUP, G, TURNS)
+    acc = issue_output(p, v_s, v_full, acc, step - 1, NB)
+    s = warpgroup_mma_wait(1, deps=[s])
+    layout: gl.constexpr = s.type.layout
+    weights = gl.exp2(s * scale - m[:, None])
+    part = partial_sums(weights)
+    again = any_above(part, 32768.0, GROUP)
+    mbarrier.arrive(k_empty.index(step % NB), count=1, pred=again == 0)
+    acc, p = warpgroup_mma_wait(0, deps=[acc, p])
+    mbarrier.arrive(v_empty.index((step - 1) % NB), count=1)
+    p = as_operand(weights, v_s.dtype, D)
+    if again != 0:
+        k = k_s.index(step % NB).reshape([N, D]).permute([1, 0])
+        s = warpgroup_mma(q, k, gl.zeros([M, N], gl.float32, layout), use_acc=False)
+        mbarrier.arrive(k_empty.index(step % NB), count=1)
+        m_new, _ = row_maximum(s, scale, m, False)
+        weights = gl.exp2(s * scale - m_new[:, None])
+        alpha = gl.exp2(m - m_new)
+        sums = blend(sums, alpha, partial_sums(weights))
+        acc = scale_rows(acc, alpha)
+        p = as_operand(weights, v_s.dtype, D)
+        m = m_new
+    else:
+        sums = sums + part
+    return p, acc, m, sums
 
 
 @gluon.jit

@@ -15,7 +15,8 @@ PRODUCER_REGS = 24
 class GluonForwardConfig:
     """One kernel. BLOCK_M query rows a thread block, shared by NUM_MMA_GROUPS groups of
     NUM_MMA_WARPS / NUM_MMA_GROUPS warps; BLOCK_N keys a step; NUM_BUFFERS blocks of K and of V in
-    shared memory. OVERLAP_FENCE (only WS PP) keeps the exponentials beside the tensor cores.
+    shared memory. Only for WS PP: OVERLAP_FENCE keeps the exponentials beside the tensor cores;
+    OPTIMISTIC takes the maximum of a block only where the weights grow too large without.
     PERSISTENT: as many thread blocks as multiprocessors, each for several tiles.
     """
 
@@ -25,6 +26,7 @@ class GluonForwardConfig:
     NUM_MMA_WARPS: int = 8
     NUM_MMA_GROUPS: int = 2
     OVERLAP_FENCE: str = "pmevent"
+    OPTIMISTIC: bool = False
     PERSISTENT: bool = False
 
     @property
@@ -87,6 +89,8 @@ def problems(config: GluonForwardConfig, d_head: int, ping_pong: bool) -> list[s
         found.append(f"OVERLAP_FENCE {config.OVERLAP_FENCE!r}: allowed are {', '.join(FENCES)}")
     if (size := config.shared_bytes(d_head)) > MAX_SHARED_BYTES:
         found.append(f"{size} bytes of shared memory: at most {MAX_SHARED_BYTES} are possible")
+    if config.OPTIMISTIC and warps in (4, 8) and rows != 16 * warps:
+        found.append(f"OPTIMISTIC with {rows} rows in a group of {warps} warps: 16 a warp needed")
     if ping_pong and config.NUM_MMA_GROUPS > 1 and warps != 4:
         found.append(f"groups of {warps} warps cannot take turns: 4 are needed")
     return found
@@ -111,11 +115,13 @@ def configs(ping_pong: bool, d_head: int) -> list[GluonForwardConfig]:
         shapes.append(replace(base, BLOCK_M=192, NUM_MMA_WARPS=12, NUM_MMA_GROUPS=3))
     if not ping_pong:
         shapes.append(replace(base, NUM_MMA_GROUPS=1))
-    fences = ("pmevent", "warp") if ping_pong else ("none",)
+    softmaxes = [("none", False)]
+    if ping_pong:
+        softmaxes = [("pmevent", False), ("warp", False), ("none", True)]
     space = [
-        replace(shape, OVERLAP_FENCE=fence, PERSISTENT=persistent)
+        replace(shape, OVERLAP_FENCE=fence, OPTIMISTIC=optimistic, PERSISTENT=persistent)
         for shape in shapes
-        for fence in fences
+        for fence, optimistic in softmaxes
         for persistent in (False, True)
     ]
     return [config for config in space if not problems(config, d_head, ping_pong)]

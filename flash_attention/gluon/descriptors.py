@@ -72,6 +72,7 @@ def kernel_arguments(
         "CAUSAL": problem.causal,
         "PING_PONG": ping_pong,
         "FENCE": config.OVERLAP_FENCE if ping_pong else "none",
+        "OPTIMISTIC": config.OPTIMISTIC and ping_pong,
         "num_warps": config.num_warps,
     }
     return arguments, constants, n_tiles * n_heads_all

@@ -17,6 +17,7 @@ from .blocks import (
     cooperative_block,
     first_block,
     issue_output,
+    optimistic_block,
     pass_turn,
     pipelined_block,
     scale_rows,
@@ -30,7 +31,7 @@ from .softmax import partial_sums
 def tile_pipelined(
     q, k_s, v_s, k_full, k_empty, v_full, v_empty, step, row, n_blocks, n_clear,
     seqlen_q, seqlen_k, scale, NB: gl.constexpr, GROUP: gl.constexpr, G: gl.constexpr,
-    CAUSAL: gl.constexpr, FENCE: gl.constexpr,
+    CAUSAL: gl.constexpr, FENCE: gl.constexpr, OPTIMISTIC: gl.constexpr,
 ):  # fmt: skip
     """(O, its row sums) of one tile, not divided yet."""
     N: gl.constexpr = k_s.shape[3]
@@ -50,10 +51,15 @@ def tile_pipelined(
                 (n_blocks - 1 - i) * N, seqlen_q, seqlen_k, scale, NB, GROUP, G, TURNS, True,
                 CAUSAL, FENCE)  # fmt: skip
     for i in range(n_blocks - n_clear, n_blocks):
-        p, acc, m, sums = pipelined_block(
-            q, k_s, v_s, k_full, k_empty, v_full, v_empty, p, acc, m, sums, step + i, row,
-            (n_blocks - 1 - i) * N, seqlen_q, seqlen_k, scale, NB, GROUP, G, TURNS, False,
-            CAUSAL, FENCE)  # fmt: skip
+        if OPTIMISTIC:
+            p, acc, m, sums = optimistic_block(
+                q, k_s, v_s, k_full, k_empty, v_full, v_empty, p, acc, m, sums, step + i, scale,
+                NB, GROUP, G, TURNS)  # fmt: skip
+        else:
+            p, acc, m, sums = pipelined_block(
+                q, k_s, v_s, k_full, k_empty, v_full, v_empty, p, acc, m, sums, step + i, row,
+                (n_blocks - 1 - i) * N, seqlen_q, seqlen_k, scale, NB, GROUP, G, TURNS, False,
+                CAUSAL, FENCE)  # fmt: skip
     last = step + n_blocks - 1
     acc = issue_output(p, v_s, v_full, acc, last, NB)
     acc, p = warpgroup_mma_wait(0, deps=[acc, p])
@@ -103,7 +109,7 @@ def consumer(
     o_desc, q_s, k_s, v_s, o_s, q_full, q_empty, k_full, k_empty, v_full, v_empty,
     seqlen_q, seqlen_k, n_heads, n_tiles, n_heads_all, section, scale,
     BLOCK_M: gl.constexpr, G: gl.constexpr, GROUP: gl.constexpr, CAUSAL: gl.constexpr,
-    PING_PONG: gl.constexpr, FENCE: gl.constexpr,
+    PING_PONG: gl.constexpr, FENCE: gl.constexpr, OPTIMISTIC: gl.constexpr,
 ):  # fmt: skip
     """The rows of one group, tile after tile."""
     NB: gl.constexpr = k_s.shape[0]
@@ -125,7 +131,8 @@ def consumer(
         if PING_PONG:
             acc, sums = tile_pipelined(
                 q, k_s, v_s, k_full, k_empty, v_full, v_empty, step, row, n_blocks, n_clear,
-                seqlen_q, seqlen_k, scale, NB, GROUP, G, CAUSAL, FENCE)  # fmt: skip
+                seqlen_q, seqlen_k, scale, NB, GROUP, G, CAUSAL, FENCE,
+                OPTIMISTIC)  # fmt: skip
         else:
             acc, sums = tile_cooperative(
                 q, k_s, v_s, k_full, k_empty, v_full, v_empty, step, row, n_blocks, n_clear,

@@ -25,7 +25,7 @@ def attention(
     section, scale,
     BLOCK_M: gl.constexpr, NUM_BUFFERS: gl.constexpr, NUM_MMA_GROUPS: gl.constexpr,
     GROUP_WARPS: gl.constexpr, MMA_REGS: gl.constexpr, CAUSAL: gl.constexpr,
-    PING_PONG: gl.constexpr, FENCE: gl.constexpr,
+    PING_PONG: gl.constexpr, FENCE: gl.constexpr, OPTIMISTIC: gl.constexpr,
 ):  # fmt: skip
     """O = softmax(scale q k^T) v. Descriptors are (batch, heads, seq, d); `scale` times log2(e).
 
@@ -58,7 +58,7 @@ def attention(
         gl.warp_specialize([
             (consumer, (o_desc, q_s, k_s, v_s, o_s, q_full, q_empty, k_full, k_empty, v_full,
                         v_empty, seqlen_q, seqlen_k, n_heads, n_tiles, n_heads_all, section, scale,
-                        BLOCK_M, G, 0, CAUSAL, PING_PONG, FENCE)),
+                        BLOCK_M, G, 0, CAUSAL, PING_PONG, FENCE, OPTIMISTIC)),
             (producer, (q_desc, k_desc, v_desc, q_s, k_s, v_s, q_full, q_empty, k_full, k_empty,
                         v_full, v_empty, seqlen_q, seqlen_k, n_heads, kv_group, n_tiles,
                         n_heads_all, section, BLOCK_M, N, NB, G, CAUSAL)),
@@ -67,10 +67,10 @@ def attention(
         gl.warp_specialize([
             (consumer, (o_desc, q_s, k_s, v_s, o_s, q_full, q_empty, k_full, k_empty, v_full,
                         v_empty, seqlen_q, seqlen_k, n_heads, n_tiles, n_heads_all, section, scale,
-                        BLOCK_M, G, 0, CAUSAL, PING_PONG, FENCE)),
+                        BLOCK_M, G, 0, CAUSAL, PING_PONG, FENCE, OPTIMISTIC)),
             (consumer, (o_desc, q_s, k_s, v_s, o_s, q_full, q_empty, k_full, k_empty, v_full,
                         v_empty, seqlen_q, seqlen_k, n_heads, n_tiles, n_heads_all, section, scale,
-                        BLOCK_M, G, 1, CAUSAL, PING_PONG, FENCE)),
+                        BLOCK_M, G, 1, CAUSAL, PING_PONG, FENCE, OPTIMISTIC)),
             (producer, (q_desc, k_desc, v_desc, q_s, k_s, v_s, q_full, q_empty, k_full, k_empty,
                         v_full, v_empty, seqlen_q, seqlen_k, n_heads, kv_group, n_tiles,
                         n_heads_all, section, BLOCK_M, N, NB, G, CAUSAL)),
@@ -79,13 +79,13 @@ def attention(
         gl.warp_specialize([
             (consumer, (o_desc, q_s, k_s, v_s, o_s, q_full, q_empty, k_full, k_empty, v_full,
                         v_empty, seqlen_q, seqlen_k, n_heads, n_tiles, n_heads_all, section, scale,
-                        BLOCK_M, G, 0, CAUSAL, PING_PONG, FENCE)),
+                        BLOCK_M, G, 0, CAUSAL, PING_PONG, FENCE, OPTIMISTIC)),
             (consumer, (o_desc, q_s, k_s, v_s, o_s, q_full, q_empty, k_full, k_empty, v_full,
                         v_empty, seqlen_q, seqlen_k, n_heads, n_tiles, n_heads_all, section, scale,
-                        BLOCK_M, G, 1, CAUSAL, PING_PONG, FENCE)),
+                        BLOCK_M, G, 1, CAUSAL, PING_PONG, FENCE, OPTIMISTIC)),
             (consumer, (o_desc, q_s, k_s, v_s, o_s, q_full, q_empty, k_full, k_empty, v_full,
                         v_empty, seqlen_q, seqlen_k, n_heads, n_tiles, n_heads_all, section, scale,
-                        BLOCK_M, G, 2, CAUSAL, PING_PONG, FENCE)),
+                        BLOCK_M, G, 2, CAUSAL, PING_PONG, FENCE, OPTIMISTIC)),
             (producer, (q_desc, k_desc, v_desc, q_s, k_s, v_s, q_full, q_empty, k_full, k_empty,
                         v_full, v_empty, seqlen_q, seqlen_k, n_heads, kv_group, n_tiles,
                         n_heads_all, section, BLOCK_M, N, NB, G, CAUSAL)),

@@ -66,3 +66,55 @@ def blend(sums, factor, part):
     """sums * factor (by row) + part."""
     rows: gl.constexpr = gl.SliceLayout(1, part.type.layout)
     return sums * gl.convert_layout(factor, rows, assert_trivial=True)[:, None] + part
+
+
+@gluon.jit
+def any_above(part, LIMIT: gl.constexpr, GROUP: gl.constexpr):
+    """1 in all threads of the group if one of the partial sums exceeds the limit or is NaN, else 0.
+
+    A tensor's value becomes a scalar through the carry flag: Triton's own reduction would take
+    shared memory and two barriers. The barrier that votes keeps the exponentials before it, too.
+    """
+    PACK: gl.constexpr = part.shape[0] * part.shape[1] // (32 * gl.num_warps())
+    gl.static_assert(PACK == 2, "each thread has two rows")
+    gl.static_assert(LIMIT == 32768.0)
+    gl.inline_asm_elementwise(
+        """{
+        .reg .pred above, other;
+        .reg .b32 flag;
+        setp.gtu.f32 above, $2, 0f47000000;
+        setp.gtu.f32 other, $3, 0f47000000;
+        or.pred above, above, other;
+        selp.b32 flag, -1, 0, above;
+        add.cc.u32 $0, flag, 1;
+        mov.b32 $1, 0;
+        }""",
+        "=r,=r,r,r", [part], dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
+    if GROUP == 0:
+        return vote("12")
+    elif GROUP == 1:
+        return vote("13")
+    else:
+        return vote("14")
+
+
+@gluon.jit
+def vote(BARRIER: gl.constexpr):
+    """1 in every thread of the group if the carry flag of one is set."""
+    threads: gl.constexpr = "128" if gl.num_warps() == 4 else "256"
+    text: gl.constexpr = (
+        """{
+        .reg .pred mine, any;
+        .reg .b32 flag;
+        addc.u32 flag, 0, 0;
+        setp.ne.u32 mine, flag, 0;
+        bar.red.or.pred any, """
+        + BARRIER
+        + ", "
+        + threads
+        + """, mine;
+        vote.sync.any.pred any, any, 0xffffffff;
+        selp.b32 $0, 1, 0, any;
+        }"""
+    )
+    return gl.inline_asm_elementwise(text, "=r", [], dtype=gl.int32, is_pure=False, pack=1)

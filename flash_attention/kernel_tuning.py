@@ -51,6 +51,10 @@ class TuningFailedError(RuntimeError):
     """No configuration runs on this device."""
 
 
+class NotTunedError(LookupError):
+    """The cache has no configuration for a problem, and none shall be measured."""
+
+
 class TuningCacheWarning(UserWarning):
     """A file in the cache was not as it should be, or a configuration did not run."""
 

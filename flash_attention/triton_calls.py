@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +21,10 @@ from .arguments import (
 
 TRITON_VERSION = "3.6.0"  # Gluon is experimental: another release has other functions
 DTYPES = (torch.float16, torch.bfloat16)
+LOG2_E = math.log2(math.e)
+# K and V of the heads that run abreast (causal) shall stay in the L2 cache.
+_L2_SHARE_BYTES = 24 * 2**20
+_MAX_SECTION = 32
 _MAX_INT32 = 2**31 - 1
 
 
@@ -43,6 +48,14 @@ class Problem:
     def tiles(self, block_m: int) -> int:
         """Tiles of `block_m` query rows in all heads."""
         return -(-self.seqlen_q // block_m) * self.n_heads * self.batch
+
+
+def heads_abreast(problem: Problem) -> int:
+    """How many heads a section of the causal order holds: their K and V stay in the L2 cache."""
+    kv_bytes = max(1, problem.seqlen_k) * problem.d_head * 4
+    group = problem.n_heads // problem.n_heads_kv
+    heads = max(1, _L2_SHARE_BYTES // kv_bytes) * group
+    return min(heads, max(_MAX_SECTION, group))
 
 
 def require_triton() -> None:

@@ -59,7 +59,7 @@ struct Lane {
   u32 lane_id;
   u32 warp_id;
   u32 n_warps;
-  u32 carry;  // the condition code that add.cc writes and addc reads
+  bool carry;  // the condition code that add.cc sets
   u32 tid[3];
   const Position* position;
   Warp* warp;

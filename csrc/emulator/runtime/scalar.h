@@ -43,14 +43,6 @@ inline T insert_bit_field(T field, T base, u32 position, u32 length) {
   return (base & ~mask) | (T(field << position) & mask);
 }
 
-// a + b modulo 2^32, and whether it wrapped around.
-template <typename T>
-inline T add_carry_out(u32* carry, T a, T b) {
-  const u32 sum = static_cast<u32>(a) + static_cast<u32>(b);
-  *carry = sum < static_cast<u32>(a) ? 1 : 0;
-  return static_cast<T>(sum);
-}
-
 // --- f32 and f64 ---
 
 inline f32 ftz(f32 value) {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
+from flash_attention.gluon.config import GluonForwardConfig, configs
 from flash_helpers.emulator import LaunchOptions, LaunchReport
 from flash_helpers.reference import attention_reference
 from flash_helpers.tolerance import Comparison, compare
@@ -14,7 +16,7 @@ from flash_helpers.tolerance import Comparison, compare
 class GluonKernel:
     """Which kernel: all that is part of its code."""
 
-    config: Any  # GluonForwardConfig; its module needs Triton
+    config: GluonForwardConfig
     ping_pong: bool
     bf16: bool
     d_head: int
@@ -32,6 +34,30 @@ class GluonKernel:
 
         dtype = torch.bfloat16 if self.bf16 else torch.float16
         return compiled(self.config, self.ping_pong, dtype, self.d_head, self.causal)
+
+
+# Small blocks: Triton and g++ take less time.
+TWO = GluonForwardConfig(BLOCK_M=128, BLOCK_N=64, NUM_BUFFERS=2)
+THREE = GluonForwardConfig(192, 64, 2, 12, 3, "warp", PERSISTENT=True)
+OPTIMISTIC = replace(TWO, OVERLAP_FENCE="none", OPTIMISTIC=True)
+FEW = (
+    GluonKernel(TWO, True, False, 64, True),
+    GluonKernel(THREE, True, True, 64, False),
+    GluonKernel(TWO, False, True, 128, True),
+    GluonKernel(THREE, False, False, 64, False),
+    GluonKernel(OPTIMISTIC, True, False, 64, True),
+)
+
+
+def every_kernel() -> list[GluonKernel]:
+    """The autotuning space; what differs in the size of the grid only is one kernel."""
+    kinds = itertools.product((False, True), (False, True), (64, 128), (False, True))
+    return [
+        GluonKernel(config, ping_pong, bf16, d_head, causal)
+        for ping_pong, bf16, d_head, causal in kinds
+        for config in configs(ping_pong, d_head)
+        if config.PERSISTENT
+    ]
 
 
 @dataclass(frozen=True)
@@ -62,7 +88,7 @@ class GluonProblem:
 
         self.q = tensor(lengths.seqlen_q, lengths.heads)
         # Blocks are walked from last to first: the maxima of the rows grow on the way.
-        growth = torch.linspace(3.0, 0.3, lengths.seqlen_k)[:, None, None]
+        growth = torch.linspace(12.0, 0.3, lengths.seqlen_k)[:, None, None]
         self.k = (tensor(lengths.seqlen_k, lengths.kv_heads).float() * growth).to(dtype)
         self.v = tensor(lengths.seqlen_k, lengths.kv_heads)
         self.expected, _ = attention_reference(
@@ -75,8 +101,8 @@ class GluonProblem:
         """The output, which starts as NaN, and the report; of other PTX for the kernel if given."""
         import torch
 
-        from flash_attention.gluon.descriptors import Problem
         from flash_attention.gluon.emulated import launch
+        from flash_attention.triton_calls import Problem
 
         kernel, sizes = self.kernel, self.lengths
         compiled = kernel.compiled()

@@ -35,6 +35,12 @@ _CASES = (
     ("mov.pred", "mov.pred %q, -1; selp.u32 %d, %word, 5, %q; mov.pred %q, 0; "
      "selp.u32 %d, 3, %d, %q;"),
     ("pmevent", "pmevent 1; mov.u32 %d, %word;"),
+    ("addc.u32", "add.cc.u32 %d, %word, %word; mov.u32 %index, 7; addc.u32 %d, %index, 9;"),
+    ("add.cc.u32", "add.cc.u32 %d, %word, %word;"),
+    # A thread in 16 votes; twice, as the barrier is used again.
+    ("bar.red.or.pred", "and.b32 %d, %tid32, 15; setp.eq.u32 %q, %d, 3; "
+     "bar.red.or.pred %q, 12, 64, %q; selp.b32 %d, 1, 0, %q; setp.gt.u32 %q, %tid32, 64; "
+     "bar.red.or.pred %q, 12, 64, %q; selp.b32 %index, 2, 0, %q; add.u32 %d, %d, %index;"),
 )  # fmt: skip
 
 

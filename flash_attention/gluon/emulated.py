@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -21,11 +22,17 @@ MULTIPROCESSORS = 3
 _OUTPUT = 3  # position among the kernel's arguments
 
 
-@lru_cache(maxsize=64)
 def compiled(
     config: GluonForwardConfig, ping_pong: bool, dtype: torch.dtype, d_head: int, causal: bool
 ) -> Compiled:
     """One kernel, compiled once a process. ValueError for what cannot be built."""
+    return _compiled(replace(config, PERSISTENT=False), ping_pong, dtype, d_head, causal)
+
+
+@lru_cache(maxsize=64)
+def _compiled(
+    config: GluonForwardConfig, ping_pong: bool, dtype: torch.dtype, d_head: int, causal: bool
+) -> Compiled:
     from flash_helpers.dtypes import DType
     from flash_helpers.triton_offline import compile_gluon
 

@@ -98,6 +98,24 @@ def test_a_trace(
     assert len(found) == 4 * 6
 
 
+def test_the_host_and_the_device_have_a_range_each() -> None:
+    from flash_helpers.dtypes import DType
+
+    w = Workload(1, 32, 32, 128, 128, DType.FP16, 1)
+    names = [nvtx_mode.bench_range("fa2", w), nvtx_mode.attention_range("fa2", w)]
+    averages = [
+        SimpleNamespace(key=name, count=n, cpu_time_total=host, device_time_total=device)
+        for name, n in zip(names, (1, 5), strict=True)
+        for host, device in ((2000.0, 0.0), (0.0, 1500.0))
+    ]
+    recorded = SimpleNamespace(key_averages=lambda: averages)
+    prepared = nvtx_mode.Prepared("fa2", w, providers.Bound(lambda: torch.empty(0), "", {}))
+    shown = nvtx_mode.ranges_table(recorded, [prepared], "en").splitlines()[3:5]
+    assert [[cell.strip() for cell in line.split("|")[1:5]] for line in shown] == [
+        [names[0], "1", "2.000", "1.500"], [names[1], "5", "2.000", "1.500"],
+    ]  # fmt: skip
+
+
 def test_a_trace_elsewhere_in_chinese(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

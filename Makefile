@@ -71,7 +71,7 @@ lint: $(INSTALLED)
 	$(PY) -m ruff check --no-cache .; \
 	$(PY) -m ruff format --check .; \
 	$(PY) -m mypy; \
-	find csrc previous_kernels tests -name '*.h' -o -name '*.cuh' -o -name '*.cu' -o -name '*.cpp' | \
+	find csrc previous_kernels py tests -name '*.h' -o -name '*.cuh' -o -name '*.cu' -o -name '*.cpp' | \
 	  xargs $(CLANG_FORMAT) --dry-run --Werror
 
 # Remade when the requirements change; the mark is written last, so an interrupted set-up is repeated.

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,7 @@ class Device:
         self._call("cuModuleGetFunction", ctypes.byref(function), self._module, name)
         out = np.full(kernels.out_bytes, 0xEE, np.uint8)
         pointers = [self._copy_in(array) for array in (kernels.inputs, out)]
-        values = [*(bytes(pointer) for pointer in pointers), *kernels.arguments]
+        values = self.parameters(kernels, pointers)
         buffers = [ctypes.create_string_buffer(value, len(value)) for value in values]
         addresses = [ctypes.cast(buffer, ctypes.c_void_p) for buffer in buffers]
         arguments = (ctypes.c_void_p * len(addresses))(*(a.value for a in addresses))
@@ -77,6 +76,9 @@ class Device:
         for pointer in pointers:
             self._call("cuMemFree_v2", pointer)
         return out
+
+    def parameters(self, kernels: MicroKernels, pointers: list[ctypes.c_uint64]) -> list[bytes]:
+        return [*(bytes(pointer) for pointer in pointers), *kernels.arguments]
 
     def _copy_in(self, array: Any) -> ctypes.c_uint64:
         pointer, size = ctypes.c_uint64(), ctypes.c_size_t(array.nbytes)
@@ -92,12 +94,15 @@ class Device:
             raise RuntimeError(f"{function}: {(text.value or b'?').decode()} ({status})")
 
 
-def run_suite(suite: Sequence[MicroKernels], ptx: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Output buffers by entry, and what they were made with."""
-    device = Device()
-    cubin, nvcc = compile_cubin(ptx, device.architecture)
+def run_on_gpu(
+    kernels: MicroKernels, device_class: type[Device], header: str, architecture: str = ""
+) -> tuple[Any, dict[str, str]]:
+    """The output buffer of one entry, and what it was made with. `architecture`: the device's if
+    not given."""
+    device = device_class()
+    architecture = architecture or device.architecture
+    cubin, nvcc = compile_cubin(header + kernels.ptx, architecture)
     device.load(cubin)
-    outputs = {kernels.entry: device.run(kernels) for kernels in suite}
-    about = {"device": device.name, "architecture": device.architecture,
+    about = {"device": device.name, "architecture": architecture,
              "driver": device.driver, "nvcc": nvcc}  # fmt: skip
-    return outputs, about
+    return device.run(kernels), about

@@ -17,7 +17,6 @@ from flash_helpers.config_sets import known_configs
 from flash_helpers.emulator.translator.ptx_parser import Instruction, PtxFile, Scope
 from flash_helpers.kernel_config import KernelConfig
 from flash_helpers.kernel_ptx import kernel_ptx
-from flash_helpers.previous import PreviousKernelConfig
 
 FILE = Path(__file__).with_suffix(".txt")
 
@@ -47,13 +46,8 @@ def recorded() -> dict[str, int]:
 
 
 def ampere_configs() -> list[KernelConfig]:
-    """The live kernels. Steps of previous_kernels/ have seven forms more (div.rn.f32, cp.async.ca)
-    that no micro-kernel has been recorded for yet."""
-    return [
-        config
-        for config in known_configs()
-        if config.FAMILY == "sm80" and not isinstance(config, PreviousKernelConfig)
-    ]
+    """With the steps of previous_kernels/."""
+    return [config for config in known_configs() if config.FAMILY == "sm80"]
 
 
 def all_kernels() -> dict[str, int]:

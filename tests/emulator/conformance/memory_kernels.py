@@ -145,6 +145,10 @@ _OTHERS: list[tuple[str, str, str]] = [
     *((f"ld.param.{kind} by address", f"ld.param.{kind}",
        f".reg .{reg} d; .reg .b64 g; mov.b64 g, memory_struct; ld.param.{kind} d, [g+{offset}];")
       for kind, reg, offset in (("u32", "b32", 16), ("f32", "f32", 4), ("u64", "b64", 8))),
+    *((f"ld.param.v2.u32 {place}", "ld.param.v2.u32",
+       f".reg .b64 d, g; .reg .b32 u, v; mov.b64 g, memory_struct; "
+       f"ld.param.v2.u32 {{u, v}}, {place}; mov.b64 d, {{v, u}};")
+      for place in ("[memory_struct]", "[memory_struct+8]", "[g+24]")),
 ]  # fmt: skip
 
 

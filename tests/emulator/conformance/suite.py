@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from .memory_kernels import memory_kernels
-from .micro_kernel import HEADER, Case, MicroKernels
+from .micro_kernel import Case, MicroKernels
 from .scalar_kernels import scalar_kernels
 from .warp_kernels import MMA_FORMS, MMA_MORE_SETS, MMA_SETS, ldmatrix_kernels, mma_kernels
 
 ANSWERS = Path(__file__).parent / "answers.npz"
+KernelCase = tuple[MicroKernels, Case]
 
 
 @functools.cache
@@ -24,12 +25,7 @@ def suite() -> tuple[MicroKernels, ...]:
     return (*scalar_kernels(), ldmatrix_kernels(), *mma, memory_kernels())
 
 
-def module_ptx() -> str:
-    """One PTX module with all entries."""
-    return HEADER + "\n".join(kernels.ptx for kernels in suite())
-
-
-def all_cases() -> list[tuple[MicroKernels, Case]]:
+def all_cases() -> list[KernelCase]:
     return [(kernels, case) for kernels in suite() for case in kernels.cases]
 
 
@@ -37,7 +33,7 @@ def save_answers(
     path: Path,
     outputs: dict[str, Any],
     about: dict[str, str],
-    cases: Sequence[tuple[MicroKernels, Case]] | None = None,
+    cases: Sequence[KernelCase] | None = None,
 ) -> None:
     """`outputs`: entry to output buffer. The index says where each case's answer lies and what it
     was the answer to. `cases`: None for those of this suite."""

@@ -30,6 +30,7 @@ _NO_RESULT = (
     "barrier",
     "setmaxnreg",
     "bra",
+    "pmevent",
     "brx",
 )
 _MAX_AGE = 64

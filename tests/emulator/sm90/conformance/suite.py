@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from flash_helpers.emulator import compile_kernel, memory_range_of, pack_tensor_map
 
 from ...conformance import suite as core
-from ...conformance.device import Device, compile_cubin
+from ...conformance.device import Device
 from ...conformance.forms import forms_of
-from ...conformance.micro_kernel import Case, MicroKernels
+from ...conformance.micro_kernel import MicroKernels
+from ...conformance.suite import KernelCase
 from ...support import aligned
 from .copy_kernels import load_kernels, plain_kernels, store_kernels
 from .hopper_kernel import HEADER, HopperKernels, MapSpec
@@ -37,8 +35,8 @@ def suite() -> tuple[HopperKernels, ...]:
     return (
         *layout_kernels(),
         *value_kernels(),
-        load_kernels(),
-        store_kernels(),
+        *load_kernels(),
+        *store_kernels(),
         plain_kernels(),
         stmatrix_kernels(),
         elect_kernels(),
@@ -50,7 +48,7 @@ def suite() -> tuple[HopperKernels, ...]:
     )
 
 
-def all_cases() -> list[tuple[MicroKernels, Case]]:
+def all_cases() -> list[KernelCase]:
     return [(kernels, case) for kernels in suite() for case in kernels.cases]
 
 
@@ -100,31 +98,13 @@ _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 class HopperDevice(Device):
     """Device 0, with tensor maps."""
 
-    def run_hopper(self, kernels: HopperKernels) -> Any:
-        """The output buffer of one entry."""
-        function = ctypes.c_void_p()
-        name = ctypes.c_char_p(kernels.entry.encode())
-        self._call("cuModuleGetFunction", ctypes.byref(function), self._module, name)
-        out = np.full(kernels.out_bytes, 0xEE, np.uint8)
-        pointers = [self._copy_in(array) for array in (kernels.inputs, out)]
+    def parameters(self, kernels: MicroKernels, pointers: list[ctypes.c_uint64]) -> list[bytes]:
+        assert isinstance(kernels, HopperKernels)
         maps = b"".join(
             self._encode(spec, pointers[spec.of_output].value + spec.start) for spec in kernels.maps
         )
-        values = [
-            *(bytes(pointer) for pointer in pointers),
-            *([maps] if maps else []),
-            *kernels.arguments,
-        ]
-        buffers = [ctypes.create_string_buffer(value, len(value)) for value in values]
-        arguments = (ctypes.c_void_p * len(buffers))(*(ctypes.addressof(b) for b in buffers))
-        sizes = [ctypes.c_uint(n) for n in (kernels.grid, 1, 1, kernels.block, 1, 1, 0)]
-        self._call("cuLaunchKernel", function, *sizes, None, arguments, None)
-        self._call("cuCtxSynchronize")
-        size = ctypes.c_size_t(out.nbytes)
-        self._call("cuMemcpyDtoH_v2", ctypes.c_void_p(out.ctypes.data), pointers[1], size)
-        for pointer in pointers:
-            self._call("cuMemFree_v2", pointer)
-        return out
+        plain = super().parameters(kernels, pointers)
+        return [*plain[:2], *([maps] if maps else []), *plain[2:]]
 
     def _encode(self, spec: MapSpec, address: int) -> bytes:
         """What cuTensorMapEncodeTiled makes of a map."""
@@ -147,15 +127,3 @@ class HopperDevice(Device):
             ctypes.c_int(0),  # zeros outside
         )
         return buffer.raw[start : start + 128]
-
-
-def run_on_gpu(kernels: Sequence[HopperKernels]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Output buffers by entry, and what they were made with."""
-    device = HopperDevice()
-    text = HEADER + "\n".join(item.ptx for item in kernels)
-    cubin, nvcc = compile_cubin(text, "sm_90a")
-    device.load(cubin)
-    outputs = {item.entry: device.run_hopper(item) for item in kernels}
-    about = {"device": device.name, "architecture": "sm_90a",
-             "driver": device.driver, "nvcc": nvcc}  # fmt: skip
-    return outputs, about

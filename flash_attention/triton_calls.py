@@ -79,6 +79,7 @@ def check_call(
     causal: bool,
     softmax_scale: float | None,
     head_dims: tuple[int, ...],
+    device_type: str = "cuda",
 ) -> tuple[Problem, torch.Tensor]:
     """(the sizes, the output tensor) of a call. Raises TypeError or ValueError, naming the
     argument, what it is and what is allowed."""
@@ -91,8 +92,12 @@ def check_call(
     inputs = {"q": q, "k": k, "v": v}
     for name, tensor in inputs.items():
         check_layout(name, tensor)
-    if q.device.type != "cuda":
-        raise ValueError(f"q is on {q.device}: Triton kernels run on CUDA devices only")
+    if q.device.type != device_type:
+        raise ValueError(
+            f"q is on {q.device}: Triton kernels run on CUDA devices only"
+            if device_type == "cuda"
+            else f"q is on {q.device}: the emulator runs on the CPU"
+        )
     if out is None:
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     else:

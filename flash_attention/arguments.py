@@ -92,6 +92,7 @@ def check_operands(
     ValueError, naming the argument."""
     _check_causal(causal)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
+        _check_is_tensor(name, tensor)
         _check_kind(name, tensor, q.device)
         if tensor.dtype != q.dtype:
             raise ValueError(f"{name} has dtype {tensor.dtype}, but q has {q.dtype}")
@@ -174,10 +175,14 @@ def _check_causal(causal: bool) -> None:
         raise TypeError(f"causal is a {type(causal).__name__}: expected True or False")
 
 
-def _check_kind(name: str, tensor: torch.Tensor, device: torch.device) -> None:
-    """A dense tensor of four dimensions on the device of q."""
+def _check_is_tensor(name: str, tensor: object) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}: expected a torch.Tensor")
+
+
+def _check_kind(name: str, tensor: torch.Tensor, device: torch.device) -> None:
+    """A dense tensor of four dimensions on the device of q."""
+    _check_is_tensor(name, tensor)
     if tensor.is_nested or tensor.layout != torch.strided:
         raise ValueError(
             f"{name} has layout {'nested' if tensor.is_nested else tensor.layout}: only dense "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +21,10 @@ from .arguments import (
 
 TRITON_VERSION = "3.6.0"  # Gluon is experimental: another release has other functions
 DTYPES = (torch.float16, torch.bfloat16)
+LOG2_E = math.log2(math.e)
+# K and V of the heads that run abreast (causal) shall stay in the L2 cache.
+_L2_SHARE_BYTES = 24 * 2**20
+_MAX_SECTION = 32
 _MAX_INT32 = 2**31 - 1
 
 
@@ -45,6 +50,14 @@ class Problem:
         return -(-self.seqlen_q // block_m) * self.n_heads * self.batch
 
 
+def heads_abreast(problem: Problem) -> int:
+    """How many heads a section of the causal order holds: their K and V stay in the L2 cache."""
+    kv_bytes = max(1, problem.seqlen_k) * problem.d_head * 4
+    group = problem.n_heads // problem.n_heads_kv
+    heads = max(1, _L2_SHARE_BYTES // kv_bytes) * group
+    return min(heads, max(_MAX_SECTION, group))
+
+
 def require_triton() -> None:
     """Raises TritonVersionError unless triton is there in the release that the kernels need."""
     install = f'pip install "triton=={TRITON_VERSION}"'
@@ -66,6 +79,7 @@ def check_call(
     causal: bool,
     softmax_scale: float | None,
     head_dims: tuple[int, ...],
+    device_type: str = "cuda",
 ) -> tuple[Problem, torch.Tensor]:
     """(the sizes, the output tensor) of a call. Raises TypeError or ValueError, naming the
     argument, what it is and what is allowed."""
@@ -78,8 +92,12 @@ def check_call(
     inputs = {"q": q, "k": k, "v": v}
     for name, tensor in inputs.items():
         check_layout(name, tensor)
-    if q.device.type != "cuda":
-        raise ValueError(f"q is on {q.device}: Triton kernels run on CUDA devices only")
+    if q.device.type != device_type:
+        raise ValueError(
+            f"q is on {q.device}: Triton kernels run on CUDA devices only"
+            if device_type == "cuda"
+            else f"q is on {q.device}: the emulator runs on the CPU"
+        )
     if out is None:
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     else:

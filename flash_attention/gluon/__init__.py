@@ -8,5 +8,6 @@ o = gluon.forward(q, k, v, ping_pong=True, causal=True, config=tuned.config)
 
 from .config import GluonForwardConfig, configs
 from .launch import forward
+from .tuning import best_config
 
-__all__ = ["GluonForwardConfig", "configs", "forward"]
+__all__ = ["GluonForwardConfig", "best_config", "configs", "forward"]

@@ -2,7 +2,8 @@
 
 Prints TFLOP/s (4 b h n n d, causal half of it) of WS and WS PP in every configuration of the
 space, beside cuDNN and flash-attn where they are there, sampled in turns in one process. Exit code
-0: every output is right; 1: an output is wrong or a configuration fails; 2: usage; 4: nothing ran.
+0: every output is right; 1: an output is wrong or a configuration does not run; 2: usage; 4: no
+Hopper GPU; 130: interrupted.
 """
 
 from __future__ import annotations
@@ -41,9 +42,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if min(options.seqlen, options.heads, options.batch, options.repeats) < 1:
         parser.error("sizes and repeats must be at least 1")
-    if not torch.cuda.is_available():
-        print("no CUDA device: nothing was run")
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
+        print("no Hopper GPU: nothing was run")
         return 4
+    try:
+        return _run(options)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        return 130
+
+
+def _run(options: argparse.Namespace) -> int:
     wrong = 0 if options.skip_numerics else check_numerics(options.d_head, options.dtype)
     failed = 0 if options.skip_speed else sum(measure(options, c) for c in (False, True))
     return 1 if wrong or failed else 0

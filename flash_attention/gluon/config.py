@@ -98,7 +98,7 @@ def problems(config: GluonForwardConfig, d_head: int, ping_pong: bool) -> list[s
 
 def default_config(ping_pong: bool, d_head: int) -> GluonForwardConfig:
     """What is used where nothing was tuned."""
-    base = GluonForwardConfig(NUM_BUFFERS=2 if d_head == 128 else 3)
+    base = GluonForwardConfig(NUM_BUFFERS=2 if d_head == 128 else 3, OPTIMISTIC=ping_pong)
     return base if ping_pong else replace(base, OVERLAP_FENCE="none")
 
 
@@ -117,7 +117,7 @@ def configs(ping_pong: bool, d_head: int) -> list[GluonForwardConfig]:
         shapes.append(replace(base, NUM_MMA_GROUPS=1))
     softmaxes = [("none", False)]
     if ping_pong:
-        softmaxes = [("pmevent", False), ("warp", False), ("none", True)]
+        softmaxes = [("pmevent", False), ("warp", False), ("pmevent", True)]
     space = [
         replace(shape, OVERLAP_FENCE=fence, OPTIMISTIC=optimistic, PERSISTENT=persistent)
         for shape in shapes

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from ..triton_calls import Problem
+from ..triton_calls import LOG2_E, Problem, heads_abreast
 from .config import GluonForwardConfig
 
-LOG2_E = math.log2(math.e)
-# K and V of the heads that run abreast (causal) shall stay in the L2 cache.
-_L2_SHARE_BYTES = 24 * 2**20
-_MAX_SECTION = 32
+__all__ = ["Problem", "descriptor", "kernel_arguments"]
 
 
 def descriptor(tensor: Any, rows: int, dtype: Any) -> TensorDescriptor:
@@ -32,14 +28,6 @@ def descriptor(tensor: Any, rows: int, dtype: Any) -> TensorDescriptor:
     )
 
 
-def heads_abreast(problem: Problem) -> int:
-    """How many heads a section of the causal order holds: their K and V stay in the L2 cache."""
-    kv_bytes = max(1, problem.seqlen_k) * problem.d_head * 4
-    group = problem.n_heads // problem.n_heads_kv
-    heads = max(1, _L2_SHARE_BYTES // kv_bytes) * group
-    return int(min(heads, max(_MAX_SECTION, group)))
-
-
 def kernel_arguments(
     config: GluonForwardConfig, problem: Problem, ping_pong: bool, q: Any, k: Any, v: Any, o: Any
 ) -> tuple[list[Any], dict[str, Any], int]:
@@ -47,8 +35,6 @@ def kernel_arguments(
     with a shape, strides, a dtype and an address."""
     rows = config.BLOCK_M // config.NUM_MMA_GROUPS
     dtype = {"float16": gl.float16, "bfloat16": gl.bfloat16}[str(q.dtype).removeprefix("torch.")]
-    n_tiles = -(-problem.seqlen_q // config.BLOCK_M)
-    n_heads_all = problem.batch * problem.n_heads
     arguments = [
         descriptor(q, rows, dtype),
         descriptor(k, config.BLOCK_N, dtype),
@@ -58,8 +44,8 @@ def kernel_arguments(
         problem.seqlen_k,
         problem.n_heads,
         problem.n_heads // problem.n_heads_kv,
-        n_tiles,
-        n_heads_all,
+        -(-problem.seqlen_q // config.BLOCK_M),
+        problem.batch * problem.n_heads,
         heads_abreast(problem),
         problem.softmax_scale * LOG2_E,
     ]
@@ -75,4 +61,4 @@ def kernel_arguments(
         "OPTIMISTIC": config.OPTIMISTIC and ping_pong,
         "num_warps": config.num_warps,
     }
-    return arguments, constants, n_tiles * n_heads_all
+    return arguments, constants, problem.tiles(config.BLOCK_M)

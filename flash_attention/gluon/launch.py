@@ -34,7 +34,7 @@ def forward(
     problem, out = check_call(q, k, v, out, causal, softmax_scale, HEAD_DIMS)
     config = check_config(config, ping_pong, problem.d_head)
     require_triton()
-    _check_device(q.device)
+    check_device(q.device)
     if problem.seqlen_k == 0:  # TMA has no empty tensors
         return out.zero_()
     launch(config, problem, ping_pong, q, k, v, out)
@@ -77,7 +77,8 @@ def launch(
         attention[(tiles,)](*arguments, **constants)
 
 
-def _check_device(device: torch.device) -> None:
+def check_device(device: torch.device) -> None:
+    """Raises ValueError for a GPU that is no Hopper."""
     found = torch.cuda.get_device_capability(device)
     if found != _HOPPER:
         raise ValueError(

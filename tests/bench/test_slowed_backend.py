@@ -30,7 +30,10 @@ class Library:
         return [CONFIG.kernel_name()]
 
     def kernel_attributes(self, kernel_id: int, device: int) -> dict[str, int]:
-        return {"registers": 200, "local_bytes": 8, "blocks_per_multiprocessor": 2}
+        return {
+            "registers": 200, "local_bytes": 8, "blocks_per_multiprocessor": 2,
+            "static_shared_bytes": 0, "dynamic_shared_bytes": 32768,
+        }  # fmt: skip
 
 
 class OnCpu(SlowedBackend):

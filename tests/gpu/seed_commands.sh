@@ -17,6 +17,7 @@ PARTS=("$@")
 [ ${#PARTS[@]} -gt 0 ] || PARTS=(scripts benchmark analysis nvtx ncu manual compare)
 mkdir -p "$FOLDER" && cd "$FOLDER" || exit 2
 ln -sf "$ROOT/tools/benchmark/flash-attention-WS-hopper.py" .
+touch .began
 python() { "${PYTHON:-python3}" "$@"; }
 
 summary=()
@@ -32,10 +33,10 @@ run() { # NAME COMMAND...: its output goes to NAME.log
 promise() { # FILE...
   local file
   for file in "$@"; do
-    if [ -s "$file" ]; then
+    if [ -s "$file" ] && [ "$file" -nt .began ]; then
       summary+=("$(printf '  %9d bytes  %s' "$(stat -c %s "$file")" "$file")")
     else
-      summary+=("  MISSING or empty: $file")
+      summary+=("  MISSING, empty or old: $file")
       bad=1
     fi
   done

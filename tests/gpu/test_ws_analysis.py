@@ -56,7 +56,13 @@ def test_benchmark_and_analysis(tmp_path: Path) -> None:
 
 def test_ranges(tmp_path: Path) -> None:
     arguments = ("--n_ctx", "256", "--provider", f"{PROVIDERS},fa2")
-    assert tool(tmp_path, "--mode", "nvtx", *arguments).returncode == 0
+    done = tool(tmp_path, "--mode", "nvtx", *arguments)
+    assert done.returncode == 0
+    table = [line.split("|") for line in done.stdout.splitlines() if line.startswith("| bench_")]
+    assert len(table) == 5
+    for _, _, calls, host, device, _ in table:
+        assert int(calls) == 1
+        assert float(host) > 0 and float(device) > 0
     events = json.loads((tmp_path / "nvtx_profile.trace.json").read_text())["traceEvents"]
     names = [event.get("name", "") for event in events]
     for provider in WS_PROVIDERS:

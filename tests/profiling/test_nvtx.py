@@ -96,11 +96,18 @@ def test_every_submodule_forwards_and_backwards() -> None:
     assert all(p.grad is not None for p in net.parameters())
 
 
-def test_modules_are_left_as_they_were() -> None:
+def test_modules_are_left_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     net = _Net()
     x = torch.randn(4, 8)
-    with pytest.raises(TypeError), nvtx.annotate_modules(net):
-        net(x)  # `scale` is missing: the range closes all the same
+    calls: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        patch.setattr(torch.cuda.nvtx, "range_push", lambda name: calls.append(name))
+        patch.setattr(torch.cuda.nvtx, "range_pop", lambda: calls.append("pop"))
+        with nvtx.annotate_modules(net):
+            with pytest.raises(TypeError):
+                net(x)  # `scale` is missing: the range closes all the same
+            assert calls == ["_Net", "pop"]
     with nvtx.annotate_modules(net, backward=False):
         a, _ = net(x, scale=torch.ones(()))
     events = trace(lambda: (net(x, scale=torch.ones(())), a.sum().backward()))

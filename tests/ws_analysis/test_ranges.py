@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from flash_attention.kernel_tuning import NotTunedError
 from flash_helpers.bench.measure import SkippedError
 from flash_helpers.reference import attention_reference
 from flash_helpers.workload import Workload
@@ -28,16 +29,21 @@ def right(q: Any, k: Any, v: Any, *, ping_pong: bool, causal: bool, config: Any,
     return out.copy_(attention_reference(q, k, v, causal=causal)[0])
 
 
-def install(monkeypatch: pytest.MonkeyPatch, forward: Forward) -> list[str]:
+def install(
+    monkeypatch: pytest.MonkeyPatch, forward: Forward, *, cached: bool = False
+) -> list[str]:
     """A module in flash_attention.gluon's place; what it was asked for."""
     asked: list[str] = []
     config = SimpleNamespace(
         num_warps=4, num_stages=0, as_dict=lambda: {"BLOCK_M": 128, "FENCE": "pmevent"}
     )
 
-    def best_config(*_: Any, ping_pong: bool, causal: bool) -> Any:
-        asked.append(f"best {ping_pong}")
-        return SimpleNamespace(config=config, milliseconds=1.0)
+    def best_config(*_: Any, ping_pong: bool, causal: bool, measure_now: bool) -> Any:
+        asked.append(f"best {ping_pong}{'' if measure_now else ', of the cache'}")
+        if not (measure_now or cached):
+            raise NotTunedError("nothing was measured yet")
+        failed = () if ping_pong else (({"BLOCK_M": 192}, "out of resources"),)
+        return SimpleNamespace(config=config, milliseconds=1.0, cached=cached, failed=failed)
 
     def configs(ping_pong: bool, d_head: int) -> list[Any]:
         asked.append(f"configs {ping_pong} {d_head}")
@@ -90,6 +96,24 @@ def test_a_trace(
                 assert event["ts"] + event["dur"] <= outer["ts"] + outer["dur"] + 1
             assert outer["name"] in said.out
     assert len(found) == 4 * 6
+
+
+def test_the_host_and_the_device_have_a_range_each() -> None:
+    from flash_helpers.dtypes import DType
+
+    w = Workload(1, 32, 32, 128, 128, DType.FP16, 1)
+    names = [nvtx_mode.bench_range("fa2", w), nvtx_mode.attention_range("fa2", w)]
+    averages = [
+        SimpleNamespace(key=name, count=n, cpu_time_total=host, device_time_total=device)
+        for name, n in zip(names, (1, 5), strict=True)
+        for host, device in ((2000.0, 0.0), (0.0, 1500.0))
+    ]
+    recorded = SimpleNamespace(key_averages=lambda: averages)
+    prepared = nvtx_mode.Prepared("fa2", w, providers.Bound(lambda: torch.empty(0), "", {}))
+    shown = nvtx_mode.ranges_table(recorded, [prepared], "en").splitlines()[3:5]
+    assert [[cell.strip() for cell in line.split("|")[1:5]] for line in shown] == [
+        [names[0], "1", "2.000", "1.500"], [names[1], "5", "2.000", "1.500"],
+    ]  # fmt: skip
 
 
 def test_a_trace_elsewhere_in_chinese(
@@ -187,16 +211,47 @@ def test_another_release_of_triton(monkeypatch: pytest.MonkeyPatch) -> None:
         providers.gluon()
 
 
-def test_without_tuning_the_first_configuration_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As under ncu, where every trial of a tuner would be profiled."""
-    asked = install(monkeypatch, right)
+@pytest.mark.parametrize(("cached", "tune"), [(False, True), (True, False), (False, False)])
+def test_which_configuration_it_is(
+    cached: bool, tune: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under ncu (`tune` False) every trial of a tuner would be profiled."""
+    asked = install(monkeypatch, right, cached=cached)
     x = torch.randn(1, 32, 1, 64).half()
-    bound = providers.bind("triton-ws-pp-fp16", (x, x, x), torch.empty_like(x), False, tune=False)
-    assert asked == ["configs True 64"]
-    assert bound.tuned == "not tuned"
+    out = torch.empty_like(x)
+    bound = providers.bind("triton-ws-pp-fp16", (x, x, x), out, False, tune=tune)
+    expected = {
+        (False, True): (["best True"], "autotuned"),
+        (True, False): (["best True, of the cache"], "autotuned, from the cache"),
+        (False, False): (["best True, of the cache", "configs True 64"], "not tuned"),
+    }
+    assert (asked, bound.tuned) == expected[cached, tune]
     assert bound.parameters == {
         "BLOCK_M": 128, "FENCE": "pmevent", "num_warps": 4, "num_stages": 0,
     }  # fmt: skip
+    assert bound.note == ""
+    basic = providers.bind("triton-ws-fp16", (x, x, x), out, False)
+    assert "1 configurations did not run" in basic.note
+    assert "out of resources" in basic.note
+
+
+def test_the_tuner_measures_nothing_under_ncu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real one, but for the GPU: an empty cache is a reason, and nothing is launched."""
+    pytest.importorskip("triton")
+    from flash_attention import triton_calls
+    from flash_attention.gluon import tuning
+
+    monkeypatch.setenv("FLASH_ATTENTION_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Fake GPU")
+    monkeypatch.setattr(tuning, "check_device", lambda _: None)
+    monkeypatch.setattr(tuning, "measure_on_gpu", lambda *_: pytest.fail("it measured"))
+    problem = triton_calls.Problem(1, 32, 32, 1, 1, 64, False, 0.125)
+    x = torch.randn(1, 32, 1, 64).half()
+    monkeypatch.setattr(tuning, "check_call", lambda *_: (problem, x))
+    with pytest.raises(NotTunedError, match="nothing was measured yet for gluon-ws-pp"):
+        tuning.best_config(x, x, x, ping_pong=True, measure_now=False)
 
 
 @pytest.mark.parametrize("ping_pong", [False, True])

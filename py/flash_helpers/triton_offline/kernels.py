@@ -12,6 +12,7 @@ from .resources import Compiled, inspect
 
 if TYPE_CHECKING:
     from flash_attention.gluon.config import GluonForwardConfig
+    from flash_attention.triton.config import TritonForwardConfig
 
 _DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
 
@@ -38,9 +39,22 @@ def compile_gluon(
 
 
 def compile_tl(
-    config: object, *, dtype: str, d_head: int, causal: bool, architecture: int
+    config: TritonForwardConfig, *, dtype: str, d_head: int, causal: bool, architecture: int
 ) -> Compiled:
-    raise NotImplementedError
+    """The plain Triton kernel for sm_<architecture>. `dtype` is fp16 or bf16. Raises ValueError for
+    a configuration that cannot be built."""
+    from flash_attention.triton.config import problems
+    from flash_attention.triton.kernel import attention
+    from flash_attention.triton.launch import kernel_arguments
+    from flash_attention.triton_calls import Problem
+
+    if reasons := problems(config, d_head):
+        raise ValueError(f"{config} cannot be built: {'; '.join(reasons)}")
+    tensor = StandInTensor((2, 1000, 4, d_head), _torch_name(dtype))
+    problem = Problem(2, 1000, 1000, 4, 4, d_head, causal, d_head**-0.5)
+    arguments, constants, _ = kernel_arguments(config, problem, tensor, tensor, tensor, tensor)
+    with stand_in(architecture), _own_cache():
+        return inspect(attention.warmup(*arguments, **constants, grid=(1,)), architecture)
 
 
 def _torch_name(dtype: str) -> str:

@@ -139,16 +139,19 @@ def ranges_table(recorded: Any, prepared: list[Prepared], language: str) -> str:
         for item in prepared
         for name in (bench_range, attention_range)
     )
-    events = {event.key: event for event in recorded.key_averages()}
-    missing = [name for name in names if name not in events]
+    # On a GPU there are two of each: the host's range, and the span of its kernels.
+    events: dict[str, list[Any]] = {name: [] for name in names}
+    for event in recorded.key_averages():
+        events.get(event.key, []).append(event)
+    missing = [name for name, found in events.items() if not found]
     assert not missing, f"torch.profiler has lost the ranges {missing}"
     columns = [say("ranges"), say("calls"), say("host (ms)"), say("device (ms)")]
     rows = [
         [
-            name, event.count, text.fixed(event.cpu_time_total / 1e3, 3),
-            text.fixed(event.device_time_total / 1e3, 3),
+            name, max(event.count for event in found),
+            text.fixed(max(event.cpu_time_total for event in found) / 1e3, 3),
+            text.fixed(max(event.device_time_total for event in found) / 1e3, 3),
         ]
-        for name in names
-        if (event := events[name])
+        for name, found in events.items()
     ]  # fmt: skip
     return text.table(columns, rows)

@@ -82,8 +82,8 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
         help="analysis: where ncu_analysis.sh left profiles (default ncu_results)")  # fmt: skip
     add("--no_ceilings", action="store_true", help="analysis: leave out the roofline")
     add("--device", default="", help="CUDA_VISIBLE_DEVICES for the measurement")
-    add("--time_limit", type=args.number(0.1, 3600), default=120.0, metavar="S",
-        help="for one step of one kernel; what takes longer is killed (default 120)")  # fmt: skip
+    add("--time_limit", type=args.number(0.1, 3600), default=300.0, metavar="S",
+        help="for one step of one kernel, such as its tuning (default 300)")  # fmt: skip
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

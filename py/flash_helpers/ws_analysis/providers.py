@@ -63,8 +63,8 @@ def bind(
 ) -> Bound:
     """`name` on q, k, v of (batch, seq, heads, d). `out` is written where the provider can.
 
-    `tune`: time configurations where none is known yet; otherwise take a cached or general choice
-    (under a profiler, timing runs would be profiled too).
+    `tune`: time configurations where none is known yet; otherwise take the cached one, else a
+    general one (under a profiler, timing runs would be profiled too).
 
     Raises SkippedError or NotBuiltError: it cannot run here, and why.
     """
@@ -90,18 +90,25 @@ def gluon() -> Any:
 def _bind_gluon(
     provider: WsProvider, tensors: Tensors, out: torch.Tensor | None, causal: bool, tune: bool
 ) -> Bound:
+    from flash_attention.kernel_tuning import NotTunedError
+
     module = gluon()
     q, k, v = tensors
     kind = {"ping_pong": provider.ping_pong, "causal": causal}
-    if tune:
-        config, source = module.best_config(q, k, v, **kind).config, "autotuned"
-    else:
+    note = ""
+    try:
+        tuned = module.best_config(q, k, v, **kind, measure_now=tune)
+        config = tuned.config
+        source = "autotuned, from the cache" if tuned.cached else "autotuned"
+        if tuned.failed:
+            note = f"{len(tuned.failed)} configurations did not run; the first: {tuned.failed[0]}"
+    except NotTunedError:
         config, source = module.configs(provider.ping_pong, q.shape[3])[0], "not tuned"
     run = partial(module.forward, q, k, v, **kind, config=config, out=out)
     parameters = {
         **config.as_dict(), "num_warps": config.num_warps, "num_stages": config.num_stages,
     }  # fmt: skip
-    return Bound(run, provider.name, parameters, source, config=config)
+    return Bound(run, provider.name, parameters, source, note, config)
 
 
 def _bind_cuda(

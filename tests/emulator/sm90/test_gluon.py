@@ -20,6 +20,8 @@ from flash_helpers.emulator import (
     compare_schedules,
     launch_triton,
 )
+from flash_helpers.emulator.sm90.registers import find_pairs
+from flash_helpers.emulator.translator.ptx_parser import PtxFile
 from flash_helpers.kernel_configs import DType
 
 from ..conformance.forms import forms_of
@@ -146,6 +148,19 @@ def test_forms_of_triton() -> None:
             np.testing.assert_array_equal(actual, expected[case.form], case.form)
     copies = triton_copies()
     np.testing.assert_array_equal(emulated(copies.entry), copies.inputs.view(np.uint8))
+
+
+def test_loops_of_the_same_name() -> None:
+    """A branch stays in its scope: no path leads around the wait, so nothing needs a check."""
+    loop = "{ .reg .pred q; again: setp.eq.u32 q, %r1, 0; @q bra again; }"
+    body = f"""wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{%f0, %f1, %f2, %f3}}, %x0, %x1, 1, 1, 1, 0, 0;
+wgmma.commit_group.sync.aligned; {loop} WAIT {loop} add.f32 %f0, %f0, %f1;"""
+    head = ".entry k() { .reg .b32 %r<2>; .reg .b64 %x<2>; .reg .f32 %f<4>; "
+    wait = "wgmma.wait_group.sync.aligned 0;"
+    for text, found in ((wait, 0), ("", 1)):
+        entry = PtxFile(head + body.replace("WAIT", text) + " }").entry("k")
+        assert sum(pair.in_flight for pair in find_pairs(entry)) == found
 
 
 def test_a_switch_without_the_arm() -> None:

@@ -43,6 +43,17 @@ def test_right_under_every_schedule(kernel: GluonKernel, seed: int) -> None:
     assert set(forms_of(kernel.compiled().ptx)) <= forms_under_test()
 
 
+def test_the_optimistic_kernel_multiplies_some_blocks_again(seed: int) -> None:
+    """Else what it does then were not under test."""
+    ordinary, optimistic = FEW[0], FEW[4]
+    lengths = Lengths(203, 300)
+    counts = [
+        GluonProblem(kernel, lengths, seed).run()[1].mma_instructions
+        for kernel in (ordinary, optimistic)
+    ]
+    assert counts[0] < counts[1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", every_kernel(), ids=str)
 def test_all_kernels(kernel: GluonKernel, seed: int) -> None:

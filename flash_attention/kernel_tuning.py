@@ -1,0 +1,209 @@
+"""The fastest configuration of a Triton or Gluon kernel for a problem: measured once, then read
+from a JSON file in the cache directory (flash_helpers.cache)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+
+from flash_helpers.bench.timing import CudaTimer, Policy, interleaved
+from flash_helpers.cache import cache_dir, exclusive
+
+from .triton_calls import TRITON_VERSION, Problem
+
+SCHEMA = 1
+_POLICY = Policy(warmups=1, repeats=8, cold_l2=False, burst=2)
+
+
+class Config(Protocol):
+    """A configuration: a frozen dataclass of numbers, words and switches."""
+
+    def as_dict(self) -> dict[str, Any]: ...
+
+
+C = TypeVar("C", bound=Config)
+# Milliseconds of each configuration that runs, the reason of each that does not.
+Measured = tuple[dict[int, float], dict[int, str]]
+
+
+@dataclass(frozen=True)
+class Tuned(Generic[C]):
+    """The fastest configuration, its milliseconds (median of one call), and for each one that did
+    not run its fields and the reason. `cached`: read, not measured."""
+
+    config: C
+    milliseconds: float
+    failed: tuple[tuple[dict[str, Any], str], ...] = field(default=())
+    cached: bool = False
+
+
+class TuningFailedError(RuntimeError):
+    """No configuration runs on this device."""
+
+
+class NotTunedError(LookupError):
+    """The cache has no configuration for a problem, and none shall be measured."""
+
+
+class TuningCacheWarning(UserWarning):
+    """A file in the cache was not as it should be, or a configuration did not run."""
+
+
+def tuning_key(
+    kind: str, problem: Problem, dtype: torch.dtype, device: torch.device, sources: Sequence[Path]
+) -> dict[str, Any]:
+    """All that the fastest configuration may depend on."""
+    return {
+        "schema": SCHEMA,
+        "gpu": torch.cuda.get_device_name(device),
+        "triton": TRITON_VERSION,
+        "source": source_hash(sources),
+        "kind": kind,
+        "dtype": str(dtype).removeprefix("torch."),
+        "d_head": problem.d_head,
+        "causal": problem.causal,
+        "seqlen_q": problem.seqlen_q,
+        "seqlen_k": problem.seqlen_k,
+        "batch": problem.batch,
+        "n_heads": problem.n_heads,
+        "n_heads_kv": problem.n_heads_kv,
+    }
+
+
+def source_hash(sources: Sequence[Path]) -> str:
+    """Of the files that the kernel and its space are written in."""
+    digest = hashlib.sha256()
+    for path in sorted(sources):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def best(
+    key: Mapping[str, Any],
+    candidates: Sequence[C],
+    make: Callable[..., C],
+    measure: Callable[[Sequence[C]], Measured],
+) -> Tuned[C]:
+    """The cached winner for `key`, or the fastest of `candidates`, which is then cached. `make`
+    builds a configuration from its fields. A file that cannot be read is reported and written
+    anew. Raises TuningFailedError if nothing runs."""
+    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
+    path = cache_dir("triton_tuning") / f"{name}.json"
+    if (found := _read(path, key, make)) is not None:
+        return found
+    with exclusive(path):
+        if (found := _read(path, key, make, quiet=True)) is not None:  # another process was faster
+            return found
+        times, reasons = measure(candidates)
+        failed = tuple((candidates[i].as_dict(), reason) for i, reason in sorted(reasons.items()))
+        if not times:
+            raise TuningFailedError(f"no configuration runs: {_described(failed)}")
+        if failed:
+            warnings.warn(
+                f"{len(failed)} of {len(candidates)} configurations do not run: "
+                f"{_described(failed)}", TuningCacheWarning, stacklevel=3,
+            )  # fmt: skip
+        winner = min(times, key=times.__getitem__)
+        _write(path, {
+            "key": dict(key), "config": candidates[winner].as_dict(),
+            "milliseconds": times[winner], "failed": [list(item) for item in failed],
+        })  # fmt: skip
+        return Tuned(candidates[winner], times[winner], failed)
+
+
+def measure_on_gpu(
+    calls: Sequence[Callable[[], object]], device: torch.device, policy: Policy = _POLICY
+) -> Measured:
+    """Milliseconds of each call, sampled in turns; a call that fails costs only itself."""
+    running: dict[str, Callable[[], object]] = {}
+    reasons: dict[int, str] = {}
+    for i, call in enumerate(calls):
+        try:
+            call()
+            torch.cuda.synchronize(device)
+        except Exception as error:  # out of resources, launch failure, compiler error
+            reasons[i] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        else:
+            running[str(i)] = call
+    with torch.cuda.device(device):
+        bursts = interleaved(running, policy, CudaTimer(device, cold_l2=policy.cold_l2), seed=0)
+    times = {}
+    for name, taken in bursts.items():
+        ms = sorted(sample.ms for burst in taken for sample in burst)
+        times[int(name)] = ms[len(ms) // 2]
+    return times, reasons
+
+
+def _read(
+    path: Path, key: Mapping[str, Any], make: Callable[..., C], quiet: bool = False
+) -> Tuned[C] | None:
+    """The entry, if there is one and it is what `_write` made for this key."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = str(error)
+    else:
+        try:
+            return _parsed(json.loads(text), key, make)
+        except (ValueError, TypeError, KeyError) as error:
+            reason = f"{type(error).__name__}: {error}"
+    if not quiet:
+        warnings.warn(
+            f"{path} cannot be used ({reason}): it is measured and written anew",
+            TuningCacheWarning, stacklevel=4,
+        )  # fmt: skip
+    return None
+
+
+def _parsed(data: Any, key: Mapping[str, Any], make: Callable[..., C]) -> Tuned[C]:
+    """Raises ValueError, TypeError or KeyError for an entry of another shape."""
+    if not isinstance(data, dict) or data.get("key") != dict(key):
+        raise ValueError("its key is not that of the problem")
+    ms, failed, fields = data["milliseconds"], data["failed"], data["config"]
+    if isinstance(ms, bool) or not isinstance(ms, int | float):
+        raise ValueError(f"milliseconds is {ms!r}: expected a number")
+    if not (math.isfinite(ms) and ms > 0):
+        raise ValueError(f"milliseconds is {ms}: expected a positive number")
+    if not isinstance(failed, list) or not all(
+        isinstance(item, list) and len(item) == 2 and isinstance(item[0], dict)
+        and isinstance(item[1], str) for item in failed
+    ):  # fmt: skip
+        raise ValueError("failed is no list of (configuration, reason)")
+    if not isinstance(fields, dict):
+        raise ValueError("config is no object")
+    config = make(**fields)
+    for name, expected in type(config)().as_dict().items():
+        if type(fields.get(name)) is not type(expected):
+            raise ValueError(f"config.{name} is {fields.get(name)!r}: expected as {expected!r}")
+    return Tuned(config, float(ms), tuple((f, r) for f, r in failed), cached=True)
+
+
+def _write(path: Path, data: Mapping[str, Any]) -> None:
+    """In one step: a reader finds the old file, the new one, or none."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(data, file, indent=1, sort_keys=True)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _described(failed: Sequence[tuple[dict[str, Any], str]]) -> str:
+    return "; ".join(
+        " ".join(f"{name}={value}" for name, value in config.items()) + f": {reason}"
+        for config, reason in failed
+    )

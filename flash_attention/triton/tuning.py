@@ -1,0 +1,44 @@
+"""The fastest configuration of the plain kernel for a problem on this GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from ..kernel_tuning import Measured, Tuned, best, measure_on_gpu, tuning_key
+from ..triton_calls import check_call, require_triton
+from .config import HEAD_DIMS, TritonForwardConfig, configs, problems
+from .launch import launch
+
+SOURCES = [Path(__file__).with_name(f"{name}.py") for name in ("kernel", "config", "launch")]
+
+
+def best_config(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False
+) -> Tuned[TritonForwardConfig]:
+    """The fastest configuration for tensors like these (see forward), and its milliseconds.
+
+    Measured at the first call, then read from the cache. A configuration that does not run is left
+    out, with a warning. Raises as forward does, and TuningFailedError if none runs.
+    """
+    problem, out = check_call(q, k, v, None, causal, None, HEAD_DIMS)
+    require_triton()
+
+    def measure(candidates: Sequence[TritonForwardConfig]) -> Measured:
+        calls: list[Callable[[], object]] = [
+            partial(launch, config, problem, q, k, v, out) for config in candidates
+        ]
+        return measure_on_gpu(calls, q.device)
+
+    def make(**fields: object) -> TritonForwardConfig:
+        config = TritonForwardConfig(**fields)  # type: ignore[arg-type]
+        if reasons := problems(config, problem.d_head):
+            raise ValueError("; ".join(reasons))
+        return config
+
+    major, minor = torch.cuda.get_device_capability(q.device)
+    key = tuning_key("triton", problem, q.dtype, q.device, SOURCES)
+    return best(key, configs(problem.d_head, 10 * major + minor), make, measure)

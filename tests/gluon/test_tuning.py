@@ -1,0 +1,132 @@
+"""The tuning cache: what is measured, what is written, and what a damaged file does."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flash_attention.gluon import GluonForwardConfig, configs
+from flash_attention.kernel_tuning import (
+    Measured,
+    Tuned,
+    TuningCacheWarning,
+    TuningFailedError,
+    best,
+    source_hash,
+)
+
+KEY = {"kind": "gluon-ws-pp", "seqlen_q": 8192}
+SPACE = configs(True, 128)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLASH_ATTENTION_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "triton_tuning"
+
+
+class Gpu:
+    """Says what it is told, and counts how often it is asked."""
+
+    def __init__(self, failing: Sequence[int] = ()) -> None:
+        self.asked = 0
+        self.failing = failing
+
+    def __call__(self, candidates: Sequence[GluonForwardConfig]) -> Measured:
+        self.asked += 1
+        times = {i: 5.0 - 0.5 * i for i in range(len(candidates)) if i not in self.failing}
+        return times, dict.fromkeys(self.failing, "OutOfResources: shared memory")
+
+
+def tuned(gpu: Gpu, key: dict[str, Any] = KEY) -> Tuned[GluonForwardConfig]:
+    return best(key, SPACE[:4], GluonForwardConfig, gpu)
+
+
+def test_measured_once_then_read(cache: Path) -> None:
+    gpu = Gpu()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first, second = tuned(gpu), tuned(gpu)
+    assert gpu.asked == 1
+    assert first == Tuned(SPACE[3], 3.5)
+    assert second == replace(first, cached=True)
+    assert tuned(gpu, KEY | {"seqlen_q": 128}).config == SPACE[3]
+    assert gpu.asked == 2
+    assert not [p for p in cache.iterdir() if p.suffix not in (".json", ".lock")]
+
+
+def test_a_failing_configuration_costs_only_itself() -> None:
+    with pytest.warns(TuningCacheWarning, match=r"1 of 4 configurations do not run: .*OutOfRes"):
+        found = tuned(Gpu(failing=[3]))
+    assert found.config == SPACE[2]
+    assert found.failed == ((SPACE[3].as_dict(), "OutOfResources: shared memory"),)
+    assert tuned(Gpu()).failed == found.failed  # it is remembered
+
+
+def test_nothing_runs() -> None:
+    gpu = Gpu(failing=range(4))
+    with pytest.raises(TuningFailedError, match="no configuration runs: BLOCK_M=128"):
+        tuned(gpu)
+    with pytest.raises(TuningFailedError):  # and nothing was cached
+        tuned(gpu)
+    assert gpu.asked == 2
+
+
+def entry(cache: Path) -> Path:
+    (path,) = cache.glob("*.json")
+    return path
+
+
+def damage(path: Path, how: str) -> None:
+    data = json.loads(path.read_text())
+    match how:
+        case "cut":
+            path.write_text(path.read_text()[:40])
+        case "binary":
+            path.write_bytes(b"\xff\xfe\x00")
+        case "list":
+            path.write_text("[]")
+        case "other key":
+            path.write_text(json.dumps(data | {"key": {"kind": "gluon-ws"}}))
+        case "negative":
+            path.write_text(json.dumps(data | {"milliseconds": -1}))
+        case "bool":
+            path.write_text(json.dumps(data | {"milliseconds": True}))
+        case "no config":
+            path.write_text(json.dumps({k: v for k, v in data.items() if k != "config"}))
+        case "other field":
+            path.write_text(json.dumps(data | {"config": data["config"] | {"BLOCK": 1}}))
+        case "other type":
+            path.write_text(json.dumps(data | {"config": data["config"] | {"BLOCK_M": "128"}}))
+        case "failed":
+            path.write_text(json.dumps(data | {"failed": ["x"]}))
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["cut", "binary", "list", "other key", "negative", "bool", "no config", "other field",
+     "other type", "failed"],
+)  # fmt: skip
+def test_a_damaged_file_is_reported_and_remade(cache: Path, how: str) -> None:
+    gpu = Gpu()
+    good = tuned(gpu)
+    before = entry(cache).read_text()
+    damage(entry(cache), how)
+    with pytest.warns(TuningCacheWarning, match="cannot be used .*: it is measured and written"):
+        assert tuned(gpu) == good
+    assert gpu.asked == 2
+    assert entry(cache).read_text() == before
+
+
+def test_the_source_is_part_of_the_key(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text("a")
+    before = source_hash([path])
+    path.write_text("b")
+    assert source_hash([path]) != before

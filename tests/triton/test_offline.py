@@ -1,0 +1,130 @@
+"""What the compiler makes of every configuration of the plain Triton kernel, and the numerics of
+the sm_80 code in the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from flash_attention.triton import TritonForwardConfig, configs
+from flash_attention.triton.launch import kernel_arguments
+from flash_attention.triton_calls import Problem
+from flash_helpers.dtypes import DType
+from flash_helpers.emulator import launch_triton
+from flash_helpers.reference import attention_reference
+from flash_helpers.tolerance import compare
+from flash_helpers.triton_offline import compile_tl
+
+_SHARED_BYTES = {80: 163 * 1024, 90: 227 * 1024}
+
+
+class Case(NamedTuple):
+    config: TritonForwardConfig
+    dtype: str
+    d_head: int
+    causal: bool
+    architecture: int
+
+    def __str__(self) -> str:
+        words = [f"sm{self.architecture}", self.dtype, f"d{self.d_head}"]
+        words += ["causal" if self.causal else "full", *map(str, self.config.as_dict().values())]
+        return "-".join(words)
+
+
+def all_cases() -> Iterator[Case]:
+    for architecture in (80, 90):
+        for d_head in (32, 64, 128, 256):
+            for config in configs(d_head, architecture):
+                for causal in (False, True):
+                    yield Case(config, "fp16", d_head, causal, architecture)
+            yield Case(configs(d_head, architecture)[0], "bf16", d_head, True, architecture)
+
+
+def check(case: Case) -> None:
+    compiled = compile_tl(
+        case.config, dtype=case.dtype, d_head=case.d_head, causal=case.causal,
+        architecture=case.architecture,
+    )  # fmt: skip
+    assert compiled.spill_bytes == compiled.stack_bytes == 0
+    assert not compiled.warnings
+    assert compiled.shared_bytes <= _SHARED_BYTES[case.architecture]
+    assert compiled.n_warps == case.config.num_warps
+    assert ("wgmma.mma_async" in compiled.ptx) == (case.architecture == 90)
+
+
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_a_configuration(architecture: int) -> None:
+    check(Case(configs(128, architecture)[0], "fp16", 128, True, architecture))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", list(all_cases()), ids=str)
+def test_every_configuration(case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.slow
+def test_spills_are_seen() -> None:
+    compiled = compile_tl(
+        TritonForwardConfig(128, 128, 4, 2), dtype="fp16", d_head=128, causal=True, architecture=80
+    )
+    assert compiled.spill_bytes > 1000
+
+
+def test_a_bad_configuration_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"BLOCK_N 48: allowed are 16, 32, 64, 128, 256"):
+        compile_tl(
+            TritonForwardConfig(64, 48), dtype="fp16", d_head=64, causal=False, architecture=80
+        )
+
+
+def run(
+    d_head: int, lengths: tuple[int, int], causal: bool, dtype: DType, seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(output in the emulator, reference): two query heads for one KV head, K and V of an odd
+    length in memory that continues."""
+    config = TritonForwardConfig(64, 32, 4, 2)
+    compiled = compile_tl(
+        config, dtype=dtype.name.lower(), d_head=d_head, causal=causal, architecture=80
+    )
+    random = torch.Generator().manual_seed(seed)
+
+    def draw(length: int, heads: int) -> torch.Tensor:
+        values = torch.randn((2, length, heads, d_head), generator=random)
+        return values.to(dtype.to_torch_dtype())
+
+    q, k, v = draw(lengths[0], 2), draw(lengths[1], 1), draw(lengths[1], 1)
+    out = torch.full_like(q, float("nan"))
+    problem = Problem(2, *lengths, 2, 1, d_head, causal, d_head**-0.5)
+    arguments, _, programs = kernel_arguments(config, problem, q, k, v, out)
+    launch_triton(compiled, (programs, 1, 1), arguments, written=[3])
+    return out, attention_reference(q, k, v, causal=causal, fp64=True)[0]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "causal", "dtype"),
+    [((113, 70), False, DType.FP16), ((70, 113), True, DType.BF16), ((113, 50), True, DType.FP16)],
+)
+def test_numerics_in_the_emulator(
+    lengths: tuple[int, int], causal: bool, dtype: DType, seed: int
+) -> None:
+    out, reference = run(64, lengths, causal, dtype, seed)
+    found = compare(out, reference)
+    assert found.passed, found.describe()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d_head", [32, 128, 256])
+@pytest.mark.parametrize("lengths", [(1, 1), (1, 65), (64, 64), (129, 33), (65, 200)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_more_numerics_in_the_emulator(
+    d_head: int, lengths: tuple[int, int], causal: bool, seed: int
+) -> None:
+    out, reference = run(d_head, lengths, causal, DType.FP16, seed)
+    found = compare(out, reference)
+    assert found.passed, found.describe()

@@ -17,6 +17,7 @@ from flash_helpers.emulator import (
     InvalidOperandError,
     LaunchOptions,
     RaceError,
+    ReadOnlyMemoryError,
     compare_schedules,
     launch_triton,
 )
@@ -104,6 +105,22 @@ def test_refused_launches(message: str) -> None:
     launch_triton(kernel, (1, 1, 1), _arguments(), written=[2])
     with pytest.raises(InvalidLaunchError, match=message):
         launch_triton(kernel, (1, 1, 1), REFUSED[message](_arguments()), written=[2])
+
+
+def test_arguments_that_may_only_be_read() -> None:
+    kernel = Matmul.make(DType.FP16, 128, 64, 64, 0).kernel()
+    with pytest.raises(ReadOnlyMemoryError, match="argument 10"):
+        launch_triton(kernel, (1, 1, 1), _arguments(), written=[0, 1])
+
+
+def test_counts(seed: int) -> None:
+    """The counting variant of a kernel with a switch."""
+    problem = Matmul.make(DType.FP16, 128, 64, 64 * 5, seed)
+    c, report = problem.run(problem.kernel(), LaunchOptions(count=True))
+    assert problem.is_right(c) and report.counts is not None
+    counts = {item.opcode: item.totals.executions for item in report.counts.instructions}
+    # One warp loads, eight multiply; three others take the switch's arms that do nothing.
+    assert counts["cp.async.bulk.commit_group"] == 8 and counts["brx.idx"] == 2 * 4
 
 
 def test_torch_tensors() -> None:

@@ -56,6 +56,7 @@ test-all: build lint
 mutants: $(INSTALLED)
 	$(PY) -m tests.emulator.campaign
 	$(PY) -m tests.emulator.sm90.campaign
+	$(PY) -m tests.emulator.sm90.gluon_mutants
 
 build: $(INSTALLED)
 	$(PY) -m flash_helpers.build

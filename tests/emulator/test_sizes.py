@@ -19,7 +19,7 @@ LIMITS = {
     "runtime": (1390, 1790),
     "detector": (690, 850),
     "counters": (490, 650),
-    "door": (1340, 1740),
+    "door": (1480, 1920),
     "sm90": (2500, 3100),  # Hopper's units
 }
 CORE = ("translator", "runtime")  # what turns PTX into results

@@ -8,6 +8,13 @@ import torch
 KEYS_AT_A_TIME = 1 << 20
 
 
+def truncation(n_keys: int) -> float:
+    """What a row's relative error may come to beyond the row rule because tensor cores truncate
+    where they add to fp32 accumulators: of every 16 keys up to one last place, 2^-23 of the sum so
+    far, which is half of the final one on average. Every kernel that accumulates in them has it."""
+    return n_keys / 16 * 2**-24
+
+
 def some_rows(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: int, head: int, rows: list[int],
     causal: bool = False,

@@ -10,7 +10,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from .providers import find_reference
 from .timing import CudaTimer
 
 PEERS = ("cudnn", "fa4")
+_SHAPE = ("batch", "seq_len", "n_heads", "n_kv_heads", "d_head")
 REST_S = 0.2  # before each burst
 BURST_CALLS = 3
 
@@ -94,15 +95,15 @@ def sustained(call: Callable[[], object], seconds: float) -> dict[str, float]:
     }
 
 
-def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    for workload in workloads(options):
+def rows(problems: Iterable[Workload], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for workload in problems:
         calls = functions(workload)
         tera = workload.matmul_flop() / 1e12
         short = burst(calls, options.rounds, options.seed)
         for name, call in calls.items():
             row = {
                 "provider": name,
-                **{f: getattr(workload, f) for f in ("batch", "seq_len", "n_heads", "d_head")},
+                **{field: getattr(workload, field) for field in _SHAPE},
                 "causal": workload.causal,
                 "dtype": workload.dtype.name,
                 "burst_tflops": round(tera / short[name] * 1e3, 1),
@@ -119,11 +120,18 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def workloads(options: argparse.Namespace) -> Iterator[Workload]:
-    axes = itertools.product(options.d_heads, (False, True), options.seq_lens)
+    """Raises ValueError for a length without a usual batch size, unless one is given."""
+    masks = {"full": (False,), "causal": (True,), "both": (False, True)}[options.mask]
+    axes = itertools.product(options.d_heads, masks, options.seq_lens)
     for d_head, causal, seq_len in axes:
+        batch = options.batch or BATCH_SIZE_FOR_SEQ_LEN.get(seq_len)
+        if batch is None:
+            known = ", ".join(map(str, BATCH_SIZE_FOR_SEQ_LEN))
+            raise ValueError(f"--seq_lens {seq_len}: give --batch, or take one of {known}")
         yield Workload(
-            batch=BATCH_SIZE_FOR_SEQ_LEN[seq_len], seq_len=seq_len, n_heads=16, n_kv_heads=16,
-            d_head=d_head, dtype=options.dtype, causal=causal, seed=options.seed,
+            batch=batch, seq_len=seq_len, n_heads=options.heads,
+            n_kv_heads=options.kv_heads or options.heads, d_head=d_head, dtype=options.dtype,
+            causal=causal, seed=options.seed,
         )  # fmt: skip
 
 
@@ -133,12 +141,20 @@ def main(argv: list[str] | None = None) -> int:
     lengths = [512, 1024, 2048, 4096, 8192, 16384]
     parser.add_argument("--seq_lens", type=positive_list, default=lengths)
     parser.add_argument("--dtype", type=dtype, default=DType.FP16)
+    parser.add_argument("--mask", choices=("full", "causal", "both"), default="both")
+    parser.add_argument("--batch", type=positive, help="default: by length, as in pt_bench.py")
+    parser.add_argument("--heads", type=positive, default=16)
+    parser.add_argument("--kv_heads", type=positive, help="default: as many as --heads")
     parser.add_argument("--rounds", type=positive, default=3, help="bursts of each provider")
     seconds = number(0, 3600)
     parser.add_argument("--seconds", type=seconds, default=2.0, help="of sustained work; 0: none")
     parser.add_argument("--seed", type=seed, default=random.randrange(2**31))  # noqa: S311
     parser.add_argument("--out", type=Path, required=True, help="JSON Lines")
     options = parser.parse_args(argv)
+    try:
+        problems = list(workloads(options))
+    except ValueError as error:
+        parser.error(str(error))
     import torch
 
     if not torch.cuda.is_available():
@@ -146,7 +162,7 @@ def main(argv: list[str] | None = None) -> int:
         return EXIT_NO_DATA
     with options.out.open("w") as out:
         print(json.dumps(provenance()), file=out, flush=True)
-        for row in rows(options):
+        for row in rows(problems, options):
             print(json.dumps(row), file=out, flush=True)
             print(*row.values(), flush=True)
     return 0

@@ -1,4 +1,4 @@
-// Hints to the compiler's scheduler; no instruction results from them.
+// Hints to the compiler's scheduler.
 #pragma once
 
 #include "flash/ptx/device.cuh"
@@ -6,10 +6,14 @@
 namespace flash::ptx {
 
 // Makes `value` opaque, so that what is computed from it is computed again afterwards instead of
-// being kept in registers across this point.
+// being kept in registers across this point. No instruction.
 FLASH_DEVICE void forget(uint32_t& value) { asm volatile("" : "+r"(value)); }
 
-// Makes `value` be computed before the volatile operations that follow.
+// Makes `value` be computed before the volatile operations that follow. No instruction.
 FLASH_DEVICE void needed_here(uint32_t value) { asm volatile("" ::"r"(value)); }
+
+// pmevent (PTX ISA 9.7.21.4): counts one event of a profiler. Here it is a fence for ptxas, which
+// moves a wait for matmuls across arithmetic but not across this.
+FLASH_DEVICE void schedule_fence() { asm volatile("pmevent 1;\n" ::: "memory"); }
 
 }  // namespace flash::ptx

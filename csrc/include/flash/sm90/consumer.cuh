@@ -6,6 +6,7 @@
 
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/named_barrier.cuh"
+#include "flash/ptx/scheduling.cuh"
 #include "flash/sm90/epilogue.cuh"
 #include "flash/sm90/mask.cuh"
 #include "flash/sm90/matmuls.cuh"
@@ -163,6 +164,7 @@ struct Consumer {
     issue_both(work);
     release_k();
     softmax(work, block, rows);
+    ptx::schedule_fence();  // or ptxas waits in front of the exponentials, with nothing in flight
     Mm::template wait<0>(o);
     release_v();
     rows.rescale_output(o);
@@ -271,9 +273,11 @@ struct Consumer {
     } else {
       End::wait_staging_free(lane);
     }
-    End::stage(o, inverse, staging, lane);
-    End::store(args, tile, row, staging, lane);
-    End::store_lse(args, tile, row, log_sum_exp, lane);
+    if (work.row >= 0) {
+      End::stage(o, inverse, staging, lane);
+      End::store(args, tile, row, staging, lane);
+      End::store_lse(args, tile, row, log_sum_exp, lane);
+    }
     if constexpr (kConfig.o_in_q) {
       End::wait_staging_free(lane);
       release_q(work.q_buffer);

@@ -58,8 +58,9 @@ struct Producer {
     for (int group = 0; group < kConfig.n_mma_groups; ++group) {
       const uint32_t full = smem.q_full(q_ring.buffer, group);
       ptx::mbarrier_arrive_expect_tx(full, Storage::kGroupQBytes);
-      ptx::tma_load_5d(smem.q(q_ring.buffer, group), &args.q, full, 0,
-                       tile.first_row + group * HopperForwardKernelConfig::kGroupRows, 0, tile.head,
+      // Below 0 there are no rows, and nobody looks at what is loaded.
+      const int row = max(0, tile.first_row + group * HopperForwardKernelConfig::kGroupRows);
+      ptx::tma_load_5d(smem.q(q_ring.buffer, group), &args.q, full, 0, row, 0, tile.head,
                        tile.batch, ptx::kEvictFirst);
     }
     q_ring.advance();

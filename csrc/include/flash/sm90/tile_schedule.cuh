@@ -5,7 +5,8 @@
 //
 // Full attention: query blocks of a head one after the other, so that blocks at work share K and V
 // in L2. Causal: inside a section of heads whose K and V fit L2, longest tiles first, so that the
-// short ones fill the gaps at the end.
+// short ones fill the gaps at the end; and the warpgroups that a head leaves without rows are those
+// of its first tile, which sees the fewest keys: that tile may begin at a negative row.
 #pragma once
 
 #include "flash/core/hopper_forward_args.h"
@@ -18,7 +19,7 @@ namespace flash::sm90 {
 inline constexpr int kNoTile = -1;
 
 struct Tile {
-  int first_row;
+  int first_row;  // may be negative, by whole warpgroups
   int head;
   int batch;
 };
@@ -27,14 +28,17 @@ template <HopperForwardKernelConfig kConfig>
 struct TileSchedule {
   static constexpr int kBlockM = kConfig.block_m();
   static constexpr int kBlockN = kConfig.block_n;
+  static constexpr int kGroupRows = HopperForwardKernelConfig::kGroupRows;
 
   const HopperForwardArgs& args;
   int blocks_per_head;
+  int origin;  // first row of a head's first tile, at most 0
   int n_tiles;
 
   FLASH_DEVICE explicit TileSchedule(const HopperForwardArgs& launch_args)
       : args(launch_args),
         blocks_per_head((launch_args.seqlen_q + kBlockM - 1) / kBlockM),
+        origin(launch_args.causal ? -spare_groups(launch_args.seqlen_q) * kGroupRows : 0),
         n_tiles(blocks_per_head * launch_args.n_heads_q * launch_args.batch) {}
 
   // The list position of this block's round-th tile, n_tiles or more: none is left. By one thread
@@ -49,6 +53,13 @@ struct TileSchedule {
   // Every block asks once in vain, so the last question is known: nobody else will ask.
   FLASH_DEVICE void reset_after(int answer) const {
     if (args.tile_counter != nullptr && answer == n_tiles - 1) atomicExch(args.tile_counter, 0);
+  }
+
+  // Warpgroups of a head's tiles that its rows do not fill.
+  FLASH_DEVICE static int spare_groups(int seqlen_q) {
+    const int used = (seqlen_q + kGroupRows - 1) / kGroupRows;
+    constexpr int kGroups = kConfig.n_mma_groups;
+    return (kGroups - used % kGroups) % kGroups;
   }
 
   // Every other round runs backwards, so that a block that got a long tile of a falling sequence
@@ -74,7 +85,7 @@ struct TileSchedule {
       row_block = index - batch_head * blocks_per_head;
     }
     const int batch = batch_head / args.n_heads_q;
-    return {row_block * kBlockM, batch_head - batch * args.n_heads_q, batch};
+    return {origin + row_block * kBlockM, batch_head - batch * args.n_heads_q, batch};
   }
 
   // KV blocks that some row of the tile sees; of the warpgroup whose rows start at `row`.
@@ -82,8 +93,8 @@ struct TileSchedule {
     return (n_keys(tile.first_row + kBlockM - 1) + kBlockN - 1) / kBlockN;
   }
   FLASH_DEVICE int n_visible_blocks(int row) const {
-    if (row >= args.seqlen_q) return 0;
-    return (n_keys(row + HopperForwardKernelConfig::kGroupRows - 1) + kBlockN - 1) / kBlockN;
+    if (row < 0 || row >= args.seqlen_q) return 0;
+    return (n_keys(row + kGroupRows - 1) + kBlockN - 1) / kBlockN;
   }
 
   // KV blocks, counted from the first, that every row from `row` on sees whole.

@@ -209,3 +209,11 @@ def no_effect(e: Emitter, ins: Instruction) -> None:
     mods = Modifiers(ins)
     mods.take("wait", "launch_dependents")
     mods.done()
+
+
+@instruction("pmevent")
+def profiler_event(e: Emitter, ins: Instruction) -> None:
+    """Nobody counts these events."""
+    mods = Modifiers(ins)
+    mods.drop("mask")
+    mods.done()

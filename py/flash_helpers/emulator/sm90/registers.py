@@ -19,7 +19,18 @@ from ..translator.ptx_parser import Entry, Instruction, Label, Scope
 from .wgmma_ops import elements, is_matmul
 
 # Instructions whose first operand is no result.
-_NO_RESULT = ("st", "red", "stmatrix", "mbarrier", "cp", "bar", "barrier", "setmaxnreg", "bra")
+_NO_RESULT = (
+    "st",
+    "red",
+    "stmatrix",
+    "mbarrier",
+    "cp",
+    "bar",
+    "barrier",
+    "setmaxnreg",
+    "bra",
+    "pmevent",
+)
 _MAX_AGE = 64
 ENTRY = -1  # the start of the kernel, as an index of a place
 

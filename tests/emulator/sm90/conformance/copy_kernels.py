@@ -109,35 +109,33 @@ def loads() -> list[TensorCopy]:
     return copies
 
 
-def load_kernels() -> HopperKernels:
-    copies = loads()
-    cases = [
-        Case(f"load {c.key}", _load_form(c), f"{_load_form(c)} {c}", "u4", c.map.box_bytes // 4)
-        for c in copies
-    ]
+def load_kernels() -> list[HopperKernels]:
+    """An entry for every load: one that a GPU refuses takes no other with it."""
+    return [_load_kernel(f"tensor_load_{i}", copy) for i, copy in enumerate(loads())]
+
+
+def _load_kernel(entry: str, copy: TensorCopy) -> HopperKernels:
+    form, n_bytes = _load_form(copy), copy.map.box_bytes
+    case = Case(f"load {copy.key}", form, f"{form} {copy}", "u4", n_bytes // 4)
     kernels = HopperKernels(
-        "tensor_load", "", random_bits(80, INPUT_BYTES // 8), cases, 1, THREADS,
-        preamble=_PREAMBLE, maps=[c.map for c in copies],
+        entry, "", random_bits(80, INPUT_BYTES // 8), [case], 1, THREADS,
+        preamble=_PREAMBLE, maps=[copy.map],
     )  # fmt: skip
-    bodies = ["mov.b64 %maps, tensor_load_maps; cvta.param.u64 %maps, %maps;"]
-    for i, (copy, case) in enumerate(zip(copies, cases, strict=True)):
-        hint = ", policy" if copy.hint else ""
-        bodies.append(
-            "{ .reg .b64 map, policy; mov.b64 policy, 0x14F0000000000000; "
-            f"add.u64 map, %maps, {128 * i};\n"
-            f"@!%first bra ISSUED_{i};\nprefetch.tensormap [map];\n"
-            f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%barrier], {copy.map.box_bytes};\n"
-            f"{_load_form(copy)} [%base], [map, {{{copy.coordinates}}}], [%barrier]{hint};\n"
-            f"ISSUED_{i}:\n{_WAIT.replace('$', str(i))}"
-            f"{_dump(copy.map.box_bytes, kernels.offsets[case.key])}\nbar.sync 0; }}"
-        )
-    kernels.ptx = hopper_entry("tensor_load", _PREAMBLE + "\n".join(bodies), len(copies))
+    body = f"""
+mov.b64 %maps, {entry}_maps; cvta.param.u64 %maps, %maps;
+.reg .b64 %policy; mov.b64 %policy, 0x14F0000000000000;
+@!%first bra ISSUED; prefetch.tensormap [%maps];
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [%barrier], {n_bytes};
+{form} [%base], [%maps, {{{copy.coordinates}}}], [%barrier]{", %policy" if copy.hint else ""};
+ISSUED: {_WAIT.replace("$", "0")}
+{_dump(n_bytes, kernels.offsets[case.key])}
+"""
+    kernels.ptx = hopper_entry(entry, _PREAMBLE + body, 1)
     return kernels
 
 
-def store_kernels() -> HopperKernels:
-    """Every store has a tensor of its own in the output, 0xEE where nothing is stored."""
-    copies, cases, start = [], [], 0
+def store_kernels() -> list[HopperKernels]:
+    """An entry for every store; the tensor is 0xEE where nothing is stored."""
     plans = [
         ("swizzle 0", (80, 20), (64, 16), 0, (0, 2), 2),
         ("swizzle 32", (80, 20), (16, 16), 32, (24, 2), 2),
@@ -149,32 +147,30 @@ def store_kernels() -> HopperKernels:
         ("words", (24, 9), (8, 4), 32, (2, 3), 4),
         ("5d", (64, 20, 2, 2, 2), (64, 16, 2, 1, 1), 128, (0, 7, 0, 1, 1), 2),
     ]
-    for key, dims, box, swizzle, place, size in plans:
-        spec = _spec(dims, box, swizzle, size)
-        n_bytes = (spec.strides[-1] * dims[-1] + 15) // 16 * 16
-        spec = MapSpec(True, start, size, dims, spec.strides, box, swizzle)
-        copy = TensorCopy(key, spec, place)
-        form = _store_form(copy)
-        copies.append(copy)
-        cases.append(Case(f"store {key}", form, f"{form} {copy}", "u4", n_bytes // 4))
-        start += n_bytes
+    found = []
+    for i, (key, dims, box, swizzle, place, size) in enumerate(plans):
+        strides = _spec(dims, box, swizzle, size).strides
+        copy = TensorCopy(key, MapSpec(True, 0, size, dims, strides, box, swizzle), place)
+        found.append(_store_kernel(f"tensor_store_{i}", copy))
+    return found
+
+
+def _store_kernel(entry: str, copy: TensorCopy) -> HopperKernels:
+    form = _store_form(copy)
+    n_bytes = (copy.map.strides[-1] * copy.map.dims[-1] + 15) // 16 * 16
+    case = Case(f"store {copy.key}", form, f"{form} {copy}", "u4", n_bytes // 4)
     kernels = HopperKernels(
-        "tensor_store", "", random_bits(81, TILE_BYTES // 8), cases, 1, THREADS,
-        preamble=_PREAMBLE, maps=[c.map for c in copies],
+        entry, "", random_bits(81, TILE_BYTES // 8), [case], 1, THREADS,
+        preamble=_PREAMBLE, maps=[copy.map],
     )  # fmt: skip
-    assert list(kernels.offsets.values()) == [c.map.start for c in copies]
-    bodies = [
-        _FILL,
-        "mov.b64 %maps, tensor_store_maps; cvta.param.u64 %maps, %maps;",
-        "@!%first bra DONE; { .reg .b64 map;",
-    ]
-    for i, copy in enumerate(copies):
-        bodies.append(
-            f"add.u64 map, %maps, {128 * i};\n"
-            f"{_store_form(copy)} [map, {{{copy.coordinates}}}], [%base];"
-        )
-    bodies.append("cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; } DONE:")
-    kernels.ptx = hopper_entry("tensor_store", _PREAMBLE + "\n".join(bodies), len(copies))
+    body = f"""{_FILL}
+mov.b64 %maps, {entry}_maps; cvta.param.u64 %maps, %maps;
+@!%first bra DONE;
+{form} [%maps, {{{copy.coordinates}}}], [%base];
+cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+DONE:
+"""
+    kernels.ptx = hopper_entry(entry, _PREAMBLE + body, 1)
     return kernels
 
 

@@ -32,8 +32,8 @@ def suite() -> tuple[HopperKernels, ...]:
     return (
         *layout_kernels(),
         *value_kernels(),
-        load_kernels(),
-        store_kernels(),
+        *load_kernels(),
+        *store_kernels(),
         plain_kernels(),
         stmatrix_kernels(),
         elect_kernels(),

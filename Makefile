@@ -56,6 +56,7 @@ test-all: build lint
 mutants: $(INSTALLED)
 	$(PY) -m tests.emulator.campaign
 	$(PY) -m tests.emulator.sm90.campaign
+	$(PY) -m tests.emulator.sm90.gluon_mutants
 
 build: $(INSTALLED)
 	$(PY) -m flash_helpers.build
@@ -70,7 +71,7 @@ lint: $(INSTALLED)
 	$(PY) -m ruff check --no-cache .; \
 	$(PY) -m ruff format --check .; \
 	$(PY) -m mypy; \
-	find csrc previous_kernels tests -name '*.h' -o -name '*.cuh' -o -name '*.cu' -o -name '*.cpp' | \
+	find csrc previous_kernels py tests -name '*.h' -o -name '*.cuh' -o -name '*.cu' -o -name '*.cpp' | \
 	  xargs $(CLANG_FORMAT) --dry-run --Werror
 
 # Remade when the requirements change; the mark is written last, so an interrupted set-up is repeated.

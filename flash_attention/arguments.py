@@ -202,13 +202,21 @@ def _check_tensor(
     expected = config.dtype.to_torch_dtype()
     if tensor.dtype != expected:
         raise ValueError(f"{name} has dtype {tensor.dtype}: kernel_cfg is for {expected}")
-    may_be_empty = name in "kv"  # no keys: every row sees nothing
-    if 0 in (tensor.shape[0], *tensor.shape[1 + may_be_empty :]):
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}: empty tensors are not supported")
     if tensor.shape[3] != config.d_head:
         raise ValueError(
             f"{name} has head dimension {tensor.shape[3]}: kernel_cfg is for {config.d_head}"
         )
+    check_layout(name, tensor)
+    _check_no_gradient(name, tensor)
+
+
+def check_layout(name: str, tensor: torch.Tensor) -> None:
+    """Raises ValueError for a tensor (batch, seq, heads, d) that no kernel here can read or write:
+    empty (k and v may have no rows), not contiguous in its last dimension, other strides that are
+    no multiples of 16 bytes, or a negated view."""
+    may_be_empty = name in "kv"  # no keys: every row sees nothing
+    if 0 in (tensor.shape[0], *tensor.shape[1 + may_be_empty :]):
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}: empty tensors are not supported")
     if tensor.stride(3) != 1:
         raise ValueError(
             f"{name} has stride {tensor.stride(3)} in its last dimension: it must be contiguous "
@@ -223,7 +231,6 @@ def _check_tensor(
         raise ValueError(
             f"{name} is a negated view: its memory has the other sign; call .resolve_neg()"
         )
-    _check_no_gradient(name, tensor)
 
 
 def _check_no_gradient(name: str, tensor: torch.Tensor) -> None:
@@ -278,6 +285,32 @@ def _check_lse(lse: torch.Tensor, q: torch.Tensor) -> None:
     if lse.device != q.device:
         raise ValueError(f"lse is on {lse.device}, but q is on {q.device}")
     _check_no_gradient("lse", lse)
+
+
+def check_output(q: torch.Tensor, o: torch.Tensor, inputs: dict[str, torch.Tensor]) -> None:
+    """Raises TypeError or ValueError for an output that is not like q, or shares memory."""
+    _check_kind("out", o, q.device)
+    if o.dtype != q.dtype or o.shape != q.shape:
+        raise ValueError(
+            f"out is a {o.dtype} tensor of shape {tuple(o.shape)}: expected {q.dtype} and "
+            f"{tuple(q.shape)}, like q"
+        )
+    check_layout("out", o)
+    _check_output_strides(o)
+    _check_no_gradient("out", o)
+    check_no_overlap({"out": o}, inputs)
+
+
+def check_alignment(tensors: dict[str, torch.Tensor]) -> None:
+    """Raises ValueError for a tensor that does not begin at a multiple of 16 bytes."""
+    pointers = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+    if any(address % ALIGNMENT_BYTES for address in pointers.values()):
+        _raise_misaligned(pointers)
+
+
+def scale_or_default(softmax_scale: float | None, d_head: int) -> float:
+    """The softmax scale of a call, 1/sqrt(d) if none is given. Raises TypeError or ValueError."""
+    return _scale(softmax_scale, d_head)
 
 
 def _raise_misaligned(pointers: dict[str, int]) -> None:

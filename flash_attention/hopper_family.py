@@ -67,14 +67,15 @@ class Hopper:
             if isinstance(c, HopperForwardKernelConfig) and (c.dtype, c.d_head) == wanted
         ]
         if built:
-            return max(built, key=_promise)
+            return max(built, key=promise)
         raise KernelNotBuiltError(
             f"this build has no kernel of the {self.name} family for {wanted[0].name} and head "
             f"dimension {wanted[1]}: build with KERNELS=hopper or all, for sm_90a"
         )
 
 
-def _promise(config: HopperForwardKernelConfig) -> tuple[object, ...]:
+def promise(config: HopperForwardKernelConfig) -> tuple[object, ...]:
+    """What a kernel of the family is worth where nothing was measured: larger is better."""
     return (
         config.overlap,
         config.ping_pong,

@@ -70,7 +70,7 @@ def test_entry() -> None:
     [
         (".entry k() { mov.u32 %r1, 5 }", "PTX line 1"),
         (".entry k() {\n ret;", "unbalanced braces"),
-        (".entry k() { .branchtargets a, b; }", "directive not understood"),
+        (".entry k() { .calltargets a, b; }", "directive not understood"),
     ],
 )
 def test_syntax_errors_name_the_line(text: str, message: str) -> None:

@@ -13,8 +13,10 @@ import pytest
 import flash_helpers.emulator
 from flash_helpers.emulator import OutOfBoundsError, RaceError
 from flash_helpers.emulator.door.cli import main, make_parser
+from flash_helpers.kernel_configs import DType
 
-from .support import cuda_to_ptx
+from .sm90.gluon import Matmul
+from .support import aligned, cuda_to_ptx
 
 README = Path(flash_helpers.emulator.__file__).with_name("README.md").read_text()
 
@@ -59,10 +61,24 @@ def test_counts(
     monkeypatch.chdir(tmp_path)
     Path("reduce.ptx").write_text(cuda_to_ptx(_block("cuda")))
     names: dict[str, Any] = {}
-    for block in _blocks("python"):
+    counting = [block for block in _blocks("python") if "triton" not in block]
+    assert len(counting) == 2
+    for block in counting:
         exec(block, names)
     # Thread 0 of each of four blocks reads seven words.
     assert capsys.readouterr().out.endswith("28 28 0\n")
+
+
+def test_kernel_of_triton() -> None:
+    problem = Matmul.make(DType.FP16, 256, 128, 64, 1)
+    c = aligned((256, 128), np.uint16)
+    (block,) = (block for block in _blocks("python") if "triton" in block)
+    names = vars(flash_helpers.emulator) | {
+        "compiled": problem.kernel(), "a": problem.a, "b": problem.b, "c": c,
+        "rows": 256, "columns": 128, "depth": 64,
+    }  # fmt: skip
+    exec(block, names)
+    assert problem.is_right(c) and names["report"].blocks == 4
 
 
 def test_command(

@@ -59,6 +59,7 @@ struct Lane {
   u32 lane_id;
   u32 warp_id;
   u32 n_warps;
+  bool carry;  // the condition code that add.cc sets
   u32 tid[3];
   const Position* position;
   Warp* warp;

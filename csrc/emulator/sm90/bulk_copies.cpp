@@ -60,6 +60,14 @@ void for_each_piece(const TensorMap& map, const BoxRow& row, u32 base, Move move
   }
 }
 
+// Sets the bytes that a load writes, and not those between its rows.
+void fill(const TensorMap& map, u8* shared, u32 offset, int value) {
+  for (u32 row = 0, rows = map.n_rows(); row < rows; ++row) {
+    for_each_piece(map, {row * map.pitch(), 0, 0, map.row_bytes()}, offset,
+                   [&](u32 to, u64, u32 bytes) { memset(shared + to, value, bytes); });
+  }
+}
+
 // A tensor map at a generic address.
 const TensorMap& tensor_map(Lane* lane, u64 address, u32 rank, u32 site) {
   static_assert(sizeof(TensorMap) == 2 * 64);
@@ -77,6 +85,15 @@ const TensorMap& tensor_map(Lane* lane, u64 address, u32 rank, u32 site) {
          "the instruction has %u coordinates, its tensor map %u dimensions", rank, map.rank);
   }
   return map;
+}
+
+// An H200 ends with an illegal instruction otherwise; the PTX ISA does not say so.
+void check_place(Lane* lane, const TensorMap& map, const s32* place, u32 site) {
+  if (s64{place[0]} * map.element_bytes % 16 == 0) return;
+  fail(lane, ErrorKind::kInvalidOperand, site,
+       "tensor copy from innermost coordinate %d: elements of %u bytes, and boxes must begin at "
+       "multiples of 16 bytes",
+       place[0], map.element_bytes);
 }
 
 // Plain bytes as a tensor of one dimension.
@@ -114,7 +131,8 @@ void BulkCopies::load(Lane* lane, const TensorMap& map, const s32* place, u32 de
                       u32 barrier_address, u32 site) {
   Sm90* sm90 = lane->block->sm90;
   const u32 alignment = map.rank == 1 && map.element_bytes == 16 ? 16 : 128;
-  const u32 bytes = map.box_bytes();
+  const u32 bytes = map.shared_bytes();
+  check_place(lane, map, place, site);
   u32 offset = shared_offset(lane, destination, bytes, alignment, Access::kAsyncWrite, site);
   Mbarrier& barrier = sm90->mbarriers.use(lane, barrier_address, site);
   for_each_row(map, place, [&](const BoxRow& row) {
@@ -130,7 +148,7 @@ void BulkCopies::load(Lane* lane, const TensorMap& map, const s32* place, u32 de
         {AsyncKind::kBulkLoad, barrier.agent, AsyncOperation::kNever, thread_of(lane), site});
     sm90->shadow.write(operation, only(lane), offset, bytes);
   }
-  memset(lane->shared + offset, 0xFF, bytes);
+  fill(map, lane->shared, offset, 0xFF);
   Load load{map, {}, offset, &barrier, operation, site, lane};
   std::copy_n(place, map.rank, load.place);
   in_flight_.push_back(load);
@@ -159,7 +177,7 @@ void BulkCopies::land(Block* block, u64 index) {
   const Load load = in_flight_[index];
   in_flight_.erase(in_flight_.begin() + s64(index));
   u8* shared = load.lane->shared;
-  memset(shared + load.destination, 0, load.map.box_bytes());  // what lies outside the tensor
+  fill(load.map, shared, load.destination, 0);  // what lies outside the tensor
   for_each_row(load.map, load.place, [&](const BoxRow& row) {
     for_each_piece(load.map, row, load.destination, [&](u32 to, u64 from, u32 bytes) {
       memcpy(shared + to, reinterpret_cast<const void*>(from), bytes);
@@ -186,7 +204,8 @@ void BulkCopies::surprise(Lane* lane) {
 void BulkCopies::store(Lane* lane, const TensorMap& map, const s32* place, u32 source, u32 site) {
   Sm90* sm90 = lane->block->sm90;
   const u32 alignment = map.rank == 1 && map.element_bytes == 16 ? 16 : 128;
-  const u32 bytes = map.box_bytes();
+  const u32 bytes = map.shared_bytes();
+  check_place(lane, map, place, site);
   u32 offset = shared_offset(lane, source, bytes, alignment, Access::kRead, site);
   Groups& groups = groups_[thread_of(lane)];
   if (groups.agent == 0) {

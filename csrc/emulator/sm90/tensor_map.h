@@ -29,6 +29,10 @@ struct alignas(64) TensorMap {
     return rows;
   }
   u32 box_bytes() const { return row_bytes() * n_rows(); }
+  // From row to row in shared memory: shorter rows than those that are swizzled leave gaps (seen on
+  // the H200; the conformance suite has two such boxes).
+  u32 pitch() const { return std::max(row_bytes(), u32{swizzle}); }
+  u32 shared_bytes() const { return pitch() * n_rows(); }
 };
 static_assert(sizeof(TensorMap) == 128);
 
@@ -41,7 +45,7 @@ inline u32 swizzled(u32 address, u32 span) {
 
 // The part of a box's row that lies inside the tensor.
 struct BoxRow {
-  u32 offset;   // of the whole row in the box, bytes
+  u32 offset;   // of the whole row in shared memory, bytes
   u64 address;  // in global memory
   u32 first;    // bytes into the row
   u32 bytes;    // 0: none
@@ -61,7 +65,7 @@ void for_each_row(const TensorMap& map, const s32* place, Visit visit) {
       inside &= at >= 0 && at < s64{map.dims[i]};
       address += u64(at) * map.strides[i - 1];
     }
-    visit(BoxRow{row * map.row_bytes(), address, u32(begin) * map.element_bytes,
+    visit(BoxRow{row * map.pitch(), address, u32(begin) * map.element_bytes,
                  inside ? u32(end - begin) * map.element_bytes : 0});
     for (u32 i = 1; i < map.rank && ++index[i] == map.box[i]; ++i) index[i] = 0;
   }

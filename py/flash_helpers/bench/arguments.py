@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -47,16 +48,25 @@ def dtype_list(text: str) -> list[DType]:
 
 def list_of(what: str, known: Sequence[str]) -> Callable[[str], list[str]]:
     """A converter for lists of words."""
+    one = one_of(what, known)
 
     def convert(text: str) -> list[str]:
-        items = list(dict.fromkeys(text.split(",")))
-        for item in items:
-            if item not in known:
-                allowed = ", ".join(known)
-                raise argparse.ArgumentTypeError(
-                    f"{what} {item!r} is not known: expected {allowed}"
-                )
-        return items
+        return [one(item) for item in dict.fromkeys(text.split(","))]
+
+    return convert
+
+
+def one_of(what: str, known: Sequence[str]) -> Callable[[str], str]:
+    """A converter for a word."""
+
+    def convert(text: str) -> str:
+        if text in known:
+            return text
+        close = difflib.get_close_matches(text, known, n=1)
+        nearest = f"; the nearest is {close[0]}" if close else ""
+        raise argparse.ArgumentTypeError(
+            f"{what} {text!r} is not known: expected {', '.join(known)}{nearest}"
+        )
 
     return convert
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..config_sets import DEFAULT_KERNELS, KERNELS_VARIABLE
 from ..dtypes import DType
+from ..profiling.wave_kernels import wave_warning
 from . import arguments as args
 from .building import Build, NoSourcesError
 from .ceilings import measure_ceilings
@@ -205,7 +206,7 @@ def _tune(
 
 
 def describe(winner: Winner) -> str:
-    """One line, and one for the ties."""
+    """One line, one for the ties, and a warning if the last wave of blocks is nearly empty."""
     best = winner.best
     lines = [
         f"{winner.problem.workload}: {best.label}: {best.summary.median:.4f} ms, "
@@ -221,6 +222,8 @@ def describe(winner: Winner) -> str:
         lines.append(f"  not surely better than: {'; '.join(winner.tied)}")
     else:
         lines.append(f"  surely the best of {len(winner.ranked)} leaders")
+    if warning := wave_warning(best.row):
+        lines.append(f"  warning: {warning}")
     return "\n".join(lines)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .ceilings import Ceilings
@@ -13,13 +13,29 @@ from .results import Measurement, ProblemResult
 _OURS = "#0072b2"
 _COLOURS = {
     "ours": _OURS, "fa2": "#d55e00", "fa3": "#009e73", "fa4": "#cc79a7", "cudnn": "#e69f00",
-    "flex": "#56b4e9",
+    "flex": "#56b4e9", "triton-ws-fp16": "#56b4e9", "triton-ws-pp-fp16": "#009e73",
+    "cuda-ws-fp16": "#888888", "cuda-ws-pp-fp16": _OURS,
 }  # fmt: skip
-_MARKERS = {"ours": "o", "fa2": "s", "fa3": "^", "fa4": "v", "cudnn": "D", "flex": "P"}
+_MARKERS = {
+    "ours": "o", "fa2": "s", "fa3": "^", "fa4": "v", "cudnn": "D", "flex": "P",
+    "triton-ws-fp16": "P", "triton-ws-pp-fp16": "^", "cuda-ws-fp16": "X", "cuda-ws-pp-fp16": "o",
+}  # fmt: skip
+
+_NAMES_INSIDE, _NAMES_A_LINE = 6, 3
 
 
 def throughput(problems: Sequence[ProblemResult], title: str) -> bytes:
     """TFLOP/s against sequence length: our best kernel and the references."""
+    return over_lengths(
+        problems, title, lambda m: m.matmul_tflops, "TFLOP/s of the two matmuls", "lower right"
+    )
+
+
+def over_lengths(
+    problems: Sequence[ProblemResult], title: str, value: Callable[[Measurement], float],
+    y_label: str, legend: str, *, log: bool = False,
+) -> bytes:  # fmt: skip
+    """A figure of the best kernel of each provider against sequence length."""
     figure, axes = _figure(title)
     lines: dict[str, list[tuple[int, float, str]]] = {}
     for problem in problems:
@@ -29,7 +45,7 @@ def throughput(problems: Sequence[ProblemResult], title: str) -> bytes:
             if provider not in seen:
                 seen.add(provider)
                 label = "ours, the best" if m.is_ours else m.label
-                point = (problem.shape["seq_len"], m.matmul_tflops, label)
+                point = (problem.shape["seq_len"], value(m), label)
                 lines.setdefault(provider, []).append(point)
     for provider, points in sorted(lines.items(), key=lambda item: -max(p[1] for p in item[1])):
         points.sort()
@@ -42,20 +58,22 @@ def throughput(problems: Sequence[ProblemResult], title: str) -> bytes:
     axes.set_xscale("log", base=2)
     axes.set_xticks(lengths, [str(length) for length in lengths])
     axes.minorticks_off()
-    axes.set_ylim(bottom=0)
+    if log:
+        axes.set_yscale("log")
+        _plain_numbers(axes.yaxis, (1.0, 2.0, 5.0))
+    else:
+        axes.set_ylim(bottom=0)
     axes.set_xlabel("sequence length")
-    axes.set_ylabel("TFLOP/s of the two matmuls")
-    axes.legend(frameon=False, loc="lower right")
+    axes.set_ylabel(y_label)
+    _legend(figure, axes, len(lines), legend)
     return _png(figure)
 
 
 def roofline(measurements: Sequence[Measurement], ceilings: Ceilings, title: str) -> bytes:
     """Every kernel as a point under the ceilings: FLOP of the two matmuls over the bytes of Q, K
     and V read once and O written once (what crosses the device memory if L2 serves the rest)."""
-    from matplotlib.ticker import LogLocator
-
     figure, axes = _figure(title)
-    points = [(_intensity(m), m.matmul_tflops, m) for m in measurements]
+    points = [(m.intensity, m.matmul_tflops, m) for m in measurements]
     peak, bandwidth = ceilings.peak, ceilings.bandwidth
     low = min(peak / bandwidth / 8, *(x for x, _, _ in points))
     high = max(peak / bandwidth, *(x for x, _, _ in points)) * 2
@@ -72,7 +90,7 @@ def roofline(measurements: Sequence[Measurement], ceilings: Ceilings, title: str
                   xytext=(8, -3), textcoords="offset points")  # fmt: skip
     # Ours are many: they go below the references.
     for provider in sorted(
-        {m.row["provider"] for m in measurements}, key=lambda name: name != "ours"
+        {m.row["provider"] for m in measurements}, key=lambda name: (name != "ours", name)
     ):
         mine = [(x, y) for x, y, m in points if m.row["provider"] == provider]
         axes.scatter(
@@ -82,13 +100,11 @@ def roofline(measurements: Sequence[Measurement], ceilings: Ceilings, title: str
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_ylim(top=peak * 1.6)
-    for axis, steps in ((axes.xaxis, (1.0,)), (axes.yaxis, (1.0, 2.0, 5.0))):
-        axis.set_major_locator(LogLocator(subs=steps))
-        axis.set_major_formatter("{x:g}")
-        axis.set_minor_formatter("")
+    _plain_numbers(axes.xaxis, (1.0,))
+    _plain_numbers(axes.yaxis, (1.0, 2.0, 5.0))
     axes.set_xlabel("FLOP per byte of Q, K, V and O")
     axes.set_ylabel("TFLOP/s of the two matmuls")
-    axes.legend(frameon=False, loc="lower right")
+    _legend(figure, axes, len({m.row["provider"] for m in measurements}), "lower right")
     return _png(figure)
 
 
@@ -106,10 +122,25 @@ def switches(found: Sequence[Worth], title: str) -> bytes:
     return _png(figure)
 
 
-def _intensity(m: Measurement) -> float:
-    s = m.shape
-    n_rows: int = s["batch"] * s["seq_len"] * (2 * s["n_heads"] + 2 * s["n_kv_heads"])
-    return m.matmul_tflops * 1e9 * m.summary.median / (2 * n_rows * int(s["d_head"]))
+def _plain_numbers(axis: Any, steps: Sequence[float]) -> None:
+    """On a logarithmic axis: 0.5 instead of 5 × 10⁻¹, at these multiples of powers of ten."""
+    from matplotlib.ticker import LogLocator
+
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter("")
+
+
+def _legend(figure: Any, axes: Any, n: int, place: str) -> None:
+    """Many names would hide the lines: they go below the axes."""
+    if n <= _NAMES_INSIDE:
+        axes.legend(frameon=False, loc=place)
+        return
+    figure.set_figheight(figure.get_figheight() + 0.2 * -(-n // _NAMES_A_LINE) + 0.1)
+    figure.legend(
+        loc="outside lower center", ncols=_NAMES_A_LINE, frameon=False, fontsize=8.5,
+        columnspacing=1.2,
+    )  # fmt: skip
 
 
 def _figure(title: str, height: float = 3.7) -> tuple[Any, Any]:
@@ -134,3 +165,18 @@ def _png(figure: Any) -> bytes:
     # No date and no version: the same results give the same file.
     figure.savefig(data, format="png", dpi=200, metadata={"Software": None})
     return data.getvalue()
+
+
+def measured_and_predicted(
+    x: Sequence[float], measured: Sequence[float], predicted: Sequence[float], title: str,
+    x_label: str, y_label: str,
+) -> bytes:  # fmt: skip
+    """Dots for what was measured, a line for what a model says, over the same points."""
+    figure, axes = _figure(title)
+    axes.scatter(x, measured, s=9, color="#d55e00", label="measured", linewidths=0, zorder=2)
+    axes.plot(x, predicted, color=_OURS, linewidth=1.3, label="predicted", zorder=3)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.legend(frameon=False, loc="lower right")
+    return _png(figure)

@@ -27,6 +27,8 @@ from .timing import CudaTimer, Policy, Timer
 if TYPE_CHECKING:
     import torch
 
+    Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
 # Dense fp16 operations per SM and cycle (NVIDIA's architecture white papers).
 _TENSOR_FLOP = {"8.0": 2048, "8.6": 1024, "8.9": 1024, "9.0": 4096, "10.0": 8192, "12.0": 1024}
 # The whole batch would cost more time than the sweep: two entries show every row's path.
@@ -45,8 +47,8 @@ def workload_of(shape: Json) -> Workload:
 @dataclass
 class _Inputs:
     shape: Json
-    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-    pristine: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    tensors: Tensors
+    pristine: Tensors
     o: torch.Tensor
     reference: torch.Tensor  # of the first entries of the batch
 
@@ -151,21 +153,38 @@ class CudaBackend:
     def candidate(self, provider: str, kernel: str) -> Candidate:
         if provider == CEILING and self._ceiling_shape is not None:
             return make_candidate(kernel, self._ceiling_shape, "cuda")
-        inputs = self._inputs
-        if inputs is None:
-            raise RuntimeError("candidate() before prepare()")
         if provider == OURS:
-            return self._ours(inputs, kernel)
-        causal = workload_of(inputs.shape).causal
-        label, note, function = find_reference(provider, causal)
+            return self.our_candidate(kernel)
+        label, note, function = find_reference(provider, self.workload().causal)
+        inputs = self._prepared()
         return _Candidate(
             inputs, partial(function, *inputs.tensors), {"label": label, "note": note}
         )
 
-    def _ours(self, inputs: _Inputs, kernel: str) -> Candidate:
+    def workload(self) -> Workload:
+        return workload_of(self._prepared().shape)
+
+    def _prepared(self) -> _Inputs:
+        if self._inputs is None:
+            raise RuntimeError("candidate() before prepare()")
+        return self._inputs
+
+    def tensors(self) -> tuple[Tensors, torch.Tensor]:
+        """q, k, v and the output of the problem."""
+        inputs = self._prepared()
+        return inputs.tensors, inputs.o
+
+    def candidate_of(self, run: Callable[[], torch.Tensor], details: Json) -> Candidate:
+        """Of a function that reads tensors()'s inputs and writes tensors()'s output."""
+        inputs = self._prepared()
+        return _Candidate(inputs, run, details, inputs.o.nbytes)
+
+    def our_candidate(self, kernel: str, **more: Any) -> Candidate:
+        """`kernel`: a short form; `more` goes into the row."""
         import flash_attention
         from flash_attention._library import load_library
 
+        inputs = self._prepared()
         config = parse_kernel_name_into_config(kernel)
         causal = workload_of(inputs.shape).causal
         run = partial(flash_attention.forward, config, *inputs.tensors, inputs.o, causal=causal)
@@ -181,11 +200,13 @@ class CudaBackend:
             "registers": attributes["registers"],
             "spilled_bytes": attributes["local_bytes"],
             "blocks_per_sm": attributes["blocks_per_multiprocessor"],
+            "shared_bytes": attributes["static_shared_bytes"] + attributes["dynamic_shared_bytes"],
+            "threads": config.n_threads(),
         }
         # The driver sets local memory aside for every thread that can be resident.
         n_threads = details["blocks_per_sm"] * config.n_threads() * int(self._state["gpu_sms"])
         spilled = details["spilled_bytes"] * n_threads
-        return _Candidate(inputs, run, details, inputs.o.nbytes + spilled)
+        return _Candidate(inputs, run, details | more, inputs.o.nbytes + spilled)
 
     def timer(self, policy: Policy) -> Timer:
         import torch

@@ -1,7 +1,9 @@
 """What ncu measured, from its CSV output or from its binary report.
 
 The CSV reader takes ncu's output as it is: the application's own lines, `==PROF==` lines and the
-table may share one stream. A damaged line costs its value, and is reported.
+table may share one stream. A damaged line costs its value, and is reported. The table is that of
+`--page details` (a line for each metric) or of `--page raw` (a line for each launch, a column for
+each metric, and the units in a line of their own).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 from .ncu_metrics import Quantity
 
 _REQUIRED = ("ID", "Process ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value")
+_LAUNCH = ("ID", "Process ID", "Kernel Name")
 _HEADER = '"ID",'
 
 
@@ -45,11 +48,18 @@ def read_csv(text: str) -> Reading:
     launches: dict[tuple[str, str], Launch] = {}
     problems: list[str] = []
     columns: list[str] = []
+    units: dict[str, str] = {}  # of the raw page
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith(_HEADER):
-            columns = _columns(line)
+            columns, units = _columns(line), {}
         elif columns and line.startswith('"'):
-            problem = _take(line, columns, launches)
+            if "Metric Name" in columns:
+                problem = _take(line, columns, launches)
+            elif not units:
+                units = _units(line, columns)
+                problem = ""
+            else:
+                problem = _take_raw(line, columns, units, launches)
             if problem:
                 problems.append(f"line {number} of ncu's output {problem}: {line[:100]!r}")
     return Reading(list(launches.values()), problems)
@@ -57,10 +67,11 @@ def read_csv(text: str) -> Reading:
 
 def _columns(line: str) -> list[str]:
     columns = next(csv.reader([line]))
-    missing = [name for name in _REQUIRED if name not in columns]
+    is_raw = all(name in columns for name in _LAUNCH) and any("__" in name for name in columns)
+    missing = [] if is_raw else [name for name in _REQUIRED if name not in columns]
     if missing:
         raise ReadError(
-            f"ncu's table has no column {missing[0]!r}: is it another page than --page details? "
+            f"ncu's table has no column {missing[0]!r}: is it a page other than details and raw? "
             f"Its columns are {', '.join(columns)[:300]}"
         )
     return columns
@@ -81,6 +92,36 @@ def _take(line: str, columns: list[str], launches: dict[tuple[str, str], Launch]
     if row["Metric Name"] in launch.values:
         return f"repeats {row['Metric Name']}"
     launch.values[row["Metric Name"]] = Quantity(row["Metric Value"], row["Metric Unit"])
+    return ""
+
+
+def _units(line: str, columns: list[str]) -> dict[str, str]:
+    """The line below the head of the raw page. Raises ReadError."""
+    try:
+        cells = next(csv.reader([line], strict=True))
+    except csv.Error as error:
+        raise ReadError(f"the line of units is malformed ({error}): {line[:100]!r}") from None
+    if len(cells) != len(columns) or any(cells[columns.index(name)] for name in _LAUNCH):
+        raise ReadError(f"there is no line of units below the head of ncu's table: {line[:100]!r}")
+    return dict(zip(columns, cells, strict=True))
+
+
+def _take_raw(
+    line: str, columns: list[str], units: dict[str, str], launches: dict[tuple[str, str], Launch]
+) -> str:
+    """A launch with all its values; returns what is wrong with the line instead."""
+    try:
+        cells = next(csv.reader([line], strict=True))
+    except csv.Error as error:
+        return f"is malformed ({error})"
+    if len(cells) != len(columns):
+        return f"has {len(cells)} cells instead of {len(columns)}"
+    row = dict(zip(columns, cells, strict=True))
+    key = (row["Process ID"], row["ID"])
+    if key in launches:
+        return "repeats a launch"
+    values = {name: Quantity(row[name], units[name]) for name in columns if "__" in name}
+    launches[key] = Launch(row["Kernel Name"], values)
     return ""
 
 

@@ -47,6 +47,8 @@ class Ncu:
     clock_control: str
     timeout_s: float
     metrics: tuple[Metric, ...]
+    kernel_filter: str = KERNEL_FILTER
+    launch_count: int = 0  # kernels to profile; 0: all that pass the filter
 
     def command(self, target: Sequence[str], report: Path) -> list[str]:
         output = (
@@ -60,7 +62,8 @@ class Ncu:
             "--clock-control", self.clock_control,
             "--target-processes", "all",
             "--kernel-name-base", "demangled",
-            "--kernel-name", KERNEL_FILTER,
+            "--kernel-name", self.kernel_filter,
+            *(["--launch-count", str(self.launch_count)] if self.launch_count else []),
             *target,
         ]  # fmt: skip
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..profiling.wave_kernels import wave_warning
 from . import arguments as args
 from . import charts, html
 from .ceilings import Ceilings, measured_ceilings
@@ -124,7 +125,7 @@ def _page(
                        "bad" if wrong else "quiet"),
         *(html.paragraph(note, "quiet") for note in notes),
         html.section("The fastest", html.paragraph(explanation),
-                     html.winners_table(problems, ceilings)),
+                     html.winners_table(problems, ceilings), *_wave_warnings(problems)),
         html.section("Pictures", html.charts(images.values()), *_ceilings(ceilings)),
     ]  # fmt: skip
     if options.base:
@@ -138,6 +139,17 @@ def _page(
     )
     sections.append(html.section("Environment", environment))
     return html.page(options.title, sections)
+
+
+def _wave_warnings(problems: Sequence[ProblemResult]) -> list[str]:
+    """About the fastest of our kernels on each problem."""
+    best = [(p, next((m for m in p.ranked if m.is_ours), None)) for p in problems]
+    found = [(p, m.label, wave_warning(m.row)) for p, m in best if m is not None]
+    return [
+        html.paragraph(f"Warning, {problem.title()}: {label}: {text}.", "quiet")
+        for problem, label, text in found
+        if text
+    ]
 
 
 def _ceilings(ceilings: Ceilings | None) -> list[str]:

@@ -67,6 +67,18 @@ class Measurement:
         return tflops(matmul_flop(self.shape), self.summary.median)
 
     @property
+    def n_bytes(self) -> int:
+        """Q, K and V read once and O written once: what has to cross the device memory."""
+        s = self.shape
+        n_rows: int = s["batch"] * s["seq_len"] * (2 * s["n_heads"] + 2 * s["n_kv_heads"])
+        return 2 * n_rows * int(s["d_head"])
+
+    @property
+    def intensity(self) -> float:
+        """FLOP of the two matmuls for each of those bytes."""
+        return matmul_flop(self.shape) / self.n_bytes
+
+    @property
     def attn_tflops(self) -> float:
         s = self.shape
         flop = calc_self_attn_flop(s["batch"], s["n_heads"], s["seq_len"], s["d_head"])

@@ -15,6 +15,7 @@ from .door.launch import (
     memory_range_of,
 )
 from .door.schedules import ScheduleError, compare_schedules, schedules
+from .door.triton_launch import Descriptor, TritonKernel, launch_triton
 from .errors import (
     DeadlockError,
     DivergentCollectiveError,
@@ -42,6 +43,7 @@ from .sm90.tensor_map import pack_tensor_map
 __all__ = [
     "Counts",
     "DeadlockError",
+    "Descriptor",
     "DivergentCollectiveError",
     "EmulatedKernel",
     "EmulatorBuildError",
@@ -67,6 +69,7 @@ __all__ = [
     "TensorMapError",
     "Totals",
     "TrapError",
+    "TritonKernel",
     "UnsupportedPtxError",
     "WgmmaError",
     "compare_schedules",
@@ -75,6 +78,7 @@ __all__ = [
     "count_tables",
     "counts_from_csv",
     "counts_to_csv",
+    "launch_triton",
     "memory_range_of",
     "pack_tensor_map",
     "schedules",

@@ -20,12 +20,9 @@ from flash_helpers.kernel_ptx import kernel_ptx
 
 from ..campaign import TOLERANCE
 from ..conformance.forms import forms_of
-from ..conformance.suite import all_cases
 from .attention import HopperProblem, problems
 from .campaign import CONFIGS, LAZY, TWO_Q, campaign
-from .conformance.hopper_kernel import HEADER
-from .conformance.suite import all_cases as hopper_cases
-from .conformance.suite import suite
+from .conformance.suite import forms_under_test
 from .gemm import hopper_ptx
 from .mutations import hopper_synchronisation, unannounced_bytes, weakened_waits
 
@@ -57,11 +54,8 @@ def test_all_kernels(config: HopperForwardKernelConfig, seed: int) -> None:
 
 
 def _untested_forms(configs: Iterable[HopperForwardKernelConfig]) -> set[str]:
-    """Those that are neither under test in a micro-kernel nor on the way to its recorded answer."""
-    tested = {case.form for _, case in (*hopper_cases(), *all_cases())}
-    tested |= set(forms_of(HEADER + "\n".join(kernels.ptx for kernels in suite())))
     texts = [hopper_ptx("gemm.cu"), *map(kernel_ptx, configs)]
-    return {form for text in texts for form in forms_of(text)} - tested
+    return {form for text in texts for form in forms_of(text)} - forms_under_test()
 
 
 def test_every_form_occurs_in_a_micro_kernel() -> None:

@@ -119,6 +119,10 @@ ERRORS: list[tuple[str, str, type[KernelError], str]] = [
      "are no tensor map of the emulator: pack_tensor_map()"),
     ("another rank", READY + ONE + EXPECT + LOAD.replace("2d", "3d").replace("0, 0", "0, 0, 0")
      + END, TensorMapError, "3 coordinates, its tensor map 2 dimensions"),
+    ("a box between 16 bytes", READY + ONE + EXPECT + LOAD.replace("0, 0", "4, 0") + END,
+     InvalidOperandError, "must begin at multiples of 16 bytes"),
+    ("a stored box between 16 bytes", SYNC + ONE + STORE.replace("0, 0", "-9, 0") + COMMIT
+     + WAIT_READ + END, InvalidOperandError, "innermost coordinate -9"),
     ("a store to the inputs", SYNC + ONE + STORE.replace("%x2", "%x1") + COMMIT + WAIT_READ + END,
      ReadOnlyMemoryError, "source"),
     ("plain bytes", READY + ONE + EXPECT + "cp.async.bulk.shared::cluster.global.mbarrier::"

@@ -215,9 +215,12 @@ def _box(copy: TensorCopy, data: Any) -> Any:
     return result.reshape(-1)
 
 
-def _swizzle(linear: Any, span: int) -> Any:
-    """Pieces of 16 bytes to their places; the tile starts at a multiple of 1024."""
-    pieces = linear.reshape(-1, 16)
+def _swizzle(linear: Any, row_bytes: int, span: int) -> Any:
+    """Pieces of 16 bytes to their places; the tile starts at a multiple of 1024. Rows shorter than
+    what is swizzled leave gaps of 0xEE bytes."""
+    rows = linear.reshape(-1, row_bytes)
+    pieces = np.pad(rows, ((0, 0), (0, max(0, span - row_bytes))), constant_values=0xEE)
+    pieces = pieces.reshape(-1, 16)
     place = np.arange(len(pieces))
     place = place ^ (place >> 3 & max(span // 16, 1) - 1)
     result = np.empty_like(pieces)
@@ -230,5 +233,6 @@ def test_a_bulk_load_is_a_slice(copy: TensorCopy) -> None:
     (kernels,) = (k for k in load_kernels() if k.cases[0].key == f"load {copy.key}")
     (case,) = kernels.cases
     actual = kernels.result(emulated(kernels.entry), case).view(np.uint8)
-    expected = _swizzle(_box(copy, kernels.inputs), copy.map.swizzle)
+    row_bytes = copy.map.box[0] * copy.map.element_bytes
+    expected = _swizzle(_box(copy, kernels.inputs), row_bytes, copy.map.swizzle)
     np.testing.assert_array_equal(actual, expected)

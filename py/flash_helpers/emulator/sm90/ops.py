@@ -203,17 +203,9 @@ def setmaxnreg(e: Emitter, ins: Instruction) -> None:
     e.emit(f"setmaxnreg(L, Registers::{change}, {count}, {ins.line});")
 
 
-@instruction("griddepcontrol")
+@instruction("griddepcontrol", "pmevent")
 def no_effect(e: Emitter, ins: Instruction) -> None:
-    """Launches of an emulator do not overlap."""
+    """Launches of an emulator do not overlap, and it has no profiler."""
     mods = Modifiers(ins)
     mods.take("wait", "launch_dependents")
-    mods.done()
-
-
-@instruction("pmevent")
-def profiler_event(e: Emitter, ins: Instruction) -> None:
-    """Nobody counts these events."""
-    mods = Modifiers(ins)
-    mods.drop("mask")
     mods.done()

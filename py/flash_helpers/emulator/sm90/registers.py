@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ..translator.ptx_parser import Entry, Instruction, Label, Scope
+from .control import branches
 from .wgmma_ops import elements, is_matmul
 
 # Instructions whose first operand is no result.
@@ -30,6 +31,7 @@ _NO_RESULT = (
     "setmaxnreg",
     "bra",
     "pmevent",
+    "brx",
 )
 _MAX_AGE = 64
 ENTRY = -1  # the start of the kernel, as an index of a place
@@ -141,9 +143,10 @@ def _place(ins: Instruction, tracked: set[str]) -> _Place | None:
 
 
 def _blocks(body: Scope, tracked: set[str]) -> list[_Block]:
-    """Basic blocks; labels are unique where compilers write them, so scopes play no role."""
-    blocks, labels = [_Block()], dict[str, int]()
-    branches: list[tuple[int, str]] = []
+    """Basic blocks."""
+    blocks, labels = [_Block()], dict[int, int]()
+    targets = branches(body)
+    leaving: list[tuple[int, int]] = []
     falls_through = True
 
     def begin() -> None:
@@ -154,7 +157,7 @@ def _blocks(body: Scope, tracked: set[str]) -> list[_Block]:
     for statement in _walk(body):
         if isinstance(statement, Label):
             begin()
-            labels[statement.name] = len(blocks) - 1
+            labels[id(statement)] = len(blocks) - 1
             falls_through = True
             continue
         if not falls_through:  # nothing leads here
@@ -163,15 +166,13 @@ def _blocks(body: Scope, tracked: set[str]) -> list[_Block]:
         place = _place(statement, tracked)
         if place:
             blocks[-1].places.append(place)
-        if statement.opcode[0] in ("bra", "ret", "exit", "trap"):
-            if statement.opcode[0] == "bra":
-                branches.append((len(blocks) - 1, statement.operands[0]))
+        if statement.opcode[0] in ("bra", "brx", "ret", "exit", "trap"):
+            leaving += [(len(blocks) - 1, label) for label in targets.get(id(statement), ())]
             falls_through = bool(statement.guard)
             if falls_through:
                 begin()
-    for block, label in branches:
-        if label in labels:
-            blocks[block].successors.append(labels[label])
+    for block, label in leaving:
+        blocks[block].successors.append(labels[label])
     return blocks
 
 

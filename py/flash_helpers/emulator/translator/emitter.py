@@ -118,7 +118,7 @@ class Emitter:
                 cpp = storage(TYPES[declared])
                 cpp_name = _register_name(names.index, name)
                 if cpp_name in self.aliases:
-                    return self.aliases[cpp_name], cpp
+                    return self.aliases[cpp_name], "f32"  # also where it is declared .b32
                 names.used[cpp_name] = cpp
                 return cpp_name, cpp
         return None

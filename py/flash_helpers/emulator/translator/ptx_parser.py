@@ -181,12 +181,12 @@ class PtxFile:
                 scope.registers[re.sub(r"<\d+>", "<", name.strip())] = register_type[1:]
         elif text.startswith(".param"):
             pass  # arguments of a call: the call itself is judged
-        elif text.startswith("."):
+        elif text.startswith(".") and not text.startswith(".branchtargets"):
             variable = parse_variable(text, self._place(offset))
             if variable is None:
                 raise PtxSyntaxError(f"{self._place(offset)}: directive not understood: {text}")
             scope.variables.append(variable)
-        elif match := _INSTRUCTION.fullmatch(text):
+        elif match := _INSTRUCTION.fullmatch(text.lstrip(".")):
             opcode, operands = match["opcode"].split("."), _OPERAND.findall(match["operands"])
             guard = match["guard"] or ""
             item = Instruction(self._line(offset), tuple(opcode), tuple(operands), guard)

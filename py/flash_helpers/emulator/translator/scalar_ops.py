@@ -65,6 +65,8 @@ cos         | f32        | approx    | t t    | __builtin_cosf(a)
 tanh        | f32        | approx    | t t    | __builtin_tanhf(a)
 min         | float half |           | t tt   | minimum(a, b)
 max         | float half |           | t tt   | canonical(-minimum(-a, -b))
+add.cc      | u32        |           | t tt   | (L->carry = T(a + b) < T(a), a + b)
+addc        | u32        |           | t tt   | a + b + L->carry
 neg         | int float f16 f16x2 |  | t t    | -a
 abs         | float f16 f16x2 |      | t t    | __builtin_fabs(a)
 copysign    | float      |           | t tt   | signs_differ(a, b) ? -b : b

@@ -89,7 +89,7 @@ def loads() -> list[TensorCopy]:
         TensorCopy("1d over both ends", _spec((48,), (64,)), (-8,)),
         TensorCopy("bytes", _spec((100, 9), (32, 5), 32, size=1), (16, 6)),
         TensorCopy("words", _spec((40, 9), (32, 8), 128, size=4), (12, -2)),
-        TensorCopy("double words", _spec((20, 9), (8, 8), 64, size=8), (-3, 3)),
+        TensorCopy("double words", _spec((20, 9), (8, 8), 64, size=8), (-4, 3)),
         TensorCopy("3d", _spec((70, 12, 5), (32, 8, 2), 64), (48, 7, 4)),
         TensorCopy("4d", _spec((64, 9, 3, 2), (64, 4, 2, 1), 128), (0, 7, -1, 1), hint=True),
         TensorCopy("5d", _spec((64, 30, 2, 3, 2), (64, 16, 2, 1, 1), 128), (0, 20, 0, 2, 1), True),
@@ -99,8 +99,9 @@ def loads() -> list[TensorCopy]:
         map_ = _spec((80, 40), (columns, 24), swizzle)
         copies += [
             TensorCopy(f"swizzle {swizzle}", map_, (8, 5)),
-            TensorCopy(f"swizzle {swizzle} before the start", map_, (-5, -7)),
-            TensorCopy(f"swizzle {swizzle} behind the end", map_, (61, 30)),
+            TensorCopy(f"swizzle {swizzle} before the start", map_, (-8, -7)),
+            TensorCopy(f"swizzle {swizzle} behind the end", map_, (64, 30)),
+            TensorCopy(f"swizzle {swizzle}, all rows before the start", map_, (8, -24)),
             TensorCopy(f"swizzle {swizzle} all outside", map_, (80, 0)),
         ]
     # Rows shorter than what is swizzled.
@@ -115,8 +116,8 @@ def load_kernels() -> list[HopperKernels]:
 
 
 def _load_kernel(entry: str, copy: TensorCopy) -> HopperKernels:
-    form, n_bytes = _load_form(copy), copy.map.box_bytes
-    case = Case(f"load {copy.key}", form, f"{form} {copy}", "u4", n_bytes // 4)
+    form = _load_form(copy)
+    case = Case(f"load {copy.key}", form, f"{form} {copy}", "u4", copy.map.shared_bytes // 4)
     kernels = HopperKernels(
         entry, "", random_bits(80, INPUT_BYTES // 8), [case], 1, THREADS,
         preamble=_PREAMBLE, maps=[copy.map],
@@ -125,10 +126,10 @@ def _load_kernel(entry: str, copy: TensorCopy) -> HopperKernels:
 mov.b64 %maps, {entry}_maps; cvta.param.u64 %maps, %maps;
 .reg .b64 %policy; mov.b64 %policy, 0x14F0000000000000;
 @!%first bra ISSUED; prefetch.tensormap [%maps];
-mbarrier.arrive.expect_tx.shared::cta.b64 _, [%barrier], {n_bytes};
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [%barrier], {copy.map.box_bytes};
 {form} [%base], [%maps, {{{copy.coordinates}}}], [%barrier]{", %policy" if copy.hint else ""};
 ISSUED: {_WAIT.replace("$", "0")}
-{_dump(n_bytes, kernels.offsets[case.key])}
+{_dump(copy.map.shared_bytes, kernels.offsets[case.key])}
 """
     kernels.ptx = hopper_entry(entry, _PREAMBLE + body, 1)
     return kernels
@@ -141,11 +142,21 @@ def store_kernels() -> list[HopperKernels]:
         ("swizzle 32", (80, 20), (16, 16), 32, (24, 2), 2),
         ("swizzle 64", (80, 20), (32, 16), 64, (8, 2), 2),
         ("swizzle 128", (80, 20), (64, 16), 128, (8, 2), 2),
-        ("clipped at the end", (80, 20), (64, 16), 128, (33, 9), 2),
-        ("clipped at the start", (80, 20), (64, 16), 128, (-9, -5), 2),
+        ("clipped at the end", (80, 20), (64, 16), 128, (32, 9), 2),
+        ("clipped at the start", (80, 20), (64, 16), 128, (-16, -5), 2),
+        ("before the start", (80, 20), (64, 16), 128, (8, -16), 2),
         ("outside", (80, 20), (64, 16), 128, (0, 20), 2),
-        ("words", (24, 9), (8, 4), 32, (2, 3), 4),
+        ("words", (24, 9), (8, 4), 32, (4, 3), 4),
         ("5d", (64, 20, 2, 2, 2), (64, 16, 2, 1, 1), 128, (0, 7, 0, 1, 1), 2),
+        (
+            "5d, rows before the start",
+            (64, 20, 2, 2, 2),
+            (64, 16, 2, 1, 1),
+            128,
+            (0, -5, 0, 1, 1),
+            2,
+        ),
+        ("short rows", (80, 20), (32, 16), 128, (8, 2), 2),
     ]
     found = []
     for i, (key, dims, box, swizzle, place, size) in enumerate(plans):

@@ -28,6 +28,12 @@ class MapSpec:
             n_bytes *= size
         return n_bytes
 
+    @property
+    def shared_bytes(self) -> int:
+        """With the gaps behind rows that are shorter than those that are swizzled."""
+        row_bytes = self.box[0] * self.element_bytes
+        return self.box_bytes // row_bytes * max(row_bytes, self.swizzle)
+
 
 @dataclass
 class HopperKernels(MicroKernels):

@@ -9,12 +9,15 @@ from typing import Any
 
 from flash_helpers.emulator import compile_kernel, memory_range_of, pack_tensor_map
 
+from ...conformance import suite as core
 from ...conformance.device import Device
+from ...conformance.forms import forms_of
 from ...conformance.micro_kernel import MicroKernels
 from ...conformance.suite import KernelCase
 from ...support import aligned
 from .copy_kernels import load_kernels, plain_kernels, store_kernels
 from .hopper_kernel import HEADER, HopperKernels, MapSpec
+from .triton_kernels import triton_copies, triton_kernels
 from .warp_kernels import (
     elect_kernels,
     mbarrier_kernels,
@@ -40,11 +43,20 @@ def suite() -> tuple[HopperKernels, ...]:
         mbarrier_kernels(),
         setmaxnreg_kernels(),
         other_kernels(),
+        triton_kernels(),
+        triton_copies(),
     )
 
 
 def all_cases() -> list[KernelCase]:
     return [(kernels, case) for kernels in suite() for case in kernels.cases]
+
+
+@functools.cache
+def forms_under_test() -> frozenset[str]:
+    """All that occur in a micro-kernel, also on the way to its recorded answer."""
+    every = "\n".join(kernels.ptx for kernels in suite())
+    return frozenset({case.form for _, case in core.all_cases()} | set(forms_of(HEADER + every)))
 
 
 @functools.cache

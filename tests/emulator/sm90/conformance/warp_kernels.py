@@ -144,7 +144,6 @@ _OTHERS = (
     ("atom.global.exch.b32", "atom.global.exch.b32 %d, [%cell], %word; "
      "ld.global.b32 %d2, [%cell];"),
     ("st.global.u32", "st.global.u32 [%cell], %word; ld.global.b32 %d, [%cell];"),
-    ("pmevent", "mov.b32 %d, %word; pmevent 1; mov.b32 %d2, %d;"),
     ("bar.red.or.pred", "setp.eq.u32 %q, %tid32, 37; bar.red.or.pred %q, 2, 64, %q; "
      "selp.u32 %d, 1, 0, %q; setp.eq.u32 %q, %tid32, 99; bar.red.or.pred %q, 2, 64, %q; "
      "selp.u32 %d2, 1, 0, %q;"),

@@ -1,0 +1,109 @@
+"""What the Triton and Gluon kernels have in common: the checks before a launch."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+
+import torch
+
+from flash_helpers.forward_args import MAX_SEQLEN
+
+from .arguments import (
+    check_alignment,
+    check_layout,
+    check_operands,
+    check_output,
+    scale_or_default,
+)
+
+TRITON_VERSION = "3.6.0"  # Gluon is experimental: another release has other functions
+DTYPES = (torch.float16, torch.bfloat16)
+_MAX_INT32 = 2**31 - 1
+
+
+class TritonVersionError(ImportError):
+    """triton is missing, or is a release that the kernels were not written for."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The sizes of one call."""
+
+    batch: int
+    seqlen_q: int
+    seqlen_k: int
+    n_heads: int
+    n_heads_kv: int
+    d_head: int
+    causal: bool
+    softmax_scale: float
+
+    def tiles(self, block_m: int) -> int:
+        """Tiles of `block_m` query rows in all heads."""
+        return -(-self.seqlen_q // block_m) * self.n_heads * self.batch
+
+
+def require_triton() -> None:
+    """Raises TritonVersionError unless triton is there in the release that the kernels need."""
+    install = f'pip install "triton=={TRITON_VERSION}"'
+    if importlib.util.find_spec("triton") is None:
+        raise TritonVersionError(f"triton is not installed; {install}")
+    found = getattr(importlib.import_module("triton"), "__version__", "unknown")
+    if str(found).split("+")[0] != TRITON_VERSION:
+        raise TritonVersionError(
+            f"triton {found} is installed: only {TRITON_VERSION} is supported (Gluon changes with "
+            f"every release); {install}"
+        )
+
+
+def check_call(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor | None,
+    causal: bool,
+    softmax_scale: float | None,
+    head_dims: tuple[int, ...],
+) -> tuple[Problem, torch.Tensor]:
+    """(the sizes, the output tensor) of a call. Raises TypeError or ValueError, naming the
+    argument, what it is and what is allowed."""
+    check_operands(q, k, v, softmax_scale, causal)
+    if q.dtype not in DTYPES:
+        raise ValueError(f"q has dtype {q.dtype}: allowed are torch.float16 and torch.bfloat16")
+    if q.shape[3] not in head_dims:
+        allowed = ", ".join(map(str, head_dims))
+        raise ValueError(f"q has head dimension {q.shape[3]}: allowed are {allowed}")
+    inputs = {"q": q, "k": k, "v": v}
+    for name, tensor in inputs.items():
+        check_layout(name, tensor)
+    if q.device.type != "cuda":
+        raise ValueError(f"q is on {q.device}: Triton kernels run on CUDA devices only")
+    if out is None:
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    else:
+        check_output(q, out, inputs)
+    check_alignment(inputs | {"out": out})
+    batch, seqlen_q, n_heads, d_head = q.shape
+    problem = Problem(
+        batch=batch,
+        seqlen_q=seqlen_q,
+        seqlen_k=k.shape[1],
+        n_heads=n_heads,
+        n_heads_kv=k.shape[2],
+        d_head=d_head,
+        causal=causal,
+        softmax_scale=scale_or_default(softmax_scale, d_head),
+    )
+    if max(seqlen_q, problem.seqlen_k) > MAX_SEQLEN:
+        raise ValueError(
+            f"sequences of {seqlen_q} and {problem.seqlen_k} rows: at most {MAX_SEQLEN} are "
+            "possible"
+        )
+    if problem.tiles(64) > _MAX_INT32:
+        raise ValueError(
+            f"{batch} x {n_heads} heads of {seqlen_q} rows: at most {_MAX_INT32} tiles of 64 rows "
+            "are possible"
+        )
+    return problem, out

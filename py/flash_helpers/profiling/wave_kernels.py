@@ -1,0 +1,84 @@
+"""Blocks and occupancy of our own kernels, by name, for a shape of the problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..bench.records import Record
+from ..config_names import parse_kernel_name_into_config
+from ..kernel_config import KernelConfig
+from ..kernel_cubin import kernel_cubin
+from ..sass.disassembler import cuobjdump
+from ..sass.usage import parse_usage
+from .occupancy import occupancy
+from .waves import plan
+
+# The families whose blocks stay and take tile after tile: one block for each SM.
+_PERSISTENT = ("sm90",)
+_CAPABILITY = (9, 0)  # of kernel_cubin's architecture
+
+
+def wave_warning(row: Record) -> str:
+    """About a measured row of one of our kernels (bench/records.py): what its last wave wastes;
+    empty if that is little, or not known. With a causal mask blocks differ in length, which fills
+    the end of the launch: no warning then."""
+    sms = row.get("environment", {}).get("gpu_sms")
+    shape = row["shape"]
+    if not isinstance(sms, int) or shape.get("causal"):
+        return ""
+    config = parse_kernel_name_into_config(row["kernel"])
+    blocks = n_blocks(config, shape["batch"], shape["n_heads"], shape["seq_len"])
+    return plan(blocks, sms, row.get("blocks_per_sm") or 1).warning()
+
+
+@dataclass(frozen=True)
+class Residency:
+    """`origin`: who says so."""
+
+    blocks_per_sm: int
+    origin: str
+
+
+def n_blocks(config: KernelConfig, batch: int, heads: int, seq_len: int) -> int:
+    """Blocks of a launch, or tiles of a persistent kernel, which are its blocks here: one for every
+    block of queries, head and batch entry."""
+    return batch * heads * -(-seq_len // config.blocks()[0])
+
+
+def residency(config: KernelConfig) -> Residency:
+    """From the driver if this build has the kernel and there is a GPU, else computed from what
+    nvcc compiles now. Raises BuildError without nvcc, SassError without
+    cuobjdump."""
+    if config.FAMILY in _PERSISTENT:
+        return Residency(1, "one persistent block for each SM")
+    return _of_driver(config) or _of_compiler(config)
+
+
+def _of_driver(config: KernelConfig) -> Residency | None:
+    try:
+        from flash_attention._library import load_library
+
+        library = load_library()
+        if not library.device_count():
+            return None
+        names = library.kernel_names()
+        if config.kernel_name() not in names:
+            return None
+        found = library.kernel_attributes(names.index(config.kernel_name()), 0)
+    except (ImportError, RuntimeError):  # no build, no driver, no code for this GPU
+        return None
+    return Residency(found["blocks_per_multiprocessor"], "the driver, for this GPU")
+
+
+def _of_compiler(config: KernelConfig) -> Residency:
+    usage = next(
+        found
+        for found in parse_usage(cuobjdump("-res-usage", file=kernel_cubin(config)))
+        if found.kernel == config.kernel_name()
+    )
+    found = occupancy(_CAPABILITY, config.n_threads(), usage.registers, config.smem_bytes())
+    return Residency(
+        found.blocks_per_sm,
+        f"computed for compute capability 9.0: {usage.registers} registers, "
+        f"{config.smem_bytes()} bytes of shared memory, {config.n_threads()} threads",
+    )

@@ -1,0 +1,128 @@
+"""What a kernel takes of an SM, and how its tiles fill the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ..bench.records import Record
+from ..bench.results import Measurement, ProblemResult
+from ..dtypes import DType
+from ..profiling.waves import WavePlan, plan
+from ..workload import Workload
+from . import text
+from .words import Words
+
+if TYPE_CHECKING:
+    from ..triton_offline import Compiled
+
+_WARP = 32
+# Of an SM of compute capability 9.0 (CUDA C++ Programming Guide, technical specifications).
+_THREADS, _BLOCKS, _REGISTERS, _SHARED_BYTES = 2048, 32, 65536, 233472
+_RESERVED_SHARED_BYTES = 1024  # of every block, by the driver
+_WORTH_SAYING = 0.9  # of the places filled
+_REGISTER_UNIT = 256  # a warp's registers are handed out in such pieces
+
+
+def blocks_per_sm(registers: int, threads: int, shared_bytes: int) -> int:
+    """Blocks of a kernel that an SM of compute capability 9.0 holds; 0: it does not fit."""
+    warps = -(-threads // _WARP)
+    per_warp = -(-registers * _WARP // _REGISTER_UNIT) * _REGISTER_UNIT
+    return min(
+        _BLOCKS,
+        _THREADS // (warps * _WARP),
+        _REGISTERS // (per_warp * warps),
+        _SHARED_BYTES // (shared_bytes + _RESERVED_SHARED_BYTES),
+    )
+
+
+def section(problems: Sequence[ProblemResult], environment: Record, say: Words) -> list[str]:
+    """One row for each provider whose kernel is known."""
+    columns = [
+        say("provider"), "N_CTX", say("registers"), say("spills"), say("shared"),
+        say("blocks per SM"), say("occupancy %"), say("tiles"), say("waves"),
+        say("wave efficiency %"),
+    ]  # fmt: skip
+    measured = [m for problem in problems for m in problem.ranked]
+    known = [m for m in measured if m.row.get("blocks_per_sm")]
+    if not known:
+        return ["no kernel with known resources was measured: cuDNN and flash-attn keep theirs"]
+    sms = int(environment.get("gpu_sms") or 0)
+    rows = [_row(m, sms) for m in known]
+    others = dict.fromkeys(m.row["provider"] for m in measured if m not in known)
+    lines = [text.table(columns, rows), *_sentences(known, sms)]
+    if others:
+        lines.append(f"not known without ncu: {', '.join(others)}")
+    return lines
+
+
+def _row(m: Measurement, sms: int) -> list[str]:
+    r = m.row
+    waves = wave_plan(m, sms)
+    return [
+        r["provider"], str(m.shape["seq_len"]), str(r["registers"]), str(r["spilled_bytes"]),
+        f"{r['shared_bytes'] / 1024:.1f}", str(r["blocks_per_sm"]), f"{occupancy(m):.1f}",
+        str(tiles(m)), str(waves.waves) if waves else "-",
+        f"{100 * waves.efficiency:.1f}" if waves else "-",
+    ]  # fmt: skip
+
+
+def occupancy(m: Measurement) -> float:
+    """Per cent of the warps that an SM can hold."""
+    return float(100 * m.row["blocks_per_sm"] * m.row["threads"] / _THREADS)
+
+
+def tiles(m: Measurement) -> int:
+    """Blocks of query rows. A persistent kernel launches fewer blocks, each of which goes through
+    several tiles; the last wave of tiles is the same."""
+    s = m.shape
+    block_m = int(dict(text.parameters(m))["BLOCK_M"])
+    return int(s["batch"] * s["n_heads"] * -(-s["seq_len"] // block_m))
+
+
+def wave_plan(m: Measurement, sms: int) -> WavePlan | None:
+    """None where the number of SMs is not known."""
+    return plan(tiles(m), sms, int(m.row["blocks_per_sm"])) if sms else None
+
+
+def _sentences(known: Sequence[Measurement], sms: int) -> list[str]:
+    """About what is not as it should be, and where the GPU is not filled."""
+    lines = []
+    for m in known:
+        where = f"{m.row['provider']}, N_CTX={m.shape['seq_len']}"
+        if m.row["spilled_bytes"]:
+            lines.append(f"{where}: {m.row['spilled_bytes']} bytes a thread are spilled.")
+        waves = wave_plan(m, sms)
+        if waves and waves.efficiency < _WORTH_SAYING:
+            lines.append(
+                f"{where}: {waves.blocks} tiles leave {1 - waves.efficiency:.0%} of the places on "
+                f"{sms} SMs empty over {waves.waves} wave(s)."
+            )
+    return lines
+
+
+def of_gluon(config: Any, workload: Workload, *, ping_pong: bool) -> Record:
+    """What a row says of a Gluon kernel, which is compiled once more for it: registers, shared
+    memory, blocks an SM. A figure beside the time: not to have it costs no row."""
+    try:
+        compiled = _compiled(config, ping_pong, workload.dtype, workload.d_head, workload.causal)
+    except Exception as error:  # Triton and ptxas fail in many ways
+        return {"note": f"its resources are not known: {type(error).__name__}: {error}"[:300]}
+    threads = compiled.n_warps * _WARP
+    return {
+        "registers": compiled.registers,
+        "spilled_bytes": compiled.stack_bytes,
+        "shared_bytes": compiled.shared_bytes,
+        "threads": threads,
+        "blocks_per_sm": blocks_per_sm(compiled.registers, threads, compiled.shared_bytes),
+    }
+
+
+@cache
+def _compiled(config: Any, ping_pong: bool, dtype: DType, d_head: int, causal: bool) -> Compiled:
+    from ..triton_offline import compile_gluon
+
+    return compile_gluon(
+        config, ping_pong=ping_pong, dtype=dtype.name.lower(), d_head=d_head, causal=causal
+    )

@@ -1,0 +1,131 @@
+"""The Gluon attention kernels in the emulator, on problems of every kind."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flash_attention.gluon.config import GluonForwardConfig, configs
+from flash_helpers.emulator import LaunchOptions, LaunchReport
+from flash_helpers.reference import attention_reference
+from flash_helpers.tolerance import Comparison, compare
+
+
+@dataclass(frozen=True)
+class GluonKernel:
+    """Which kernel: all that is part of its code."""
+
+    config: GluonForwardConfig
+    ping_pong: bool
+    bf16: bool
+    d_head: int
+    causal: bool
+
+    def __str__(self) -> str:
+        words = ["WS PP" if self.ping_pong else "WS", "bf16" if self.bf16 else "fp16"]
+        words += [f"d{self.d_head}", "causal" if self.causal else "full"]
+        return " ".join([*words, *map(str, self.config.as_dict().values())])
+
+    def compiled(self) -> Any:
+        import torch
+
+        from flash_attention.gluon.emulated import compiled
+
+        dtype = torch.bfloat16 if self.bf16 else torch.float16
+        return compiled(self.config, self.ping_pong, dtype, self.d_head, self.causal)
+
+
+# Small blocks: Triton and g++ take less time.
+TWO = GluonForwardConfig(BLOCK_M=128, BLOCK_N=64, NUM_BUFFERS=2)
+THREE = GluonForwardConfig(192, 64, 2, 12, 3, "warp", PERSISTENT=True)
+OPTIMISTIC = replace(TWO, OVERLAP_FENCE="none", OPTIMISTIC=True)
+FEW = (
+    GluonKernel(TWO, True, False, 64, True),
+    GluonKernel(THREE, True, True, 64, False),
+    GluonKernel(TWO, False, True, 128, True),
+    GluonKernel(THREE, False, False, 64, False),
+    GluonKernel(OPTIMISTIC, True, False, 64, True),
+)
+
+
+def every_kernel() -> list[GluonKernel]:
+    """The autotuning space."""
+    kinds = itertools.product((False, True), (False, True), (64, 128), (False, True))
+    return [
+        GluonKernel(config, ping_pong, bf16, d_head, causal)
+        for ping_pong, bf16, d_head, causal in kinds
+        for config in configs(ping_pong, d_head)
+    ]
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """`blocks` None: as many as there are tiles, or few if the kernel is persistent."""
+
+    seqlen_q: int
+    seqlen_k: int
+    batch: int = 1
+    heads: int = 1
+    kv_heads: int = 1
+    blocks: int | None = None
+
+
+class GluonProblem:
+    """Inputs (batch, sequence, head, column) and the reference in fp64."""
+
+    def __init__(self, kernel: GluonKernel, lengths: Lengths, seed: int) -> None:
+        import torch
+
+        self.kernel, self.lengths = kernel, lengths
+        dtype = torch.bfloat16 if kernel.bf16 else torch.float16
+        random = torch.Generator().manual_seed(seed)
+
+        def tensor(length: int, heads: int) -> Any:
+            shape = (lengths.batch, length, heads, kernel.d_head)
+            return torch.randn(shape, generator=random).to(dtype)
+
+        self.q = tensor(lengths.seqlen_q, lengths.heads)
+        # Blocks are walked from last to first: the maxima of the rows grow on the way.
+        growth = torch.linspace(3.0, 0.3, lengths.seqlen_k)[:, None, None]
+        self.k = (tensor(lengths.seqlen_k, lengths.kv_heads).float() * growth).to(dtype)
+        self.v = tensor(lengths.seqlen_k, lengths.kv_heads)
+        self.expected, _ = attention_reference(
+            self.q, self.k, self.v, causal=kernel.causal, fp64=True
+        )
+
+    def run(
+        self, options: LaunchOptions | None = None, ptx: str | None = None
+    ) -> tuple[Any, LaunchReport]:
+        """The output, which starts as NaN, and the report; of other PTX for the kernel if given."""
+        import torch
+
+        from flash_attention.gluon.emulated import launch
+        from flash_attention.triton_calls import Problem
+
+        kernel, sizes = self.kernel, self.lengths
+        compiled = kernel.compiled()
+        problem = Problem(
+            sizes.batch,
+            sizes.seqlen_q,
+            sizes.seqlen_k,
+            sizes.heads,
+            sizes.kv_heads,
+            kernel.d_head,
+            kernel.causal,
+            kernel.d_head**-0.5,
+        )
+        o = torch.full_like(self.q, torch.nan)
+        report = launch(
+            compiled if ptx is None else replace(compiled, ptx=ptx),
+            kernel.config,
+            problem,
+            (self.q, self.k, self.v, o),
+            ping_pong=kernel.ping_pong,
+            blocks=sizes.blocks,
+            options=options,
+        )
+        return o, report
+
+    def comparison(self, o: Any) -> Comparison:
+        return compare(o, self.expected)

@@ -1,0 +1,192 @@
+"""Mutants of kernels that Triton compiled from Gluon: each synchronisation removed, or weakened.
+
+Triton orders the warps of a partition wherever its analysis of shared memory, or its lowering of an
+mbarrier operation, might need it; what it writes need not all be necessary. What is not stands here
+with the proof.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flash_helpers.emulator import (
+    KernelError,
+    LaunchOptions,
+    RaceError,
+    compile_kernels,
+    schedules,
+)
+from flash_helpers.emulator.door.source_lines import SourceLines
+
+from ..campaign import Outcome
+from ..mutations import Mutant
+from .gluon_attention import FEW, GluonKernel, GluonProblem, Lengths
+from .mutations import hopper_synchronisation
+
+OPTIONS = LaunchOptions(workers=1, max_backward_branches=1 << 16)
+RANDOM_SCHEDULES = 10
+CAMPAIGN = FEW[:1]
+
+# Runs the PTX on every problem under every schedule; False where a result is wrong.
+Runs = Callable[[str], bool]
+_REACH = 24  # lines
+
+
+@dataclass(frozen=True)
+class Redundant:
+    mutant: str  # how Mutant.name begins
+    line: str  # a regular expression, found in the text of the source line
+    proof: str
+    ptx: str = ""  # a regular expression, found in the PTX from the mutated line on
+
+    def explains(self, mutant: Mutant, source: Sequence[str], ptx: Sequence[str]) -> bool:
+        behind = "\n".join(ptx[mutant.line - 1 :][:_REACH])
+        return (
+            mutant.name.startswith(self.mutant)
+            and any(re.search(self.line, text) for text in source)
+            and bool(re.search(self.ptx, behind))
+        )
+
+
+BAR, ALL, WARP = "bar.sync removed", "barrier.sync removed", "bar.warp.sync removed"
+WAIT = "mbarrier wait passed"
+_COMMON = (
+    Redundant(BAR, r"mbarrier\.init\(", "nobody uses the barriers before the partitions start"),
+    Redundant(BAR, r"mbarrier\.wait\(", "each thread waits for the phase itself"),
+    Redundant(BAR, r"^    tma\.store_wait\(0\)$", "the barrier at the partition's end follows"),
+    Redundant(
+        ALL, r"^def attention\($|^def gluon_matmul\(", "in the arm of a state that does not exist"
+    ),
+    Redundant(WARP, r"mbarrier\.expect\(", "lane 0, which announces, has waited itself"),
+    Redundant(
+        WARP,
+        r"tma\.async_copy_global_to_shared\(|^ +[qkv]_desc, .*_full\.index",
+        """lane 0 announces and issues the copies; and the phase cannot end before it has arrived,
+        whoever issues them""",
+    ),
+)
+MATMUL = (
+    *_COMMON,
+    Redundant(BAR, r"c_tile\.store\(", "nobody has used the tile before"),
+    Redundant(
+        ALL,
+        r"tma\.store_wait\(0\)",
+        """the end of the only partitions: nothing follows but the state that tells the others to
+        exit, which they read behind the next barrier""",
+    ),
+)
+ATTENTION = (
+    *_COMMON,
+    Redundant(
+        BAR,
+        r"mbarrier\.arrive\(",
+        """a matmul group is over for all four warps of a partition when it is for one, and thread
+        0, which arrives, has waited for it""",
+        r"\A\s*bar\.sync\s+\d+, 128;",
+    ),
+    Redundant(
+        WAIT,
+        r"mbarrier\.wait\(k_full",
+        """the group's turn comes behind that of the group before, which has waited for the same
+        block of K; the first group's own wait is needed""",
+        r"bar\.sync 1[01], 256",
+    ),
+)
+
+
+def campaign(
+    runs: Runs, ptx: str, entry: str, mutants: list[Mutant], redundant: Sequence[Redundant],
+    folder: Path | None = None,
+) -> Outcome:  # fmt: skip
+    """`folder` is where the sources lie, if the PTX has only their names."""
+    if by := _verdict(runs, ptx):
+        raise AssertionError(f"{entry}: the unmutated kernel must pass, not end in: {by}")
+    compile_kernels([(mutant.ptx, entry) for mutant in mutants])
+    outcome = Outcome(len(mutants), Counter(), 0, [])
+    lines, ptx_lines = SourceLines(ptx), ptx.splitlines()
+    for mutant in mutants:
+        by = _verdict(runs, mutant.ptx)
+        texts = source_texts(ptx, lines.locate(mutant.line).frames, folder)
+        if by and by != "wrong result":
+            outcome.found[by] += 1
+        elif any(item.explains(mutant, texts, ptx_lines) for item in redundant):
+            outcome.redundant += 1
+        else:
+            place = lines.locate(mutant.line)
+            outcome.survivors.append(f"{mutant} at {place}: {by or 'nothing'}; {texts}")
+    return outcome
+
+
+def source_texts(ptx: str, frames: Sequence[tuple[str, int]], folder: Path | None) -> list[str]:
+    """What may stand in the source lines. Triton names the file of the kernel for lines of the
+    function that a partition runs, whatever file that is in: so each line is looked up in all."""
+    texts = []
+    for file in re.findall(r'^\s*\.file\s+\d+ "([^"]*)"', ptx, re.M):
+        path = (folder or Path()) / file
+        if path.exists():
+            source = path.read_text().splitlines()
+            texts += [source[number - 1] for _, number in frames if 0 < number <= len(source)]
+    return texts
+
+
+def _verdict(runs: Runs, ptx: str) -> str:
+    """What finds the mutant: a race report, another error, the result, or nothing ('')."""
+    try:
+        return "" if runs(ptx) else "wrong result"
+    except RaceError:
+        return "race detector"
+    except KernelError as error:
+        return type(error).__name__
+
+
+def orders(seed: int, n_random: int) -> Iterator[LaunchOptions]:
+    """Every schedule, with late and with early loads; then more random ones."""
+    for options in schedules(seed, OPTIONS):
+        yield options
+        yield replace(options, early_loads=True)
+    for number in range(n_random):
+        early = number % 2 == 1
+        yield replace(OPTIONS, lane_order="random", seed=seed + 1 + number, early_loads=early)
+
+
+def attention_campaign(
+    kernel: GluonKernel, mutants: list[Mutant], seed: int, n_random: int = RANDOM_SCHEDULES
+) -> Outcome:
+    # One block takes several tiles, of equal and of different numbers of keys' blocks.
+    lengths = (
+        Lengths(300, 300, blocks=1),
+        Lengths(200, 260, heads=2, kv_heads=1, blocks=1),
+        Lengths(128, 64, blocks=1),
+    )
+    problems = [GluonProblem(kernel, item, seed) for item in lengths]
+
+    def runs(ptx: str) -> bool:
+        return all(
+            problem.comparison(problem.run(options, ptx)[0]).passed
+            for problem in problems
+            for options in orders(seed, n_random)
+        )
+
+    compiled = kernel.compiled()
+    return campaign(runs, compiled.ptx, compiled.name, mutants, ATTENTION)
+
+
+def main() -> int:
+    survivors = 0
+    for kernel in CAMPAIGN:
+        mutants = hopper_synchronisation(kernel.compiled().ptx)
+        outcome = attention_campaign(kernel, mutants, seed=1)
+        print(f"gluon {kernel} synchronisation: {outcome}", flush=True)
+        for survivor in outcome.survivors:
+            print(f"SURVIVED {survivor}", flush=True)
+        survivors += len(outcome.survivors) + (outcome.planted == 0)
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

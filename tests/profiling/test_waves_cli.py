@@ -1,0 +1,153 @@
+"""Occupancy, our kernels' blocks, the `waves` command, and the warnings in the tuner's output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from flash_helpers.bench import autotune_cli, report_cli
+from flash_helpers.bench.objective import Objective
+from flash_helpers.bench.records import encode
+from flash_helpers.bench.results import Measurement
+from flash_helpers.bench.sweep import make_problem
+from flash_helpers.bench.tuning import Winner
+from flash_helpers.dtypes import DType
+from flash_helpers.kernel_configs import get_kernel_configs, parse_kernel_name_into_config
+from flash_helpers.profiling.cli import main
+from flash_helpers.profiling.occupancy import occupancy
+from flash_helpers.profiling.wave_kernels import n_blocks, residency, wave_warning
+from flash_helpers.workload import Workload
+
+FAST = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
+HOPPER = "(FP16, 128, 128, 128, 2, 2, 1): hopper+lazy+overlap+pingpong"
+
+
+@pytest.mark.parametrize(
+    ("capability", "threads", "registers", "shared", "blocks", "limiter"),
+    [
+        ((9, 0), 128, 181, 49152, 2, "registers"),  # as the driver says on an H200
+        ((9, 0), 384, 168, 200 * 1024, 1, "registers"),
+        ((9, 0), 64, 24, 227 * 1024, 1, "shared memory"),
+        ((9, 0), 1024, 32, 0, 2, "registers"),
+        ((9, 0), 32, 16, 0, 32, "blocks"),
+        ((8, 0), 256, 32, 0, 8, "registers"),
+        ((8, 6), 256, 32, 0, 6, "threads"),
+        ((8, 0), 128, 64, 40 * 1024, 4, "shared memory"),
+    ],
+)
+def test_occupancy(
+    capability: tuple[int, int], threads: int, registers: int, shared: int, blocks: int,
+    limiter: str,
+) -> None:  # fmt: skip
+    found = occupancy(capability, threads, registers, shared)
+    assert (found.blocks_per_sm, found.limiter) == (blocks, limiter)
+    assert 0 < found.occupancy <= 1
+
+
+def test_occupancy_refuses_what_no_gpu_holds() -> None:
+    with pytest.raises(ValueError, match="shared memory are too many"):
+        occupancy((9, 0), 128, 32, 228 * 1024)
+    with pytest.raises(ValueError, match=r"7\.5 is not known: expected one of 8\.0"):
+        occupancy((7, 5), 128, 32, 0)
+    with pytest.raises(ValueError, match=r"expected 1\.\.1024 threads"):
+        occupancy((9, 0), 2048, 32, 0)
+
+
+def test_blocks_of_our_kernels() -> None:
+    fast, hopper = map(parse_kernel_name_into_config, (FAST, HOPPER))
+    assert n_blocks(fast, 2, 16, 1000) == 2 * 16 * 16
+    assert n_blocks(hopper, 2, 16, 1000) == 2 * 16 * 8
+    assert residency(hopper).blocks_per_sm == 1
+    assert residency(fast).blocks_per_sm == 2  # computed here, or the driver's own on a GPU
+
+
+@pytest.mark.gpu
+def test_occupancy_is_what_the_driver_says() -> None:
+    from flash_helpers.profiling import wave_kernels
+
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("computed for compute capability 9.0")
+    configs = [c for c in get_kernel_configs("prog") if c.dtype is DType.FP16]
+    pairs = [(wave_kernels._of_driver(c), wave_kernels._of_compiler(c)) for c in configs]
+    known = [(a.blocks_per_sm, b.blocks_per_sm) for a, b in pairs if a is not None]
+    assert known and all(a == b for a, b in known)
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["waves", "--blocks", "132,133", "--sms", "132"]) == 0
+    output = capsys.readouterr().out
+    assert "132 blocks on 132 SMs x 1 = 1.00 waves" in output
+    assert output.count("warning:") == 1 and "131 of 132 SMs idle" in output
+    resources = ["--threads", "128", "--registers", "181", "--shared_bytes", "49152"]
+    assert main(["waves", "--blocks", "528", "--sms", "132", *resources]) == 0
+    assert "528 blocks on 132 SMs x 2 = 2.00 waves" in capsys.readouterr().out
+    kernel = ["--kernel", FAST, "--sms", "132", "--heads", "1", "--batch", "1"]
+    assert main(["waves", *kernel, "--seq_lens", "512,8448"]) == 0
+    output = capsys.readouterr().out
+    assert "seq 512, batch 1, heads 1: 8 blocks" in output and output.count("warning:") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--blocks", "0"],
+        ["--blocks", "1", "--kernel", FAST],
+        ["--kernel", "tune"],
+        ["--kernel", "nonsense"],
+        ["--blocks", "1", "--registers", "255", "--threads", "1024"],
+        ["--blocks", "1", "--compute_capability", "7.0"],
+    ],
+)
+def test_usage(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["waves", *arguments])
+    assert stopped.value.code == 2
+
+
+def test_no_curve_without_a_gpu() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    assert main(["waves", "--measure"]) == 4
+
+
+def row(n_heads: int, **changes: Any) -> dict[str, Any]:
+    shape = {"dtype": "FP16", "d_head": 128, "seq_len": 512, "batch": 1, "n_heads": n_heads,
+             "n_kv_heads": n_heads, "causal": False, "seed": 1}  # fmt: skip
+    return {
+        "kernel": FAST, "provider": "ours", "label": FAST, "status": "ok", "key": "k",
+        "shape": shape, "samples_ms": [1.0, 1.01, 0.99, 1.0], "bursts": [2, 2], "throttled": {},
+        "blocks_per_sm": 2, "environment": {"gpu": "NVIDIA H200", "gpu_sms": 132},
+    } | changes  # fmt: skip
+
+
+def test_the_warning_about_a_row() -> None:
+    assert wave_warning(row(16)) == ""  # 128 blocks for 132 SMs
+    assert "60 of 132 SMs idle" in wave_warning(row(9))
+    assert wave_warning(row(9, environment={"gpu": "unknown"})) == ""
+    causal = row(9)
+    causal["shape"] |= {"causal": True}
+    assert wave_warning(causal) == ""
+
+
+def test_the_tuner_says_it() -> None:
+    def said(n_heads: int) -> str:
+        best = Measurement((row(n_heads),))
+        workload = Workload(1, n_heads, n_heads, 512, 128, DType.FP16, 1)
+        problem = make_problem(workload, [], ["ours"])
+        return autotune_cli.describe(Winner(problem, Objective(), [best], [], []))
+
+    assert "\n  warning: its last wave leaves 60 of 132 SMs idle" in said(9)
+    assert "warning" not in said(16)
+
+
+def test_the_page_says_it(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for n_heads, count in ((9, 1), (16, 0)):
+        run, out = tmp_path / f"{n_heads}.jsonl", tmp_path / "page.html"
+        run.write_bytes(encode(row(n_heads)))
+        assert report_cli.main([str(run), "--out", str(out)]) == 0
+        assert out.read_text().count("its last wave leaves 60 of 132 SMs idle") == count

@@ -1,0 +1,236 @@
+"""`--mode nvtx` on the CPU: the seed's range names, in a trace that any viewer reads."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from flash_helpers.bench.measure import SkippedError
+from flash_helpers.reference import attention_reference
+from flash_helpers.workload import Workload
+from flash_helpers.ws_analysis import checking, ncu_mode, nvtx_mode, providers
+from flash_helpers.ws_analysis.options import parse
+from flash_helpers.ws_analysis.providers import WS_PROVIDERS
+
+SHAPE = ["--batch", "2", "--heads", "3", "--head_dim", "64", "--n_ctx", "32,48"]
+Forward = Callable[..., torch.Tensor]
+
+
+def right(q: Any, k: Any, v: Any, *, ping_pong: bool, causal: bool, config: Any, out: Any) -> Any:
+    return out.copy_(attention_reference(q, k, v, causal=causal)[0])
+
+
+def install(monkeypatch: pytest.MonkeyPatch, forward: Forward) -> list[str]:
+    """A module in flash_attention.gluon's place; what it was asked for."""
+    asked: list[str] = []
+    config = SimpleNamespace(
+        num_warps=4, num_stages=0, as_dict=lambda: {"BLOCK_M": 128, "FENCE": "pmevent"}
+    )
+
+    def best_config(*_: Any, ping_pong: bool, causal: bool) -> Any:
+        asked.append(f"best {ping_pong}")
+        return SimpleNamespace(config=config, milliseconds=1.0)
+
+    def configs(ping_pong: bool, d_head: int) -> list[Any]:
+        asked.append(f"configs {ping_pong} {d_head}")
+        return [config]
+
+    module = SimpleNamespace(forward=forward, best_config=best_config, configs=configs)
+    monkeypatch.setitem(sys.modules, "flash_attention.gluon", module)
+    return asked
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NSYS_PROFILING_SESSION_ID", raising=False)
+    return tmp_path
+
+
+def trace(*arguments: str) -> int:
+    return nvtx_mode.trace(parse(["--mode", "nvtx", *SHAPE, *arguments]), "cpu")
+
+
+def test_names() -> None:
+    from flash_helpers.dtypes import DType
+
+    w = Workload(1, 32, 32, 8192, 128, DType.FP16, 1)
+    assert nvtx_mode.bench_range("triton-ws-fp16", w) == "bench_triton-ws-fp16_B1_H32_N8192_D128"
+    assert nvtx_mode.attention_range("triton-ws-fp16", w) == "attention_ws_B1_H32_N8192_D128"
+    assert nvtx_mode.attention_range("triton-ws-pp-fp16", w) == "attention_ws_pp_B1_H32_N8192_D128"
+    assert nvtx_mode.attention_range("cuda-ws-pp-fp16", w) == "attention_ws_pp_B1_H32_N8192_D128"
+    assert nvtx_mode.attention_range("cudnn", w) == "attention_cudnn_B1_H32_N8192_D128"
+
+
+def test_a_trace(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = install(monkeypatch, right)
+    assert trace() == 0
+    assert asked == ["best False", "best True"] * 2
+    said = capsys.readouterr()
+    assert "torch.profiler records the same ranges" in said.err
+    events = json.loads((folder / "nvtx_profile.trace.json").read_text())["traceEvents"]
+    found = [e for e in events if re.match("bench_|attention_", e.get("name", ""))]
+    for n in (32, 48):
+        for provider, kind in (("triton-ws-fp16", "ws"), ("triton-ws-pp-fp16", "ws_pp")):
+            (outer,) = (e for e in found if e["name"] == f"bench_{provider}_B2_H3_N{n}_D64")
+            inner = [e for e in found if e["name"] == f"attention_{kind}_B2_H3_N{n}_D64"]
+            assert len(inner) == 5
+            for event in inner:
+                assert outer["ts"] <= event["ts"]
+                assert event["ts"] + event["dur"] <= outer["ts"] + outer["dur"] + 1
+            assert outer["name"] in said.out
+    assert len(found) == 4 * 6
+
+
+def test_a_trace_elsewhere_in_chinese(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, right)
+    arguments = ("--trace", "other.json", "--lang", "zh", "--provider", "triton-ws-fp16")
+    assert trace(*arguments, "--causal") == 0
+    assert [path.name for path in folder.iterdir()] == ["other.json"]
+    shown = capsys.readouterr().out
+    assert "NVTX标记" in shown
+    assert "bench_triton-ws-fp16_B2_H3_N32_D64" in shown
+    assert trace("--trace", "no/such/folder.json", "--provider", "triton-ws-fp16") == 2
+
+
+def test_under_nsys_nothing_else_records(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, right)
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
+    assert trace() == 0
+    assert not list(folder.iterdir())
+    assert "in nsys's report" in capsys.readouterr().out
+
+
+def test_a_wrong_kernel_is_not_traced(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wrong(*tensors: Any, ping_pong: bool, **others: Any) -> Any:
+        output = right(*tensors, ping_pong=ping_pong, **others)
+        if ping_pong:
+            output[-1, -1, -1] = 0.0  # the last row of the last head alone
+        return output
+
+    install(monkeypatch, wrong)
+    assert trace() == 1
+    said = capsys.readouterr()
+    assert "wrong: triton-ws-pp-fp16, N_CTX=32: 1 of " in said.err
+    assert "bench_triton-ws-pp" not in (folder / "nvtx_profile.trace.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "expected"),
+    [
+        ((0, 3, 0, 5), 9.0, "1 of "),
+        ((2, 3, 7, 5), 9.0, "1 of "),  # the last entry, the last head
+        ((1, 3, 0, 5), 9.0, ""),  # compared are the first and the last entry
+        ((2, 3, 4, 5), 9.0, ""),  # and of each the first and the last head
+        ((1, 3, 4, 5), float("nan"), "NaN or infinity"),
+    ],
+)
+def test_what_is_compared(place: tuple[int, ...], value: float, expected: str) -> None:
+    q, k, v = tensors = [torch.randn(3, 16, 8, 64).half() for _ in range(3)]
+    output = attention_reference(q, k, v)[0].half()
+    assert checking.problem_with(output, tensors, False, heads=1) == ""
+    output[place] = value
+    problem = checking.problem_with(output, tensors, False, heads=1)
+    assert problem.startswith(expected) if expected else problem == ""
+
+
+def test_what_was_not_written_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    def idle(*_: Any, out: Any, **__: Any) -> Any:
+        return out
+
+    install(monkeypatch, idle)
+    assert trace() == 1
+
+
+def test_a_kernel_that_raises(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def raising(*tensors: Any, ping_pong: bool, **others: Any) -> Any:
+        if ping_pong:
+            raise RuntimeError("out of shared memory")
+        return right(*tensors, ping_pong=ping_pong, **others)
+
+    install(monkeypatch, raising)
+    assert trace() == 3
+    assert "not run: triton-ws-pp-fp16, N_CTX=32: out of shared memory" in capsys.readouterr().err
+    assert trace("--provider", "triton-ws-pp-fp16") == 4
+
+
+def test_without_triton(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "flash_attention.gluon", None)
+    assert trace() == 4
+    assert "flash_attention.gluon cannot be used" in capsys.readouterr().err
+
+
+def test_another_release_of_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    triton = pytest.importorskip("triton")
+    monkeypatch.setattr(triton, "__version__", "3.5.1")
+    with pytest.raises(SkippedError, match=r"triton 3\.5\.1 is installed"):
+        providers.gluon()
+
+
+def test_without_tuning_the_first_configuration_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under ncu, where every trial of a tuner would be profiled."""
+    asked = install(monkeypatch, right)
+    x = torch.randn(1, 32, 1, 64).half()
+    bound = providers.bind("triton-ws-pp-fp16", (x, x, x), torch.empty_like(x), False, tune=False)
+    assert asked == ["configs True 64"]
+    assert bound.tuned == "not tuned"
+    assert bound.parameters == {
+        "BLOCK_M": 128, "FENCE": "pmevent", "num_warps": 4, "num_stages": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("ping_pong", [False, True])
+def test_our_kernels_by_kind(ping_pong: bool) -> None:
+    provider = WS_PROVIDERS["cuda-ws-pp-fp16" if ping_pong else "cuda-ws-fp16"]
+    cpu = torch.device("cpu")
+    for seq_len in (128, 8192):
+        config, source = providers.cuda_config(provider, torch.float16, 128, seq_len, False, cpu)
+        assert config.ping_pong is ping_pong
+        assert (config.d_head, config.dtype.name) == (128, "FP16")
+        assert ("tuning table" in source) is ping_pong
+    parameters = providers.cuda_parameters(config)
+    assert parameters["NUM_MMA_WARPS"] == 4 * config.n_mma_groups
+    assert (parameters["num_warps"], parameters["num_stages"]) == (4, 0)
+    with pytest.raises(SkippedError, match="no kernel of the Hopper family"):
+        providers.cuda_config(provider, torch.float16, 80, 128, False, cpu)
+
+
+def test_an_unknown_reference_is_a_mistake_in_the_code() -> None:
+    x = torch.empty(1, 1, 1, 64)
+    with pytest.raises(ValueError, match="is not known"):
+        providers.bind("fa9", (x, x, x), None, False)
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [([0, 0], 0), ([0, 4], 3), ([4, 4], 4), ([0, 1, 4], 1), ([4, 1], 1)],
+)
+def test_codes_of_several_launches(
+    codes: list[int], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = list(codes)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(ncu_mode, "_one", lambda *_, tune: left.pop(0))
+    lengths = ",".join(str(128 * (n + 1)) for n in range(len(codes)))
+    options = ["--mode", "ncu", "--prepare", "--n_ctx", lengths, "--provider", "fa2"]
+    assert ncu_mode.run(parse(options)) == expected

@@ -1,0 +1,17 @@
+#!/usr/bin/env python3
+"""Where the time of a call goes, and what limits a kernel: see --help."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+try:
+    import flash_helpers  # noqa: F401
+except ImportError:  # from a source tree that is not installed
+    sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("py", "")]
+
+from flash_helpers.profiling.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

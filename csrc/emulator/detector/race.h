@@ -23,6 +23,7 @@ namespace emulator {
 enum class Access : u32;
 struct KernelInfo;
 struct AsyncCopy;
+struct Barrier;
 
 // What a thread knows: the clocks up to which it has seen all threads of its block. Shared by
 // threads that met at a barrier.
@@ -150,13 +151,15 @@ struct Races {
   void settle();  // the suspects, once their writes have happened
 
   // A barrier: `join` for each thread that brings its knowledge, `complete`, `give` for each that
-  // takes it with it, `drop`. `meet` is all that for lanes of one warp.
+  // takes it with it, `drop`. `meet` is all that for lanes of one warp, and for those that wait at
+  // a barrier of the block.
   Seen* make();
   void join(Seen* into, const Lane& lane);
   void complete(Seen* seen);
   void give(Seen* seen, Lane& lane);
   void drop(Seen* seen);
   void meet(Lane* lanes, u32 mask);
+  void meet(const Barrier& barrier);
 
   // A Seen holds the ticks of this many threads, then those of agents (sm90/knowledge.h).
   u32 n_threads_padded() const { return n_warps * kWarpSize; }
@@ -165,6 +168,9 @@ struct Races {
   bool is_ordered_in_block(const Lane* lane, const Record& record) const;
 
  private:
+  template <typename Each>
+  void exchange(Seen* seen, Each each);
+
   std::vector<Seen*> all;
   std::vector<Seen*> unused;
   const Seen* joined_into = nullptr;  // the last pair that was joined

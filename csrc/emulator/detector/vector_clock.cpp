@@ -80,12 +80,23 @@ void Races::give(Seen* seen, Lane& lane) {
   lane.barrier_site = lane.wait_site;
 }
 
-void Races::meet(Lane* lanes, u32 mask) {
-  Seen* seen = make();
-  for (u32 left = mask; left != 0; left &= left - 1) join(seen, lanes[__builtin_ctz(left)]);
+// What every thread did before, and `seen` besides, happens before what all of them do next. `each`
+// calls its argument with every thread.
+template <typename Each>
+void Races::exchange(Seen* seen, Each each) {
+  each([&](Lane& lane) { join(seen, lane); });
   complete(seen);
-  for (u32 left = mask; left != 0; left &= left - 1) give(seen, lanes[__builtin_ctz(left)]);
+  each([&](Lane& lane) { give(seen, lane); });
   drop(seen);
+}
+
+void Races::meet(Lane* lanes, u32 mask) {
+  exchange(make(), [&](auto visit) { for_each_lane(mask, [&](u32 lane) { visit(lanes[lane]); }); });
+}
+
+void Races::meet(const Barrier& barrier) {
+  exchange(barrier.released ? barrier.released : make(),
+           [&](auto visit) { for_each_waiting(owner, barrier, visit); });
 }
 
 }  // namespace emulator

@@ -13,28 +13,8 @@ u32 expected_threads(const Block* block, const Barrier& barrier) {
   return barrier.expected != kWholeBlock ? barrier.expected : block->alive;
 }
 
-template <typename Visit>
-void for_each_waiting(Block* block, const Barrier& barrier, Visit visit) {
-  for (u32 warp = 0; warp < block->n_warps; ++warp) {
-    for (u32 lanes = barrier.waiting[warp]; lanes != 0; lanes &= lanes - 1) {
-      visit(block->warps[warp].lanes[__builtin_ctz(lanes)]);
-    }
-  }
-}
-
-// What every thread did before the barrier happens before what the waiting ones do behind it.
-void order(Block* block, const Barrier& barrier) {
-  Races* races = block->races;
-  if (races == nullptr) return;
-  Seen* seen = barrier.released ? barrier.released : races->make();
-  for_each_waiting(block, barrier, [&](Lane& lane) { races->join(seen, lane); });
-  races->complete(seen);
-  for_each_waiting(block, barrier, [&](Lane& lane) { races->give(seen, lane); });
-  races->drop(seen);
-}
-
 void complete(Block* block, Barrier& barrier) {
-  order(block, barrier);
+  if (block->races != nullptr) block->races->meet(barrier);
   for_each_waiting(block, barrier, [&](Lane& lane) {
     if (lane.operands != nullptr) *static_cast<Ballot*>(lane.operands) = barrier.ballots;
   });

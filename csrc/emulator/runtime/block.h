@@ -108,6 +108,18 @@ struct Block {
   Counts counts;
 };
 
+template <typename Visit>
+inline void for_each_lane(u32 lanes, Visit visit) {
+  for (; lanes != 0; lanes &= lanes - 1) visit(u32(__builtin_ctz(lanes)));
+}
+
+template <typename Visit>
+inline void for_each_waiting(Block* block, const Barrier& barrier, Visit visit) {
+  for (u32 warp = 0; warp < block->n_warps; ++warp) {
+    for_each_lane(barrier.waiting[warp], [&](u32 lane) { visit(block->warps[warp].lanes[lane]); });
+  }
+}
+
 inline void make_runnable(Warp* warp, u32 lanes) {
   warp->runnable |= lanes;
   warp->block->runnable_warps |= 1u << warp->index;

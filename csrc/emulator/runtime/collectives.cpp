@@ -16,11 +16,6 @@ T& operands_of(Warp* warp, u32 lane) {
   return *static_cast<T*>(warp->lanes[lane].operands);
 }
 
-template <typename Visit>
-void for_each_lane(u32 lanes, Visit visit) {
-  for (; lanes != 0; lanes &= lanes - 1) visit(u32(__builtin_ctz(lanes)));
-}
-
 struct ShuffleOperands {
   Shuffle mode;
   u32 value, b, c;

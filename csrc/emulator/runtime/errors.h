@@ -38,14 +38,14 @@ struct ErrorRecord {
 const char* wait_name(Wait wait);
 
 // Records the error of this lane as that of its thread block.
-[[gnu::cold, gnu::format(printf, 4, 5)]] void record_error(Lane* lane, ErrorKind kind, u32 site,
-                                                           const char* format, ...);
+[[gnu::cold, gnu::format(printf, 4, 5)]] void record_error(const Lane* lane, ErrorKind kind,
+                                                           u32 site, const char* format, ...);
 
 // Records the error of this lane and abandons the thread block.
 [[noreturn, gnu::cold, gnu::format(printf, 4, 5)]] void fail(Lane* lane, ErrorKind kind, u32 site,
                                                              const char* format, ...);
 
-// The text of a deadlock: where every group of lanes waits.
-void describe_waits(const Block* block, char* text, u64 size);
+// Records that no thread can run: the error of the first that is left, with where all of them wait.
+void report_deadlock(Block* block);
 
 }  // namespace emulator

@@ -12,7 +12,7 @@ struct AsyncCopies;
 struct Seen;
 class Traffic;
 
-// Why a lane is not running. The names (wait_names in errors.cpp) appear in reports.
+// Why a lane is not running. The names (wait_report.cpp) appear in reports.
 enum class Wait : u32 {
   kNone,
   kShuffle,

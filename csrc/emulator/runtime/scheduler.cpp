@@ -90,19 +90,7 @@ void run_block(Block* block, const u32 ctaid[3]) {
   if (block->sm90 != nullptr && block->error.kind == ErrorKind::kNone && block->alive == 0) {
     block->sm90->finish_block();
   }
-  if (block->error.kind == ErrorKind::kNone && block->alive != 0) {
-    ErrorRecord& error = block->error;
-    error.kind = ErrorKind::kDeadlock;
-    describe_waits(block, error.message, sizeof error.message);
-    for (u32 thread = 0; thread < block->n_threads; ++thread) {
-      const Lane& lane = block->lanes[thread];
-      if ((lane.warp->alive >> lane.lane_id & 1) == 0) continue;
-      error.site = lane.wait_site;
-      std::copy_n(lane.tid, 3, error.tid);
-      break;
-    }
-    std::copy_n(ctaid, 3, error.ctaid);
-  }
+  if (block->error.kind == ErrorKind::kNone && block->alive != 0) report_deadlock(block);
 }
 
 }  // namespace emulator

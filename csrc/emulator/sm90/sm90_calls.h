@@ -2,6 +2,7 @@
 // copies, warpgroup matmuls. `site` is the PTX line.
 #pragma once
 
+#include "device_calls.h"
 #include "lane.h"
 #include "types.h"
 
@@ -39,10 +40,9 @@ void bulk_wait_group(Lane* lane, u32 pending_groups);  // .read or not: stores h
 
 // --- warpgroup matmuls -------------------------------------------------------------------------
 
-enum class WgmmaType : u32 { kF16, kBf16 };
 struct WgmmaForm {
-  WgmmaType type;
-  u16 columns;  // N
+  MmaType type;  // not kTf32
+  u16 columns;   // N
   bool a_in_registers;
   bool a_transposed, b_transposed;  // MN-major
   s8 a_sign, b_sign;                // 1 or -1

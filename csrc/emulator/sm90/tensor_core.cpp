@@ -15,20 +15,34 @@ constexpr s32 kFractionBits = 25;
 constexpr f32 kLeastPlain = 0x1p-50f, kMostPlain = 0x1p60f;  // of factors
 constexpr f32 kLeastSum = 0x1p-100f, kMostSum = 0x1p120f;    // their products, and summands
 
-// The power of two of a factor: numbers subnormal in their format count with that of normal ones.
-f32 power_of(WgmmaType type, f32 value) {
-  f32 power = as<f32>(as<u32>(value) & 0x7F800000);
-  return value == 0 ? 0 : type == WgmmaType::kF16 ? std::max(power, 0x1p-14f) : power;
+template <MmaType kType>
+f32 widen(u32 bits) {
+  if (kType == MmaType::kF16) return f16_to_f32(u16(bits));
+  if (kType == MmaType::kBf16) return bf16_to_f32(u16(bits));
+  return as<f32>(bits & ~0x1FFFu);  // the lowest bits of tf32 are ignored
 }
 
-bool finish(WgmmaType type, const f32* values, f32* powers, u32 count) {
+// Returns whether the factors are plain.
+template <MmaType kType>
+bool finish(const u32* bits, f32* values, f32* powers, u32 count) {
   u32 odd = 0;
   for (u32 i = 0; i < count; ++i) {
-    powers[i] = power_of(type, values[i]);
-    f32 size = __builtin_fabsf(values[i]);
-    odd |= u32(!(size <= kMostPlain)) | u32(size != 0 && size < kLeastPlain);
+    const f32 value = values[i] = widen<kType>(bits[i]);
+    const f32 power = as<f32>(as<u32>(value) & 0x7F800000);
+    // Numbers subnormal in their format count with the power of normal ones.
+    const f32 least = kType == MmaType::kF16 ? std::max(power, 0x1p-14f) : power;
+    powers[i] = value == 0 ? 0 : least;
+    const f32 size = __builtin_fabsf(value);
+    odd |= u32(!(size <= kMostPlain)) | u32((size != 0) & (size < kLeastPlain));
   }
   return odd == 0;
+}
+
+bool finish(MmaType type, const u32* bits, f32* values, f32* powers, u32 count) {
+  auto* finish_type = type == MmaType::kF16    ? &finish<MmaType::kF16>
+                      : type == MmaType::kBf16 ? &finish<MmaType::kBf16>
+                                               : &finish<MmaType::kTf32>;
+  return finish_type(bits, values, powers, count);
 }
 
 // One column at a time, whatever the numbers.
@@ -52,14 +66,14 @@ f32 cut_to_f32(f64 total) {
   return nearest;
 }
 
-f32 dot_of_any(WgmmaType type, const f32* a, const f32* b, f32 c) {
-  const s32 least = type == WgmmaType::kF16 ? 113 : 1;
+f32 dot_of_any(MmaType type, const f32* a, const f32* b, f32 c) {
+  const s32 least = type == MmaType::kF16 ? 113 : 1;
   f64 plain_sum = c;
   const Number summand = split(c, 1);
   s32 largest = std::max(summand.exponent, -300);
   Number products[kDepth];
   for (u32 k = 0; k < kDepth; ++k) {
-    const f32 factor = b[k * kMaxColumns];
+    const f32 factor = b[k * kStride];
     const Number x = split(a[k], least), y = split(factor, least);
     products[k] = {x.significand * y.significand, x.exponent + y.exponent};
     largest = std::max(largest, products[k].exponent);
@@ -119,22 +133,20 @@ bool dots_of_plain(const f32* a, const f32* a_powers, const FactorsB& b, u32 col
 
 }  // namespace
 
-f32 widen(WgmmaType type, u16 bits) {
-  return type == WgmmaType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+void finish_factors(MmaType type, FactorsA& a) {
+  a.plain = finish(type, a.bits[0], a.values[0], a.powers[0], 16 * kDepth);
 }
 
-void finish_factors(WgmmaType type, FactorsA& a) {
-  a.plain = finish(type, a.values[0], a.powers[0], 16 * kDepth);
-}
-
-void finish_factors(WgmmaType type, FactorsB& b, u32 columns) {
+void finish_factors(MmaType type, FactorsB& b, u32 columns) {
   b.plain = true;
-  for (u32 k = 0; k < kDepth; ++k) b.plain &= finish(type, b.values[k], b.powers[k], columns);
+  for (u32 k = 0; k < kDepth; ++k) {
+    b.plain &= finish(type, b.bits[k], b.values[k], b.powers[k], columns);
+  }
 }
 
-void multiply_add(WgmmaType type, const FactorsA& a, const FactorsB& b, u32 columns, f32* c) {
+void multiply_add(MmaType type, const FactorsA& a, const FactorsB& b, u32 columns, f32* c) {
   for (u32 row = 0; row < 16; ++row) {
-    f32* own = c + row * kMaxColumns;
+    f32* own = c + row * kStride;
     for (u32 column = 0; column < columns; column += kVector) {
       if (a.plain && b.plain && dots_of_plain(a.values[row], a.powers[row], b, column, own)) {
         continue;

@@ -41,17 +41,17 @@ void for_each_piece(bool transposed, u32 first, u32 rows, Visit visit) {
   }
 }
 
+// A factor that is negated, for 1 or -1.
+u32 sign_bit(s8 sign) { return sign < 0 ? 0x8000 : 0; }
+
 void gather_a(Warp* warp, const Wgmma& wgmma, u32 index, Warpgroups& groups, FactorsA& a) {
-  const WgmmaType type = wgmma.form.type;
-  const f32 sign = wgmma.form.a_sign;
+  const u32 sign = sign_bit(wgmma.form.a_sign);
   if (wgmma.form.a_in_registers) {
     for (u32 lane = 0; lane < kWarpSize; ++lane) {
+      u32 registers[4];
       const u32* own = groups.queue(&warp->lanes[lane]).uncommitted[index].a;
-      for (u32 i = 0; i < 4; ++i) {
-        f32* pair = &a.values[lane / 4 + 8 * (i & 1)][2 * (lane % 4) + 8 * (i >> 1)];
-        pair[0] = sign * widen(type, u16(own[i]));
-        pair[1] = sign * widen(type, u16(own[i] >> 16));
-      }
+      for (u32 i = 0; i < 4; ++i) registers[i] = own[i] ^ (sign << 16 | sign);
+      put_a(wgmma.form.type, lane, registers, a);
     }
   } else {
     const MatrixDescriptor matrix(wgmma.a_descriptor);
@@ -61,37 +61,26 @@ void gather_a(Warp* warp, const Wgmma& wgmma, u32 index, Warpgroups& groups, Fac
       const u16* piece = piece_of(warp->lanes, matrix, transposed, major, minor, wgmma.site);
       for (u32 i = 0; i < 8; ++i) {
         u32 row = transposed ? 8 * minor + i - first : major - first;
-        a.values[row][transposed ? major : 8 * minor + i] = sign * widen(type, piece[i]);
+        a.bits[row][transposed ? major : 8 * minor + i] = piece[i] ^ sign;
       }
     });
   }
-  finish_factors(type, a);
+  finish_factors(wgmma.form.type, a);
 }
 
 void gather_b(Warp* warp, const Wgmma& wgmma, FactorsB& b) {
   const MatrixDescriptor matrix(wgmma.b);
   const bool transposed = wgmma.form.b_transposed;
-  const WgmmaType type = wgmma.form.type;
-  const f32 sign = wgmma.form.b_sign;
+  const u32 sign = sign_bit(wgmma.form.b_sign);
   for_each_piece(transposed, 0, wgmma.form.columns, [&](u32 major, u32 minor) {
     const u16* piece = piece_of(warp->lanes, matrix, transposed, major, minor, wgmma.site);
     for (u32 i = 0; i < 8; ++i) {
       u32 k = transposed ? major : 8 * minor + i;
       u32 column = transposed ? 8 * minor + i : major;
-      b.values[k][column] = sign * widen(type, piece[i]);
+      b.bits[k][column] = piece[i] ^ sign;
     }
   });
-  finish_factors(type, b, wgmma.form.columns);
-}
-
-// Lane l has rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next of every 8.
-template <typename Move>
-void for_each_accumulator(u32 columns, u32 lane, f32* matrix, Move move) {
-  for (u32 block = 0; block < columns / 8; ++block) {
-    f32* upper = matrix + lane / 4 * kMaxColumns + 8 * block + 2 * (lane % 4);
-    move(4 * block, upper);
-    move(4 * block + 2, upper + 8 * kMaxColumns);
-  }
+  finish_factors(wgmma.form.type, b, wgmma.form.columns);
 }
 
 void check_descriptor(Lane* lane, u64 bits, u32 site) {

@@ -72,7 +72,7 @@ class Warpgroups {
   std::vector<Group> groups_;
   FactorsB spare_;
   FactorsA a_;
-  alignas(64) f32 c_[16][kMaxColumns];  // the accumulators of a warp
+  alignas(64) f32 c_[16][kStride];  // the accumulators of a warp
 };
 
 }  // namespace emulator

@@ -176,7 +176,8 @@ st.global.v4.f32 [%x4+16], {%f4, %f5, %f6, %f7};
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 @pytest.mark.parametrize("what", sorted({*MMA_SETS, *MMA_MORE_SETS}))
 def test_sums_are_those_of_mma(kind: str, what: str) -> None:
-    """The same bits, whichever of the two programs for it computes them."""
+    """The same bits from B in shared memory and from B in fragments: what an H200 has answered
+    to mma holds for wgmma."""
     arrays = [aligned(n, np.uint32) for n in (512, 128, 512, 1024)]
     arrays[0][:] = _operand(what, kind, "a", 41, 1024).view(np.uint32)
     arrays[1][:64] = _operand(what, kind, "b", 42, 128).view(np.uint32)

@@ -110,7 +110,7 @@ def _matmul(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
         transposed = ["0", *transposed]
     flags = ", ".join("true" if flag == "1" else "false" for flag in transposed)
     form = (
-        f"{{WgmmaType::{'kF16' if types[1] == 'f16' else 'kBf16'}, {columns}, "
+        f"{{MmaType::{'kF16' if types[1] == 'f16' else 'kBf16'}, {columns}, "
         f"{'true' if from_registers else 'false'}, {flags}, {sign_a}, {sign_b}}}"
     )
     e.emit("{")

@@ -38,9 +38,9 @@ class Measured(NamedTuple):
 
 
 def measured() -> dict[str, Measured]:
-    rows = re.findall(r"^\| `(\w+)` \| ([\d, |]+) \|$", PAGE.read_text(), re.M)
+    rows = re.findall(r"^\| `(\w+)` ((?:\| [\d,]+ ){7})\|$", PAGE.read_text(), re.M)
     return {
-        name: Measured(*(int(cell.replace(",", "")) for cell in cells.split("|")))
+        name: Measured(*(int(cell.replace(",", "")) for cell in cells.split("|")[1:]))
         for name, cells in rows
     }
 

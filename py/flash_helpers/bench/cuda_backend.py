@@ -227,8 +227,13 @@ class CudaBackend:
     def energy_meter(self) -> EnergyMeter:
         import torch
 
+        def mark() -> Callable[[], object]:
+            event = torch.cuda.Event()
+            event.record()
+            return event.synchronize
+
         uuid = str(self._state.get("gpu_uuid", ""))
-        return EnergyMeter("" if UNKNOWN in uuid else uuid, torch.cuda.synchronize)
+        return EnergyMeter("" if UNKNOWN in uuid else uuid, mark)
 
     def implausible(self, shape: Json, milliseconds: float) -> str:
         if is_ceiling(shape):

@@ -13,7 +13,9 @@ from .clocks import open_nvml
 # them. One step more than that tells that it moves at all.
 _LEAST_STEPS = 3
 _PATIENCE = 4  # times as long as was asked for, where the counter is slow
-_BATCH_MS = 5.0  # between two looks at the counter: short beside its steps, long beside a launch
+# Between two looks at the counter: short beside its steps, and longer than a look, for which an
+# H200's driver takes 4 ms.
+_BATCH_MS = 10.0
 
 
 class EnergyError(RuntimeError):
@@ -35,13 +37,13 @@ class Energy:
 
 
 class EnergyMeter:
-    """Of one GPU. `synchronize` waits for all that was queued."""
+    """Of one GPU. `mark` gives a function that waits for all that was queued before `mark`."""
 
     def __init__(
-        self, uuid: str, synchronize: Callable[[], object],
+        self, uuid: str, mark: Callable[[], Callable[[], object]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._synchronize, self._clock = synchronize, clock
+        self._mark, self._clock = mark, clock
         self._nvml, self._handle, problem = open_nvml(uuid)
         if problem:
             raise EnergyError(problem)
@@ -50,13 +52,18 @@ class EnergyMeter:
         """Calls `function` (which takes `call_ms`) again and again for so long, on warm caches.
         Raises EnergyError."""
         n_batch = max(1, round(_BATCH_MS / call_ms))
-        n_calls, steps = 0, [(0.0, self._millijoules(), 0)]
-        began = self._clock()
-        while True:
+
+        def queue_batch() -> Callable[[], object]:
             for _ in range(n_batch):
                 function()
-            self._synchronize()
-            n_calls += n_batch
+            return self._mark()
+
+        n_calls, steps = 0, [(0.0, self._millijoules(), 0)]
+        began, wait = self._clock(), queue_batch()
+        while True:
+            following = queue_batch()  # runs while the counter is read: nothing idle is counted
+            wait()
+            wait, n_calls = following, n_calls + n_batch
             now, millijoules = self._clock(), self._millijoules()
             if millijoules != steps[-1][1]:
                 steps.append((now, millijoules, n_calls))
@@ -68,6 +75,7 @@ class EnergyMeter:
                     f"the energy counter moved {len(steps) - 1} times in {elapsed:.2f} s: at least "
                     f"{_LEAST_STEPS} are needed"
                 )
+        wait()
         # From step to step: where the first one began is not known.
         (t0, e0, n0), (t1, e1, n1) = steps[1], steps[-1]
         if e1 <= e0:

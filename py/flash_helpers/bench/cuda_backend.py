@@ -228,7 +228,7 @@ class CudaBackend:
         import torch
 
         def mark() -> Callable[[], object]:
-            event = torch.cuda.Event()
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record()
             return event.synchronize
 

@@ -5,9 +5,9 @@
 //
 // Full attention: query blocks of a head one after the other, so that blocks at work share K and V
 // in L2. Causal: inside a section of heads whose K and V fit L2, longest tiles first, so that the
-// short ones fill the gaps at the end; and where a head's last tile would have one warpgroup at work
-// alone, tiles begin that much earlier: the one is in the first tile then, which sees the fewest
-// keys, and the tile begins at a negative row.
+// short ones fill the gaps at the end; and where a head's last tile would have one warpgroup at
+// work alone, tiles begin that much earlier: the one is in the first tile then, which sees the
+// fewest keys, and the tile begins at a negative row.
 #pragma once
 
 #include "flash/core/hopper_forward_args.h"
@@ -56,8 +56,8 @@ struct TileSchedule {
     if (args.tile_counter != nullptr && answer == n_tiles - 1) atomicExch(args.tile_counter, 0);
   }
 
-  // With two warpgroups in the last tile of three, nothing was gained (1 % lost; H200, 512 and 2,048
-  // keys), with one 3 to 6 % (1,024 and 4,096).
+  // With two warpgroups in the last tile of three, nothing was gained (1 % lost; H200, 512 and
+  // 2,048 keys), with one 3 to 6 % (1,024 and 4,096).
   FLASH_DEVICE static int first_row_of_all(int seqlen_q) {
     constexpr int kGroups = kConfig.n_mma_groups;
     const int used = (seqlen_q + kGroupRows - 1) / kGroupRows;

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -40,3 +42,45 @@ def test_usage(wrong: str, tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as caught:
         regimes.main([wrong, "--out", str(tmp_path / "rows.jsonl")])
     assert caught.value.code == 2
+
+
+def measured(provider: str, burst: float, sustained: float, **more: Any) -> str:
+    row = {
+        "provider": provider, "batch": 16, "seq_len": 512, "n_heads": 16, "n_kv_heads": 16,
+        "d_head": 64, "causal": True, "dtype": "FP16", "burst_tflops": burst,
+        "sustained_tflops": sustained, "sm_mhz": 1980.0, "watts": 600, "joules_per_tflop": 1.25,
+    }  # fmt: skip
+    return json.dumps(row | more)
+
+
+def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, later = tmp_path / "first.jsonl", tmp_path / "later.jsonl"
+    rows = [measured("ours", 90, 90), measured("cudnn", 100, 80), measured("fa4", 95, 85)]
+    first.write_text("\n".join(['{"gpu": "H200"}', *rows, measured("ours", 9, 9, seq_len=1024)]))
+    later.write_text(measured("ours", 106, 89))
+    assert regimes.main(["--show", str(first)]) == 1
+    capsys.readouterr()
+    assert regimes.main(["--show", str(first), str(later)]) == 1
+    *_, row, other, _, summary = capsys.readouterr().out.splitlines()
+    assert row == (
+        "| 64 causal 512 | 106 / 100 / 95 | 1.060 | 89 / 80 / 85 | **1.047** "
+        "| 1980 / 1980 / 1980 | 1.25 / 1.25 / 1.25 |"
+    )
+    assert "| 64 causal 1024 | 9 / - / - | - |" in other
+    assert summary == "1 of 2 ratios are at least 1.05, 2 are missing"
+    assert regimes.main(["--show", str(first), str(later), "--bar", "1.04"]) == 0
+
+
+def test_no_table(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"gpu": "H200"}\n')
+    assert regimes.main(["--show", str(rows)]) == 4
+    for wrong in ('{"provider": "ours"}', "{"):
+        rows.write_text(wrong)
+        with pytest.raises(SystemExit) as caught:
+            regimes.main(["--show", str(rows)])
+        assert caught.value.code == 2
+    with pytest.raises(SystemExit):
+        regimes.main(["--show", str(tmp_path / "none")])
+    with pytest.raises(SystemExit):
+        regimes.main([])

@@ -16,7 +16,7 @@ from ..tolerance import bitwise_equal, compare
 from ..workload import Workload
 from .ceilings import is_ceiling, make_candidate
 from .clocks import ClockSampler
-from .energy import EnergyMeter
+from .energy import EnergyMeter, cuda_mark
 from .loaded_clock import LoadedClock
 from .measure import Candidate, Json, NotBuiltError, SkippedError
 from .provenance import UNKNOWN, device_state, library_state
@@ -225,15 +225,8 @@ class CudaBackend:
         return self._loaded_clock.mhz(function, call_ms)
 
     def energy_meter(self) -> EnergyMeter:
-        import torch
-
-        def mark() -> Callable[[], object]:
-            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record()
-            return event.synchronize
-
         uuid = str(self._state.get("gpu_uuid", ""))
-        return EnergyMeter("" if UNKNOWN in uuid else uuid, mark)
+        return EnergyMeter("" if UNKNOWN in uuid else uuid, cuda_mark)
 
     def implausible(self, shape: Json, milliseconds: float) -> str:
         if is_ceiling(shape):

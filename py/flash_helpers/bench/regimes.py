@@ -18,9 +18,11 @@ from ..dtypes import DType
 from ..test.utils import BATCH_SIZE_FOR_SEQ_LEN
 from ..workload import Workload
 from .arguments import EXIT_NO_DATA, dtype, number, positive, positive_list, seed
-from .clocks import open_nvml
+from .clocks import ClockSampler
+from .energy import EnergyMeter, cuda_mark
 from .provenance import provenance
 from .providers import find_reference
+from .regimes_table import show
 from .timing import CudaTimer
 
 PEERS = ("cudnn", "fa4")
@@ -63,35 +65,17 @@ def burst(calls: Mapping[str, Callable[[], object]], rounds: int, seed: int) -> 
     return {name: statistics.median(taken) for name, taken in samples.items()}
 
 
-def sustained(call: Callable[[], object], seconds: float) -> dict[str, float]:
+def sustained(call: Callable[[], object], call_ms: float, seconds: float) -> dict[str, Any]:
     """Milliseconds a call, SM MHz, watts and joules a call over the second half of the time."""
-    import torch
-
-    nvml, gpu, problem = open_nvml("")
-    if problem:
-        raise RuntimeError(problem)
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
-    clocks: list[int] = []
-    calls, joules, counting = 0, 0.0, False
-    began = time.monotonic()
-    while time.monotonic() - began < seconds:
-        if not counting and time.monotonic() - began > seconds / 2:
-            counting, joules = True, nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000
-            events[0].record()
-        for _ in range(5):
-            call()
-        calls += 5 * counting
-        clocks += [nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)] * counting
-        torch.cuda.current_stream().synchronize()
-    events[1].record()
-    events[1].synchronize()
-    joules = nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000 - joules
-    ms = events[0].elapsed_time(events[1]) / calls
+    meter = EnergyMeter("", cuda_mark)
+    meter.per_call(call, call_ms, seconds / 2)
+    with ClockSampler() as clocks:
+        energy = meter.per_call(call, call_ms, seconds / 2)
     return {
-        "ms": ms,
-        "sm_mhz": statistics.median(clocks),
-        "watts": joules / calls / ms * 1000,
-        "joules": joules / calls,
+        "ms": energy.seconds / energy.n_calls * 1000,
+        "sm_mhz": clocks.summary().get("sm_mhz"),
+        "watts": energy.watts,
+        "joules": energy.joules,
     }
 
 
@@ -109,7 +93,7 @@ def rows(problems: Iterable[Workload], options: argparse.Namespace) -> Iterator[
                 "burst_tflops": round(tera / short[name] * 1e3, 1),
             }
             if options.seconds:
-                long = sustained(call, options.seconds)
+                long = sustained(call, short[name], options.seconds)
                 row |= {
                     "sustained_tflops": round(tera / long["ms"] * 1e3, 1),
                     "sm_mhz": long["sm_mhz"],
@@ -149,12 +133,22 @@ def main(argv: list[str] | None = None) -> int:
     seconds = number(0, 3600)
     parser.add_argument("--seconds", type=seconds, default=2.0, help="of sustained work; 0: none")
     parser.add_argument("--seed", type=seed, default=random.randrange(2**31))  # noqa: S311
-    parser.add_argument("--out", type=Path, required=True, help="JSON Lines")
+    parser.add_argument("--out", type=Path, help="JSON Lines; needed to measure")
+    parser.add_argument(
+        "--show", type=Path, nargs="+", metavar="ROWS", help="print what was measured as a table"
+    )
+    parser.add_argument(
+        "--bar", type=number(0, 100), default=1.05, help="of --show: ours over the best peer"
+    )
     options = parser.parse_args(argv)
     try:
+        if options.show:
+            return show(options.show, options.bar)
         problems = list(workloads(options))
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         parser.error(str(error))
+    if options.out is None:
+        parser.error("the following arguments are required: --out")
     import torch
 
     if not torch.cuda.is_available():

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from flash_attention.kernel_tuning import NotTunedError
+from flash_attention.tuning import TABLE_VARIABLE
 from flash_helpers.bench.measure import SkippedError
 from flash_helpers.reference import attention_reference
 from flash_helpers.workload import Workload
@@ -23,6 +24,7 @@ from flash_helpers.ws_analysis.providers import WS_PROVIDERS
 
 SHAPE = ["--batch", "2", "--heads", "3", "--head_dim", "64", "--n_ctx", "32,48"]
 Forward = Callable[..., torch.Tensor]
+PACKAGED = Path(__file__).parents[2] / "flash_attention" / "tuning_default.json"
 
 
 def right(q: Any, k: Any, v: Any, *, ping_pong: bool, causal: bool, config: Any, out: Any) -> Any:
@@ -255,7 +257,16 @@ def test_the_tuner_measures_nothing_under_ncu(
 
 
 @pytest.mark.parametrize("ping_pong", [False, True])
-def test_our_kernels_by_kind(ping_pong: bool) -> None:
+def test_our_kernels_by_kind(
+    ping_pong: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a table that knows ping-pong kernels alone."""
+    table = json.loads(PACKAGED.read_text())
+    for entry in table["entries"]:
+        entry["kernels"] = [name for name in entry["kernels"] if "pingpong" in name]
+    table["entries"] = [entry for entry in table["entries"] if entry["kernels"]]
+    (tmp_path / "table.json").write_text(json.dumps(table))
+    monkeypatch.setenv(TABLE_VARIABLE, str(tmp_path / "table.json"))
     provider = WS_PROVIDERS["cuda-ws-pp-fp16" if ping_pong else "cuda-ws-fp16"]
     cpu = torch.device("cpu")
     for seq_len in (128, 8192):

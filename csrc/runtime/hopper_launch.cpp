@@ -18,8 +18,8 @@ constexpr int kQRows = HopperForwardKernelConfig::kGroupRows;
 constexpr int kORows = kQRows / HopperForwardKernelConfig::kGroupWarps;
 
 // K and V of this many bytes stay in L2 (50 MiB on an H100 and H200) while query tiles of other
-// heads come and go. Fewer heads, and too few tiles are there to even out: d 256, 8192 keys, causal:
-// 3 heads 747 TFLOP/s, 4 to 8 heads 759 to 762.
+// heads come and go. Fewer heads, and too few tiles are there to even out: d 256, 8192 keys,
+// causal: 3 heads 747 TFLOP/s, 4 to 8 heads 759 to 762.
 constexpr int64_t kSectionBytes = 40'000'000;
 // More KV heads at once, and their first tiles wait for the memory together: at 512 keys 1.00
 // instead of 1.07 x cuDNN (docs/kernels/02-sm90-forward.md).

@@ -130,7 +130,7 @@ def test_the_first_kernel_that_fits_the_lengths_is_taken(tmp_path: Path) -> None
     assert tuned_config("fp16", 128, 1024 + 64, table=table).short_form() == NARROW
     assert tuned_config("fp16", 128, 1024, 1024 + 64, table=table).short_form() == WIDE
     assert tuned_config("fp16", 128, 2048, table=table).short_form() == NARROW
-    with pytest.raises(LookupError, match="d_head 80, .*they know BF16 128, BF16 128 causal"):
+    with pytest.raises(LookupError, match=r"d_head 80, .*they know BF16 128, BF16 128 causal"):
         tuned_config("fp16", 80, 1024)
 
 

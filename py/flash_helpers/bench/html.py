@@ -26,6 +26,7 @@ th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #e3e
 th { font-weight: 600; border-bottom: 2px solid #b8b8b8; }
 th.text, td.text { text-align: left; }
 td.text { white-space: normal; overflow-wrap: anywhere; }
+td.text:first-child:nth-last-child(2) { min-width: 10rem; }
 td.kernel { min-width: 12rem; } td.kernel:last-child { min-width: 28rem; }
 tr.reference td { background: #f6f3ea; }
 .bad { color: #b00020; font-weight: 600; }

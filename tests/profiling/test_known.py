@@ -18,7 +18,7 @@ from flash_helpers.profiling.programs import SOURCES, compile_log
 
 from .test_bottleneck import CASES, QUIET
 
-DATA = Path(__file__).parent / "data"
+RAW = Path(__file__).parents[2] / "docs" / "results" / "raw"
 COLUMNS = (
     "ID", "Process ID", "Kernel Name", "Section Name", "Metric Name", "Metric Unit", "Metric Value",
 )  # fmt: skip
@@ -97,13 +97,17 @@ def test_a_command_without_ncu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["bottleneck", "true"]) == 4
 
 
-def test_the_recorded_run() -> None:
-    """What ncu counted on an H200, read anew."""
-    records = sorted(DATA.glob("known-*.csv"))
-    if not records:
-        pytest.skip("no run is recorded yet: profiling.py bottleneck --known --save FILE on a GPU")
+def test_the_recorded_runs(tmp_path: Path) -> None:
+    """What ncu counted on an H200 (docs/results/profiling-h200.md), read anew."""
+    records = sorted(RAW.glob("*-known-bottlenecks.csv"))
+    assert records
     for record in records:
         assert main(["bottleneck", "--known", "--csv", str(record)]) == 0
+    spills, memory = "known_spilling", "known_memory_bound"
+    text = records[0].read_text()
+    exchanged = text.replace(spills, "X").replace(memory, spills).replace("X", memory)
+    (tmp_path / "wrong.csv").write_text(exchanged)
+    assert main(["bottleneck", "--known", "--csv", str(tmp_path / "wrong.csv")]) == 1
 
 
 @pytest.mark.gpu

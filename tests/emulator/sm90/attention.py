@@ -139,8 +139,12 @@ def problems(config: HopperForwardKernelConfig, seed: int) -> list[HopperProblem
     ]
 
 
-def crowded_problem(config: HopperForwardKernelConfig, seed: int) -> HopperProblem:
-    """Many short tiles, in all of which the groups see different numbers of blocks: what goes wrong
-    only when one group is late by just so much has many chances."""
+def crowded_problems(config: HopperForwardKernelConfig, seed: int) -> list[HopperProblem]:
+    """Many short tiles: what goes wrong only when one group, or one lane, is late by just so much
+    has many chances. In all tiles of the first the groups see different numbers of blocks; in most
+    of the second's, none."""
     rows, keys = config.blocks()
-    return HopperProblem(config, 2 * rows, 2 * rows + keys, 6, 2, causal=True, seed=seed)
+    return [
+        HopperProblem(config, 2 * rows, 2 * rows + keys, 6, 2, causal=True, seed=seed),
+        HopperProblem(config, 4 * rows, keys, 12, 2, causal=True, seed=seed),
+    ]

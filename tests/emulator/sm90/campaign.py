@@ -29,7 +29,7 @@ from flash_helpers.kernel_ptx import kernel_ptx
 
 from ..campaign import TOLERANCE, Outcome
 from ..mutations import Mutant
-from .attention import HopperProblem, crowded_problem, problems
+from .attention import HopperProblem, crowded_problems, problems
 from .mutations import hopper_synchronisation
 
 OPTIONS = LaunchOptions(workers=1, max_backward_branches=1 << 16)
@@ -193,10 +193,10 @@ def _runs(
 ) -> Iterator[tuple[HopperProblem, LaunchOptions]]:
     """Every problem under every schedule, then many random schedules."""
     yield from itertools.product(problems(config, seed), (*schedules(seed, OPTIONS), *EARLY))
-    crowded = crowded_problem(config, seed)
+    crowded = crowded_problems(config, seed)
     for number in range(n_random):
-        early = number % 2 == 1
-        yield crowded, replace(OPTIONS, lane_order="random", seed=number, early_loads=early)
+        options = replace(OPTIONS, lane_order="random", seed=number, early_loads=number % 4 >= 2)
+        yield crowded[number % 2], options
 
 
 def campaign(

@@ -14,6 +14,7 @@ import pytest
 from flash_helpers.bench.clocks import Reading, throttled
 from flash_helpers.bench.provenance import provenance
 from flash_helpers.bench.report import flat, render_csv, render_json, table
+from flash_helpers.bench.provenance import COMMIT_VARIABLE, source_state
 from flash_helpers.bench.results import by_problem, usable_bursts
 from flash_helpers.bench.stats import percentile, summarize, tflops
 from flash_helpers.bench.timing import Policy, Sample, interleaved, standard_error
@@ -182,3 +183,10 @@ def test_provenance_names_commit_and_command() -> None:
     found = provenance(["pt_bench.py", "--top", "3"])
     assert found["command"] == "python pt_bench.py --top 3"
     assert {"date", "commit", "torch", "gpu"} <= found.keys()
+
+
+def test_the_commit_that_was_copied_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(COMMIT_VARIABLE, raising=False)
+    here = source_state()["commit"]
+    monkeypatch.setenv(COMMIT_VARIABLE, "0123abc")
+    assert source_state() == {"commit": "0123abc", "dirty": "unknown"} and here != "0123abc"

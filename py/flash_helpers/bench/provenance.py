@@ -13,7 +13,7 @@ import sys
 from ..paths import repository_root
 
 UNKNOWN = "unknown"
-# For machines that have the sources and no git: the commit that was copied there.
+# The commit whose files were copied here, where git does not know or knows an older one.
 COMMIT_VARIABLE = "FLASH_ATTENTION_COMMIT"
 
 
@@ -35,12 +35,14 @@ def command_line(argv: list[str] | None = None) -> str:
 
 def source_state() -> dict[str, str | bool]:
     """The commit, whether tracked files differ from it, and if so a digest of the difference."""
+    if copied := os.environ.get(COMMIT_VARIABLE):
+        return {"commit": copied, "dirty": UNKNOWN}
     root = repository_root()
     commit = UNKNOWN
     if root is not None:
         commit = _output(["git", "-C", str(root), "rev-parse", "--short=12", "@"])
     if commit == UNKNOWN or root is None:
-        return {"commit": os.environ.get(COMMIT_VARIABLE, UNKNOWN), "dirty": UNKNOWN}
+        return {"commit": UNKNOWN, "dirty": UNKNOWN}
     difference = _output(["git", "-C", str(root), "diff", "@"])
     state: dict[str, str | bool] = {"commit": commit, "dirty": bool(difference)}
     if difference:

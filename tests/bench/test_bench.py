@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from flash_helpers.bench.clocks import Reading, throttled
-from flash_helpers.bench.provenance import provenance
+from flash_helpers.bench.provenance import COMMIT_VARIABLE, provenance, source_state
 from flash_helpers.bench.report import flat, render_csv, render_json, table
-from flash_helpers.bench.provenance import COMMIT_VARIABLE, source_state
 from flash_helpers.bench.results import by_problem, usable_bursts
 from flash_helpers.bench.stats import percentile, summarize, tflops
 from flash_helpers.bench.timing import Policy, Sample, interleaved, standard_error

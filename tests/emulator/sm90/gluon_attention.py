@@ -70,6 +70,7 @@ class Lengths:
     heads: int = 1
     kv_heads: int = 1
     blocks: int | None = None
+    growth: float = 12.0  # of the keys, towards the front, where the kernels arrive last
 
 
 class GluonProblem:
@@ -87,8 +88,7 @@ class GluonProblem:
             return torch.randn(shape, generator=random).to(dtype)
 
         self.q = tensor(lengths.seqlen_q, lengths.heads)
-        # Blocks are walked from last to first: the maxima of the rows grow on the way.
-        growth = torch.linspace(12.0, 0.3, lengths.seqlen_k)[:, None, None]
+        growth = torch.linspace(lengths.growth, 0.3, lengths.seqlen_k)[:, None, None]
         self.k = (tensor(lengths.seqlen_k, lengths.kv_heads).float() * growth).to(dtype)
         self.v = tensor(lengths.seqlen_k, lengths.kv_heads)
         self.expected, _ = attention_reference(

@@ -27,9 +27,9 @@ from flash_helpers.hopper_config import GROUP_ROWS, MaxPolicy
 from flash_helpers.kernel_configs import DType, HopperForwardKernelConfig
 from flash_helpers.kernel_ptx import kernel_ptx
 
-from ..campaign import TOLERANCE, Outcome
+from ..campaign import Outcome
 from ..mutations import Mutant
-from .attention import HopperProblem, crowded_problems, problems
+from .attention import TOLERANCE, HopperProblem, crowded_problems, problems
 from .mutations import hopper_synchronisation
 
 OPTIONS = LaunchOptions(workers=1, max_backward_branches=1 << 16)

@@ -181,7 +181,7 @@ def attention_campaign(
 
     def runs(ptx: str) -> bool:
         return all(
-            problem.comparison(problem.run(options, ptx)[0]).passed
+            problem.is_right(problem.run(options, ptx)[0])
             for problem in problems
             for options in orders(seed, n_random)
         )

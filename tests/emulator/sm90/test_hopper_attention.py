@@ -18,9 +18,8 @@ from flash_helpers.kernel_configs import (
 )
 from flash_helpers.kernel_ptx import kernel_ptx
 
-from ..campaign import TOLERANCE
 from ..conformance.forms import forms_of
-from .attention import HopperProblem, problems
+from .attention import TOLERANCE, HopperProblem, problems
 from .campaign import CONFIGS, LAZY, TWO_Q, campaign
 from .conformance.suite import forms_under_test
 from .gemm import hopper_ptx

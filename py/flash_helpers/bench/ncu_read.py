@@ -29,6 +29,10 @@ class ReadError(ValueError):
     """The output is not what ncu writes; the message says what is wrong with it."""
 
 
+class _DamagedLineError(ValueError):
+    """A line of a table cannot be taken; the message says what is wrong with it."""
+
+
 @dataclass
 class Launch:
     """One profiled launch of a kernel; `values` by ncu's metric names."""
@@ -53,14 +57,17 @@ def read_csv(text: str) -> Reading:
         if line.startswith(_HEADER):
             columns, units = _columns(line), {}
         elif columns and line.startswith('"'):
-            if "Metric Name" in columns:
-                problem = _take(line, columns, launches)
-            elif not units:
+            is_raw = "Metric Name" not in columns
+            if is_raw and not units:
                 units = _units(line, columns)
-                problem = ""
-            else:
-                problem = _take_raw(line, columns, units, launches)
-            if problem:
+                continue
+            try:
+                row = _row(line, columns)
+                if is_raw:
+                    _take_raw(row, units, launches)
+                else:
+                    _take(row, launches)
+            except _DamagedLineError as problem:
                 problems.append(f"line {number} of ncu's output {problem}: {line[:100]!r}")
     return Reading(list(launches.values()), problems)
 
@@ -77,52 +84,46 @@ def _columns(line: str) -> list[str]:
     return columns
 
 
-def _take(line: str, columns: list[str], launches: dict[tuple[str, str], Launch]) -> str:
-    """Adds the line's value to its launch; returns what is wrong with it instead."""
+def _row(line: str, columns: list[str]) -> dict[str, str]:
     try:
         cells = next(csv.reader([line], strict=True))
     except csv.Error as error:
-        return f"is malformed ({error})"
+        raise _DamagedLineError(f"is malformed ({error})") from None
     if len(cells) != len(columns):
-        return f"has {len(cells)} cells instead of {len(columns)}"
-    row = dict(zip(columns, cells, strict=True))
+        raise _DamagedLineError(f"has {len(cells)} cells instead of {len(columns)}")
+    return dict(zip(columns, cells, strict=True))
+
+
+def _take(row: dict[str, str], launches: dict[tuple[str, str], Launch]) -> None:
+    """Adds the row's value to its launch."""
     launch = launches.setdefault((row["Process ID"], row["ID"]), Launch(row["Kernel Name"]))
     if launch.symbol != row["Kernel Name"]:
-        return f"has the ID of another kernel ({launch.symbol[:60]})"
+        raise _DamagedLineError(f"has the ID of another kernel ({launch.symbol[:60]})")
     if row["Metric Name"] in launch.values:
-        return f"repeats {row['Metric Name']}"
+        raise _DamagedLineError(f"repeats {row['Metric Name']}")
     launch.values[row["Metric Name"]] = Quantity(row["Metric Value"], row["Metric Unit"])
-    return ""
 
 
 def _units(line: str, columns: list[str]) -> dict[str, str]:
     """The line below the head of the raw page. Raises ReadError."""
     try:
-        cells = next(csv.reader([line], strict=True))
-    except csv.Error as error:
-        raise ReadError(f"the line of units is malformed ({error}): {line[:100]!r}") from None
-    if len(cells) != len(columns) or any(cells[columns.index(name)] for name in _LAUNCH):
+        units = _row(line, columns)
+    except _DamagedLineError as problem:
+        raise ReadError(f"the line of units {problem}: {line[:100]!r}") from None
+    if any(units[name] for name in _LAUNCH):
         raise ReadError(f"there is no line of units below the head of ncu's table: {line[:100]!r}")
-    return dict(zip(columns, cells, strict=True))
+    return units
 
 
 def _take_raw(
-    line: str, columns: list[str], units: dict[str, str], launches: dict[tuple[str, str], Launch]
-) -> str:
-    """A launch with all its values; returns what is wrong with the line instead."""
-    try:
-        cells = next(csv.reader([line], strict=True))
-    except csv.Error as error:
-        return f"is malformed ({error})"
-    if len(cells) != len(columns):
-        return f"has {len(cells)} cells instead of {len(columns)}"
-    row = dict(zip(columns, cells, strict=True))
+    row: dict[str, str], units: dict[str, str], launches: dict[tuple[str, str], Launch]
+) -> None:
+    """A launch with all its values."""
     key = (row["Process ID"], row["ID"])
     if key in launches:
-        return "repeats a launch"
-    values = {name: Quantity(row[name], units[name]) for name in columns if "__" in name}
+        raise _DamagedLineError("repeats a launch")
+    values = {name: Quantity(row[name], units[name]) for name in row if "__" in name}
     launches[key] = Launch(row["Kernel Name"], values)
-    return ""
 
 
 def find_report_module(ncu: Path) -> ModuleType | None:

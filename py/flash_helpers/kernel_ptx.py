@@ -60,13 +60,16 @@ def _compile(text: str, nvcc: Nvcc, path: Path, flags: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".ptx-") as folder:
         source, output = Path(folder, "kernel.cu"), Path(folder, "kernel.out")
         source.write_text(text)
-        command = [
-            str(nvcc.path), *flags, *(f"-I{folder}" for folder in include_dirs()),
-            str(source), "-o", str(output),
-        ]  # fmt: skip
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, env={**os.environ, **nvcc.env}
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"nvcc failed ({done.returncode}) on {path.stem}:\n{done.stderr}")
+        run_nvcc(nvcc, [*flags, str(source), "-o", str(output)], path.stem)
         output.replace(path)
+
+
+def run_nvcc(nvcc: Nvcc, arguments: Sequence[str], name: str) -> str:
+    """Compiles `name` with our headers; what nvcc printed. Raises RuntimeError with its message."""
+    done = subprocess.run(
+        [str(nvcc.path), *(f"-I{folder}" for folder in include_dirs()), *arguments],
+        capture_output=True, text=True, check=False, env={**os.environ, **nvcc.env},
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise RuntimeError(f"nvcc failed ({done.returncode}) on {name}:\n{done.stderr}")
+    return done.stdout + done.stderr

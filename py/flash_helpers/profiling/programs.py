@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +11,9 @@ from ..build.nvcc_wheels import find_or_install_nvcc
 from ..build.toolchain import find_host_compiler
 from ..cache import cache_dir, exclusive, is_intact, publish
 from ..codegen.sources import include_dirs
+from ..kernel_ptx import COMMON_FLAGS, run_nvcc
 
 SOURCES = Path(__file__).resolve().parent / "kernels"
-_FLAGS = ("-std=c++20", "-O3", "--expt-relaxed-constexpr", "-lineinfo")
 
 
 def build(
@@ -24,7 +22,7 @@ def build(
     """The program, or with `shared` the library, that `files` of kernels/ make for a GPU of this
     compute capability. Raises BuildError without compilers, RuntimeError with nvcc's message."""
     nvcc, host = find_or_install_nvcc(), find_host_compiler()
-    flags = [*_FLAGS, f"-arch=sm_{capability[0]}{capability[1]}", "-ccbin", str(host.path)]
+    flags = [*COMMON_FLAGS, f"-arch=sm_{capability[0]}{capability[1]}", "-ccbin", str(host.path)]
     if shared:
         flags += ["-shared", "-Xcompiler", "-fPIC"]
     key = _fingerprint([nvcc.version, host.version, *flags, *files])
@@ -33,11 +31,8 @@ def build(
         if not is_intact(path):
             with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{name}-") as folder:
                 built = Path(folder, "built")
-                command = [
-                    str(nvcc.path), *flags, *(f"-I{include}" for include in include_dirs()),
-                    *(str(SOURCES / file) for file in files), *nvcc.link_flags, "-o", str(built),
-                ]  # fmt: skip
-                _run(command, nvcc.env, name)
+                sources = [str(SOURCES / file) for file in files]
+                run_nvcc(nvcc, [*flags, *sources, *nvcc.link_flags, "-o", str(built)], name)
                 publish(built, path)
     return path
 
@@ -46,21 +41,11 @@ def compile_log(file: str, architecture: str) -> str:
     """What `ptxas -v` says about one file of kernels/, for `architecture` ("sm_90")."""
     nvcc, host = find_or_install_nvcc(), find_host_compiler()
     with tempfile.TemporaryDirectory(dir=cache_dir("profiling"), prefix=".log-") as folder:
-        command = [
-            str(nvcc.path), *_FLAGS, f"-arch={architecture}", "-ccbin", str(host.path),
-            "-Xptxas", "-v", "-cubin", *(f"-I{include}" for include in include_dirs()),
-            str(SOURCES / file), "-o", str(Path(folder, "kernel.cubin")),
+        arguments = [
+            *COMMON_FLAGS, f"-arch={architecture}", "-ccbin", str(host.path),
+            "-Xptxas", "-v", "-cubin", str(SOURCES / file), "-o", str(Path(folder, "kernel.cubin")),
         ]  # fmt: skip
-        return _run(command, nvcc.env, file)
-
-
-def _run(command: Sequence[str], env: dict[str, str], name: str) -> str:
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **env}
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"nvcc failed ({done.returncode}) on {name}:\n{done.stderr}")
-    return done.stdout + done.stderr
+        return run_nvcc(nvcc, arguments, file)
 
 
 def _fingerprint(words: Sequence[str]) -> str:

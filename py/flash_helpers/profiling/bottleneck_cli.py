@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..bench import arguments as args
 from ..bench.ncu_messages import advise, tail
 from ..bench.ncu_metrics import MetricError
 from ..bench.ncu_read import Launch, ReadError, Reading, read_csv
-from ..bench.ncu_run import Ncu, NcuError, NcuTimeoutError, find_ncu, open_ncu, profile
+from ..bench.ncu_run import NcuError, NcuTimeoutError, find_ncu, open_ncu, profile
 from ..build.architectures import present_gpus
 from ..build.errors import BuildError
 from . import known
@@ -71,11 +72,7 @@ def _profile(options: argparse.Namespace, command: Sequence[str]) -> tuple[Readi
         command = [str(known.program(gpus[0]))]
     found = open_ncu(find_ncu(options.ncu), "csv", "none", options.timeout, METRICS)
     kernels = known.KERNEL_FILTER if options.known else options.kernel
-    ncu = Ncu(
-        found.path, found.version, None, found.clock_control, found.timeout_s, METRICS,
-        kernel_filter=kernels, launch_count=options.launches,
-    )  # fmt: skip
-    ran = profile(ncu, command)
+    ran = profile(replace(found, kernel_filter=kernels, launch_count=options.launches), command)
     if options.save:
         options.save.parent.mkdir(parents=True, exist_ok=True)
         options.save.write_text(ran.text)

@@ -44,6 +44,11 @@ class Quantity:
     value: str | float
     unit: str
 
+    @property
+    def is_given(self) -> bool:
+        """Whether ncu has a value, sensible or not."""
+        return not isinstance(self.value, str) or self.value.strip().lower() not in ("n/a", "")
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -147,7 +152,7 @@ def parse_value(name: str, quantity: Quantity) -> float:
     """ncu writes thousands with commas; anything that is not wholly a finite number is refused."""
     if isinstance(quantity.value, str):
         text = quantity.value.strip()
-        if text.lower() in ("n/a", ""):
+        if not quantity.is_given:
             raise MetricError(f"{name} is {text or 'empty'}")
         if not _NUMBER.fullmatch(text):
             raise MetricError(f"{name} is {text!r}, not a number")

@@ -76,13 +76,11 @@ METRICS = tuple(map(_metric, (*REQUIRED, *OPTIONAL)))
 def values_of(launch: Launch) -> dict[str, float]:
     """The metrics of one launch as `explain` wants them. What ncu could not measure is left out;
     a percentage in another unit is a MetricError."""
-    found = {}
-    for metric in METRICS:
-        quantity = launch.values.get(metric.name)
-        if quantity is None or str(quantity.value).strip().lower() in ("n/a", ""):
-            continue
-        found[metric.name] = metric.read(launch.values)
-    return found
+    return {
+        metric.name: metric.read(launch.values)
+        for metric in METRICS
+        if metric.name in launch.values and launch.values[metric.name].is_given
+    }
 
 
 def check(metrics: Mapping[str, float]) -> None:

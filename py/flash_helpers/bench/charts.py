@@ -65,7 +65,7 @@ def over_lengths(
         axes.set_ylim(bottom=0)
     axes.set_xlabel("sequence length")
     axes.set_ylabel(y_label)
-    _legend(figure, axes, len(lines), legend)
+    _legend(figure, axes, legend)
     return _png(figure)
 
 
@@ -104,7 +104,7 @@ def roofline(measurements: Sequence[Measurement], ceilings: Ceilings, title: str
     _plain_numbers(axes.yaxis, (1.0, 2.0, 5.0))
     axes.set_xlabel("FLOP per byte of Q, K, V and O")
     axes.set_ylabel("TFLOP/s of the two matmuls")
-    _legend(figure, axes, len({m.row["provider"] for m in measurements}), "lower right")
+    _legend(figure, axes, "lower right")
     return _png(figure)
 
 
@@ -131,8 +131,9 @@ def _plain_numbers(axis: Any, steps: Sequence[float]) -> None:
     axis.set_minor_formatter("")
 
 
-def _legend(figure: Any, axes: Any, n: int, place: str) -> None:
+def _legend(figure: Any, axes: Any, place: str) -> None:
     """Many names would hide the lines: they go below the axes."""
+    n = len(axes.get_legend_handles_labels()[1])
     if n <= _NAMES_INSIDE:
         axes.legend(frameon=False, loc=place)
         return

@@ -65,12 +65,11 @@ def profile(
     if with_stack:
         stacked = _record(description, run, with_stack=True)
         events = stacked.events()  # type: ignore[no-untyped-call]
-        write_stacks(description, events, Path(out_dir))
+        _write_stacks(description, events, Path(out_dir))
     return _table(recorded)
 
 
-def write_stacks(description: str, events: Any, folder: Path) -> tuple[Path, Path]:
-    """The stacks of a profile's events, and their flame graph: (text, SVG)."""
+def _write_stacks(description: str, events: Any, folder: Path) -> None:
     stacks, what = fold(events, description)
     if not stacks:
         raise ValueError(f"the profile of {description!r} has no event with a time")
@@ -78,7 +77,6 @@ def write_stacks(description: str, events: Any, folder: Path) -> tuple[Path, Pat
     text, picture = stack_files(description, folder)
     text.write_text(render(stacks))
     picture.write_text(flame_graph(stacks, description, what))
-    return text, picture
 
 
 def stack_files(description: str, folder: Path) -> tuple[Path, Path]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 
-Stack = tuple[str, ...]
+from .stacks import GPU_TIME, Stack
 
 _WIDTH, _ROW, _MARGIN, _TOP = 1200.0, 18, 10, 48
 _FONT, _CHARACTER = 11, 6.7  # pixels: of the letters, and what one of them takes
@@ -34,8 +34,8 @@ class _Frame:
 
 
 def flame_graph(stacks: Mapping[Stack, int], title: str, what: str) -> str:
-    """`stacks`: nanoseconds by stack, outermost frame first; `what` the numbers are, for the line
-    below the title. Raises ValueError if there are none."""
+    """`stacks`: nanoseconds by stack, outermost frame first; `what` the numbers are, GPU_TIME or
+    CPU_TIME. Raises ValueError if there are none."""
     whole = _tree(stacks)
     if whole.nanoseconds <= 0:
         raise ValueError("there is nothing to draw: no stack has a time")
@@ -110,7 +110,7 @@ class _Drawing:
         share = frame.nanoseconds / self.whole
         name = frame.name[:_LONGEST_TITLE]
         title = f"{name}: {_time(frame.nanoseconds)} of {self.what}, {share:.1%}"
-        kind = _KERNEL if not frame.above and self.what.startswith("GPU") else _kind(frame.name)
+        kind = _KERNEL if not frame.above and self.what == GPU_TIME else _kind(frame.name)
         text = _shortened(frame.name, int((width - 6) / _CHARACTER))
         label = (
             f'<text x="{left + 3:.2f}" y="{top + 12.5:.1f}">{escape(text)}</text>' if text else ""

@@ -47,8 +47,7 @@ def n_blocks(config: KernelConfig, batch: int, heads: int, seq_len: int) -> int:
 
 def residency(config: KernelConfig) -> Residency:
     """From the driver if this build has the kernel and there is a GPU, else computed from what
-    nvcc compiles now. Raises BuildError without nvcc, SassError without
-    cuobjdump."""
+    nvcc compiles now. Raises BuildError without nvcc, SassError without cuobjdump."""
     if config.FAMILY in _PERSISTENT:
         return Residency(1, "one persistent block for each SM")
     return _of_driver(config) or _of_compiler(config)

@@ -1,5 +1,5 @@
 // Kernels whose bottleneck is known by construction. Each runs once, checks its result, and is
-// named known_<what limits it>; known_main.cpp runs them, known_cli.py puts them under ncu.
+// named known_<what limits it>; known_main.cpp runs them, bottleneck_cli.py puts them under ncu.
 #pragma once
 
 #include <cuda_runtime.h>

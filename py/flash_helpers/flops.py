@@ -1,6 +1,6 @@
-"""FLOP counts. The only formulas in the repository: tools and tests call these.
+"""FLOP and byte counts. The only formulas in the repository: tools and tests call these.
 
-Three counts exist and they differ, so a table must say which one it shows:
+Three FLOP counts exist and they differ, so a table must say which one it shows:
 `calc_matmul_flop` (peers are compared on it), `calc_self_attn_flop` (adds the softmax of the
 whole score matrix) and `calc_total_flop` (adds what a tiled kernel does per block).
 """
@@ -49,3 +49,9 @@ def calc_matmul_flop(
     """The two matmuls alone, 4*B*H*Sq*Sk*d: the count that peers publish (half when causal)."""
     flop = 4 * batch * n_heads * seqlen_q * seqlen_k * d_head
     return flop // 2 if causal else flop
+
+
+def calc_io_bytes(batch: int, n_heads: int, n_kv_heads: int, seq_len: int, d_head: int) -> int:
+    """Q, K and V read once and O written once, in elements of 16 bits: what has to cross the
+    device memory."""
+    return 2 * batch * seq_len * (2 * n_heads + 2 * n_kv_heads) * d_head

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .dtypes import DType
-from .flops import calc_matmul_flop, calc_self_attn_flop
+from .flops import calc_io_bytes, calc_matmul_flop, calc_self_attn_flop
 
 if TYPE_CHECKING:
     import torch
@@ -54,8 +54,7 @@ class Workload:
 
     def n_bytes(self) -> int:
         """Q, K, V read once and O written once."""
-        heads = 2 * self.n_heads + 2 * self.n_kv_heads
-        return 2 * self.batch * self.seq_len * heads * self.d_head
+        return calc_io_bytes(self.batch, self.n_heads, self.n_kv_heads, self.seq_len, self.d_head)
 
     def generate(
         self, device: str | torch.device

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ..flops import calc_matmul_flop, calc_self_attn_flop
+from ..flops import calc_io_bytes, calc_matmul_flop, calc_self_attn_flop
 from .providers import CEILING, OURS
 from .records import OK, Record
 from .stats import Summary, summarize, tflops
@@ -70,8 +70,7 @@ class Measurement:
     def n_bytes(self) -> int:
         """Q, K and V read once and O written once: what has to cross the device memory."""
         s = self.shape
-        n_rows: int = s["batch"] * s["seq_len"] * (2 * s["n_heads"] + 2 * s["n_kv_heads"])
-        return 2 * n_rows * int(s["d_head"])
+        return calc_io_bytes(s["batch"], s["n_heads"], s["n_kv_heads"], s["seq_len"], s["d_head"])
 
     @property
     def intensity(self) -> float:

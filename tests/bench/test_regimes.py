@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ import pytest
 import torch
 
 from flash_helpers.bench import regimes
+from flash_helpers.bench.energy import EnergyMeter, cuda_mark
 from flash_helpers.dtypes import DType
+
+from .fake_gpu import FakeGpu
 
 
 def test_problems() -> None:
@@ -25,6 +29,35 @@ def test_problems() -> None:
     found = [(w.causal, w.seq_len, w.batch) for w in regimes.workloads(options)]
     assert found == [(True, 512, 1), (True, 16384, 1)]
     assert {(w.n_heads, w.n_kv_heads) for w in regimes.workloads(options)} == {(64, 8)}
+
+
+def test_the_second_half_of_sustained_work_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = FakeGpu(watts=640.0, handle="handle of 0")
+    monkeypatch.setitem(sys.modules, "pynvml", gpu.module())
+
+    def meter(uuid: str, mark: object) -> EnergyMeter:
+        assert mark is cuda_mark
+        return EnergyMeter(uuid, gpu.mark, lambda: gpu.now)
+
+    class Clocks:
+        def __enter__(self) -> Clocks:
+            self.began = gpu.now
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            assert gpu.now - self.began == pytest.approx(1.0, abs=0.1)
+            assert self.began - gpu.began == pytest.approx(1.0, abs=0.1)
+
+        def summary(self) -> dict[str, float]:
+            return {"sm_mhz": 1700.0}
+
+    monkeypatch.setattr(regimes, "EnergyMeter", meter)
+    monkeypatch.setattr(regimes, "ClockSampler", Clocks)
+    found = regimes.sustained(gpu.call(2.0), 2.0, 2.0)
+    assert found == {
+        "ms": pytest.approx(2.0, rel=0.03), "sm_mhz": 1700.0,
+        "watts": pytest.approx(640.0, rel=0.03), "joules": pytest.approx(1.28, rel=0.03),
+    }  # fmt: skip
 
 
 def test_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

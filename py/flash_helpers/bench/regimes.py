@@ -21,23 +21,22 @@ from .arguments import EXIT_NO_DATA, dtype, number, positive, positive_list, see
 from .clocks import ClockSampler
 from .energy import EnergyMeter, cuda_mark
 from .provenance import provenance
-from .providers import find_reference
-from .regimes_table import show
+from .providers import OURS, find_reference
+from .regimes_table import PEERS, show
 from .timing import CudaTimer
 
-PEERS = ("cudnn", "fa4")
 _SHAPE = ("batch", "seq_len", "n_heads", "n_kv_heads", "d_head")
 REST_S = 0.2  # before each burst
 BURST_CALLS = 3
 
 
 def functions(workload: Workload) -> dict[str, Callable[[], object]]:
-    """`ours` and the peers that are here, on the same tensors; missing ones are said."""
+    """Ours and the peers that are here, on the same tensors; missing ones are said."""
     import flash_attention
 
     q, k, v = workload.generate("cuda")
     found: dict[str, Callable[[], object]] = {
-        "ours": lambda: flash_attention.flash_attn_func(q, k, v, causal=workload.causal)
+        OURS: lambda: flash_attention.flash_attn_func(q, k, v, causal=workload.causal)
     }
     for peer in PEERS:
         try:

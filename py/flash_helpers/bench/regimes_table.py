@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from .arguments import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK
+from .providers import OURS
 
-OURS, PEERS = "ours", ("cudnn", "fa4")
+PEERS = ("cudnn", "fa4")
 PROVIDERS = (OURS, *PEERS)
+_REGIMES = ("burst_tflops", "sustained_tflops")
 _SHAPE = ("dtype", "d_head", "causal", "seq_len", "batch", "n_heads", "n_kv_heads")
 _HEADER = (
     "| d, mask, keys | burst: ours / cuDNN / FA4 | ratio | sustained: ours / cuDNN / FA4 | ratio "
@@ -52,7 +54,7 @@ def table(found: Mapping[tuple[Any, ...], Rows], bar: float) -> Iterator[str]:
         named = dict(zip(_SHAPE, shape, strict=True))
         mask = "causal" if named["causal"] else "full"
         cells = [f"{named['d_head']} {mask} {named['seq_len']}"]
-        for regime in ("burst_tflops", "sustained_tflops"):
+        for regime in _REGIMES:
             found_ratio = ratio(rows, regime)
             shown = "-" if found_ratio is None else f"{found_ratio:.3f}"
             is_low = found_ratio is not None and found_ratio < bar
@@ -69,8 +71,7 @@ def show(paths: Iterable[Path], bar: float) -> int:
         print("regimes.py: no rows")
         return EXIT_NO_DATA
     print("\n".join(table(found, bar)))
-    ratios = [ratio(rows, f"{name}_tflops") for rows in found.values()
-              for name in ("burst", "sustained")]  # fmt: skip
+    ratios = [ratio(rows, regime) for rows in found.values() for regime in _REGIMES]
     known = [value for value in ratios if value is not None]
     low = sum(value < bar for value in known)
     missing = f", {len(ratios) - len(known)} are missing" if len(known) < len(ratios) else ""

@@ -66,8 +66,6 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
     parser = make_parser()
     options = parser.parse_args(argv)
     args.check_store_arguments(parser, options)
-    if options.graph and not options.noncu:
-        parser.error("--graph needs --noncu: a graph for short kernels runs from a warm L2 cache")
     try:
         problems, policy = problems_of(options, options.providers), args.policy_of(options)
     except ValueError as error:

@@ -15,6 +15,8 @@ def main(arguments: list[str]) -> int:
     with Path(os.environ["FAKE_LOG"]).open("a") as log:
         log.write(json.dumps(["ncu", *arguments]) + "\n")
     if "--import" in arguments:
+        if os.environ.get("LC_ALL") != "C":
+            return 1  # a real one may write 1.712.000,5: nothing is better than a wrong figure
         print(Path(arguments[arguments.index("--import") + 1]).read_text())
         return 0
     mode = os.environ.get("FAKE_NCU", "")

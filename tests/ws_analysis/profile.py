@@ -65,7 +65,3 @@ def raw_csv(*launches: tuple[str, dict[str, tuple[str, str]]]) -> str:
                     "(132, 1, 1)", "0", "9.0"]  # fmt: skip
         writer.writerow([*identity, *(values[name][0] for name in names)])
     return "==PROF== Connected to process 4711 (/usr/bin/python3.12)\n" + out.getvalue()
-
-
-def changed(**values: tuple[str, str]) -> dict[str, tuple[str, str]]:
-    return TENSOR_BOUND | values

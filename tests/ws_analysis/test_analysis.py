@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from flash_helpers.bench.ceilings import Ceilings
@@ -92,8 +94,19 @@ def test_the_roofline_takes_the_lower_ceiling() -> None:
         (64, 128, 116224, 1),  # 1 KB of each block is the driver's
     ],
 )
-def test_blocks_that_an_sm_holds(registers: int, threads: int, shared: int, blocks: int) -> None:
-    assert resources.blocks_per_sm(registers, threads, shared) == blocks
+def test_blocks_that_an_sm_holds(
+    registers: int, threads: int, shared: int, blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = SimpleNamespace(
+        n_warps=threads // 32, registers=registers, stack_bytes=0, shared_bytes=shared
+    )
+    monkeypatch.setattr(resources, "_compiled", lambda *_: compiled)
+    workload = Workload(1, 32, 32, 8192, 128, DType.FP16, 1)
+    found = resources.of_gluon("a configuration", workload, ping_pong=True)
+    assert found.get("blocks_per_sm", 0) == blocks
+    assert ("no SM of compute capability 9.0 holds such a block" in found.get("note", "")) == (
+        blocks == 0
+    )
 
 
 def test_resources_and_waves() -> None:

@@ -104,6 +104,17 @@ def test_analysis(
     assert names == ["bandwidth.png", "roofline.png", "tflops.png", "time.png"]
 
 
+def test_a_ceiling_that_fails_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAKE_FAULTS", '{"matmul": "exit"}')
+    arguments = ("--mode", "analysis", "--out", "rows.jsonl", "--n_ctx", "128", *QUICK)
+    assert cli.main([*arguments, "--provider", "fa2"], BACKEND) == 3
+    shown = capsys.readouterr().out
+    assert "launch_fail: ceiling matmul 4096 (FP16): the worker exited with code 7" in shown
+    assert "against the roofline" not in shown
+
+
 def test_analysis_in_chinese(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--mode", "analysis", "--lang", "zh") == 0
     shown = capsys.readouterr().out

@@ -30,6 +30,7 @@ def ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.chmod(0o755)
     monkeypatch.setenv("NCU", str(program))
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")  # in which 1.5 is 1,5
     return program
 
 

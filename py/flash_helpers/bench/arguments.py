@@ -148,6 +148,10 @@ def check_store_arguments(parser: argparse.ArgumentParser, options: argparse.Nam
 
 def policy_of(options: argparse.Namespace) -> Policy:
     """Raises ValueError."""
+    if options.graph and not options.noncu:
+        raise ValueError(
+            "--graph needs --noncu: a graph for short kernels runs from a warm L2 cache"
+        )
     adaptive = options.target_noise > 0
     most = (options.max_repeats or 2 * options.num_repeats) if adaptive else options.num_repeats
     return Policy(

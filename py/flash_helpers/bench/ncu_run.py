@@ -146,15 +146,23 @@ def _read(ncu: Ncu, report: Path, text: str) -> Reading:
         return read_report(report, ncu.module, [metric.name for metric in ncu.metrics])
     except ReadError as error:
         # The module may be older than ncu, which can always read its own report.
-        imported = subprocess.run(
-            [str(ncu.path), "--import", str(report), "--csv", "--print-units", "base"],
-            capture_output=True, text=True, timeout=ncu.timeout_s, check=False, env=_environment(),
-        )  # fmt: skip
+        imported = import_report(ncu.path, report, ncu.timeout_s)
         reading = read_csv(imported.stdout)
         if not reading.launches:
             said = "; ".join(advise(imported.stdout + imported.stderr)) or "no table"
             raise ReadError(f"{error}; ncu --import: {said}. Try --reader csv") from None
         return reading
+
+
+def import_report(
+    ncu: Path, report: Path, timeout_s: float, *options: str
+) -> subprocess.CompletedProcess[str]:
+    """What ncu itself reads from its report, as CSV in base units: for read_csv."""
+    return subprocess.run(
+        [str(ncu), "--import", str(report), *options, "--csv", "--print-units", "base"],
+        capture_output=True, text=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL,
+        env=_environment(),
+    )  # fmt: skip
 
 
 def _environment() -> dict[str, str]:

@@ -49,7 +49,7 @@ def measure(
             store, supervisor, options.policy, command_line(), 0, retry_failed=options.retry_failed
         )
         announce(store, sweep)
-        failed = measure_ceilings(sweep, [DType.FP16], options.seed) if with_ceilings else []
+        ceilings = measure_ceilings(sweep, [DType.FP16], options.seed) if with_ceilings else []
         problems = [Problem(workload, (), jobs) for workload in workloads(options)]
         rows: list[Record] = []
         with Progress(sum(map(sweep.n_rows, problems)), "WS analysis") as progress:
@@ -57,12 +57,7 @@ def measure(
                 for row in sweep.run(problem):
                     progress.advance(f"{row['shape']['seq_len']} {row['kernel']}")
                     rows.append(row)
-        where = sweep.environment_fingerprint
-        ceilings = [
-            row
-            for row in store.contents.finished()
-            if row["environment_fingerprint"] == where and row["shape"].get("kind")
-        ]
+        failed = any(row["status"] != OK for row in ceilings)
         found = Measured([*ceilings, *rows], by_problem(rows), sweep.environment)
         return _present(found, options, show) or (args.EXIT_PARTIAL if failed else args.EXIT_OK)
 

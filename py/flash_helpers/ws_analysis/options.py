@@ -93,8 +93,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     _check_modes(parser, options)
     args.check_store_arguments(parser, options)
-    if options.graph and not options.noncu:
-        parser.error("--graph needs --noncu: a graph for short kernels runs from a warm L2 cache")
     if options.rows and (options.out or options.provider or options.n_ctx):
         parser.error(
             "--rows shows all of a store: --out, --provider and --n_ctx have no part in it"

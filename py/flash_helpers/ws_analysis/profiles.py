@@ -14,7 +14,7 @@ from ..bench import ncu_metrics
 from ..bench.ncu_messages import advise, application_code, tail
 from ..bench.ncu_metrics import Metric, MetricError
 from ..bench.ncu_read import Launch, ReadError, read_csv
-from ..bench.ncu_run import NcuError, find_ncu
+from ..bench.ncu_run import NcuError, find_ncu, import_report
 from ..profiling import bottleneck
 from ..profiling import bottleneck_metrics as m
 from . import text
@@ -85,12 +85,7 @@ def read_profile(path: Path, ncu: str | None, log: str = "") -> Launch:
         why = [f"there is no profile {path}", *advise(log)]
         raise ProfileError("\n".join(why + ([tail(log)] if log else [])))
     try:
-        command = [str(find_ncu(ncu)), "--import", str(path), "--page", "raw", "--csv",
-                   "--print-units", "base"]  # fmt: skip
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_READ_LIMIT_S, check=False,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        done = import_report(find_ncu(ncu), path, _READ_LIMIT_S, "--page", "raw")
         launches = read_csv(done.stdout).launches
     except (NcuError, ReadError, OSError, subprocess.SubprocessError) as error:
         raise ProfileError(f"ncu cannot read {path}: {error}") from error

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ..bench.records import Record
 from ..bench.results import Measurement, ProblemResult
 from ..dtypes import DType
+from ..profiling.occupancy import LIMITS
+from ..profiling.occupancy import occupancy as sm_occupancy
 from ..profiling.waves import WavePlan, plan
 from ..workload import Workload
 from . import text
@@ -18,23 +20,8 @@ if TYPE_CHECKING:
     from ..triton_offline import Compiled
 
 _WARP = 32
-# Of an SM of compute capability 9.0 (CUDA C++ Programming Guide, technical specifications).
-_THREADS, _BLOCKS, _REGISTERS, _SHARED_BYTES = 2048, 32, 65536, 233472
-_RESERVED_SHARED_BYTES = 1024  # of every block, by the driver
+_CAPABILITY = (9, 0)  # warp-specialised kernels run on Hopper only
 _WORTH_SAYING = 0.9  # of the places filled
-_REGISTER_UNIT = 256  # a warp's registers are handed out in such pieces
-
-
-def blocks_per_sm(registers: int, threads: int, shared_bytes: int) -> int:
-    """Blocks of a kernel that an SM of compute capability 9.0 holds; 0: it does not fit."""
-    warps = -(-threads // _WARP)
-    per_warp = -(-registers * _WARP // _REGISTER_UNIT) * _REGISTER_UNIT
-    return min(
-        _BLOCKS,
-        _THREADS // (warps * _WARP),
-        _REGISTERS // (per_warp * warps),
-        _SHARED_BYTES // (shared_bytes + _RESERVED_SHARED_BYTES),
-    )
 
 
 def section(problems: Sequence[ProblemResult], environment: Record, say: Words) -> list[str]:
@@ -70,7 +57,7 @@ def _row(m: Measurement, sms: int) -> list[str]:
 
 def occupancy(m: Measurement) -> float:
     """Per cent of the warps that an SM can hold."""
-    return float(100 * m.row["blocks_per_sm"] * m.row["threads"] / _THREADS)
+    return float(100 * m.row["blocks_per_sm"] * m.row["threads"] / LIMITS[_CAPABILITY].threads)
 
 
 def tiles(m: Measurement) -> int:
@@ -107,15 +94,16 @@ def of_gluon(config: Any, workload: Workload, *, ping_pong: bool) -> Record:
     memory, blocks an SM. A figure beside the time: not to have it costs no row."""
     try:
         compiled = _compiled(config, ping_pong, workload.dtype, workload.d_head, workload.causal)
+        threads = compiled.n_warps * _WARP
+        on_sm = sm_occupancy(_CAPABILITY, threads, compiled.registers, compiled.shared_bytes)
     except Exception as error:  # Triton and ptxas fail in many ways
         return {"note": f"its resources are not known: {type(error).__name__}: {error}"[:300]}
-    threads = compiled.n_warps * _WARP
     return {
         "registers": compiled.registers,
         "spilled_bytes": compiled.stack_bytes,
         "shared_bytes": compiled.shared_bytes,
         "threads": threads,
-        "blocks_per_sm": blocks_per_sm(compiled.registers, threads, compiled.shared_bytes),
+        "blocks_per_sm": on_sm.blocks_per_sm,
     }
 
 

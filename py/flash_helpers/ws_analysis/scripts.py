@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..bench import arguments as args
+from ..codegen.files import write_if_changed
 from ..paths import repository_root
 from .options import TOOL
 from .profiles import METRICS
@@ -26,7 +25,9 @@ def create(options: argparse.Namespace, folder: Path | None = None) -> int:
         for name in SCRIPTS:
             path = folder / name
             known = "replaced" if path.exists() else "written"
-            _write(path, render(name, options))
+            # In one step: a script that runs keeps the text that it began with.
+            write_if_changed(path, render(name, options))
+            path.chmod(0o755)
             print(f"{name}: {known}")
     except OSError as error:
         print(f"error: cannot write {folder}: {error.strerror}", file=sys.stderr)
@@ -68,16 +69,3 @@ def tool_path() -> Path:
     running = Path(sys.argv[0]).absolute()  # a link is kept: it is what the user named
     root = repository_root()
     return running if running.name == TOOL or root is None else root / "tools" / "benchmark" / TOOL
-
-
-def _write(path: Path, text: str) -> None:
-    """In one step: a script that runs keeps the text that it began with."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        Path(temporary).chmod(0o755)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

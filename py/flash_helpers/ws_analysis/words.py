@@ -17,7 +17,6 @@ _WORDS = {
     "theoretical flops": ("theoretical FLOPs", "理论FLOPS"),
     "achieved": ("achieved", "实际性能"),
     "bandwidth": ("memory bandwidth", "内存带宽"),
-    "none": ("none: the provider chooses by itself", "无：由提供者自行选择"),
     # Tables.
     "provider": ("provider", "提供者"),
     "time (ms)": ("time (ms)", "执行时间 (ms)"),
@@ -26,8 +25,6 @@ _WORDS = {
     "noise %": ("noise %", "噪声 %"),
     "speedup": ("speedup", "加速比"),
     "verdict": ("verdict", "结论"),
-    "short": ("short", "短序列"),
-    "long": ("long", "长序列"),
     "efficiency": ("efficiency", "效率"),
     "registers": ("registers", "寄存器"),
     "spills": ("spills (B)", "溢出 (B)"),
@@ -46,11 +43,8 @@ _WORDS = {
     "calls": ("calls", "次数"),
     "host (ms)": ("host (ms)", "主机 (ms)"),
     "device (ms)": ("device (ms)", "GPU (ms)"),
-    "metric": ("metric", "指标"),
-    "value": ("value", "数值"),
     # Headings.
     "performance": ("Performance", "性能指标"),
-    "autotune": ("Autotune configurations", "Autotune配置"),
     "comparison": ("Comparison", "对比分析"),
     "speedup of PP": ("Speedup: pipelined (PP) over WS", "加速比：Pipeline版本相对基础版本"),
     "scaling": ("Scaling efficiency: long over short", "扩展效率：长序列相对短序列"),

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from flash_helpers.emulator import LaunchOptions, compile_kernel, schedules
 from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_sm80_kernel_configs
 from flash_helpers.kernel_ptx import kernel_ptx
+from flash_helpers.tolerance import ROW_FACTOR
 
 from .attention import Problem
 from .mask_mutations import bounds_and_masks
 from .mutations import Mutant, arithmetic_and_addressing, synchronisation
 from .planting import WRONG, Outcome, plant, report
 
-TOLERANCE = 1.25  # eps, the row rule
 LSE_TOLERANCE = 1e-4
 OPTIONS = LaunchOptions(max_backward_branches=1 << 16)
 
@@ -61,7 +61,7 @@ def check(problems: Sequence[Problem], ptx: str, name: str, seed: int) -> str:
     kernel = compile_kernel(ptx, name)
     for problem, options in itertools.product(problems, schedules(seed, OPTIONS)):
         o, lse, launched = problem.run(kernel, options)
-        if problem.row_error(o) > TOLERANCE or problem.lse_error(lse) > LSE_TOLERANCE:
+        if problem.row_error(o) > ROW_FACTOR or problem.lse_error(lse) > LSE_TOLERANCE:
             return WRONG
         if launched.mma_instructions != problem.mma_instructions():
             return "more work than needed"

@@ -1,34 +1,27 @@
 """Mutation campaigns: bugs planted in the PTX of real kernels, run under every check there is.
 
-`make mutants` (`python -m tests.emulator.campaign`) plants all of them and fails if one survives
-that REDUNDANT does not explain.
+`make mutants` (`python -m tests.emulator.campaign`) plants all of them and fails if one survives.
+None is redundant: the first run found a barrier that ordered nothing, which the kernel has lost
+since.
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from flash_helpers.emulator import (
-    KernelError,
-    LaunchOptions,
-    RaceError,
-    compile_kernel,
-    compile_kernels,
-    schedules,
-)
-from flash_helpers.emulator.door.source_lines import SourceLines
+from flash_helpers.emulator import LaunchOptions, compile_kernel, schedules
 from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_sm80_kernel_configs
 from flash_helpers.kernel_ptx import kernel_ptx
+from flash_helpers.tolerance import ROW_FACTOR
 
 from .attention import Problem
 from .mask_mutations import bounds_and_masks
 from .mutations import Mutant, arithmetic_and_addressing, synchronisation
+from .planting import WRONG, Outcome, plant, report
 
-TOLERANCE = 1.25  # eps, the row rule
 LSE_TOLERANCE = 1e-4
 OPTIONS = LaunchOptions(max_backward_branches=1 << 16)
 
@@ -63,45 +56,14 @@ FAMILIES = (
 )
 
 
-@dataclass(frozen=True)
-class Redundant:
-    """Mutants that change nothing, each with the proof. None of the Ampere family's: the first run
-    found a barrier that ordered nothing, which the kernel has lost since."""
-
-    mutant: str  # Mutant.name
-    source: str  # in the source position
-    proof: str
-
-
-REDUNDANT: tuple[Redundant, ...] = ()
-
-
-@dataclass
-class Outcome:
-    """`found` counts by what found it; `survivors` are descriptions."""
-
-    planted: int
-    found: Counter[str]
-    redundant: int
-    survivors: list[str]
-
-    def __str__(self) -> str:
-        return f"planted {self.planted} found {self.found.total()} redundant {self.redundant}"
-
-
-def verdict(problems: Sequence[Problem], ptx: str, name: str, seed: int) -> str:
-    """What finds the mutant: a race report, another error, the result, or nothing ('')."""
+def check(problems: Sequence[Problem], ptx: str, name: str, seed: int) -> str:
+    """What is wrong with the results, or ''."""
     kernel = compile_kernel(ptx, name)
     for problem, options in itertools.product(problems, schedules(seed, OPTIONS)):
-        try:
-            o, lse, report = problem.run(kernel, options)
-        except RaceError:
-            return "race detector"
-        except KernelError as error:
-            return type(error).__name__
-        if problem.row_error(o) > TOLERANCE or problem.lse_error(lse) > LSE_TOLERANCE:
-            return "wrong result"
-        if report.mma_instructions != problem.mma_instructions():
+        o, lse, launched = problem.run(kernel, options)
+        if problem.row_error(o) > ROW_FACTOR or problem.lse_error(lse) > LSE_TOLERANCE:
+            return WRONG
+        if launched.mma_instructions != problem.mma_instructions():
             return "more work than needed"
     return ""
 
@@ -139,21 +101,9 @@ def campaign(
     name = config.general_kernel_name() if general else config.kernel_name()
     ptx = kernel_ptx(config, general)
     problems = general_problems(config, seed) if general else whole_problems(config, seed)
-    if verdict(problems, ptx, name, seed):
-        raise AssertionError(f"{name}: the unmutated kernel must pass")
-    compile_kernels([(mutant.ptx, name) for mutant in mutants])
-    outcome = Outcome(len(mutants), Counter(), 0, [])
-    lines = SourceLines(ptx)
-    for mutant in mutants:
-        by = verdict(problems, mutant.ptx, name, seed)
-        place = str(lines.locate(mutant.line))
-        if by and not (by_reports and by == "wrong result"):
-            outcome.found[by] += 1
-        elif any(mutant.name == r.mutant and r.source in place for r in REDUNDANT):
-            outcome.redundant += 1
-        else:
-            outcome.survivors.append(f"{name}: {mutant} at {place}: {by or 'nothing'}")
-    return outcome
+    return plant(
+        ptx, name, mutants, lambda text: check(problems, text, name, seed), by_reports=by_reports
+    )
 
 
 def full_campaign(family: Family, seed: int) -> Iterable[tuple[str, Outcome]]:
@@ -173,19 +123,11 @@ def full_campaign(family: Family, seed: int) -> Iterable[tuple[str, Outcome]]:
 
 
 def main() -> int:
-    total = Outcome(0, Counter(), 0, [])
-    for family in FAMILIES:
-        for title, outcome in full_campaign(family, seed=1):
-            print(f"{family.name} {title}: {outcome}", flush=True)
-            total.planted += outcome.planted
-            total.found += outcome.found
-            total.redundant += outcome.redundant
-            total.survivors += outcome.survivors
-    for survivor in total.survivors:
-        print(f"SURVIVED {survivor}")
-    print("found by: " + ", ".join(f"{by} {n}" for by, n in total.found.most_common()))
-    print(total)
-    return 1 if total.survivors or not total.planted else 0
+    return report(
+        (f"{family.name} {title}", outcome)
+        for family in FAMILIES
+        for title, outcome in full_campaign(family, seed=1)
+    )
 
 
 if __name__ == "__main__":

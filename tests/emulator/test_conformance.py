@@ -1,6 +1,6 @@
 """The emulator against an H200: a micro-kernel for each form of instruction that occurs in the
 built kernels, and for most others that the emulator knows. conformance/answers.npz holds what the
-GPU answered (conformance/record.py), so no GPU is needed here."""
+GPU answered (record.py), so no GPU is needed here."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ ptxas may move the wait for that matmul in front of the exponentials; the number
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,6 +13,7 @@ from flash_helpers.hopper_config import HopperForwardKernelConfig, MaxPolicy
 from flash_helpers.kernel_configs import DType
 from flash_helpers.sass.listing import Instruction
 from flash_helpers.sass.sources import compiled
+from flash_helpers.triton_offline.overlap import overlaps
 
 LAZY = HopperForwardKernelConfig(
     DType.FP16, 64, 64, 2, 2, 1, MaxPolicy.LAZY, overlap=True, ping_pong=True, o_in_q=False
@@ -25,23 +25,10 @@ CONFIGS = [
 ]
 
 
-def exponentials_in_flight(instructions: Iterable[Instruction]) -> Iterator[int]:
-    """For each wait that leaves one group of matmuls in flight: how many exponentials come before
-    the wait for that one."""
-    counted = -1
-    for instruction in instructions:
-        if instruction.opcode.startswith("WARPGROUP.DEPBAR"):
-            if counted >= 0:
-                yield counted
-            counted = 0 if instruction.operands.endswith("0x1") else -1
-        elif counted >= 0 and instruction.matches("MUFU.EX2"):
-            counted += 1
-
-
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_exponentials_run_under_the_matmul(config: HopperForwardKernelConfig) -> None:
     (listing,) = compiled([config]).select([config.kernel_name()])
-    found = list(exponentials_in_flight(listing.instructions))
+    found = [overlap.beside for overlap in overlaps(listing.instructions)]
     per_thread = config.block_n // 2
     assert len(found) == (2 if config.max_policy is MaxPolicy.OPTIMISTIC else 1)
     assert min(found) >= per_thread, found
@@ -53,6 +40,9 @@ def test_a_wait_in_front_is_seen() -> None:
 
     one, none = (at("WARPGROUP.DEPBAR.LE", f"gsb0, 0x{left}") for left in (1, 0))
     exponential = at("MUFU.EX2", "R1, R2")
-    assert list(exponentials_in_flight([one, exponential, exponential, none])) == [2]
-    assert list(exponentials_in_flight([one, exponential, none, exponential])) == [1]
-    assert list(exponentials_in_flight([none, exponential, none])) == []
+    for order, beside in (
+        ([one, exponential, exponential, none], [2]),
+        ([one, exponential, none, exponential], [1]),
+        ([none, exponential, none], []),
+    ):
+        assert [overlap.beside for overlap in overlaps(order)] == beside

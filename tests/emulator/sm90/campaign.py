@@ -9,26 +9,18 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flash_helpers.emulator import (
-    KernelError,
-    LaunchOptions,
-    RaceError,
-    compile_kernel,
-    compile_kernels,
-    schedules,
-)
-from flash_helpers.emulator.door.source_lines import SourceLines
+from flash_helpers.emulator import LaunchOptions, compile_kernel, schedules
+from flash_helpers.emulator.door.source_lines import SourceLocation
 from flash_helpers.hopper_config import GROUP_ROWS, MaxPolicy
 from flash_helpers.kernel_configs import DType, HopperForwardKernelConfig
 from flash_helpers.kernel_ptx import kernel_ptx
 
-from ..campaign import Outcome
 from ..mutations import Mutant
+from ..planting import WRONG, Outcome, plant, report
 from .attention import TOLERANCE, HopperProblem, crowded_problems, problems
 from .mutations import hopper_synchronisation
 
@@ -161,10 +153,9 @@ REDUNDANT = (
 )
 
 
-def source_texts(lines: SourceLines, ptx_line: int) -> list[str]:
+def source_texts(place: SourceLocation) -> list[str]:
     """The source lines that an instruction was inlined through, innermost first."""
-    frames = lines.locate(ptx_line).frames
-    return [_lines_of(path)[number - 1] for path, number in frames if Path(path).exists()]
+    return [_lines_of(path)[number - 1] for path, number in place.frames if Path(path).exists()]
 
 
 @functools.cache
@@ -172,19 +163,15 @@ def _lines_of(path: str) -> list[str]:
     return Path(path).read_text().splitlines()
 
 
-def verdict(config: HopperForwardKernelConfig, ptx: str, seed: int, n_random: int) -> str:
-    """What finds the mutant: a race report, another error, the result, or nothing ('')."""
+def check(config: HopperForwardKernelConfig, ptx: str, seed: int, n_random: int) -> str:
+    """What is wrong with the results, or ''; a wrong one does not keep a later run from ending in
+    an error."""
     kernel = compile_kernel(ptx, config.kernel_name())
     wrong = ""
     for problem, options in _runs(config, seed, n_random):
-        try:
-            o, lse, _ = problem.run(kernel, options)
-        except RaceError:
-            return "race detector"
-        except KernelError as error:
-            return type(error).__name__
+        o, lse, _ = problem.run(kernel, options)
         if not problem.error(o, lse) <= TOLERANCE:
-            wrong = "wrong result"
+            wrong = WRONG
     return wrong
 
 
@@ -205,34 +192,26 @@ def campaign(
     seed: int,
     n_random: int = RANDOM_SCHEDULES,
 ) -> Outcome:
-    ptx = kernel_ptx(config)
-    if by := verdict(config, ptx, seed, n_random):
-        raise AssertionError(f"{config}: the unmutated kernel must pass, not end in: {by}")
-    compile_kernels([(mutant.ptx, config.kernel_name()) for mutant in mutants])
-    outcome = Outcome(len(mutants), Counter(), 0, [])
-    lines = SourceLines(ptx)
-    for mutant in mutants:
-        by = verdict(config, mutant.ptx, seed, n_random)
-        texts = source_texts(lines, mutant.line)
-        if by and by != "wrong result":
-            outcome.found[by] += 1
-        elif any(r.explains(config, mutant, texts) for r in REDUNDANT):
-            outcome.redundant += 1
-        else:
-            place = lines.locate(mutant.line)
-            outcome.survivors.append(f"{mutant} at {place}: {by or 'nothing'}; {texts}")
-    return outcome
+    return plant(
+        kernel_ptx(config),
+        config.kernel_name(),
+        mutants,
+        lambda ptx: check(config, ptx, seed, n_random),
+        sources=source_texts,
+        explains=lambda mutant, texts: any(
+            item.explains(config, mutant, texts) for item in REDUNDANT
+        ),
+    )
 
 
 def main() -> int:
-    survivors = 0
-    for config in CONFIGS:
-        outcome = campaign(config, hopper_synchronisation(kernel_ptx(config)), seed=1)
-        print(f"sm90 {config} synchronisation: {outcome}", flush=True)
-        for survivor in outcome.survivors:
-            print(f"SURVIVED {survivor}", flush=True)
-        survivors += len(outcome.survivors) + (outcome.planted == 0)
-    return 1 if survivors else 0
+    return report(
+        (
+            f"sm90 {config} synchronisation",
+            campaign(config, hopper_synchronisation(kernel_ptx(config)), seed=1),
+        )
+        for config in CONFIGS
+    )
 
 
 if __name__ == "__main__":

@@ -9,22 +9,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flash_helpers.emulator import (
-    KernelError,
-    LaunchOptions,
-    RaceError,
-    compile_kernels,
-    schedules,
-)
-from flash_helpers.emulator.door.source_lines import SourceLines
+from flash_helpers.emulator import LaunchOptions, schedules
 
-from ..campaign import Outcome
 from ..mutations import Mutant
+from ..planting import WRONG, Outcome, plant, report
 from .gluon_attention import FEW, GluonKernel, GluonProblem, Lengths
 from .mutations import hopper_synchronisation
 
@@ -116,22 +108,17 @@ def campaign(
     folder: Path | None = None,
 ) -> Outcome:  # fmt: skip
     """`folder` is where the sources lie, if the PTX has only their names."""
-    if by := _verdict(runs, ptx):
-        raise AssertionError(f"{entry}: the unmutated kernel must pass, not end in: {by}")
-    compile_kernels([(mutant.ptx, entry) for mutant in mutants])
-    outcome = Outcome(len(mutants), Counter(), 0, [])
-    lines, ptx_lines = SourceLines(ptx), ptx.splitlines()
-    sources = [source_texts(ptx, lines.locate(mutant.line).frames, folder) for mutant in mutants]
-    for mutant, texts in zip(mutants, sources, strict=True):
-        by = _verdict(runs, mutant.ptx)
-        if by and by != "wrong result":
-            outcome.found[by] += 1
-        elif any(item.explains(mutant, texts, ptx_lines) for item in redundant):
-            outcome.redundant += 1
-        else:
-            place = lines.locate(mutant.line)
-            outcome.survivors.append(f"{mutant} at {place}: {by or 'nothing'}; {texts}")
-    return outcome
+    ptx_lines = ptx.splitlines()
+    return plant(
+        ptx,
+        entry,
+        mutants,
+        lambda text: "" if runs(text) else WRONG,
+        sources=lambda place: source_texts(ptx, place.frames, folder),
+        explains=lambda mutant, texts: any(
+            item.explains(mutant, texts, ptx_lines) for item in redundant
+        ),
+    )
 
 
 def source_texts(ptx: str, frames: Sequence[tuple[str, int]], folder: Path | None) -> list[str]:
@@ -144,16 +131,6 @@ def source_texts(ptx: str, frames: Sequence[tuple[str, int]], folder: Path | Non
             source = path.read_text().splitlines()
             texts += [source[number - 1] for _, number in frames if 0 < number <= len(source)]
     return texts
-
-
-def _verdict(runs: Runs, ptx: str) -> str:
-    """What finds the mutant: a race report, another error, the result, or nothing ('')."""
-    try:
-        return "" if runs(ptx) else "wrong result"
-    except RaceError:
-        return "race detector"
-    except KernelError as error:
-        return type(error).__name__
 
 
 def orders(seed: int, n_random: int) -> Iterator[LaunchOptions]:
@@ -191,15 +168,13 @@ def attention_campaign(
 
 
 def main() -> int:
-    survivors = 0
-    for kernel in CAMPAIGN:
-        mutants = hopper_synchronisation(kernel.compiled().ptx)
-        outcome = attention_campaign(kernel, mutants, seed=1)
-        print(f"gluon {kernel} synchronisation: {outcome}", flush=True)
-        for survivor in outcome.survivors:
-            print(f"SURVIVED {survivor}", flush=True)
-        survivors += len(outcome.survivors) + (outcome.planted == 0)
-    return 1 if survivors else 0
+    return report(
+        (
+            f"gluon {kernel} synchronisation",
+            attention_campaign(kernel, hopper_synchronisation(kernel.compiled().ptx), seed=1),
+        )
+        for kernel in CAMPAIGN
+    )
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from flash_helpers.emulator import (
     InvalidLaunchError,
     InvalidOperandError,
     LaunchOptions,
+    OutOfBoundsError,
     RaceError,
     ReadOnlyMemoryError,
     compare_schedules,
@@ -26,10 +27,10 @@ from flash_helpers.emulator.translator.ptx_parser import PtxFile
 from flash_helpers.kernel_configs import DType
 
 from ..conformance.forms import forms_of
-from ..support import aligned, run_ptx
+from ..support import HEADER, aligned, run_ptx
 from .conformance.suite import emulated, forms_under_test
 from .conformance.triton_kernels import triton_copies, triton_kernels
-from .gluon import DATA, Matmul
+from .gluon import DATA, Compiled, Matmul
 from .gluon_mutants import MATMUL, campaign, orders
 from .mutations import hopper_synchronisation
 
@@ -93,6 +94,7 @@ REFUSED: dict[str, Callable[[list[Any]], list[Any]]] = {
     "padding 'nan'": lambda a: [replace(a[0], padding="nan"), *a[1:]],
     "the last must be 1": lambda a: [replace(a[0], strides=(64, 2)), *a[1:]],
     "a multiple of 16|multiples of 16": lambda a: [replace(a[0], strides=(68, 1)), *a[1:]],
+    "negative strides": lambda a: [Descriptor.of(a[0].base[::-1]), *a[1:]],
     "which has 4 bytes": lambda a: [*a[:3], 1 << 40],
     "more arguments than its": lambda a: [*a, *range(20)],
     "parameters of .* bytes given": lambda a: a[:3],
@@ -132,6 +134,32 @@ def test_torch_tensors() -> None:
     launch_triton(kernel, (1, 1, 1), [*descriptors, 64], written=[2])
     torch.testing.assert_close(c[:, 64:], a.half() @ b.half(), atol=2e-2, rtol=2e-3)
     assert c[:, :64].isnan().all()
+    with pytest.raises(InvalidLaunchError, match="a tensor on meta: the emulator runs on the CPU"):
+        launch_triton(kernel, (1, 1, 1), [*descriptors[:2], c.to("meta"), 64])
+
+
+# Each block passes numbers from thread to thread through its part of the scratch memory.
+_SCRATCH = f"""{HEADER}.visible .entry k(.param .u64 out, .param .u64 halves, .param .b16 bits,
+.param .b16 half, .param .u64 scratch, .param .u64 profile) {{
+.reg .b64 %at, %x<3>; .reg .b32 %block, %own, %other; .reg .b16 %h<2>;
+mov.u32 %block, %ctaid.x; mov.u32 %own, %tid.x; mad.lo.u32 %own, %block, 32, %own;
+xor.b32 %other, %own, 31;
+ld.param.u64 %x0, [scratch]; mad.wide.u32 %at, %own, 4, %x0; st.global.b32 [%at], %own;
+bar.sync 0;
+mad.wide.u32 %at, %other, 4, %x0; ld.global.b32 %other, [%at];
+ld.param.u64 %x1, [out]; mad.wide.u32 %at, %own, 4, %x1; st.global.b32 [%at], %other;
+ld.param.b16 %h0, [bits]; ld.param.b16 %h1, [half]; mov.b32 %other, {{%h0, %h1}};
+ld.param.u64 %x2, [halves]; mad.wide.u32 %at, %own, 4, %x2; st.global.b32 [%at], %other; ret; }}"""
+
+
+def test_scratch_memory_and_numbers_of_two_bytes() -> None:
+    out, halves = aligned((2, 32), np.uint32), aligned((2, 32, 2), np.uint16)
+    arguments = [out, halves, b"\x12\x34", 1.5]
+    launch_triton(Compiled(_SCRATCH, "k", 1, 0, [], 128), (2, 1, 1), arguments)
+    np.testing.assert_array_equal(out, np.arange(64, dtype=np.uint32).reshape(2, 32)[:, ::-1])
+    assert (halves[..., 0] == 0x3412).all() and (halves[..., 1].view(np.float16) == 1.5).all()
+    with pytest.raises(OutOfBoundsError, match="scratch"):
+        launch_triton(Compiled(_SCRATCH, "k", 1, 0, [], 124), (2, 1, 1), arguments)
 
 
 # --- forms that only Triton writes ---------------------------------------------------------------

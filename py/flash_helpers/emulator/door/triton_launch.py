@@ -8,6 +8,7 @@ descriptors of either.
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from .launch import (
 )
 
 _WARP = 32
+_SCRATCH_ALIGN = 128  # bytes
 _FLOATS = {2: "e", 4: "f", 8: "d"}  # 2: fp16; a bf16 number is passed as its bits, in two bytes
 
 
@@ -89,12 +91,7 @@ def launch_triton(
     return kernel.launch(grid, block, compiled.shared_bytes, params.values, memory, options=options)
 
 
-_SCRATCH_ALIGN = 128
-
-
 def _scratch_range(scratch: bytearray) -> MemoryRange:
-    import ctypes
-
     start = ctypes.addressof(ctypes.c_char.from_buffer(scratch))
     aligned = -(-start // _SCRATCH_ALIGN) * _SCRATCH_ALIGN
     return MemoryRange(aligned, len(scratch) - _SCRATCH_ALIGN, True, "scratch")

@@ -20,19 +20,8 @@ from .control import branches
 from .wgmma_ops import elements, is_matmul
 
 # Instructions whose first operand is no result.
-_NO_RESULT = (
-    "st",
-    "red",
-    "stmatrix",
-    "mbarrier",
-    "cp",
-    "bar",
-    "barrier",
-    "setmaxnreg",
-    "bra",
-    "pmevent",
-    "brx",
-)
+_NO_RESULT = ("st", "red", "stmatrix", "mbarrier", "cp", "bar", "barrier", "setmaxnreg",
+              "bra", "brx", "pmevent")  # fmt: skip
 _MAX_AGE = 64
 ENTRY = -1  # the start of the kernel, as an index of a place
 

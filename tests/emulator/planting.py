@@ -1,0 +1,88 @@
+"""Plants bugs in the PTX of a kernel, runs each under a check, and counts what found them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from flash_helpers.emulator import KernelError, RaceError, compile_kernels
+from flash_helpers.emulator.door.source_lines import SourceLines, SourceLocation
+
+from .mutations import Mutant
+
+WRONG = "wrong result"
+
+
+@dataclass
+class Outcome:
+    """`found` counts by what found it; `survivors` are descriptions."""
+
+    planted: int
+    found: Counter[str]
+    redundant: int
+    survivors: list[str]
+
+    def __str__(self) -> str:
+        return f"planted {self.planted} found {self.found.total()} redundant {self.redundant}"
+
+
+def plant(
+    ptx: str,
+    entry: str,
+    mutants: Sequence[Mutant],
+    check: Callable[[str], str],
+    *,
+    by_reports: bool = True,
+    sources: Callable[[SourceLocation], list[str]] = lambda place: [],
+    explains: Callable[[Mutant, list[str]], bool] = lambda mutant, texts: False,
+) -> Outcome:
+    """`check` runs a PTX text; it raises as the emulator does, or returns what is wrong with the
+    results, '' for nothing. `by_reports`: WRONG is not enough, an error must name the place.
+    `sources`: the source lines of a place. `explains`: whether there is a proof that the mutant,
+    at those lines, changes nothing; asked for what the check does not find."""
+    if by := _found_by(check, ptx):
+        raise AssertionError(f"{entry}: the unmutated kernel must pass, not end in: {by}")
+    compile_kernels([(mutant.ptx, entry) for mutant in mutants])
+    outcome = Outcome(len(mutants), Counter(), 0, [])
+    lines = SourceLines(ptx)
+    places = [lines.locate(mutant.line) for mutant in mutants]
+    # Before the campaign takes its time, in which somebody may edit the files.
+    texts = [sources(place) for place in places]
+    for mutant, place, text in zip(mutants, places, texts, strict=True):
+        by = _found_by(check, mutant.ptx)
+        if by and not (by_reports and by == WRONG):
+            outcome.found[by] += 1
+        elif explains(mutant, text):
+            outcome.redundant += 1
+        else:
+            shown = f"; {text}" if text else ""
+            outcome.survivors.append(f"{entry}: {mutant} at {place}: {by or 'nothing'}{shown}")
+    return outcome
+
+
+def _found_by(check: Callable[[str], str], ptx: str) -> str:
+    """A race report, another error, the results, or nothing ('')."""
+    try:
+        return check(ptx)
+    except RaceError:
+        return "race detector"
+    except KernelError as error:
+        return type(error).__name__
+
+
+def report(campaigns: Iterable[tuple[str, Outcome]]) -> int:
+    """Prints each outcome under its title as soon as it is there, then their sum. Returns the exit
+    code: 1 if a mutant survived, or if there were none to plant."""
+    outcomes, found = [], Counter[str]()
+    for title, outcome in campaigns:
+        print(f"{title}: {outcome}", flush=True)
+        for survivor in outcome.survivors:
+            print(f"SURVIVED {survivor}", flush=True)
+        outcomes.append(outcome)
+        found += outcome.found
+    print("found by: " + ", ".join(f"{by} {n}" for by, n in found.most_common()))
+    planted, redundant = (sum(o.planted for o in outcomes), sum(o.redundant for o in outcomes))
+    print(Outcome(planted, found, redundant, []))
+    passed = outcomes and all(o.planted and not o.survivors for o in outcomes)
+    return 0 if passed else 1

@@ -10,7 +10,7 @@ import torch
 
 from ..kernel_tuning import Measured, NotTunedError, Tuned, best, measure_on_gpu, tuning_key
 from ..triton_calls import check_call, require_triton
-from .config import HEAD_DIMS, GluonForwardConfig, configs, problems
+from .config import HEAD_DIMS, GluonForwardConfig, configs
 from .launch import check_config, check_device, launch
 
 _FILES = ("kernel", "groups", "blocks", "softmax", "loader", "config", "descriptors")
@@ -47,9 +47,7 @@ def best_config(
 
     def make(**fields: object) -> GluonForwardConfig:
         config = GluonForwardConfig(**fields)  # type: ignore[arg-type]
-        if reasons := problems(config, problem.d_head, ping_pong):
-            raise ValueError("; ".join(reasons))
-        return config
+        return check_config(config, ping_pong, problem.d_head)
 
     key = tuning_key(kind, problem, q.dtype, q.device, SOURCES)
     return best(key, configs(ping_pong, problem.d_head), make, measure)

@@ -10,7 +10,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -43,7 +43,7 @@ class Tuned(Generic[C]):
 
     config: C
     milliseconds: float
-    failed: tuple[tuple[dict[str, Any], str], ...] = field(default=())
+    failed: tuple[tuple[dict[str, Any], str], ...] = ()
     cached: bool = False
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from ..kernel_tuning import Measured, NotTunedError, Tuned, best, measure_on_gpu, tuning_key
+from ..kernel_tuning import Call, Measured, NotTunedError, Tuned, best, measure_on_gpu, tuning_key
 from ..triton_calls import check_call, require_triton
 from .config import HEAD_DIMS, GluonForwardConfig, configs
 from .launch import check_config, check_device, launch
@@ -40,7 +40,7 @@ def best_config(
     def measure(candidates: Sequence[GluonForwardConfig]) -> Measured:
         if not measure_now:
             raise NotTunedError(f"nothing was measured yet for {kind}, {problem}")
-        calls: list[Callable[[], object]] = [
+        calls: list[Call] = [
             partial(launch, config, problem, ping_pong, q, k, v, out) for config in candidates
         ]
         return measure_on_gpu(calls, q.device)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from ..kernel_tuning import Measured, Tuned, best, measure_on_gpu, tuning_key
+from ..kernel_tuning import Call, Measured, Tuned, best, measure_on_gpu, tuning_key
 from ..triton_calls import check_call, require_triton
 from .config import HEAD_DIMS, TritonForwardConfig, configs
 from .launch import check_config, launch
@@ -28,7 +28,7 @@ def best_config(
     require_triton()
 
     def measure(candidates: Sequence[TritonForwardConfig]) -> Measured:
-        calls: list[Callable[[], object]] = [
+        calls: list[Call] = [
             partial(launch, config, problem, q, k, v, out) for config in candidates
         ]
         return measure_on_gpu(calls, q.device)

@@ -53,17 +53,14 @@ def make_plan(
     _check_causal(causal)
     tensors = {"q": q, "k": k, "v": v, "o": o}
     for name, tensor in tensors.items():
-        _check_tensor(config, name, tensor, q.device)
+        _check_tensor(config, name, tensor, q)
     _check_shapes(q, k, v, o)
     _check_output_strides(o)
     if lse is not None:
         _check_lse(lse, q)
     batch, seqlen_q, n_heads_q, d_head = q.shape
     seqlen_k, n_heads_kv = k.shape[1], k.shape[2]
-    if max(seqlen_q, seqlen_k) > MAX_SEQLEN:
-        raise ValueError(
-            f"sequences of {seqlen_q} and {seqlen_k} rows: at most {MAX_SEQLEN} are possible"
-        )
+    check_lengths(seqlen_q, seqlen_k)
     grid = -(-seqlen_q // config.blocks()[0]) * n_heads_q * batch
     if max(grid, n_heads_q, batch) > _MAX_INT32:
         raise ValueError(
@@ -74,7 +71,7 @@ def make_plan(
         q_strides=_strides(q), k_strides=_strides(k), v_strides=_strides(v), o_strides=_strides(o),
         batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
         n_heads_q=n_heads_q, n_heads_kv=n_heads_kv,
-        softmax_scale=_scale(softmax_scale, d_head),
+        softmax_scale=scale_or_default(softmax_scale, d_head),
         causal=causal,
     )  # fmt: skip
     general = needs_general_kernel(config, seqlen_q, seqlen_k, causal)
@@ -92,15 +89,14 @@ def check_operands(
     ValueError, naming the argument."""
     _check_causal(causal)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
-        _check_is_tensor(name, tensor)
-        _check_kind(name, tensor, q.device)
+        _check_kind(name, tensor, q)
         if tensor.dtype != q.dtype:
             raise ValueError(f"{name} has dtype {tensor.dtype}, but q has {q.dtype}")
         if tensor.shape[3] != q.shape[3]:
             raise ValueError(f"{name} has head dimension {tensor.shape[3]}, but q has {q.shape[3]}")
         _check_no_gradient(name, tensor)
     _check_shapes(q, k, v, q)
-    _scale(softmax_scale, q.shape[3])
+    scale_or_default(softmax_scale, q.shape[3])
 
 
 def needs_general_kernel(config: KernelConfig, seqlen_q: int, seqlen_k: int, causal: bool) -> bool:
@@ -109,6 +105,14 @@ def needs_general_kernel(config: KernelConfig, seqlen_q: int, seqlen_k: int, cau
     if not isinstance(config, FlashForwardKernelConfig):
         return False
     return causal or seqlen_k == 0 or bool(seqlen_q % config.B_r or seqlen_k % config.B_c)
+
+
+def check_lengths(seqlen_q: int, seqlen_k: int) -> None:
+    """Raises ValueError for more rows than the kernels can count."""
+    if max(seqlen_q, seqlen_k) > MAX_SEQLEN:
+        raise ValueError(
+            f"sequences of {seqlen_q} and {seqlen_k} rows: at most {MAX_SEQLEN} are possible"
+        )
 
 
 def check_no_overlap(outputs: dict[str, torch.Tensor], inputs: dict[str, torch.Tensor]) -> None:
@@ -141,7 +145,8 @@ def _strides(tensor: torch.Tensor) -> tuple[int, int, int]:
     return batch, seq, head
 
 
-def _scale(softmax_scale: float | None, d_head: int) -> float:
+def scale_or_default(softmax_scale: float | None, d_head: int) -> float:
+    """The softmax scale of a call, 1/sqrt(d) if none is given. Raises TypeError or ValueError."""
     if softmax_scale is None:
         return 1.0 / math.sqrt(d_head)
     try:
@@ -175,14 +180,16 @@ def _check_causal(causal: bool) -> None:
         raise TypeError(f"causal is a {type(causal).__name__}: expected True or False")
 
 
-def _check_is_tensor(name: str, tensor: object) -> None:
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"{name} is a {type(tensor).__name__}: expected a torch.Tensor")
+def require_tensor(name: str, value: object) -> None:
+    """Raises TypeError for anything but a tensor."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name} is a {type(value).__name__}: expected a torch.Tensor")
 
 
-def _check_kind(name: str, tensor: torch.Tensor, device: torch.device) -> None:
+def _check_kind(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     """A dense tensor of four dimensions on the device of q."""
-    _check_is_tensor(name, tensor)
+    require_tensor(name, tensor)  # q comes first: it has a device
+    device = q.device
     if tensor.is_nested or tensor.layout != torch.strided:
         raise ValueError(
             f"{name} has layout {'nested' if tensor.is_nested else tensor.layout}: only dense "
@@ -199,11 +206,9 @@ def _check_kind(name: str, tensor: torch.Tensor, device: torch.device) -> None:
         )
 
 
-def _check_tensor(
-    config: KernelConfig, name: str, tensor: torch.Tensor, device: torch.device
-) -> None:
+def _check_tensor(config: KernelConfig, name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     """What a kernel can read or write."""
-    _check_kind(name, tensor, device)
+    _check_kind(name, tensor, q)
     expected = config.dtype.to_torch_dtype()
     if tensor.dtype != expected:
         raise ValueError(f"{name} has dtype {tensor.dtype}: kernel_cfg is for {expected}")
@@ -294,7 +299,7 @@ def _check_lse(lse: torch.Tensor, q: torch.Tensor) -> None:
 
 def check_output(q: torch.Tensor, o: torch.Tensor, inputs: dict[str, torch.Tensor]) -> None:
     """Raises TypeError or ValueError for an output that is not like q, or shares memory."""
-    _check_kind("out", o, q.device)
+    _check_kind("out", o, q)
     if o.dtype != q.dtype or o.shape != q.shape:
         raise ValueError(
             f"out is a {o.dtype} tensor of shape {tuple(o.shape)}: expected {q.dtype} and "
@@ -311,11 +316,6 @@ def check_alignment(tensors: dict[str, torch.Tensor]) -> None:
     pointers = {name: tensor.data_ptr() for name, tensor in tensors.items()}
     if any(address % ALIGNMENT_BYTES for address in pointers.values()):
         _raise_misaligned(pointers)
-
-
-def scale_or_default(softmax_scale: float | None, d_head: int) -> float:
-    """The softmax scale of a call, 1/sqrt(d) if none is given. Raises TypeError or ValueError."""
-    return _scale(softmax_scale, d_head)
 
 
 def _raise_misaligned(pointers: dict[str, int]) -> None:

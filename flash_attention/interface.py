@@ -18,7 +18,7 @@ from flash_helpers.kernel_configs import (
 
 from . import emulated
 from ._library import load_library
-from .arguments import check_no_overlap, make_plan
+from .arguments import check_no_overlap, make_plan, require_tensor
 
 
 class KernelNotBuiltError(ValueError):
@@ -92,7 +92,7 @@ def forward_timed(
 ) -> tuple[torch.Tensor, float]:
     """`forward`, and how long it took in milliseconds: on CUDA between two events around the launch
     on the current stream (waits for the kernel), on the CPU by the wall clock of the emulation."""
-    _require_tensor("q", q)
+    require_tensor("q", q)
     if q.device.type != "cuda":
         began = time.perf_counter()
         o = forward(kernel_cfg, q, k, v, o, softmax_scale=softmax_scale, causal=causal, lse=lse)
@@ -138,7 +138,6 @@ def launch_checked(
 ) -> None:
     """Checks everything, launches, and lets later calls of the same kind skip the checks: those
     for `key`, by default the configuration."""
-    _require_tensor("q", q)
     plan = make_plan(kernel_cfg, q, k, v, o, lse, softmax_scale, causal)
     outputs = {"o": o} if lse is None else {"o": o, "lse": lse}
     check_no_overlap(outputs, {"q": q, "k": k, "v": v})
@@ -210,10 +209,5 @@ def output_like(q: torch.Tensor) -> torch.Tensor:
     try:
         return torch.empty_like(q)
     except TypeError:
-        _require_tensor("q", q)
+        require_tensor("q", q)
         raise
-
-
-def _require_tensor(name: str, value: object) -> None:
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(f"{name} is a {type(value).__name__}: expected a torch.Tensor")

@@ -10,7 +10,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -32,6 +32,7 @@ class Config(Protocol):
 
 
 C = TypeVar("C", bound=Config)
+Call = Callable[[], object]
 # Milliseconds of each configuration that runs, the reason of each that does not.
 Measured = tuple[dict[int, float], dict[int, str]]
 
@@ -43,7 +44,7 @@ class Tuned(Generic[C]):
 
     config: C
     milliseconds: float
-    failed: tuple[tuple[dict[str, Any], str], ...] = field(default=())
+    failed: tuple[tuple[dict[str, Any], str], ...] = ()
     cached: bool = False
 
 
@@ -121,27 +122,37 @@ def best(
         return Tuned(candidates[winner], times[winner], failed)
 
 
-def measure_on_gpu(
-    calls: Sequence[Callable[[], object]], device: torch.device, policy: Policy = _POLICY
-) -> Measured:
+def measure_on_gpu(calls: Sequence[Call], device: torch.device) -> Measured:
     """Milliseconds of each call, sampled in turns; a call that fails costs only itself."""
-    running: dict[str, Callable[[], object]] = {}
-    reasons: dict[int, str] = {}
-    for i, call in enumerate(calls):
+    named = {str(i): call for i, call in enumerate(calls)}
+    reasons = failures(named, device)
+    running = {name: call for name, call in named.items() if name not in reasons}
+    times = medians(running, device, _POLICY)
+    return {int(n): ms for n, ms in times.items()}, {int(n): r for n, r in reasons.items()}
+
+
+def failures(calls: Mapping[str, Call], device: torch.device) -> dict[str, str]:
+    """Calls each once, which compiles it: the reasons of those that do not run."""
+    reasons = {}
+    for name, call in calls.items():
         try:
             call()
             torch.cuda.synchronize(device)
         except Exception as error:  # out of resources, launch failure, compiler error
-            reasons[i] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-        else:
-            running[str(i)] = call
+            words = f"{type(error).__name__}: {error}".split()  # ptxas's come in the third line
+            reasons[name] = " ".join(words)[:300]
+    return reasons
+
+
+def medians(calls: Mapping[str, Call], device: torch.device, policy: Policy) -> dict[str, float]:
+    """Milliseconds of each call, sampled in turns."""
     with torch.cuda.device(device):
-        bursts = interleaved(running, policy, CudaTimer(device, cold_l2=policy.cold_l2), seed=0)
+        bursts = interleaved(calls, policy, CudaTimer(device, cold_l2=policy.cold_l2), seed=0)
     times = {}
     for name, taken in bursts.items():
         ms = sorted(sample.ms for burst in taken for sample in burst)
-        times[int(name)] = ms[len(ms) // 2]
-    return times, reasons
+        times[name] = ms[len(ms) // 2]
+    return times
 
 
 def _read(

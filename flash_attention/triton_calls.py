@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
-from flash_helpers.forward_args import MAX_SEQLEN
-
 from .arguments import (
     check_alignment,
     check_layout,
+    check_lengths,
     check_operands,
     check_output,
     scale_or_default,
@@ -114,11 +113,7 @@ def check_call(
         causal=causal,
         softmax_scale=scale_or_default(softmax_scale, d_head),
     )
-    if max(seqlen_q, problem.seqlen_k) > MAX_SEQLEN:
-        raise ValueError(
-            f"sequences of {seqlen_q} and {problem.seqlen_k} rows: at most {MAX_SEQLEN} are "
-            "possible"
-        )
+    check_lengths(seqlen_q, problem.seqlen_k)
     if problem.tiles(64) > _MAX_INT32:
         raise ValueError(
             f"{batch} x {n_heads} heads of {seqlen_q} rows: at most {_MAX_INT32} tiles of 64 rows "

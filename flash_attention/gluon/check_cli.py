@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 
 import torch
 
-from flash_helpers.bench.timing import CudaTimer, Policy, interleaved
+from flash_helpers.bench.timing import Policy
 from flash_helpers.peers import package_function, sdpa_function
 from flash_helpers.reference import attention_reference
 from flash_helpers.tolerance import compare
 
-from .config import FENCES, GluonForwardConfig, configs, default_config, problems
+from ..kernel_tuning import Call, failures, medians
+from .config import FENCES, GluonForwardConfig, configs, default_config
 from .launch import forward
 
 _LENGTHS = ((1, 1), (63, 63), (203, 203), (1024, 1024), (1023, 2500), (4097, 4097))
@@ -63,7 +65,7 @@ def space(ping_pong: bool, d_head: int, all_fences: bool) -> list[GluonForwardCo
     found = configs(ping_pong, d_head)
     if ping_pong and all_fences:
         found = [replace(c, OVERLAP_FENCE=fence) for c in found for fence in FENCES]
-    return list(dict.fromkeys(c for c in found if not problems(c, d_head, ping_pong)))
+    return list(dict.fromkeys(found))
 
 
 def check_numerics(d_head: int, dtype: str) -> int:
@@ -95,41 +97,33 @@ def measure(options: argparse.Namespace, causal: bool) -> int:
     shape = (options.batch, options.seqlen, options.heads, options.d_head)
     q, k, v = _random(shape, shape, options.dtype)
     flops = 4 * options.batch * options.heads * options.seqlen**2 * options.d_head / (1 + causal)
-    functions: dict[str, Callable[[], object]] = {}
-    failed = 0
+    calls = dict(_candidates(q, k, v, causal, options))
     began = time.monotonic()
-    for name, call in _candidates(q, k, v, causal, options):
-        try:
-            call()
-            torch.cuda.synchronize()
-        except Exception as error:  # the others shall still be measured
-            failed += not name.startswith("peer")
-            print(f"FAILED {name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
-            continue
-        functions[name] = call
+    reasons = failures(calls, q.device)
+    for name, reason in reasons.items():  # the others shall still be measured
+        print(f"FAILED {name}: {reason}", flush=True)
     print(f"# {tuple(shape)} causal {causal}: compiled in {time.monotonic() - began:.0f} s")
     policy = Policy(warmups=1, repeats=options.repeats, cold_l2=False, burst=2)
-    bursts = interleaved(functions, policy, CudaTimer(q.device, cold_l2=False), seed=1)
-    times = {name: sorted(s.ms for burst in taken for s in burst) for name, taken in bursts.items()}
-    for name, ms in sorted(times.items(), key=lambda item: item[1][len(item[1]) // 2]):
-        median = ms[len(ms) // 2]
-        print(f"{flops / median / 1e9:7.1f} TFLOP/s {median:8.3f} ms  {name}", flush=True)
-    return failed
+    running = {name: call for name, call in calls.items() if name not in reasons}
+    times = medians(running, q.device, policy)
+    for name, ms in sorted(times.items(), key=itemgetter(1)):
+        print(f"{flops / ms / 1e9:7.1f} TFLOP/s {ms:8.3f} ms  {name}", flush=True)
+    return sum(not name.startswith("peer") for name in reasons)
 
 
 def _candidates(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, options: argparse.Namespace
-) -> Iterator[tuple[str, Callable[[], object]]]:
+) -> Iterator[tuple[str, Call]]:
     yield "peer cuDNN", partial(sdpa_function("CUDNN_ATTENTION", causal), q, k, v)
     peer, _ = package_function("flash_attn.cute", causal)
     if peer is not None:
         yield "peer flash-attn 4", partial(peer, q, k, v)
     for ping_pong in (False, True):
-        default = default_config(ping_pong, options.d_head).as_dict()
+        default = default_config(ping_pong, options.d_head)
         for config in space(ping_pong, options.d_head, options.all_fences):
             out = torch.empty_like(q)
             fields = " ".join(f"{n}={x}" for n, x in config.as_dict().items())
-            mark = " (default)" if config.as_dict() == default else ""
+            mark = " (default)" if config == default else ""
             yield (
                 f"{_KIND[ping_pong]:6s}{fields}{mark}",
                 partial(forward, q, k, v, ping_pong=ping_pong, causal=causal, config=config,

@@ -10,8 +10,6 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from ..triton_calls import LOG2_E, Problem, heads_abreast
 from .config import GluonForwardConfig
 
-__all__ = ["Problem", "descriptor", "kernel_arguments"]
-
 
 def descriptor(tensor: Any, rows: int, dtype: Any) -> TensorDescriptor:
     """A (batch, seq, heads, d) tensor as TMA sees it: boxes of `rows` rows of one head."""

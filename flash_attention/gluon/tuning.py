@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from ..kernel_tuning import Measured, NotTunedError, Tuned, best, measure_on_gpu, tuning_key
+from ..kernel_tuning import Call, Measured, NotTunedError, Tuned, best, measure_on_gpu, tuning_key
 from ..triton_calls import check_call, require_triton
-from .config import HEAD_DIMS, GluonForwardConfig, configs, problems
+from .config import HEAD_DIMS, GluonForwardConfig, configs
 from .launch import check_config, check_device, launch
 
 _FILES = ("kernel", "groups", "blocks", "softmax", "loader", "config", "descriptors")
@@ -40,16 +40,14 @@ def best_config(
     def measure(candidates: Sequence[GluonForwardConfig]) -> Measured:
         if not measure_now:
             raise NotTunedError(f"nothing was measured yet for {kind}, {problem}")
-        calls: list[Callable[[], object]] = [
+        calls: list[Call] = [
             partial(launch, config, problem, ping_pong, q, k, v, out) for config in candidates
         ]
         return measure_on_gpu(calls, q.device)
 
     def make(**fields: object) -> GluonForwardConfig:
         config = GluonForwardConfig(**fields)  # type: ignore[arg-type]
-        if reasons := problems(config, problem.d_head, ping_pong):
-            raise ValueError("; ".join(reasons))
-        return config
+        return check_config(config, ping_pong, problem.d_head)
 
     key = tuning_key(kind, problem, q.dtype, q.device, SOURCES)
     return best(key, configs(ping_pong, problem.d_head), make, measure)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-HEAD_DIMS = (32, 64, 128, 256)
 BLOCKS = (16, 32, 64, 128, 256)
 
 
@@ -30,6 +29,7 @@ _SPACE = {
     128: ((128, 64, 8, 2), (128, 32, 8, 3), (64, 32, 4, 3)),
     256: ((64, 32, 8, 2),),
 }
+HEAD_DIMS = tuple(_SPACE)
 # With wgmma the operands stay in shared memory: larger blocks fit into the registers.
 _HOPPER_SPACE = {
     128: ((128, 128, 8, 2), (64, 64, 4, 2)),
@@ -46,8 +46,8 @@ def default_config(d_head: int) -> TritonForwardConfig:
 def configs(d_head: int, architecture: int = 80) -> list[TritonForwardConfig]:
     """The autotuning space on sm_<architecture>. Raises ValueError for a head dimension that has
     none."""
-    if d_head not in _SPACE:
-        raise ValueError(f"head dimension {d_head}: allowed are {', '.join(map(str, _SPACE))}")
+    if d_head not in HEAD_DIMS:
+        raise ValueError(f"head dimension {d_head}: allowed are {', '.join(map(str, HEAD_DIMS))}")
     more = _HOPPER_SPACE.get(d_head, ()) if architecture == _HOPPER else ()
     return [TritonForwardConfig(*values) for values in (*_SPACE[d_head], *more)]
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from ..kernel_tuning import Measured, Tuned, best, measure_on_gpu, tuning_key
+from ..kernel_tuning import Call, Measured, Tuned, best, measure_on_gpu, tuning_key
 from ..triton_calls import check_call, require_triton
-from .config import HEAD_DIMS, TritonForwardConfig, configs, problems
-from .launch import launch
+from .config import HEAD_DIMS, TritonForwardConfig, configs
+from .launch import check_config, launch
 
 SOURCES = [Path(__file__).with_name(f"{name}.py") for name in ("kernel", "config", "launch")]
 
@@ -28,16 +28,13 @@ def best_config(
     require_triton()
 
     def measure(candidates: Sequence[TritonForwardConfig]) -> Measured:
-        calls: list[Callable[[], object]] = [
+        calls: list[Call] = [
             partial(launch, config, problem, q, k, v, out) for config in candidates
         ]
         return measure_on_gpu(calls, q.device)
 
     def make(**fields: object) -> TritonForwardConfig:
-        config = TritonForwardConfig(**fields)  # type: ignore[arg-type]
-        if reasons := problems(config, problem.d_head):
-            raise ValueError("; ".join(reasons))
-        return config
+        return check_config(TritonForwardConfig(**fields), problem.d_head)  # type: ignore[arg-type]
 
     major, minor = torch.cuda.get_device_capability(q.device)
     key = tuning_key("triton", problem, q.dtype, q.device, SOURCES)

@@ -115,8 +115,8 @@ def test_a_spilling_configuration_is_seen() -> None:
     """Three groups of 64 x 128 scores do not fit into 160 registers beside those of the block
     before: the space leaves it out, and this check would notice."""
     config = replace(
-        default_config(True, 64), BLOCK_M=192, BLOCK_N=256, NUM_BUFFERS=2, NUM_MMA_WARPS=12,
-        NUM_MMA_GROUPS=3, OPTIMISTIC=False,
+        default_config(True, 64), BLOCK_M=192, NUM_BUFFERS=2, NUM_MMA_WARPS=12, NUM_MMA_GROUPS=3,
+        OPTIMISTIC=False,
     )  # fmt: skip
     assert Case(config, True, "fp16", 64, False).compiled().spill_bytes
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from flash_attention.gluon import GluonForwardConfig, configs
 from flash_attention.kernel_tuning import (
@@ -18,8 +21,10 @@ from flash_attention.kernel_tuning import (
     TuningCacheWarning,
     TuningFailedError,
     best,
+    measure_on_gpu,
     source_hash,
 )
+from flash_helpers.bench.timing import Sample
 
 KEY = {"kind": "gluon-ws-pp", "seqlen_q": 8192}
 SPACE = configs(True, 128)
@@ -76,6 +81,28 @@ def test_nothing_runs() -> None:
     with pytest.raises(TuningFailedError):  # and nothing was cached
         tuned(gpu)
     assert gpu.asked == 2
+
+
+def test_a_call_that_raises_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+
+    def call(i: int) -> None:
+        ran.append(i)
+        if i == 1:
+            raise RuntimeError("PTXAS error\n`ptxas` stderr:\nno registers")
+
+    def timer(function: Callable[[], None]) -> Sample:
+        function()
+        return Sample(ms=[3.0, 9.0, 1.0][ran[-1]] + 0.01 * len(ran))
+
+    monkeypatch.setattr("flash_attention.kernel_tuning.CudaTimer", lambda *_, **__: timer)
+    monkeypatch.setattr("torch.cuda.synchronize", lambda _: None)
+    monkeypatch.setattr("torch.cuda.device", lambda _: contextlib.nullcontext())
+    times, reasons = measure_on_gpu([partial(call, i) for i in range(3)], torch.device("cuda"))
+    assert reasons == {1: "RuntimeError: PTXAS error `ptxas` stderr: no registers"}
+    assert ran[:3] == [0, 1, 2] and ran.count(1) == 1
+    assert sorted(times) == [0, 2] and times[2] < 2 < 3 < times[0] < 4
+    assert ran.count(0) == ran.count(2) == 1 + 1 + 8  # tried, warmed up, sampled
 
 
 def entry(cache: Path) -> Path:

@@ -11,11 +11,8 @@ import torch
 
 pytest.importorskip("triton")
 
-from flash_attention.triton import TritonForwardConfig, configs
-from flash_attention.triton.launch import kernel_arguments
-from flash_attention.triton_calls import Problem
+from flash_attention.triton import TritonForwardConfig, configs, emulated
 from flash_helpers.dtypes import DType
-from flash_helpers.emulator import launch_triton
 from flash_helpers.reference import attention_reference
 from flash_helpers.tolerance import compare
 from flash_helpers.triton_offline import compile_tl
@@ -88,10 +85,6 @@ def run(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(output in the emulator, reference): two query heads for one KV head, K and V of an odd
     length in memory that continues."""
-    config = TritonForwardConfig(64, 32, 4, 2)
-    compiled = compile_tl(
-        config, dtype=dtype.name.lower(), d_head=d_head, causal=causal, architecture=80
-    )
     random = torch.Generator().manual_seed(seed)
 
     def draw(length: int, heads: int) -> torch.Tensor:
@@ -100,9 +93,7 @@ def run(
 
     q, k, v = draw(lengths[0], 2), draw(lengths[1], 1), draw(lengths[1], 1)
     out = torch.full_like(q, float("nan"))
-    problem = Problem(2, *lengths, 2, 1, d_head, causal, d_head**-0.5)
-    arguments, _, programs = kernel_arguments(config, problem, q, k, v, out)
-    launch_triton(compiled, (programs, 1, 1), arguments, written=[3])
+    emulated.forward(q, k, v, causal=causal, config=TritonForwardConfig(64, 32, 4, 2), out=out)
     return out, attention_reference(q, k, v, causal=causal, fp64=True)[0]
 
 

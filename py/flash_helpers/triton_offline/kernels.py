@@ -22,13 +22,12 @@ def compile_gluon(
 ) -> Compiled:
     """The warp-specialised kernel for sm_90a. `dtype` is fp16 or bf16. Raises ValueError for a
     configuration that cannot be built. The sizes of the problem are no part of the code."""
-    from flash_attention.gluon.config import problems
     from flash_attention.gluon.descriptors import kernel_arguments
     from flash_attention.gluon.kernel import attention
+    from flash_attention.gluon.launch import check_config
     from flash_attention.triton_calls import Problem
 
-    if reasons := problems(config, d_head, ping_pong):
-        raise ValueError(f"{config} cannot be built: {'; '.join(reasons)}")
+    check_config(config, ping_pong, d_head)
     tensor = StandInTensor((2, 1000, 4, d_head), _torch_name(dtype))
     problem = Problem(2, 1000, 1000, 4, 4, d_head, causal, d_head**-0.5)
     arguments, constants, _ = kernel_arguments(
@@ -43,13 +42,11 @@ def compile_tl(
 ) -> Compiled:
     """The plain Triton kernel for sm_<architecture>. `dtype` is fp16 or bf16. Raises ValueError for
     a configuration that cannot be built."""
-    from flash_attention.triton.config import problems
     from flash_attention.triton.kernel import attention
-    from flash_attention.triton.launch import kernel_arguments
+    from flash_attention.triton.launch import check_config, kernel_arguments
     from flash_attention.triton_calls import Problem
 
-    if reasons := problems(config, d_head):
-        raise ValueError(f"{config} cannot be built: {'; '.join(reasons)}")
+    check_config(config, d_head)
     tensor = StandInTensor((2, 1000, 4, d_head), _torch_name(dtype))
     problem = Problem(2, 1000, 1000, 4, 4, d_head, causal, d_head**-0.5)
     arguments, constants, _ = kernel_arguments(config, problem, tensor, tensor, tensor, tensor)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_USED = re.compile(r"Used (\d+) registers")
-_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+from ..build.ptxas import parse_ptxas
+
 _SERIALIZED = re.compile(r"C75(1[0-7])")
 
 
@@ -22,7 +22,6 @@ class Compiled:
     name: str
     ptx: str
     cubin: bytes
-    ttgir: str
     shared_bytes: int
     n_warps: int
     registers: int
@@ -42,20 +41,16 @@ def inspect(kernel: object, architecture: int) -> Compiled:
     """A kernel that Triton compiled (triton.compiler.CompiledKernel), with ptxas's report."""
     asm, metadata = kernel.asm, kernel.metadata  # type: ignore[attr-defined]
     log = run_ptxas(asm["ptx"], architecture)
-    used, stack = _USED.search(log), _STACK.search(log)
-    if used is None or stack is None:
-        raise RuntimeError(f"ptxas -v names no registers or no stack: {log[-2000:]}")
-    frame, stores, loads = map(int, stack.groups())
+    (usage,) = parse_ptxas(log)
     return Compiled(
         name=metadata.name,
         ptx=asm["ptx"],
         cubin=asm["cubin"],
-        ttgir=str(asm["ttgir"]),
         shared_bytes=metadata.shared,
         n_warps=metadata.num_warps,
-        registers=int(used.group(1)),
-        stack_bytes=frame,
-        spill_bytes=stores + loads,
+        registers=usage.registers,
+        stack_bytes=usage.stack_bytes,
+        spill_bytes=usage.spill_store_bytes + usage.spill_load_bytes,
         warnings=tuple(s for s in log.splitlines() if "warning" in s.lower() or "C75" in s),
         descriptors=tuple(metadata.tensordesc_meta or ()),
         scratch_bytes=metadata.global_scratch_size,
@@ -78,13 +73,3 @@ def run_ptxas(ptx: str, architecture: int) -> str:
     if done.returncode:
         raise RuntimeError(f"ptxas failed with {done.returncode}: {done.stderr[-2000:]}")
     return done.stdout + done.stderr
-
-
-def tool(name: str) -> Path:
-    """nvdisasm or cuobjdump as Triton brings it."""
-    from triton import knobs
-
-    found = {"nvdisasm": knobs.nvidia.nvdisasm, "cuobjdump": knobs.nvidia.cuobjdump}
-    if name not in found:
-        raise ValueError(f"{name}: triton brings {' and '.join(sorted(found))}")
-    return Path(found[name].path)

@@ -123,5 +123,7 @@ def configs(ping_pong: bool, d_head: int) -> list[GluonForwardConfig]:
         for shape in shapes
         for fence, optimistic in softmaxes
         for persistent in (False, True)
+        # At d 128 it holds in one of the three groups only; nowhere was it the fastest.
+        if not (fence == "warp" and shape.NUM_MMA_GROUPS == 3)
     ]
     return [config for config in space if not problems(config, d_head, ping_pong)]

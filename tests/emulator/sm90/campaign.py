@@ -140,12 +140,6 @@ REDUNDANT = (
     ),
     Redundant(
         SYNCWARP,
-        "__syncwarp();  // all lanes have read it before",
-        "the staging of the output brings the lanes together before Q's buffer is released",
-        _stages_in_q,
-    ),
-    Redundant(
-        SYNCWARP,
         "End::wait_staging_free(lane);",
         "lane 0 alone waits and releases; the others stage again behind the next Q's barrier",
         _stages_in_q,

@@ -8,7 +8,6 @@ import re
 import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from flash_helpers.profiling import benchmark, profile
 from flash_helpers.profiling.flamegraph import flame_graph
 from flash_helpers.profiling.nvtx import annotate
 from flash_helpers.profiling.stacks import CPU_TIME, GPU_TIME, OTHER_THREADS, fold, render
+from flash_helpers.profiling.trace import parse
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -70,42 +70,44 @@ def test_profile_writes_stacks_and_a_flame_graph(tmp_path: Path) -> None:
     ET.fromstring((tmp_path / "var" / "stacks_a_b__work.svg").read_text())
 
 
-def event(name: str, start: float, end: float, **more: Any) -> Any:
-    known = {"id": 0, "thread": 1, "cpu_parent": None, "is_user_annotation": False,
-             "device": "CPU", "self_cpu_time_total": end - start}  # fmt: skip
-    values = known | more
-    span = SimpleNamespace(start=start, end=end, elapsed_us=lambda: end - start)
-    device = SimpleNamespace(name=values.pop("device"))
-    return SimpleNamespace(name=name, time_range=span, device_type=device, **values)
+def event(kind: str, name: str, begin: float, end: float, thread: int = 1, id: int = 0) -> Any:
+    """As torch.profiler writes it into a trace."""
+    return {"ph": "X", "cat": kind, "name": name, "tid": thread, "ts": begin, "dur": end - begin,
+            "args": {"correlation": id}}  # fmt: skip
 
 
-def gpu_events() -> list[Any]:
+def gpu_trace() -> list[Any]:
     """A range with an operation of torch that launches a kernel, and a call of an extension that
-    launches another, which the profiler links to nothing; a kernel of the backward pass; and one
-    from before the range."""
-    root = event("all", 0, 100)
-    op = event("aten::mm", 10, 20, cpu_parent=root)
-    ours = event("<built-in method launch of type object at 0x7f>", 30, 60, cpu_parent=root)
-    inner = event("check", 31, 33, cpu_parent=ours)
-    backward = event("MmBackward0", 70, 90, thread=2)
-    early = event("setup", -20, -5)
+    launches another; a kernel of the backward pass; and one from before the range. The range
+    begins in one function and ends in another."""
     return [
-        root, op, ours, inner, backward, early,
-        event("cudaLaunchKernel", 12, 13, id=7, cpu_parent=op),
-        event("cuLaunchKernelEx", 40, 41, id=8, thread=4711),
-        event("cudaLaunchKernel", 71, 72, id=9, thread=2, cpu_parent=backward),
-        event("cudaLaunchKernel", -10, -9, id=10, thread=4711),
-        event("gemm", 200, 230, id=7, device="CUDA"),
-        event("flash_fwd", 230, 290, id=8, device="CUDA"),
-        event("gemm", 290, 294.5, id=9, device="CUDA"),
-        event("fill", 100, 101, id=10, device="CUDA"),
-        event("orphan", 300, 302, id=99, device="CUDA"),
-        event("all", 200, 300, device="CUDA", is_user_annotation=True),
+        event("python_function", "__enter__", -1, 0.5),
+        event("user_annotation", "all", 0, 100),
+        event("python_function", "__exit__", 99, 101),
+        event("cpu_op", "aten::mm", 10, 20),
+        event("python_function", "<built-in method launch of type object at 0x7f>", 30, 60),
+        event("python_function", "check", 31, 33),
+        event("cpu_op", "MmBackward0", 70, 90, thread=2),
+        event("python_function", "setup", -20, -5),
+        event("cpu_op", "of another program", 200, 210, thread=3),
+        event("cuda_runtime", "cudaLaunchKernel", 12, 13, id=7),
+        event("cuda_driver", "cuLaunchKernelEx", 40, 41, id=8),
+        event("cuda_runtime", "cudaLaunchKernel", 71, 72, thread=2, id=9),
+        event("cuda_runtime", "cudaLaunchKernel", -10, -9, id=10),
+        event("cuda_runtime", "cudaLaunchKernel", 205, 206, thread=3, id=11),
+        event("kernel", "gemm", 200, 230, id=7),
+        event("kernel", "flash_fwd", 230, 290, id=8),
+        event("kernel", "gemm", 290, 294.5, id=9),
+        event("gpu_memset", "fill", 100, 101, id=10),
+        event("kernel", "theirs", 301, 302, id=11),
+        event("kernel", "orphan", 300, 302, id=99),
+        event("gpu_user_annotation", "all", 200, 300),
+        {"ph": "M", "name": "process_name"},
     ]  # fmt: skip
 
 
 def test_kernels_stand_on_what_launched_them() -> None:
-    stacks, what = fold(gpu_events(), "all")
+    stacks, what = fold(parse(gpu_trace()), "all")
     assert what == GPU_TIME
     assert stacks == {
         ("all", "aten::mm", "gemm"): 30_000,
@@ -116,11 +118,22 @@ def test_kernels_stand_on_what_launched_them() -> None:
 
 
 def test_without_kernels_the_time_is_the_cpus() -> None:
-    on_cpu = [e for e in gpu_events() if e.device_type.name == "CPU"]
-    stacks, what = fold(on_cpu, "all")
+    on_cpu = [e for e in gpu_trace() if e.get("cat") not in ("kernel", "gpu_memset")]
+    stacks, what = fold(parse(on_cpu), "all")
     assert what == CPU_TIME
-    assert stacks["all", "aten::mm"] == 10_000 and stacks[("all",)] == 100_000
-    assert not any("setup" in stack for stack in stacks)  # it was before the range
+    assert stacks == {
+        ("all",): 60_000,
+        ("all", "aten::mm"): 10_000,
+        ("all", "launch (built-in)"): 28_000,
+        ("all", "launch (built-in)", "check"): 2_000,
+        ("all", OTHER_THREADS, "MmBackward0"): 20_000,
+    }
+
+
+def test_a_range_in_a_range_of_the_same_name() -> None:
+    twice = [event("user_annotation", "all", 20, 80), *gpu_trace()]
+    stacks, _ = fold(parse(twice), "all")
+    assert stacks["all", "all", "launch (built-in)", "flash_fwd"] == 60_000
 
 
 def test_folded_stacks_have_one_separator() -> None:

@@ -7,8 +7,9 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from . import trace
 from .flamegraph import flame_graph
 from .nvtx import annotate
 from .stacks import fold, render
@@ -64,13 +65,12 @@ def profile(
     recorded = _record(description, run, with_stack=False)
     if with_stack:
         stacked = _record(description, run, with_stack=True)
-        events = stacked.events()  # type: ignore[no-untyped-call]
-        _write_stacks(description, events, Path(out_dir))
+        _write_stacks(description, trace.read(stacked), Path(out_dir))
     return _table(recorded)
 
 
-def _write_stacks(description: str, events: Any, folder: Path) -> None:
-    stacks, what = fold(events, description)
+def _write_stacks(description: str, recorded: trace.Trace, folder: Path) -> None:
+    stacks, what = fold(recorded, description)
     if not stacks:
         raise ValueError(f"the profile of {description!r} has no event with a time")
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,11 +107,7 @@ def _record(
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
-    # Python's frames are events of their own only where this private switch is on.
-    config = torch._C._profiler._ExperimentalConfig(verbose=True) if with_stack else None
-    with torch.profiler.profile(
-        activities=activities, with_stack=with_stack, experimental_config=config
-    ) as prof:
+    with torch.profiler.profile(activities=activities, with_stack=with_stack) as prof:
         with annotate(description):
             run()
         _synchronize()

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..bench import arguments as args
 from ..profiling.nvtx import annotate
+from ..profiling.trace import RANGE, Trace, load
 from ..workload import Workload
 from . import checking, text
 from .options import NVTX, workloads
@@ -66,11 +67,12 @@ def trace(options: argparse.Namespace, device: str) -> int:
     try:
         path.write_text("")  # torch only prints it where it cannot write
         recorded.export_chrome_trace(str(path))
+        found = load(path)
     except OSError as error:
         print(f"error: cannot write {path}: {error.strerror}", file=sys.stderr)
         return args.EXIT_USAGE
     say = words(options.lang)
-    print(text.section(say("ranges"), ranges_table(recorded, prepared, options.lang)))
+    print(text.section(say("ranges"), ranges_table(found, prepared, options.lang)))
     print(f"{path}: {path.stat().st_size} bytes; open it in https://ui.perfetto.dev")
     return code
 
@@ -131,7 +133,7 @@ def _record(function: Callable[[], None], device: str) -> Any:
     return recorded
 
 
-def ranges_table(recorded: Any, prepared: list[Prepared], language: str) -> str:
+def ranges_table(recorded: Trace, prepared: list[Prepared], language: str) -> str:
     """Times of the host in every range, and of the kernels that were launched in it."""
     say = words(language)
     names = dict.fromkeys(
@@ -139,19 +141,20 @@ def ranges_table(recorded: Any, prepared: list[Prepared], language: str) -> str:
         for item in prepared
         for name in (bench_range, attention_range)
     )
-    # On a GPU there are two of each: the host's range, and the span of its kernels.
-    events: dict[str, list[Any]] = {name: [] for name in names}
-    for event in recorded.key_averages():
-        events.get(event.key, []).append(event)
-    missing = [name for name, found in events.items() if not found]
+    on_host: dict[str, list[float]] = {name: [] for name in names}
+    for span in recorded.spans:
+        if span.name in on_host and span.kind == RANGE:
+            on_host[span.name].append(span.us)
+    missing = [name for name, found in on_host.items() if not found]
     assert not missing, f"torch.profiler has lost the ranges {missing}"
+    on_device = dict.fromkeys(names, 0.0)
+    for item in recorded.on_gpu:
+        for name in {span.name for span in item.caller.outwards()} if item.caller else ():
+            if name in on_device:
+                on_device[name] += item.us
     columns = [say("ranges"), say("calls"), say("host (ms)"), say("device (ms)")]
     rows = [
-        [
-            name, max(event.count for event in found),
-            text.fixed(max(event.cpu_time_total for event in found) / 1e3, 3),
-            text.fixed(max(event.device_time_total for event in found) / 1e3, 3),
-        ]
-        for name, found in events.items()
-    ]  # fmt: skip
+        [name, len(found), text.fixed(sum(found) / 1e3, 3), text.fixed(on_device[name] / 1e3, 3)]
+        for name, found in on_host.items()
+    ]
     return text.table(columns, rows)

@@ -132,8 +132,9 @@ def test_run_mlp_starts_the_profiler_once(monkeypatch: pytest.MonkeyPatch) -> No
     calls: list[str] = []
     cuda = torch.cuda
     monkeypatch.setattr(mlp, "get_device", lambda: _Pretended())
-    for name in ("synchronize", "reset_peak_memory_stats"):
-        monkeypatch.setattr(cuda, name, lambda *_: None)
+    monkeypatch.setattr(cuda, "init", lambda: calls.append("init"))
+    monkeypatch.setattr(cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(cuda, "reset_peak_memory_stats", lambda _: calls.append("reset"))
     monkeypatch.setattr(cuda, "max_memory_allocated", lambda *_: 3 << 20)
     monkeypatch.setattr(cuda.profiler, "start", lambda: calls.append("start"))
     monkeypatch.setattr(cuda.profiler, "stop", lambda: calls.append("stop"))
@@ -142,7 +143,8 @@ def test_run_mlp_starts_the_profiler_once(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(torch, "randn", lambda *_, device: None)
     monkeypatch.setattr(torch.nn.Module, "to", lambda self, _: self)
     run = mlp.run_mlp(1, 1, 1, 13)
-    assert calls == ["step"] * 11 + ["start"] + ["step"] * 2 + ["stop"]
+    # torch refuses to reset the statistics of a GPU that it does not know yet.
+    assert calls == ["init", "reset"] + ["step"] * 11 + ["start"] + ["step"] * 2 + ["stop"]
     assert run == mlp.MlpRun("cuda:0", 3 << 20, 2)
     calls.clear()
     assert mlp.run_mlp(1, 1, 1, 11).profiled_steps == 0 and "start" not in calls

@@ -70,6 +70,8 @@ def run_mlp(
     device = get_device()
     on_gpu = device.type == "cuda"
     if on_gpu:
+        # Without it there are no statistics yet, and torch refuses.
+        torch.cuda.init()  # type: ignore[no-untyped-call]
         torch.cuda.reset_peak_memory_stats(device)
     with annotate("define_model"):
         model = make_mlp(dim, num_layers).to(device)

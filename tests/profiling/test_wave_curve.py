@@ -14,10 +14,15 @@ from typing import Any
 import pytest
 
 from flash_helpers.bench.timing import Sample
-from flash_helpers.profiling import wave_subjects, waves_cli
+from flash_helpers.profiling import wave_model, wave_subjects, waves_cli
 from flash_helpers.profiling.cli import main
 from flash_helpers.profiling.wave_curve import Subject, curve, measure
-from flash_helpers.profiling.wave_model import WaveModel, calibrate, calibration_blocks
+from flash_helpers.profiling.wave_model import (
+    Calibrated,
+    WaveModel,
+    calibrate,
+    calibration_blocks,
+)
 
 SMS = 132
 
@@ -74,7 +79,8 @@ def test_the_prediction_fits_a_gpu_that_behaves(
     found = curve(made, blocks, samples)
     assert abs(found.worst.deviation) < 0.03, found.describe()
     assert len(found.rows()) == len(blocks)
-    assert found.model.blocks_per_sm == blocks_per_sm
+    assert found.model.always.blocks_per_sm == blocks_per_sm
+    assert found.model.always.singles == found.model.at_times.singles
 
 
 def test_a_gpu_that_does_not_behave_shows(seed: int) -> None:
@@ -92,30 +98,62 @@ def test_a_gpu_that_does_not_behave_shows(seed: int) -> None:
 @pytest.mark.parametrize(
     "model",
     [
-        WaveModel(SMS, (0.1,), 0.003, 0.95),
-        WaveModel(SMS, (0.1, 0.15), 0.003, 1.02),
-        WaveModel(SMS, (0.1, 0.15), 0.003, 1.0, evenly=False),
-        WaveModel(SMS, (0.1, 0.1, 0.14), 0.0, 1.0),
+        WaveModel(SMS, (0.1,), 0.003, 0.95, SMS),
+        WaveModel(SMS, (0.1, 0.15), 0.003, 1.02, SMS),
+        WaveModel(SMS, (0.1, 0.15), 0.003, 1.0, singles=0),
+        WaveModel(SMS, (0.1, 0.15), 0.003, 1.0, singles=50),
+        WaveModel(SMS, (0.1, 0.1, 0.14), 0.0, 1.0, SMS),
     ],
 )
 def test_calibration_finds_the_model_again(model: WaveModel) -> None:
     per_sm = model.blocks_per_sm
-    times = {n: model.predict_ms(n) for n in calibration_blocks(SMS, per_sm)}
+    times = {n: [model.predict_ms(n)] for n in calibration_blocks(SMS, per_sm)}
     found = calibrate(SMS, per_sm, times)
     for blocks in range(1, 600, 7):
-        assert found.predict_ms(blocks) == pytest.approx(model.predict_ms(blocks))
-    assert found.block_ms == pytest.approx(model.block_ms)
-    assert found.overhead_ms == pytest.approx(model.overhead_ms, abs=1e-9)
-    assert found.alone == pytest.approx(model.alone)
+        expected = model.predict_ms(blocks)
+        assert found.predict_ms(blocks, expected) == pytest.approx(expected)
+    always = found.always
+    assert always.block_ms == pytest.approx(model.block_ms)
+    assert always.overhead_ms == pytest.approx(model.overhead_ms, abs=1e-9)
+    assert always.alone == pytest.approx(model.alone)
+    assert always.singles <= model.singles <= found.at_times.singles < always.singles + 12
+
+
+def undecided(blocks: int, chance: random.Random) -> float:
+    """From 70 to 105 waiting blocks luck decides whether an SM takes two of them."""
+    model = WaveModel(SMS, (0.06, 0.108), 0.009, 0.97, singles=chance.randrange(70, 105))
+    return model.predict_ms(blocks) * chance.gauss(1, 0.002)
+
+
+def test_where_launches_differ_both_predictions_stand(seed: int) -> None:
+    blocks = range(1, 601, 3)
+    samples = measure(subject(2), blocks, 10, fake_timer(undecided, seed), seed)
+    found = curve(subject(2), blocks, samples)
+    assert abs(found.worst.deviation) < 0.03, found.describe()
+    either = {point.blocks for point in found.points if point.is_open}
+    # Between the probes around 70 and 105 (11 blocks apart), and the same a wave later.
+    assert {n for n in blocks if 264 + 77 < n < 264 + 99} <= either
+    assert either <= set(range(264 + 67, 264 + 110)) | set(range(528 + 67, 601))
+    assert f"({len(either)} points, of which the nearer prediction counts)" in found.describe()
+    assert sum(row["open"] for row in found.rows()) == len(either)
+
+
+def test_a_model_that_always_spreads_is_found_out(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: nobody looks for where an SM takes two blocks."""
+    monkeypatch.setattr(wave_model, "_with_singles", lambda model, _: Calibrated(model, model))
+    samples = measure(subject(2), range(1, 601, 9), 5, fake_timer(undecided, seed), seed)
+    assert abs(curve(subject(2), range(1, 601, 9), samples).worst.deviation) > 0.1
 
 
 def test_what_the_model_says_of_whole_and_broken_waves() -> None:
-    model = WaveModel(SMS, (0.1,), 0.0, 1.0)
+    model = WaveModel(SMS, (0.1,), 0.0, 1.0, SMS)
     for waves in (1, 2, 7):
         assert model.predict_ms(waves * SMS) == pytest.approx(waves * 0.1)
         assert model.predict_ms(waves * SMS + 1) == pytest.approx((waves + 1) * 0.1)
         assert model.efficiency(waves * SMS, waves * 0.1) == pytest.approx(1.0)
-    shared = WaveModel(SMS, (0.1, 0.15), 0.0, 1.0)
+    shared = WaveModel(SMS, (0.1, 0.15), 0.0, 1.0, SMS)
     assert shared.predict_ms(SMS) == pytest.approx(0.1)  # one on each SM
     assert shared.predict_ms(SMS + 1) == pytest.approx(0.15)
     assert shared.predict_ms(2 * SMS + 1) == pytest.approx(0.25)
@@ -124,7 +162,7 @@ def test_what_the_model_says_of_whole_and_broken_waves() -> None:
 
 
 def test_times_that_cannot_be_are_refused() -> None:
-    times = dict.fromkeys(calibration_blocks(SMS, 1), 0.1)
+    times = {n: [0.1] for n in calibration_blocks(SMS, 1)}
     with pytest.raises(ValueError, match="nothing can be predicted"):
         calibrate(SMS, 1, times)
 
@@ -149,7 +187,7 @@ def test_the_command_measures_and_writes(
     assert [int(row["blocks"]) for row in rows] == list(range(1, 601, 20))
     assert all(abs(float(row["deviation_pct"])) < 5 for row in rows)
     lines = (tmp_path / "waves-a-kernel.jsonl").read_text().splitlines()
-    assert all(len(json.loads(line)["samples_ms"]) == 2 for line in lines)
+    assert {len(json.loads(line)["samples_ms"]) for line in lines} == {2, 8}  # more to calibrate
     assert (tmp_path / "waves-a-kernel.png").read_bytes().startswith(b"\x89PNG")
 
 

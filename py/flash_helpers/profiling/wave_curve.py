@@ -4,12 +4,16 @@ calibrated model (wave_model.py) predicts."""
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..bench.timing import Policy, Timer, interleaved
-from .wave_model import WaveModel, calibrate, calibration_blocks
+from .wave_model import Calibrated, calibrate, calibration_blocks
+
+# The model is as good as the launches that calibrate it.
+_CALIBRATE_TIMES = 4
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,9 @@ class Subject:
 
 @dataclass(frozen=True)
 class Point:
-    """Times in milliseconds (medians), efficiencies 0..1 of a GPU that is always full."""
+    """Times in milliseconds (medians), efficiencies 0..1 of a GPU that is always full. `is_open`:
+    the GPU does the one in one launch and the other in the next, and the nearer prediction counts.
+    """
 
     blocks: int
     samples: int
@@ -32,6 +38,7 @@ class Point:
     predicted_ms: float
     measured: float
     predicted: float
+    is_open: bool
 
     @property
     def deviation(self) -> float:
@@ -42,7 +49,7 @@ class Point:
 @dataclass(frozen=True)
 class Curve:
     subject: str
-    model: WaveModel
+    model: Calibrated
     points: tuple[Point, ...]
 
     @property
@@ -59,48 +66,70 @@ class Curve:
                 "measured_efficiency": round(point.measured, 5),
                 "predicted_efficiency": round(point.predicted, 5),
                 "deviation_pct": round(100 * point.deviation, 3),
+                "open": point.is_open,
             }
             for point in self.points
         ]  # fmt: skip
 
     def describe(self) -> str:
-        model, worst = self.model, self.worst
+        model, worst = self.model.always, self.worst
         shared = ", ".join(f"{ms * 1e3:.1f}" for ms in model.block_ms)
         beyond = sum(abs(point.deviation) > 0.05 for point in self.points)
         return (
             f"{self.subject}: {model.sms} SMs, {model.blocks_per_sm} block(s) on each; a block "
             f"takes {shared} us (1.. on its SM), alone on the GPU {model.alone:.3f} of the first, "
-            f"launch {model.overhead_ms * 1e3:.1f} us, places are refilled "
-            f"{'evenly' if model.evenly else 'SM by SM'}\n"
+            f"launch {model.overhead_ms * 1e3:.1f} us{self._refilling()}\n"
             f"  largest deviation of {len(self.points)} points: {worst.deviation:+.2%} at "
             f"{worst.blocks} blocks (measured {worst.measured:.3f}, predicted "
             f"{worst.predicted:.3f}); {beyond} points are off by more than 5 %"
+        )
+
+    def _refilling(self) -> str:
+        low, high = self.model.always, self.model.at_times
+        if low.blocks_per_sm == 1:
+            return ""
+        text = f"; of those that wait, {low.singles} get an SM of their own before one takes two"
+        if low.singles == high.singles:
+            return text
+        number = sum(point.is_open for point in self.points)
+        return (
+            f"{text}, up to {high.singles} in some launches and not in others ({number} points, "
+            "of which the nearer prediction counts)"
         )
 
 
 def measure(
     subject: Subject, blocks: Sequence[int], repeats: int, timer: Timer, seed: int
 ) -> dict[int, list[float]]:
-    """Milliseconds of `repeats` launches of each number of blocks, all in random order, one launch
-    at a time: neighbours on the curve share neither the clock nor the temperature of a moment."""
-    wanted = sorted({*blocks, *calibration_blocks(subject.sms, subject.blocks_per_sm)})
-    functions = {str(n): subject.launch(n) for n in wanted}
-    policy = Policy(warmups=1, repeats=repeats, cold_l2=False, burst=1)
-    bursts = interleaved(functions, policy, timer, seed)
-    return {
-        int(n): [sample.ms for burst in taken for sample in burst] for n, taken in bursts.items()
+    """Milliseconds of `repeats` launches of each number of blocks, and of more of those that
+    calibrate; all in random order, one launch at a time: neighbours on the curve share neither the
+    clock nor the temperature of a moment."""
+    calibrating = calibration_blocks(subject.sms, subject.blocks_per_sm)
+    wanted = Counter({*blocks, *calibrating})
+    wanted.update(calibrating * (_CALIBRATE_TIMES - 1))
+    functions = {
+        f"{n} blocks, {again}": subject.launch(n)
+        for n, times in sorted(wanted.items())
+        for again in range(times)
     }
+    policy = Policy(warmups=1, repeats=repeats, cold_l2=False, burst=1)
+    samples: dict[int, list[float]] = {n: [] for n in wanted}
+    for name, taken in interleaved(functions, policy, timer, seed).items():
+        samples[int(name.split()[0])] += [sample.ms for burst in taken for sample in burst]
+    return samples
 
 
 def curve(subject: Subject, blocks: Sequence[int], samples: Mapping[int, Sequence[float]]) -> Curve:
     """`samples` as `measure` returns them. Raises ValueError if they cannot calibrate."""
-    medians = {n: statistics.median(taken) for n, taken in samples.items()}
-    model = calibrate(subject.sms, subject.blocks_per_sm, medians)
+    # Of times of two kinds, one of the times and not the mean of two.
+    medians = {n: statistics.median_low(taken) for n, taken in samples.items()}
+    model = calibrate(subject.sms, subject.blocks_per_sm, samples)
+    efficiency = model.always.efficiency
     points = []
     for n in blocks:
-        predicted_ms = model.predict_ms(n)
+        predicted_ms = model.predict_ms(n, medians[n])
         points.append(Point(
-            n, len(samples[n]), medians[n], predicted_ms,
-            model.efficiency(n, medians[n]), model.efficiency(n, predicted_ms),
+            n, len(samples[n]), medians[n], predicted_ms, efficiency(n, medians[n]),
+            efficiency(n, predicted_ms), model.is_open(n),
         ))  # fmt: skip
     return Curve(subject.name, model, tuple(points))

@@ -7,30 +7,38 @@ each SM, two, up to as many as fit), the second with one block alone on the GPU,
 (a busy GPU has a lower clock and a contended L2 cache). A constant for the launch is added.
 
 Blocks of one SM end together, so who gets the places that they leave is a matter of nanoseconds:
-either each SM takes one block, then the next (`evenly`), or an SM all that fit into it. A launch of
-one wave and one block for every SM tells which.
+either an SM takes one block and the other SMs come before it takes the next, or it takes all that
+fit. For the first so many waiting blocks it is the one, from a number on the other (`singles`), and
+between the two it changes from launch to launch: launches of a wave and a bit more tell where.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 # Waves of the longest launch that calibrates: the slope between it and one wave is the time of a
 # wave without the launch.
 LONG_WAVES = 4
+# Launches of one wave and 1/12, 2/12, ... of a block for every SM look for where an SM takes two.
+_PROBES = 12
+# A launch counts as of the one kind or the other where their times differ by more than that.
+_TELLS = 0.02
 
 
 @dataclass(frozen=True)
 class WaveModel:
     """`block_ms[b - 1]`: time of a block where every SM has b. `alone`: the time of a single block
-    on the whole GPU, relative to block_ms[0]."""
+    on the whole GPU, relative to block_ms[0]. `singles`: so many blocks that waited for the end of
+    a wave get an SM of their own before one SM takes two of them (sms: all that can)."""
 
     sms: int
     block_ms: tuple[float, ...]
     overhead_ms: float
     alone: float
-    evenly: bool = True
+    singles: int
 
     @property
     def blocks_per_sm(self) -> int:
@@ -66,11 +74,12 @@ class WaveModel:
         """How many of the waiting blocks found a place where others ended."""
         # (blocks that are there when this place is taken, the SM)
         places = [(n, left) for left in sms for n in range(len(left), self.blocks_per_sm)]
-        if self.evenly:
-            places.sort(key=lambda place: place[0])
-        for _, left in places[:waiting]:
+        taken = places[:waiting]
+        if waiting <= self.singles:
+            taken = sorted(places, key=lambda place: place[0])[:waiting]
+        for _, left in taken:
             left.append(1.0)
-        return min(waiting, len(places))
+        return len(taken)
 
     @staticmethod
     def _advance(left: list[float], progress: float) -> bool:
@@ -84,15 +93,45 @@ def _placed(blocks: int, sms: int) -> list[list[float]]:
     return [[1.0] * (blocks // sms + (sm < blocks % sms)) for sm in range(sms)]
 
 
+@dataclass(frozen=True)
+class Calibrated:
+    """Two models that differ in `singles` alone: what every launch that calibrated kept to, and
+    what at least one did. Between the two the GPU takes one order in one launch and the other in
+    the next."""
+
+    always: WaveModel
+    at_times: WaveModel
+
+    def predict_ms(self, blocks: int, measured_ms: float) -> float:
+        """The nearer to what was measured, where there are two."""
+        candidates = (self.always.predict_ms(blocks), self.at_times.predict_ms(blocks))
+        return min(candidates, key=lambda predicted: abs(predicted - measured_ms))
+
+    def is_open(self, blocks: int) -> bool:
+        """Whether both can happen."""
+        return _differ(self.always.predict_ms(blocks), self.at_times.predict_ms(blocks))
+
+
+def _probes(sms: int, blocks_per_sm: int) -> list[int]:
+    """Numbers of blocks: a wave, and up to one block for every SM."""
+    if blocks_per_sm == 1:
+        return []
+    return [blocks_per_sm * sms + -(-sms * part // _PROBES) for part in range(1, _PROBES + 1)]
+
+
 def calibration_blocks(sms: int, blocks_per_sm: int) -> list[int]:
     """The launches that `calibrate` needs."""
-    waves = [b * sms for b in range(1, blocks_per_sm + 2)]  # the last: a wave, and one for each SM
-    return [1, *waves, LONG_WAVES * blocks_per_sm * sms]
+    waves = [b * sms for b in range(1, blocks_per_sm + 1)]
+    return [1, *waves, *_probes(sms, blocks_per_sm), LONG_WAVES * blocks_per_sm * sms]
 
 
-def calibrate(sms: int, blocks_per_sm: int, measured_ms: Mapping[int, float]) -> WaveModel:
-    """`measured_ms`: milliseconds of launches by their blocks, at least calibration_blocks. Raises
+def calibrate(
+    sms: int, blocks_per_sm: int, samples_ms: Mapping[int, Sequence[float]]
+) -> Calibrated:
+    """`samples_ms`: milliseconds of launches by their blocks, at least calibration_blocks. Raises
     ValueError for times that cannot be: a long launch no longer than a short one."""
+    wanted = calibration_blocks(sms, blocks_per_sm)
+    measured_ms = {n: statistics.median_low(samples_ms[n]) for n in wanted}
     first, long = blocks_per_sm * sms, LONG_WAVES * blocks_per_sm * sms
     wave = (measured_ms[long] - measured_ms[first]) / (LONG_WAVES - 1)
     if wave <= 0:
@@ -105,6 +144,28 @@ def calibrate(sms: int, blocks_per_sm: int, measured_ms: Mapping[int, float]) ->
     if min(block_ms) <= 0:
         raise ValueError(f"a wave takes {wave:.4f} ms, and less than nothing is left of a shorter")
     alone = (measured_ms[1] - overhead) / block_ms[0]
-    models = [WaveModel(sms, tuple(block_ms), overhead, alone, evenly) for evenly in (True, False)]
-    tells = (blocks_per_sm + 1) * sms
-    return min(models, key=lambda model: abs(model.predict_ms(tells) - measured_ms[tells]))
+    model = WaveModel(sms, tuple(block_ms), overhead, alone, singles=sms)
+    return _with_singles(model, samples_ms)
+
+
+def _with_singles(model: WaveModel, samples_ms: Mapping[int, Sequence[float]]) -> Calibrated:
+    """`always`: the last of the probes of which every launch gave each SM one block; `at_times`:
+    the last number before those of which none did."""
+    if model.blocks_per_sm == 1:
+        return Calibrated(model, model)
+    packed = replace(model, singles=0)
+    kept: dict[int, list[bool]] = {}
+    for n in _probes(model.sms, model.blocks_per_sm):
+        apart, together = model.predict_ms(n), packed.predict_ms(n)
+        same = not _differ(apart, together)
+        waiting = n - model.sms * model.blocks_per_sm
+        kept[waiting] = [same or abs(ms - apart) <= abs(ms - together) for ms in samples_ms[n]]
+    all_kept = list(takewhile(lambda waiting: all(kept[waiting]), kept))
+    none_kept = list(takewhile(lambda waiting: not any(kept[waiting]), reversed(kept)))
+    always = all_kept[-1] if all_kept else 0
+    at_times = none_kept[-1] - 1 if none_kept else model.sms
+    return Calibrated(replace(model, singles=always), replace(model, singles=at_times))
+
+
+def _differ(a: float, b: float) -> bool:
+    return abs(a - b) > _TELLS * max(a, b)

@@ -93,6 +93,12 @@ def test_what_cannot_be_used_is_refused() -> None:
     without = {k: v for k, v in QUIET.items() if k not in (m.DRAM, m.TENSOR)}
     with pytest.raises(MetricError, match=r"dram.* is absent, and 1 more: `profiling.py"):
         b.explain(without)
+    # Of shared memory more has to be known only where it is the busiest unit.
+    without = {k: v for k, v in QUIET.items() if k not in m.FOR_SHARED}
+    assert b.explain(without | CASES[b.TENSOR]).name == b.TENSOR
+    for case in ({m.LSU_DATA: 90.0}, {m.LSU_DATA: 40.0}):
+        with pytest.raises(MetricError, match=r"mem_shared.* is absent, and 2 more"):
+            b.explain(without | case)
     for wrong in (float("nan"), -1.0, 1e9):
         with pytest.raises(MetricError, match=r"expected a number in 0..200"):
             b.explain(QUIET | {m.DRAM: wrong})
@@ -105,6 +111,13 @@ def test_values_of_a_launch() -> None:
         "another": Quantity("1", ""),
     })  # fmt: skip
     assert m.values_of(launch) == {m.DRAM: 91.25, m.CONFLICTS: 1234.0, m.INSTRUCTIONS: 9.0}
+    cycles = {"sm__cycles_active.avg": Quantity("2,621", "cycle")}
+    launch.values.update(cycles)
+    assert m.SM_BUSY not in m.values_of(launch)
+    launch.values.update(cycles | {"sm__cycles_elapsed.avg": Quantity("14,477", "cycle")})
+    assert m.values_of(launch)[m.SM_BUSY] == pytest.approx(18.10, abs=0.01)
+    launch.values[m.SM_BUSY] = Quantity("18.2", "%")
+    assert m.values_of(launch)[m.SM_BUSY] == 18.2
     launch.values[m.DRAM] = Quantity("0.91", "ratio")
     with pytest.raises(MetricError, match="unit 'ratio'"):
         m.values_of(launch)

@@ -40,7 +40,8 @@ class Finding:
 
 def explain(metrics: Mapping[str, float]) -> Finding:
     """`metrics`: values of one launch by ncu's names, in base units (per cent, counts), at least
-    bottleneck_metrics.REQUIRED. Raises MetricError if one is absent or no sensible number."""
+    bottleneck_metrics.REQUIRED, and FOR_SHARED if shared memory is the busiest unit. Raises
+    MetricError if one of them is absent or no sensible number."""
     m.check(metrics)
     facts = f.Facts.of(metrics)
     units = {

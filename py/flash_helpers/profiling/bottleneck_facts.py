@@ -35,11 +35,9 @@ class Facts:
     dram: float
     l2: float
     lsu: float
-    shared: float
     tensor: float
     issue: float
     sm_busy: float
-    conflict_share: float
     local_sector_share: float
     local_instruction_share: float
 
@@ -50,9 +48,8 @@ class Facts:
         requests = sum(metrics[name] for name in m.LOCAL_REQUESTS)
         busy = min(metrics[m.SM_BUSY], 100.0) / 100
         return cls(
-            metrics, metrics[m.DRAM], metrics[m.L2], metrics[m.LSU_DATA], metrics[m.SHARED_DATA],
+            metrics, metrics[m.DRAM], metrics[m.L2], metrics[m.LSU_DATA],
             metrics[m.TENSOR] * busy, metrics[m.ISSUE] * busy, 100 * busy,
-            share(metrics[m.CONFLICTS], metrics[m.SHARED_WAVEFRONTS]),
             share(local, sectors), share(requests, metrics[m.INSTRUCTIONS]),
         )  # fmt: skip
 
@@ -62,6 +59,17 @@ class Facts:
             self.local_sector_share >= LOCAL_SECTOR_SHARE
             and self.local_instruction_share >= LOCAL_INSTRUCTION_SHARE
         )
+
+    @property
+    def shared(self) -> float:
+        """Of these three, raises MetricError without bottleneck_metrics.FOR_SHARED."""
+        m.check(self.metrics, m.FOR_SHARED)
+        return self.metrics[m.SHARED_DATA]
+
+    @property
+    def conflict_share(self) -> float:
+        m.check(self.metrics, m.FOR_SHARED)
+        return share(self.metrics[m.CONFLICTS], self.metrics[m.SHARED_WAVEFRONTS])
 
     @property
     def conflicts(self) -> bool:

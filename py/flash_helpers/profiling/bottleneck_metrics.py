@@ -18,6 +18,8 @@ SHARED_DATA = "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustai
 TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
 ISSUE = "smsp__issue_active.avg.pct_of_peak_sustained_active"
 SM_BUSY = "sm__cycles_active.avg.pct_of_peak_sustained_elapsed"
+# `--set full` has these in its place.
+_ACTIVE_CYCLES, _ELAPSED_CYCLES = "sm__cycles_active.avg", "sm__cycles_elapsed.avg"
 # Warps: what the launch would allow at most, and what there was.
 MAX_OCCUPANCY = "sm__maximum_warps_per_active_cycle_pct"
 OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
@@ -39,7 +41,11 @@ PERCENTAGES = (
 COUNTS = (
     CONFLICTS, SHARED_WAVEFRONTS, INSTRUCTIONS, *LOCAL_REQUESTS, *LOCAL_SECTORS, *GLOBAL_SECTORS,
 )  # fmt: skip
-REQUIRED = (*PERCENTAGES, *COUNTS)
+COLLECTED = (*PERCENTAGES, *COUNTS)
+# Asked for only where the data pipe of L1 and shared memory is the busiest unit: `--set full` has
+# not all of them.
+FOR_SHARED = (SHARED_DATA, CONFLICTS, SHARED_WAVEFRONTS)
+REQUIRED = tuple(name for name in COLLECTED if name not in FOR_SHARED)
 
 # What the paragraph says more, where ncu has it.
 GRID_SIZE = "launch__grid_size"
@@ -70,28 +76,36 @@ def _metric(name: str) -> Metric:
 
 
 # For ncu_run.Ncu.metrics: what a run under ncu has to collect.
-METRICS = tuple(map(_metric, (*REQUIRED, *OPTIONAL)))
+METRICS = tuple(map(_metric, (*COLLECTED, *OPTIONAL)))
 
 
 def values_of(launch: Launch) -> dict[str, float]:
     """The metrics of one launch as `explain` wants them. What ncu could not measure is left out;
     a percentage in another unit is a MetricError."""
-    return {
+    values = {
         metric.name: metric.read(launch.values)
         for metric in METRICS
         if metric.name in launch.values and launch.values[metric.name].is_given
     }
+    cycles = [launch.values.get(name) for name in (_ACTIVE_CYCLES, _ELAPSED_CYCLES)]
+    if SM_BUSY not in values and all(count and count.is_given for count in cycles):
+        active, elapsed = (
+            Metric(name, name, name).read(launch.values)
+            for name in (_ACTIVE_CYCLES, _ELAPSED_CYCLES)
+        )
+        values[SM_BUSY] = 100 * active / max(elapsed, 1.0)
+    return values
 
 
-def check(metrics: Mapping[str, float]) -> None:
+def check(metrics: Mapping[str, float], wanted: tuple[str, ...] = REQUIRED) -> None:
     """Raises MetricError for what `explain` cannot do without, or cannot believe."""
-    missing = [name for name in REQUIRED if name not in metrics]
+    missing = [name for name in wanted if name not in metrics]
     if missing:
         more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise MetricError(
             f"{missing[0]} is absent{more}: `profiling.py bottleneck COMMAND` collects them all"
         )
-    for name in REQUIRED:
+    for name in wanted:
         value = metrics[name]
         most = 200.0 if name in PERCENTAGES else float("inf")  # bursts exceed the sustained peak
         if not 0 <= value <= most:  # NaN, too

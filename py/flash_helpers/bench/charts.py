@@ -21,7 +21,7 @@ _MARKERS = {
     "triton-ws-fp16": "P", "triton-ws-pp-fp16": "^", "cuda-ws-fp16": "X", "cuda-ws-pp-fp16": "o",
 }  # fmt: skip
 
-_NAMES_INSIDE, _NAMES_A_LINE = 6, 3
+_NAMES_INSIDE, _NAMES_A_LINE = 3, 3
 
 
 def throughput(problems: Sequence[ProblemResult], title: str) -> bytes:
@@ -93,8 +93,11 @@ def roofline(measurements: Sequence[Measurement], ceilings: Ceilings, title: str
         {m.row["provider"] for m in measurements}, key=lambda name: (name != "ours", name)
     ):
         mine = [(x, y) for x, y, m in points if m.row["provider"] == provider]
+        label = next(
+            "ours" if m.is_ours else m.label for m in measurements if m.row["provider"] == provider
+        )
         axes.scatter(
-            [x for x, _ in mine], [y for _, y in mine], s=18, alpha=0.75, label=provider,
+            [x for x, _ in mine], [y for _, y in mine], s=18, alpha=0.75, label=label,
             color=_COLOURS.get(provider), marker=_MARKERS.get(provider, "x"),
         )  # fmt: skip
     axes.set_xscale("log")

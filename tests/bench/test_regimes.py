@@ -60,6 +60,27 @@ def test_the_second_half_of_sustained_work_counts(monkeypatch: pytest.MonkeyPatc
     }  # fmt: skip
 
 
+def test_a_disturbed_round_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    def once(call: Any, call_ms: float, seconds: float) -> dict[str, Any]:
+        name = call()
+        order.append(name)
+        ms = call_ms * (3 if order.count(name) == 2 else 1)  # the second time is disturbed
+        return {"ms": ms, "sm_mhz": None, "watts": 700.0, "joules": ms * 0.7}
+
+    monkeypatch.setattr(regimes, "sustained", once)
+    calls = {name: lambda name=name: name for name in ("ours", "cudnn", "fa4")}
+    options = Namespace(seed=3, sustained_rounds=3, seconds=2.0)
+    call_ms = {"ours": 1.0, "cudnn": 2.0, "fa4": 4.0}
+    found = regimes.sustained_rounds(calls, call_ms, options)
+    assert {name: each["ms"] for name, each in found.items()} == call_ms
+    assert found["ours"] == {"ms": 1.0, "sm_mhz": None, "watts": 700.0, "joules": 0.7}
+    rounds = [order[i : i + 3] for i in (0, 3, 6)]
+    assert all(sorted(each) == sorted(calls) for each in rounds)  # interleaved
+    assert len(set(map(tuple, rounds))) > 1  # and not always in one order
+
+
 def test_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     out = tmp_path / "rows.jsonl"
@@ -69,7 +90,15 @@ def test_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    ["--seq_lens=0", "--dtype=fp8", "--rounds=0", "--seconds=-1", "--seq_lens=700", "--kv_heads=3"],
+    [
+        "--seq_lens=0",
+        "--dtype=fp8",
+        "--rounds=0",
+        "--seconds=-1",
+        "--sustained_rounds=0",
+        "--seq_lens=700",
+        "--kv_heads=3",
+    ],
 )
 def test_usage(wrong: str, tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as caught:

@@ -78,12 +78,32 @@ def sustained(call: Callable[[], object], call_ms: float, seconds: float) -> dic
     }
 
 
+def sustained_rounds(
+    calls: Mapping[str, Callable[[], object]], call_ms: Mapping[str, float],
+    options: argparse.Namespace,
+) -> dict[str, dict[str, Any]]:  # fmt: skip
+    """Medians of `sustained`, the providers in a new order in every round: a card that warms up, or
+    what else changes within seconds, weighs on all of them."""
+    chance = random.Random(options.seed)  # noqa: S311  an order, nothing secret
+    taken: dict[str, list[dict[str, Any]]] = {name: [] for name in calls}
+    for _ in range(options.sustained_rounds):
+        for name in chance.sample(list(calls), len(calls)):
+            taken[name].append(sustained(calls[name], call_ms[name], options.seconds))
+    return {name: {key: _median(found, key) for key in found[0]} for name, found in taken.items()}
+
+
+def _median(found: list[dict[str, Any]], key: str) -> float | None:
+    values = [each[key] for each in found]
+    return None if None in values else statistics.median(values)
+
+
 def rows(problems: Iterable[Workload], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for workload in problems:
         calls = functions(workload)
         tera = workload.matmul_flop() / 1e12
         short = burst(calls, options.rounds, options.seed)
-        for name, call in calls.items():
+        long = sustained_rounds(calls, short, options) if options.seconds else {}
+        for name in calls:
             row = {
                 "provider": name,
                 **{field: getattr(workload, field) for field in _SHAPE},
@@ -91,13 +111,12 @@ def rows(problems: Iterable[Workload], options: argparse.Namespace) -> Iterator[
                 "dtype": workload.dtype.name,
                 "burst_tflops": round(tera / short[name] * 1e3, 1),
             }
-            if options.seconds:
-                long = sustained(call, short[name], options.seconds)
+            if found := long.get(name):
                 row |= {
-                    "sustained_tflops": round(tera / long["ms"] * 1e3, 1),
-                    "sm_mhz": long["sm_mhz"],
-                    "watts": round(long["watts"]),
-                    "joules_per_tflop": round(long["joules"] / tera, 3),
+                    "sustained_tflops": round(tera / found["ms"] * 1e3, 1),
+                    "sm_mhz": found["sm_mhz"],
+                    "watts": round(found["watts"]),
+                    "joules_per_tflop": round(found["joules"] / tera, 3),
                 }
             yield row
 
@@ -131,6 +150,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=positive, default=3, help="bursts of each provider")
     seconds = number(0, 3600)
     parser.add_argument("--seconds", type=seconds, default=2.0, help="of sustained work; 0: none")
+    parser.add_argument(
+        "--sustained_rounds", type=positive, default=2, help="such times of each provider"
+    )
     parser.add_argument("--seed", type=seed, default=random.randrange(2**31))  # noqa: S311
     parser.add_argument("--out", type=Path, help="JSON Lines; needed to measure")
     parser.add_argument(

@@ -111,7 +111,8 @@ def test_calibration_finds_the_model_again(model: WaveModel) -> None:
     found = calibrate(SMS, per_sm, times)
     for blocks in range(1, 600, 7):
         expected = model.predict_ms(blocks)
-        assert found.predict_ms(blocks, expected) == pytest.approx(expected)
+        nearest = min(abs(ms - expected) for ms in found.predict_ms(blocks))
+        assert nearest == pytest.approx(0, abs=1e-9)
     always = found.always
     assert always.block_ms == pytest.approx(model.block_ms)
     assert always.overhead_ms == pytest.approx(model.overhead_ms, abs=1e-9)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .ceilings import Ceilings
@@ -172,13 +172,16 @@ def _png(figure: Any) -> bytes:
 
 
 def measured_and_predicted(
-    x: Sequence[float], measured: Sequence[float], predicted: Sequence[float], title: str,
-    x_label: str, y_label: str,
+    x: Sequence[float], measured: Sequence[float], predicted: Mapping[str, Sequence[float]],
+    title: str, x_label: str, y_label: str,
 ) -> bytes:  # fmt: skip
-    """Dots for what was measured, a line for what a model says, over the same points."""
+    """Dots for what was measured, lines for what models say, over the same points: the first one
+    in front."""
     figure, axes = _figure(title)
     axes.scatter(x, measured, s=9, color="#d55e00", label="measured", linewidths=0, zorder=2)
-    axes.plot(x, predicted, color=_OURS, linewidth=1.3, label="predicted", zorder=3)
+    colours = (_OURS, "#56b4e9")
+    for number, (label, values) in enumerate(predicted.items()):
+        axes.plot(x, values, color=colours[number], linewidth=1.3, label=label, zorder=4 - number)
     axes.set_ylim(bottom=0)
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)

@@ -25,7 +25,7 @@ REFERENCES = {
     "flex": "PyTorch flex_attention, compiled",
 }
 PROVIDERS = (OURS, *REFERENCES)
-_MODULES = {"fa3": ("flash_attn_interface", "flash-attn 3"), "fa4": ("flash_attn.cute", "fa 4")}
+_MODULES = {"fa3": "flash_attn_interface", "fa4": "flash_attn.cute"}
 
 
 @cache
@@ -35,11 +35,10 @@ def find_reference(provider: str, causal: bool = False) -> tuple[str, str, Atten
         peer = find_peer("v2", "cuda", causal)
         return peer.name, peer.note, peer
     if provider in _MODULES:
-        module, label = _MODULES[provider]
-        function, problem = package_function(module, causal)
+        function, problem = package_function(_MODULES[provider], causal)
         if function is None:
             raise SkippedError(problem)
-        return label, "", function
+        return REFERENCES[provider], "", function
     if provider == "cudnn":
         return "PyTorch cuDNN", "", sdpa_function("CUDNN_ATTENTION", causal)
     if provider == "flex":

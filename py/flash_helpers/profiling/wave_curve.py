@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..bench.timing import Policy, Timer, interleaved
-from .wave_model import Calibrated, calibrate, calibration_blocks
+from .wave_model import Calibrated, calibrate, calibration_blocks, differ
 
 # The model is as good as the launches that calibrate it.
 _CALIBRATE_TIMES = 4
@@ -28,17 +28,28 @@ class Subject:
 
 @dataclass(frozen=True)
 class Point:
-    """Times in milliseconds (medians), efficiencies 0..1 of a GPU that is always full. `is_open`:
-    the GPU does the one in one launch and the other in the next, and the nearer prediction counts.
-    """
+    """Times in milliseconds (medians), efficiencies 0..1 of a GPU that is always full. Of the
+    `predictions` (of wave_model.Calibrated) the nearer to what was measured counts: where they
+    differ, the GPU does the one in one launch and the other in the next."""
 
     blocks: int
     samples: int
     measured_ms: float
-    predicted_ms: float
+    predictions_ms: tuple[float, float]
     measured: float
-    predicted: float
-    is_open: bool
+    predictions: tuple[float, float]
+
+    @property
+    def predicted_ms(self) -> float:
+        return min(self.predictions_ms, key=lambda ms: abs(ms - self.measured_ms))
+
+    @property
+    def predicted(self) -> float:
+        return self.predictions[self.predictions_ms.index(self.predicted_ms)]
+
+    @property
+    def is_open(self) -> bool:
+        return differ(*self.predictions_ms)
 
     @property
     def deviation(self) -> float:
@@ -127,9 +138,9 @@ def curve(subject: Subject, blocks: Sequence[int], samples: Mapping[int, Sequenc
     efficiency = model.always.efficiency
     points = []
     for n in blocks:
-        predicted_ms = model.predict_ms(n, medians[n])
+        always, at_times = predicted = model.predict_ms(n)
         points.append(Point(
-            n, len(samples[n]), medians[n], predicted_ms, efficiency(n, medians[n]),
-            efficiency(n, predicted_ms), model.is_open(n),
+            n, len(samples[n]), medians[n], predicted, efficiency(n, medians[n]),
+            (efficiency(n, always), efficiency(n, at_times)),
         ))  # fmt: skip
     return Curve(subject.name, model, tuple(points))

@@ -102,14 +102,9 @@ class Calibrated:
     always: WaveModel
     at_times: WaveModel
 
-    def predict_ms(self, blocks: int, measured_ms: float) -> float:
-        """The nearer to what was measured, where there are two."""
-        candidates = (self.always.predict_ms(blocks), self.at_times.predict_ms(blocks))
-        return min(candidates, key=lambda predicted: abs(predicted - measured_ms))
-
-    def is_open(self, blocks: int) -> bool:
-        """Whether both can happen."""
-        return _differ(self.always.predict_ms(blocks), self.at_times.predict_ms(blocks))
+    def predict_ms(self, blocks: int) -> tuple[float, float]:
+        """By one and by the other; mostly the same."""
+        return self.always.predict_ms(blocks), self.at_times.predict_ms(blocks)
 
 
 def _probes(sms: int, blocks_per_sm: int) -> list[int]:
@@ -157,7 +152,7 @@ def _with_singles(model: WaveModel, samples_ms: Mapping[int, Sequence[float]]) -
     kept: dict[int, list[bool]] = {}
     for n in _probes(model.sms, model.blocks_per_sm):
         apart, together = model.predict_ms(n), packed.predict_ms(n)
-        same = not _differ(apart, together)
+        same = not differ(apart, together)
         waiting = n - model.sms * model.blocks_per_sm
         kept[waiting] = [same or abs(ms - apart) <= abs(ms - together) for ms in samples_ms[n]]
     all_kept = list(takewhile(lambda waiting: all(kept[waiting]), kept))
@@ -167,5 +162,6 @@ def _with_singles(model: WaveModel, samples_ms: Mapping[int, Sequence[float]]) -
     return Calibrated(replace(model, singles=always), replace(model, singles=at_times))
 
 
-def _differ(a: float, b: float) -> bool:
+def differ(a: float, b: float) -> bool:
+    """Whether a launch tells two predictions apart."""
     return abs(a - b) > _TELLS * max(a, b)

@@ -202,8 +202,11 @@ def picture(found: Curve) -> bytes:
     from ..bench.charts import measured_and_predicted
 
     points = found.points
+    always, at_times = zip(*(point.predictions for point in points), strict=True)
+    predicted = {"predicted": always}
+    if any(point.is_open for point in points):
+        predicted["predicted, some launches"] = at_times
     return measured_and_predicted(
-        [point.blocks for point in points], [point.measured for point in points],
-        [point.predicted for point in points], found.subject.partition(":")[0], "blocks",
-        "efficiency (1: the GPU is always full)",
+        [point.blocks for point in points], [point.measured for point in points], predicted,
+        found.subject.partition(":")[0], "blocks", "efficiency (1: the GPU is always full)",
     )  # fmt: skip

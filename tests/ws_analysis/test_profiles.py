@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import shlex
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from flash_helpers.ws_analysis.words import words
 from tests.ws_analysis.profile import KERNEL, TENSOR_BOUND, raw_csv
 
 FAKE = Path(__file__).with_name("fake_ncu.py")
+RAW = Path(__file__).parents[2] / "docs/results/raw"
 NAME = ("--provider", "triton-ws-pp-fp16", "--n_ctx", "8192")
 
 
@@ -66,6 +68,24 @@ def test_a_report(ncu: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert call[1:] == [
         "--import", str(tmp_path / "p.ncu-rep"), "--page", "raw", "--csv", "--print-units", "base",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "hits", "busy"),
+    [("ws-pp-8192", "92.58", 90), ("ws-pp-8192-full-set", "93.41", 91)],
+)
+def test_profiles_of_an_h200(
+    name: str, hits: str, busy: int, ncu: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What ncu counted there: under ncu_analysis.sh, and by the seed's own `--set full`, which has
+    fewer metrics."""
+    (recorded,) = RAW.glob(f"*-h200-{name}.raw.csv.xz")
+    assert report(tmp_path / "p.ncu-rep", lzma.open(recorded, "rt").read()) == 0
+    shown = capsys.readouterr().out
+    assert f"  L2 hit rate: {hits} %\n" in shown
+    assert "  duration: 1.44 ms (under ncu)\n" in shown
+    verdict = f"tensor-bound: The tensor cores are busy for {busy} % of the time"
+    assert f"## Bottleneck\n{verdict}" in shown
 
 
 def test_a_report_in_chinese(ncu: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

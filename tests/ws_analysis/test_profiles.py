@@ -80,7 +80,8 @@ def test_profiles_of_an_h200(
     """What ncu counted there: under ncu_analysis.sh, and by the seed's own `--set full`, which has
     fewer metrics."""
     (recorded,) = RAW.glob(f"*-h200-{name}.raw.csv.xz")
-    assert report(tmp_path / "p.ncu-rep", lzma.open(recorded, "rt").read()) == 0
+    page = lzma.decompress(recorded.read_bytes()).decode()
+    assert report(tmp_path / "p.ncu-rep", page) == 0
     shown = capsys.readouterr().out
     assert f"  L2 hit rate: {hits} %\n" in shown
     assert "  duration: 1.44 ms (under ncu)\n" in shown

@@ -81,10 +81,10 @@ struct Consumer {
   // Waits for the next tile's Q.
   FLASH_DEVICE bool take_tile(Work& work) {
     wait_phase(smem.q_full(q_ring.buffer, group), q_ring.parity);
-    // One lane reads, the one that releases the buffer: what the others read would be ordered before
-    // the next write by that lane's arrival only behind a __syncwarp, and racecheck does not see it.
-    // The maximum tells the compiler that all lanes have the same; what follows from it stays in
-    // uniform registers.
+    // One lane reads, the one that releases the buffer: what the others read would be ordered
+    // before the next write by that lane's arrival only behind a __syncwarp, and racecheck does not
+    // see it. The maximum tells the compiler that all lanes have the same; what follows from it
+    // stays in uniform registers.
     static_assert(kNoTile < 0);
     int position = kNoTile;
     if (lane == 0) position = ptx::ld_shared_4(smem.tile_index(q_ring.buffer));

@@ -6,8 +6,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
+from flash_helpers.atomic_file import write_atomically
 from flash_helpers.bench.timing import CudaTimer, Policy, interleaved
 from flash_helpers.cache import cache_dir, exclusive
 
@@ -115,10 +114,12 @@ def best(
                 f"{_described(failed)}", TuningCacheWarning, stacklevel=3,
             )  # fmt: skip
         winner = min(times, key=times.__getitem__)
-        _write(path, {
+        best = {
             "key": dict(key), "config": candidates[winner].as_dict(),
             "milliseconds": times[winner], "failed": [list(item) for item in failed],
-        })  # fmt: skip
+        }  # fmt: skip
+        text = json.dumps(best, indent=1, sort_keys=True)
+        write_atomically(path, text.encode(), mode=0o600)
         return Tuned(candidates[winner], times[winner], failed)
 
 
@@ -199,18 +200,6 @@ def _parsed(data: Any, key: Mapping[str, Any], make: Callable[..., C]) -> Tuned[
         if type(fields.get(name)) is not type(expected):
             raise ValueError(f"config.{name} is {fields.get(name)!r}: expected as {expected!r}")
     return Tuned(config, float(ms), tuple((f, r) for f, r in failed), cached=True)
-
-
-def _write(path: Path, data: Mapping[str, Any]) -> None:
-    """In one step: a reader finds the old file, the new one, or none."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(data, file, indent=1, sort_keys=True)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _described(failed: Sequence[tuple[dict[str, Any], str]]) -> str:

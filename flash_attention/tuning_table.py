@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from flash_helpers.atomic_file import write_atomically
 from flash_helpers.cache import exclusive
 from flash_helpers.kernel_configs import (
     DType,
@@ -174,19 +173,5 @@ def update_table(path: Path, new: Sequence[Entry]) -> list[str]:
             old = []
         text = render_table(merge(old, new))
         parse_table(text, "the new table")  # what is written can be read
-        _replace(path, text)
+        write_atomically(path, text.encode(), durable=True)
     return notes
-
-
-def _replace(path: Path, text: str) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -9,11 +9,12 @@ import fcntl
 import hashlib
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from .atomic_file import write_atomically
 
 _DIGEST_BYTES = 32
 
@@ -97,15 +98,7 @@ def publish(built: Path, destination: Path) -> None:
     The dynamic loader ignores bytes behind an ELF file, but would crash on a truncated one.
     """
     data = built.read_bytes()
-    descriptor, temporary = tempfile.mkstemp(dir=destination.parent, prefix=destination.name + ".")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data + hashlib.sha256(data).digest())
-        Path(temporary).chmod(0o700)
-        Path(temporary).replace(destination)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_atomically(destination, data + hashlib.sha256(data).digest(), mode=0o700)
 
 
 def is_intact(path: Path) -> bool:

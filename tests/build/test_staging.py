@@ -178,7 +178,7 @@ def test_errors_of_the_file_system_are_one_line(
     target = tmp_path / "flash_attention"
     target.mkdir()
     (target / "_C.so").write_bytes(b"old")
-    monkeypatch.setattr(shutil, "copyfile", full)
+    monkeypatch.setattr(os, "fdopen", full)
     with pytest.raises(BuildError, match="No space left on device"):
         driver.publish(extension, target)
     assert [(p.name, p.read_bytes()) for p in target.iterdir()] == [("_C.so", b"old")]

@@ -10,13 +10,13 @@ from __future__ import annotations
 import datetime
 import fcntl
 import os
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..atomic_file import write_atomically
 from .records import FINAL_STATUSES, STARTED, Record, decode, encode
 
 
@@ -180,7 +180,8 @@ def _recover(path: Path) -> tuple[Contents, list[str]]:
         _keep_aside(aside, contents.bad)
         notes += [f"{path}, line {bad.number}: {bad.reason}" for bad in contents.bad]
         notes.append(f"{len(contents.bad)} unreadable line(s) moved to {aside}")
-    _rewrite(path, contents.rows)
+    data = b"".join(map(encode, contents.rows))
+    write_atomically(path, data, mode=path.stat().st_mode & 0o777, durable=True)
     return Contents(contents.rows, []), notes
 
 
@@ -192,20 +193,6 @@ def _keep_aside(path: Path, bad: Sequence[BadLine]) -> None:
             file.write(line.content + b"\n")
         file.flush()
         os.fsync(file.fileno())
-
-
-def _rewrite(path: Path, rows: Sequence[Record]) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.writelines(encode(row) for row in rows)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(path.stat().st_mode & 0o777)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _sync_folder(folder: Path) -> None:

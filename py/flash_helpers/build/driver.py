@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import codegen
+from ..atomic_file import write_atomically
 from ..codegen.generate import DEFAULT_CONFIGS_PER_UNIT
 from ..kernel_configs import FAMILIES
 from . import cmake, report
@@ -192,15 +193,7 @@ def publish(extension: Path, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         if target.is_file() and target.read_bytes() == extension.read_bytes():
             return target
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=folder)
-        os.close(handle)
-        try:
-            shutil.copyfile(extension, temporary)
-            Path(temporary).chmod(0o755)
-            Path(temporary).replace(target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_atomically(target, extension.read_bytes(), mode=0o755)
     except OSError as error:
         raise BuildError(f"cannot write {target}: {error.strerror}") from error
     return target

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..atomic_file import write_atomically
 from ..codegen import Manifest, render_registry
 from ..kernel_config import KernelConfig
 from . import cmake
@@ -99,6 +100,4 @@ def write_list(plan: Plan, parts: Sequence[Part], path: Path) -> None:
         {"library": str(part.library(plan)), "kernels": [c.short_form() for c in part.configs]}
         for part in parts
     ]
-    unfinished = path.with_name(f".{path.name}.partial")
-    unfinished.write_text(json.dumps(items))
-    unfinished.replace(path)
+    write_atomically(path, json.dumps(items).encode())

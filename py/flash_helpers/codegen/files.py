@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from pathlib import Path
 
+from ..atomic_file import write_atomically
 from ..paths import csrc_dir, repository_root
 
 _SOURCE_FOLDERS = frozenset(
@@ -21,16 +20,7 @@ def write_if_changed(path: Path, text: str) -> bool:
     with contextlib.suppress(FileNotFoundError):
         if path.read_bytes() == data:
             return False
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            os.fchmod(file.fileno(), 0o644)  # mkstemp's 0600 would hide it from other users
-        os.replace(temporary, path)  # noqa: PTH105  the atomic step, under its POSIX name
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
-        raise
+    write_atomically(path, data)
     return True
 
 

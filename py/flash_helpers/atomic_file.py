@@ -1,0 +1,27 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_atomically(path: Path, data: bytes, *, mode: int = 0o644, durable: bool = False) -> None:
+    """Gives `path` the content `data` in one step: a reader finds the old file, the new one, or
+    none, and whoever has the old one open keeps it. `durable`: the content is on the disk before it
+    takes the name, so that a power cut does not leave an empty file. Raises OSError."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            os.fchmod(file.fileno(), mode)  # mkstemp's 0600 hides it from other users
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)  # noqa: PTH105  the atomic step, under its POSIX name
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
+        raise

@@ -49,11 +49,16 @@ def test_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_function_of_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "my_profiled_module.py").write_text("def run():\n    pass\nnumber = 3\n")
+    (tmp_path / "my_profiled_module.py").write_text(
+        "def run():\n    pass\nnumber = 3\ndef absent():\n    open('absent file')\n"
+    )
     monkeypatch.chdir(tmp_path)
     assert main(["benchmark", "my_profiled_module:run"]) == 0
     assert "my_profiled_module:run: " in capsys.readouterr().out
     assert "" not in sys.path
+    # An error of its own is not one of --out_dir.
+    with pytest.raises(FileNotFoundError, match="absent file"):
+        main(["profile", "my_profiled_module:absent"])
     for wrong, says in (
         ("my_profiled_module:number", "is a int: expected a function"),
         ("my_profiled_module:other", "cannot be imported"),

@@ -61,6 +61,13 @@ On a GPU the time is that of its kernels. Exit codes: 0 ok, 2 usage, 130 interru
                     name, call, options.num_warmups, options.with_stack, out_dir=options.out_dir
                 )
             except OSError as error:
+                files = {
+                    options.out_dir,
+                    *options.out_dir.parents,
+                    *stack_files(name, options.out_dir),
+                }
+                if Path(str(error.filename)) not in files:
+                    raise  # the call's own
                 parser.error(f"--out_dir {options.out_dir}: {error.strerror}")
             print(f"## {name}\n{table}", flush=True)
             if options.with_stack:

@@ -59,6 +59,10 @@ class TuningCacheWarning(UserWarning):
     """A file in the cache was not as it should be, or a configuration did not run."""
 
 
+# Beside those of the kernel: the grid, and how many heads run abreast.
+_SHARED_SOURCES = (Path(__file__).with_name("triton_calls.py"),)
+
+
 def tuning_key(
     kind: str, problem: Problem, dtype: torch.dtype, device: torch.device, sources: Sequence[Path]
 ) -> dict[str, Any]:
@@ -67,7 +71,7 @@ def tuning_key(
         "schema": SCHEMA,
         "gpu": torch.cuda.get_device_name(device),
         "triton": TRITON_VERSION,
-        "source": source_hash(sources),
+        "source": source_hash([*sources, *_SHARED_SOURCES]),
         "kind": kind,
         "dtype": str(dtype).removeprefix("torch."),
         "d_head": problem.d_head,

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from flash_attention import kernel_tuning
 from flash_attention.gluon import GluonForwardConfig, configs
 from flash_attention.kernel_tuning import (
     Measured,
@@ -23,7 +24,9 @@ from flash_attention.kernel_tuning import (
     best,
     measure_on_gpu,
     source_hash,
+    tuning_key,
 )
+from flash_attention.triton_calls import Problem
 from flash_helpers.bench.timing import Sample
 
 KEY = {"kind": "gluon-ws-pp", "seqlen_q": 8192}
@@ -157,3 +160,17 @@ def test_the_source_is_part_of_the_key(tmp_path: Path) -> None:
     before = source_hash([path])
     path.write_text("b")
     assert source_hash([path]) != before
+
+
+def test_what_the_kernels_share_is_part_of_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
+    problem = Problem(1, 128, 128, 4, 4, 64, False, 0.125)
+    arguments: Any = ("gluon-ws", problem, torch.float16, torch.device("cuda"), [])
+    before = tuning_key(*arguments)
+    shared = tmp_path / "triton_calls.py"
+    shared.write_text("another grid")
+    monkeypatch.setattr(kernel_tuning, "_SHARED_SOURCES", (shared,))
+    after = tuning_key(*arguments)
+    assert {name for name in before if before[name] != after[name]} == {"source"}

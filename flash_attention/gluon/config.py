@@ -85,6 +85,11 @@ def problems(config: GluonForwardConfig, d_head: int, ping_pong: bool) -> list[s
         found.append(f"NUM_BUFFERS {config.NUM_BUFFERS}: allowed are {least} to 8")
     if config.NUM_MMA_WARPS > 12:
         found.append(f"NUM_MMA_WARPS {config.NUM_MMA_WARPS}: at most 12 leave enough registers")
+    elif config.NUM_MMA_WARPS == 12 and config.BLOCK_N == 256:
+        found.append(
+            "BLOCK_N 256 with 12 warps: a thread's scores take 128 of its 160 registers, and ptxas "
+            "finds no room for the rest"
+        )
     if config.OVERLAP_FENCE not in FENCES:
         found.append(f"OVERLAP_FENCE {config.OVERLAP_FENCE!r}: allowed are {', '.join(FENCES)}")
     if (size := config.shared_bytes(d_head)) > MAX_SHARED_BYTES:

@@ -70,6 +70,10 @@ def test_head_dimensions_and_dtypes() -> None:
         ({"NUM_MMA_WARPS": 6}, "each needs 4 or 8 warps"),
         ({"BLOCK_M": 96}, "each group needs 64, 128 or 256 rows"),
         ({"BLOCK_N": 80}, "BLOCK_N 80: allowed are"),
+        (
+            {"BLOCK_M": 192, "BLOCK_N": 256, "NUM_MMA_WARPS": 12, "NUM_MMA_GROUPS": 3},
+            "BLOCK_N 256 with 12 warps",
+        ),
         ({"NUM_BUFFERS": 1}, "NUM_BUFFERS 1: allowed are 2 to 8"),
         ({"OVERLAP_FENCE": "bar"}, "OVERLAP_FENCE 'bar': allowed are none, pmevent, membar, warp"),
         ({"NUM_BUFFERS": 4}, "bytes of shared memory: at most 232448"),

@@ -10,6 +10,7 @@ import numpy as np
 
 from flash_helpers.emulator import EmulatedKernel, LaunchOptions, LaunchReport, memory_range_of
 from flash_helpers.forward_args import pack_forward_args
+from flash_helpers.hopper_config import GROUP_ROWS
 from flash_helpers.hopper_forward_args import pack_hopper_forward_args
 from flash_helpers.kernel_configs import HopperForwardKernelConfig
 from flash_helpers.tolerance import PEAKED_FACTOR, ROW_FACTOR
@@ -127,12 +128,20 @@ class HopperProblem:
         return float(worst)
 
 
+def ends_with_a_block(config: HopperForwardKernelConfig, seed: int) -> HopperProblem:
+    """The keys of the second group's first row end with a block: of the block behind, which comes
+    first, it alone sees nothing, and the next one has no mask."""
+    rows, keys = config.blocks()
+    return HopperProblem(config, rows, rows + 2 * keys - GROUP_ROWS - 1, causal=True, seed=seed)
+
+
 def problems(config: HopperForwardKernelConfig, seed: int) -> list[HopperProblem]:
     """Each reaches code that others do not."""
     rows, keys = config.blocks()
     return [
         HopperProblem(config, 2 * rows + 40, 4 * keys, seed=seed),
         HopperProblem(config, 3 * rows - 70, 3 * keys + 41, causal=True, seed=seed),
+        ends_with_a_block(config, seed),
         # Tiles without any key, blocks that draw their tiles from a counter.
         HopperProblem(config, 4 * rows, keys, 2, 1, True, True, grid=2, seed=seed),
         # Tiles of two blocks: no wait within a tile covers for those between tiles.

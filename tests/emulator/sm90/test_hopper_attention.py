@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from flash_helpers.emulator import LaunchOptions, compare_schedules, compile_kernel
+from flash_helpers.hopper_config import MaxPolicy
 from flash_helpers.kernel_configs import (
     HopperForwardKernelConfig,
     get_hopper_kernel_configs,
@@ -19,7 +20,7 @@ from flash_helpers.kernel_configs import (
 from flash_helpers.kernel_ptx import kernel_ptx
 
 from ..conformance.forms import forms_of
-from .attention import TOLERANCE, HopperProblem, problems
+from .attention import TOLERANCE, HopperProblem, ends_with_a_block, problems
 from .campaign import CONFIGS, LAZY, TWO_Q, campaign
 from .conformance.suite import forms_under_test
 from .gemm import hopper_ptx
@@ -44,6 +45,17 @@ def _check(config: HopperForwardKernelConfig, seed: int) -> None:
 
 def test_right_under_every_schedule(seed: int) -> None:
     _check(LAZY, seed)
+
+
+@pytest.mark.parametrize("config", [c for c in CONFIGS if c.max_policy is MaxPolicy.OPTIMISTIC])
+def test_a_row_without_a_key_in_the_first_block(
+    config: HopperForwardKernelConfig, seed: int
+) -> None:
+    """An optimistic step cannot follow it: there is no maximum yet."""
+    problem = ends_with_a_block(config, seed)
+    kernel = compile_kernel(kernel_ptx(config), config.kernel_name())
+    o, lse, _ = problem.run(kernel)
+    assert problem.error(o, lse) <= TOLERANCE
 
 
 @pytest.mark.slow

@@ -155,7 +155,9 @@ struct Consumer {
   // All but the first scores and the last output. Q has been read then.
   FLASH_DEVICE void middle_blocks(const Work& work, Rows& rows) {
     int block = first_block(work) - 1;
-    for (; block >= (kOptimistic ? work.n_whole : 0); --block) step(work, block, rows);
+    // An optimistic step needs a maximum in every row.
+    const int n_optimistic = kOptimistic ? schedule.n_blocks_behind_a_key(work.row) : 0;
+    for (; block >= n_optimistic; --block) step(work, block, rows);
     if constexpr (kOptimistic) {
       for (; block >= 0; --block) optimistic_step(work, rows);
     }

@@ -191,9 +191,10 @@ def publish(extension: Path, folder: Path) -> Path:
     target = folder / extension.name
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if target.is_file() and target.read_bytes() == extension.read_bytes():
+        data = extension.read_bytes()
+        if target.is_file() and target.read_bytes() == data:
             return target
-        write_atomically(target, extension.read_bytes(), mode=0o755)
+        write_atomically(target, data, mode=0o755)
     except OSError as error:
         raise BuildError(f"cannot write {target}: {error.strerror}") from error
     return target

@@ -90,8 +90,7 @@ def values_of(launch: Launch) -> dict[str, float]:
     cycles = [launch.values.get(name) for name in (_ACTIVE_CYCLES, _ELAPSED_CYCLES)]
     if SM_BUSY not in values and all(count and count.is_given for count in cycles):
         active, elapsed = (
-            Metric(name, name, name).read(launch.values)
-            for name in (_ACTIVE_CYCLES, _ELAPSED_CYCLES)
+            _metric(name).read(launch.values) for name in (_ACTIVE_CYCLES, _ELAPSED_CYCLES)
         )
         values[SM_BUSY] = 100 * active / max(elapsed, 1.0)
     return values

@@ -90,6 +90,16 @@ def test_lengths(config: FlashForwardKernelConfig, causal: bool) -> None:
 
 
 @pytest.mark.parametrize("config", of_each_kind(), ids=ids)
+def test_every_diagonal(config: FlashForwardKernelConfig) -> None:
+    """All places of the causal diagonal against the blocks of keys, at drawn query lengths."""
+    print(f"seed {SESSION_SEED}")
+    generator = torch.Generator().manual_seed(SESSION_SEED)
+    for offset in range(-(config.B_c // 2), config.B_c - config.B_c // 2):
+        q_len = int(torch.randint(1, 3 * config.B_r + 1, (), generator=generator))
+        check(config, draw(config, q_len, max(0, q_len + offset)), causal=True)
+
+
+@pytest.mark.parametrize("config", of_each_kind(), ids=ids)
 def test_grouped_heads_and_strides(config: FlashForwardKernelConfig) -> None:
     for causal in (False, True):
         for kv_heads in (1, 2):

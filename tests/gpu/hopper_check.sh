@@ -3,8 +3,8 @@
 #
 #     KERNELS=all python -m flash_helpers.build && tests/gpu/hopper_check.sh FOLDER
 #
-# Writes FOLDER/hopper.log and prints a line for each job: its exit code, seconds and last line. Two
-# minutes on 16 cores. The test of a call's cost runs first, alone. Exit codes: 0 all passed, 1 one
+# Writes FOLDER/hopper.log and prints a line for each job: its exit code, seconds and last line. One
+# minute on 16 cores. The test of a call's cost runs first, alone. Exit codes: 0 all passed, 1 one
 # failed, 2 usage. PYTHON names another Python, SANITIZER another compute-sanitizer.
 set -u -o pipefail
 

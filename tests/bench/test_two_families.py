@@ -1,4 +1,4 @@
-"""Both families of kernels in one measurement: the table, lengths, switches, parts of a build."""
+"""Both families of kernels in one measurement: the table, switches, parts of a build."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from flash_attention.tuning_table import Entry, read_table
-from flash_helpers.bench import pt_cli
 from flash_helpers.bench.autotune_cli import main
 from flash_helpers.bench.landscape import worth_of_switches
 from flash_helpers.bench.results import by_problem
-from flash_helpers.bench.store import read_store
 from flash_helpers.build.parts import split
 from flash_helpers.codegen import generate, render_registry
 from flash_helpers.kernel_configs import (
@@ -94,16 +92,6 @@ def test_every_measured_family_says_its_own_costs(
         assert evidence["objective"] == "time=2,energy=1"
         assert evidence["joules"] == pytest.approx(ms, rel=0.01)
         assert evidence["memory_bytes"] == int(ms * 2**20)
-
-
-def test_lengths_that_are_no_multiples_are_for_those_that_take_them(tmp_path: Path) -> None:
-    quick = ["--seq_lens", "1000", "--num_repeats", "4", "--target_noise", "0"]
-    assert pt_cli.main(arguments(tmp_path, *quick, "--providers", "ours"), BACKEND) == 0
-    rows = read_store(tmp_path / "rows.jsonl").finished()
-    assert {row["kernel"]: row["status"] for row in rows} == {
-        **dict.fromkeys([HOPPER, NEAR, HOPPER_64], "ok"),
-        **dict.fromkeys([AMPERE_64, AMPERE_32], "skipped"),
-    }  # fmt: skip
 
 
 def test_switches_are_compared_within_a_family() -> None:

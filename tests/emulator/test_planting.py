@@ -24,7 +24,9 @@ def _mutant(name: str, instead: str) -> Mutant:
 MUTANTS = [
     _mutant("nothing", ""),
     _mutant("another number", "add.u32 %r0, %r0, 1;"),
-    _mutant("outside", "ld.global.u32 %r0, [%p1+64];"),
+    _mutant(
+        "outside", "ld.global.u32 %r0, [%p1+4];"
+    ),  # never a 64-byte boundary, where another array might begin
 ]
 
 

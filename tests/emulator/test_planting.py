@@ -24,9 +24,8 @@ def _mutant(name: str, instead: str) -> Mutant:
 MUTANTS = [
     _mutant("nothing", ""),
     _mutant("another number", "add.u32 %r0, %r0, 1;"),
-    _mutant(
-        "outside", "ld.global.u32 %r0, [%p1+4];"
-    ),  # never a 64-byte boundary, where another array might begin
+    # Not at a 64-byte boundary, where the other array might begin.
+    _mutant("outside", "ld.global.u32 %r0, [%p1+4];"),
 ]
 
 

@@ -118,11 +118,11 @@ def best(
                 f"{_described(failed)}", TuningCacheWarning, stacklevel=3,
             )  # fmt: skip
         winner = min(times, key=times.__getitem__)
-        best = {
+        entry = {
             "key": dict(key), "config": candidates[winner].as_dict(),
             "milliseconds": times[winner], "failed": [list(item) for item in failed],
         }  # fmt: skip
-        text = json.dumps(best, indent=1, sort_keys=True)
+        text = json.dumps(entry, indent=1, sort_keys=True)
         write_atomically(path, text.encode(), mode=0o600)
         return Tuned(candidates[winner], times[winner], failed)
 

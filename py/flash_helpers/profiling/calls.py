@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 _NAME_WIDTH, _ROWS = 80, 10
 
 
+class StackFilesError(OSError):
+    """The files of `profile` cannot be written: not an OSError of the call that it profiles."""
+
+
 def benchmark(
     description: str, run: Callable[[], object], num_warmups: int = 1, num_trials: int = 3
 ) -> float:
@@ -56,8 +60,8 @@ def profile(
     With `with_stack` the call is repeated with Python's stacks recorded (which slows it), and two
     files are written into `out_dir`: stacks_<description>.txt, a line for each stack, `frame;frame
     nanoseconds`, and stacks_<description>.svg, a flame graph. What is no letter, digit, `.` or `-`
-    in the description is `_` there. Raises ValueError for negative warm-ups, OSError where the
-    files cannot be written, and whatever `run` raises.
+    in the description is `_` there. Raises ValueError for negative warm-ups,
+    StackFilesError where the files cannot be written, and whatever `run` raises.
     """
     if num_warmups < 0:
         raise ValueError(f"{num_warmups} warm-ups: expected 0 or more")
@@ -73,10 +77,13 @@ def _write_stacks(description: str, recorded: trace.Trace, folder: Path) -> None
     stacks, what = fold(recorded, description)
     if not stacks:
         raise ValueError(f"the profile of {description!r} has no event with a time")
-    folder.mkdir(parents=True, exist_ok=True)
     text, picture = stack_files(description, folder)
-    text.write_text(render(stacks))
-    picture.write_text(flame_graph(stacks, description, what))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        text.write_text(render(stacks))
+        picture.write_text(flame_graph(stacks, description, what))
+    except OSError as error:
+        raise StackFilesError(error.errno, error.strerror, error.filename) from error
 
 
 def stack_files(description: str, folder: Path) -> tuple[Path, Path]:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ..bench import arguments as args
-from .calls import benchmark, profile, stack_files
+from .calls import StackFilesError, benchmark, profile, stack_files
 from .mlp import run_mlp
 from .workloads import EXAMPLES, Run, Size, find
 
@@ -60,14 +60,7 @@ On a GPU the time is that of its kernels. Exit codes: 0 ok, 2 usage, 130 interru
                 table = profile(
                     name, call, options.num_warmups, options.with_stack, out_dir=options.out_dir
                 )
-            except OSError as error:
-                files = {
-                    options.out_dir,
-                    *options.out_dir.parents,
-                    *stack_files(name, options.out_dir),
-                }
-                if Path(str(error.filename)) not in files:
-                    raise  # the call's own
+            except StackFilesError as error:
                 parser.error(f"--out_dir {options.out_dir}: {error.strerror}")
             print(f"## {name}\n{table}", flush=True)
             if options.with_stack:

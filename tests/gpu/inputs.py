@@ -3,6 +3,7 @@ shape."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 import torch
@@ -57,3 +58,13 @@ def problem(
     )
     reference, lse = attention_reference(q, k, v)
     return q, k, v, reference, lse
+
+
+def diagonals(block_m: int, block_n: int, seed: int) -> Iterator[tuple[int, int]]:
+    """(query length, key length): all places of the causal diagonal against the blocks of keys, at
+    drawn query lengths."""
+    generator = torch.Generator().manual_seed(seed)
+    for offset in range(-(block_n // 2), block_n - block_n // 2):
+        shortest = 1 + max(0, -offset)  # with a key
+        q_len = int(torch.randint(shortest, 3 * block_m + 1, (), generator=generator))
+        yield q_len, q_len + offset

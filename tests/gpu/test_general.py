@@ -11,7 +11,7 @@ from flash_attention._library import load_library
 from flash_helpers.kernel_configs import FlashForwardKernelConfig
 from flash_helpers.reference import attention_reference
 from flash_helpers.tolerance import bitwise_equal, compare
-from tests.gpu.inputs import guarded, margins_ok
+from tests.gpu.inputs import diagonals, guarded, margins_ok
 
 pytestmark = pytest.mark.gpu
 
@@ -91,12 +91,9 @@ def test_lengths(config: FlashForwardKernelConfig, causal: bool) -> None:
 
 @pytest.mark.parametrize("config", of_each_kind(), ids=ids)
 def test_every_diagonal(config: FlashForwardKernelConfig) -> None:
-    """All places of the causal diagonal against the blocks of keys, at drawn query lengths."""
     print(f"seed {SESSION_SEED}")
-    generator = torch.Generator().manual_seed(SESSION_SEED)
-    for offset in range(-(config.B_c // 2), config.B_c - config.B_c // 2):
-        q_len = int(torch.randint(1, 3 * config.B_r + 1, (), generator=generator))
-        check(config, draw(config, q_len, max(0, q_len + offset)), causal=True)
+    for q_len, k_len in diagonals(*config.blocks(), SESSION_SEED):
+        check(config, draw(config, q_len, k_len), causal=True)
 
 
 @pytest.mark.parametrize("config", of_each_kind(), ids=ids)

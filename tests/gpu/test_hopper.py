@@ -13,6 +13,7 @@ from flash_helpers.reference import attention_reference
 from flash_helpers.tolerance import bitwise_equal, compare
 from tests.gpu.fp64 import truncation
 from tests.gpu.hopper import SEED, built, check, draw, each, some
+from tests.gpu.inputs import diagonals
 
 pytestmark = pytest.mark.gpu
 
@@ -42,11 +43,8 @@ def test_any_lengths(
 
 @each
 def test_every_diagonal(config: HopperForwardKernelConfig) -> None:
-    """All places of the causal diagonal against the blocks of keys, at drawn query lengths."""
-    generator = torch.Generator().manual_seed(SEED)
-    for offset in range(-(config.block_n // 2), config.block_n - config.block_n // 2):
-        q_len = int(torch.randint(1, 3 * config.block_m() + 1, (), generator=generator))
-        check(config, *draw(config, (1, q_len, max(0, q_len + offset), 1, 1)), causal=True)
+    for q_len, k_len in diagonals(*config.blocks(), SEED):
+        check(config, *draw(config, (1, q_len, k_len, 1, 1)), causal=True)
 
 
 @each

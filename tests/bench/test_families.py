@@ -10,6 +10,7 @@ import pytest
 
 from flash_attention.tuning_table import TuningTableError, merge, parse_table, read_table
 from flash_helpers.bench import autotune_cli, pt_cli
+from flash_helpers.bench.landscape import worth_of_switches
 from flash_helpers.bench.results import by_problem
 from flash_helpers.bench.store import read_store
 from flash_helpers.kernel_configs import (
@@ -134,3 +135,9 @@ def test_an_entry_has_one_family(tmp_path: Path) -> None:
     with pytest.raises(TuningTableError, match="kernels of sm80 and sm90: one family an entry"):
         parse_table(json.dumps(data), "a test")
     assert merge([], read_table(table)) == read_table(table)
+
+
+def test_switches_of_both_families_are_compared(tmp_path: Path) -> None:
+    rows = bench(tmp_path, "--kernels", "hopper;prog", "--seq_lens", "1024")
+    worth = {item.switch for item in worth_of_switches(by_problem(rows))}
+    assert {"max_policy", "ping_pong", "optimized_softmax"} <= worth

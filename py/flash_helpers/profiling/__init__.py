@@ -3,6 +3,6 @@ flame graph), ranges that profilers show (`nvtx`), what a launch loses in its la
 and what limits a kernel, from ncu's counters (`bottleneck`). docs/profiling.md shows each.
 """
 
-from .calls import benchmark, profile
+from .calls import StackFilesError, benchmark, profile
 
-__all__ = ["benchmark", "profile"]
+__all__ = ["StackFilesError", "benchmark", "profile"]

@@ -6,11 +6,13 @@
 # make report     registers, memory, spills and compile time of the latest build
 # make clean      remove what builds wrote    make distclean    the virtual environment too
 #
-# Everything is installed into .venv. Where PYTHON has a torch that sees a GPU, or with SYSTEM=1, that
+# Everything is installed into .venv: for `make run` what building and running takes, for `make test` the
+# tests' packages too (tools/build/set_up.py). Where PYTHON has a torch that sees a GPU, or with SYSTEM=1, that
 # interpreter is used as it is, and nothing is downloaded.
 #
 #   PYTHON=python3.12     the interpreter to start from (3.11 or newer)
-#   TORCH=torch==2.13.0   what pip is asked for
+#   TORCH=torch==2.13.0   what pip is asked for (without a GPU: its CPU build, if it can be had)
+#   TORCH_CPU_INDEX=URL   where the CPU build is looked for; empty: nowhere
 #   KERNELS=tune          which kernels (make run: prog; otherwise all)
 #   RUN_ARGS, PYTEST_ARGS more arguments for run_kernels.py and pytest
 # TORCH_CUDA_ARCH_LIST, MAX_JOBS, CUDACXX and CUDA_HOME reach the build as they are.
@@ -18,6 +20,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 RUN_ARGS ?=
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -32,7 +35,8 @@ CLANG_FORMAT := clang-format
 else
 PY := $(VENV)/bin/python
 CLANG_FORMAT := $(VENV)/bin/clang-format
-INSTALLED := $(VENV)/.installed
+INSTALLED := $(VENV)/.installed-run
+TEST_INSTALLED := $(VENV)/.installed-test
 endif
 
 # Tests that share one GPU run one after another.
@@ -47,13 +51,13 @@ run: export KERNELS ?= prog
 run: build
 	$(PY) tools/benchmark/run_kernels.py $(RUN_ARGS) --kernels "$$KERNELS" --device auto
 
-test: build lint
+test: $(TEST_INSTALLED) build lint
 	$(PY) -m pytest -n $(WORKERS) -m "not slow" $(PYTEST_ARGS)
 
-test-all: build lint
+test-all: $(TEST_INSTALLED) build lint
 	$(PY) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
-mutants: $(INSTALLED)
+mutants: $(TEST_INSTALLED)
 	$(PY) -m tests.emulator.campaign
 	$(PY) -m tests.emulator.sm90.campaign
 	$(PY) -m tests.emulator.sm90.gluon_mutants
@@ -64,7 +68,7 @@ build: $(INSTALLED)
 report: build
 	$(PY) tools/build/build_report.py
 
-lint: $(INSTALLED)
+lint: $(TEST_INSTALLED)
 	@if [ "$(SYSTEM)" = 1 ] && ! $(PY) -c 'import clang_format, mypy, ruff' 2>/dev/null; then \
 	  echo "lint skipped: $(PY) lacks ruff, mypy or clang-format"; exit 0; fi; \
 	set -x; \
@@ -74,19 +78,20 @@ lint: $(INSTALLED)
 	find csrc previous_kernels py tests -name '*.h' -o -name '*.cuh' -o -name '*.cu' -o -name '*.cpp' | \
 	  xargs $(CLANG_FORMAT) --dry-run --Werror
 
-# Remade when the requirements change; the mark is written last, so an interrupted set-up is repeated.
-$(VENV)/.installed: pyproject.toml
+# Remade when the requirements change; a mark is written last, so an interrupted set-up is repeated.
+$(VENV)/.installed-run: pyproject.toml tools/build/set_up.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "error: $(PYTHON) is not Python 3.11 or newer: make PYTHON=python3.11 ..." >&2; exit 1; }
 	@$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || \
 	  { rm -rf $(VENV); echo "error: $(PYTHON) cannot create a virtual environment" \
 	    "(Debian and Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
-	$(PY) -c "import tomllib; data = tomllib.load(open('pyproject.toml', 'rb')); \
-	  print(*data['build-system']['requires'], *data['project']['dependencies'], \
-	        *data['project']['optional-dependencies']['test'], sep='\n')" | \
-	  $(PY) -m pip install --quiet --disable-pip-version-check "$(TORCH)" -r /dev/stdin
+	$(PY) tools/build/set_up.py run --torch "$(TORCH)" --cpu-index "$(TORCH_CPU_INDEX)"
 	$(PY) -m flash_helpers.build
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed-run
+	$(PY) tools/build/set_up.py test --torch "$(TORCH)" --cpu-index "$(TORCH_CPU_INDEX)"
 	@touch $@
 
 clean:

@@ -4,10 +4,10 @@
     set_up.py run  --torch torch==2.13.0 --cpu-index URL    to build and run kernels
     set_up.py test --torch torch==2.13.0 --cpu-index URL    the linters and the tests' packages, too
 
-PyPI's torch for Linux brings 2.6 GB of CUDA libraries, which are of no use without a GPU. Where there
-is none, the CPU build (0.2 GB) is asked for first, from PyTorch's own index (URL); if it cannot be
-had, PyPI's build does as well. Where pip is configured to look for packages in other places, those
-count, and no index is added.
+PyPI's torch for Linux brings 2.6 GB of CUDA libraries, which are of no use without a GPU. Where
+there is none, the CPU build (0.2 GB) is asked for first, from PyTorch's own index (URL); if it
+cannot be had, PyPI's build does as well. Where pip is configured to look for packages in other
+places, those count, and no index is added.
 
 Exit codes: 0 installed, 1 pip failed (its message is above), 2 usage.
 """

@@ -218,7 +218,7 @@ def run_tool(*arguments: str, **environment: str) -> subprocess.CompletedProcess
     clean = {k: v for k, v in os.environ.items() if k not in ("KERNELS", "PYTHONPATH")}
     return subprocess.run(
         [sys.executable, TOOL, *arguments],
-        env=clean | environment, capture_output=True, text=True, timeout=60,
+        env=clean | environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
 

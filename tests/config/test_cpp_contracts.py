@@ -26,9 +26,9 @@ def compile_and_run(source: str, folder: Path) -> str:
     (folder / "main.cpp").write_text(source)
     flags = ["-std=c++20", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}"]
     command = ["g++", *flags, "main.cpp", "-o", "main"]
-    built = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    built = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     assert built.returncode == 0, built.stderr
-    ran = subprocess.run([folder / "main"], capture_output=True, text=True, timeout=30, check=True)
+    ran = subprocess.run([folder / "main"], capture_output=True, text=True, timeout=300, check=True)
     return ran.stdout
 
 

@@ -212,7 +212,7 @@ def test_interruption(folder: Path) -> None:
     assert "a: seed" in process.stdout.readline()
     time.sleep(0.3)  # into the launch, which would take minutes
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (130, "interrupted\n")
 
 

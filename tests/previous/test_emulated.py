@@ -74,7 +74,7 @@ def test_run_kernels_by_version(arguments: list[str], code: int, expected: str) 
     done = subprocess.run(
         [sys.executable, ROOT / "tools/benchmark/run_kernels.py", "128", "--device", "emulator",
          *arguments],
-        capture_output=True, text=True, cwd=ROOT, timeout=120,
+        capture_output=True, text=True, cwd=ROOT, timeout=300,
     )  # fmt: skip
     assert done.returncode == code, done.stderr
     assert expected in done.stdout + done.stderr

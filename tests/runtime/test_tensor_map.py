@@ -126,7 +126,7 @@ def run(compiled: tuple[Path, list[str]], tmp_path: Path) -> Run:
         command = ["g++", *flags, "main.cpp", *objects, "-o", "main"]
         built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
         assert built.returncode == 0, built.stderr
-        ran = subprocess.run([tmp_path / "main"], capture_output=True, text=True, timeout=60)
+        ran = subprocess.run([tmp_path / "main"], capture_output=True, text=True, timeout=300)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout.splitlines()
 

@@ -132,6 +132,12 @@ def test_figures_are_pending_or_numbers() -> None:
         assert all(re.fullmatch(r"[0-9]+(\.[0-9]+)?", cell) for cell in row), row
 
 
+def test_every_raw_measurement_has_its_line() -> None:
+    page = ROOT / "docs" / "results" / "raw" / "README.md"
+    listed = [word for row in table(page, "raw") for word in code_words(row[0])]
+    assert listed == sorted(path.name for path in page.parent.iterdir() if path != page)
+
+
 def test_headers_include_only_lower_layers() -> None:
     include = ROOT / "csrc" / "include" / "flash"
     assert {path.name for path in include.iterdir()} == set(LAYERS)

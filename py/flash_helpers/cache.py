@@ -5,7 +5,6 @@ Place: $FLASH_ATTENTION_CACHE_DIR, else flash_attention in $XDG_CACHE_HOME, else
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import stat
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .atomic_file import write_atomically
+from .lock_file import holder, open_lock, try_lock
 
 _DIGEST_BYTES = 32
 
@@ -69,24 +69,20 @@ def check_private(path: Path) -> None:
 
 @contextmanager
 def exclusive(path: Path, timeout_s: float = 300.0) -> Iterator[None]:
-    """Holds the lock of the cache entry `path`; the kernel drops it if this process dies."""
+    """Holds the lock of the file `path`, which lies beside it as <name>.lock. Raises
+    CacheLockTimeout, UnsafeFileError (an OSError) where that name is a link or no regular file,
+    and OSError."""
     lock_path = path.with_name(path.name + ".lock")
-    descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = open_lock(lock_path)
     try:
         deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-                    raise CacheLockTimeout(
-                        f"waited {timeout_s:.0f} s for {lock_path}, held by process {holder or '?'}"
-                    ) from None
-                time.sleep(0.02)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        while not try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise CacheLockTimeout(
+                    f"waited {timeout_s:.0f} s for {lock_path}, held by process "
+                    f"{holder(descriptor)}"
+                )
+            time.sleep(0.02)
         yield
     finally:
         os.close(descriptor)

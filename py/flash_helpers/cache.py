@@ -1,4 +1,5 @@
-"""A cache directory that only its owner can write: what lies in it is loaded as code.
+"""A cache directory that only its owner can write: what lies in it is loaded as code
+(trusted_folders has the rule).
 
 Place: $FLASH_ATTENTION_CACHE_DIR, else flash_attention in $XDG_CACHE_HOME, else in ~/.cache.
 """
@@ -7,20 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from .atomic_file import write_atomically
 from .lock_file import holder, open_lock, try_lock
+from .trusted_folders import UnsafeCacheError as UnsafeCacheError
+from .trusted_folders import make_private
 
 _DIGEST_BYTES = 32
-
-
-class UnsafeCacheError(RuntimeError):
-    """The cache directory could be written by somebody else."""
 
 
 class CacheLockTimeout(RuntimeError):
@@ -28,43 +26,26 @@ class CacheLockTimeout(RuntimeError):
 
 
 def cache_dir(*parts: str) -> Path:
-    """The cache directory or a folder in it, created with mode 0700 and checked."""
-    path = _configured_directory()
-    if not path.is_absolute():
-        path = Path.cwd() / path
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    check_private(path)
+    """The cache directory or a folder in it, created with mode 0700 and checked. Raises
+    UnsafeCacheError if somebody else could write it or replace it, and OSError."""
+    path = configured_directory()
+    make_private(path)
     for part in parts:
         path = path / part
-        path.mkdir(exist_ok=True, mode=0o700)
-        check_private(path)
+        make_private(path)
     return path
 
 
-def _configured_directory() -> Path:
-    if chosen := os.environ.get("FLASH_ATTENTION_CACHE_DIR"):
-        return Path(chosen)
-    if xdg := os.environ.get("XDG_CACHE_HOME"):
-        return Path(xdg) / "flash_attention"
-    return Path.home() / ".cache" / "flash_attention"
-
-
-def check_private(path: Path) -> None:
-    """Refuses a directory that is a link, foreign-owned, or writable by group or others."""
-    status = os.lstat(path)
-    hint = "choose another with FLASH_ATTENTION_CACHE_DIR"
-    if not stat.S_ISDIR(status.st_mode):
-        raise UnsafeCacheError(f"cache directory {path} is not a directory (or is a link); {hint}")
-    if status.st_uid != os.geteuid():
-        raise UnsafeCacheError(
-            f"cache directory {path} belongs to user {status.st_uid}, not to you ({os.geteuid()}); "
-            f"{hint}"
-        )
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UnsafeCacheError(
-            f"cache directory {path} is writable by others (mode "
-            f"{stat.S_IMODE(status.st_mode):o}); run `chmod 700 {path}` or {hint}"
-        )
+def configured_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """Where the cache lies, an absolute path; it need not be there."""
+    environ = os.environ if environ is None else environ
+    if chosen := environ.get("FLASH_ATTENTION_CACHE_DIR"):
+        path = Path(chosen)
+    elif xdg := environ.get("XDG_CACHE_HOME"):
+        path = Path(xdg) / "flash_attention"
+    else:
+        path = Path(environ.get("HOME") or Path.home()) / ".cache" / "flash_attention"
+    return Path.cwd() / path
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from .trusted_folders import UnsafeCacheError as UnsafeCacheError
 from .trusted_folders import make_private
 
 _DIGEST_BYTES = 32
+_SUM = b"// sha256 of the lines above: "
 
 
 class CacheLockTimeout(RuntimeError):
@@ -70,11 +71,16 @@ def exclusive(path: Path, timeout_s: float = 300.0) -> Iterator[None]:
 
 
 def publish(built: Path, destination: Path) -> None:
-    """Moves a finished file into the cache in one step, with a checksum behind its contents.
+    """publish_bytes() of a finished file."""
+    publish_bytes(built.read_bytes(), destination)
 
-    The dynamic loader ignores bytes behind an ELF file, but would crash on a truncated one.
+
+def publish_bytes(data: bytes, destination: Path) -> None:
+    """Puts a finished program, library or cubin into the cache in one step, with a checksum after
+    its contents.
+
+    Loaders and disassemblers ignore bytes after an ELF file, but would crash on a truncated one.
     """
-    data = built.read_bytes()
     write_atomically(destination, data + hashlib.sha256(data).digest(), mode=0o700)
 
 
@@ -85,3 +91,25 @@ def is_intact(path: Path) -> bool:
     except FileNotFoundError:
         return False
     return hashlib.sha256(data[:-_DIGEST_BYTES]).digest() == data[-_DIGEST_BYTES:]
+
+
+def publish_text(text: str, destination: Path) -> None:
+    """Like publish_bytes(), for a text in which // begins a comment (PTX): the checksum is its last
+    line, so that it stays readable."""
+    data = text.encode()
+    write_atomically(destination, data + _sum_line(data), mode=0o600)
+
+
+def read_intact_text(path: Path) -> str | None:
+    """What publish_text() was given; None if there is nothing, or it is damaged."""
+    try:
+        written = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    end = written.rfind(_SUM)
+    data = written[: max(end, 0)]
+    return data.decode() if written == data + _sum_line(data) else None
+
+
+def _sum_line(data: bytes) -> bytes:
+    return _SUM + hashlib.sha256(data).hexdigest().encode() + b"\n"

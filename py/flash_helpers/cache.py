@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .atomic_file import write_atomically
-from .lock_file import holder, open_lock, try_lock
+from .lock_file import holder, is_current, open_lock, try_lock
 from .trusted_folders import UnsafeCacheError as UnsafeCacheError
 from .trusted_folders import make_private
 
@@ -55,19 +55,30 @@ def exclusive(path: Path, timeout_s: float = 300.0) -> Iterator[None]:
     CacheLockTimeout, UnsafeFileError (an OSError) where that name is a link or no regular file,
     and OSError."""
     lock_path = path.with_name(path.name + ".lock")
-    descriptor = open_lock(lock_path)
+    deadline = time.monotonic() + timeout_s
+    descriptor = _locked(lock_path, deadline, timeout_s)
+    while not is_current(descriptor, lock_path):
+        os.close(descriptor)
+        descriptor = _locked(lock_path, deadline, timeout_s)
     try:
-        deadline = time.monotonic() + timeout_s
-        while not try_lock(descriptor):
-            if time.monotonic() > deadline:
-                raise CacheLockTimeout(
-                    f"waited {timeout_s:.0f} s for {lock_path}, held by process "
-                    f"{holder(descriptor)}"
-                )
-            time.sleep(0.02)
         yield
     finally:
         os.close(descriptor)
+
+
+def _locked(path: Path, deadline: float, timeout_s: float) -> int:
+    descriptor = open_lock(path)
+    try:
+        while not try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise CacheLockTimeout(
+                    f"waited {timeout_s:.0f} s for {path}, held by process {holder(descriptor)}"
+                )
+            time.sleep(0.02)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def publish(built: Path, destination: Path) -> None:

@@ -33,6 +33,15 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
+def is_current(descriptor: int, path: Path) -> bool:
+    """Whether the file is still the one at `path`. One that was deleted while somebody waited for
+    it locks nobody out: the next to come makes another."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
 def holder(descriptor: int) -> str:
     """The number of the process that has the lock, for messages; "unknown" where it has not been
     written yet."""

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers import lock_file
 from flash_helpers.cache import exclusive
 from flash_helpers.plain_file import UnsafeFileError, open_plain, refuse_special
 
@@ -90,15 +89,3 @@ def test_what_a_link_leads_to_counts_where_nothing_is_written_through_it(tmp_pat
     refuse_special(tmp_path / "to a file")
     with pytest.raises(UnsafeFileError, match="a FIFO"):
         refuse_special(tmp_path / "to a fifo")
-
-
-def test_a_lock_names_its_holder(tmp_path: Path) -> None:
-    first, second = (lock_file.open_lock(tmp_path / "lock") for _ in range(2))
-    try:
-        assert lock_file.holder(first) == "unknown"
-        assert lock_file.try_lock(first) and not lock_file.try_lock(second)
-        assert lock_file.holder(second) == str(os.getpid())
-    finally:
-        os.close(first)
-    assert lock_file.try_lock(second)
-    os.close(second)

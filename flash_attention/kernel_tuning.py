@@ -20,7 +20,7 @@ from flash_helpers.cache import cache_dir, exclusive
 
 from .triton_calls import TRITON_VERSION, Problem
 
-SCHEMA = 1
+SCHEMA = 2
 _POLICY = Policy(warmups=1, repeats=8, cold_l2=False, burst=2)
 
 
@@ -122,7 +122,7 @@ def best(
             "key": dict(key), "config": candidates[winner].as_dict(),
             "milliseconds": times[winner], "failed": [list(item) for item in failed],
         }  # fmt: skip
-        text = json.dumps(entry, indent=1, sort_keys=True)
+        text = json.dumps(entry | {"checksum": _checksum(entry)}, indent=1, sort_keys=True)
         write_atomically(path, text.encode(), mode=0o600)
         return Tuned(candidates[winner], times[winner], failed)
 
@@ -173,7 +173,7 @@ def _read(
     else:
         try:
             return _parsed(json.loads(text), key, make)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
     if not quiet:
         warnings.warn(
@@ -203,7 +203,14 @@ def _parsed(data: Any, key: Mapping[str, Any], make: Callable[..., C]) -> Tuned[
     for name, expected in type(config)().as_dict().items():
         if type(fields.get(name)) is not type(expected):
             raise ValueError(f"config.{name} is {fields.get(name)!r}: expected as {expected!r}")
+    if data.pop("checksum", None) != _checksum(data):
+        raise ValueError("its checksum is not that of what it holds")
     return Tuned(config, float(ms), tuple((f, r) for f, r in failed), cached=True)
+
+
+def _checksum(entry: Mapping[str, Any]) -> str:
+    """A wrong digit is a good configuration, too, and perhaps a slow one."""
+    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
 
 
 def _described(failed: Sequence[tuple[dict[str, Any], str]]) -> str:

@@ -24,6 +24,7 @@ from flash_helpers.kernel_configs import (
     KernelConfig,
     parse_kernel_name_into_config,
 )
+from flash_helpers.plain_file import refuse_special
 
 SCHEMA = 1
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -158,8 +159,10 @@ def merge(old: Sequence[Entry], new: Sequence[Entry]) -> list[Entry]:
 
 def update_table(path: Path, new: Sequence[Entry]) -> list[str]:
     """Adds to the table at `path`, in one step; concurrent writers wait for each other. Returns
-    notes: a table that cannot be read is kept beside the new one, not lost."""
+    notes: a table that cannot be read is kept beside the new one, not lost. Raises UnsafeFileError
+    (an OSError) where the table or its lock is not a regular file, and OSError."""
     notes = []
+    refuse_special(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(path):
         try:

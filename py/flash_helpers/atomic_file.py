@@ -7,11 +7,17 @@ import os
 import tempfile
 from pathlib import Path
 
+from .plain_file import refuse_special
+
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o644, durable: bool = False) -> None:
     """Gives `path` the content `data` in one step: a reader finds the old file, the new one, or
     none, and whoever has the old one open keeps it. `durable`: the content is on the disk before it
-    takes the name, so that a power cut does not leave an empty file. Raises OSError."""
+    takes the name, so that a power cut does not leave an empty file. A link is replaced, not
+    followed. Raises UnsafeFileError where a FIFO, a device or a folder has the name, and OSError.
+    """
+    if not path.is_symlink():
+        refuse_special(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:

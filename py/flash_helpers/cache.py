@@ -1,26 +1,25 @@
-"""A cache directory that only its owner can write: what lies in it is loaded as code.
+"""A cache directory that only its owner can write: what lies in it is loaded as code
+(trusted_folders has the rule).
 
 Place: $FLASH_ATTENTION_CACHE_DIR, else flash_attention in $XDG_CACHE_HOME, else in ~/.cache.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from .atomic_file import write_atomically
+from .lock_file import holder, is_current, open_lock, try_lock
+from .trusted_folders import UnsafeCacheError as UnsafeCacheError
+from .trusted_folders import make_private
 
 _DIGEST_BYTES = 32
-
-
-class UnsafeCacheError(RuntimeError):
-    """The cache directory could be written by somebody else."""
+_SUM = b"// sha256 of the lines above: "
 
 
 class CacheLockTimeout(RuntimeError):
@@ -28,76 +27,71 @@ class CacheLockTimeout(RuntimeError):
 
 
 def cache_dir(*parts: str) -> Path:
-    """The cache directory or a folder in it, created with mode 0700 and checked."""
-    path = _configured_directory()
-    if not path.is_absolute():
-        path = Path.cwd() / path
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    check_private(path)
+    """The cache directory or a folder in it, created with mode 0700 and checked. Raises
+    UnsafeCacheError if somebody else could write it or replace it, and OSError."""
+    path = configured_directory()
+    make_private(path)
     for part in parts:
         path = path / part
-        path.mkdir(exist_ok=True, mode=0o700)
-        check_private(path)
+        make_private(path)
     return path
 
 
-def _configured_directory() -> Path:
-    if chosen := os.environ.get("FLASH_ATTENTION_CACHE_DIR"):
-        return Path(chosen)
-    if xdg := os.environ.get("XDG_CACHE_HOME"):
-        return Path(xdg) / "flash_attention"
-    return Path.home() / ".cache" / "flash_attention"
-
-
-def check_private(path: Path) -> None:
-    """Refuses a directory that is a link, foreign-owned, or writable by group or others."""
-    status = os.lstat(path)
-    hint = "choose another with FLASH_ATTENTION_CACHE_DIR"
-    if not stat.S_ISDIR(status.st_mode):
-        raise UnsafeCacheError(f"cache directory {path} is not a directory (or is a link); {hint}")
-    if status.st_uid != os.geteuid():
-        raise UnsafeCacheError(
-            f"cache directory {path} belongs to user {status.st_uid}, not to you ({os.geteuid()}); "
-            f"{hint}"
-        )
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UnsafeCacheError(
-            f"cache directory {path} is writable by others (mode "
-            f"{stat.S_IMODE(status.st_mode):o}); run `chmod 700 {path}` or {hint}"
-        )
+def configured_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """Where the cache lies, an absolute path; it need not be there."""
+    environ = os.environ if environ is None else environ
+    if chosen := environ.get("FLASH_ATTENTION_CACHE_DIR"):
+        path = Path(chosen)
+    elif xdg := environ.get("XDG_CACHE_HOME"):
+        path = Path(xdg) / "flash_attention"
+    else:
+        path = Path(environ.get("HOME") or Path.home()) / ".cache" / "flash_attention"
+    return Path.cwd() / path
 
 
 @contextmanager
 def exclusive(path: Path, timeout_s: float = 300.0) -> Iterator[None]:
-    """Holds the lock of the cache entry `path`; the kernel drops it if this process dies."""
+    """Holds the lock of the file `path`, which lies beside it as <name>.lock. Raises
+    CacheLockTimeout, UnsafeFileError (an OSError) where that name is a link or no regular file,
+    and OSError."""
     lock_path = path.with_name(path.name + ".lock")
-    descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + timeout_s
+    descriptor = _locked(lock_path, deadline, timeout_s)
+    while not is_current(descriptor, lock_path):
+        os.close(descriptor)
+        descriptor = _locked(lock_path, deadline, timeout_s)
     try:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-                    raise CacheLockTimeout(
-                        f"waited {timeout_s:.0f} s for {lock_path}, held by process {holder or '?'}"
-                    ) from None
-                time.sleep(0.02)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
 
 
-def publish(built: Path, destination: Path) -> None:
-    """Moves a finished file into the cache in one step, with a checksum behind its contents.
+def _locked(path: Path, deadline: float, timeout_s: float) -> int:
+    descriptor = open_lock(path)
+    try:
+        while not try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise CacheLockTimeout(
+                    f"waited {timeout_s:.0f} s for {path}, held by process {holder(descriptor)}"
+                )
+            time.sleep(0.02)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
-    The dynamic loader ignores bytes behind an ELF file, but would crash on a truncated one.
+
+def publish(built: Path, destination: Path) -> None:
+    """publish_bytes() of a finished file."""
+    publish_bytes(built.read_bytes(), destination)
+
+
+def publish_bytes(data: bytes, destination: Path) -> None:
+    """Puts a finished program, library or cubin into the cache in one step, with a checksum after
+    its contents.
+
+    Loaders and disassemblers ignore bytes after an ELF file, but would crash on a truncated one.
     """
-    data = built.read_bytes()
     write_atomically(destination, data + hashlib.sha256(data).digest(), mode=0o700)
 
 
@@ -108,3 +102,25 @@ def is_intact(path: Path) -> bool:
     except FileNotFoundError:
         return False
     return hashlib.sha256(data[:-_DIGEST_BYTES]).digest() == data[-_DIGEST_BYTES:]
+
+
+def publish_text(text: str, destination: Path) -> None:
+    """Like publish_bytes(), for a text in which // begins a comment (PTX): the checksum is its last
+    line, so that it stays readable."""
+    data = text.encode()
+    write_atomically(destination, data + _sum_line(data), mode=0o600)
+
+
+def read_intact_text(path: Path) -> str | None:
+    """What publish_text() was given; None if there is nothing, or it is damaged."""
+    try:
+        written = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    end = written.rfind(_SUM)
+    data = written[: max(end, 0)]
+    return data.decode() if written == data + _sum_line(data) else None
+
+
+def _sum_line(data: bytes) -> bytes:
+    return _SUM + hashlib.sha256(data).hexdigest().encode() + b"\n"

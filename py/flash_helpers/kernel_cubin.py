@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from .cache import is_intact, publish_bytes
 from .kernel_config import KernelConfig
-from .kernel_ptx import COMMON_FLAGS, compiled_kernel
+from .kernel_ptx import COMMON_FLAGS, cached_kernel
 
 DEFAULT_ARCHITECTURE = "sm_90a"
 
 
 def kernel_cubin(config: KernelConfig, architecture: str = DEFAULT_ARCHITECTURE) -> Path:
     """The file, compiled on first use and kept in the cache directory like `kernel_ptx`'s; raises
-    what that raises."""
+    what that raises. After the cubin comes a checksum, which the CUDA tools ignore."""
     flags = (*COMMON_FLAGS, f"-arch={architecture}")
-    return compiled_kernel(config, flags, f"{architecture}.cubin", "-cubin")
+    kernel = cached_kernel(config, flags, f"{architecture}.cubin")
+    if not is_intact(kernel.path):
+        publish_bytes(kernel.compile("-cubin"), kernel.path)
+    return kernel.path

@@ -7,12 +7,13 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from .build.nvcc_wheels import find_or_install_nvcc
 from .build.toolchain import Nvcc
-from .cache import cache_dir
+from .cache import cache_dir, publish_text, read_intact_text
 from .codegen import render_kernel, source_fingerprint
 from .codegen.sources import include_dirs
 from .kernel_config import KernelConfig
@@ -25,43 +26,56 @@ COMMON_FLAGS = ("-std=c++20", "-O3", "--expt-relaxed-constexpr", "-lineinfo")
 
 def kernel_ptx(config: KernelConfig, general: bool = False) -> str:
     """PTX with source lines; its entry is `config.symbol(general)`. Compiled once and kept in the
-    cache directory under a fingerprint of sources, flags and compiler.
+    cache directory under a fingerprint of sources, flags and compiler; again if it is damaged.
 
     Raises BuildError if there is no nvcc, ValueError if the configuration cannot be built,
-    RuntimeError with nvcc's message if it does not compile.
+    RuntimeError with nvcc's message if it does not compile, UnsafeCacheError and OSError if the
+    cache cannot be used.
     """
     flags = (*COMMON_FLAGS, f"-arch={PTX_ARCHITECTURES[config.FAMILY]}")
-    return compiled_kernel(config, flags, "ptx", "-ptx", general).read_text()
+    kernel = cached_kernel(config, flags, "ptx", general)
+    ptx = read_intact_text(kernel.path)
+    if ptx is None:
+        ptx = kernel.compile("-ptx").decode()
+        publish_text(ptx, kernel.path)
+    return ptx
 
 
-def compiled_kernel(
-    config: KernelConfig, flags: Sequence[str], suffix: str, stage: str, general: bool = False
-) -> Path:
-    """The kernel as nvcc's `stage` (-ptx, -cubin) leaves it, in the cache."""
+@dataclass(frozen=True)
+class CachedKernel:
+    """A kernel's source, and where in the cache what nvcc makes of it has its place."""
+
+    source: str
+    nvcc: Nvcc
+    flags: tuple[str, ...]
+    path: Path
+
+    def compile(self, stage: str) -> bytes:
+        """What nvcc's `stage` (-ptx, -cubin) leaves. Raises RuntimeError with its message."""
+        with tempfile.TemporaryDirectory(dir=self.path.parent, prefix=".ptx-") as folder:
+            source, output = Path(folder, "kernel.cu"), Path(folder, "kernel.out")
+            source.write_text(self.source)
+            arguments = [*self.flags, stage, str(source), "-o", str(output)]
+            run_nvcc(self.nvcc, arguments, self.path.stem)
+            return output.read_bytes()
+
+
+def cached_kernel(
+    config: KernelConfig, flags: Sequence[str], suffix: str, general: bool = False
+) -> CachedKernel:
+    """Raises BuildError, ValueError, UnsafeCacheError and OSError as kernel_ptx() does."""
     text = render_kernel(config, general)
     nvcc = _nvcc()
     key = hashlib.sha256(
         "\0".join((source_fingerprint(text), nvcc.version, *flags)).encode()
     ).hexdigest()
     path = cache_dir("ptx") / f"{config.symbol(general)}-{key[:16]}.{suffix}"
-    if not path.is_file():
-        _compile(text, nvcc, path, (*flags, stage))
-    return path
+    return CachedKernel(text, nvcc, tuple(flags), path)
 
 
 @cache
 def _nvcc() -> Nvcc:
     return find_or_install_nvcc()
-
-
-def _compile(text: str, nvcc: Nvcc, path: Path, flags: Sequence[str]) -> None:
-    """Compiles in a directory of its own and publishes by rename, so that concurrent callers and
-    interruptions leave either nothing or the whole file."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".ptx-") as folder:
-        source, output = Path(folder, "kernel.cu"), Path(folder, "kernel.out")
-        source.write_text(text)
-        run_nvcc(nvcc, [*flags, str(source), "-o", str(output)], path.stem)
-        output.replace(path)
 
 
 def run_nvcc(nvcc: Nvcc, arguments: Sequence[str], name: str) -> str:

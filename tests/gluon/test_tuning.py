@@ -134,6 +134,12 @@ def damage(path: Path, how: str) -> None:
             path.write_text(json.dumps(data | {"config": data["config"] | {"BLOCK": 1}}))
         case "other type":
             path.write_text(json.dumps(data | {"config": data["config"] | {"BLOCK_M": "128"}}))
+        case "other number":
+            path.write_text(json.dumps(data | {"config": data["config"] | {"BLOCK_M": 64}}))
+        case "no checksum":
+            path.write_text(json.dumps({k: v for k, v in data.items() if k != "checksum"}))
+        case "nested":
+            path.write_text("[" * 200_000)
         case "failed":
             path.write_text(json.dumps(data | {"failed": ["x"]}))
 
@@ -141,7 +147,7 @@ def damage(path: Path, how: str) -> None:
 @pytest.mark.parametrize(
     "how",
     ["cut", "binary", "list", "other key", "negative", "bool", "no config", "other field",
-     "other type", "failed"],
+     "other type", "other number", "no checksum", "nested", "failed"],
 )  # fmt: skip
 def test_a_damaged_file_is_reported_and_remade(cache: Path, how: str) -> None:
     gpu = Gpu()

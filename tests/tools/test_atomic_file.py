@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flash_helpers.atomic_file import write_atomically
+from flash_helpers.plain_file import UnsafeFileError
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o755])
@@ -60,3 +61,23 @@ def test_a_failure_leaves_the_old_file_and_no_rubbish(
     assert [child.name for child in tmp_path.iterdir()] == ["file"]
     with pytest.raises(FileNotFoundError):
         write_atomically(tmp_path / "absent" / "file", b"new")
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_bytes(b"the only copy")
+    path = tmp_path / "file"
+    path.symlink_to("victim")
+    write_atomically(path, b"new")
+    assert path.read_bytes() == b"new" and not path.is_symlink()
+    assert (tmp_path / "victim").read_bytes() == b"the only copy"
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with pytest.raises(UnsafeFileError, match="it is a FIFO"):
+        write_atomically(fifo, b"new")
+    assert fifo.is_fifo()
+    with pytest.raises(UnsafeFileError, match="it is a directory"):
+        write_atomically(tmp_path, b"new")
+    assert [child.name for child in tmp_path.iterdir()] == ["fifo"]

@@ -1,14 +1,15 @@
 """nvcc from PyPI: where its wheels lie, and how a private copy of them is installed.
 
 The private copy goes into a folder of its own, never into site-packages: there it could replace the
-CUDA runtime that the installed torch was built for.
+CUDA runtime that the installed torch was built for. It lies in the cache, and like the cache it is
+used only if nobody else can have changed it.
 """
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
-import stat
 import subprocess
 import sys
 import sysconfig
@@ -17,6 +18,8 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
+from ..cache import UnsafeCacheError, configured_directory, exclusive
+from ..trusted_folders import check_above, check_private, find_untrusted, make_private
 from .errors import BuildError
 from .toolchain import Nvcc, find_nvcc, probe
 
@@ -31,39 +34,42 @@ PINNED_WHEELS = {
 # These three are one compiler and must agree; the runtime may be of another patch release.
 _ONE_COMPILER = ("nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt")
 _INSIDE_WHEEL = Path("nvidia") / "cu13"
+_PRIVATE_UMASK = 0o077
+
+
+class UnsafeCompilerError(BuildError):
+    """The private copy could have been changed by somebody else: it is not run."""
 
 
 def install_folder(environ: Mapping[str, str] | None = None) -> Path:
     """The private copy's folder, in the cache of flash_attention."""
-    environ = os.environ if environ is None else environ
-    if environ.get("FLASH_ATTENTION_CACHE_DIR"):
-        cache = Path(environ["FLASH_ATTENTION_CACHE_DIR"])
-    elif environ.get("XDG_CACHE_HOME"):
-        cache = Path(environ["XDG_CACHE_HOME"]) / "flash_attention"
-    else:
-        cache = Path(environ.get("HOME") or Path.home()) / ".cache" / "flash_attention"
-    return cache / f"nvcc-{PINNED_WHEELS['nvidia-cuda-nvcc']}"
+    return configured_directory(environ) / f"nvcc-{PINNED_WHEELS['nvidia-cuda-nvcc']}"
 
 
 def wheel_folders(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    """Toolkit folders made of wheels: site-packages first, then the private copy."""
+    """Toolkit folders made of wheels: site-packages first, then the private copy, if it is as pip
+    left it. Raises UnsafeCompilerError where somebody else could have changed that."""
     for packages in dict.fromkeys(sysconfig.get_path(key) for key in ("purelib", "platlib")):
         folder = Path(packages) / _INSIDE_WHEEL
         if (folder / "bin" / "nvcc").exists():
             _check_versions_agree(Path(packages))
             yield folder, "PyPI wheels in site-packages"
     private = install_folder(environ)
-    if (private / _INSIDE_WHEEL / "bin" / "nvcc").exists():
-        _check_owner(private)
-        yield private / _INSIDE_WHEEL, "PyPI wheels of this project"
+    if os.path.lexists(private):
+        _check_trusted(private)
+        if _is_complete(private):
+            yield private / _INSIDE_WHEEL, "PyPI wheels of this project"
 
 
 def find_or_install_nvcc(environ: Mapping[str, str] | None = None) -> Nvcc:
     """`find_nvcc`, and where there is none, the pinned wheels. An existing but unusable CUDACXX
-    stays an error: replacing what was asked for in silence would hide it."""
+    stays an error: replacing what was asked for in silence would hide it. A private copy that is
+    damaged is replaced; one that somebody else could have changed is an UnsafeCompilerError."""
     environ = os.environ if environ is None else environ
     try:
         return find_nvcc(environ)
+    except UnsafeCompilerError:
+        raise
     except BuildError:
         if environ.get("CUDACXX"):
             raise
@@ -75,29 +81,28 @@ def find_or_install_nvcc(environ: Mapping[str, str] | None = None) -> Nvcc:
         flush=True,
     )
     _install(wheels, folder)
+    _check_trusted(folder)
     return probe(folder / _INSIDE_WHEEL / "bin" / "nvcc", "PyPI wheels of this project", environ)
 
 
 def _install(wheels: list[str], folder: Path) -> None:
     """Into a temporary neighbour first: `folder` exists only when it is complete."""
     try:
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder.parent)
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except UnsafeCacheError as error:
+        raise UnsafeCompilerError(f"no compiler is installed there: {error}") from error
     except OSError as error:
         raise BuildError(f"cannot write {folder.parent}: {error.strerror}") from error
     try:
         command = [sys.executable, "-m", "pip", "install", "--no-deps", "--quiet"]
         command += ["--target", str(staging), *wheels]
-        if subprocess.run(command, check=False).returncode != 0:
+        if subprocess.run(command, check=False, umask=_PRIVATE_UMASK).returncode != 0:
             raise BuildError(
                 "nvcc could not be installed from PyPI (pip's message is above): install CUDA 12 "
                 "or newer by hand and set CUDA_HOME, or make PyPI reachable"
             )
-        try:
-            staging.rename(folder)
-        except OSError as error:
-            if not folder.is_dir():  # else another process was faster, and its copy is as good
-                raise BuildError(f"cannot create {folder}: {error.strerror}") from error
+        _put_in_place(staging, folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
@@ -117,8 +122,53 @@ def _check_versions_agree(packages: Path) -> None:
         )
 
 
-def _check_owner(folder: Path) -> None:
-    """Programs are run from it: nobody else may be able to write there."""
-    status = folder.stat()
-    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise BuildError(f"{folder} belongs to or is writable for somebody else: delete it")
+def _put_in_place(staging: Path, folder: Path) -> None:
+    """What lies there already is complete (another process was faster) or damaged."""
+    aside = staging.with_name(f"{staging.name}-damaged")
+    try:
+        with exclusive(folder):
+            if _is_complete(folder):
+                return
+            if folder.is_dir():
+                folder.rename(aside)
+            staging.rename(folder)
+    except OSError as error:
+        raise BuildError(f"cannot create {folder}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _is_complete(folder: Path) -> bool:
+    """Whether nvcc is there and every file has the size that its wheel's RECORD names: what is cut
+    or lost is found. Checksums of 300 MB would slow down every search for the compiler."""
+    if not (folder / _INSIDE_WHEEL / "bin" / "nvcc").is_file():
+        return False
+    try:
+        return all(
+            _has_size(folder / name, int(size))
+            for record in folder.glob("*.dist-info/RECORD")
+            for name, _, size in csv.reader(record.read_text().splitlines())
+            if size and not name.startswith("..")  # scripts, which lie elsewhere with --target
+        )
+    except ValueError:  # the RECORD is what is damaged
+        return False
+
+
+def _has_size(path: Path, size: int) -> bool:
+    return path.is_file() and path.stat().st_size == size
+
+
+def _check_trusted(folder: Path) -> None:
+    """Programs are run from it, so nobody else may be able to write there, in the cache above it,
+    or in the folders above that. Root's files are trusted: he can change every program."""
+    try:
+        check_private(folder.parent)
+        check_above(folder.parent)
+        found = find_untrusted(folder)
+    except (UnsafeCacheError, OSError) as error:
+        raise UnsafeCompilerError(f"the compiler in {folder} is not run: {error}") from error
+    if found is not None:
+        raise UnsafeCompilerError(
+            f"the compiler in {folder} is not run: {found} is a link, belongs to or is writable "
+            "for somebody else: delete the folder, and it is installed anew"
+        )

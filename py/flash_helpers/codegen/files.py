@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 from ..atomic_file import write_atomically
 from ..paths import csrc_dir, repository_root
+from ..plain_file import refuse_special
 
 _SOURCE_FOLDERS = frozenset(
     {".ci", ".git", "csrc", "docs", "flash_attention", "previous_kernels", "py", "tests", "tools"}
@@ -16,12 +16,19 @@ _SOURCE_FOLDERS = frozenset(
 def write_if_changed(path: Path, text: str) -> bool:
     """Give `path` the content `text`; True if it had another. An unchanged file keeps its time
     stamp, so nothing is rebuilt for it; a reader sees the old file or the new one, never half."""
-    data = text.encode()
-    with contextlib.suppress(FileNotFoundError):
-        if path.read_bytes() == data:
-            return False
-    write_atomically(path, data)
+    if has_content(path, text):
+        return False
+    write_atomically(path, text.encode())
     return True
+
+
+def has_content(path: Path, text: str) -> bool:
+    """Raises UnsafeFileError for what is not a file (a FIFO would be waited for), and OSError."""
+    refuse_special(path)
+    try:
+        return path.read_bytes() == text.encode()
+    except FileNotFoundError:
+        return False
 
 
 def check_output_folder(out_dir: Path) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..kernel_config import KernelConfig, config_order
-from .files import check_output_folder, write_if_changed
+from .files import check_output_folder, has_content, write_if_changed
 from .manifest import MANIFEST_NAME, KernelRecord, Manifest
 from .render import MARKER, check_buildable, render_registry, render_translation_unit
 from .sources import source_fingerprint
@@ -72,7 +72,7 @@ def _write(folder: Path, manifest: Manifest, texts: dict[str, str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / MANIFEST_NAME
     stale = _files_of_earlier_runs(path) - set(manifest.files)
-    changed = stale or any(not _has_content(folder / name, text) for name, text in texts.items())
+    changed = stale or any(not has_content(folder / name, text) for name, text in texts.items())
     if changed:
         # Should this run be interrupted, the next one finds here what is ours.
         union = tuple(sorted(stale | set(manifest.files)))
@@ -82,13 +82,6 @@ def _write(folder: Path, manifest: Manifest, texts: dict[str, str]) -> None:
         write_if_changed(folder / name, text)
     _remove(folder, stale)
     write_if_changed(path, manifest.to_json())
-
-
-def _has_content(path: Path, text: str) -> bool:
-    try:
-        return path.read_bytes() == text.encode()
-    except FileNotFoundError:
-        return False
 
 
 def _files_of_earlier_runs(manifest_path: Path) -> set[str]:

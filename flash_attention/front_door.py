@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from . import dispatch
-from .arguments import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS, check_operands
+from .arguments import check_operands
 from .interface import launch_again, launch_checked, output_like
+from .memory import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS
 
 # Stands for "the kernel of our choice" where the cache of checked calls expects a configuration.
 _CHOSEN = object()

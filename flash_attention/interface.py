@@ -18,7 +18,8 @@ from flash_helpers.kernel_configs import (
 
 from . import emulated
 from ._library import load_library
-from .arguments import check_no_overlap, make_plan, require_tensor
+from .arguments import make_plan, require_tensor
+from .memory import check_no_overlap
 
 
 class KernelNotBuiltError(ValueError):

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import torch
 
 from .arguments import (
-    check_alignment,
     check_layout,
     check_lengths,
     check_operands,
     check_output,
     scale_or_default,
 )
+from .memory import check_alignment
 
 TRITON_VERSION = "3.6.0"  # Gluon is experimental: another release has other functions
 DTYPES = (torch.float16, torch.bfloat16)

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import flash_attention
-from flash_attention.arguments import check_no_overlap, make_plan
+from flash_attention.arguments import make_plan
+from flash_attention.memory import check_no_overlap
 from flash_helpers.forward_args import unpack_forward_args
 from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
 

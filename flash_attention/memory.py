@@ -14,6 +14,21 @@ def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
     return begin, begin + _extent(tensor)
 
 
+def check_storage(name: str, tensor: torch.Tensor) -> None:
+    """Raises ValueError for a tensor without memory, or with less than its shape and strides
+    need."""
+    extent = _extent(tensor)
+    if extent == 0:
+        return
+    needed = tensor.storage_offset() * tensor.element_size() + extent
+    held = tensor.untyped_storage().nbytes() if tensor.data_ptr() else 0
+    if held < needed:
+        raise ValueError(
+            f"{name} needs {needed} bytes of memory, and its storage has {held}: was it freed "
+            "(untyped_storage().resize_)?"
+        )
+
+
 def check_no_overlap(outputs: dict[str, torch.Tensor], inputs: dict[str, torch.Tensor]) -> None:
     """Raises ValueError if an output tensor shares memory with another tensor of the call: blocks
     write it while others still read."""

@@ -51,6 +51,12 @@ def gradient() -> torch.Tensor:
     return tensor().requires_grad_()
 
 
+def freed(shape: tuple[int, ...] = SHAPE, dtype: torch.dtype = torch.float16) -> torch.Tensor:
+    found = tensor(shape, dtype)
+    found.untyped_storage().resize_(found.nbytes - 2)
+    return found
+
+
 # (arguments that replace the good ones, what the message says)
 REFUSED: dict[str, tuple[dict[str, Callable[[], Any]], str]] = {
     "q not a tensor": ({"q": lambda: [1.0]}, "q is a list: expected a torch.Tensor"),
@@ -103,6 +109,13 @@ REFUSED: dict[str, tuple[dict[str, Callable[[], Any]], str]] = {
     ),
     "lse dtype": ({"lse": lambda: tensor((2, 4, 128))}, "lse is a torch.float16"),
     "lse shape": ({"lse": lambda: torch.zeros(2, 128, 4)}, "shape .2, 4, 128. .batch, heads"),
+    "freed": ({"v": freed}, "v needs 262144 bytes of memory, and its storage has 262142"),
+    "never any": (
+        {"k": lambda: torch._efficientzerotensor(SHAPE, dtype=torch.float16)},
+        "k needs 262144 bytes of memory, and its storage has 0",
+    ),
+    "output freed": ({"o": freed}, "o needs 262144 bytes"),
+    "lse freed": ({"lse": lambda: freed((2, 4, 128), torch.float32)}, "lse needs 4096 bytes"),
     "sparse": ({"q": lambda: torch.zeros(SHAPE).half().to_sparse()}, "q has layout"),
     "meta device": (
         {n: lambda: torch.empty(SHAPE, device="meta") for n in "qkvo"},

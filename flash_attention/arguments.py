@@ -12,13 +12,8 @@ from flash_helpers.constraints import violations
 from flash_helpers.forward_args import MAX_SEQLEN, POINTER_FIELDS, pack_forward_args
 from flash_helpers.kernel_configs import FlashForwardKernelConfig, KernelConfig
 
-from .memory import (
-    ALIGNMENT_BYTES,
-    ALIGNMENT_ELEMENTS,
-    check_aligned,
-    check_no_overlap,
-    check_storage,
-)
+from .eager import check_plain
+from .memory import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS, check_aligned, check_no_overlap
 
 SUPPORTED_DEVICES = ("cuda", "cpu")
 
@@ -184,7 +179,7 @@ def _check_kind(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
         raise ValueError(f"{name} is on {device}: only cuda and cpu (the emulator) are supported")
     if tensor.device != device:
         raise ValueError(f"{name} is on {tensor.device}, but q is on {device}")
-    check_storage(name, tensor)
+    check_plain(name, tensor)
     if tensor.dim() != 4:
         raise ValueError(
             f"{name} has shape {tuple(tensor.shape)}: expected 4 dimensions "
@@ -280,7 +275,7 @@ def _check_lse(lse: torch.Tensor, q: torch.Tensor) -> None:
         )
     if lse.device != q.device:
         raise ValueError(f"lse is on {lse.device}, but q is on {q.device}")
-    check_storage("lse", lse)
+    check_plain("lse", lse)
     _check_no_gradient("lse", lse)
 
 

@@ -12,8 +12,9 @@ from flash_helpers.constraints import violations
 from flash_helpers.forward_args import MAX_SEQLEN, POINTER_FIELDS, pack_forward_args
 from flash_helpers.kernel_configs import FlashForwardKernelConfig, KernelConfig
 
-ALIGNMENT_BYTES = 16  # one cp.async, and one vector store
-ALIGNMENT_ELEMENTS = ALIGNMENT_BYTES // 2
+from .eager import check_plain
+from .memory import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS, check_aligned, check_no_overlap
+
 SUPPORTED_DEVICES = ("cuda", "cpu")
 
 _pack_pointers = struct.Struct(f"<{len(POINTER_FIELDS)}Q").pack
@@ -33,7 +34,7 @@ class Plan:
     def args(self, q: int, k: int, v: int, o: int, lse: int) -> bytes:
         """The argument record. Raises ValueError for a pointer that is not 16-byte aligned."""
         if (q | k | v | o) % ALIGNMENT_BYTES:
-            _raise_misaligned({"q": q, "k": k, "v": v, "o": o})
+            check_aligned({"q": q, "k": k, "v": v, "o": o})
         return _pack_pointers(q, k, v, o, lse) + self.tail
 
 
@@ -115,27 +116,6 @@ def check_lengths(seqlen_q: int, seqlen_k: int) -> None:
         )
 
 
-def check_no_overlap(outputs: dict[str, torch.Tensor], inputs: dict[str, torch.Tensor]) -> None:
-    """Raises ValueError if an output tensor shares memory with another tensor of the call: blocks
-    write it while others still read."""
-    ranges = {name: byte_range(tensor) for name, tensor in (inputs | outputs).items()}
-    for name in outputs:
-        begin, end = ranges[name]
-        for other, (other_begin, other_end) in ranges.items():
-            if other != name and begin < other_end and other_begin < end:
-                raise ValueError(
-                    f"{name} shares memory with {other}: the output must be a tensor of its own"
-                )
-
-
-def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
-    if tensor.numel() == 0:
-        return tensor.data_ptr(), tensor.data_ptr()
-    last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    begin = tensor.data_ptr()
-    return begin, begin + (last + 1) * tensor.element_size()
-
-
 def _strides(tensor: torch.Tensor) -> tuple[int, int, int]:
     """Batch, sequence and head; 0 for a dimension of at most one element, whose stride is never
     used."""
@@ -199,6 +179,7 @@ def _check_kind(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
         raise ValueError(f"{name} is on {device}: only cuda and cpu (the emulator) are supported")
     if tensor.device != device:
         raise ValueError(f"{name} is on {tensor.device}, but q is on {device}")
+    check_plain(name, tensor)
     if tensor.dim() != 4:
         raise ValueError(
             f"{name} has shape {tuple(tensor.shape)}: expected 4 dimensions "
@@ -294,6 +275,7 @@ def _check_lse(lse: torch.Tensor, q: torch.Tensor) -> None:
         )
     if lse.device != q.device:
         raise ValueError(f"lse is on {lse.device}, but q is on {q.device}")
+    check_plain("lse", lse)
     _check_no_gradient("lse", lse)
 
 
@@ -309,18 +291,3 @@ def check_output(q: torch.Tensor, o: torch.Tensor, inputs: dict[str, torch.Tenso
     _check_output_strides(o)
     _check_no_gradient("out", o)
     check_no_overlap({"out": o}, inputs)
-
-
-def check_alignment(tensors: dict[str, torch.Tensor]) -> None:
-    """Raises ValueError for a tensor that does not begin at a multiple of 16 bytes."""
-    pointers = {name: tensor.data_ptr() for name, tensor in tensors.items()}
-    if any(address % ALIGNMENT_BYTES for address in pointers.values()):
-        _raise_misaligned(pointers)
-
-
-def _raise_misaligned(pointers: dict[str, int]) -> None:
-    name, address = next((n, a) for n, a in pointers.items() if a % ALIGNMENT_BYTES)
-    raise ValueError(
-        f"{name} starts at address {address:#x}: it must be aligned to {ALIGNMENT_BYTES} bytes; "
-        "call .clone()"
-    )

@@ -10,7 +10,8 @@ import torch
 from flash_helpers.kernel_configs import HopperForwardKernelConfig, KernelConfig
 from flash_helpers.kernel_ptx import kernel_ptx
 
-from .arguments import Plan, byte_range
+from .arguments import Plan
+from .memory import byte_range
 
 # As many blocks as a persistent kernel starts here: few, so that each computes several tiles.
 MULTIPROCESSORS = 3

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 
 from . import dispatch
-from .arguments import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS, check_operands
+from .arguments import check_operands
+from .eager import require_eager
 from .interface import launch_again, launch_checked, output_like
+from .memory import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS
 
 # Stands for "the kernel of our choice" where the cache of checked calls expects a configuration.
 _CHOSEN = object()
@@ -61,6 +63,7 @@ def flash_attn_func(
     """
     if dropout_p or softcap or alibi_slopes is not None or window_size != _NO_WINDOW:
         _check_defaults(dropout_p, window_size, softcap, alibi_slopes)
+    require_eager()
     o = output_like(q)
     lse = _lse_like(q) if return_attn_probs else None
     if not launch_again(_CHOSEN, q, k, v, o, lse, softmax_scale, causal):

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from flash_helpers.kernel_configs import (
     KernelConfig,
@@ -18,7 +19,9 @@ from flash_helpers.kernel_configs import (
 
 from . import emulated
 from ._library import load_library
-from .arguments import check_no_overlap, make_plan, require_tensor
+from .arguments import make_plan, require_tensor
+from .eager import check_class, require_eager
+from .memory import check_no_overlap
 
 
 class KernelNotBuiltError(ValueError):
@@ -63,6 +66,8 @@ def forward(
 
     Raises:
         TypeError, ValueError: an argument that the kernel does not take; nothing was launched.
+        NotImplementedError: the call is recorded (torch.jit.trace, make_fx, torch.export), or
+            tensors are fake; nothing was launched (a RuntimeError).
         KernelNotBuiltError: this build does not have the kernel, or not the configuration's kernel
             for lengths that are not multiples of B_r and B_c and for `causal` (a ValueError).
         flash_attention._C.CudaError: what CUDA reported (a RuntimeError).
@@ -72,6 +77,7 @@ def forward(
 
     The algorithm is FlashAttention-2 (Dao 2023, https://arxiv.org/abs/2307.08691).
     """
+    require_eager()
     if o is None:
         o = output_like(q)
     if not launch_again(kernel_cfg, q, k, v, o, lse, softmax_scale, causal):
@@ -119,6 +125,8 @@ def launch_again(
 ) -> bool:
     """Launches a call that is like one that `launch_checked` remembered for `key`; False if there
     is none, and nothing was done."""
+    if getattr(forward_ad, "_current_level", -1) >= 0:
+        return False  # the cache does not see forward-mode derivatives
     cache = _launch_cache() if getattr(o, "is_cuda", False) else None
     return cache is not None and cache.again(
         key, q, k, v, o, lse, softmax_scale, causal, torch.is_grad_enabled()
@@ -205,9 +213,9 @@ def _not_general_message(config: KernelConfig) -> str:
 
 
 def output_like(q: torch.Tensor) -> torch.Tensor:
-    """An uninitialised output for `q`; TypeError if it is no tensor."""
-    try:
-        return torch.empty_like(q)
-    except TypeError:
+    """An uninitialised output for `q`; TypeError if it is no tensor, or of a class that has its
+    values elsewhere."""
+    if type(q) is not torch.Tensor:
         require_tensor("q", q)
-        raise
+        check_class("q", q)
+    return torch.empty_like(q)

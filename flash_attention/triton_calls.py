@@ -10,13 +10,14 @@ from dataclasses import dataclass
 import torch
 
 from .arguments import (
-    check_alignment,
     check_layout,
     check_lengths,
     check_operands,
     check_output,
     scale_or_default,
 )
+from .eager import require_eager
+from .memory import check_alignment
 
 TRITON_VERSION = "3.6.0"  # Gluon is experimental: another release has other functions
 DTYPES = (torch.float16, torch.bfloat16)
@@ -81,7 +82,8 @@ def check_call(
     device_type: str = "cuda",
 ) -> tuple[Problem, torch.Tensor]:
     """(the sizes, the output tensor) of a call. Raises TypeError or ValueError, naming the
-    argument, what it is and what is allowed."""
+    argument, what it is and what is allowed; NotImplementedError where the call is recorded."""
+    require_eager()
     check_operands(q, k, v, softmax_scale, causal)
     if q.dtype not in DTYPES:
         raise ValueError(f"q has dtype {q.dtype}: allowed are torch.float16 and torch.bfloat16")

@@ -121,7 +121,11 @@ bool LaunchCache::again(py::handle config, py::handle q, py::handle k, py::handl
   const Call& call = found->second;
 
   std::array<std::uintptr_t, kTensors> at{};
-  for (int i = 0; i < kTensors; ++i) at[i] = address(tensors[i]);
+  for (int i = 0; i < kTensors; ++i) {
+    at[i] = address(tensors[i]);
+    // Freed memory, or a tensor that has its values elsewhere: the shape is the same.
+    if (at[i] == 0 && call.extent_bytes[i] > 0) return false;
+  }
   if ((at[0] | at[1] | at[2] | at[3]) % kAlignmentBytes != 0) return false;
   for (int output = 3; output < kTensors; ++output) {
     for (int other = 0; other < output; ++other) {

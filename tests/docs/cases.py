@@ -183,6 +183,12 @@ def _misaligned() -> Tensor:
     return torch.zeros(64 * 128 + 1, dtype=torch.float16)[1:].view(SHAPE)
 
 
+def freed() -> Tensor:
+    found = draw()
+    found.untyped_storage().resize_(0)
+    return found
+
+
 def _lse_in_o(_: pytest.MonkeyPatch) -> None:
     o = draw()
     lse = o.view(torch.float32).flatten()[:64].view(1, 1, 64)
@@ -282,6 +288,7 @@ REFUSED: Mapping[str, Provoke | InSource] = {
     "memory that `lse` shares with another tensor": _lse_in_o,
     "a gradient of `o` or `lse`": call(lse=lambda: torch.zeros(1, 1, 64, requires_grad=True)),
     "a negated view": call(k=lambda: torch._neg_view(draw())),
+    "a tensor whose memory was freed": call(k=freed),
     "a device other than CUDA and CPU": call(
         **{name: lambda: draw(device="meta") for name in "qkvo"}
     ),

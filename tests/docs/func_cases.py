@@ -13,7 +13,7 @@ from torch import Tensor
 import flash_attention
 from flash_attention import dispatch
 
-from .cases import SHAPE, Computed, Provoke, draw
+from .cases import SHAPE, Computed, Provoke, draw, freed
 
 
 def computed(q: Tensor, k: Tensor, v: Tensor, **others: Any) -> Computed:
@@ -148,6 +148,7 @@ FUNC_REFUSED: Mapping[str, Provoke] = {
         **dict.fromkeys("qkv", lambda: torch.empty(SHAPE, dtype=torch.float16, device="meta"))
     ),
     "sparse or jagged tensors": call(k=lambda: draw().to_sparse()),
+    "a tensor whose memory was freed": call(k=freed),
     "softmax_scale zero, negative, NaN or infinite": call(softmax_scale=-1.0),
     "a length above 2^31 - 1025": call(
         **dict.fromkeys("kv", lambda: draw((1, 1, 1, 128)).expand(-1, 2**31 - 1, -1, -1))

@@ -4,7 +4,8 @@ reference, and every refusal is provoked and must have the exception and the wor
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from flash_helpers.tolerance import compare
 from .cases import LIBRARY, REFUSED, SUPPORTED, Computed, InSource
 from .func_cases import FUNC_REFUSED, FUNC_SUPPORTED
 from .markdown import ROOT, SUPPORT, code_words, table
+from .recorded_cases import CALLS, LAUNCHES, RECORDED
 
 SUPPORTED_ROWS = {row[0]: row[1] for row in table(SUPPORT, "supported")}
 REFUSED_ROWS = {row[0]: row[1:] for row in table(SUPPORT, "refused")}
 FUNC_SUPPORTED_ROWS = {row[0]: row[1] for row in table(SUPPORT, "func-supported")}
 FUNC_REFUSED_ROWS = {row[0]: row[1:] for row in table(SUPPORT, "func-refused")}
+RECORDED_ROWS = {row[0]: row[1:] for row in table(SUPPORT, "recorded")}
 LIBRARY_ROWS = {row[0]: row[1:] for row in table(SUPPORT, "library")}
 
 
@@ -31,8 +34,9 @@ def test_the_tables_and_the_cases_agree() -> None:
     assert set(LIBRARY_ROWS) == set(LIBRARY)
     assert set(FUNC_SUPPORTED_ROWS) == set(FUNC_SUPPORTED)
     assert set(FUNC_REFUSED_ROWS) == set(FUNC_REFUSED)
+    assert set(RECORDED_ROWS) == set(RECORDED)
     assert {*SUPPORTED_ROWS.values(), *FUNC_SUPPORTED_ROWS.values()} == {"supported"}
-    refused = (REFUSED_ROWS, FUNC_REFUSED_ROWS, LIBRARY_ROWS)
+    refused = (REFUSED_ROWS, FUNC_REFUSED_ROWS, RECORDED_ROWS, LIBRARY_ROWS)
     assert {row[0] for rows in refused for row in rows.values()} == {"refused"}
 
 
@@ -97,6 +101,27 @@ def test_refused(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_refused_by_flash_attn_func(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flash_attention.emulated.launch", _must_not_launch)
     check_refused(FUNC_REFUSED_ROWS[case], lambda: FUNC_REFUSED[case](monkeypatch))
+
+
+@pytest.fixture(scope="module")
+def process_group() -> Iterator[None]:
+    """Of this process alone: DTensor needs one."""
+    import torch.distributed as dist
+
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("process_group")
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("case", RECORDED_ROWS)
+def test_recorded_calls_are_refused(case: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for launch in LAUNCHES:
+        monkeypatch.setattr(launch, _must_not_launch)
+    for provoke in RECORDED[case]:
+        check_refused(RECORDED_ROWS[case], partial(provoke, CALLS[call]))
 
 
 @pytest.mark.parametrize("case", LIBRARY_ROWS)

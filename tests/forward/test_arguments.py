@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import flash_attention
-from flash_attention.arguments import check_no_overlap, make_plan
+from flash_attention.arguments import make_plan
+from flash_attention.memory import check_no_overlap
 from flash_helpers.forward_args import unpack_forward_args
 from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
 
@@ -48,6 +49,12 @@ def overlapping_output() -> torch.Tensor:
 
 def gradient() -> torch.Tensor:
     return tensor().requires_grad_()
+
+
+def freed(shape: tuple[int, ...] = SHAPE, dtype: torch.dtype = torch.float16) -> torch.Tensor:
+    found = tensor(shape, dtype)
+    found.untyped_storage().resize_(found.nbytes - 2)
+    return found
 
 
 # (arguments that replace the good ones, what the message says)
@@ -102,6 +109,13 @@ REFUSED: dict[str, tuple[dict[str, Callable[[], Any]], str]] = {
     ),
     "lse dtype": ({"lse": lambda: tensor((2, 4, 128))}, "lse is a torch.float16"),
     "lse shape": ({"lse": lambda: torch.zeros(2, 128, 4)}, "shape .2, 4, 128. .batch, heads"),
+    "freed": ({"v": freed}, "v needs 262144 bytes of memory, and its storage has 262142"),
+    "never any": (
+        {"k": lambda: torch._efficientzerotensor(SHAPE, dtype=torch.float16)},
+        "k needs 262144 bytes of memory, and its storage has 0",
+    ),
+    "output freed": ({"o": freed}, "o needs 262144 bytes"),
+    "lse freed": ({"lse": lambda: freed((2, 4, 128), torch.float32)}, "lse needs 4096 bytes"),
     "sparse": ({"q": lambda: torch.zeros(SHAPE).half().to_sparse()}, "q has layout"),
     "meta device": (
         {n: lambda: torch.empty(SHAPE, device="meta") for n in "qkvo"},

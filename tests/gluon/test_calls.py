@@ -52,6 +52,13 @@ def test_bad_tensors_are_refused(change: dict[str, Any], kind: type[Exception], 
         plain.forward(given.pop("q"), given.pop("k"), given.pop("v"), **given)
 
 
+def test_freed_memory_is_refused() -> None:
+    k = tensor()
+    k.untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match="k needs 8192 bytes of memory, and its storage has 0"):
+        plain.forward(tensor(), k, tensor())
+
+
 def test_head_dimensions_and_dtypes() -> None:
     odd = tensor((2, 8, 4, 48))
     with pytest.raises(ValueError, match="head dimension 48: allowed are 64, 128"):

@@ -13,6 +13,7 @@ from flash_attention import gluon
 from flash_attention.gluon.config import default_config
 from flash_helpers.reference import attention_reference
 from flash_helpers.tolerance import PEAKED_FACTOR, bitwise_equal, compare
+from tests.gpu.times import has_plausible_unit
 from tests.gpu.triton_calls import DTYPES, LENGTHS, check, draw
 
 pytestmark = [
@@ -101,7 +102,10 @@ def test_autotuning(
     first = gluon.best_config(q, k, v, ping_pong=ping_pong, causal=True)
     assert first.config in gluon.configs(ping_pong, 64)
     assert not first.failed
-    assert 0.001 < first.milliseconds < 10
+    assert has_plausible_unit(
+        first.milliseconds,
+        lambda: gluon.forward(q, k, v, ping_pong=ping_pong, causal=True, config=first.config),
+    )
     second = gluon.best_config(q, k, v, ping_pong=ping_pong, causal=True)
     assert second.cached
     assert (second.config, second.milliseconds) == (first.config, first.milliseconds)

@@ -18,6 +18,8 @@ from .arguments import (
 from .triton_versions import TritonVersionError as TritonVersionError
 from .triton_versions import require_triton as require_triton
 
+# Options of every compilation. Triton's own default comes from the environment, and shall change.
+COMPILE_OPTIONS = {"enable_fp_fusion": True}
 DTYPES = (torch.float16, torch.bfloat16)
 LOG2_E = math.log2(math.e)
 # K and V of the heads that run abreast (causal) shall stay in the L2 cache.

@@ -18,7 +18,8 @@ from flash_helpers.atomic_file import write_atomically
 from flash_helpers.bench.timing import CudaTimer, Policy, interleaved
 from flash_helpers.cache import cache_dir, exclusive
 
-from .triton_calls import TRITON_VERSION, Problem
+from .triton_calls import Problem
+from .triton_versions import installed_version
 
 SCHEMA = 2
 _POLICY = Policy(warmups=1, repeats=8, cold_l2=False, burst=2)
@@ -70,7 +71,7 @@ def tuning_key(
     return {
         "schema": SCHEMA,
         "gpu": torch.cuda.get_device_name(device),
-        "triton": TRITON_VERSION,
+        "triton": installed_version(),
         "source": source_hash([*sources, *_SHARED_SOURCES]),
         "kind": kind,
         "dtype": str(dtype).removeprefix("torch."),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import math
 from dataclasses import dataclass
 
@@ -18,18 +16,17 @@ from .arguments import (
 )
 from .eager import require_eager
 from .memory import check_alignment
+from .triton_versions import TritonVersionError as TritonVersionError
+from .triton_versions import require_triton as require_triton
 
-TRITON_VERSION = "3.6.0"  # Gluon is experimental: another release has other functions
+# Options of every compilation. Triton's own default comes from the environment, and shall change.
+COMPILE_OPTIONS = {"enable_fp_fusion": True}
 DTYPES = (torch.float16, torch.bfloat16)
 LOG2_E = math.log2(math.e)
 # K and V of the heads that run abreast (causal) shall stay in the L2 cache.
 _L2_SHARE_BYTES = 24 * 2**20
 _MAX_SECTION = 32
 _MAX_INT32 = 2**31 - 1
-
-
-class TritonVersionError(ImportError):
-    """triton is missing, or is a release that the kernels were not written for."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +53,6 @@ def heads_abreast(problem: Problem) -> int:
     group = problem.n_heads // problem.n_heads_kv
     heads = max(1, _L2_SHARE_BYTES // kv_bytes) * group
     return min(heads, max(_MAX_SECTION, group))
-
-
-def require_triton() -> None:
-    """Raises TritonVersionError unless triton is there in the release that the kernels need."""
-    install = f'pip install "triton=={TRITON_VERSION}"'
-    if importlib.util.find_spec("triton") is None:
-        raise TritonVersionError(f"triton is not installed; {install}")
-    found = getattr(importlib.import_module("triton"), "__version__", "unknown")
-    if str(found).split("+")[0] != TRITON_VERSION:
-        raise TritonVersionError(
-            f"triton {found} is installed: only {TRITON_VERSION} is supported (Gluon changes with "
-            f"every release); {install}"
-        )
 
 
 def check_call(

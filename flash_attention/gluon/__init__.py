@@ -1,4 +1,4 @@
-"""Warp-specialised attention for Hopper in Gluon (triton 3.6.0): WS and its pipelined form WS PP.
+"""Warp-specialised attention for Hopper in Gluon: WS and its pipelined form WS PP.
 
 from flash_attention import gluon
 o = gluon.forward(q, k, v, ping_pong=True, causal=True)

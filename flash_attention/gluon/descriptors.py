@@ -7,7 +7,7 @@ from typing import Any
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from ..triton_calls import LOG2_E, Problem, heads_abreast
+from ..triton_calls import COMPILE_OPTIONS, LOG2_E, Problem, heads_abreast
 from .config import GluonForwardConfig
 
 
@@ -58,5 +58,6 @@ def kernel_arguments(
         "FENCE": config.OVERLAP_FENCE if ping_pong else "none",
         "OPTIMISTIC": config.OPTIMISTIC and ping_pong,
         "num_warps": config.num_warps,
+        **COMPILE_OPTIONS,
     }
     return arguments, constants, problem.tiles(config.BLOCK_M)

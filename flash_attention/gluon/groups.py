@@ -25,6 +25,7 @@ from .blocks import (
 )
 from .loader import block_range, tile_of
 from .softmax import partial_sums
+from .tma import async_store
 
 
 @gluon.jit
@@ -101,7 +102,7 @@ def store_tile(o_desc, o_s, acc, sums, batch, head, row):
     tma.store_wait(0)  # of the tile before
     o_s.reshape([o_s.shape[2], o_s.shape[3]]).store(o)
     fence_async_shared()
-    tma.async_copy_shared_to_global(o_desc, [batch, head, row, 0], o_s)
+    async_store(o_desc, [batch, head, row, 0], o_s)
 
 
 @gluon.jit

@@ -5,7 +5,9 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+
+from .tma import async_load
 
 
 @gluon.jit
@@ -65,8 +67,7 @@ def producer(
         for g in gl.static_range(G):
             mbarrier.wait(q_empty.index(g), (done & 1) ^ 1)
             mbarrier.expect(q_full.index(g), q_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(
-                q_desc, [batch, head, row + g * M, 0], q_full.index(g), q_s.index(g))  # fmt: skip
+            async_load(q_desc, [batch, head, row + g * M, 0], q_full.index(g), q_s.index(g))
         for i in range(n_blocks):
             key = (n_blocks - 1 - i) * N
             place = step % NB
@@ -74,11 +75,9 @@ def producer(
             mbarrier.wait(k_empty.index(place), free)
             mbarrier.expect(k_full.index(place), k_desc.block_type.nbytes)
             coordinates = [batch, kv_head, key, 0]
-            tma.async_copy_global_to_shared(
-                k_desc, coordinates, k_full.index(place), k_s.index(place))  # fmt: skip
+            async_load(k_desc, coordinates, k_full.index(place), k_s.index(place))
             mbarrier.wait(v_empty.index(place), free)
             mbarrier.expect(v_full.index(place), v_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(
-                v_desc, coordinates, v_full.index(place), v_s.index(place))  # fmt: skip
+            async_load(v_desc, coordinates, v_full.index(place), v_s.index(place))
             step += 1
         done += 1

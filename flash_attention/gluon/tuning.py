@@ -13,7 +13,7 @@ from ..triton_calls import check_call, require_triton
 from .config import HEAD_DIMS, GluonForwardConfig, configs
 from .launch import check_config, check_device, launch
 
-_FILES = ("kernel", "groups", "blocks", "softmax", "loader", "config", "descriptors")
+_FILES = ("kernel", "groups", "blocks", "softmax", "loader", "tma", "config", "descriptors")
 SOURCES = [Path(__file__).with_name(f"{name}.py") for name in _FILES]
 
 

@@ -6,7 +6,14 @@ from typing import Any
 
 import torch
 
-from ..triton_calls import LOG2_E, Problem, check_call, heads_abreast, require_triton
+from ..triton_calls import (
+    COMPILE_OPTIONS,
+    LOG2_E,
+    Problem,
+    check_call,
+    heads_abreast,
+    require_triton,
+)
 from .config import HEAD_DIMS, TritonForwardConfig, default_config, problems
 
 
@@ -75,5 +82,7 @@ def kernel_arguments(
         problem.n_heads // problem.n_heads_kv, -(-problem.seqlen_q // config.BLOCK_M),
         problem.batch * problem.n_heads, heads_abreast(problem), problem.softmax_scale * LOG2_E,
     ]  # fmt: skip
-    constants = config.as_dict() | {"D": problem.d_head, "CAUSAL": problem.causal}
+    constants = {
+        **config.as_dict(), "D": problem.d_head, "CAUSAL": problem.causal, **COMPILE_OPTIONS,
+    }  # fmt: skip
     return arguments, constants, problem.tiles(config.BLOCK_M)

@@ -180,3 +180,15 @@ def test_what_the_kernels_share_is_part_of_the_key(
     monkeypatch.setattr(kernel_tuning, "_SHARED_SOURCES", (shared,))
     after = tuning_key(*arguments)
     assert {name for name in before if before[name] != after[name]} == {"source"}
+
+
+def test_the_release_of_triton_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    triton = pytest.importorskip("triton")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
+    problem = Problem(1, 128, 128, 4, 4, 64, False, 0.125)
+    arguments: Any = ("gluon-ws", problem, torch.float16, torch.device("cuda"), [])
+    before = tuning_key(*arguments)
+    assert before["triton"] == triton.__version__
+    monkeypatch.setattr(triton, "__version__", "3.7.99")
+    after = tuning_key(*arguments)
+    assert {name for name in before if before[name] != after[name]} == {"triton"}

@@ -3,6 +3,9 @@ the sm_80 code in the emulator."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -71,6 +74,29 @@ def test_spills_are_seen() -> None:
         TritonForwardConfig(128, 128, 4, 2), dtype="fp16", d_head=128, causal=True, architecture=80
     )
     assert compiled.spill_bytes > 1000
+
+
+def test_the_environment_does_not_change_the_code() -> None:
+    """What Triton does by default, it takes from the environment, and will change in 3.10. In
+    processes of their own: Triton keeps what it has compiled."""
+    code = """if True:
+        from flash_attention.gluon import GluonForwardConfig
+        from flash_attention.triton import TritonForwardConfig
+        from flash_helpers.triton_offline import compile_gluon, compile_tl
+        problem = {"dtype": "fp16", "d_head": 64, "causal": False}
+        config = GluonForwardConfig(BLOCK_M=128, BLOCK_N=64, NUM_BUFFERS=2)
+        print(compile_tl(TritonForwardConfig(64, 32, 4, 2), architecture=80, **problem).ptx)
+        print(compile_gluon(config, ping_pong=False, **problem).ptx)
+    """
+    texts = [
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+            env={**os.environ, "TRITON_DEFAULT_FP_FUSION": value},
+        ).stdout
+        for value in ("0", "1")
+    ]  # fmt: skip
+    assert texts[0].count(".visible .entry") == 2
+    assert texts[0] == texts[1]
 
 
 def test_a_bad_configuration_is_refused() -> None:

@@ -58,16 +58,17 @@ def inspect(kernel: object, architecture: int) -> Compiled:
 
 
 def run_ptxas(ptx: str, architecture: int) -> str:
-    """The -v report of Triton's own ptxas. Raises RuntimeError with its message if it fails."""
-    from triton import knobs
+    """The -v report of the ptxas that Triton itself takes for this architecture: it brings two, and
+    3.9 takes the other one for sm_90. Raises RuntimeError with its message if it fails."""
+    from triton.backends.nvidia.compiler import get_ptxas
 
     suffix = "a" if architecture >= 90 else ""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(ptx)
         done = subprocess.run(
-            [knobs.nvidia.ptxas.path, "-v", f"--gpu-name=sm_{architecture}{suffix}", str(source),
-             "-o", str(Path(folder) / "kernel.cubin")],
+            [get_ptxas(architecture).path, "-v", f"--gpu-name=sm_{architecture}{suffix}",
+             str(source), "-o", str(Path(folder) / "kernel.cubin")],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
     if done.returncode:

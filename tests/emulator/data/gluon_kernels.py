@@ -15,6 +15,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from flash_attention.gluon.tma import async_load, async_store
+
 
 @gluon.jit
 def _load(a, b, a_ring, b_ring, full, empty, K, STAGES: gl.constexpr):
@@ -25,8 +27,8 @@ def _load(a, b, a_ring, b_ring, full, empty, K, STAGES: gl.constexpr):
         mbarrier.wait(empty.index(stage), ((i // STAGES) & 1) ^ 1)
         mbarrier.expect(full.index(stage), a.block_type.nbytes + b.block_type.nbytes)
         k = i * a.block_shape[1]
-        tma.async_copy_global_to_shared(a, [row, k], full.index(stage), a_ring.index(stage))
-        tma.async_copy_global_to_shared(b, [k, column], full.index(stage), b_ring.index(stage))
+        async_load(a, [row, k], full.index(stage), a_ring.index(stage))
+        async_load(b, [k, column], full.index(stage), b_ring.index(stage))
 
 
 @gluon.jit
@@ -44,7 +46,7 @@ def _multiply(c, a_ring, b_ring, c_tile, full, empty, K, BLOCK_K: gl.constexpr,
         mbarrier.arrive(empty.index(stage), count=1)
     c_tile.store(total.to(c_tile.dtype))
     fence_async_shared()
-    tma.async_copy_shared_to_global(c, [gl.program_id(0) * BM, gl.program_id(1) * BN], c_tile)
+    async_store(c, [gl.program_id(0) * BM, gl.program_id(1) * BN], c_tile)
     tma.store_wait(0)
 
 

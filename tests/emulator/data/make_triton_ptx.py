@@ -1,8 +1,9 @@
 """Compiles triton_kernels.py and gluon_kernels.py to the PTX files beside them; needs no GPU.
 
-    python -m venv triton && triton/bin/pip install triton==3.6.0
-    triton/bin/python tests/emulator/data/make_triton_ptx.py [FOLDER]
+    pip install --target triton-3.6.0 --no-deps triton==3.6.0
+    PYTHONPATH=triton-3.6.0 python tests/emulator/data/make_triton_ptx.py [FOLDER]
 
+The files that are stored are of 3.6.0; every release that the kernels work with makes its own.
 Debug sections and the path of the source are left out, so the text is the same everywhere.
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
 # name: (function, types of the arguments, constants)
 KERNELS: dict[str, tuple[str, list[str], dict[str, int]]] = {
     "add": ("add", ["*fp32", "*fp32", "*fp32", "i32"], {"BLOCK": 512}),
@@ -102,7 +104,7 @@ def _without_debug_information(ptx: str) -> str:
 
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
-    sys.path.insert(0, str(HERE))
+    sys.path[:0] = [str(HERE), str(ROOT / "py"), str(ROOT)]
     texts = {f"triton_{name}": compile_ptx(*kernel) for name, kernel in KERNELS.items()}
     texts |= {name: compile_gluon_ptx(*kernel) for name, kernel in GLUON_KERNELS.items()}
     for name, text in texts.items():

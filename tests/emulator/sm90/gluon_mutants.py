@@ -57,7 +57,7 @@ _COMMON = (
     Redundant(WARP, r"mbarrier\.expect\(", "lane 0, which announces, has waited itself"),
     Redundant(
         WARP,
-        r"tma\.async_copy_global_to_shared\(|^ +[qkv]_desc, .*_full\.index",
+        r"async_load\(",
         """lane 0 announces and issues the copies; and the phase cannot end before it has arrived,
         whoever issues them""",
     ),

@@ -186,13 +186,17 @@ def test_forms_of_triton() -> None:
         "addc.u32": 16 + (words >> 31),
         "add.cc.u32": words + words,
         "bar.red.or.pred": np.ones_like(words),
+        "st.shared::cta.v4.b32": np.choose(
+            thread % 4, [words, lane - 1, thread - 2, words[thread & ~np.uint32(3)]]
+        ),
     }
     for case in kernels.cases:
         actual = kernels.result(emulated(kernels.entry), case)
         if case.form in expected:
             np.testing.assert_array_equal(actual, expected[case.form], case.form)
-    copies = triton_copies()
-    np.testing.assert_array_equal(emulated(copies.entry), copies.inputs.view(np.uint8))
+    for space in ("cluster", "cta"):
+        copies = triton_copies(space)
+        np.testing.assert_array_equal(emulated(copies.entry), copies.inputs.view(np.uint8))
 
 
 def test_loops_of_the_same_name() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from flash_attention.triton.config import HEAD_DIMS, TritonForwardConfig, configs
+from flash_attention.triton_versions import minor_of, require_triton
 from flash_helpers.emulator import LaunchOptions, compare_schedules
 from flash_helpers.reference import attention_reference
 from flash_helpers.tolerance import compare
@@ -74,10 +75,13 @@ def test_all_kernels(d_head: int, bf16: bool, causal: bool, seed: int) -> None:
 
 def test_hopper_code(seed: int) -> None:
     """Triton feeds wgmma with what cp.async has copied, without the fence between the two proxies
-    that PTX asks for, and that it does write behind plain stores. No source can add it: the
-    detector reports it, and must report nothing else."""
+    in the thread that copied, which it does write behind plain stores. Since 3.7 those who multiply
+    execute one, behind the barrier, and since 3.9 for plain stores too; PTX does not say whether
+    that suffices. No source can change it: the detector reports it, and must report nothing else.
+    """
     from flash_attention.triton.emulated import compiled, launch
 
+    unfenced = ("cp.async.", "st.shared") if minor_of(require_triton()) >= (3, 9) else "cp.async."
     kernel = compiled(SMALL, torch.float16, 64, True, architecture=90)
     assert "wgmma.mma_async" in kernel.ptx and set(forms_of(kernel.ptx)) <= forms_under_test()
     for sizes in SIZES:
@@ -86,7 +90,7 @@ def test_hopper_code(seed: int) -> None:
         assert compare(tensors[3], expected).passed
         for race in report.races:
             assert race.kind == "write not fenced for an asynchronous unit", race
-            assert race.first is not None and race.first.instruction.startswith("cp.async."), race
+            assert race.first is not None and race.first.instruction.startswith(unfenced), race
 
 
 @pytest.mark.parametrize("kind", ["triton", "gluon"])

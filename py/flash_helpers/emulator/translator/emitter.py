@@ -174,8 +174,10 @@ class Emitter:
         return Address(expression)
 
     def _symbol(self, name: str) -> str:
+        """The address of a variable in its own state space. Parameters begin at 0 of theirs, so 32
+        bits hold it: compilers use either width, and cvta makes it generic."""
         if name in self.parameters:
-            return f"(u64(L->params) + {self.parameters[name].offset})"
+            return f"{self.parameters[name].offset}u"
         return self.symbols[name]
 
 

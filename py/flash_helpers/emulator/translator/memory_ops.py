@@ -30,6 +30,7 @@ ATOMICS = {
     "inc": "a >= b ? 0 : a + 1",
     "dec": "a == 0 || a > b ? b : a - 1",
 }
+_PARAMETERS = "u64(L->params)"  # the generic address of what is 0 in the state space .param
 
 
 def _space(mods: Modifiers) -> str:
@@ -43,12 +44,15 @@ def pointer(
     address = e.address(operand, wide=space != "shared")
     if address.parameter is not None:
         return _parameter_pointer(address.parameter, address.offset, n_bytes, access)
+    expression = address.expression
+    if space == "param":
+        expression += f" + {_PARAMETERS}"
     if {"acquire", "release", "acq_rel"} & set(ins.opcode) and "cta" not in ins.opcode:
         e.orders_blocks = True
     if space in ("", "global", "shared"):
         e.smallest_access = min(e.smallest_access, n_bytes)
     function = {"": "generic", "param": "global", "const": "global"}.get(space, space)
-    return f"{function}_pointer<{n_bytes}>(L, {address.expression}, Access::{access}, {ins.line})"
+    return f"{function}_pointer<{n_bytes}>(L, {expression}, Access::{access}, {ins.line})"
 
 
 def _parameter_pointer(parameter: Parameter, offset: int, n_bytes: int, access: str) -> str:
@@ -118,6 +122,8 @@ def cvta(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
     value = e.read(ins.operands[1], U64)
     if space in _WINDOWS:
         value = f"u64(u32({value}))" if to_space else f"({value} | {_WINDOWS[space]})"
+    elif space == "param":
+        value = f"({value} {'-' if to_space else '+'} {_PARAMETERS})"
     return U64, value
 
 

@@ -45,6 +45,7 @@ def suite() -> tuple[HopperKernels, ...]:
         other_kernels(),
         triton_kernels(),
         triton_copies(),
+        triton_copies("cta"),
     )
 
 

@@ -42,6 +42,10 @@ _CASES = (
     ("pmevent", "pmevent 1; mov.u32 %d, %word;"),
     ("addc.u32", "add.cc.u32 %d, %word, %word; mov.u32 %index, 7; addc.u32 %d, %index, 9;"),
     ("add.cc.u32", "add.cc.u32 %d, %word, %word;"),
+    # The first lane of four writes four words, of which each reads its own.
+    ("st.shared::cta.v4.b32", "and.b32 %index, %lane, 3; setp.eq.u32 %q, %index, 0; "
+     "barrier.sync 1; @%q st.shared::cta.v4.b32 [%own], {%word, %lane, %tid32, %word}; "
+     "bar.warp.sync -1; ld.shared.b32 %d, [%own];"),
 )  # fmt: skip
 
 
@@ -61,7 +65,7 @@ def triton_kernels() -> HopperKernels:
     return kernels
 
 
-LOAD = "cp.async.bulk.tensor.{}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+LOAD = "cp.async.bulk.tensor.{}d.shared::{}.global.mbarrier::complete_tx::bytes"
 STORE = "cp.async.bulk.tensor.{}d.global.shared::cta.bulk_group"
 
 
@@ -70,30 +74,36 @@ def _spec(of_output: bool, start: int, rank: int) -> MapSpec:
     return MapSpec(of_output, start, 2, dims, (16, _TILE, _TILE, _TILE)[: rank - 1], dims)
 
 
-def triton_copies() -> HopperKernels:
-    """A tile in and out again, in each rank but one."""
+def triton_copies(space: str = "cluster") -> HopperKernels:
+    """A tile in and out again, in each rank but one. `space` "cta": as Triton writes it since 3.7,
+    with the address of the parameter in 32 bits, as since 3.9."""
     ranks = (2, 3, 4, 5)
+    loads = [LOAD.format(rank, space) for rank in ranks]
     cases = [
-        Case(f"{LOAD.format(rank)}, of Triton", LOAD.format(rank), STORE.format(rank), "u4", 256)
-        for rank in ranks
+        Case(f"{load}, of Triton", load, STORE.format(rank), "u4", 256)
+        for rank, load in zip(ranks, loads, strict=True)
     ]
+    entry = "triton_copies" if space == "cluster" else f"triton_copies_{space}"
+    address = f"mov.b64 %maps, {entry}_maps;"
+    if space == "cta":
+        address = f"mov.b32 %tile, {entry}_maps; cvt.u64.u32 %maps, %tile;"
     maps = [_spec(False, _TILE * i, rank) for i, rank in enumerate(ranks)]
     maps += [_spec(True, _TILE * i, rank) for i, rank in enumerate(ranks)]
     data = random_bits(97, len(ranks) * _TILE // 8)
-    kernels = HopperKernels("triton_copies", "", data, cases, 1, 32, maps=maps)
+    kernels = HopperKernels(entry, "", data, cases, 1, 32, maps=maps)
     lines = [
         f".shared .align 1024 .b8 tile[{_TILE}]; .shared .align 8 .b8 full[8];",
-        ".reg .b32 %tile, %full; .reg .b64 %maps, %map; .reg .pred %other; mov.u32 %tile, tile;",
-        "mov.u32 %full, full; mov.b64 %maps, triton_copies_maps; cvta.param.u64 %maps, %maps;",
+        ".reg .b32 %tile, %full; .reg .b64 %maps, %map; .reg .pred %other;",
+        f"{address} cvta.param.u64 %maps, %maps; mov.u32 %tile, tile; mov.u32 %full, full;",
         "setp.ne.u32 %other, %lane, 0; @%other bra END;",
         "mbarrier.init.shared::cta.b64 [%full], 1; fence.proxy.async.shared::cta;",
     ]
-    for i, rank in enumerate(ranks):
+    for i, (rank, load) in enumerate(zip(ranks, loads, strict=True)):
         place = ", ".join(["0"] * rank)
         lines.append(
             f"add.u64 %map, %maps, {128 * i};\n"
             f"mbarrier.arrive.expect_tx.shared.b64 _, [%full], {_TILE};\n"
-            f"{LOAD.format(rank)} [%tile], [%map, {{{place}}}], [%full];\n"
+            f"{load} [%tile], [%map, {{{place}}}], [%full];\n"
             "{ .reg .pred complete; waitLoop:\n"
             f"mbarrier.try_wait.parity.shared.b64 complete, [%full], {i % 2};\n"
             "@!complete bra.uni waitLoop; }\n"
@@ -101,5 +111,5 @@ def triton_copies() -> HopperKernels:
             f"{STORE.format(rank)} [%map, {{{place}}}], [%tile];\n"
             "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
         )
-    kernels.ptx = hopper_entry("triton_copies", "\n".join([*lines, "END:"]), len(maps), 32)
+    kernels.ptx = hopper_entry(entry, "\n".join([*lines, "END:"]), len(maps), 32)
     return kernels

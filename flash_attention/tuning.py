@@ -17,10 +17,10 @@ from flash_helpers.kernel_configs import (
     DType,
     KernelConfig,
     has_general_kernel,
+    needs_general_kernel,
 )
 
 from ._library import LibraryNotFoundError, load_library
-from .arguments import needs_general_kernel
 from .tuning_table import Entry, TuningTableError, read_table
 
 TABLE_VARIABLE = "FLASH_ATTENTION_TUNING"

@@ -47,13 +47,19 @@ def bench(tmp_path: Path, *arguments: str) -> list[dict[str, object]]:
     return read_store(out).finished()
 
 
-def test_hopper_kernels_are_timed_at_any_length(tmp_path: Path) -> None:
-    """Where the Ampere family's are left out because of their blocks."""
+def test_every_kernel_that_a_build_has_is_timed_at_any_length(tmp_path: Path) -> None:
+    """Of the Ampere family those with a general kernel, and the rows say that it was that one."""
     rows = bench(tmp_path, "--kernels", "hopper;prog", "--seq_lens", "1000")
-    found = {row["kernel"]: row["status"] for row in rows}
-    assert {kernel for kernel, status in found.items() if status == "ok"} == set(HOPPER)
-    skipped = [kernel for kernel, status in found.items() if status == "skipped"]
-    assert len(skipped) == len(get_kernel_configs("prog"))
+    general = [c for c in get_kernel_configs("prog") if has_general_kernel(c)]
+    timed = {row["kernel"]: row["symbol"] for row in rows if row["status"] == "ok"}
+    assert set(timed) == {*HOPPER, *(c.short_form() for c in general)}
+    for config in general:
+        assert timed[config.short_form()] == config.symbol(general=True)
+    skipped = {row["kernel"]: row["error"] for row in rows if row["status"] == "skipped"}
+    assert len(skipped) == len(get_kernel_configs("prog")) - len(general)
+    assert set(skipped.values()) == {
+        "sequence 1000 is not divisible by its B_r = 64, and no build has a general kernel of it"
+    }
 
 
 def test_causal(tmp_path: Path) -> None:
@@ -62,6 +68,8 @@ def test_causal(tmp_path: Path) -> None:
     general = {c.short_form() for c in get_kernel_configs("prog") if has_general_kernel(c)}
     timed = {row["kernel"] for row in rows if row["status"] == "ok"}
     assert timed == {*HOPPER, *general}
+    symbols = {str(row["symbol"]) for row in rows if row["kernel"] in general}
+    assert all(symbol.endswith("_general") for symbol in symbols)
     reasons = {str(row["error"]) for row in rows if row["status"] == "skipped"}
     assert reasons == {"no build has a kernel of it with the causal mask"}
     (result,) = by_problem(rows)

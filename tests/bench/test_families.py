@@ -102,11 +102,11 @@ def test_what_a_build_has_with_the_mask() -> None:
     assert skipped and all("causal" in item.reason for item in skipped)
 
 
-def tune(tmp_path: Path, *arguments: str) -> Path:
+def tune(tmp_path: Path, *arguments: str, seq_len: int = 1024) -> Path:
     table = tmp_path / "tuning.json"
     store = tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl"
     status = autotune_cli.main(
-        ["--no_build", "--coarse", "2", "--fine", "2", "--final", "6", "--seq_lens", "1024",
+        ["--no_build", "--coarse", "2", "--fine", "2", "--final", "6", "--seq_lens", str(seq_len),
          "--dtypes", "fp16", "--table", str(table), "--out", str(store), *arguments],
         BACKEND,
     )  # fmt: skip
@@ -134,6 +134,23 @@ def test_a_sweep_of_both_makes_an_entry_for_each(tmp_path: Path) -> None:
     assert set(entries) == {"sm80", "sm90"}
     numbers = ["median_ms" in entry.evidence for entry in entries.values()]
     assert any(numbers), "the winner's figures stand in its family's entry"
+
+
+def test_a_length_that_no_block_divides_is_tuned_with_general_kernels(tmp_path: Path) -> None:
+    (entry,) = read_table(tune(tmp_path, "--kernels", "prog", seq_len=1000))
+    assert entry.measured_at == 1000
+    assert all(has_general_kernel(config) for config in entry.configs())
+
+
+def test_an_entry_has_a_kernel_for_every_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where those without a general kernel are the fastest by far."""
+    slow = {c.short_form(): 50.0 for c in get_kernel_configs("prog") if has_general_kernel(c)}
+    monkeypatch.setenv("FAKE_SPEEDS", json.dumps({f"{k}|": ms for k, ms in slow.items()}))
+    (entry,) = read_table(tune(tmp_path, "--kernels", "prog"))
+    assert not has_general_kernel(entry.configs()[0])
+    assert entry.kernels[-1] in slow
 
 
 def test_an_entry_has_one_family(tmp_path: Path) -> None:

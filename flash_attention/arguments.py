@@ -10,7 +10,7 @@ import torch
 
 from flash_helpers.constraints import violations
 from flash_helpers.forward_args import MAX_SEQLEN, POINTER_FIELDS, pack_forward_args
-from flash_helpers.kernel_configs import FlashForwardKernelConfig, KernelConfig
+from flash_helpers.kernel_configs import KernelConfig, needs_general_kernel
 
 from .eager import check_plain
 from .memory import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS, check_aligned, check_no_overlap
@@ -98,14 +98,6 @@ def check_operands(
         _check_no_gradient(name, tensor)
     _check_shapes(q, k, v, q)
     scale_or_default(softmax_scale, q.shape[3])
-
-
-def needs_general_kernel(config: KernelConfig, seqlen_q: int, seqlen_k: int, causal: bool) -> bool:
-    """Whether a problem is more than whole blocks without a mask, and the kernel one of the two of
-    its configuration (forward_checks.cpp decides alike)."""
-    if not isinstance(config, FlashForwardKernelConfig):
-        return False
-    return causal or seqlen_k == 0 or bool(seqlen_q % config.B_r or seqlen_k % config.B_c)
 
 
 def check_lengths(seqlen_q: int, seqlen_k: int) -> None:

@@ -17,10 +17,10 @@ from flash_helpers.kernel_configs import (
     FlashForwardKernelConfig,
     KernelConfig,
     PreviousKernelConfig,
-    has_general_kernel,
+    has_kernel_for,
 )
 
-from .arguments import SUPPORTED_DEVICES, needs_general_kernel
+from .arguments import SUPPORTED_DEVICES
 from .hopper_family import Hopper
 from .interface import KernelNotBuiltError, available_kernels
 from .tuning import tuned_config
@@ -99,9 +99,7 @@ class Ampere:
             and (c.dtype, c.d_head) == wanted
         ]
         lengths = (problem.seqlen_q, problem.seqlen_k, problem.causal)
-        fitting = [
-            c for c in built if has_general_kernel(c) or not needs_general_kernel(c, *lengths)
-        ]
+        fitting = [c for c in built if has_kernel_for(c, *lengths)]
         if fitting:
             return max(fitting, key=lambda c: (c.optimized_softmax, c.B_r, c.B_c))
         raise KernelNotBuiltError(

@@ -17,10 +17,10 @@ from flash_helpers.kernel_configs import (
     DType,
     KernelConfig,
     has_general_kernel,
+    needs_general_kernel,
 )
 
 from ._library import LibraryNotFoundError, load_library
-from .arguments import needs_general_kernel
 from .tuning_table import Entry, TuningTableError, read_table
 
 TABLE_VARIABLE = "FLASH_ATTENTION_TUNING"
@@ -49,10 +49,10 @@ def tuned_config(
     family: str | None = None,
 ) -> KernelConfig:
     """The configuration to give to `forward`: the fastest that was measured on this GPU for this
-    dtype, head size and length, of those that are in this build. One for whose blocks the lengths
-    are multiples is taken first, then one whose general kernel takes any lengths; that kernel is
-    also what `causal` needs. Where nothing was measured with the mask, what is fast without it is
-    taken.
+    dtype, head size and length, of those that are in this build. One that runs the kernel that was
+    timed is taken first: for whole blocks, if the lengths are multiples of them, or the general
+    one, if that was timed. Then comes any whose general kernel, which takes any lengths and
+    `causal`, is there. Where nothing was measured with the mask, what is fast without it is taken.
 
     Asked in turn: the table at `table` or $FLASH_ATTENTION_TUNING, the user's own (written by
     tools/benchmark/autotune.py into the cache directory), the packaged one; in each, first
@@ -124,20 +124,25 @@ def _fitting(
 ) -> KernelConfig | None:
     if not entry.covers(seq_len_q):
         return None
-    general = None
+    unlike_measured = None  # its kernel for whole blocks was timed, and its general one is needed
     for config in entry.configs():
+        needs_general = needs_general_kernel(config, seq_len_q, seq_len_k, causal)
         if built is None:
-            there, has_general = True, has_general_kernel(config)
+            there = not needs_general or has_general_kernel(config)
         else:
-            there, has_general = (
-                config.kernel_name() in built,
-                built.get(config.kernel_name(), False),
-            )
-        if there and not needs_general_kernel(config, seq_len_q, seq_len_k, causal):
+            has_general = built.get(config.kernel_name())  # None: not built
+            there = has_general is not None and (has_general or not needs_general)
+        if there and (not needs_general or _was_general(entry, config)):
             return config
-        if there and has_general and general is None:
-            general = config
-    return general
+        if there and unlike_measured is None:
+            unlike_measured = config
+    return unlike_measured
+
+
+def _was_general(entry: Entry, config: KernelConfig) -> bool:
+    """Whether the general kernel was what the entry's measurement timed."""
+    length = entry.measured_at
+    return length is not None and needs_general_kernel(config, length, length, entry.causal)
 
 
 def _tables(named: str | os.PathLike[str] | None) -> Iterator[Path]:

@@ -5,7 +5,8 @@
   "evidence": {...}}]}
 
 `kernels` is ranked: the first that fits a problem is taken. `seq_max` null has no end. `evidence`
-says what was measured, and is for people.
+says what was measured, and is for people, but for `measured_at`, the length: it tells which of a
+configuration's two kernels was ranked.
 """
 
 from __future__ import annotations
@@ -49,6 +50,12 @@ class Entry:
     seq_max: int | None
     kernels: tuple[str, ...]
     evidence: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def measured_at(self) -> int | None:
+        """The length of the sequences with which the kernels were ranked, if the entry says it."""
+        length = self.evidence.get("measured_at")
+        return length if type(length) is int and length > 0 else None
 
     def configs(self) -> list[KernelConfig]:
         return [parse_kernel_name_into_config(kernel) for kernel in self.kernels]

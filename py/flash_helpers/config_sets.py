@@ -62,6 +62,31 @@ def has_general_kernel(cfg: KernelConfig) -> bool:
     )
 
 
+def needs_general_kernel(cfg: KernelConfig, seqlen_q: int, seqlen_k: int, causal: bool) -> bool:
+    """Whether a problem is more than whole blocks without a mask, and the kernel one of the two of
+    its configuration (forward_checks.cpp decides alike)."""
+    if not isinstance(cfg, FlashForwardKernelConfig):
+        return False
+    return causal or seqlen_k == 0 or cfg.length_violation(seqlen_q, seqlen_k) is not None
+
+
+def has_kernel_for(
+    cfg: KernelConfig, seqlen_q: int, seqlen_k: int, causal: bool, *, emulated: bool = False
+) -> bool:
+    """Whether a build, or the emulator, has a kernel of this configuration for a problem."""
+    if not needs_general_kernel(cfg, seqlen_q, seqlen_k, causal):
+        return True
+    if emulated:
+        return not isinstance(cfg, PreviousKernelConfig)
+    return has_general_kernel(cfg)
+
+
+def launched_symbol(cfg: KernelConfig, seqlen_q: int, seqlen_k: int, causal: bool) -> str:
+    """The symbol of the kernel that `forward` launches for a problem that the configuration has
+    one for."""
+    return cfg.symbol(needs_general_kernel(cfg, seqlen_q, seqlen_k, causal))
+
+
 def takes_everything(cfg: KernelConfig) -> bool:
     """Whether what a build has of this configuration takes any lengths and the causal mask."""
     return has_general_kernel(cfg) or not isinstance(cfg, FlashForwardKernelConfig)

@@ -11,11 +11,13 @@ from .kernel_ptx import COMMON_FLAGS, cached_kernel
 DEFAULT_ARCHITECTURE = "sm_90a"
 
 
-def kernel_cubin(config: KernelConfig, architecture: str = DEFAULT_ARCHITECTURE) -> Path:
+def kernel_cubin(
+    config: KernelConfig, architecture: str = DEFAULT_ARCHITECTURE, general: bool = False
+) -> Path:
     """The file, compiled on first use and kept in the cache directory like `kernel_ptx`'s; raises
     what that raises. After the cubin comes a checksum, which the CUDA tools ignore."""
     flags = (*COMMON_FLAGS, f"-arch={architecture}")
-    kernel = cached_kernel(config, flags, f"{architecture}.cubin")
+    kernel = cached_kernel(config, flags, f"{architecture}.cubin", general)
     if not is_intact(kernel.path):
         publish_bytes(kernel.compile("-cubin"), kernel.path)
     return kernel.path

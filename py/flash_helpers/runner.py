@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from .config_sets import has_kernel_for, needs_general_kernel
 from .dtypes import DType
 from .kernel_config import KernelConfig
 from .peers import find_peer
@@ -64,6 +65,12 @@ class Row:
         False  # the emulator stopped the kernel: that is a result, not a lack of one
     )
     note: str = ""
+    general: bool = False  # the configuration's kernel for any lengths and causal is launched
+
+    @property
+    def symbol(self) -> str:
+        """Of the kernel that is launched; empty for a reference."""
+        return self.config.symbol(self.general) if self.config else ""
 
     @property
     def status(self) -> str:
@@ -121,7 +128,10 @@ class Session:
                 raise RuntimeError("forward() did not write to the output it was given")
             return o
 
-        row = Row(config.short_form(), config.dtype, config.d_head, config)
+        problem = (self.options.seq_len, self.options.seq_len, self.options.causal)
+        has_one = has_kernel_for(config, *problem, emulated=True)
+        general = has_one and needs_general_kernel(config, *problem)
+        row = Row(config.short_form(), config.dtype, config.d_head, config, general=general)
         return self._run(row, attention)
 
     def run_reference(self, version: str, dtype: DType, d_head: int) -> Row:

@@ -56,7 +56,7 @@ def render_csv(rows: Sequence[Row], options: Options) -> str:
         comparison = row.comparison
         writer.writerow({
             "kernel": row.label,
-            "symbol": row.config.kernel_name() if row.config else "",
+            "symbol": row.symbol,
             "dtype": row.dtype.name,
             "d_head": row.d_head,
             "seq_len": options.seq_len,
@@ -92,6 +92,9 @@ def render_details(rows: Sequence[Row], skipped: Sequence[Skipped]) -> list[str]
         f"{row.status}  {row.label}: {row.explanation()}" for row in rows if row.status != PASS
     ]
     lines += [f"note  {row.label}: {row.note}" for row in rows if row.note]
+    general = sum(row.general for row in rows)
+    if general:
+        lines.append(f"note  {general} kernel(s) with the general kernel of their configuration")
     reasons = Counter(item.reason for item in skipped)
     lines += [f"skipped  {count} kernel(s): {reason}" for reason, count in reasons.items()]
     return lines

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .config_names import parse_kernel_name_into_config
-from .config_sets import get_kernel_configs, takes_everything, valid_words
+from .config_sets import get_kernel_configs, has_kernel_for, valid_words
 from .constraints import violations
 from .dtypes import DType
 from .kernel_config import KernelConfig
+from .previous import PreviousKernelConfig
 
 _SHORTEST_NAME = 20
 
@@ -66,12 +67,14 @@ def partition(
     d_head: int | None = None,
     dtype: DType | None = None,
     causal: bool = False,
+    emulated: bool = False,
 ) -> tuple[list[KernelConfig], list[Skipped]]:
-    """(to run, not to run): None as d_head or dtype admits every value."""
+    """(to run, not to run): None as d_head or dtype admits every value. What a build has decides,
+    or what the emulator has."""
     kept: list[KernelConfig] = []
     skipped: list[Skipped] = []
     for config in configs:
-        reason = _why_skipped(config, seq_len, d_head, dtype, causal)
+        reason = _why_skipped(config, seq_len, d_head, dtype, causal, emulated)
         if reason is None:
             kept.append(config)
         else:
@@ -80,12 +83,16 @@ def partition(
 
 
 def _why_skipped(
-    config: KernelConfig, seq_len: int, d_head: int | None, dtype: DType | None, causal: bool
-) -> str | None:
+    config: KernelConfig, seq_len: int, d_head: int | None, dtype: DType | None, causal: bool,
+    emulated: bool,
+) -> str | None:  # fmt: skip
     if dtype is not None and config.dtype is not dtype:
         return f"its dtype is not {dtype.name}"
     if d_head is not None and config.d_head != d_head:
         return f"its d_head {config.d_head} is not {d_head}"
-    if causal and not takes_everything(config):
-        return "no build has a kernel of it with the causal mask"
-    return config.length_violation(seq_len, seq_len)
+    if has_kernel_for(config, seq_len, seq_len, causal, emulated=emulated):
+        return None
+    who = "no earlier step" if isinstance(config, PreviousKernelConfig) else "no build"
+    if causal:
+        return f"{who} has a kernel of it with the causal mask"
+    return f"{config.length_violation(seq_len, seq_len)}, and {who} has a general kernel of it"

@@ -47,13 +47,19 @@ def bench(tmp_path: Path, *arguments: str) -> list[dict[str, object]]:
     return read_store(out).finished()
 
 
-def test_hopper_kernels_are_timed_at_any_length(tmp_path: Path) -> None:
-    """Where the Ampere family's are left out because of their blocks."""
+def test_every_kernel_that_a_build_has_is_timed_at_any_length(tmp_path: Path) -> None:
+    """Of the Ampere family those with a general kernel, and the rows say that it was that one."""
     rows = bench(tmp_path, "--kernels", "hopper;prog", "--seq_lens", "1000")
-    found = {row["kernel"]: row["status"] for row in rows}
-    assert {kernel for kernel, status in found.items() if status == "ok"} == set(HOPPER)
-    skipped = [kernel for kernel, status in found.items() if status == "skipped"]
-    assert len(skipped) == len(get_kernel_configs("prog"))
+    general = [c for c in get_kernel_configs("prog") if has_general_kernel(c)]
+    timed = {row["kernel"]: row["symbol"] for row in rows if row["status"] == "ok"}
+    assert set(timed) == {*HOPPER, *(c.short_form() for c in general)}
+    for config in general:
+        assert timed[config.short_form()] == config.symbol(general=True)
+    skipped = {row["kernel"]: row["error"] for row in rows if row["status"] == "skipped"}
+    assert len(skipped) == len(get_kernel_configs("prog")) - len(general)
+    assert set(skipped.values()) == {
+        "sequence 1000 is not divisible by its B_r = 64, and no build has a general kernel of it"
+    }
 
 
 def test_causal(tmp_path: Path) -> None:
@@ -62,6 +68,8 @@ def test_causal(tmp_path: Path) -> None:
     general = {c.short_form() for c in get_kernel_configs("prog") if has_general_kernel(c)}
     timed = {row["kernel"] for row in rows if row["status"] == "ok"}
     assert timed == {*HOPPER, *general}
+    symbols = {str(row["symbol"]) for row in rows if row["kernel"] in general}
+    assert all(symbol.endswith("_general") for symbol in symbols)
     reasons = {str(row["error"]) for row in rows if row["status"] == "skipped"}
     assert reasons == {"no build has a kernel of it with the causal mask"}
     (result,) = by_problem(rows)
@@ -94,11 +102,11 @@ def test_what_a_build_has_with_the_mask() -> None:
     assert skipped and all("causal" in item.reason for item in skipped)
 
 
-def tune(tmp_path: Path, *arguments: str) -> Path:
+def tune(tmp_path: Path, *arguments: str, seq_len: int = 1024) -> Path:
     table = tmp_path / "tuning.json"
     store = tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl"
     status = autotune_cli.main(
-        ["--no_build", "--coarse", "2", "--fine", "2", "--final", "6", "--seq_lens", "1024",
+        ["--no_build", "--coarse", "2", "--fine", "2", "--final", "6", "--seq_lens", str(seq_len),
          "--dtypes", "fp16", "--table", str(table), "--out", str(store), *arguments],
         BACKEND,
     )  # fmt: skip
@@ -126,6 +134,23 @@ def test_a_sweep_of_both_makes_an_entry_for_each(tmp_path: Path) -> None:
     assert set(entries) == {"sm80", "sm90"}
     numbers = ["median_ms" in entry.evidence for entry in entries.values()]
     assert any(numbers), "the winner's figures stand in its family's entry"
+
+
+def test_a_length_that_no_block_divides_is_tuned_with_general_kernels(tmp_path: Path) -> None:
+    (entry,) = read_table(tune(tmp_path, "--kernels", "prog", seq_len=1000))
+    assert entry.measured_at == 1000
+    assert all(has_general_kernel(config) for config in entry.configs())
+
+
+def test_an_entry_has_a_kernel_for_every_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where those without a general kernel are the fastest by far."""
+    slow = {c.short_form(): 50.0 for c in get_kernel_configs("prog") if has_general_kernel(c)}
+    monkeypatch.setenv("FAKE_SPEEDS", json.dumps({f"{k}|": ms for k, ms in slow.items()}))
+    (entry,) = read_table(tune(tmp_path, "--kernels", "prog"))
+    assert not has_general_kernel(entry.configs()[0])
+    assert entry.kernels[-1] in slow
 
 
 def test_an_entry_has_one_family(tmp_path: Path) -> None:

@@ -239,12 +239,15 @@ def test_a_missing_ncu(bench: Bench) -> None:
 
 
 def test_a_length_that_no_kernel_fits(bench: Bench) -> None:
-    shape = ("--batch=2", "--runs=2", f"--kernels={SLOW};{FAST}")
+    """A kernel of whole blocks alone; and FAST, which has a general one, is profiled."""
+    shape = ("--batch=2", "--runs=2", f"--kernels={SLOW}")
     done = bench("ok", "--seq_lens=1000", shape=shape)
     assert done.returncode == 4
     assert "not divisible by its B_r = 64" in done.stdout
     assert not bench.log.exists()
     assert bench("ok", "--seq_lens=1024,1000", shape=shape).returncode == 3
+    general = (*shape[:2], f"--kernels={SLOW};{FAST}")
+    assert bench("ok", "--seq_lens=1000", shape=general).returncode == 0
 
 
 @pytest.mark.parametrize(

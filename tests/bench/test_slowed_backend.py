@@ -11,7 +11,7 @@ import torch
 
 from flash_attention import _library
 from flash_helpers.bench import cuda_backend
-from flash_helpers.bench.measure import run_problem
+from flash_helpers.bench.measure import NotBuiltError, run_problem
 from flash_helpers.bench.slowed_backend import SlowedBackend
 from flash_helpers.bench.timing import Policy, Sample
 from flash_helpers.kernel_configs import get_kernel_configs
@@ -110,3 +110,35 @@ def test_a_slowed_kernel_that_leaves_the_added_keys_out_is_wrong() -> None:
     fewer.reference.copy_(backend._by_length[128].reference)
     backend._shape = {**SHAPE, "slowed_kernel": ""}
     assert "rows" in backend.candidate("ours", KERNEL).check()
+
+
+class Both(Library):
+    """Whose two kernels differ."""
+
+    general = True
+
+    def has_general(self, kernel_id: int) -> bool:
+        return self.general
+
+    def kernel_attributes(
+        self, kernel_id: int, device: int, general: bool = False
+    ) -> dict[str, int]:
+        found = super().kernel_attributes(kernel_id, device)
+        return found | ({"registers": 255} if general else {})
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(
+    ("seq_len", "causal", "registers"), [(128, False, 200), (100, False, 255), (128, True, 255)]
+)
+def test_a_row_has_the_registers_of_the_kernel_that_is_launched(
+    seq_len: int, causal: bool, registers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_library, "load_library", Both)
+    backend = cuda_backend.CudaBackend()
+    backend.prepare({**SHAPE, "seq_len": seq_len, "causal": causal})
+    assert backend.candidate("ours", KERNEL).describe()["registers"] == registers
+    monkeypatch.setattr(Both, "general", False)
+    if registers == 255:
+        with pytest.raises(NotBuiltError, match="whole blocks without a mask only"):
+            backend.candidate("ours", KERNEL)

@@ -158,6 +158,22 @@ def test_other_problems_get_the_first_kernel_that_is_general(
         tuned_config("fp16", 128, 1024, causal=True, table=table)
 
 
+def test_what_was_measured_with_general_kernels_keeps_its_order(tmp_path: Path) -> None:
+    """At 1088, a multiple of 64, the narrow one runs its kernel for whole blocks; the wide one,
+    general there, was faster when that was measured."""
+    ranked = [GENERAL_WIDE, GENERAL_NARROW]
+    for measured_at, expected in (
+        (1088, GENERAL_WIDE), (1000, GENERAL_WIDE), (1024, GENERAL_NARROW), (None, GENERAL_NARROW),
+        ("1088", GENERAL_NARROW), (True, GENERAL_NARROW), (0, GENERAL_NARROW),
+    ):  # fmt: skip
+        evidence = {} if measured_at is None else {"measured_at": measured_at}
+        table = write(tmp_path / f"{measured_at}.json", entry(kernels=ranked, evidence=evidence))
+        found = tuned_config("fp16", 128, 1088, table=table)
+        assert found.short_form() == expected, measured_at
+        assert tuned_config("fp16", 128, 1024, table=table).short_form() == GENERAL_WIDE
+        assert tuned_config("fp16", 128, 1000, table=table).short_form() == GENERAL_WIDE
+
+
 def test_what_was_measured_with_the_mask_comes_first(tmp_path: Path) -> None:
     table = write(
         tmp_path / "t.json",

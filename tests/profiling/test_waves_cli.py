@@ -90,6 +90,17 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "seq 512, batch 1, heads 1: 8 blocks" in output and output.count("warning:") == 1
 
 
+def test_a_length_that_no_block_divides_takes_the_general_kernel(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whose registers are others: it is asked for by itself, once."""
+    kernel = ["--kernel", FAST, "--sms", "132", "--heads", "1", "--batch", "1"]
+    assert main(["waves", *kernel, "--seq_lens", "512,1000,1001"]) == 0
+    output = capsys.readouterr().out
+    assert output.count(f"{FAST}: ") == 1 and output.count(f"{FAST}, general kernel: ") == 1
+    assert output.count("heads 1: 16 blocks") == 2
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

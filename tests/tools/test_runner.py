@@ -28,6 +28,7 @@ from flash_helpers.runner_selection import partition, select_kernels
 OPTIONS = Options("cpu", batch=1, n_heads=2, seq_len=64, seed=1, n_runs=3)
 PROG = get_sm80_kernel_configs("prog")
 KERNEL = replace(PROG[0], d_head=64)
+NOT_GENERAL = "and no build has a general kernel of it"
 T = torch.Tensor
 Forward = Callable[[FlashForwardKernelConfig, T, T, T, T], T | None]
 
@@ -253,12 +254,13 @@ def test_what_does_not_fit_is_skipped_with_its_reason() -> None:
     kept, skipped = partition([KERNEL, big, bf16, PROG[0]], 64, d_head=64, dtype=DType.FP16)
     assert kept == [KERNEL]
     assert [(item.config, item.reason) for item in skipped] == [
-        (big, "sequence 64 is not divisible by its B_r = 128"),
+        (big, f"sequence 64 is not divisible by its B_r = 128, {NOT_GENERAL}"),
         (bf16, "its dtype is not FP16"),
         (PROG[0], "its d_head 128 is not 64"),
     ]
     wide = replace(KERNEL, B_c=128)
-    assert partition([wide], 64)[1][0].reason == "sequence 64 is not divisible by its B_c = 128"
+    reason = f"sequence 64 is not divisible by its B_c = 128, {NOT_GENERAL}"
+    assert partition([wide], 64)[1][0].reason == reason
     assert partition([KERNEL, bf16, PROG[0]], 64)[1] == []
 
 

@@ -87,8 +87,9 @@ def make_options(args: argparse.Namespace) -> Options:
 def run(args: argparse.Namespace, selected: list[KernelConfig]) -> int:
     options = make_options(args)
     kept, skipped = partition(
-        selected, options.seq_len, args.d_head, args.dtype, causal=args.causal
-    )
+        selected, options.seq_len, args.d_head, args.dtype, args.causal,
+        emulated=options.device == "cpu",
+    )  # fmt: skip
     try:
         import flash_attention
     except ImportError as error:

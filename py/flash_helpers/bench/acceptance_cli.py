@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..config_names import parse_kernel_name_into_config
+from ..config_sets import has_kernel_for, launched_symbol
 from ..dtypes import DType
 from ..paths import repository_root
 from ..workload import Workload
@@ -125,22 +126,25 @@ def _gate(store: ResultStore, workers: Measurer, options: argparse.Namespace) ->
 
 
 def gate_jobs(options: argparse.Namespace) -> tuple[Job, ...]:
-    """Kernels whose blocks the gate's lengths fit, spread over the selection. Raises ValueError."""
+    """Kernels that a build has for the gate's lengths, spread over the selection. ValueError if
+    there are none."""
     dtype, d_head, seq_len = options.dtypes[0], options.d_heads[0], options.seq_lens[0]
     if seq_len < gate.SLOWED_BLOCKS * gate.BLOCK:
         raise ValueError(f"--seq_lens {seq_len}: the gate needs at least 2560")
+    lengths = (seq_len, gate.BASE_BLOCKS * gate.BLOCK, False)
     fitting = [
         config
         for config in args.configs_of(options)
         if (config.dtype, config.d_head, config.blocks()[1]) == (dtype, d_head, gate.BLOCK)
-        and config.length_violation(seq_len, seq_len) is None
+        and has_kernel_for(config, *lengths)
     ]
     if not fitting:
         raise ValueError(
             f"no selected kernel has {dtype.name}, d_head {d_head} and {gate.BLOCK} keys a block"
         )
     step = max(1, len(fitting) // options.n_kernels)
-    return tuple(map(our_job, fitting[::step][: options.n_kernels]))
+    chosen = fitting[::step][: options.n_kernels]
+    return tuple(our_job(config, launched_symbol(config, *lengths)) for config in chosen)
 
 
 def _workload(options: argparse.Namespace) -> Workload:

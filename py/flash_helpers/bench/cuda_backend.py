@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..config_names import parse_kernel_name_into_config
+from ..config_sets import needs_general_kernel
 from ..dtypes import DType
 from ..peers import ReferenceUnavailableError
 from ..reference import attention_reference
@@ -195,7 +196,13 @@ class CudaBackend:
             raise NotBuiltError(
                 f"not among the {len(names)} kernels of KERNELS={library.kernel_set()}"
             )
-        attributes = library.kernel_attributes(names.index(config.kernel_name()), 0)
+        kernel_id = names.index(config.kernel_name())
+        q, k, _ = inputs.tensors
+        general = needs_general_kernel(config, q.shape[1], k.shape[1], causal)
+        if general and not library.has_general(kernel_id):
+            raise NotBuiltError("the build has it for whole blocks without a mask only")
+        which = {"general": True} if general else {}
+        attributes = library.kernel_attributes(kernel_id, 0, **which)
         details |= {
             "registers": attributes["registers"],
             "spilled_bytes": attributes["local_bytes"],

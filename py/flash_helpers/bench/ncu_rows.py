@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ..config import GENERAL_SUFFIX
 from ..dtypes import DType
 from ..flops import calc_total_flop
 from ..kernel_config import KernelConfig
@@ -42,7 +43,7 @@ class Verdict:
     explanation: str
 
 
-# By kernel symbol, or by (reference, dtype): ("v2", "FP16").
+# By kernel symbol without the suffix of general ones, or by (reference, dtype): ("v2", "FP16").
 Verdicts = dict[str | tuple[str, str], Verdict]
 
 
@@ -106,7 +107,7 @@ def read_verdicts(text: str) -> Verdicts:
         verdict = Verdict(row["status"], row.get("explanation") or "")
         reference = row["kernel"].partition(":")[0]
         if row["symbol"]:
-            found[row["symbol"]] = verdict
+            found[row["symbol"].removesuffix(GENERAL_SUFFIX)] = verdict
         elif reference in PROVIDERS:
             found[reference, row["dtype"]] = verdict
     return found

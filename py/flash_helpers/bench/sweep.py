@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..config_sets import launched_symbol
 from ..kernel_config import KernelConfig
 from ..runner_selection import partition
 from ..workload import Workload
@@ -65,16 +66,18 @@ def make_problem(
     fitting = [c for c in configs if (c.dtype, c.d_head) == (workload.dtype, workload.d_head)]
     ours = fitting if OURS in providers else []
     kept, skipped = partition(ours, workload.seq_len, causal=workload.causal)
+    lengths = (workload.seq_len, workload.seq_len, workload.causal)
     return Problem(
         workload,
-        tuple(map(our_job, kept)),
+        tuple(our_job(config, launched_symbol(config, *lengths)) for config in kept),
         tuple(Job(name, name) for name in providers if name != OURS),
         tuple((our_job(item.config), item.reason) for item in skipped),
     )
 
 
-def our_job(config: KernelConfig) -> Job:
-    return Job(OURS, config.short_form(), config.kernel_name())
+def our_job(config: KernelConfig, symbol: str = "") -> Job:
+    """`symbol`: of the kernel that is launched, where that is the general one."""
+    return Job(OURS, config.short_form(), symbol or config.kernel_name())
 
 
 @dataclass

@@ -38,7 +38,7 @@ class Winner:
     objective: Objective
     ranked: list[Measurement]
     tied: list[str]
-    others: list[str]  # the best of every other block shape, from the earlier stages
+    others: list[str]  # from the earlier stages, for lengths that the ranked ones do not take
 
     @property
     def best(self) -> Measurement:
@@ -87,7 +87,8 @@ def tune_problem(
         current = replace(current, ours=left, skipped=())
     names = {m.kernel for m in ranked}
     others = objective.ranked([m for m in everyone.values() if m.kernel not in names])
-    return Winner(problem, objective, ranked, ties(ranked, objective), best_by_blocks(others))
+    rest = [*best_by_blocks(others), *best_for_any_length(ranked, others)]
+    return Winner(problem, objective, ranked, ties(ranked, objective), list(dict.fromkeys(rest)))
 
 
 def survivors(
@@ -115,6 +116,20 @@ def best_by_blocks(ranked: Sequence[Measurement]) -> list[str]:
         config = parse_kernel_name_into_config(m.kernel)
         best.setdefault((config.FAMILY, config.blocks()), m)
     return [m.kernel for m in best.values()]
+
+
+def best_for_any_length(ranked: Sequence[Measurement], others: Sequence[Measurement]) -> list[str]:
+    """For lengths that no blocks divide, and the mask: each family's first kernel that takes them,
+    unless it is ranked."""
+    from ..config_names import parse_kernel_name_into_config
+    from ..config_sets import takes_everything
+
+    best: dict[str, str] = {}
+    for m in (*ranked, *others):
+        config = parse_kernel_name_into_config(m.kernel)
+        if takes_everything(config):
+            best.setdefault(config.FAMILY, m.kernel)
+    return [kernel for kernel in best.values() if kernel not in {m.kernel for m in ranked}]
 
 
 def table_entries(winners: Sequence[Winner]) -> list[dict[str, Any]]:

@@ -45,15 +45,17 @@ def n_blocks(config: KernelConfig, batch: int, heads: int, seq_len: int) -> int:
     return batch * heads * -(-seq_len // config.blocks()[0])
 
 
-def residency(config: KernelConfig) -> Residency:
-    """From the driver if this build has the kernel and there is a GPU, else computed from what
-    nvcc compiles now. Raises BuildError without nvcc, SassError without cuobjdump."""
+def residency(config: KernelConfig, general: bool = False) -> Residency:
+    """Of the configuration's kernel for whole blocks, or of its general one. From the driver if
+    this build has the kernel and there is a GPU, else computed from what nvcc compiles now. Raises
+    BuildError without nvcc, SassError without cuobjdump, ValueError for an earlier step's general
+    kernel."""
     if config.FAMILY in _PERSISTENT:
         return Residency(1, "one persistent block for each SM")
-    return _of_driver(config) or _of_compiler(config)
+    return _of_driver(config, general) or _of_compiler(config, general)
 
 
-def _of_driver(config: KernelConfig) -> Residency | None:
+def _of_driver(config: KernelConfig, general: bool = False) -> Residency | None:
     try:
         from flash_attention._library import load_library
 
@@ -63,17 +65,22 @@ def _of_driver(config: KernelConfig) -> Residency | None:
         names = library.kernel_names()
         if config.kernel_name() not in names:
             return None
-        found = library.kernel_attributes(names.index(config.kernel_name()), 0)
+        kernel_id = names.index(config.kernel_name())
+        if general and not library.has_general(kernel_id):
+            return None
+        found = library.kernel_attributes(kernel_id, 0, general)
     except (ImportError, RuntimeError):  # no build, no driver, no code for this GPU
         return None
     return Residency(found["blocks_per_multiprocessor"], "the driver, for this GPU")
 
 
-def _of_compiler(config: KernelConfig) -> Residency:
+def _of_compiler(config: KernelConfig, general: bool = False) -> Residency:
     usage = next(
         found
-        for found in parse_usage(cuobjdump("-res-usage", file=kernel_cubin(config)))
-        if found.kernel == config.kernel_name()
+        for found in parse_usage(
+            cuobjdump("-res-usage", file=kernel_cubin(config, general=general))
+        )
+        if found.kernel == config.symbol(general)
     )
     found = occupancy(_CAPABILITY, config.n_threads(), usage.registers, config.smem_bytes())
     return Residency(

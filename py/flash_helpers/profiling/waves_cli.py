@@ -12,13 +12,14 @@ from pathlib import Path
 
 from ..bench import arguments as args
 from ..build.errors import BuildError
+from ..config_sets import needs_general_kernel
 from ..kernel_config import KernelConfig
 from ..runner_selection import select_kernels
 from ..sass.disassembler import SassError
 from ..test.utils import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
 from .occupancy import LIMITS, occupancy
 from .wave_curve import Curve, Subject, curve, measure
-from .wave_kernels import n_blocks, residency
+from .wave_kernels import Residency, n_blocks, residency
 from .waves import WavePlan, plan
 
 H200_SMS = 132
@@ -110,13 +111,18 @@ def _plans(
         for blocks in options.blocks or ():
             yield "", plan(blocks, sms, per_sm)
         return
-    found = residency(config)
-    print(f"{config}: {found.blocks_per_sm} block(s) an SM ({found.origin})")
+    found: dict[bool, Residency] = {}
     for seq_len in options.seq_lens:
+        general = needs_general_kernel(config, seq_len, seq_len, causal=False)
+        if general not in found:
+            found[general] = residency(config, general)
+            name = f"{config}, general kernel" if general else str(config)
+            blocks_per_sm, origin = found[general].blocks_per_sm, found[general].origin
+            print(f"{name}: {blocks_per_sm} block(s) an SM ({origin})")
         batch = options.batch or BATCH_SIZE_FOR_SEQ_LEN[seq_len]
         blocks = n_blocks(config, batch, options.heads, seq_len)
         title = f"seq {seq_len}, batch {batch}, heads {options.heads}: "
-        yield title, plan(blocks, sms, options.blocks_per_sm or found.blocks_per_sm)
+        yield title, plan(blocks, sms, options.blocks_per_sm or found[general].blocks_per_sm)
 
 
 def _computed(options: argparse.Namespace) -> int:

@@ -9,9 +9,12 @@ from collections.abc import Sequence
 
 from .runner import FAIL, NOT_RUN, PASS, Options, Row
 from .runner_selection import Skipped
-
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_NO_DATA = 0, 1, 2, 3, 4
-EXIT_INTERRUPTED = 130
+from .tool import EXIT_FAILED as EXIT_FAILED
+from .tool import EXIT_INTERRUPTED as EXIT_INTERRUPTED
+from .tool import EXIT_NO_DATA as EXIT_NO_DATA
+from .tool import EXIT_OK as EXIT_OK
+from .tool import EXIT_PARTIAL as EXIT_PARTIAL
+from .tool import EXIT_USAGE as EXIT_USAGE
 
 
 def exit_code(rows: Sequence[Row]) -> int:

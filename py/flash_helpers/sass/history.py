@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ..outputs import append_output
 from .classes import count_matching
 from .disassembler import SassError
 from .listing import Listing
@@ -68,9 +68,7 @@ def _entry(code: Code, listing: Listing) -> Entry:
 def append(path: Path, build: Build) -> None:
     """One line in one write, forced to disk: a reader sees whole builds."""
     line = json.dumps({"schema": _SCHEMA, **asdict(build)}, separators=(",", ":")) + "\n"
-    with path.open("ab", buffering=0) as file:
-        file.write(line.encode())
-        os.fsync(file.fileno())
+    append_output(path, line, durable=True)
 
 
 def read(path: Path) -> list[Build]:

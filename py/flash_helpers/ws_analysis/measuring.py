@@ -21,6 +21,7 @@ from ..bench.store import ResultStore
 from ..bench.supervisor import Measurer
 from ..bench.sweep import Job, Problem, Sweep
 from ..dtypes import DType
+from ..outputs import OutputError, make_folder, write_output
 from . import text
 from .options import workloads
 from .recorded import Measured, recorded
@@ -74,7 +75,7 @@ def _present(
         print("\n".join(text.not_measured(found.problems)))
         return code
     shown = show(found, options)
-    return code or shown
+    return shown if shown == args.EXIT_USAGE and code != args.EXIT_FAILED else code or shown
 
 
 def exit_code(rows: Sequence[Record], named: Sequence[str]) -> int:
@@ -141,7 +142,7 @@ def write(folder: Path, files: Files, say: Words) -> int:
     """Writes the files and lists them. Without matplotlib the plots are missing, which is said."""
     lines, code = [], args.EXIT_OK
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for name, make in files.items():
             try:
                 data = make()
@@ -149,10 +150,10 @@ def write(folder: Path, files: Files, say: Words) -> int:
                 lines.append(f"{name} is not drawn: {error} (pip install matplotlib)")
                 code = args.EXIT_PARTIAL
                 continue
-            (folder / name).write_bytes(data)
+            write_output(folder / name, data)
             lines.append(f"{folder / name}: {len(data)} bytes")
-    except OSError as error:
-        lines.append(f"error: cannot write {folder}: {error.strerror}")
+    except OutputError as error:
+        lines.append(f"error: {error}; the tables above and the store have every figure")
         code = args.EXIT_USAGE
     print(text.section(say("plots"), *lines))
     return code

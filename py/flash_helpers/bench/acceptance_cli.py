@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -11,7 +12,9 @@ from pathlib import Path
 
 from ..config_names import parse_kernel_name_into_config
 from ..dtypes import DType
+from ..outputs import OutputError, append_output, check_outputs, write_output
 from ..paths import repository_root
+from ..tool import ranked
 from ..workload import Workload
 from . import arguments as args
 from . import gate
@@ -82,6 +85,7 @@ def main(argv: Sequence[str] | None = None, backend: str = "") -> int:
     parser = make_parser()
     options = parser.parse_args(argv)
     options.kernels = options.kernels or [options.default_kernels]
+    _check_outputs(options)
     try:
         if options.evaluate:
             return _conclude(options, read_store(options.out).finished())
@@ -103,6 +107,16 @@ def main(argv: Sequence[str] | None = None, backend: str = "") -> int:
         return args.EXIT_NO_DATA
     except ValueError as error:
         parser.error(str(error))
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    """Raises OutputError."""
+    profiled = getattr(options, "ncu_csv", None)
+    is_made = profiled is not None and not profiled.is_file()
+    check_outputs(
+        {"--out": None if options.evaluate else options.out, "--json": options.json,
+         "--ncu_csv": profiled if is_made else None}
+    )  # fmt: skip
 
 
 def _gate(store: ResultStore, workers: Measurer, options: argparse.Namespace) -> list[Record]:
@@ -190,11 +204,15 @@ def _profile(options: argparse.Namespace, rows: Sequence[Record]) -> None:
         "--kernels", ";".join(config.kernel_name() for config in names),
         *(["--ncu", options.ncu] if options.ncu else []),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    paths = [str(root / "py"), str(root), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(  # of this tree, whatever may be installed beside it
+        command, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+    )  # fmt: skip
     if done.returncode != 0:
         last = "\n".join(done.stderr.strip().splitlines()[-8:])
         raise RunError(f"ncu_bench.py ended with code {done.returncode}: {last}")
-    options.ncu_csv.write_text(done.stdout)
+    write_output(options.ncu_csv, done.stdout)
 
 
 def _conclude(options: argparse.Namespace, rows: Sequence[Record]) -> int:
@@ -204,13 +222,17 @@ def _conclude(options: argparse.Namespace, rows: Sequence[Record]) -> int:
     found = list(_verdicts(options, rows))
     provenance = {"environment": rows[-1]["environment"], "command": rows[-1]["command"]}
     found[-1] |= provenance
-    if options.json:
-        with options.json.open("a") as file:
-            file.writelines(json.dumps(line) + "\n" for line in found)
     for line in found[:-1]:
         print(_short(line))
     print(json.dumps({k: v for k, v in found[-1].items() if k not in provenance}))
-    return args.EXIT_OK if found[-1]["ok"] else args.EXIT_FAILED
+    code = args.EXIT_OK if found[-1]["ok"] else args.EXIT_FAILED
+    try:
+        if options.json:
+            append_output(options.json, "".join(json.dumps(line) + "\n" for line in found))
+    except OutputError as error:
+        print(f"error: {error}; --evaluate --out {options.out} repeats it", file=sys.stderr)
+        return ranked(code, [str(error)])
+    return code
 
 
 def _verdicts(options: argparse.Namespace, rows: Sequence[Record]) -> Iterable[Json]:

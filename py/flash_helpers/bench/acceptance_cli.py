@@ -24,7 +24,7 @@ from .provenance import command_line
 from .providers import OURS
 from .records import OK, Record
 from .repeats import agreement_verdicts, rank_verdicts, read_ncu
-from .runs import RunError
+from .runs import RunError, drop_incomplete
 from .session import CUDA_BACKEND, announce, problems_of, with_session
 from .store import ResultStore, StoreError, read_store
 from .supervisor import Measurer, Supervisor
@@ -88,7 +88,11 @@ def main(argv: Sequence[str] | None = None, backend: str = "") -> int:
     _check_outputs(options)
     try:
         if options.evaluate:
-            return _conclude(options, read_store(options.out).finished())
+            contents = read_store(options.out)
+            rows = contents.finished()
+            for note in [*contents.left_out(), *drop_incomplete(rows)]:
+                print(f"note: {options.out}, {note}", file=sys.stderr)
+            return _conclude(options, rows)
         work = {"gate": _gate, "repeat": _repeat, "agreement": _agreement}[options.kind]
         usual = gate.SLOWED_BACKEND if options.kind == "gate" else CUDA_BACKEND
 
@@ -219,8 +223,10 @@ def _conclude(options: argparse.Namespace, rows: Sequence[Record]) -> int:
     rows = [row for row in rows if row["status"] == OK]
     if not rows:
         raise RunError(f"{options.out} has no row that is ok")
+    if options.kind != "agreement" and not all("stage" in row.get("policy", {}) for row in rows):
+        raise RunError(f"{options.out} is no store of acceptance.py {options.kind}")
     found = list(_verdicts(options, rows))
-    provenance = {"environment": rows[-1]["environment"], "command": rows[-1]["command"]}
+    provenance = {name: rows[-1].get(name) for name in ("environment", "command")}
     found[-1] |= provenance
     for line in found[:-1]:
         print(_short(line))

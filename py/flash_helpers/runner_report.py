@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Sequence
 
+from . import csv_text
 from .runner import FAIL, NOT_RUN, PASS, Options, Row
 from .runner_selection import Skipped
 from .tool import EXIT_FAILED as EXIT_FAILED
@@ -52,12 +51,10 @@ CSV_COLUMNS = (
 
 def render_csv(rows: Sequence[Row], options: Options) -> str:
     """One line per row with everything that the run depends on. Unknown values are empty."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, CSV_COLUMNS, lineterminator="\n")
-    writer.writeheader()
+    lines = []
     for row in rows:
         comparison = row.comparison
-        writer.writerow({
+        lines.append({
             "kernel": row.label,
             "symbol": row.config.kernel_name() if row.config else "",
             "dtype": row.dtype.name,
@@ -76,7 +73,7 @@ def render_csv(rows: Sequence[Row], options: Options) -> str:
             "status": row.status,
             "explanation": row.explanation(),
         })  # fmt: skip
-    return text.getvalue()
+    return csv_text.render(lines, CSV_COLUMNS)
 
 
 def render_header(options: Options) -> str:

@@ -10,7 +10,6 @@ Exit status: 0 all well, 1 a kernel spills without being allowed to, 2 wrong usa
 from __future__ import annotations
 
 import argparse
-import io
 import sys
 from pathlib import Path
 
@@ -69,12 +68,11 @@ def _units(directory: Path) -> list[str]:
 
 def _print(rows: list[report.Row], csv: str | None) -> None:
     if csv:
-        text = io.StringIO()
-        report.write_csv(rows, text)
+        text = report.render_csv(rows)
         if csv == "-":
-            sys.stdout.write(text.getvalue())
+            sys.stdout.write(text)
         else:
-            write_output(Path(csv), text.getvalue())
+            write_output(Path(csv), text)
     else:
         print(report.as_table(rows))
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
 import random
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from .. import csv_text
 from ..bench import arguments as args
 from ..build.errors import BuildError
 from ..kernel_config import KernelConfig
@@ -210,11 +209,7 @@ def write(found: Curve, samples: dict[int, list[float]], folder: Path, name: str
 def table_of(found: Curve) -> str:
     """CSV of its rows."""
     rows = found.rows()
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text.render(rows, list(rows[0]))
 
 
 def picture(found: Curve) -> bytes:

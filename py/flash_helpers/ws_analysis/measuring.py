@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from .. import csv_text
 from ..bench import arguments as args
 from ..bench import charts
 from ..bench.ceilings import measure_ceilings
@@ -167,13 +166,11 @@ COLUMNS = (
 
 def render_csv(problems: Sequence[ProblemResult]) -> str:
     """One line for every provider and length. Unknown values are empty."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
-    writer.writeheader()
+    rows: list[Record] = []
     for problem in problems:
-        writer.writerows(_identity(m.row) | _figures(m) for m in problem.ranked)
-        writer.writerows(_identity(row) | {"error": row["error"]} for row in problem.others)
-    return out.getvalue()
+        rows += [_identity(m.row) | _figures(m) for m in problem.ranked]
+        rows += [_identity(row) | {"error": row["error"]} for row in problem.others]
+    return csv_text.render(rows, COLUMNS)
 
 
 def _identity(row: Record) -> Record:

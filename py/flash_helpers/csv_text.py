@@ -30,13 +30,16 @@ def render(
 ) -> str:
     """A line for each row, and one for the columns. What a row does not have is empty; what it has
     beside the columns is left out."""
+    lines = [_line(columns)] if header else []
+    lines += [_line([row.get(name, "") for name in columns]) for row in rows]
+    return "".join(lines)
+
+
+def _line(cells: Iterable[object]) -> str:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    if header:
-        writer.writerow(map(harmless, columns))
-    for row in rows:
-        writer.writerow(harmless(row.get(name, "")) for name in columns)
-    return text.getvalue()
+    # csv quotes a carriage return in a cell only where the line's end has one.
+    csv.writer(text, lineterminator="\r\n").writerow(map(harmless, cells))
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def parse(text: str) -> list[dict[str, str]]:

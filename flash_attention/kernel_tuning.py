@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +16,13 @@ import torch
 from flash_helpers.atomic_file import write_atomically
 from flash_helpers.bench.timing import CudaTimer, Policy, interleaved
 from flash_helpers.cache import cache_dir, exclusive
+from flash_helpers.safe_read import parse_json, read_regular
 
 from .triton_calls import Problem
 from .triton_versions import installed_version
 
 SCHEMA = 2
+_MOST_MS = 1e9  # of a call: eleven days
 _POLICY = Policy(warmups=1, repeats=8, cold_l2=False, burst=2)
 
 
@@ -109,7 +110,9 @@ def best(
     with exclusive(path):
         if (found := _read(path, key, make, quiet=True)) is not None:  # another process was faster
             return found
-        times, reasons = measure(candidates)
+        measured, reasons = measure(candidates)
+        times = {i: ms for i, ms in measured.items() if 0 < ms <= _MOST_MS}  # no NaN
+        reasons |= {i: f"it took {ms} ms" for i, ms in measured.items() if i not in times}
         failed = tuple((candidates[i].as_dict(), reason) for i, reason in sorted(reasons.items()))
         if not times:
             raise TuningFailedError(f"no configuration runs: {_described(failed)}")
@@ -166,15 +169,15 @@ def _read(
 ) -> Tuned[C] | None:
     """The entry, if there is one and it is what `_write` made for this key."""
     try:
-        text = path.read_text()
+        text = read_regular(path)
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         reason = str(error)
     else:
         try:
-            return _parsed(json.loads(text), key, make)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            return _parsed(parse_json(text), key, make)
+        except (ValueError, TypeError, KeyError) as error:
             reason = f"{type(error).__name__}: {error}"
     if not quiet:
         warnings.warn(
@@ -191,7 +194,7 @@ def _parsed(data: Any, key: Mapping[str, Any], make: Callable[..., C]) -> Tuned[
     ms, failed, fields = data["milliseconds"], data["failed"], data["config"]
     if isinstance(ms, bool) or not isinstance(ms, int | float):
         raise ValueError(f"milliseconds is {ms!r}: expected a number")
-    if not (math.isfinite(ms) and ms > 0):
+    if not 0 < ms <= _MOST_MS:  # no NaN, and no integer beyond every float
         raise ValueError(f"milliseconds is {ms}: expected a positive number")
     if not isinstance(failed, list) or not all(
         isinstance(item, list) and len(item) == 2 and isinstance(item[0], dict)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -24,8 +25,10 @@ from flash_helpers.kernel_configs import (
     DType,
     KernelConfig,
     parse_kernel_name_into_config,
+    violations,
 )
 from flash_helpers.plain_file import refuse_special
+from flash_helpers.safe_read import parse_json, read_regular
 
 SCHEMA = 1
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -75,21 +78,18 @@ class Entry:
 
 def read_table(path: Path) -> list[Entry]:
     """Raises TuningTableError, and OSError where there is no file to read."""
-    try:
-        text = path.read_text()
-    except UnicodeDecodeError as error:
-        raise TuningTableError(f"{path} is not text: {error}") from None
-    return parse_table(text, str(path))
+    return parse_table(read_regular(path), str(path))
 
 
-def parse_table(text: str, where: str) -> list[Entry]:
+def parse_table(text: str | bytes, where: str) -> list[Entry]:
+    """Raises TuningTableError, and nothing else, for whatever is not a table."""
     try:
-        data = json.loads(text)
+        data = parse_json(text)
     except ValueError as error:
         raise TuningTableError(f"{where} is not JSON: {error}") from None
     if not isinstance(data, dict) or set(data) != {"schema", "entries"}:
         raise TuningTableError(f"{where} must be an object with `schema` and `entries` alone")
-    if data["schema"] != SCHEMA:
+    if type(data["schema"]) is not int or data["schema"] != SCHEMA:
         raise TuningTableError(f"{where} has schema {data['schema']!r}: expected {SCHEMA}")
     if not isinstance(data["entries"], list):
         raise TuningTableError(f"{where}: `entries` must be a list")
@@ -129,6 +129,8 @@ def _check_kernel(kernel: object, item: dict[str, Any], where: str) -> None:
         config = parse_kernel_name_into_config(kernel)
     except ValueError as error:
         raise TuningTableError(f"{where}: {error}") from None
+    if reasons := violations(config):
+        raise TuningTableError(f"{where}: {kernel} cannot be built: {' '.join(reasons)}")
     if item["dtype"] not in DType.__members__:
         names = " or ".join(DType.__members__)
         raise TuningTableError(f"{where}: dtype must be {names}, got {item['dtype']!r}")
@@ -164,12 +166,20 @@ def merge(old: Sequence[Entry], new: Sequence[Entry]) -> list[Entry]:
     return sorted([*kept, *new], key=lambda e: (*map(str, e.subject()), e.seq_min))
 
 
+def _free_name(path: Path) -> Path:
+    """Beside the table, for a damaged one: earlier damaged ones stay. Under the table's lock."""
+    names = itertools.chain(["corrupt"], (f"corrupt.{n}" for n in itertools.count(2)))
+    candidates = (path.with_name(f"{path.name}.{name}") for name in names)
+    return next(candidate for candidate in candidates if not os.path.lexists(candidate))
+
+
 def update_table(path: Path, new: Sequence[Entry]) -> list[str]:
     """Adds to the table at `path`, in one step; concurrent writers wait for each other. Returns
     notes: a table that cannot be read is kept beside the new one, not lost. Raises UnsafeFileError
-    (an OSError) where the table or its lock is not a regular file, and OSError."""
+    (an OSError) where the table or its lock is not a regular file, OSError, CacheLockTimeout, and
+    TuningTableError for entries that no table may have."""
     notes = []
-    refuse_special(path)
+    refuse_special(path)  # before there is a lock beside it
     path.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(path):
         try:
@@ -177,8 +187,8 @@ def update_table(path: Path, new: Sequence[Entry]) -> list[str]:
         except FileNotFoundError:
             old = []
         except TuningTableError as error:
-            aside = path.with_name(f"{path.name}.corrupt")
-            path.replace(aside)
+            aside = _free_name(path)
+            path.rename(aside)
             notes.append(f"{error}; it was moved to {aside}")
             old = []
         text = render_table(merge(old, new))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import tomllib
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from .config import FlashForwardKernelConfig
 from .paths import csrc_dir
+from .safe_read import parse_toml
 
 STEPS_FILE = "steps.toml"
 BODY_FILE = "forward.cuh"
@@ -110,7 +110,7 @@ def load_steps() -> tuple[Step, ...]:
     """The steps in order. ValueError if steps.toml says what it should not."""
     path = previous_dir() / STEPS_FILE
     try:
-        data = tomllib.loads(path.read_text())
+        data = parse_toml(path.read_text())
         steps = tuple(_read_step(entry) for entry in data.pop("step"))
         if data:
             raise ValueError(f"unknown {', '.join(sorted(data))}")

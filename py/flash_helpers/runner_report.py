@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Sequence
 
+from . import csv_text
 from .runner import FAIL, NOT_RUN, PASS, Options, Row
 from .runner_selection import Skipped
-
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_NO_DATA = 0, 1, 2, 3, 4
-EXIT_INTERRUPTED = 130
+from .tool import EXIT_FAILED as EXIT_FAILED
+from .tool import EXIT_INTERRUPTED as EXIT_INTERRUPTED
+from .tool import EXIT_NO_DATA as EXIT_NO_DATA
+from .tool import EXIT_OK as EXIT_OK
+from .tool import EXIT_PARTIAL as EXIT_PARTIAL
+from .tool import EXIT_USAGE as EXIT_USAGE
 
 
 def exit_code(rows: Sequence[Row]) -> int:
@@ -49,12 +51,10 @@ CSV_COLUMNS = (
 
 def render_csv(rows: Sequence[Row], options: Options) -> str:
     """One line per row with everything that the run depends on. Unknown values are empty."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, CSV_COLUMNS, lineterminator="\n")
-    writer.writeheader()
+    lines = []
     for row in rows:
         comparison = row.comparison
-        writer.writerow({
+        lines.append({
             "kernel": row.label,
             "symbol": row.symbol,
             "dtype": row.dtype.name,
@@ -73,7 +73,7 @@ def render_csv(rows: Sequence[Row], options: Options) -> str:
             "status": row.status,
             "explanation": row.explanation(),
         })  # fmt: skip
-    return text.getvalue()
+    return csv_text.render(lines, CSV_COLUMNS)
 
 
 def render_header(options: Options) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from flash_helpers.bench.pt_cli import main
+from flash_helpers.bench.records import encode
 from flash_helpers.bench.store import open_store, read_store
 from flash_helpers.kernel_configs import get_kernel_configs
 
@@ -219,3 +220,25 @@ def test_without_a_gpu_there_is_no_data(tmp_path: Path) -> None:
 def test_the_bar_is_for_terminals_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench(tmp_path, "--seq_lens", "512", "--providers", "ours") == 0
     assert capsys.readouterr().err == ""
+
+
+def test_resume_repeats_rows_that_cannot_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a right checksum: one of a wrong type, one that lacks its samples, one without a shape
+    (which its key stands for), and a line of brackets."""
+    arguments = ["--seq_lens", "512", "--providers", "ours"]
+    assert bench(tmp_path, *arguments) == 0
+    path = tmp_path / "rows.jsonl"
+    rows = {row["kernel"]: row for row in read_store(path).finished()}
+    rows[PROG[0]]["samples_ms"][1] = "fast"
+    del rows[PROG[1]]["samples_ms"], rows[PROG[1]]["bursts"], rows[PROG[2]]["shape"]
+    path.write_bytes(b"".join(encode(row) for row in rows.values()) + b"[" * 200_000 + b"\n")
+    (tmp_path / "log").unlink()
+    capsys.readouterr()
+    assert bench(tmp_path, *arguments, "--resume", "--csv", str(tmp_path / "rows.csv")) == 0
+    assert set(checks(tmp_path)) == {PROG[0], PROG[1]}
+    said = capsys.readouterr().err
+    assert "samples_ms[1] is 'fast': expected" in said and "nested more than" in said
+    assert "2 unreadable line(s) moved to" in said
+    assert (tmp_path / "rows.csv").read_text().count("\nok,ours,") == len(PROG)

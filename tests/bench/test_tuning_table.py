@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 import warnings
@@ -28,6 +29,7 @@ PACKAGED = ROOT / "flash_attention/tuning_default.json"
 TUNE = [c.short_form() for c in get_kernel_configs("tune") if c.dtype is DType.FP16]
 WIDE = next(k for k in TUNE if parse_sm80_name(k).B_r == 128)
 NARROW = next(k for k in TUNE if parse_sm80_name(k).B_r == 64)
+UNBUILDABLE = NARROW.replace(", 4): ", ", 8): ")
 GENERAL_WIDE, GENERAL_NARROW = (
     next(k for k in TUNE if (c := parse_sm80_name(k)).B_r == B_r and has_general_kernel(c))
     for B_r in (128, 64)
@@ -88,6 +90,7 @@ def test_the_packaged_table_is_good_and_knows_what_was_recorded() -> None:
         ({"kernels": []}, "kernels is empty"),
         ({"kernels": ["fast"]}, "'fast' does not name a kernel"),
         ({"kernels": [3]}, "a kernel must be a string"),
+        ({"kernels": [UNBUILDABLE]}, "cannot be built: n_warps = 8 needs B_r = 128"),
         ({"dtype": "fp16"}, "dtype must be FP16 or BF16"),
         ({"dtype": "BF16"}, "is not for BF16 and d_head 128"),
         ({"d_head": 64}, "is not for FP16 and d_head 64"),
@@ -106,6 +109,9 @@ def test_the_schema(changes: dict[str, Any], message: str) -> None:
     [
         ("{", "is not JSON"),
         ("[]", "must be an object"),
+        ("[" * 200_000, "is not JSON: nested more than"),
+        ('{"schema": true, "entries": []}', "has schema True: expected 1"),
+        ('{"schema": 1, "entries": [NaN]}', "is not JSON: nan is not a finite number"),
         ('{"schema": 2, "entries": []}', "has schema 2: expected 1"),
         ('{"schema": 1, "entries": {}}', "`entries` must be a list"),
         ('{"schema": 1, "entries": [], "x": 1}', "alone"),
@@ -230,8 +236,6 @@ def test_a_bad_table_of_the_users_is_said_and_a_bad_named_one_refused(tmp_path: 
 
 
 def test_a_table_that_changes_is_read_again(tmp_path: Path) -> None:
-    import os
-
     path = write(tmp_path / "t.json", entry())
     assert tuned_config("fp16", 128, 1024, table=path).short_form() == WIDE
     write(path, entry(kernels=[NARROW]))
@@ -282,3 +286,25 @@ def test_a_table_that_cannot_be_read_is_kept_aside(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tuned_config("fp16", 128, 1024, table=path)
+
+
+def test_a_second_damaged_table_does_not_take_the_place_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    damaged = [b"first", b"[" * 200_000, b"third"]
+    for content in damaged:
+        path.write_bytes(content)
+        (note,) = update_table(path, [Entry(**entry())])
+        assert "was moved to" in note and len(read_table(path)) == 1
+    names = ("t.json.corrupt", "t.json.corrupt.2", "t.json.corrupt.3")
+    assert [(tmp_path / name).read_bytes() for name in names] == damaged
+
+
+def test_what_is_no_file_is_no_table(tmp_path: Path) -> None:
+    """A FIFO would be waited for, /dev/zero read for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match="not a regular file"):
+            tuned_config("fp16", 128, 1024, table=path)
+        with pytest.raises(OSError, match="not a regular file"):
+            update_table(path, [Entry(**entry())])
+        assert not Path(f"{path}.lock").exists()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -140,6 +142,15 @@ def damage(path: Path, how: str) -> None:
             path.write_text(json.dumps({k: v for k, v in data.items() if k != "checksum"}))
         case "nested":
             path.write_text("[" * 200_000)
+        case "brackets":
+            path.write_text("[" * 200_000)
+        case "beyond floats":
+            path.write_text(json.dumps(data | {"milliseconds": 10**400}))
+        case "NaN":
+            path.write_text(json.dumps(data | {"milliseconds": float("nan")}))
+        case "pipe":  # whoever opens it waits
+            path.unlink()
+            os.mkfifo(path)
         case "failed":
             path.write_text(json.dumps(data | {"failed": ["x"]}))
 
@@ -147,7 +158,8 @@ def damage(path: Path, how: str) -> None:
 @pytest.mark.parametrize(
     "how",
     ["cut", "binary", "list", "other key", "negative", "bool", "no config", "other field",
-     "other type", "other number", "no checksum", "nested", "failed"],
+     "other type", "other number", "no checksum", "nested", "failed", "brackets", "beyond floats",
+     "NaN", "pipe"],
 )  # fmt: skip
 def test_a_damaged_file_is_reported_and_remade(cache: Path, how: str) -> None:
     gpu = Gpu()
@@ -158,6 +170,17 @@ def test_a_damaged_file_is_reported_and_remade(cache: Path, how: str) -> None:
         assert tuned(gpu) == good
     assert gpu.asked == 2
     assert entry(cache).read_text() == before
+
+
+@pytest.mark.parametrize("ms", [0.0, -1.0, float("nan"), float("inf"), 1e300])
+def test_a_time_that_cannot_be_never_wins(ms: float, cache: Path) -> None:
+    def measure(candidates: Sequence[GluonForwardConfig]) -> Measured:
+        return {0: 2.0, 1: ms}, {}
+
+    with pytest.warns(TuningCacheWarning, match=re.escape(f": it took {ms} ms")):
+        found = best(KEY, SPACE[:2], GluonForwardConfig, measure)
+    assert found.config == SPACE[0] and found.milliseconds == 2.0
+    assert best(KEY, SPACE[:2], GluonForwardConfig, measure).cached
 
 
 def test_the_source_is_part_of_the_key(tmp_path: Path) -> None:

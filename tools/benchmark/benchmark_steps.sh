@@ -11,7 +11,7 @@ if [ $# -ne 1 ]; then
   echo "usage: $0 FOLDER" >&2
   exit 2
 fi
-mkdir -p "$1"
+mkdir -p "$1" || exit 2
 out="$(cd "$1" && pwd)"
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export KERNELS=previous PYTHONPATH="$PWD/py:$PWD${PYTHONPATH:+:$PYTHONPATH}"

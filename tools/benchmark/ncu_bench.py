@@ -23,7 +23,7 @@ except ImportError:  # from a source tree that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("py", "")]
 
 from flash_helpers.bench.arguments import dtype_list, list_of, positive, positive_list, seed
-from flash_helpers.bench.ncu import EXIT_NO_DATA, Problem, Result, exit_code, measure
+from flash_helpers.bench.ncu import Problem, Result, exit_code, measure
 from flash_helpers.bench.ncu_classify import PROVIDERS
 from flash_helpers.bench.ncu_metrics import with_extra
 from flash_helpers.bench.ncu_run import CLOCK_CONTROLS, READERS, Ncu, NcuError, find_ncu, open_ncu
@@ -32,6 +32,7 @@ from flash_helpers.bench.provenance import provenance
 from flash_helpers.dtypes import DType
 from flash_helpers.runner_selection import select_kernels
 from flash_helpers.test.utils import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
+from flash_helpers.tool import EXIT_NO_DATA, guarded
 from flash_helpers.workload import fresh_seed
 
 RUN_KERNELS = Path(__file__).resolve().with_name("run_kernels.py")
@@ -131,7 +132,4 @@ def main() -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(guarded("ncu_bench.py", main))

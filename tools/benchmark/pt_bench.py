@@ -12,6 +12,7 @@ except ImportError:  # from a source tree that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("py", "")]
 
 from flash_helpers.bench.pt_cli import main
+from flash_helpers.tool import guarded
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded("pt_bench.py", main))

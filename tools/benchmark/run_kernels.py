@@ -28,6 +28,7 @@ from flash_helpers.previous import select_versions
 from flash_helpers.runner import Options, Row, Session, describe_error
 from flash_helpers.runner_selection import partition, select_kernels
 from flash_helpers.test.utils import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
+from flash_helpers.tool import guarded
 from flash_helpers.workload import fresh_seed
 
 
@@ -135,4 +136,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded("run_kernels.py", main))

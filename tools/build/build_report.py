@@ -19,26 +19,27 @@ from flash_helpers.build import report
 from flash_helpers.build.errors import BuildError
 from flash_helpers.codegen import load_manifest
 from flash_helpers.config_sets import known_configs
+from flash_helpers.outputs import check_outputs, write_output
 from flash_helpers.paths import repository_root
-
-OK, SPILLS, USAGE, NO_DATA = 0, 1, 2, 4
+from flash_helpers.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_USAGE, guarded
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    check_outputs({"--csv": Path(options.csv) if options.csv not in (None, "-") else None})
     try:
         directory = options.build_dir or report.latest_build(_build_root())
         rows = report.collect(directory, [f"generated/{u}" for u in _units(directory)])
     except (BuildError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return NO_DATA
+        return EXIT_NO_DATA
     rows.sort(key=lambda row: row.cells()[report.HEADINGS.index(options.sort)])
     try:
         allowed = report.load_allowed_spills(options.allowed_spills)
         _print(rows, options.csv)
     except (BuildError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return USAGE
+        return EXIT_USAGE
     print(f"{directory}: {report.summary(rows)}", file=sys.stderr)
     return _judge(rows, allowed)
 
@@ -66,11 +67,12 @@ def _units(directory: Path) -> list[str]:
 
 
 def _print(rows: list[report.Row], csv: str | None) -> None:
-    if csv == "-":
-        report.write_csv(rows, sys.stdout)
-    elif csv:
-        with Path(csv).open("w", newline="") as file:
-            report.write_csv(rows, file)
+    if csv:
+        text = report.render_csv(rows)
+        if csv == "-":
+            sys.stdout.write(text)
+        else:
+            write_output(Path(csv), text)
     else:
         print(report.as_table(rows))
 
@@ -82,8 +84,8 @@ def _judge(rows: list[report.Row], allowed: list[report.AllowedSpill]) -> int:
     for row in forbidden:
         name, architecture = row.usage.kernel, row.usage.architecture
         print(f"error: {name} spills on {architecture} and is not allowed to", file=sys.stderr)
-    return SPILLS if forbidden else OK
+    return EXIT_FAILED if forbidden else EXIT_OK
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded("build_report.py", main))

@@ -20,6 +20,7 @@ except ImportError:  # from a source tree that is not installed
 from flash_helpers.codegen import generate
 from flash_helpers.codegen.generate import DEFAULT_CONFIGS_PER_UNIT
 from flash_helpers.kernel_configs import get_kernels_to_build, valid_words
+from flash_helpers.tool import guarded
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -53,4 +54,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded("generate_kernel_instantiations.py", main))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -12,7 +13,9 @@ from pathlib import Path
 from ..config_names import parse_kernel_name_into_config
 from ..config_sets import has_kernel_for, launched_symbol
 from ..dtypes import DType
+from ..outputs import OutputError, append_output, check_outputs, write_output
 from ..paths import repository_root
+from ..tool import ranked
 from ..workload import Workload
 from . import arguments as args
 from . import gate
@@ -22,7 +25,7 @@ from .provenance import command_line
 from .providers import OURS
 from .records import OK, Record
 from .repeats import agreement_verdicts, rank_verdicts, read_ncu
-from .runs import RunError
+from .runs import RunError, drop_incomplete
 from .session import CUDA_BACKEND, announce, problems_of, with_session
 from .store import ResultStore, StoreError, read_store
 from .supervisor import Measurer, Supervisor
@@ -83,9 +86,14 @@ def main(argv: Sequence[str] | None = None, backend: str = "") -> int:
     parser = make_parser()
     options = parser.parse_args(argv)
     options.kernels = options.kernels or [options.default_kernels]
+    _check_outputs(options)
     try:
         if options.evaluate:
-            return _conclude(options, read_store(options.out).finished())
+            contents = read_store(options.out)
+            rows = contents.finished()
+            for note in [*contents.left_out(), *drop_incomplete(rows)]:
+                print(f"note: {options.out}, {note}", file=sys.stderr)
+            return _conclude(options, rows)
         work = {"gate": _gate, "repeat": _repeat, "agreement": _agreement}[options.kind]
         usual = gate.SLOWED_BACKEND if options.kind == "gate" else CUDA_BACKEND
 
@@ -104,6 +112,16 @@ def main(argv: Sequence[str] | None = None, backend: str = "") -> int:
         return args.EXIT_NO_DATA
     except ValueError as error:
         parser.error(str(error))
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    """Raises OutputError."""
+    profiled = getattr(options, "ncu_csv", None)
+    is_made = profiled is not None and not profiled.is_file()
+    check_outputs(
+        {"--out": None if options.evaluate else options.out, "--json": options.json,
+         "--ncu_csv": profiled if is_made else None}
+    )  # fmt: skip
 
 
 def _gate(store: ResultStore, workers: Measurer, options: argparse.Namespace) -> list[Record]:
@@ -194,27 +212,37 @@ def _profile(options: argparse.Namespace, rows: Sequence[Record]) -> None:
         "--kernels", ";".join(config.kernel_name() for config in names),
         *(["--ncu", options.ncu] if options.ncu else []),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    paths = [str(root / "py"), str(root), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(  # of this tree, whatever may be installed beside it
+        command, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+    )  # fmt: skip
     if done.returncode != 0:
         last = "\n".join(done.stderr.strip().splitlines()[-8:])
         raise RunError(f"ncu_bench.py ended with code {done.returncode}: {last}")
-    options.ncu_csv.write_text(done.stdout)
+    write_output(options.ncu_csv, done.stdout)
 
 
 def _conclude(options: argparse.Namespace, rows: Sequence[Record]) -> int:
     rows = [row for row in rows if row["status"] == OK]
     if not rows:
         raise RunError(f"{options.out} has no row that is ok")
+    if options.kind != "agreement" and not all("stage" in row.get("policy", {}) for row in rows):
+        raise RunError(f"{options.out} is no store of acceptance.py {options.kind}")
     found = list(_verdicts(options, rows))
-    provenance = {"environment": rows[-1]["environment"], "command": rows[-1]["command"]}
+    provenance = {name: rows[-1].get(name) for name in ("environment", "command")}
     found[-1] |= provenance
-    if options.json:
-        with options.json.open("a") as file:
-            file.writelines(json.dumps(line) + "\n" for line in found)
     for line in found[:-1]:
         print(_short(line))
     print(json.dumps({k: v for k, v in found[-1].items() if k not in provenance}))
-    return args.EXIT_OK if found[-1]["ok"] else args.EXIT_FAILED
+    code = args.EXIT_OK if found[-1]["ok"] else args.EXIT_FAILED
+    try:
+        if options.json:
+            append_output(options.json, "".join(json.dumps(line) + "\n" for line in found))
+    except OutputError as error:
+        print(f"error: {error}; --evaluate --out {options.out} repeats it", file=sys.stderr)
+        return ranked(code, [str(error)])
+    return code
 
 
 def _verdicts(options: argparse.Namespace, rows: Sequence[Record]) -> Iterable[Json]:

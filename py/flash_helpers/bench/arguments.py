@@ -10,12 +10,14 @@ from pathlib import Path
 from ..dtypes import DType
 from ..kernel_config import KernelConfig
 from ..runner_selection import select_kernels
+from ..tool import EXIT_FAILED as EXIT_FAILED
+from ..tool import EXIT_INTERRUPTED as EXIT_INTERRUPTED
+from ..tool import EXIT_NO_DATA as EXIT_NO_DATA
+from ..tool import EXIT_OK as EXIT_OK
+from ..tool import EXIT_PARTIAL as EXIT_PARTIAL
+from ..tool import EXIT_USAGE as EXIT_USAGE
 from .providers import PROVIDERS
 from .timing import Policy
-
-# The status that a tool ends with.
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_NO_DATA = 0, 1, 2, 3, 4
-EXIT_INTERRUPTED = 130
 
 
 def positive(text: str) -> int:

@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..cache import CacheLockTimeout
 from ..config_sets import DEFAULT_KERNELS, KERNELS_VARIABLE
 from ..dtypes import DType
+from ..outputs import OutputError, check_outputs
 from ..profiling.wave_kernels import wave_warning
 from . import arguments as args
 from .building import Build, NoSourcesError
@@ -88,6 +90,8 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
         parser.error(str(error))
     if options.ray and not options.no_build:
         parser.error("--ray needs --no_build: every host must have the same build beforehand")
+    options.table = table_path(options)
+    check_outputs({"--out": options.out, "--table": options.table})
     if not options.no_build:
         try:
             return _build_and_tune(problems, options, backend)
@@ -102,6 +106,19 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
             return args.EXIT_NO_DATA
 
     return with_session("autotune", options, backend, measure)
+
+
+def table_path(options: argparse.Namespace) -> Path | None:
+    """Where the winners go; None with --no_table. Raises UnsafeCacheError, and OutputError for
+    what is no file: the table is read before it is written."""
+    if options.no_table:
+        return None
+    from flash_attention.tuning import user_table
+
+    path: Path = options.table or user_table()
+    if path.exists() and not path.is_file():
+        raise OutputError(f"--table: cannot write {path}: it is no regular file")
+    return path
 
 
 def kernels_word(options: argparse.Namespace) -> str:
@@ -196,11 +213,14 @@ def _tune(
             print(f"{row['status']}: {row['kernel']} at {row['shape']['seq_len']}: {row['error']}")
     if not winners:
         return args.EXIT_NO_DATA
-    if not options.no_table:
-        write_table(winners, options.table)
     statuses = {row["status"] for row in rows}
+    unwritten = write_table(winners, options.table) if options.table else ""
+    if unwritten:
+        print(f"error: no table: {unwritten}; every row is in {store.path}", file=sys.stderr)
     if WRONG in statuses:
         return args.EXIT_FAILED
+    if unwritten:
+        return args.EXIT_USAGE
     complete = statuses <= {OK, SKIPPED} and len(winners) == len(problems)
     return args.EXIT_OK if complete else args.EXIT_PARTIAL
 
@@ -227,12 +247,18 @@ def describe(winner: Winner) -> str:
     return "\n".join(lines)
 
 
-def write_table(winners: Sequence[Winner], path: Path | None) -> None:
-    from flash_attention.tuning import user_table
-    from flash_attention.tuning_table import Entry, update_table
+def write_table(winners: Sequence[Winner], path: Path) -> str:
+    """Why the table could not be written, or an empty string."""
+    from flash_attention.tuning_table import Entry, TuningTableError, update_table
 
-    target = path or user_table()
     found: list[dict[str, Any]] = table_entries(winners)
-    for note in update_table(target, [Entry(**entry) for entry in found]):
+    try:
+        notes = update_table(path, [Entry(**entry) for entry in found])
+    except (CacheLockTimeout, TuningTableError) as error:
+        return str(error)
+    except OSError as error:
+        return f"cannot write {path}: {error.strerror or error}"
+    for note in notes:
         print(f"note: {note}", file=sys.stderr)
-    print(f"{len(found)} entries written to {target}")
+    print(f"{len(found)} entries written to {path}")
+    return ""

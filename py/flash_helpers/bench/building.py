@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import IO
 
 from ..config_sets import KERNELS_VARIABLE
 from ..paths import repository_root
+from ..safe_read import parse_json, read_regular
 
 _POLL_S = 0.1
 _SHOWN_LINES = 30
@@ -105,7 +105,7 @@ class Build:
         if self._left is None:
             if not self._list.is_file():
                 return None
-            items = json.loads(self._list.read_text())
+            items = parse_json(read_regular(self._list))
             self._left = [BuiltPart(i["library"], frozenset(i["kernels"])) for i in items]
         if self._left and Path(self._left[0].library).is_file():
             return self._left.pop(0)

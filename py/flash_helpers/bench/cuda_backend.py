@@ -22,6 +22,7 @@ from .loaded_clock import LoadedClock
 from .measure import Candidate, Json, NotBuiltError, SkippedError
 from .provenance import UNKNOWN, device_state, library_state
 from .providers import CEILING, OURS, find_reference
+from .results import gpu_sms
 from .stats import tflops
 from .timing import CudaTimer, Policy, Timer
 
@@ -259,6 +260,7 @@ def peak_tflops(environment: dict[str, Any]) -> float | None:
     """Dense fp16 on the tensor cores at the top clock; None if the GPU is not known."""
     flop = _TENSOR_FLOP.get(str(environment.get("compute_capability")))
     clock = str(environment.get("top_sm_clock", "")).removesuffix(" MHz")
-    if flop is None or not clock.isdecimal():
+    if flop is None or not (clock.isascii() and clock.isdecimal() and len(clock) < 7):
         return None
-    return float(environment["gpu_sms"]) * flop * int(clock) / 1e6
+    sms = gpu_sms(environment)
+    return sms * flop * int(clock) / 1e6 if sms else None

@@ -11,7 +11,7 @@ import contextlib
 import io
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from .comparison import Rules, compare_runs
 from .measure import Json
 from .records import Record, encode
 from .results import Measurement
-from .runs import load_run, observations
+from .runs import RunError, load_run, observations
 from .significance import shift
 from .supervisor import Event
 from .sweep import Job
@@ -74,6 +74,7 @@ def verdicts(rows: Sequence[Record]) -> Iterator[Json]:
     for row in rows:
         runs.setdefault(row["policy"]["stage"], []).append(row)
     n_rounds = sum(name.startswith("slowed") for name in runs)
+    _check_complete(runs, n_rounds)
     found = []
     for number in range(1, n_rounds + 1):
         base, again = (runs[stage_name("base", n)] for n in (number - 1, number))
@@ -88,6 +89,15 @@ def verdicts(rows: Sequence[Record]) -> Iterator[Json]:
         )
     yield from found
     yield summary(found, rows)
+
+
+def _check_complete(runs: Mapping[str, Sequence[Record]], n_rounds: int) -> None:
+    """Raises RunError."""
+    names = [stage_name(kind, number) for kind, number in plan(n_rounds)]
+    if missing := [name for name in names if name not in runs]:
+        raise RunError(f"the gate's store lacks the run {missing[0]}")
+    if not all("slowed_kernel" in row["shape"] for rows in runs.values() for row in rows):
+        raise RunError("a row of the gate's store does not say which kernel was slowed")
 
 
 def judge(base: Sequence[Record], new: Sequence[Record]) -> Json:

@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
-from ..config_names import parse_kernel_name_into_config
 from ..kernel_config import KernelConfig
-from .results import Measurement, ProblemResult
+from .results import Measurement, ProblemResult, config_of
 
 _NOT_SWITCHES = ("dtype", "d_head", "step")
 
@@ -46,7 +45,8 @@ def worth_of_switches(problems: Iterable[ProblemResult]) -> list[Worth]:
 
 
 def _times(ranked: Sequence[Measurement]) -> dict[KernelConfig, float]:
-    return {parse_kernel_name_into_config(m.kernel): m.summary.median for m in ranked if m.is_ours}
+    named = {config_of(m.row): m.summary.median for m in ranked if m.is_ours}
+    return {config: ms for config, ms in named.items() if config is not None}
 
 
 def _neighbours(

@@ -14,13 +14,13 @@ from pathlib import Path
 from ..dtypes import DType
 from ..kernel_config import KernelConfig
 from ..runner_selection import Skipped, partition
+from ..tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL
 from ..workload import Workload
 from .ncu_classify import OURS, V2, V3
 from .ncu_messages import advise, application_code, counters_are_refused, tail
 from .ncu_rows import INCOMPLETE, WRONG, Assembly, NcuRow, Verdicts, read_verdicts
 from .ncu_run import Ncu, NcuError, NcuTimeoutError, Run, profile, target_command
 
-EXIT_OK, EXIT_WRONG, EXIT_PARTIAL, EXIT_NO_DATA = 0, 1, 3, 4
 _DEVICE_LOST = "the device is lost since an earlier row"  # what runner.py writes
 _REFERENCE_OPTIONS = {V2: "--ref", V3: "--ref_v3"}
 
@@ -177,7 +177,7 @@ def exit_code(results: Sequence[Result]) -> int:
     """As run_kernels.py: a wrong result outranks a missing one, and no data a part of them."""
     rows = [row for result in results for row in result.rows]
     if any(row.status == WRONG for row in rows):
-        return EXIT_WRONG
+        return EXIT_FAILED
     wanted = OURS if any(OURS in result.problem.providers for result in results) else None
     if not any(row.is_measured and wanted in (None, row.provider) for row in rows):
         return EXIT_NO_DATA

@@ -6,13 +6,12 @@ time means nothing) or `failed`. Only the first two carry values.
 
 from __future__ import annotations
 
-import csv
-import io
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from .. import csv_text
 from ..config import GENERAL_SUFFIX
 from ..dtypes import DType
 from ..flops import calc_total_flop
@@ -100,8 +99,13 @@ def read_verdicts(text: str) -> Verdicts:
     if not starts:
         return {}
     found: Verdicts = {}
-    table = (line for line in lines[starts[-1] :] if line and not line.startswith("=="))
-    for row in csv.DictReader(io.StringIO("\n".join(table))):
+    table = [line for line in lines[starts[-1] :] if line and not line.startswith("==")]
+    try:
+        columns, *rows = csv_text.cells("\n".join(table))
+    except ValueError:  # no verdict, so no row is measured
+        return {}
+    for cells in rows:
+        row = dict(zip(columns, cells, strict=False))  # other lines may follow the table
         if row.get("status") not in ("pass", "FAIL", "NOT RUN"):
             continue
         verdict = Verdict(row["status"], row.get("explanation") or "")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from .. import csv_text
 from .ncu import Result
 from .ncu_metrics import LOAD_CONFLICTS, LOAD_WAVEFRONTS, Metric
 from .ncu_rows import NcuRow
@@ -117,14 +116,11 @@ def render_csv(
     the numbers come from, in every line."""
     numbers = [metric.key for metric in metrics] + [key for key, _, _ in _DERIVED]
     numbers += ["spread_pct", *(name for name, _ in _RATIOS)]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*_IDENTITY, *numbers, *origin], lineterminator="\n")
-    if header:
-        writer.writeheader()
+    rows = []
     rest = [row for row in result.rows if not row.is_measured]
     for row in [*order(result, sort), *rest]:
         values = row.values | (ratios(result, row) if row.is_measured else {})
-        writer.writerow({
+        rows.append({
             "kernel": row.name, "symbol": row.symbol, "provider": row.provider,
             "dtype": row.dtype.name, "d_head": row.workload.d_head,
             "seq_len": row.workload.seq_len, "batch": row.workload.batch,
@@ -134,4 +130,4 @@ def render_csv(
             **{key: f"{values[key]:.10g}" for key in numbers if key in values},
             **origin,
         })  # fmt: skip
-    return text.getvalue()
+    return csv_text.render(rows, [*_IDENTITY, *numbers, *origin], header=header)

@@ -98,7 +98,7 @@ def _series(m: Measurement, name: str) -> list[float]:
     if name == TIME:
         return observations(m)
     joules = [float(value) for row in m.rows for value in row.get("joules") or []]
-    if not joules:
+    if not joules or min(joules) <= 0:
         why = m.row.get("energy_note") or "it was measured without"
         raise ObjectiveError(f"there is no energy of {m.label}: {why}")
     return joules

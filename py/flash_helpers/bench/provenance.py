@@ -29,8 +29,10 @@ def provenance(argv: list[str] | None = None) -> dict[str, str]:
 
 
 def command_line(argv: list[str] | None = None) -> str:
-    """The program and its arguments, quoted so that a shell takes them back."""
-    return shlex.join(["python", *(sys.argv if argv is None else argv)])
+    """The program and its arguments, quoted so that a shell takes them back (but for bytes that are
+    no text, which no JSON could hold)."""
+    text = shlex.join(["python", *(sys.argv if argv is None else argv)])
+    return text.encode(errors="backslashreplace").decode()
 
 
 def source_state() -> dict[str, str | bool]:
@@ -98,7 +100,9 @@ def _readable(state: dict[str, str | bool]) -> str:
 
 def _output(command: list[str]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=20, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return UNKNOWN
     return done.stdout.strip()

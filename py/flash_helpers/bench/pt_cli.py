@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ..outputs import check_outputs, write_outputs
+from ..tool import ranked
 from . import arguments as args
 from .ceilings import measure_ceilings
 from .parallel import each
@@ -70,6 +73,7 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
         problems, policy = problems_of(options, options.providers), args.policy_of(options)
     except ValueError as error:
         parser.error(str(error))
+    check_outputs({"--out": options.out, "--csv": options.csv, "--json": options.json})
 
     def measure(store: ResultStore, supervisor: Measurer) -> int:
         sweep = Sweep(
@@ -98,14 +102,25 @@ def _run(sweep: Sweep, problems: Sequence[Problem], options: argparse.Namespace)
             rows += found
             for result in by_problem(found):
                 progress.print(f"\n{table(result, options.top)}")
+    unwritten = _write(sweep, rows, options)
+    failed = any(row["status"] != OK for row in ceilings)
+    code = exit_code(rows) or (args.EXIT_PARTIAL if failed else args.EXIT_OK)
+    return ranked(code, unwritten)
+
+
+def _write(sweep: Sweep, rows: Sequence[Record], options: argparse.Namespace) -> list[str]:
+    """What could not be written, after saying so."""
     results = by_problem(rows)
+    files: dict[Path, Callable[[], str | bytes]] = {}
     if options.csv:
-        options.csv.write_text(render_csv(results))
+        files[options.csv] = lambda: render_csv(results)
     if options.json:
         where = sweep.environment | {"command": sweep.command}
-        options.json.write_text(render_json(results, where))
-    failed = any(row["status"] != OK for row in ceilings)
-    return exit_code(rows) or (args.EXIT_PARTIAL if failed else args.EXIT_OK)
+        files[options.json] = lambda: render_json(results, where)
+    problems = write_outputs(files)
+    for problem in problems:
+        print(f"error: {problem}; every row is in {sweep.store.path}", file=sys.stderr)
+    return problems
 
 
 def exit_code(rows: Sequence[Record]) -> int:

@@ -8,6 +8,9 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from ..safe_read import parse_json
+from .row_fields import problem_with
+
 SCHEMA = 1
 STARTED = "started"
 OK, WRONG, COMPILE_FAIL, LAUNCH_FAIL = "ok", "wrong", "compile_fail", "launch_fail"
@@ -50,8 +53,8 @@ def encode(record: Mapping[str, object]) -> bytes:
 def decode(line: bytes) -> Record:
     """Raises ValueError that says what is wrong with the line."""
     try:
-        record = json.loads(line)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        record = parse_json(line)
+    except ValueError as error:
         raise ValueError(f"not JSON ({error})") from None
     if not isinstance(record, dict):
         raise ValueError(f"a {type(record).__name__}, not an object")
@@ -65,6 +68,8 @@ def decode(line: bytes) -> Record:
         raise ValueError(f"schema {record['schema']}: this version reads schema {SCHEMA}")
     if record["status"] not in STATUSES:
         raise ValueError(f"status {record['status']!r}: expected one of {', '.join(STATUSES)}")
+    if problem := problem_with(record):
+        raise ValueError(problem)
     return record
 
 

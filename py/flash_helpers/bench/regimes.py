@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..dtypes import DType
+from ..outputs import OutputError, append_output, check_outputs, write_output
 from ..test.utils import BATCH_SIZE_FOR_SEQ_LEN
 from ..workload import Workload
 from .arguments import EXIT_NO_DATA, dtype, number, positive, positive_list, seed
@@ -170,14 +171,17 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(str(error))
     if options.out is None:
         parser.error("the following arguments are required: --out")
+    check_outputs({"--out": options.out})
     import torch
 
     if not torch.cuda.is_available():
         print("regimes.py: no GPU", file=sys.stderr)
         return EXIT_NO_DATA
-    with options.out.open("w") as out:
-        print(json.dumps(provenance()), file=out, flush=True)
-        for row in rows(problems, options):
-            print(json.dumps(row), file=out, flush=True)
-            print(*row.values(), flush=True)
+    write_output(options.out, f"{json.dumps(provenance())}\n")
+    for row in rows(problems, options):
+        print(*row.values(), flush=True)  # first: it stays where the file cannot be written
+        try:
+            append_output(options.out, f"{json.dumps(row)}\n")
+        except OutputError as error:
+            raise OutputError(f"{error}; the rows up to here are printed above") from error
     return 0

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..safe_read import parse_json, read_regular
 from .arguments import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK
 from .providers import OURS
+from .row_fields import is_figure, is_size
 
 PEERS = ("cudnn", "fa4")
 PROVIDERS = (OURS, *PEERS)
 _REGIMES = ("burst_tflops", "sustained_tflops")
+_FIGURES = (*_REGIMES, "sm_mhz", "joules_per_tflop")
 _SHAPE = ("dtype", "d_head", "causal", "seq_len", "batch", "n_heads", "n_kv_heads")
 _HEADER = (
     "| d, mask, keys | burst: ours / cuDNN / FA4 | ratio | sustained: ours / cuDNN / FA4 | ratio "
@@ -25,13 +27,25 @@ def by_shape(lines: Iterable[str]) -> dict[tuple[Any, ...], dict[str, dict[str, 
     """Raises ValueError for a line that regimes.py did not write."""
     found: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
     for line in filter(str.strip, lines):
-        row = json.loads(line)
-        if "provider" in row:
-            try:
-                found.setdefault(tuple(row[name] for name in _SHAPE), {})[row["provider"]] = row
-            except KeyError as error:
-                raise ValueError(f"a row without {error}: {line.strip()[:80]}") from None
+        row = parse_json(line)
+        if isinstance(row, dict) and "provider" in row:
+            _check(row, line.strip()[:80])
+            found.setdefault(tuple(row[name] for name in _SHAPE), {})[row["provider"]] = row
     return found
+
+
+def _check(row: Mapping[str, Any], line: str) -> None:
+    """Raises ValueError."""
+    if missing := [name for name in _SHAPE if name not in row]:
+        raise ValueError(f"a row without {missing[0]!r}: {line}")
+    kinds = {"dtype": str, "causal": bool, "provider": str}
+    wrong = [name for name, kind in kinds.items() if not isinstance(row[name], kind)]
+    wrong += [name for name in _SHAPE if name not in kinds and not is_size(row[name])]
+    figures = {name: row[name] for name in _FIGURES if row.get(name) is not None}
+    wrong += [name for name, value in figures.items() if not (is_figure(value) and value > 0)]
+    wrong += [name for name in _REGIMES if name in row and row[name] is None]
+    if wrong:
+        raise ValueError(f"a row whose {wrong[0]} cannot be: {line}")
 
 
 def ratio(rows: Rows, regime: str) -> float | None:
@@ -66,7 +80,8 @@ def table(found: Mapping[tuple[Any, ...], Rows], bar: float) -> Iterator[str]:
 def show(paths: Iterable[Path], bar: float) -> int:
     """Prints the table of all files together, and how many ratios are below the bar. Exit codes: 0
     none is, 1 one is, 4 there are no rows. Raises ValueError and OSError."""
-    found = by_shape(line for path in paths for line in path.read_text().splitlines())
+    texts = (read_regular(path).decode() for path in paths)
+    found = by_shape(line for text in texts for line in text.splitlines())
     if not found:
         print("regimes.py: no rows")
         return EXIT_NO_DATA

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from .. import csv_text
+from ..safe_read import read_regular
 from .measure import Json
 from .records import Record
 from .results import Measurement, by_problem, shape_key
+from .runs import RunError
 
 RANK_BAR_PCT = 1.0
 AGREEMENT_BAR_PCT = 5.0
+_FROM_NCU = ("seq_len", "duration_ns", "cycles")
 
 
 def rank_verdicts(sweeps: Sequence[Sequence[Record]]) -> Iterator[Json]:
@@ -53,9 +57,27 @@ def _times(rows: Sequence[Record]) -> dict[tuple[object, ...], dict[str, float]]
 
 
 def read_ncu(path: Path) -> list[dict[str, str]]:
-    """What ncu_bench.py --csv wrote."""
-    with path.open(newline="") as file:
-        return [row for row in csv.DictReader(file) if row["status"] in ("ok", "incomplete")]
+    """What ncu_bench.py --csv wrote of kernels that it measured. Raises RunError."""
+    try:
+        rows = csv_text.parse(read_regular(path).decode())
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot use {path}: {error}") from error
+    kept = [row for row in rows if row.get("status") in ("ok", "incomplete")]
+    if not kept:
+        raise RunError(f"cannot use {path}: it has no kernel that ncu_bench.py measured")
+    for row in kept:
+        wrong = [name for name in _FROM_NCU if not _is_positive(row.get(name, ""))]
+        if wrong or "symbol" not in row:
+            what = f"{wrong[0]} is {row.get(wrong[0])!r:.40}" if wrong else "it has no symbol"
+            raise RunError(f"cannot use {path}: {what}; expected what ncu_bench.py --csv writes")
+    return kept
+
+
+def _is_positive(text: str) -> bool:
+    try:
+        return 0 < float(text) < math.inf
+    except ValueError:
+        return False
 
 
 def agreement_verdicts(

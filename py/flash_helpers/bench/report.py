@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import statistics
 from collections.abc import Sequence
 
 from prettytable import PrettyTable
 
+from .. import csv_text
 from .records import Record
 from .results import Measurement, ProblemResult, clock_line
 
@@ -69,12 +68,7 @@ CSV_COLUMNS = (
 
 def render_csv(problems: Sequence[ProblemResult]) -> str:
     """One line for every kernel and problem. Unknown values are empty."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, CSV_COLUMNS, restval="", lineterminator="\n")
-    writer.writeheader()
-    for line in flat(problems):
-        writer.writerow({name: line[name] for name in CSV_COLUMNS if line.get(name) is not None})
-    return text.getvalue()
+    return csv_text.render(flat(problems), CSV_COLUMNS)
 
 
 def render_json(problems: Sequence[ProblemResult], environment: object) -> str:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..outputs import check_outputs, make_folder, write_output
 from ..profiling.wave_kernels import wave_warning
 from . import arguments as args
 from . import charts, html
@@ -51,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if importlib.util.find_spec("matplotlib") is None:
         parser.error("the charts need matplotlib: pip install matplotlib")
+    check_outputs({"--out": options.out}, {"--pngs": options.pngs})
     try:
         rows, notes = rows_of(options.run)
         problems = [p for p in by_problem(rows) if p.ranked]
@@ -59,14 +61,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         ceilings = ceilings_of(rows)
         images = draw(problems, ceilings)
         text = _page(options, problems, rows, images, notes, ceilings)
-        options.out.write_text(text)
-        if options.pngs:
-            options.pngs.mkdir(parents=True, exist_ok=True)
-            for name, (_, data) in images.items():
-                (options.pngs / f"{name}.png").write_bytes(data)
-    except (RunError, OSError) as error:
+    except RunError as error:
         print(f"error: {error}", file=sys.stderr)
         return args.EXIT_USAGE
+    write_output(options.out, text)
+    if options.pngs:
+        make_folder(options.pngs)
+        for name, (_, data) in images.items():
+            write_output(options.pngs / f"{name}.png", data)
     print(f"{options.out}: {len(problems)} problems, {len(images)} charts")
     return args.EXIT_OK
 

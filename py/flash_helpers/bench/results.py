@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ..config_names import parse_kernel_name_into_config
 from ..flops import calc_io_bytes, calc_matmul_flop, calc_self_attn_flop
+from ..kernel_config import KernelConfig
 from .providers import CEILING, OURS
 from .records import OK, Record
+from .row_fields import is_size
 from .stats import Summary, summarize, tflops
 from .timing import standard_error
 
 ShapeKey = tuple[Any, ...]
+_SIZES = ("dtype", "batch", "n_heads", "n_kv_heads", "seq_len", "d_head", "seed")
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,23 @@ def _problem(rows: list[Record]) -> ProblemResult:
     return ProblemResult(rows[0]["shape"], ranked, list(others.values()))
 
 
+def lacking(row: Record) -> str:
+    """What a final row without problem_with() lacks to be computed with, in a sentence; else an
+    empty string."""
+    is_ok, is_ceiling = row["status"] == OK, row["provider"] == CEILING
+    shape = row.get("shape")
+    if shape is None:
+        return "it has no shape"
+    missing = [name for name in (("dtype",) if is_ceiling else _SIZES) if name not in shape]
+    if missing:
+        return f"its shape has no {missing[0]}"
+    if is_ok and not row.get("samples_ms"):
+        return "it is ok, but has no samples_ms"
+    if is_ok and is_ceiling and not ("flop" in row or "bytes" in row):
+        return "it is of a ceiling, but has neither flop nor bytes"
+    return "" if is_ok or "error" in row else "it has no error"
+
+
 def usable_bursts(row: Record) -> list[list[float]]:
     """The samples that no throttling spoilt, by burst; all of them where it spoilt every one."""
     spoilt = {int(index) for index in row.get("throttled") or {}}
@@ -165,6 +186,20 @@ def throttle_note(row: Record) -> str:
     if len(spoilt) >= n:
         return f"all {n} samples were taken throttled ({reasons}): not comparable with others"
     return f"{len(spoilt)} of {n} samples left out: {reasons}"
+
+
+def gpu_sms(environment: Mapping[str, Any]) -> int:
+    """How many SMs the GPU has; 0 where a row does not say."""
+    found = environment.get("gpu_sms")
+    return found if is_size(found) else 0
+
+
+def config_of(row: Record) -> KernelConfig | None:
+    """The configuration of one of our kernels; None for a name that this version does not know."""
+    try:
+        return parse_kernel_name_into_config(row["kernel"])
+    except ValueError:
+        return None
 
 
 def clock_line(measurements: Sequence[Measurement]) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..safe_read import parse_json, read_regular
 from .providers import OURS
 from .records import OK, Record
-from .results import Measurement, ShapeKey, by_problem, shape_key
-from .store import StoreError, read_store
+from .results import Measurement, ShapeKey, by_problem, lacking, shape_key
+from .row_fields import problem_with
+from .store import contents_of
 
+_FIRST_STAGE = b'{\n "provenance"'
 RowKey = tuple[ShapeKey, str]
 _FIRST_STAGE_BURST = 4  # what pt_bench took in turns before it kept a store
 
@@ -46,16 +48,30 @@ def load_run(path: Path) -> Run:
 def rows_of(path: Path) -> tuple[list[Record], list[str]]:
     """The final rows of a file, and notes on what was left out. Raises RunError."""
     try:
-        with path.open("rb") as file:
-            is_first_stage = file.read(16).startswith(b'{\n "provenance"')
-        if is_first_stage:
-            return _first_stage(json.loads(path.read_text())), []
-        contents = read_store(path)
-    except (OSError, StoreError, ValueError, KeyError) as error:
+        data = read_regular(path)
+        if data.startswith(_FIRST_STAGE):
+            rows, notes = _first_stage(parse_json(data)), []
+        else:
+            contents = contents_of(data)
+            rows, notes = contents.finished(), [f"{path}, {line}" for line in contents.left_out()]
+    except OSError as error:
+        raise RunError(f"cannot use {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"cannot use {path}: {error}") from error
-    rows = contents.finished()
-    notes = [f"{path}, line {bad.number} is left out: {bad.reason}" for bad in contents.bad]
+    notes += [f"{path}, {note}" for note in drop_incomplete(rows)]
     return rows, [*notes, *_several_environments(rows, path), *_last_stages(rows)]
+
+
+def drop_incomplete(rows: list[Record]) -> list[str]:
+    """Takes away the rows that nothing can be computed with. A sentence for each."""
+    problems = [problem_with(row) or lacking(row) for row in rows]
+    notes = [
+        f"a row of {row['kernel']} is left out: {problem}"
+        for row, problem in zip(rows, problems, strict=True)
+        if problem
+    ]
+    rows[:] = [row for row, problem in zip(rows, problems, strict=True) if not problem]
+    return notes
 
 
 def make_run(path: str, rows: Iterable[Record], notes: list[str]) -> Run:

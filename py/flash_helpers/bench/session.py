@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ..outputs import OutputError, describe
 from ..paths import repository_root
 from ..test.utils import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
 from ..workload import Workload
@@ -63,6 +64,10 @@ def with_session(
     except WorkerStartError as error:
         print(f"no data: {error}", file=sys.stderr)
         return args.EXIT_NO_DATA
+    except (OSError, OutputError) as error:  # of standard output, of a file beside the store
+        kept = f"the finished rows are in {path}; --out {path} --resume goes on"
+        reason = describe(error) if isinstance(error, OSError) else str(error)
+        raise OutputError(f"{reason}; {kept}") from error
     except KeyboardInterrupt:
         print(
             f"\ninterrupted: the finished rows are in {path}; --out {path} --resume goes on",

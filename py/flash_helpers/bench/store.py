@@ -8,8 +8,10 @@ One sweep at a time writes a store: flock on `<store>.lock`, which ends with its
 from __future__ import annotations
 
 import datetime
+import errno
 import fcntl
 import os
+import stat
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..atomic_file import write_atomically
+from ..safe_read import read_regular
 from .records import FINAL_STATUSES, STARTED, Record, decode, encode
 
 
@@ -46,6 +49,10 @@ class Contents:
                 latest[identity] = row
         return list(latest.values())
 
+    def left_out(self) -> list[str]:
+        """A sentence for each bad line."""
+        return [f"line {line.number} is left out: {line.reason}" for line in self.bad]
+
     def interrupted(self) -> list[Record]:
         """Rows that were started and never finished: what ran when a sweep died."""
         open_rows: dict[tuple[str, str], Record] = {}
@@ -58,11 +65,15 @@ class Contents:
 
 
 def read_store(path: Path) -> Contents:
-    """Reads without a lock and changes nothing; for tools that only look."""
+    """Reads without a lock and changes nothing; for tools that only look. Raises StoreError."""
     try:
-        data = path.read_bytes()
+        return contents_of(read_regular(path))
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
+
+
+def contents_of(data: bytes) -> Contents:
+    """What the bytes of a store hold; nothing in them is an error, a line at worst a bad one."""
     rows: list[Record] = []
     bad: list[BadLine] = []
     for number, line in enumerate(data.split(b"\n"), start=1):
@@ -103,8 +114,10 @@ class ResultStore:
         if not self._is_open:
             raise StoreError(f"{self.path} was closed")
         try:
+            before = os.fstat(self._descriptor).st_size
             if os.write(self._descriptor, line) != len(line):
-                raise OSError(28, "No space left on device")
+                os.ftruncate(self._descriptor, before)  # or the next row would go on in this one
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(self._descriptor)
         except OSError as error:
             raise StoreError(f"cannot write {self.path}: {error.strerror}") from error
@@ -121,26 +134,19 @@ class ResultStore:
 
 @contextmanager
 def open_store(path: Path, *, resume: bool) -> Iterator[ResultStore]:
-    """Locks and opens. A store that has rows is only opened to resume it."""
+    """Locks and opens. A store that has rows is only opened to resume it. Raises StoreError."""
+    _check_kind(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(_beside(path, "lock"), _FLAGS | os.O_RDWR, 0o644)
     except OSError as error:
         raise StoreError(f"cannot lock {path}: {error.strerror}") from error
     try:
-        _lock(lock, path)
-        contents, notes = _recover(path)
-        if contents.rows and not resume:
-            raise StoreError(
-                f"{path} already has {len(contents.rows)} rows: add --resume to continue it, "
-                "or name another file"
-            )
-        descriptor = os.open(path, _FLAGS | os.O_WRONLY | os.O_APPEND, 0o644)
-        done = {_identity(row): row for row in contents.finished()}
-        store = ResultStore(path, contents, notes, descriptor, done)
         try:
-            os.fsync(descriptor)
-            _sync_folder(path.parent)
+            store = _open_locked(path, lock, resume)
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {error.strerror}") from error
+        try:
             yield store
         finally:
             store.close()
@@ -148,7 +154,45 @@ def open_store(path: Path, *, resume: bool) -> Iterator[ResultStore]:
         os.close(lock)
 
 
-_FLAGS = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+# O_NONBLOCK: to open a FIFO in the place of a file beside the store must not wait.
+_FLAGS = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+def _check_kind(path: Path) -> None:
+    """A link is not followed: what it leads to may belong to another sweep. Another kind of file
+    would be waited for, or read for ever."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+    if stat.S_ISDIR(mode):
+        raise StoreError(f"cannot write {path}: {os.strerror(errno.EISDIR)}")
+    if stat.S_ISLNK(mode):
+        raise StoreError(f"cannot write {path}: it is a link; name the file itself")
+    if not stat.S_ISREG(mode):
+        raise StoreError(f"cannot write {path}: it is not a regular file")
+
+
+def _open_locked(path: Path, lock: int, resume: bool) -> ResultStore:
+    """Raises StoreError and OSError."""
+    _lock(lock, path)
+    contents, notes = _recover(path)
+    if contents.rows and not resume:
+        raise StoreError(
+            f"{path} already has {len(contents.rows)} rows: add --resume to continue it, "
+            "or name another file"
+        )
+    done = {_identity(row): row for row in contents.finished()}
+    descriptor = os.open(path, _FLAGS | os.O_WRONLY | os.O_APPEND, 0o644)
+    try:
+        os.fsync(descriptor)
+        _sync_folder(path.parent)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return ResultStore(path, contents, notes, descriptor, done)
 
 
 def _lock(descriptor: int, path: Path) -> None:

@@ -14,9 +14,13 @@ from ..workload import Workload
 from .provenance import source_state
 from .providers import OURS
 from .records import SKIPPED, STARTED, Record, fingerprint, row_key
+from .results import lacking
 from .store import ResultStore
 from .supervisor import Event, Measurer
 from .timing import Policy
+
+_RESERVED = ("event", "schema", "crc32", "time")  # which the store writes
+_OF_THE_KEY = ("provider", "kernel", "shape", "policy", "environment")
 
 
 @dataclass(frozen=True)
@@ -136,14 +140,17 @@ class Sweep:
                     phase = {"status": STARTED, "phase": event["phase"]}
                     self.store.append({**identity, **phase})
             else:
-                said = {name: value for name, value in event.items() if name != "event"}
-                yield self.store.append({**identity, **said})
+                said = {name: value for name, value in event.items() if name not in _RESERVED}
+                yield self.store.append({**said, **identity, "status": event["status"]})
 
     def _found(self, identity: Event) -> Record | None:
         row = self.store.find(identity["key"], self.environment_fingerprint)
-        if row is not None and self.retry_failed and row["status"] != "ok":
+        if row is None or (self.retry_failed and row["status"] != "ok"):
             return None
-        return row
+        # Its key and fingerprint are of what is asked for: so is what they stand for, whatever else
+        # the row says.
+        row = {**row, **{name: identity[name] for name in _OF_THE_KEY}}
+        return None if lacking(row) else row
 
     def _identity(self, problem: Work, job: Job, group: int) -> Event:
         """All that is known of a row before it is measured."""

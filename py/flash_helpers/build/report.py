@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TextIO
 
+from .. import csv_text
 from ..config_names import parse_symbol
 from ..config_sets import has_general_kernel
 from ..kernel_config import KernelConfig
+from ..safe_read import parse_toml, read_regular
 from .cmake import object_of
 from .errors import BuildError
 from .ptxas import KernelUsage, parse_compile_seconds, parse_ptxas
@@ -127,7 +126,7 @@ def check_complete(
 def load_allowed_spills(path: Path = ALLOWED_SPILLS_FILE) -> list[AllowedSpill]:
     """The list, strictly: nothing but [[allow]] tables with the fields of AllowedSpill."""
     try:
-        data = tomllib.loads(path.read_text())
+        data = parse_toml(read_regular(path).decode())
         if set(data) - {"allow"}:
             raise ValueError(f"unknown {', '.join(sorted(set(data) - {'allow'}))}")
         return [AllowedSpill(**entry) for entry in data.get("allow", [])]
@@ -169,10 +168,10 @@ def summary(rows: Sequence[Row]) -> str:
     return f"{len(kernels)} kernels, at most {most} registers, {len(spilling)} with allowed spills"
 
 
-def write_csv(rows: Iterable[Row], file: TextIO) -> None:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(HEADINGS)
-    writer.writerows(row.cells() for row in rows)
+def render_csv(rows: Iterable[Row]) -> str:
+    return csv_text.render(
+        (dict(zip(HEADINGS, row.cells(), strict=True)) for row in rows), HEADINGS
+    )
 
 
 def as_table(rows: Iterable[Row]) -> str:

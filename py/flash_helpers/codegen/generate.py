@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..kernel_config import KernelConfig, config_order
+from ..safe_read import read_regular
 from .files import check_output_folder, has_content, write_if_changed
 from .manifest import MANIFEST_NAME, KernelRecord, Manifest
 from .render import MARKER, check_buildable, render_registry, render_translation_unit
@@ -87,7 +88,7 @@ def _write(folder: Path, manifest: Manifest, texts: dict[str, str]) -> None:
 def _files_of_earlier_runs(manifest_path: Path) -> set[str]:
     """What the folder's manifest lists, complete or not; nothing if it cannot be read."""
     try:
-        return set(Manifest.from_json(manifest_path.read_text()).files)
+        return set(Manifest.from_json(read_regular(manifest_path)).files)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return set()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..config_names import parse_kernel_name_into_config
 from ..kernel_config import KernelConfig
+from ..safe_read import parse_json, read_regular
 
 MANIFEST_NAME = "manifest.json"
 SCHEMA_VERSION = 1
@@ -58,8 +59,9 @@ class Manifest:
         return json.dumps(data, indent=2) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Manifest:
-        data = json.loads(text)
+    def from_json(cls, text: str | bytes) -> Manifest:
+        """Raises ValueError, KeyError, TypeError or AttributeError for what is no manifest."""
+        data = parse_json(text)
         version = data.get("schema_version") if isinstance(data, dict) else None
         if version != SCHEMA_VERSION:
             raise ValueError(f"schema version {version!r} is not {SCHEMA_VERSION}")
@@ -76,7 +78,7 @@ def load_manifest(folder: Path) -> Manifest:
     """The manifest of a generated folder; a clear error if it is absent, foreign or unfinished."""
     path = folder / MANIFEST_NAME
     try:
-        manifest = Manifest.from_json(path.read_text())
+        manifest = Manifest.from_json(read_regular(path))
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} does not exist: generate the kernels first") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

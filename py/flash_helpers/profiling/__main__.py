@@ -1,5 +1,6 @@
 import sys
 
+from ..tool import guarded
 from .cli import main
 
-sys.exit(main())
+sys.exit(guarded("profiling.py", main))

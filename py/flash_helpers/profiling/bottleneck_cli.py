@@ -15,6 +15,8 @@ from ..bench.ncu_read import Launch, ReadError, Reading, read_csv
 from ..bench.ncu_run import NcuError, NcuTimeoutError, find_ncu, open_ncu, profile
 from ..build.architectures import present_gpus
 from ..build.errors import BuildError
+from ..outputs import OutputError, check_outputs, make_folder, write_output
+from ..tool import ranked
 from . import known
 from .bottleneck import explain
 from .bottleneck_metrics import METRICS, values_of
@@ -41,12 +43,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--save", type=Path, metavar="FILE", help="write ncu's output here, for --csv")
     add("--ncu", help="the program; default: $NCU, then PATH")
     add("--timeout", type=args.positive, default=300, help="seconds for ncu; default 300")
+    parser.set_defaults(unsaved=())
 
 
 def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     command: list[str] = options.command[1:] if options.command[:1] == ["--"] else options.command
     if bool(command) + bool(options.known or options.csv) != 1:
         parser.error("expected a command to profile, or --known, or --csv FILE")
+    _check_save(options.save)
     try:
         reading, text = _read(options) if options.csv else _profile(options, command)
     except (NcuError, NcuTimeoutError, BuildError, ReadError, OSError, RuntimeError) as error:
@@ -55,8 +59,16 @@ def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     for problem in reading.problems[:10]:
         print(f"note: {problem}", file=sys.stderr)
     if options.known:
-        return _report_known(known.verdicts(reading.launches, text))
-    return _report(reading.launches)
+        code = _report_known(known.verdicts(reading.launches, text))
+    else:
+        code = _report(reading.launches)
+    return ranked(code, options.unsaved)
+
+
+def _check_save(path: Path | None) -> None:
+    """Its folder is made if need be. Raises OutputError."""
+    if path is not None:
+        check_outputs({"--save": path} if path.parent.exists() else {}, {"--save": path.parent})
 
 
 def _read(options: argparse.Namespace) -> tuple[Reading, str]:
@@ -73,9 +85,13 @@ def _profile(options: argparse.Namespace, command: Sequence[str]) -> tuple[Readi
     found = open_ncu(find_ncu(options.ncu), "csv", "none", options.timeout, METRICS)
     kernels = known.KERNEL_FILTER if options.known else options.kernel
     ran = profile(replace(found, kernel_filter=kernels, launch_count=options.launches), command)
-    if options.save:
-        options.save.parent.mkdir(parents=True, exist_ok=True)
-        options.save.write_text(ran.text)
+    try:
+        if options.save:
+            make_folder(options.save.parent)
+            write_output(options.save, ran.text)
+    except OutputError as error:  # what it says is still explained
+        print(f"error: {error}", file=sys.stderr)
+        options.unsaved = [str(error)]
     if not ran.reading.launches:
         said = ran.read_error or "; ".join(advise(ran.text)) or f"the end of it:\n{tail(ran.text)}"
         raise NcuError(f"ncu (exit code {ran.code}) profiled no kernel {kernels!r}: {said}")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..atomic_file import write_atomically
 from . import trace
 from .flamegraph import flame_graph
 from .nvtx import annotate
@@ -22,7 +23,10 @@ _NAME_WIDTH, _ROWS = 80, 10
 
 
 class StackFilesError(OSError):
-    """The files of `profile` cannot be written: not an OSError of the call that it profiles."""
+    """The files of `profile` cannot be written: not an OSError of the call that it profiles.
+    `table` is what `profile` would have returned."""
+
+    table = ""
 
 
 def benchmark(
@@ -69,7 +73,11 @@ def profile(
     recorded = _record(description, run, with_stack=False)
     if with_stack:
         stacked = _record(description, run, with_stack=True)
-        _write_stacks(description, trace.read(stacked), Path(out_dir))
+        try:
+            _write_stacks(description, trace.read(stacked), Path(out_dir))
+        except StackFilesError as error:
+            error.table = _table(recorded)
+            raise
     return _table(recorded)
 
 
@@ -80,8 +88,8 @@ def _write_stacks(description: str, recorded: trace.Trace, folder: Path) -> None
     text, picture = stack_files(description, folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        text.write_text(render(stacks))
-        picture.write_text(flame_graph(stacks, description, what))
+        write_atomically(text, render(stacks).encode(), mode=None)
+        write_atomically(picture, flame_graph(stacks, description, what).encode(), mode=None)
     except OSError as error:
         raise StackFilesError(error.errno, error.strerror, error.filename) from error
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from ..bench import arguments as args
+from ..outputs import OutputError, check_outputs
 from .calls import StackFilesError, benchmark, profile, stack_files
 from .mlp import run_mlp
 from .workloads import EXAMPLES, Run, Size, find
@@ -54,6 +55,11 @@ On a GPU the time is that of its kernels. Exit codes: 0 ok, 2 usage, 130 interru
 
     @staticmethod
     def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+        if options.with_stack:
+            try:
+                check_outputs({}, {"--out_dir": options.out_dir})
+            except OutputError as error:
+                parser.error(str(error))
         for name in options.what:
             call = _find(parser, options, name)
             try:
@@ -61,6 +67,7 @@ On a GPU the time is that of its kernels. Exit codes: 0 ok, 2 usage, 130 interru
                     name, call, options.num_warmups, options.with_stack, out_dir=options.out_dir
                 )
             except StackFilesError as error:
+                print(f"## {name}\n{error.table}", flush=True)
                 parser.error(f"--out_dir {options.out_dir}: {error.strerror}")
             print(f"## {name}\n{table}", flush=True)
             if options.with_stack:

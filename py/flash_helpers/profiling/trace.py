@@ -8,13 +8,14 @@ operation of torch (ours, Triton's).
 from __future__ import annotations
 
 import bisect
-import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
+
+from ..safe_read import parse_json
 
 RANGE = "user_annotation"  # of record_function
 _HOST = {RANGE, "cpu_op", "python_function"}
@@ -72,7 +73,8 @@ def read(recorded: Any) -> Trace:
 
 
 def load(path: Path) -> Trace:
-    return parse(json.loads(path.read_text(errors="replace"))["traceEvents"])
+    text = path.read_text(errors="replace")
+    return parse(parse_json(text, finite=False)["traceEvents"])
 
 
 def parse(events: Iterable[Mapping[str, Any]]) -> Trace:

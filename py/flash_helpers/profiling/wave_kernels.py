@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..bench.records import Record
-from ..config_names import parse_kernel_name_into_config
+from ..bench.results import config_of, gpu_sms
 from ..kernel_config import KernelConfig
 from ..kernel_cubin import kernel_cubin
 from ..sass.disassembler import cuobjdump
@@ -22,11 +22,9 @@ def wave_warning(row: Record) -> str:
     """About a measured row of one of our kernels (bench/records.py): what its last wave wastes;
     empty if that is little, or not known. With a causal mask blocks differ in length, which fills
     the end of the launch: no warning then."""
-    sms = row.get("environment", {}).get("gpu_sms")
-    shape = row["shape"]
-    if not isinstance(sms, int) or shape.get("causal"):
+    sms, shape, config = gpu_sms(row.get("environment", {})), row["shape"], config_of(row)
+    if not sms or shape.get("causal") or config is None:
         return ""
-    config = parse_kernel_name_into_config(row["kernel"])
     blocks = n_blocks(config, shape["batch"], shape["n_heads"], shape["seq_len"])
     return plan(blocks, sms, row.get("blocks_per_sm") or 1).warning()
 

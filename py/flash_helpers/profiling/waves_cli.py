@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import random
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from .. import csv_text
 from ..bench import arguments as args
 from ..build.errors import BuildError
 from ..config_sets import needs_general_kernel
 from ..kernel_config import KernelConfig
+from ..outputs import OutputError, check_outputs, make_folder, write_output
 from ..runner_selection import select_kernels
 from ..sass.disassembler import SassError
 from ..test.utils import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
+from ..tool import ranked
 from .occupancy import LIMITS, occupancy
 from .wave_curve import Curve, Subject, curve, measure
 from .wave_kernels import Residency, n_blocks, residency
@@ -74,6 +76,7 @@ def _capability(text: str) -> tuple[int, int]:
 def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if options.kernel and options.blocks:
         parser.error("--kernel and --blocks exclude each other")
+    check_outputs({}, {"--out": options.out if options.measure else None})
     try:
         config = _config(options.kernel)
         if options.measure:
@@ -164,43 +167,55 @@ def _measure(options: argparse.Namespace, config: KernelConfig | None) -> int:
     timer = CudaTimer(torch.device("cuda"), cold_l2=False)
     seed = random.randrange(2**31) if options.seed is None else options.seed  # noqa: S311
     blocks = range(1, options.max_blocks + 1, options.step)
-    curves = []
+    curves, unwritten = [], []
     for subject in subjects:
         samples = measure(subject, blocks, options.repeats, timer, seed)
-        curves.append(_finish(subject, blocks, samples, options.out))
+        found, problem = _finish(subject, blocks, samples, options.out)
+        curves.append(found)
+        unwritten += problem
     good = all(abs(found.worst.deviation) <= options.within / 100 for found in curves)
     print(f"every point within {options.within:g} %: {'yes' if good else 'NO'} (seed {seed})")
-    return args.EXIT_OK if good else args.EXIT_FAILED
+    return ranked(args.EXIT_OK if good else args.EXIT_FAILED, unwritten)
 
 
 def _finish(
     subject: Subject, blocks: Sequence[int], samples: dict[int, list[float]], out: Path | None
-) -> Curve:
+) -> tuple[Curve, list[str]]:
+    """The curve, and what of it could not be written: its rows are then printed."""
     found = curve(subject, blocks, samples)
     print(found.describe(), flush=True)
-    if out is not None:
-        name = "".join(c if c.isalnum() else "-" for c in subject.name)[:80].strip("-")
+    if out is None:
+        return found, []
+    name = "".join(c if c.isalnum() else "-" for c in subject.name)[:80].strip("-")
+    try:
         write(found, samples, out, f"waves-{name}")
-    return found
+    except OutputError as error:
+        print(f"error: {error}; the rows are printed instead", file=sys.stderr)
+        print(table_of(found), flush=True)
+        return found, [str(error)]
+    return found, []
 
 
 def write(found: Curve, samples: dict[int, list[float]], folder: Path, name: str) -> None:
-    """Rows as CSV, the samples as JSON Lines, and the picture if matplotlib is there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = found.rows()
-    with (folder / f"{name}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    """Rows as CSV, the samples as JSON Lines, and the picture if matplotlib is there.
+    Raises OutputError."""
+    make_folder(folder)
+    write_output(folder / f"{name}.csv", table_of(found))
     lines = [json.dumps({"subject": found.subject, "blocks": n, "samples_ms": taken})
              for n, taken in sorted(samples.items())]  # fmt: skip
-    (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    write_output(folder / f"{name}.jsonl", "\n".join(lines) + "\n")
     try:
         image = picture(found)
     except ImportError:
         print("no picture: pip install matplotlib", file=sys.stderr)
         return
-    (folder / f"{name}.png").write_bytes(image)
+    write_output(folder / f"{name}.png", image)
+
+
+def table_of(found: Curve) -> str:
+    """CSV of its rows."""
+    rows = found.rows()
+    return csv_text.render(rows, list(rows[0]))
 
 
 def picture(found: Curve) -> bytes:

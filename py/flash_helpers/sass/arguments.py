@@ -12,11 +12,14 @@ from ..kernel_config import KernelConfig
 from ..kernel_cubin import DEFAULT_ARCHITECTURE
 from ..previous import select_versions
 from ..runner_selection import select_kernels
+from ..tool import EXIT_FAILED as EXIT_FAILED
+from ..tool import EXIT_INTERRUPTED as EXIT_INTERRUPTED
+from ..tool import EXIT_NO_DATA as EXIT_NO_DATA
+from ..tool import EXIT_OK as EXIT_OK
+from ..tool import EXIT_USAGE as EXIT_USAGE
 from .disassembler import SassError
 from .listing import Listing
 from .sources import Code, built_extension, compiled
-
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_NO_DATA, EXIT_INTERRUPTED = 0, 1, 2, 4, 130
 
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..codegen.files import write_if_changed
 from ..config_names import parse_kernel_name_into_config
 from ..kernel_ptx import kernel_ptx
+from ..outputs import check_outputs
 from . import arguments as args
 from .listing import Listing
 
@@ -41,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _work(options: argparse.Namespace) -> int:
+    check_outputs({}, {"--out": options.out})
     listings = args.selected_listings(options, args.open_code(options))
     if options.out is None:
         if options.ptx or len(listings) > 1:

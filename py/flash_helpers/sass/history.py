@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar, get_origin, get_type_hints
 
+from ..outputs import append_output
+from ..safe_read import parse_json, read_regular
 from .classes import count_matching
 from .disassembler import SassError
 from .listing import Listing
 from .sources import Code
 
 _SCHEMA = 1
+Record = TypeVar("Record")
 
 
 @dataclass(frozen=True)
@@ -68,15 +71,13 @@ def _entry(code: Code, listing: Listing) -> Entry:
 def append(path: Path, build: Build) -> None:
     """One line in one write, forced to disk: a reader sees whole builds."""
     line = json.dumps({"schema": _SCHEMA, **asdict(build)}, separators=(",", ":")) + "\n"
-    with path.open("ab", buffering=0) as file:
-        file.write(line.encode())
-        os.fsync(file.fileno())
+    append_output(path, line, durable=True)
 
 
 def read(path: Path) -> list[Build]:
     """Oldest first. SassError if there is none, ValueError naming the line that is not one."""
     try:
-        lines = path.read_text().splitlines()
+        lines = read_regular(path).splitlines()
     except FileNotFoundError:
         raise SassError(f"{path} does not exist: record a build first") from None
     builds = list(_builds(path, lines))
@@ -85,16 +86,25 @@ def read(path: Path) -> list[Build]:
     return builds
 
 
-def _builds(path: Path, lines: Sequence[str]) -> Iterator[Build]:
+def _builds(path: Path, lines: Sequence[bytes]) -> Iterator[Build]:
     for number, line in enumerate(lines, start=1):
         try:
-            data = json.loads(line)
+            data = parse_json(line)
             if data.pop("schema") != _SCHEMA:
                 raise ValueError("another schema")
-            entries = tuple(Entry(**entry) for entry in data.pop("entries"))
-            yield Build(**data, entries=entries)
+            entries = tuple(_checked(Entry(**entry)) for entry in data.pop("entries"))
+            yield _checked(Build(**data, entries=entries))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{path}:{number} is not a recorded build: {error}") from error
+
+
+def _checked(record: Record) -> Record:
+    """Raises ValueError for a field of another type."""
+    for name, kind in get_type_hints(type(record)).items():
+        value = getattr(record, name)
+        if type(value) is not (get_origin(kind) or kind):
+            raise ValueError(f"{name} is {value!r}"[:80])
+    return record
 
 
 def regressions(builds: Sequence[Build]) -> list[str]:

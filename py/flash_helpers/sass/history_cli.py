@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..outputs import check_outputs
 from . import arguments as args
 from .history import Build, append, measure, read, regressions
 from .render import FORMATS, Cell, painted, render
@@ -64,6 +65,7 @@ def _work(options: argparse.Namespace) -> int:
 def _record(options: argparse.Namespace) -> int:
     from ..bench.provenance import source_state
 
+    check_outputs({"history": options.history})
     code = args.open_code(options)
     listings = args.selected_listings(options, code)
     state = source_state()

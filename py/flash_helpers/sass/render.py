@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
+
+from .. import csv_text
 
 Cell = str | int | float
 Row = Mapping[str, Cell]
@@ -20,11 +20,7 @@ def render(rows: Sequence[Row], form: str, columns: Sequence[str] | None = None)
     if form == "json":
         return json.dumps([{name: row[name] for name in names} for row in rows], indent=1) + "\n"
     if form == "csv":
-        text = io.StringIO()
-        writer = csv.DictWriter(text, names, lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue()
+        return csv_text.render(rows, names)
     if form != "table":
         raise ValueError(f"{form!r} is no format: expected one of {', '.join(FORMATS)}")
     return _table(rows, names)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ..bench.records import Record
 from ..build.errors import BuildError
-from ..codegen.files import write_if_changed
 from ..kernel_cubin import DEFAULT_ARCHITECTURE
+from ..outputs import check_outputs, make_folder, write_output
 from ..previous import previous_dir
 from ..sass.arguments import EXIT_INTERRUPTED, EXIT_NO_DATA, EXIT_OK, EXIT_USAGE
 from ..sass.disassembler import SassError
@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--ncu needs --sweep")
     if options.sweep and importlib.util.find_spec("matplotlib") is None:
         parser.error("the plot needs matplotlib: pip install matplotlib")
+    check_outputs({}, {"--out": options.out or previous_dir()})
     try:
         return _write(options)
     except (ReportError, SassError, BuildError, RuntimeError) as error:
@@ -69,13 +70,13 @@ def _write(options: argparse.Namespace) -> int:
     counters, problem = read_counters(options.ncu) if options.ncu else ({}, {})
     facts = join(programs(DEFAULT_ARCHITECTURE, os.cpu_count() or 1), speeds, counters)
     page = render_page(facts, _where(facts, environment, problem))
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     written = [folder / "README.md"]
     if speeds:
         picture = draw(facts, str(environment.get("gpu", "this GPU")))
         written.append(folder / "steps.svg")
-        written[-1].write_bytes(picture)
-    write_if_changed(written[0], page)
+        write_output(written[-1], picture)
+    write_output(written[0], page)
     print(f"written: {', '.join(map(str, written))}")
     return EXIT_OK
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import csv
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .. import csv_text
 from ..bench.records import Record
-from ..bench.results import by_problem
+from ..bench.results import by_problem, config_of
 from ..bench.runs import RunError, rows_of
-from ..config_names import parse_kernel_name_into_config
 from ..previous import Step, load_steps
+from ..safe_read import read_regular
 from ..sass.claims import Program
 from ..sass.classes import count_classes
 
@@ -107,9 +108,9 @@ def read_speeds(path: Path) -> tuple[dict[int, Speed], Record]:
     for problem in by_problem(rows):
         length = int(problem.shape["seq_len"])
         for m in problem.ranked:
-            if m.is_ours:
-                name = parse_kernel_name_into_config(m.kernel).kernel_name()
-                found.setdefault(name, {})[length] = m.matmul_tflops
+            config = config_of(m.row) if m.is_ours else None
+            if config is not None:
+                found.setdefault(config.kernel_name(), {})[length] = m.matmul_tflops
             elif m.row["provider"] == YARDSTICK:
                 yardstick[length] = m.matmul_tflops
     speeds = {
@@ -140,9 +141,8 @@ def read_counters(path: Path) -> tuple[dict[int, dict[str, float]], dict[str, st
     """Step number -> ncu's counters (names of NCU_COLUMNS), and the problem they are of.
     ReportError unless every step is there with every counter."""
     try:
-        with path.open(newline="") as file:
-            lines = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        lines = csv_text.parse(read_regular(path).decode())
+    except (OSError, ValueError) as error:
         raise ReportError(f"cannot read {path}: {error}") from error
     by_symbol: dict[str, dict[str, str]] = {}
     for line in lines:
@@ -162,7 +162,10 @@ def read_counters(path: Path) -> tuple[dict[int, dict[str, float]], dict[str, st
 
 def _numbers(path: Path, number: int, row: Mapping[str, str]) -> dict[str, float]:
     try:
-        return {title: float(row[column]) for column, title in NCU_COLUMNS.items()}
+        found = {title: float(row[column]) for column, title in NCU_COLUMNS.items()}
+        if wrong := [title for title, value in found.items() if not math.isfinite(value)]:
+            raise ValueError(f"{wrong[0]} is not a finite number")
+        return found
     except (KeyError, ValueError) as error:
         raise ReportError(
             f"{path}: step {number} lacks a counter ({error}); ncu_bench.py needs "

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from ..bench import arguments as args
+from ..outputs import OutputError, check_outputs
 from . import analysis, checking, measuring, ncu_mode, nvtx_mode, scripts
 from .options import ANALYSIS, BENCHMARK, CREATE, NCU, NVTX, parse
 
@@ -15,6 +18,9 @@ def main(argv: Sequence[str] | None = None, backend: str = measuring.BACKEND) ->
     try:
         if options.mode == CREATE:
             return scripts.create(options)
+        check_outputs(
+            {"--out": options.out, "--trace": options.trace}, {"--results": _results(options)}
+        )
         if options.mode == NVTX:
             return nvtx_mode.run(options)
         if options.mode == NCU:
@@ -24,5 +30,13 @@ def main(argv: Sequence[str] | None = None, backend: str = measuring.BACKEND) ->
             return args.EXIT_NO_DATA
         measure = {BENCHMARK: measuring.benchmark, ANALYSIS: analysis.analyse}[options.mode]
         return measure(options, backend)
+    except OutputError as error:  # on standard output: the scripts keep that in a file
+        print(f"error: {error}")
+        return args.EXIT_USAGE
     except KeyboardInterrupt:
         return args.EXIT_INTERRUPTED
+
+
+def _results(options: argparse.Namespace) -> Path | None:
+    results: Path = options.results
+    return results if options.mode in (BENCHMARK, ANALYSIS) else None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from .. import csv_text
 from ..bench import arguments as args
 from ..bench import charts
 from ..bench.ceilings import measure_ceilings
@@ -21,6 +20,7 @@ from ..bench.store import ResultStore
 from ..bench.supervisor import Measurer
 from ..bench.sweep import Job, Problem, Sweep
 from ..dtypes import DType
+from ..outputs import OutputError, make_folder, write_output
 from . import text
 from .options import workloads
 from .recorded import Measured, recorded
@@ -74,7 +74,7 @@ def _present(
         print("\n".join(text.not_measured(found.problems)))
         return code
     shown = show(found, options)
-    return code or shown
+    return shown if shown == args.EXIT_USAGE and code != args.EXIT_FAILED else code or shown
 
 
 def exit_code(rows: Sequence[Record], named: Sequence[str]) -> int:
@@ -141,7 +141,7 @@ def write(folder: Path, files: Files, say: Words) -> int:
     """Writes the files and lists them. Without matplotlib the plots are missing, which is said."""
     lines, code = [], args.EXIT_OK
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for name, make in files.items():
             try:
                 data = make()
@@ -149,10 +149,10 @@ def write(folder: Path, files: Files, say: Words) -> int:
                 lines.append(f"{name} is not drawn: {error} (pip install matplotlib)")
                 code = args.EXIT_PARTIAL
                 continue
-            (folder / name).write_bytes(data)
+            write_output(folder / name, data)
             lines.append(f"{folder / name}: {len(data)} bytes")
-    except OSError as error:
-        lines.append(f"error: cannot write {folder}: {error.strerror}")
+    except OutputError as error:
+        lines.append(f"error: {error}; the tables above and the store have every figure")
         code = args.EXIT_USAGE
     print(text.section(say("plots"), *lines))
     return code
@@ -166,13 +166,11 @@ COLUMNS = (
 
 def render_csv(problems: Sequence[ProblemResult]) -> str:
     """One line for every provider and length. Unknown values are empty."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
-    writer.writeheader()
+    rows: list[Record] = []
     for problem in problems:
-        writer.writerows(_identity(m.row) | _figures(m) for m in problem.ranked)
-        writer.writerows(_identity(row) | {"error": row["error"]} for row in problem.others)
-    return out.getvalue()
+        rows += [_identity(m.row) | _figures(m) for m in problem.ranked]
+        rows += [_identity(row) | {"error": row["error"]} for row in problem.others]
+    return csv_text.render(rows, COLUMNS)
 
 
 def _identity(row: Record) -> Record:

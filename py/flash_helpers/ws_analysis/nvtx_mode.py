@@ -6,14 +6,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..bench import arguments as args
+from ..outputs import OutputError, write_output
 from ..profiling.nvtx import annotate
 from ..profiling.trace import RANGE, Trace, load
+from ..tool import ranked
 from ..workload import Workload
 from . import checking, text
 from .options import NVTX, workloads
@@ -64,16 +67,18 @@ def trace(options: argparse.Namespace, device: str) -> int:
     print("not under nsys: torch.profiler records the same ranges", file=sys.stderr)
     path = options.trace or DEFAULT_TRACE
     recorded = _record(lambda: _run_all(prepared, device), device)
-    try:
-        path.write_text("")  # torch only prints it where it cannot write
-        recorded.export_chrome_trace(str(path))
-        found = load(path)
-    except OSError as error:
-        print(f"error: cannot write {path}: {error.strerror}", file=sys.stderr)
-        return args.EXIT_USAGE
+    with tempfile.TemporaryDirectory() as folder:  # torch only prints it where it cannot write
+        exported = Path(folder) / "trace.json"
+        recorded.export_chrome_trace(str(exported))
+        data, found = exported.read_bytes(), load(exported)
     say = words(options.lang)
     print(text.section(say("ranges"), ranges_table(found, prepared, options.lang)))
-    print(f"{path}: {path.stat().st_size} bytes; open it in https://ui.perfetto.dev")
+    try:
+        write_output(path, data)
+    except OutputError as error:
+        print(f"error: {error}; its times are in the table above", file=sys.stderr)
+        return ranked(code, [str(error)])
+    print(f"{path}: {len(data)} bytes; open it in https://ui.perfetto.dev")
     return code
 
 

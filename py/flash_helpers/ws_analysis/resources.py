@@ -7,7 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..bench.records import Record
-from ..bench.results import Measurement, ProblemResult
+from ..bench.results import Measurement, ProblemResult, gpu_sms
+from ..bench.row_fields import is_size
 from ..dtypes import DType
 from ..profiling.occupancy import LIMITS
 from ..profiling.occupancy import occupancy as sm_occupancy
@@ -32,16 +33,22 @@ def section(problems: Sequence[ProblemResult], environment: Record, say: Words) 
         say("wave efficiency %"),
     ]  # fmt: skip
     measured = [m for problem in problems for m in problem.ranked]
-    known = [m for m in measured if m.row.get("blocks_per_sm")]
+    known = [m for m in measured if _is_known(m)]
     if not known:
         return ["no kernel with known resources was measured: cuDNN and flash-attn keep theirs"]
-    sms = int(environment.get("gpu_sms") or 0)
+    sms = gpu_sms(environment)
     rows = [_row(m, sms) for m in known]
     others = dict.fromkeys(m.row["provider"] for m in measured if m not in known)
     lines = [text.table(columns, rows), *_sentences(known, sms)]
     if others:
         lines.append(f"not known without ncu: {', '.join(others)}")
     return lines
+
+
+def _is_known(m: Measurement) -> bool:
+    needed = ("blocks_per_sm", "threads", "registers", "spilled_bytes", "shared_bytes")
+    has_tile = is_size(dict(text.parameters(m)).get("BLOCK_M"))
+    return has_tile and bool(m.row.get("blocks_per_sm")) and all(name in m.row for name in needed)
 
 
 def _row(m: Measurement, sms: int) -> list[str]:

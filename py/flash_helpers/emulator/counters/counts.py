@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Hashable
 from dataclasses import astuple, dataclass, fields
 from typing import TypeVar
 
+from ... import csv_text
 from .counting import CLASSES
 
 Key = TypeVar("Key", bound=Hashable)
@@ -81,18 +80,16 @@ CSV_COLUMNS = (*_PLACE, *_NUMBERS)
 
 def to_csv(counts: Counts) -> str:
     """A row for every instruction."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
+    rows = []
     for item in counts.instructions:
         place = (counts.kernel, item.ptx_line, item.opcode, item.source, item.opcode_class)
-        writer.writerow((*place, *astuple(item.totals)))
-    return text.getvalue()
+        rows.append(dict(zip(CSV_COLUMNS, (*place, *astuple(item.totals)), strict=True)))
+    return csv_text.render(rows, CSV_COLUMNS)
 
 
 def from_csv(text: str) -> Counts:
     """What to_csv wrote; ValueError names the first line that is something else."""
-    rows = list(csv.reader(io.StringIO(text)))
+    rows = csv_text.cells(text)
     if not rows or tuple(rows[0]) != CSV_COLUMNS:
         raise ValueError(f"these are no counts: line 1 must be {','.join(CSV_COLUMNS)}")
     instructions = []

@@ -32,6 +32,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ...outputs import OutputError, check_outputs, write_outputs
 from ..counters import count_tables
 from ..counters.counts import Counts, from_csv, to_csv
 from ..errors import (
@@ -129,8 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     before = _read_counts(options.compare) if options.compare else None
-    kernel = _load_kernel(options)
     _check_files(options)
+    kernel = _load_kernel(options)
     prepared = [prepare(item) for item in options.arg]
     _check_parameters(kernel, prepared)
     for item in prepared:
@@ -149,23 +150,37 @@ def _run(options: argparse.Namespace) -> int:
         )
     )
     _print_report(kernel.name, report, time.monotonic() - start, prepared)
-    for item in prepared:
-        item.save()
     if report.counts:
-        _print_counts(report.counts, before, options.csv)
-    return OK
+        _print_counts(report.counts, before)
+    return _write_files(report, prepared, options.csv)
+
+
+def _write_files(report: LaunchReport, prepared: Sequence[Prepared], csv: str | None) -> int:
+    """All that can be written; the exit code."""
+    files: dict[Path, Callable[[], str | bytes]] = {
+        Path(item.argument.target): item.content for item in prepared if item.argument.target
+    }
+    if csv and (counts := report.counts):
+        files[Path(csv)] = lambda: to_csv(counts)
+    problems = write_outputs(files)
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    if csv and report.counts and not problems:
+        print(f"counts of {len(report.counts.instructions)} instructions -> {csv}")
+    return USAGE if problems else OK
 
 
 def _check_files(options: argparse.Namespace) -> None:
-    """Before the launch, which may take long, what would fail after it."""
+    """Before compiling and launching, which may take long, what would fail after it."""
     names = [item.name for item in options.arg]
     files = [*(item.target for item in options.arg if item.target), options.csv or ""]
     for what, values in (("name", names), ("file", [file for file in files if file])):
         if repeated := [value for value in values if values.count(value) > 1]:
             raise UsageError(f"the {what} {repeated[0]} is given twice")
-    for file in files:
-        if not Path(file).parent.is_dir():
-            raise UsageError(f"{file}: there is no folder {Path(file).parent}")
+    try:
+        check_outputs({file: Path(file) for file in files if file})
+    except OutputError as error:
+        raise UsageError(str(error)) from None
 
 
 def _launch_options(options: argparse.Namespace) -> LaunchOptions:
@@ -265,13 +280,10 @@ def _read_counts(path: str) -> Counts:
         raise UsageError(f"--compare {path}: {error}") from None
 
 
-def _print_counts(counts: Counts, before: Counts | None, csv: str | None) -> None:
+def _print_counts(counts: Counts, before: Counts | None) -> None:
     print(count_tables.class_table(counts))
     print(count_tables.access_table(counts))
     if before is not None:
         print(f"A: {before.kernel}, B: {counts.kernel}; accesses only where they differ")
         print(count_tables.comparison_table(before, counts))
         print(count_tables.access_comparison_table(before, counts))
-    if csv:
-        Path(csv).write_text(to_csv(counts))
-        print(f"counts of {len(counts.instructions)} instructions -> {csv}")

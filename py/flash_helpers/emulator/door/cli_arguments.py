@@ -11,11 +11,10 @@ every byte is 0xFF, which is NaN: what the kernel does not write shows.
 
 from __future__ import annotations
 
-import os
+import io
 import re
 import secrets
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .launch import MemoryRange
@@ -108,19 +107,14 @@ class Prepared:
         item = self.argument
         return MemoryRange(self.array.ctypes.data, self.array.nbytes, item.written, item.name)
 
-    def save(self) -> None:
-        """Writes the target file whole or not at all."""
+    def content(self) -> bytes:
+        """Of the target file."""
         import numpy as np
 
-        if self.array is None or not self.argument.target:
-            return
-        target = Path(self.argument.target)
-        part = target.with_name(f".{target.name}.{os.getpid()}.npy")
-        try:
-            np.save(part, self.array, allow_pickle=False)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
+        assert self.array is not None, "the parser gives only arrays a target"
+        data = io.BytesIO()
+        np.save(data, self.array, allow_pickle=False)
+        return data.getvalue()
 
 
 def prepare(argument: Argument) -> Prepared:

@@ -9,6 +9,7 @@ import ctypes
 import json
 import os
 import random
+import sys
 import time
 import zlib
 from collections.abc import Callable
@@ -24,6 +25,9 @@ FAULTS: dict[str, str] = json.loads(os.environ.get("FAKE_FAULTS", "{}"))
 JOULES: dict[str, float] = json.loads(os.environ.get("FAKE_JOULES", "{}"))
 BYTES: dict[str, int] = json.loads(os.environ.get("FAKE_BYTES", "{}"))
 SLOWDOWN = float(os.environ.get("FAKE_SLOWDOWN", "1.05"))
+# Part of a kernel's name to what it adds to its row, and to what it writes for an event.
+ADDED: dict[str, Any] = json.loads(os.environ.get("FAKE_ADDED", "{}"))
+LINES: dict[str, str] = json.loads(os.environ.get("FAKE_LINES", "{}"))
 SPEEDS: dict[str, float] = json.loads(os.environ.get("FAKE_SPEEDS", "{}"))
 
 
@@ -51,6 +55,10 @@ class FakeCandidate:
 
     def check(self) -> str:
         log(f"check {self.kernel}")
+        for line in (line for part, line in LINES.items() if part in f"{self.kernel}|"):
+            text = Path(line[1:]).read_text() if line.startswith("@") else line
+            with os.fdopen(os.dup(int(sys.argv[2])), "wb") as pipe:  # the worker's, for events
+                pipe.write(text.encode("latin-1"))
         if self.fault == "raises":
             raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore\n" * 9)
         if self.fault == "exit":
@@ -77,12 +85,15 @@ class FakeCandidate:
         if self.provider == "ceiling":
             return {"flop": 10**12} if self.kernel.startswith("matmul") else {"bytes": 10**9}
         n_bytes = [n for part, n in BYTES.items() if part in f"{self.kernel}|"] or [1 << 20]
-        return {"label": self.kernel, "note": "", "registers": 128, "memory_bytes": n_bytes[0]}
+        known = {"label": self.kernel, "note": "", "registers": 128, "memory_bytes": n_bytes[0]}
+        return known | next((more for part, more in ADDED.items() if part in self.kernel), {})
 
     def captured(self) -> Callable[[], object]:
         return self
 
     def median_ms(self) -> float:
+        if self.fault.startswith("takes "):
+            return float(self.fault.removeprefix("takes "))
         if self.fault == "wrong but fast":
             return 0.001
         known = [ms for part, ms in SPEEDS.items() if part in f"{self.kernel}|"]
@@ -103,6 +114,7 @@ class FakeBackend:
             "gpu": os.environ.get("FAKE_GPU", "Fake GPU"),
             "compute_capability": "9.0",
             "build_fingerprint": "feed",
+            **json.loads(os.environ.get("FAKE_ENVIRONMENT", "{}")),
         }
 
     def prepare(self, shape: dict[str, Any]) -> None:

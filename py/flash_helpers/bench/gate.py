@@ -18,12 +18,12 @@ from pathlib import Path
 from ..workload import Workload
 from . import compare_cli
 from .comparison import Rules, compare_runs
+from .events import Event
 from .measure import Json
 from .records import Record, encode
 from .results import Measurement
 from .runs import RunError, load_run, observations
 from .significance import shift
-from .supervisor import Event
 from .sweep import Job
 
 SLOWED_BACKEND = "flash_helpers.bench.slowed_backend:SlowedBackend"

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 from .clocks import ClockSampler, throttled
 from .energy import EnergyError, EnergyMeter
 from .records import COMPILE_FAIL, LAUNCH_FAIL, OK, SKIPPED, WRONG, head
-from .timing import Bursts, Policy, Timer, interleaved
+from .row_fields import LEAST_MS, MOST_MS, is_time
+from .timing import Bursts, Policy, Sample, Timer, interleaved
 
 Emit = Callable[[Mapping[str, object]], None]
 Json = dict[str, Any]
@@ -134,7 +135,8 @@ def _time(
     with backend.clocks() as clocks:
         try:
             seed = request["shape"]["seed"]
-            bursts = interleaved(functions, policy, backend.timer(policy), seed, announce)
+            timer = _possible(backend.timer(policy))
+            bursts = interleaved(functions, policy, timer, seed, announce)
         except Exception as error:
             emit(result(current, LAUNCH_FAIL, f"{type(error).__name__}: {error}"))
             # Even where the device lives: the others' turns were cut short, so they start anew.
@@ -153,6 +155,19 @@ def _time(
                 emit(result(kernel, WRONG, problem, details))
             else:
                 emit(result(kernel, OK, "", details | measured))
+
+
+def _possible(timer: Timer) -> Timer:
+    """A time that nothing can take is the failure of the kernel that was timed: later, in sums and
+    quotients, it would be that of another."""
+
+    def timed(function: Callable[[], object]) -> Sample:
+        sample = timer(function)
+        if not is_time(sample.ms):
+            raise ValueError(f"it took {sample.ms} ms: {LEAST_MS:g} to {MOST_MS:g} are possible")
+        return sample
+
+    return timed
 
 
 def _loads(

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .events import Event, EventError, checked
 from .measure import result
 from .records import LAUNCH_FAIL, OK
-from .supervisor import Event, Supervisor, WorkerStartError, measure_all
+from .supervisor import Supervisor, WorkerStartError, measure_all
 
 LOCAL = "local"
 _PACKAGES = Path(__file__).resolve().parents[2]
@@ -149,6 +150,10 @@ class RayPool:
             raise WorkerStartError(f"a Ray worker does not start: {_head(error)}") from error
         if "error" in environment:
             raise WorkerStartError(f"{host}: {environment['error']}")
+        try:
+            checked({"event": "ready", "environment": environment})
+        except EventError as error:
+            raise WorkerStartError(f"the Ray worker on {host} sent {error}") from None
         return str(host), environment
 
     def _attempt(self, request: Event) -> Iterator[Event]:
@@ -159,13 +164,16 @@ class RayPool:
         try:
             stream = worker.actor.measure.options(num_returns="streaming").remote(request)
             for reference in stream:
-                event: Event = self._ray.get(reference)
+                event = checked(self._ray.get(reference))
                 if event["event"] == "result":
                     left.pop(event["kernel"], None)
                     event = {**event, "worker": worker.name}
                 yield event
         except self._ray.exceptions.RayError as error:
             lost = f"the Ray worker on {worker.name} was lost: {_head(error)}"
+            self._replace(worker)
+        except EventError as error:
+            lost = f"the Ray worker on {worker.name} sent {error}"
             self._replace(worker)
         else:
             self._free.put(worker)
@@ -176,7 +184,7 @@ class RayPool:
             return
         for item in left.values():
             for event in self._attempt({**request, "candidates": [item]}):
-                is_ok = event["event"] == "result" and event["status"] == OK
+                is_ok = event["event"] == "result" and event.get("status") == OK
                 yield {**event, "note": f"measured alone: {lost}"} if is_ok else event
 
     def _take(self) -> _Worker:

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
+from .events import MOST_BYTES, Event, EventError, parse_event, usable
 from .measure import result
 from .records import LAUNCH_FAIL, TIMEOUT
 
-Event = dict[str, Any]
 _TAIL_BYTES = 2000
 _LIBRARY_VARIABLE = "FLASH_ATTENTION_LIBRARY"  # flash_attention._library reads it
 _PACKAGES = Path(__file__).resolve().parents[2]
@@ -57,7 +57,7 @@ class _Worker:
         return True
 
     def event(self, limit_s: float) -> Event | None:
-        """The next event; None at the end of the stream. Raises TimeoutError."""
+        """The next event; None at the end of the stream. Raises TimeoutError and EventError."""
         deadline = time.monotonic() + limit_s
         with selectors.DefaultSelector() as selector:
             selector.register(self.events, selectors.EVENT_READ)
@@ -69,9 +69,10 @@ class _Worker:
                 if not chunk:
                     return None
                 self.pending += chunk
+                if len(self.pending) > MOST_BYTES and b"\n" not in self.pending:
+                    raise EventError(f"a line of more than {MOST_BYTES >> 20} MB")
         line, _, self.pending = self.pending.partition(b"\n")
-        event: Event = json.loads(line)
-        return event
+        return parse_event(line)
 
     def end(self) -> str:
         """Kills it with whatever it started; how it ended and the last it printed."""
@@ -143,13 +144,15 @@ class Supervisor:
                         return  # the row of the culprit was the last result
                     if event["event"] == "running":
                         current = event["kernel"]
-                    else:
+                    elif event["event"] == "result":
                         finished.add(event["kernel"])
                     yield event
             except TimeoutError:
                 status, error = TIMEOUT, f"no answer within {self.time_limit_s:g} s"
+            except EventError as problem:
+                error = f"the worker sent {problem}"
         process = worker.process
-        if status is not TIMEOUT:
+        if not error:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=10)
             error = f"the worker {describe_end(process.returncode)}"
@@ -173,11 +176,15 @@ class Supervisor:
             raise WorkerStartError(
                 f"the worker was not ready within {self.start_limit_s:g} s: {tail}"
             ) from None
+        except EventError as problem:
+            raise WorkerStartError(f"the worker sent {problem}: {self.stop()}") from None
         if event is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 worker.process.wait(timeout=10)
             how = describe_end(worker.process.returncode)
             raise WorkerStartError(f"the worker {how} before it was ready: {self.stop()}")
+        if event["event"] != "ready":
+            raise WorkerStartError(f"the worker began with `{event['event']}`: {self.stop()}")
         self._environment = event["environment"]
         return worker
 
@@ -208,16 +215,17 @@ class Supervisor:
 
 
 def measure_all(request: Event, attempt: Callable[[Event], Iterator[Event]]) -> Iterator[Event]:
-    """Attempts until every candidate has exactly one result; `attempt` may end early."""
+    """Attempts until every candidate has exactly one result; `attempt` may end early. What is no
+    event of a candidate that is left is dropped: it was said twice, or was never asked for."""
     left = {item["kernel"]: item for item in request["candidates"]}
     while left:
         before = len(left)
         for event in attempt(request | {"candidates": list(left.values())}):
-            if event["event"] == "result" and event["kernel"] not in left:
-                continue  # said twice
+            if event["event"] not in ("running", "result") or event["kernel"] not in left:
+                continue
             if event["event"] == "result":
                 del left[event["kernel"]]
-            yield event
+            yield usable(event)
         if len(left) == before:  # nobody to blame: it would go on for ever
             for kernel in left:
                 yield result(kernel, LAUNCH_FAIL, "the worker ended without a result for it")

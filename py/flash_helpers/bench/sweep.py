@@ -11,12 +11,13 @@ from ..config_sets import launched_symbol
 from ..kernel_config import KernelConfig
 from ..runner_selection import partition
 from ..workload import Workload
+from .events import Event
 from .provenance import source_state
 from .providers import OURS
 from .records import SKIPPED, STARTED, Record, fingerprint, row_key
 from .results import lacking
 from .store import ResultStore
-from .supervisor import Event, Measurer
+from .supervisor import Measurer
 from .timing import Policy
 
 _RESERVED = ("event", "schema", "crc32", "time")  # which the store writes

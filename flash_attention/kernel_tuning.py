@@ -127,6 +127,8 @@ def best(
             "milliseconds": times[winner], "failed": [list(item) for item in failed],
         }  # fmt: skip
         text = json.dumps(entry | {"checksum": _checksum(entry)}, indent=1, sort_keys=True)
+        if path.exists() and not path.is_file():
+            path.unlink()  # a FIFO, say; the folder is ours alone
         write_atomically(path, text.encode(), mode=0o600)
         return Tuned(candidates[winner], times[winner], failed)
 

@@ -9,7 +9,7 @@ there is none, the CPU build (0.2 GB) is asked for first, from PyTorch's own ind
 cannot be had, PyPI's build does as well. Where pip is configured to look for packages in other
 places, those count, and no index is added.
 
-Exit codes: 0 installed, 1 pip failed (its message is above), 2 usage.
+Exit codes: 0 installed, 1 pip failed (its message is above), 2 usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -20,6 +20,11 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+# Nothing is installed yet.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "py"))
+
+from flash_helpers.tool import guarded
 
 ROOT = Path(__file__).resolve().parents[2]
 # The settings that tell pip where to look.
@@ -84,4 +89,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded("set_up.py", main))

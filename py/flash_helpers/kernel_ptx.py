@@ -30,22 +30,38 @@ def kernel_ptx(config: KernelConfig, general: bool = False) -> str:
     Raises BuildError if there is no nvcc, ValueError if the configuration cannot be built,
     RuntimeError with nvcc's message if it does not compile.
     """
-    flags = (*COMMON_FLAGS, f"-arch={PTX_ARCHITECTURES[config.FAMILY]}")
-    return compiled_kernel(config, flags, "ptx", "-ptx", general).read_text()
+    text = render_kernel(config, general)
+    return source_ptx(text, config.symbol(general), PTX_ARCHITECTURES[config.FAMILY])
+
+
+def source_ptx(text: str, name: str, architecture: str, include: Path | None = None) -> str:
+    """The same of any translation unit. `name` is for messages and the cache; `include`: where its
+    headers lie, if they are not ours."""
+    flags = (*COMMON_FLAGS, f"-arch={architecture}")
+    return _compiled(text, name, flags, "ptx", "-ptx", include).read_text()
 
 
 def compiled_kernel(
     config: KernelConfig, flags: Sequence[str], suffix: str, stage: str, general: bool = False
 ) -> Path:
     """The kernel as nvcc's `stage` (-ptx, -cubin) leaves it, in the cache."""
-    text = render_kernel(config, general)
+    return _compiled(render_kernel(config, general), config.symbol(general), flags, suffix, stage)
+
+
+def _compiled(
+    text: str,
+    name: str,
+    flags: Sequence[str],
+    suffix: str,
+    stage: str,
+    include: Path | None = None,
+) -> Path:
     nvcc = _nvcc()
-    key = hashlib.sha256(
-        "\0".join((source_fingerprint(text), nvcc.version, *flags)).encode()
-    ).hexdigest()
-    path = cache_dir("ptx") / f"{config.symbol(general)}-{key[:16]}.{suffix}"
+    fingerprint = source_fingerprint(text, include)
+    key = hashlib.sha256("\0".join((fingerprint, nvcc.version, *flags)).encode()).hexdigest()
+    path = cache_dir("ptx") / f"{name}-{key[:16]}.{suffix}"
     if not path.is_file():
-        _compile(text, nvcc, path, (*flags, stage))
+        _compile(text, nvcc, path, (*flags, stage), include)
     return path
 
 
@@ -54,20 +70,22 @@ def _nvcc() -> Nvcc:
     return find_or_install_nvcc()
 
 
-def _compile(text: str, nvcc: Nvcc, path: Path, flags: Sequence[str]) -> None:
+def _compile(text: str, nvcc: Nvcc, path: Path, flags: Sequence[str], include: Path | None) -> None:
     """Compiles in a directory of its own and publishes by rename, so that concurrent callers and
     interruptions leave either nothing or the whole file."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".ptx-") as folder:
         source, output = Path(folder, "kernel.cu"), Path(folder, "kernel.out")
         source.write_text(text)
-        run_nvcc(nvcc, [*flags, str(source), "-o", str(output)], path.stem)
+        run_nvcc(nvcc, [*flags, str(source), "-o", str(output)], path.stem, include)
         output.replace(path)
 
 
-def run_nvcc(nvcc: Nvcc, arguments: Sequence[str], name: str) -> str:
-    """Compiles `name` with our headers; what nvcc printed. Raises RuntimeError with its message."""
+def run_nvcc(nvcc: Nvcc, arguments: Sequence[str], name: str, include: Path | None = None) -> str:
+    """Compiles `name` with our headers, or with those of `include` in their place; what nvcc
+    printed. Raises RuntimeError with its message."""
+    folders = (include,) if include else include_dirs()
     done = subprocess.run(
-        [str(nvcc.path), *(f"-I{folder}" for folder in include_dirs()), *arguments],
+        [str(nvcc.path), *(f"-I{folder}" for folder in folders), *arguments],
         capture_output=True, text=True, check=False, env={**os.environ, **nvcc.env},
     )  # fmt: skip
     if done.returncode != 0:

@@ -32,8 +32,15 @@ def kernel_ptx(config: KernelConfig, general: bool = False) -> str:
     RuntimeError with nvcc's message if it does not compile, UnsafeCacheError and OSError if the
     cache cannot be used.
     """
-    flags = (*COMMON_FLAGS, f"-arch={PTX_ARCHITECTURES[config.FAMILY]}")
-    kernel = cached_kernel(config, flags, "ptx", general)
+    text = render_kernel(config, general)
+    return source_ptx(text, config.symbol(general), PTX_ARCHITECTURES[config.FAMILY])
+
+
+def source_ptx(text: str, name: str, architecture: str, include: Path | None = None) -> str:
+    """The same of any translation unit. `name` is for messages and the cache; `include`: where its
+    headers lie, if they are not ours."""
+    flags = (*COMMON_FLAGS, f"-arch={architecture}")
+    kernel = _cached(text, name, flags, "ptx", include)
     ptx = read_intact_text(kernel.path)
     if ptx is None:
         ptx = kernel.compile("-ptx").decode()
@@ -49,6 +56,7 @@ class CachedKernel:
     nvcc: Nvcc
     flags: tuple[str, ...]
     path: Path
+    include: Path | None = None  # where its headers lie, if they are not ours
 
     def compile(self, stage: str) -> bytes:
         """What nvcc's `stage` (-ptx, -cubin) leaves. Raises RuntimeError with its message."""
@@ -56,7 +64,7 @@ class CachedKernel:
             source, output = Path(folder, "kernel.cu"), Path(folder, "kernel.out")
             source.write_text(self.source)
             arguments = [*self.flags, stage, str(source), "-o", str(output)]
-            run_nvcc(self.nvcc, arguments, self.path.stem)
+            run_nvcc(self.nvcc, arguments, self.path.stem, self.include)
             return output.read_bytes()
 
 
@@ -64,13 +72,17 @@ def cached_kernel(
     config: KernelConfig, flags: Sequence[str], suffix: str, general: bool = False
 ) -> CachedKernel:
     """Raises BuildError, ValueError, UnsafeCacheError and OSError as kernel_ptx() does."""
-    text = render_kernel(config, general)
+    return _cached(render_kernel(config, general), config.symbol(general), flags, suffix)
+
+
+def _cached(
+    text: str, name: str, flags: Sequence[str], suffix: str, include: Path | None = None
+) -> CachedKernel:
     nvcc = _nvcc()
-    key = hashlib.sha256(
-        "\0".join((source_fingerprint(text), nvcc.version, *flags)).encode()
-    ).hexdigest()
-    path = cache_dir("ptx") / f"{config.symbol(general)}-{key[:16]}.{suffix}"
-    return CachedKernel(text, nvcc, tuple(flags), path)
+    fingerprint = source_fingerprint(text, include)
+    key = hashlib.sha256("\0".join((fingerprint, nvcc.version, *flags)).encode()).hexdigest()
+    path = cache_dir("ptx") / f"{name}-{key[:16]}.{suffix}"
+    return CachedKernel(text, nvcc, tuple(flags), path, include)
 
 
 @cache
@@ -78,10 +90,12 @@ def _nvcc() -> Nvcc:
     return find_or_install_nvcc()
 
 
-def run_nvcc(nvcc: Nvcc, arguments: Sequence[str], name: str) -> str:
-    """Compiles `name` with our headers; what nvcc printed. Raises RuntimeError with its message."""
+def run_nvcc(nvcc: Nvcc, arguments: Sequence[str], name: str, include: Path | None = None) -> str:
+    """Compiles `name` with our headers, or with those of `include` in their place; what nvcc
+    printed. Raises RuntimeError with its message."""
+    folders = (include,) if include else include_dirs()
     done = subprocess.run(
-        [str(nvcc.path), *(f"-I{folder}" for folder in include_dirs()), *arguments],
+        [str(nvcc.path), *(f"-I{folder}" for folder in folders), *arguments],
         capture_output=True, text=True, check=False, env={**os.environ, **nvcc.env},
     )  # fmt: skip
     if done.returncode != 0:

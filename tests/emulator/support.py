@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import functools
 import struct
-import subprocess
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flash_helpers.build.toolchain import find_nvcc
 from flash_helpers.emulator import (
     EmulatedKernel,
     LaunchOptions,
@@ -20,6 +16,7 @@ from flash_helpers.emulator import (
     compile_kernel,
     memory_range_of,
 )
+from flash_helpers.kernel_ptx import source_ptx
 
 HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"
 
@@ -79,16 +76,9 @@ def aligned(shape: tuple[int, ...] | int, dtype: Any) -> Any:
 
 @functools.cache
 def cuda_to_ptx(source: str) -> str:
-    """nvcc's PTX of a CUDA source, with the flags of the project's kernels."""
-    nvcc = find_nvcc()
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "kernel.cu"
-        file.write_text(source)
-        flags = ["-ptx", "-arch=compute_80", "-lineinfo", "-std=c++20", "--expt-relaxed-constexpr"]
-        output = Path(folder) / "kernel.ptx"
-        command = [str(nvcc.path), *flags, str(file), "-o", str(output)]
-        subprocess.run(command, check=True, env=nvcc.env or None, capture_output=True)
-        return output.read_text()
+    """nvcc's PTX of a CUDA source, with the flags of the project's kernels, from the cache if it
+    is there."""
+    return source_ptx(source, "test_kernel", "compute_80")
 
 
 def cuda_kernel(source: str, entry: str = "kernel") -> EmulatedKernel:

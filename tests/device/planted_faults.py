@@ -1,0 +1,194 @@
+"""Faults of one line in the headers, each with the test that has to find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flash_helpers.kernel_configs import DType
+
+from .ptx import (
+    test_convert,
+    test_cp_async,
+    test_ldmatrix,
+    test_math,
+    test_mma,
+    test_named_barrier,
+    test_scheduling,
+    test_tma,
+    test_wgmma,
+)
+from .sm80 import configs as sm80_configs
+from .sm80 import (
+    test_block_copy,
+    test_block_position,
+    test_bounds,
+    test_online_softmax,
+)
+from .sm80 import test_epilogue as test_sm80_epilogue
+from .sm90 import configs as sm90_configs
+from .sm90 import test_epilogue as test_sm90_epilogue
+from .sm90 import (
+    test_mask,
+    test_ring,
+    test_shared_storage,
+    test_softmax,
+    test_tile_schedule,
+)
+from .sm90 import test_matmuls as test_sm90_matmuls
+from .tile import test_operand, test_plain_headers, test_rows
+
+PTX, TILE = "flash/ptx", "flash/tile"
+SM80, SM90 = "flash/attention", "flash/sm90"
+ROWS = f"{SM80}/online_softmax.cuh"  # quad_max, quad_sum
+BLOCK_COPY = f"{TILE}/block_copy.cuh"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """With `new` in the place of `old`, which stands once in the header, `test` fails."""
+
+    title: str
+    header: str
+    old: str
+    new: str
+    test: Callable[..., None]
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def plant(self, headers: Path) -> None:
+        """Changes a copy of the headers. Raises AssertionError unless `old` stands there once."""
+        path = headers / self.header
+        text = path.read_text()
+        assert text.count(self.old) == 1, f"{self.header}: {text.count(self.old)} times {self.old}"
+        path.write_text(text.replace(self.old, self.new))
+
+
+_SM80, _SM90 = sm80_configs.config(), sm90_configs.config()
+_TILES = test_tile_schedule.LAUNCHES[0]
+
+FAULTS = [
+    # ptx/
+    Fault("a product that may be fused", f"{PTX}/math.cuh",
+          'asm("mul.rn.f32 %0, %1, %2;\\n" : "=f"(y) : "f"(a), "f"(b));', "y = a * b;",
+          test_math.test_mul_rn_is_rounded_before_the_addition, {"c": -1.0}),
+    Fault("the halves of a pair exchanged", f"{PTX}/convert.cuh",
+          "return cvt_rn_bf16x2_f32(low, high);", "return cvt_rn_bf16x2_f32(high, low);",
+          test_convert.test_pairs_are_rounded_to_nearest_even, {"which": 3, "dtype": DType.BF16}),
+    Fault("half of a copy's bytes", f"{PTX}/cp_async.cuh",
+          '"cp.async.ca.shared.global [%0 + %2], [%1], 16;\\n"',
+          '"cp.async.ca.shared.global [%0 + %2], [%1], 8;\\n"',
+          test_cp_async.test_sixteen_bytes, {"which": 1, "far": False}),
+    Fault("a wait for one group too few", f"{PTX}/cp_async.cuh",
+          '"cp.async.wait_group %0;\\n" ::"n"(kPending)',
+          '"cp.async.wait_group %0;\\n" ::"n"(kPending + 1)',
+          test_cp_async.test_a_group_is_over_when_few_enough_are_in_flight,
+          {"pending": 0, "group": 2}),
+    Fault("matrices that are not transposed", f"{PTX}/ldmatrix.cuh", "m8n8.x4.trans.shared.b16 {%0",
+          "m8n8.x4.shared.b16 {%0",
+          test_ldmatrix.test_ldmatrix, {"transposed": True, "offset": 0}),
+    Fault("two matrices exchanged", f"{PTX}/stmatrix.cuh", '"r"(r0), "r"(r1), "r"(r2), "r"(r3)',
+          '"r"(r0), "r"(r2), "r"(r1), "r"(r3)', test_ldmatrix.test_stmatrix_is_the_inverse),
+    Fault("operands of an mma exchanged", f"{PTX}/mma.cuh", "mma_m16n8k16_f16(c, a, b0, b1);",
+          "mma_m16n8k16_f16(c, a, b1, b0);", test_mma.test_products_are_added,
+          {"which": 2, "dtype": DType.FP16}),
+    Fault("a barrier for half of the threads", f"{PTX}/named_barrier.cuh",
+          '"bar.sync %0, %1;\\n" ::"r"(id), "r"(threads)',
+          '"bar.sync %0, %1;\\n" ::"r"(id), "r"(threads / 2)',
+          test_named_barrier.test_bar_sync_orders_its_own_threads, {"id": 1, "partner": 63}),
+    Fault("a value that is not forgotten", f"{PTX}/scheduling.cuh",
+          'asm volatile("" : "+r"(value));', "", test_scheduling.test_forget_makes_a_value_opaque),
+    Fault("no fence for the copy engine", f"{PTX}/fence.cuh",
+          'asm volatile("fence.proxy.async.shared::cta;\\n" ::: "memory");', "",
+          test_tma.test_a_box_is_stored_and_clipped,
+          {"box": test_tma.BOXES[0], "at": test_tma.PLACES[0]}),
+    Fault("a barrier that the copy engine does not see", f"{PTX}/mbarrier.cuh",
+          'asm volatile("fence.mbarrier_init.release.cluster;\\n" ::: "memory");', "",
+          test_tma.test_a_box_is_loaded,
+          {"box": test_tma.BOXES[0], "at": test_tma.PLACES[0], "last": False}),
+    Fault("coordinates exchanged", f"{PTX}/tma.cuh",
+          '"r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "l"(cache_policy)',
+          '"r"(c0), "r"(c1), "r"(c2), "r"(c4), "r"(c3), "l"(cache_policy)',
+          test_tma.test_a_box_is_loaded,
+          {"box": test_tma.BOXES[0], "at": test_tma.PLACES[1], "last": False}),
+    Fault("b that is not transposed", f"{PTX}/wgmma.cuh", '", p, 1, 1, 1;', '", p, 1, 1, 0;',
+          test_wgmma.test_products_are_added, {"n": 64, "dtype": DType.FP16, "form": "rs"}),
+    Fault("two accumulators exchanged", f"{PTX}/wgmma.cuh", '"%40, %41, ', '"%41, %40, ',
+          test_wgmma.test_products_are_added, {"n": 96, "dtype": DType.BF16, "form": "ss"}),
+    Fault("registers that the compiler thinks it knows", f"{PTX}/wgmma.cuh",
+          'asm volatile("" : "+f"(d[i])::"memory");', ";",
+          test_wgmma.test_wgmma_touch_makes_registers_opaque),
+    # tile/
+    Fault("another swizzle", f"{TILE}/shared_tile.h", "chunk ^ (row % kSwizzleRows)",
+          "chunk ^ (row / 2 % kSwizzleRows)", test_operand.test_tiles_of_16_by_16,
+          {"d_head": 64, "swizzled": True, "columns_first": False, "transpose": False}),
+    Fault("a k-tile loaded too late", f"{TILE}/load_schedule.h",
+          "if (kAhead) return tile + kSlots - 1;", "if (kAhead) return tile + kSlots;",
+          test_plain_headers.test_load_schedule, {"total": 4, "load": 2, "doubled": True}),
+    Fault("a descriptor's stride", f"{TILE}/matrix_descriptor.h",
+          "kAtomStride = 8 * kSwizzleBytes / 16", "kAtomStride = 16 * kSwizzleBytes / 16",
+          test_plain_headers.test_matrix_descriptor, {"swizzle": 128, "rows": 64, "address": 1024}),
+    Fault("a loop that forgets its step", f"{TILE}/static_for.cuh",
+          "static_for<kBegin + kStep, kEnd, kStep>", "static_for<kBegin + 1, kEnd, kStep>",
+          test_plain_headers.test_static_for, {"which": 1, "indices": range(2, 11, 3)}),
+    Fault("an operand's slot", f"{TILE}/operand.cuh",
+          "fragments[Schedule::slot(kKTile)][kOuter]);", "fragments[0][kOuter]);",
+          test_operand.test_operands, {"schedule": 3, "along_rows": False}),
+    Fault("the wrong lane in a reduction", ROWS, "return x + __shfl_xor_sync(0xffffffffu, x, 2);",
+          "return x + __shfl_xor_sync(0xffffffffu, x, 4);",
+          test_rows.test_reductions_over_four_lanes),
+    # the Ampere family
+    Fault("a row too many copied", BLOCK_COPY, "row + step * kRowsPerStep < n_rows",
+          "row + step * kRowsPerStep <= n_rows", test_block_copy.test_rows_become_a_tile,
+          {"kernel_config": _SM80, "n_rows": 37}),
+    Fault("another KV head", f"{SM80}/block_position.cuh",
+          "head / static_cast<unsigned>(args.n_heads_q / args.n_heads_kv)",
+          "head % static_cast<unsigned>(args.n_heads_kv)",
+          test_block_position.test_every_block_of_queries_once,
+          {"block": 64, "seqlen": 256, "any_length": False, "causal": False, "heads": 6,
+           "kv_heads": 2, "with_lse": False}),
+    Fault("a key too many seen", f"{SM80}/bounds.cuh", "score = n * 8 + i < keys ?",
+          "score = n * 8 + i <= keys ?", test_bounds.test_masks,
+          {"kernel_config": _SM80, "last": True}),
+    Fault("a block of keys too few", f"{SM80}/bounds.cuh", "max(0, q_row + shift + q_rows)",
+          "max(0, q_row + shift + q_rows - 1)", test_bounds.test_bounds_of_any_length,
+          {"kernel_config": _SM80}),
+    Fault("a scale left out", ROWS,
+          "kFolded ? row_max[m][half] * scale : row_max[m][half]", "row_max[m][half]",
+          test_online_softmax.test_every_scale, {"folded": True, "scale": 0.01}),
+    Fault("sums that are not rescaled", ROWS,
+          "row_sum[m][half] = ptx::mul_rn(row_sum[m][half], alpha[half]);", "",
+          test_online_softmax.test_the_softmax_of_all_blocks,
+          {"m_tiles": 1, "s_tiles": 4, "growth": "fast", "folded": True, "peeled": True}),
+    Fault("a row too many stored", f"{SM80}/epilogue.cuh",
+          "if (kBounded && row >= n_rows) continue;", "if (kBounded && row > n_rows) continue;",
+          test_sm80_epilogue.test_rows_are_scaled_rounded_and_stored,
+          {"kernel_config": _SM80, "n_rows": 7}),
+    # the Hopper family
+    Fault("a key too many seen by wgmma's rows", f"{SM90}/mask.cuh", ">= visible[i / 2 % 2]",
+          "> visible[i / 2 % 2]", test_mask.test_keys_from_a_row_s_number_on_are_hidden,
+          {"n_keys": 48}),
+    Fault("the phase of the pass before", f"{SM90}/ring.cuh", "parity ^= 1;", "parity = 0;",
+          test_ring.test_what_goes_in_comes_out_in_any_order_of_threads, {"buffers": 2}),
+    Fault("sums that keep an old scale", f"{SM90}/softmax.cuh", "sum[half] *= alpha[half];", "",
+          test_softmax.test_the_softmax_of_all_blocks,
+          {"policy": "lazy", "growth": "fast", "hidden": "", "n_keys": 48}),
+    Fault("short tiles first", f"{SM90}/tile_schedule.cuh",
+          "row_block = blocks_per_head - 1 - step;", "row_block = step;",
+          test_tile_schedule.test_every_tile_once,
+          {"kernel_config": _SM90, "problem": _TILES, "causal": True, "grid": 2}),
+    Fault("V over K", f"{SM90}/shared_storage.cuh", "kVOffset = kKOffset + kBuffers * kConfig",
+          "kVOffset = kKOffset + kConfig", test_shared_storage.test_every_byte_has_one_use,
+          {"kernel_config": _SM90}),
+    Fault("scores added to what was there", f"{SM90}/matmuls.cuh", "step != 0);", "1);",
+          test_sm90_matmuls.test_scores, {"kernel_config": test_sm90_matmuls.CONFIGS[0]}),
+    Fault("the swizzle of longer rows", f"{SM90}/epilogue.cuh", ": row / 2 % 4;", ": row % 4;",
+          test_sm90_epilogue.test_rows_that_exist_are_stored,
+          {"kernel_config": test_sm90_epilogue.CONFIGS[2], "n_queries": 64, "row": 0,
+           "with_lse": False}),
+    Fault("a log-sum-exp too many", f"{SM90}/epilogue.cuh", "if (query < args.seqlen_q)",
+          "if (query <= args.seqlen_q)", test_sm90_epilogue.test_rows_that_exist_are_stored,
+          {"kernel_config": test_sm90_epilogue.CONFIGS[0], "n_queries": 100, "row": 64,
+           "with_lse": True}),
+]  # fmt: skip

@@ -1,0 +1,16 @@
+// The store of ptx/stmatrix.cuh to rows anywhere in 2 KiB of shared memory, zeros elsewhere.
+#include "flash/ptx/stmatrix.cuh"
+
+using namespace flash;
+
+extern "C" __global__ void kernel(const uint32_t* registers, const int* rows, uint16_t* tile) {
+  __shared__ __align__(128) uint16_t memory[1024];
+  const int lane = threadIdx.x;
+  for (int i = lane; i < 1024; i += 32) memory[i] = 0;
+  __syncwarp();
+  const uint32_t row = static_cast<uint32_t>(__cvta_generic_to_shared(memory)) + rows[lane];
+  const uint32_t* r = registers + 4 * lane;
+  ptx::stmatrix_x4(row, r[0], r[1], r[2], r[3]);
+  __syncwarp();
+  for (int i = lane; i < 1024; i += 32) tile[i] = memory[i];
+}

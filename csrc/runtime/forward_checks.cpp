@@ -11,7 +11,8 @@ namespace {
 
 // Global memory is read and written in 16-byte pieces.
 constexpr std::uintptr_t kAlignmentBytes = 16;
-constexpr int64_t kAlignmentElements = kAlignmentBytes / FlashForwardKernelConfig::kElementBytes;
+constexpr int64_t kElementBytes = bytes_of(DType::kFP16);  // every DType has as many
+constexpr int64_t kAlignmentElements = kAlignmentBytes / kElementBytes;
 
 constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxTensorMapStride = (int64_t{1} << 40) - 1;  // in bytes
@@ -74,7 +75,7 @@ void check_for_hopper(const KernelEntry& entry, const ForwardArgs& args) {
        {args.q_stride_batch, args.q_stride_seq, args.q_stride_head, args.k_stride_batch,
         args.k_stride_seq, args.k_stride_head, args.v_stride_batch, args.v_stride_seq,
         args.v_stride_head, args.o_stride_batch, args.o_stride_seq, args.o_stride_head}) {
-    if (stride >= 0 && stride <= kMaxTensorMapStride / HopperForwardKernelConfig::kElementBytes) {
+    if (stride >= 0 && stride <= kMaxTensorMapStride / kElementBytes) {
       continue;
     }
     refuse(entry, "a stride is " + std::to_string(stride) +

@@ -19,7 +19,6 @@ namespace {
 static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
 
 constexpr int kRank = 5;
-constexpr int kElementBytes = 2;
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
@@ -60,11 +59,11 @@ struct Fields {
 
 // A stride that is never used still has to be a multiple of 16 bytes below 2^40.
 cuuint64_t stride_bytes(const TensorMapKey& key, int64_t stride, int32_t size) {
-  return static_cast<cuuint64_t>(size > 1 ? stride : key.d_head) * kElementBytes;
+  return static_cast<cuuint64_t>(size > 1 ? stride : key.d_head) * bytes_of(key.dtype);
 }
 
 Fields fields_of(const TensorMapKey& key) {
-  const auto columns = static_cast<cuuint32_t>(key.swizzle_bytes / kElementBytes);
+  const auto columns = static_cast<cuuint32_t>(key.swizzle_bytes / bytes_of(key.dtype));
   const auto chunks = static_cast<cuuint32_t>(key.d_head) / columns;
   const auto size = [](int32_t n) { return static_cast<cuuint64_t>(std::max(n, 1)); };
   return {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "flash/core/forward_config.h"
+#include "flash/core/dtype.h"
 #include "flash/core/hopper_forward_args.h"
 
 namespace flash {

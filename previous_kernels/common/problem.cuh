@@ -10,7 +10,7 @@ namespace flash::previous::common {
 
 template <FlashForwardKernelConfig kConfig>
 struct Problem {
-  static constexpr int64_t kElementBytes = FlashForwardKernelConfig::kElementBytes;
+  static constexpr int64_t kElementBytes = kConfig.element_bytes();
 
   const char* q;  // first row of this block's queries
   const char* k;  // first row of this head's keys

@@ -78,7 +78,7 @@ def test_config_fields_are_the_header_s_in_name_order_and_type(family: Family) -
 
 
 def test_dtype_numbers_are_the_header_s() -> None:
-    text = (INCLUDE / "flash" / "core" / "forward_config.h").read_text()
+    text = (INCLUDE / "flash" / "core" / "dtype.h").read_text()
     body = re.search(r"enum class DType : int {(.*?)}", text)
     assert body is not None
     found = {m[1]: int(m[2]) for m in re.finditer(r"k(\w+) = (\d+)", body[1])}

@@ -15,7 +15,7 @@ namespace flash {
 // see more keys, and a grid that ends with its short blocks keeps the whole GPU busy for longer.
 template <FlashForwardKernelConfig kConfig, Coverage kCoverage>
 struct BlockPosition {
-  static constexpr int64_t kElementBytes = FlashForwardKernelConfig::kElementBytes;
+  static constexpr int64_t kElementBytes = kConfig.element_bytes();
 
   const char* q;  // first row of this block's queries
   const char* k;  // first row of this head's keys

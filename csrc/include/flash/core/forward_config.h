@@ -7,10 +7,9 @@
 // a non-type template argument.
 #pragma once
 
-namespace flash {
+#include "flash/core/dtype.h"
 
-// The numbers are PyTorch's ScalarType values, so a tensor's dtype needs no translation table.
-enum class DType : int { kFP16 = 5, kBF16 = 15 };
+namespace flash {
 
 struct FlashForwardKernelConfig {
   DType dtype;
@@ -36,13 +35,13 @@ struct FlashForwardKernelConfig {
 
   // --- derived sizes -------------------------------------------------------------------------
 
-  static constexpr int kElementBytes = 2;  // both dtypes have 16 bits
   static constexpr int kWarpSize = 32;
 
+  constexpr int element_bytes() const { return bytes_of(dtype); }
   constexpr int n_threads() const { return n_warps * kWarpSize; }
   constexpr int rows_per_warp() const { return B_r / n_warps; }
-  constexpr int q_bytes() const { return B_r * d_head * kElementBytes; }
-  constexpr int kv_bytes() const { return B_c * d_head * kElementBytes; }
+  constexpr int q_bytes() const { return B_r * d_head * element_bytes(); }
+  constexpr int kv_bytes() const { return B_c * d_head * element_bytes(); }
   // One Q block, one K block, one V block; the output block reuses Q's memory.
   constexpr int smem_bytes() const { return q_bytes() + 2 * kv_bytes(); }
   // Thread blocks per multiprocessor that the register budget is planned for (65,536 registers,

@@ -7,7 +7,7 @@
 // non-type template argument.
 #pragma once
 
-#include "flash/core/forward_config.h"
+#include "flash/core/dtype.h"
 
 namespace flash {
 
@@ -36,14 +36,14 @@ struct HopperForwardKernelConfig {
 
   // --- derived sizes -------------------------------------------------------------------------
 
-  static constexpr int kElementBytes = 2;  // both dtypes have 16 bits
   static constexpr int kGroupThreads = 128;
   static constexpr int kGroupRows = 64;  // rows of one wgmma
   static constexpr int kGroupWarps = 4;
 
+  constexpr int element_bytes() const { return bytes_of(dtype); }
   constexpr int block_m() const { return n_mma_groups * kGroupRows; }
   constexpr int n_threads() const { return (n_mma_groups + 1) * kGroupThreads; }
-  constexpr int row_bytes() const { return d_head * kElementBytes; }
+  constexpr int row_bytes() const { return d_head * element_bytes(); }
   constexpr int q_bytes() const { return block_m() * row_bytes(); }
   constexpr int kv_bytes() const { return block_n * row_bytes(); }
   constexpr int smem_data_bytes() const {
@@ -59,7 +59,7 @@ struct HopperForwardKernelConfig {
   // The shared-memory row of a tile: 128 bytes with the 128-byte swizzle where the head dimension
   // is whole multiples of it, else 64 bytes with the 64-byte swizzle.
   constexpr int swizzle_bytes() const { return row_bytes() % 128 == 0 ? 128 : 64; }
-  constexpr int chunk_columns() const { return swizzle_bytes() / kElementBytes; }
+  constexpr int chunk_columns() const { return swizzle_bytes() / element_bytes(); }
   constexpr int n_chunks() const { return row_bytes() / swizzle_bytes(); }
 
   // Registers per thread after setmaxnreg. All warpgroups together get what the launch allotted:

@@ -46,8 +46,8 @@ struct KvStream {
                         const BlockPosition<kConfig, kCoverage>& position,
                         const Bounds<kConfig, kCoverage>& bounds, const ForwardArgs& args)
       : copy(block_copy),
-        k_row_bytes(args.k_stride_seq * FlashForwardKernelConfig::kElementBytes),
-        v_row_bytes(args.v_stride_seq * FlashForwardKernelConfig::kElementBytes),
+        k_row_bytes(args.k_stride_seq * kConfig.element_bytes()),
+        v_row_bytes(args.v_stride_seq * kConfig.element_bytes()),
         k_rows(bounds.last_kv_rows(args)),
         v_rows(k_rows) {
     const int64_t last_row = bounds.last_kv_row(args);
@@ -95,7 +95,7 @@ FLASH_DEVICE void finish(typename Matmuls<kConfig>::Output& o, Softmax& softmax,
   End::stage(o, inverse, warp_rows, lane);
   __syncwarp();  // the warp's rows are staged before other lanes read them
   const int n_rows = args.seqlen_q - position.first_row - warp_row;  // of the warp that exist
-  const int64_t o_row_bytes = args.o_stride_seq * FlashForwardKernelConfig::kElementBytes;
+  const int64_t o_row_bytes = args.o_stride_seq * kConfig.element_bytes();
   End::template store<kAnyLength>(warp_rows, position.o + warp_row * o_row_bytes, o_row_bytes, lane,
                                   n_rows);
   if (position.lse != nullptr) {
@@ -127,7 +127,7 @@ FLASH_DEVICE void forward(const ForwardArgs& args) {
   const Bounds<kConfig, kCoverage> bounds(args, position.first_row);
   if constexpr (kAnyLength) {
     if (bounds.n_blocks == 0) {
-      const int64_t o_row_bytes = args.o_stride_seq * FlashForwardKernelConfig::kElementBytes;
+      const int64_t o_row_bytes = args.o_stride_seq * kConfig.element_bytes();
       float* const lse = position.lse == nullptr ? nullptr : position.lse + warp_row;
       Epilogue<kConfig>::store_blind(position.o + warp_row * o_row_bytes, o_row_bytes, lse, lane,
                                      bounds.q_rows - warp_row);
@@ -138,7 +138,7 @@ FLASH_DEVICE void forward(const ForwardArgs& args) {
   KvStream<kConfig, kCoverage> kv(copy, position, bounds, args);
 
   // Prologue: Q travels in the group of the first K block, V behind it.
-  const int64_t q_row_bytes = args.q_stride_seq * FlashForwardKernelConfig::kElementBytes;
+  const int64_t q_row_bytes = args.q_stride_seq * kConfig.element_bytes();
   copy.template load<kConfig.B_r, 0, kAnyLength>(copy.source(position.q, q_row_bytes), q_row_bytes,
                                                  bounds.q_rows);
   kv.template issue_k<true>();

@@ -100,13 +100,18 @@ def test_the_registry_is_sorted_by_name_and_holds_every_configuration(tmp_path: 
     symbols = [(config.kernel_name(), config.ARGUMENTS) for config in configs]
     symbols += [(config.symbol(general=True), config.ARGUMENTS) for config in general]
     stubs = "".join(f'extern "C" void {name}({arguments}) {{}}\n' for name, arguments in symbols)
+    families = "".join(
+        f"namespace flash::{family} {{ extern const Family kFamily{{{number}}}; }}\n"
+        for number, family in enumerate(FAMILIES)
+    )
     (tmp_path / "main.cpp").write_text(
         '#include <cstdio>\n#include "flash/core/forward_args.h"\n'
         '#include "flash/core/hopper_forward_args.h"\n'
         f'#include "flash/core/kernel_registry.h"\n{stubs}'
+        f"struct flash::Family {{ int number; }};\n{families}"
         "int main() { for (const auto& k : flash::kernels()) "
-        'std::printf("%s %d %d %d %d %d\\n", k.name, static_cast<int>(k.config.index()), '
-        "k.n_threads(), k.smem_bytes(), k.function != nullptr, "
+        'std::printf("%s %d %d %d %d %d\\n", k.name, k.family->number, '
+        "k.n_threads, k.smem_bytes, k.function != nullptr, "
         "k.general != nullptr && k.general != k.function); }\n"
     )
     include = f"-I{CSRC / 'include'}"

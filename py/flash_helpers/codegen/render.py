@@ -98,6 +98,7 @@ def _render(template: str, instances: list[Instance]) -> str:
         autoescape=False,  # noqa: S701  the output is C++, and its input typed configurations
     )
     headers = sorted({instance.config.header() for instance in instances})
+    families = sorted({instance.config.FAMILY for instance in instances})
     return environment.get_template(template).render(
-        marker=MARKER, instances=instances, headers=headers
+        marker=MARKER, instances=instances, headers=headers, families=families
     )

@@ -3,31 +3,39 @@
 #pragma once
 
 #include <span>
-#include <variant>
 
-#include "flash/core/forward_config.h"
-#include "flash/core/hopper_forward_config.h"
+#include "flash/core/dtype.h"
 
 namespace flash {
 
-// One alternative for each family of kernels.
-using KernelConfig = std::variant<FlashForwardKernelConfig, HopperForwardKernelConfig>;
+struct Family;  // how the kernels of a family are launched: csrc/runtime/family.h
 
 struct KernelEntry {
   const char* name;  // the kernel's symbol, KernelConfig.kernel_name() in Python
-  KernelConfig config;
+  const Family* family;
+  const void* config;  // the family's own struct, which only the family reads
+  DType dtype;
+  int n_threads;         // of a thread block
+  int smem_bytes;        // of a thread block, dynamic
   const void* function;  // address of the `__global__` function's host stub
-  // Ampere family: the same configuration's kernel for any lengths and the causal mask; null: not
-  // in this build. Hopper family: null, `function` takes everything.
+  // The same configuration's kernel for any lengths and the causal mask, where `function` takes
+  // whole blocks only. Null: not in this build, or `function` takes everything.
   const void* general;
-
-  int n_threads() const {
-    return std::visit([](const auto& family) { return family.n_threads(); }, config);
-  }
-  int smem_bytes() const {
-    return std::visit([](const auto& family) { return family.smem_bytes(); }, config);
-  }
 };
+
+// A row of the table. `config` is kept by address.
+template <typename Config>
+constexpr KernelEntry kernel_entry(const char* name, const Family& family, const Config& config,
+                                   const void* function, const void* general) {
+  return {.name = name,
+          .family = &family,
+          .config = &config,
+          .dtype = config.dtype,
+          .n_threads = config.n_threads(),
+          .smem_bytes = config.smem_bytes(),
+          .function = function,
+          .general = general};
+}
 
 // Sorted by name; the index of an entry is the kernel id that Python passes to launch().
 std::span<const KernelEntry> kernels();

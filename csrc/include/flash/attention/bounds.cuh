@@ -5,10 +5,10 @@
 // log-sum-exp -inf.
 #pragma once
 
-#include "flash/attention/online_softmax.cuh"
 #include "flash/core/forward_args.h"
 #include "flash/core/forward_config.h"
 #include "flash/ptx/scheduling.cuh"
+#include "flash/tile/rows.cuh"
 
 namespace flash {
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "flash/attention/matmuls.cuh"
-#include "flash/attention/online_softmax.cuh"
 #include "flash/core/forward_args.h"
 #include "flash/ptx/memory.cuh"
+#include "flash/tile/rows.cuh"
 
 namespace flash {
 

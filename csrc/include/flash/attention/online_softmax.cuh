@@ -3,25 +3,10 @@
 // 16-row tile, rows g and g + 8 (g = lane / 4), four threads share a row.
 #pragma once
 
-#include "flash/core/forward_config.h"
 #include "flash/ptx/math.cuh"
+#include "flash/tile/rows.cuh"
 
 namespace flash {
-
-constexpr float kLog2e = 1.4426950408889634f;
-constexpr float kLn2 = 0.6931471805599453f;
-constexpr float kNegativeInfinity = -__builtin_huge_valf();
-
-// Largest value over the four threads that share a row.
-FLASH_DEVICE float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-
-FLASH_DEVICE float quad_sum(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
 
 // kFolded (`optimized_softmax`): scores stay unscaled and exp(scale * (s - m)) is one FFMA and one
 // EX2, and m follows the row's maximum only when it is 2^kLagLog2 behind. The softmax is the same

@@ -87,7 +87,7 @@ class KernelConfig(ABC):
 
     def header(self) -> str:
         """The header of the body, as an #include names it."""
-        return f"flash/{self.FAMILY}/forward.cuh"
+        return f"flash/{self.FAMILY}/forward/forward.cuh"
 
     def body(self) -> str:
         """The template that takes the configuration."""

@@ -59,7 +59,7 @@ def test_a_header_of_the_runtime_rebuilds_no_kernel(tree: Tree) -> None:
 
 def test_a_header_of_the_kernels_rebuilds_no_binding(tree: Tree) -> None:
     tree.build()
-    header = tree.root / "csrc" / "include" / "flash" / "sm80" / "forward.cuh"
+    header = tree.root / "csrc" / "include" / "flash" / "sm80" / "forward" / "forward.cuh"
     append(header, "namespace flash { constexpr int kPlanted = 1; }\n")
     os.utime(header, (1, 1))  # older than every object
     rebuilt = tree.rebuilt()
@@ -69,7 +69,7 @@ def test_a_header_of_the_kernels_rebuilds_no_binding(tree: Tree) -> None:
 
 
 def test_the_compiler_names_the_original_source(tree: Tree) -> None:
-    header = tree.root / "csrc" / "include" / "flash" / "sm80" / "forward.cuh"
+    header = tree.root / "csrc" / "include" / "flash" / "sm80" / "forward" / "forward.cuh"
     line = header.read_text().count("\n") + 1
     append(header, "#error planted\n")
     process = tree.start()
@@ -199,7 +199,7 @@ def test_a_build_in_parts(tree: Tree, tmp_path: Path) -> None:
     is compiled, and nothing is compiled twice."""
     listed = tmp_path / "parts.json"
     ask = {"BUILD_PARTS": str(listed), "MAX_JOBS": "1"}
-    header = tree.root / "csrc" / "include" / "flash" / "sm80" / "forward.cuh"
+    header = tree.root / "csrc" / "include" / "flash" / "sm80" / "forward" / "forward.cuh"
     append(header, "namespace flash { constexpr int kPlantedForParts = 1; }\n")
     output = tree.build(ask)
     steps = r"CUDA object \S+|part \d|Linking CXX"

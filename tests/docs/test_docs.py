@@ -30,7 +30,7 @@ from .markdown import (
     table,
 )
 
-LAYERS = ("core", "ptx", "tile", "attention", "sm80", "sm90")  # each includes only those before it
+LAYERS = ("core", "ptx", "tile", "sm80", "sm90")  # each includes only those before it
 # Upper-case strings in modules that read the environment, but no variables.
 # LC_ALL is set for ncu, not read; GPU is a resource of Ray.
 OTHER_STRINGS = {"AMD64", "EXT_SUFFIX", "GPU", "LC_ALL"}
@@ -181,6 +181,6 @@ def test_the_bugs_to_plant_are_still_where_they_are_said_to_be() -> None:
     assert found, "support.md has no sed command"
     assert len(re.findall(found[1].replace("(", r"\(").replace(")", r"\)"),
                           (flash / found[3]).read_text())) == 1  # fmt: skip
-    kernel = (flash / "sm80" / "forward.cuh").read_text()
+    kernel = (flash / "sm80" / "forward" / "forward.cuh").read_text()
     barrier = "load_wait<kConfig, 0>();\n      __syncthreads();  // V is visible; every warp"
     assert kernel.count(barrier) == 1

@@ -6,7 +6,7 @@
 #include "flash/ptx/fence.cuh"
 #include "flash/ptx/stmatrix.cuh"
 #include "flash/ptx/tma.cuh"
-#include "flash/sm90/tile_schedule.cuh"
+#include "flash/sm90/schedule.cuh"
 
 namespace flash::sm90 {
 

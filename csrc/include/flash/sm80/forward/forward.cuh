@@ -16,14 +16,14 @@
 // one comparison a block.
 #pragma once
 
-#include "flash/attention/block_position.cuh"
-#include "flash/attention/bounds.cuh"
-#include "flash/attention/epilogue.cuh"
-#include "flash/attention/matmuls.cuh"
-#include "flash/attention/online_softmax.cuh"
 #include "flash/core/forward_args.h"
 #include "flash/core/forward_config.h"
-#include "flash/tile/block_copy.cuh"
+#include "flash/sm80/forward/block_copy.cuh"
+#include "flash/sm80/forward/bounds.cuh"
+#include "flash/sm80/forward/epilogue.cuh"
+#include "flash/sm80/forward/matmuls.cuh"
+#include "flash/sm80/forward/position.cuh"
+#include "flash/sm80/forward/softmax.cuh"
 
 namespace flash::sm80 {
 

@@ -7,12 +7,12 @@
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/named_barrier.cuh"
 #include "flash/ptx/scheduling.cuh"
-#include "flash/sm90/epilogue.cuh"
+#include "flash/sm90/forward/epilogue.cuh"
 #include "flash/sm90/mask.cuh"
 #include "flash/sm90/matmuls.cuh"
 #include "flash/sm90/ring.cuh"
+#include "flash/sm90/schedule.cuh"
 #include "flash/sm90/softmax.cuh"
-#include "flash/sm90/tile_schedule.cuh"
 
 namespace flash::sm90 {
 

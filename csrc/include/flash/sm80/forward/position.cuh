@@ -1,10 +1,10 @@
 // Which part of the problem a thread block computes, as byte pointers into the tensors.
 #pragma once
 
-#include "flash/attention/bounds.cuh"
 #include "flash/core/forward_args.h"
 #include "flash/core/forward_config.h"
 #include "flash/ptx/device.cuh"
+#include "flash/sm80/forward/bounds.cuh"
 
 namespace flash {
 

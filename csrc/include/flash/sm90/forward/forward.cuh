@@ -8,8 +8,8 @@
 #pragma once
 
 #include "flash/ptx/setmaxnreg.cuh"
-#include "flash/sm90/consumer.cuh"
-#include "flash/sm90/producer.cuh"
+#include "flash/sm90/forward/consumer.cuh"
+#include "flash/sm90/forward/producer.cuh"
 
 namespace flash::sm90 {
 

@@ -4,8 +4,8 @@
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/tma.cuh"
 #include "flash/sm90/ring.cuh"
-#include "flash/sm90/shared_storage.cuh"
-#include "flash/sm90/tile_schedule.cuh"
+#include "flash/sm90/schedule.cuh"
+#include "flash/sm90/storage.cuh"
 
 namespace flash::sm90 {
 

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "flash/core/forward_args.h"
-#include "flash/core/hopper_forward_args.h"
-#include "flash/core/hopper_forward_config.h"
+#include "flash/core/args.h"
+#include "flash/sm90/args.h"
+#include "flash/sm90/config.h"
 
 namespace flash {
 

@@ -1,7 +1,7 @@
 // The Ampere family's launches. Its kernels take the callers' argument record as it is.
 
 #include "family.h"
-#include "flash/core/forward_config.h"
+#include "flash/sm80/config.h"
 #include "forward_checks.h"
 
 namespace flash::sm80 {

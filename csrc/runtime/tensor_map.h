@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "flash/core/dtype.h"
-#include "flash/core/hopper_forward_args.h"
+#include "flash/sm90/args.h"
 
 namespace flash {
 

@@ -2,9 +2,9 @@
 // one-dimensional, query blocks fastest, then heads, then the batch.
 #pragma once
 
-#include "flash/core/forward_args.h"
-#include "flash/core/forward_config.h"
+#include "flash/core/args.h"
 #include "flash/ptx/device.cuh"
+#include "flash/sm80/config.h"
 
 namespace flash::previous::common {
 

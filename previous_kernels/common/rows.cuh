@@ -2,10 +2,10 @@
 // over the four threads of a row, accumulators as operands, and the last copy to global memory.
 #pragma once
 
-#include "flash/core/forward_config.h"
 #include "flash/ptx/convert.cuh"
 #include "flash/ptx/math.cuh"
 #include "flash/ptx/memory.cuh"
+#include "flash/sm80/config.h"
 #include "flash/tile/rows.cuh"
 #include "flash/tile/shared_tile.h"
 

@@ -1,5 +1,5 @@
 """The Hopper family's launch arguments for the emulator: the layout of
-csrc/include/flash/core/hopper_forward_args.h, made from the argument record of a call.
+csrc/include/flash/sm90/args.h, made from the argument record of a call.
 
 On a GPU csrc/runtime/hopper_launch.cpp does the same with the driver's tensor maps;
 tests/runtime compares the two.

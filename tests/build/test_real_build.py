@@ -97,7 +97,7 @@ def test_a_killed_build_is_repaired_by_the_next(tree: Tree, moment: Callable[[Tr
     before = tree.extension.read_bytes()
     (tree.directory / "configured").unlink()
     (tree.directory / "configure.log").unlink()
-    header = tree.root / "csrc" / "include" / "flash" / "core" / "forward_config.h"
+    header = tree.root / "csrc" / "include" / "flash" / "core" / "dtype.h"
     append(header, f"// {moment.__name__}\n")  # everything is rebuilt, the table of kernels too
     process = tree.start()
     wait_until(lambda: moment(tree), process)
@@ -123,7 +123,7 @@ def test_a_half_written_library_is_linked_again(tree: Tree) -> None:
 
 @pytest.mark.slow
 def test_builds_killed_at_ten_moments(tree: Tree) -> None:
-    header = tree.root / "csrc" / "include" / "flash" / "core" / "forward_config.h"
+    header = tree.root / "csrc" / "include" / "flash" / "core" / "dtype.h"
     for n in range(10):
         append(header, f"// {n}\n")
         process = tree.start()
@@ -183,7 +183,7 @@ def test_wrong_settings_are_one_line(tree: Tree, variables: dict[str, str], expe
 
 def test_a_build_that_spills_fails_and_is_not_published(tree: Tree) -> None:
     before = tree.extension.read_bytes()
-    header = tree.root / "csrc" / "include" / "flash" / "core" / "forward_config.h"
+    header = tree.root / "csrc" / "include" / "flash" / "sm80" / "config.h"
     text = header.read_text()
     header.write_text(text.replace("n_warps <= 4 ? 2 : 1", "8"))  # leaves a thread 64 registers
     assert header.read_text() != text

@@ -133,7 +133,7 @@ def test_offsets_are_the_compiler_s(tmp_path: Path) -> None:
         f'std::printf("%zu ", offsetof(flash::HopperForwardArgs, {name}));' for name in names
     )
     (tmp_path / "main.cpp").write_text(
-        '#include <cstddef>\n#include <cstdio>\n#include "flash/core/hopper_forward_args.h"\n'
+        '#include <cstddef>\n#include <cstdio>\n#include "flash/sm90/args.h"\n'
         f'int main() {{ {lines} std::printf("%zu", sizeof(flash::HopperForwardArgs)); }}\n'
     )
     command = ["g++", "-std=c++20", f"-I{CSRC / 'include'}", "main.cpp", "-o", "main"]

@@ -10,9 +10,9 @@
 // fewest keys, and the tile begins at a negative row.
 #pragma once
 
-#include "flash/core/hopper_forward_args.h"
-#include "flash/core/hopper_forward_config.h"
 #include "flash/ptx/device.cuh"
+#include "flash/sm90/args.h"
+#include "flash/sm90/config.h"
 
 namespace flash::sm90 {
 

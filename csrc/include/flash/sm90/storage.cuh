@@ -1,8 +1,8 @@
 // Shared memory of a Hopper-family kernel, and its barriers.
 #pragma once
 
-#include "flash/core/hopper_forward_config.h"
 #include "flash/ptx/device.cuh"
+#include "flash/sm90/config.h"
 
 namespace flash::sm90 {
 

@@ -1,9 +1,9 @@
 // Copies of row blocks by the whole thread block: global -> shared, 16 bytes a thread and step.
 #pragma once
 
-#include "flash/core/forward_config.h"
 #include "flash/ptx/cp_async.cuh"
 #include "flash/ptx/memory.cuh"
+#include "flash/sm80/config.h"
 #include "flash/tile/shared_tile.h"
 #include "flash/tile/static_for.cuh"
 

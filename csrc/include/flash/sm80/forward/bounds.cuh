@@ -5,9 +5,9 @@
 // log-sum-exp -inf.
 #pragma once
 
-#include "flash/core/forward_args.h"
-#include "flash/core/forward_config.h"
+#include "flash/core/args.h"
 #include "flash/ptx/scheduling.cuh"
+#include "flash/sm80/config.h"
 #include "flash/tile/rows.cuh"
 
 namespace flash {

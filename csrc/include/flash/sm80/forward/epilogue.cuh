@@ -1,7 +1,7 @@
 // Normalises the output of a warp's rows and writes it, and the log-sum-exp, to global memory.
 #pragma once
 
-#include "flash/core/forward_args.h"
+#include "flash/core/args.h"
 #include "flash/ptx/memory.cuh"
 #include "flash/sm80/forward/matmuls.cuh"
 #include "flash/tile/rows.cuh"

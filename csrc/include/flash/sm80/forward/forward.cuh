@@ -16,8 +16,8 @@
 // one comparison a block.
 #pragma once
 
-#include "flash/core/forward_args.h"
-#include "flash/core/forward_config.h"
+#include "flash/core/args.h"
+#include "flash/sm80/config.h"
 #include "flash/sm80/forward/block_copy.cuh"
 #include "flash/sm80/forward/bounds.cuh"
 #include "flash/sm80/forward/epilogue.cuh"

@@ -1,9 +1,9 @@
 // The two matmuls of attention on one KV block, per warp: S = Q K^T and O += P V.
 #pragma once
 
-#include "flash/core/forward_config.h"
 #include "flash/ptx/convert.cuh"
 #include "flash/ptx/mma.cuh"
+#include "flash/sm80/config.h"
 #include "flash/tile/operand.cuh"
 
 namespace flash {

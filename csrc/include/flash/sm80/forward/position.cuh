@@ -1,9 +1,9 @@
 // Which part of the problem a thread block computes, as byte pointers into the tensors.
 #pragma once
 
-#include "flash/core/forward_args.h"
-#include "flash/core/forward_config.h"
+#include "flash/core/args.h"
 #include "flash/ptx/device.cuh"
+#include "flash/sm80/config.h"
 #include "flash/sm80/forward/bounds.cuh"
 
 namespace flash {

@@ -1,11 +1,11 @@
 // A warp's 16 output rows: normalised, staged in shared memory, stored by the copy engine.
 #pragma once
 
-#include "flash/core/hopper_forward_args.h"
 #include "flash/ptx/convert.cuh"
 #include "flash/ptx/fence.cuh"
 #include "flash/ptx/stmatrix.cuh"
 #include "flash/ptx/tma.cuh"
+#include "flash/sm90/args.h"
 #include "flash/sm90/schedule.cuh"
 
 namespace flash::sm90 {

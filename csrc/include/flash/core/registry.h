@@ -1,5 +1,5 @@
 // The table of the kernels in this build. The table itself is generated
-// (kernel_registry.cpp.jinja).
+// (registry.cpp.jinja).
 #pragma once
 
 #include <span>

@@ -1,7 +1,7 @@
 """The Hopper family's launch arguments for the emulator: the layout of
 csrc/include/flash/sm90/args.h, made from the argument record of a call.
 
-On a GPU csrc/runtime/hopper_launch.cpp does the same with the driver's tensor maps;
+On a GPU csrc/runtime/sm90/launch.cpp does the same with the driver's tensor maps;
 tests/runtime compares the two.
 """
 

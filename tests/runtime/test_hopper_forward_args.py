@@ -26,7 +26,7 @@ PROGRAM = r"""
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include "hopper_launch.h"
+#include "sm90/launch.h"
 
 static CUresult encode(CUtensorMap*, CUtensorMapDataType, cuuint32_t rank, void* address,
                        const cuuint64_t* sizes, const cuuint64_t* strides, const cuuint32_t* box,
@@ -109,7 +109,7 @@ def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
     shows = " ".join(f"show<{config.to_cpp_struct()}>(record);" for config in configs)
     (tmp_path / "main.cpp").write_text(PROGRAM.replace("SHOW", shows))
     (tmp_path / "records").write_bytes(b"".join(pack_forward_args(**p) for p in PROBLEMS))
-    names = ("tensor_map", "hopper_launch", "error")
+    names = ("sm90/tensor_map", "sm90/launch", "error")
     sources = [CSRC / "runtime" / f"{name}.cpp" for name in names]
     flags = [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(include)]
     command = ["g++", "-std=c++20", *flags, "main.cpp", *map(str, sources), "-o", "main"]

@@ -68,8 +68,8 @@ const char* cudaGetErrorString(cudaError_t) { return "an error"; }
 }
 
 #include "flash/core/error.h"
-#include "hopper_launch.h"
-#include "tensor_map.h"
+#include "sm90/launch.h"
+#include "sm90/tensor_map.h"
 """
 
 KERNEL = parse_kernel_name_into_config(
@@ -108,7 +108,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]
     flags = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined"]
     flags += [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(cuda_include)]
     sources = [
-        CSRC / "runtime" / f"{name}.cpp" for name in ("tensor_map", "hopper_launch", "error")
+        CSRC / "runtime" / f"{name}.cpp" for name in ("sm90/tensor_map", "sm90/launch", "error")
     ]
     subprocess.run(["g++", *flags, "-c", *map(str, sources)], cwd=folder, check=True, timeout=300)
     return folder, flags

@@ -21,7 +21,7 @@ PROGRAM = r"""
 #include <thread>
 #include <vector>
 
-#include "tile_counters.h"
+#include "sm90/tile_counters.h"
 
 static int allocations = 0;
 
@@ -118,7 +118,7 @@ def test_counters(tmp_path: Path) -> None:
     except BuildError as error:
         pytest.skip(f"no CUDA headers: {error}")
     (tmp_path / "main.cpp").write_text(PROGRAM)
-    sources = [str(CSRC / "runtime" / name) for name in ("tile_counters.cpp", "error.cpp")]
+    sources = [str(CSRC / "runtime" / name) for name in ("sm90/tile_counters.cpp", "error.cpp")]
     flags = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=thread", "-pthread"]
     flags += [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(include)]
     command = ["g++", *flags, "main.cpp", *sources, "-o", "main"]

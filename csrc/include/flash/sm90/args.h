@@ -1,6 +1,6 @@
 // Launch arguments of the Hopper family: tensor maps instead of pointers and strides.
 //
-// The launcher makes them from ForwardArgs (runtime/tensor_map.cpp); for the emulator Python does
+// The launcher makes them from ForwardArgs (runtime/sm90/launch.cpp); for the emulator Python does
 // (py/flash_helpers/hopper_forward_args.py).
 #pragma once
 

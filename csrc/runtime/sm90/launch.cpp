@@ -1,4 +1,4 @@
-#include "hopper_launch.h"
+#include "sm90/launch.h"
 
 #include <cuda_runtime_api.h>
 
@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "flash/core/error.h"
-#include "tensor_map.h"
+#include "sm90/tensor_map.h"
 
 namespace flash {
 namespace {

@@ -1,4 +1,4 @@
-#include "tensor_map.h"
+#include "sm90/tensor_map.h"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-#include "tile_counters.h"
+#include "sm90/tile_counters.h"
 
 #include <cstddef>
 #include <mutex>

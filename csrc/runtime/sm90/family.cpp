@@ -1,13 +1,14 @@
 // The Hopper family's launches: tensor maps, and a persistent grid whose blocks share out the
 // tiles.
 
+#include "family.h"
+
 #include <cstdint>
 
-#include "family.h"
 #include "forward_checks.h"
-#include "hopper_launch.h"
-#include "tensor_map.h"
-#include "tile_counters.h"
+#include "sm90/launch.h"
+#include "sm90/tensor_map.h"
+#include "sm90/tile_counters.h"
 
 namespace flash::sm90 {
 

@@ -6,7 +6,11 @@
 #include "flash/ptx/device.cuh"
 #include "flash/sm80/config.h"
 
-namespace flash::previous::common {
+namespace flash::previous {
+
+using sm80::FlashForwardKernelConfig;
+
+namespace common {
 
 template <FlashForwardKernelConfig kConfig>
 struct Problem {
@@ -52,4 +56,5 @@ struct Problem {
   }
 };
 
-}  // namespace flash::previous::common
+}  // namespace common
+}  // namespace flash::previous

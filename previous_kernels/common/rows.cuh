@@ -11,7 +11,7 @@
 
 namespace flash::previous::common {
 
-constexpr int kWarp = FlashForwardKernelConfig::kWarpSize;
+constexpr int kWarp = sm80::FlashForwardKernelConfig::kWarpSize;
 using flash::kLn2;
 using flash::kLog2e;
 using flash::kNegativeInfinity;

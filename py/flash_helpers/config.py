@@ -32,7 +32,7 @@ class FlashForwardKernelConfig(KernelConfig):
     """One kernel of the Ampere family."""
 
     FAMILY: ClassVar[str] = "sm80"
-    ARGUMENTS: ClassVar[str] = "flash::ForwardArgs"
+    ARGUMENTS: ClassVar[str] = "flash::sm80::ForwardKernelArgs"
 
     dtype: DType
     d_head: int

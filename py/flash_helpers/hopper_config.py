@@ -43,7 +43,7 @@ class HopperForwardKernelConfig(KernelConfig):
     warpgroups that multiply with wgmma."""
 
     FAMILY: ClassVar[str] = "sm90"
-    ARGUMENTS: ClassVar[str] = "flash::HopperForwardArgs"
+    ARGUMENTS: ClassVar[str] = "flash::sm90::ForwardKernelArgs"
     ENUMS: ClassVar[dict[str, type[CppEnum]]] = {"MaxPolicy": MaxPolicy}
 
     dtype: DType

@@ -30,7 +30,7 @@ Fields = dict[str, int | float]
 def pack_hopper_forward_args(
     config: HopperForwardKernelConfig, args: bytes, *, tile_counter: int = 0
 ) -> bytes:
-    """HopperForwardArgs with the emulator's tensor maps, for `args`, a record of ForwardArgs.
+    """The record with the emulator's tensor maps, for `args`, a record of ForwardArgs.
 
     `tile_counter` is the address of an int32 that is 0; 0: blocks compute fixed shares of the
     tiles. Raises ValueError for what cuTensorMapEncodeTiled refuses.

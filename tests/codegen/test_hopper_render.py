@@ -28,7 +28,7 @@ constexpr auto kConfig1 = INITIALISER;
 }  // namespace
 extern "C" __global__ void __launch_bounds__(kConfig1.n_threads(), 1)
 flash_fwd_sm90_fp16_d64_m192_n128_g3_b2_q1_lazy_overlap\
-(const __grid_constant__ flash::HopperForwardArgs args) {
+(const __grid_constant__ flash::sm90::ForwardKernelArgs args) {
   flash::sm90::forward<kConfig1>(args);
 }
 """
@@ -37,9 +37,9 @@ flash_fwd_sm90_fp16_d64_m192_n128_g3_b2_q1_lazy_overlap\
 def test_a_translation_unit_is_the_golden_text() -> None:
     initialiser = CONFIG.to_cpp_struct()
     assert initialiser.startswith(
-        "flash::HopperForwardKernelConfig{.dtype = flash::DType::kFP16, .d_head = 64, "
+        "flash::sm90::HopperForwardKernelConfig{.dtype = flash::DType::kFP16, .d_head = 64, "
         ".block_n = 128, .n_mma_groups = 3, .n_buffers = 2, .n_q_buffers = 1, "
-        ".max_policy = flash::MaxPolicy::kLazy, .overlap = true, .ping_pong = false"
+        ".max_policy = flash::sm90::MaxPolicy::kLazy, .overlap = true, .ping_pong = false"
     )
     assert render_translation_unit([CONFIG]) == GOLDEN.replace("INITIALISER", initialiser)
 
@@ -51,8 +51,8 @@ def test_a_unit_has_one_family() -> None:
 
 def test_the_registry_declares_each_family_s_arguments() -> None:
     text = render_registry([CONFIG, AMPERE])
-    assert f"void {CONFIG.kernel_name()}(flash::HopperForwardArgs);" in text
-    assert f"void {AMPERE.kernel_name()}(flash::ForwardArgs);" in text
+    assert f"void {CONFIG.kernel_name()}(flash::sm90::ForwardKernelArgs);" in text
+    assert f"void {AMPERE.kernel_name()}(flash::sm80::ForwardKernelArgs);" in text
     assert CONFIG.to_cpp_struct() in text and AMPERE.to_cpp_struct() in text
 
 

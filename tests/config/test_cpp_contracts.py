@@ -99,9 +99,10 @@ def test_cpp_initialisers_compile_to_the_same_values(family: Family, tmp_path: P
     members = [f.name for f in dataclasses.fields(family.config)]
     shown = [f"(int)c.{m}" for m in members] + [f"c.{m}()" for m in family.derived]
     table = ",\n".join(config.to_cpp_struct() for config in configs)
+    struct = f"flash::{family.config.FAMILY}::{family.config.__name__}"
     output = compile_and_run(
         f'#include <cstdio>\n#include "flash/{family.header}"\n'
-        f"constexpr flash::{family.config.__name__} kConfigs[] = {{\n{table}}};\n"
+        f"constexpr {struct} kConfigs[] = {{\n{table}}};\n"
         "int main() { for (const auto& c : kConfigs) "
         f'std::printf("{" ".join(["%d"] * len(shown))}\\n", {", ".join(shown)}); }}\n',
         tmp_path,

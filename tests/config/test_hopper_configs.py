@@ -63,7 +63,7 @@ def test_both_spellings() -> None:
     assert bare.kernel_name() == "flash_fwd_sm90_bf16_d128_m128_n128_g2_b2_q1"
     optimistic = replace(config, max_policy=MaxPolicy.OPTIMISTIC)
     assert "_q1_optimistic_overlap_" in optimistic.kernel_name()
-    assert ".max_policy = flash::MaxPolicy::kOptimistic," in optimistic.to_cpp_struct()
+    assert ".max_policy = flash::sm90::MaxPolicy::kOptimistic," in optimistic.to_cpp_struct()
 
 
 @given(CONFIGS)

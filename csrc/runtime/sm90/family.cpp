@@ -57,12 +57,12 @@ void prepare(int device) {
 }
 
 cudaError_t queue(const Launch& launch, const ForwardArgs& args) {
-  const unsigned grid = persistent_grid_size(launch.n_tiles, launch.device);
+  const unsigned grid = grid_size(launch.n_tiles, launch.device);
   // With a tile for each block there is nothing to share out.
   std::int32_t* const counter =
       launch.n_tiles > grid ? tile_counter(launch.device, launch.stream) : nullptr;
-  const HopperForwardArgs kernel_args = hopper_forward_args(config_of(launch.entry), args, counter);
-  return queue_blocks(launch, grid, &kernel_args);
+  const ForwardKernelArgs record = kernel_args(config_of(launch.entry), args, counter);
+  return queue_blocks(launch, grid, &record);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "flash/core/error.h"
 #include "sm90/tensor_map.h"
 
-namespace flash {
+namespace flash::sm90 {
 namespace {
 
 // Rows of a copy by TMA: one group's queries, a block of keys, one warp's output.
@@ -48,8 +48,8 @@ int multiprocessors(int device) {
 
 }  // namespace
 
-HopperForwardArgs hopper_forward_args(const HopperForwardKernelConfig& config,
-                                      const ForwardArgs& args, std::int32_t* tile_counter) {
+ForwardKernelArgs kernel_args(const HopperForwardKernelConfig& config, const ForwardArgs& args,
+                              std::int32_t* tile_counter) {
   const auto map = [&](const void* address, int64_t batch, int64_t seq, int64_t head,
                        int32_t seqlen, int32_t n_heads, int32_t box_rows) -> const TensorMap& {
     return tensor_map({.address = address,
@@ -89,8 +89,8 @@ HopperForwardArgs hopper_forward_args(const HopperForwardKernelConfig& config,
   };
 }
 
-unsigned persistent_grid_size(unsigned n_tiles, int device) {
+unsigned grid_size(unsigned n_tiles, int device) {
   return std::min(n_tiles, static_cast<unsigned>(multiprocessors(device)));
 }
 
-}  // namespace flash
+}  // namespace flash::sm90

@@ -7,15 +7,15 @@
 #include "flash/sm90/args.h"
 #include "flash/sm90/config.h"
 
-namespace flash {
+namespace flash::sm90 {
 
-// `args` is checked (check_forward_args); `tile_counter` as in HopperForwardArgs. Throws CudaError
+// `args` is checked (check_forward_args); `tile_counter` as in ForwardKernelArgs. Throws CudaError
 // if the driver refuses a tensor.
-HopperForwardArgs hopper_forward_args(const HopperForwardKernelConfig& config,
-                                      const ForwardArgs& args, std::int32_t* tile_counter);
+ForwardKernelArgs kernel_args(const HopperForwardKernelConfig& config, const ForwardArgs& args,
+                              std::int32_t* tile_counter);
 
 // Thread blocks of a launch of `n_tiles` tiles: a block per multiprocessor goes through its share
 // of them.
-unsigned persistent_grid_size(unsigned n_tiles, int device);
+unsigned grid_size(unsigned n_tiles, int device);
 
-}  // namespace flash
+}  // namespace flash::sm90

@@ -13,7 +13,7 @@
 
 #include "flash/core/error.h"
 
-namespace flash {
+namespace flash::sm90 {
 namespace {
 
 static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
@@ -148,4 +148,4 @@ const TensorMap& tensor_map(const TensorMapKey& key) {
 
 void prepare_tensor_maps() { encoder(); }
 
-}  // namespace flash
+}  // namespace flash::sm90

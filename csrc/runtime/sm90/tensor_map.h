@@ -6,7 +6,7 @@
 #include "flash/core/dtype.h"
 #include "flash/sm90/args.h"
 
-namespace flash {
+namespace flash::sm90 {
 
 // A tensor [batch, seqlen, n_heads, d_head] with a contiguous last dimension, and the box of it
 // that one copy moves: `box_rows` rows of one head, as chunks of swizzled rows of shared memory.
@@ -38,4 +38,4 @@ const TensorMap& tensor_map(const TensorMapKey& key);
 // capture.
 void prepare_tensor_maps();
 
-}  // namespace flash
+}  // namespace flash::sm90

@@ -6,7 +6,7 @@
 
 #include "flash/core/error.h"
 
-namespace flash {
+namespace flash::sm90 {
 namespace {
 
 constexpr int kStride = 32;  // a line of L2 for each counter
@@ -74,4 +74,4 @@ std::int32_t* tile_counter(int device, cudaStream_t stream) {
   return counters.of_stream[id] = counters.memory + next * kStride;
 }
 
-}  // namespace flash
+}  // namespace flash::sm90

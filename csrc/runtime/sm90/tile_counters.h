@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace flash {
+namespace flash::sm90 {
 
 // Makes the current device's counters, all zero. Once per device; not legal while the calling
 // thread forbids itself allocations (a capture in "global" mode).
@@ -21,4 +21,4 @@ std::int32_t* tile_counter(int device, cudaStream_t stream);
 
 inline constexpr int kStreamsWithCounters = 1024;
 
-}  // namespace flash
+}  // namespace flash::sm90

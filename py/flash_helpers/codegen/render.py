@@ -30,7 +30,7 @@ class Instance:
         """(symbol, template arguments) of each."""
         found = [(self.config.kernel_name(), self.constant)] if self.whole_blocks else []
         if self.general:
-            arguments = f"{self.constant}, flash::Coverage::kAnyLength"
+            arguments = f"{self.constant}, flash::{self.config.FAMILY}::Coverage::kAnyLength"
             found.append((self.config.symbol(general=True), arguments))
         return found
 

@@ -9,7 +9,7 @@
 
 #include "flash/core/dtype.h"
 
-namespace flash {
+namespace flash::sm80 {
 
 struct FlashForwardKernelConfig {
   DType dtype;
@@ -49,4 +49,4 @@ struct FlashForwardKernelConfig {
   constexpr int min_blocks_per_sm() const { return n_warps <= 4 ? 2 : 1; }
 };
 
-}  // namespace flash
+}  // namespace flash::sm80

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace flash {
+namespace flash::sm90 {
 
 // What cuTensorMapEncodeTiled writes. Every tensor is seen as five-dimensional, innermost first:
 // (column in chunk, sequence, chunk, head, batch), a chunk being one swizzled row of shared memory.
@@ -14,7 +14,7 @@ struct alignas(64) TensorMap {
   unsigned char opaque[128];
 };
 
-struct HopperForwardArgs {
+struct ForwardKernelArgs {
   TensorMap q;  // box: one chunk row, 64 query rows, all chunks
   TensorMap k;  // box: one chunk row, block_n rows, all chunks
   TensorMap v;  // as k
@@ -35,6 +35,6 @@ struct HopperForwardArgs {
   int32_t heads_per_section;  // causal: query heads whose K and V share L2, walked together
 };
 
-static_assert(sizeof(HopperForwardArgs) == 576, "Python packs these bytes");
+static_assert(sizeof(ForwardKernelArgs) == 576, "Python packs these bytes");
 
-}  // namespace flash
+}  // namespace flash::sm90

@@ -9,7 +9,7 @@
 
 #include "flash/core/dtype.h"
 
-namespace flash {
+namespace flash::sm90 {
 
 // How the softmax's reference m follows the running maximum of a row. The softmax is the same for
 // every m, as long as exponentials stay in the range of the 16-bit types.
@@ -68,4 +68,4 @@ struct HopperForwardKernelConfig {
   constexpr int producer_registers() const { return n_mma_groups == 3 ? 32 : 40; }
 };
 
-}  // namespace flash
+}  // namespace flash::sm90

@@ -31,12 +31,12 @@ struct TileSchedule {
   static constexpr int kBlockN = kConfig.block_n;
   static constexpr int kGroupRows = HopperForwardKernelConfig::kGroupRows;
 
-  const HopperForwardArgs& args;
+  const ForwardKernelArgs& args;
   int blocks_per_head;
   int origin;  // first row of a head's first tile, at most 0
   int n_tiles;
 
-  FLASH_DEVICE explicit TileSchedule(const HopperForwardArgs& launch_args)
+  FLASH_DEVICE explicit TileSchedule(const ForwardKernelArgs& launch_args)
       : args(launch_args),
         blocks_per_head((launch_args.seqlen_q + kBlockM - 1) / kBlockM),
         origin(launch_args.causal ? first_row_of_all(launch_args.seqlen_q) : 0),

@@ -7,7 +7,7 @@
 #include "flash/tile/shared_tile.h"
 #include "flash/tile/static_for.cuh"
 
-namespace flash {
+namespace flash::sm80 {
 
 // Thread t copies chunk t % kChunksPerRow of rows t / kChunksPerRow, + kRowsPerStep, ... A warp's
 // lanes cover whole rows, so global accesses are coalesced; kRowsPerStep is a multiple of the
@@ -66,4 +66,4 @@ FLASH_DEVICE void load_wait() {
   if constexpr (kConfig.async_copy) ptx::cp_async_wait_group<kPending>();
 }
 
-}  // namespace flash
+}  // namespace flash::sm80

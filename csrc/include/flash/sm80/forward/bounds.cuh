@@ -10,7 +10,7 @@
 #include "flash/sm80/config.h"
 #include "flash/tile/rows.cuh"
 
-namespace flash {
+namespace flash::sm80 {
 
 // What a kernel's code assumes of its problem. Each configuration has a kernel of either kind; the
 // launcher takes kWholeBlocks where it can.
@@ -133,4 +133,4 @@ FLASH_DEVICE void clear_blind_rows(float (&o)[kMTiles][kOTiles][4], float (&inve
   }
 }
 
-}  // namespace flash
+}  // namespace flash::sm80

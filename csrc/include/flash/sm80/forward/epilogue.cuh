@@ -6,7 +6,7 @@
 #include "flash/sm80/forward/matmuls.cuh"
 #include "flash/tile/rows.cuh"
 
-namespace flash {
+namespace flash::sm80 {
 
 template <FlashForwardKernelConfig kConfig>
 struct Epilogue {
@@ -79,4 +79,4 @@ struct Epilogue {
   }
 };
 
-}  // namespace flash
+}  // namespace flash::sm80

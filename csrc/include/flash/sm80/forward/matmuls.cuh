@@ -6,7 +6,7 @@
 #include "flash/sm80/config.h"
 #include "flash/tile/operand.cuh"
 
-namespace flash {
+namespace flash::sm80 {
 
 template <FlashForwardKernelConfig kConfig>
 struct Matmuls {
@@ -96,4 +96,4 @@ struct Matmuls {
   }
 };
 
-}  // namespace flash
+}  // namespace flash::sm80

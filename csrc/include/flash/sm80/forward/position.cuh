@@ -6,7 +6,7 @@
 #include "flash/sm80/config.h"
 #include "flash/sm80/forward/bounds.cuh"
 
-namespace flash {
+namespace flash::sm80 {
 
 // The grid is one-dimensional (no 65,535 limit on batch or heads): query blocks fastest, so that
 // blocks that share K and V run side by side, then heads, then the batch.
@@ -54,4 +54,4 @@ struct BlockPosition {
   }
 };
 
-}  // namespace flash
+}  // namespace flash::sm80

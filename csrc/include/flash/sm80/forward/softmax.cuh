@@ -6,7 +6,7 @@
 #include "flash/ptx/math.cuh"
 #include "flash/tile/rows.cuh"
 
-namespace flash {
+namespace flash::sm80 {
 
 // kFolded (`optimized_softmax`): scores stay unscaled and exp(scale * (s - m)) is one FFMA and one
 // EX2, and m follows the row's maximum only when it is 2^kLagLog2 behind. The softmax is the same
@@ -182,4 +182,4 @@ struct OnlineSoftmax {
   }
 };
 
-}  // namespace flash
+}  // namespace flash::sm80

@@ -41,7 +41,7 @@ struct Consumer {
     int n_whole;    // of them, blocks that need no mask, at the end
   };
 
-  const HopperForwardArgs& args;
+  const ForwardKernelArgs& args;
   const Storage& smem;
   const TileSchedule<kConfig> schedule;
   const int group;
@@ -55,7 +55,7 @@ struct Consumer {
   typename Mm::Probabilities p;
   typename Mm::Output o;
 
-  FLASH_DEVICE Consumer(const HopperForwardArgs& launch_args, const Storage& storage,
+  FLASH_DEVICE Consumer(const ForwardKernelArgs& launch_args, const Storage& storage,
                         int group_index)
       : args(launch_args),
         smem(storage),

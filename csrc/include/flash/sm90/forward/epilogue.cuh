@@ -32,7 +32,7 @@ struct Epilogue {
   }
 
   // Called by the whole warp. Rows behind the end are clipped by the copy engine.
-  FLASH_DEVICE static void store(const HopperForwardArgs& args, const Tile& tile, int row,
+  FLASH_DEVICE static void store(const ForwardKernelArgs& args, const Tile& tile, int row,
                                  uint32_t warp_tile, int lane) {
     ptx::fence_proxy_async_shared();  // the staged rows, for the copy engine
     __syncwarp();                     // ... of all lanes
@@ -49,7 +49,7 @@ struct Epilogue {
   }
 
   // One lane of the four that share a row writes its log-sum-exp.
-  FLASH_DEVICE static void store_lse(const HopperForwardArgs& args, const Tile& tile, int row,
+  FLASH_DEVICE static void store_lse(const ForwardKernelArgs& args, const Tile& tile, int row,
                                      const float (&log_sum_exp)[2], int lane) {
     if (args.lse == nullptr || lane % 4 != 0) return;
     const int64_t head = static_cast<int64_t>(tile.batch) * args.n_heads_q + tile.head;

@@ -32,7 +32,7 @@ FLASH_DEVICE void init_barriers(const SharedStorage<kConfig>& smem) {
 }
 
 template <HopperForwardKernelConfig kConfig>
-FLASH_DEVICE void forward(const HopperForwardArgs& args) {
+FLASH_DEVICE void forward(const ForwardKernelArgs& args) {
   extern __shared__ __align__(1024) char shared_memory[];
   const SharedStorage<kConfig> smem{static_cast<uint32_t>(__cvta_generic_to_shared(shared_memory))};
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);

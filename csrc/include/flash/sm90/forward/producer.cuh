@@ -15,7 +15,7 @@ struct Producer {
   using Storage = SharedStorage<kConfig>;
   using Ring = RingPosition<kConfig.n_buffers>;
 
-  const HopperForwardArgs& args;
+  const ForwardKernelArgs& args;
   const Storage& smem;
   RingPosition<kConfig.n_q_buffers> q_ring;
   Ring k_ring;

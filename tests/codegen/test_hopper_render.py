@@ -26,7 +26,8 @@ GOLDEN = """\
 namespace {
 constexpr auto kConfig1 = INITIALISER;
 }  // namespace
-extern "C" __global__ void __launch_bounds__(kConfig1.n_threads(), 1)
+extern "C" __global__ void
+__launch_bounds__(kConfig1.n_threads(), kConfig1.min_blocks_per_sm())
 flash_fwd_sm90_fp16_d64_m192_n128_g3_b2_q1_lazy_overlap\
 (const __grid_constant__ flash::sm90::ForwardKernelArgs args) {
   flash::sm90::forward<kConfig1>(args);

@@ -156,17 +156,14 @@ def test_a_name_that_a_template_does_not_get_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "templates").mkdir()
-    (tmp_path / "templates" / render.UNIT_TEMPLATES["sm80"]).write_text(
-        "{{ marker }} {{ missing }}"
-    )
+    (tmp_path / "templates" / render.UNIT_TEMPLATE).write_text("{{ marker }} {{ missing }}")
     monkeypatch.setattr(render, "csrc_dir", lambda: tmp_path)
     with pytest.raises(jinja2.UndefinedError, match="missing"):
         render_translation_unit([PLAIN])
 
 
 @pytest.mark.parametrize(
-    ("template", "lines"),
-    [*((unit, 20) for unit in render.UNIT_TEMPLATES.values()), (render.REGISTRY_TEMPLATE, 30)],
+    ("template", "lines"), [(render.UNIT_TEMPLATE, 20), (render.REGISTRY_TEMPLATE, 30)]
 )
 def test_templates_are_short_and_only_loop(template: str, lines: int) -> None:
     text = (CSRC / "templates" / template).read_text()

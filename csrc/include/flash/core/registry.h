@@ -2,6 +2,7 @@
 // (registry.cpp.jinja).
 #pragma once
 
+#include <concepts>
 #include <span>
 
 #include "flash/core/dtype.h"
@@ -23,8 +24,18 @@ struct KernelEntry {
   const void* general;
 };
 
-// A row of the table. `config` is kept by address.
+// What a configuration tells of its kernels to those who do not know its family: the code generator
+// (csrc/templates) and the launcher.
 template <typename Config>
+concept KernelConfig = requires(const Config& config) {
+  { config.dtype } -> std::convertible_to<DType>;
+  { config.n_threads() } -> std::same_as<int>;
+  { config.smem_bytes() } -> std::same_as<int>;
+  { config.min_blocks_per_sm() } -> std::same_as<int>;
+};
+
+// A row of the table. `config` is kept by address.
+template <KernelConfig Config>
 constexpr KernelEntry kernel_entry(const char* name, const Family& family, const Config& config,
                                    const void* function, const void* general) {
   return {.name = name,

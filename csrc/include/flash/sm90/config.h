@@ -62,6 +62,9 @@ struct HopperForwardKernelConfig {
   constexpr int chunk_columns() const { return swizzle_bytes() / element_bytes(); }
   constexpr int n_chunks() const { return row_bytes() / swizzle_bytes(); }
 
+  // A block has a multiprocessor to itself.
+  constexpr int min_blocks_per_sm() const { return 1; }
+
   // Registers per thread after setmaxnreg. All warpgroups together get what the launch allotted:
   // 168 for each of 384 threads, 128 for each of 512.
   constexpr int consumer_registers() const { return n_mma_groups == 3 ? 160 : 232; }

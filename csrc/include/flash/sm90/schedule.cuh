@@ -13,6 +13,7 @@
 #include "flash/ptx/device.cuh"
 #include "flash/sm90/args.h"
 #include "flash/sm90/config.h"
+#include "flash/tile/visible.cuh"
 
 namespace flash::sm90 {
 
@@ -92,27 +93,21 @@ struct TileSchedule {
 
   // KV blocks that some row of the tile sees; of the warpgroup whose rows start at `row`.
   FLASH_DEVICE int n_blocks(const Tile& tile) const {
-    return (n_keys(tile.first_row + kBlockM - 1) + kBlockN - 1) / kBlockN;
+    return (n_visible_keys(args, tile.first_row + kBlockM - 1) + kBlockN - 1) / kBlockN;
   }
   FLASH_DEVICE int n_visible_blocks(int row) const {
     if (row < 0 || row >= args.seqlen_q) return 0;
-    return (n_keys(row + kGroupRows - 1) + kBlockN - 1) / kBlockN;
+    return (n_visible_keys(args, row + kGroupRows - 1) + kBlockN - 1) / kBlockN;
   }
 
   // KV blocks, counted from the first, that every row from `row` on sees whole.
-  FLASH_DEVICE int n_whole_blocks(int row) const { return n_keys(row) / kBlockN; }
+  FLASH_DEVICE int n_whole_blocks(int row) const { return n_visible_keys(args, row) / kBlockN; }
 
   // KV blocks, counted from the first, that come (last block first) behind a key of every row from
   // `row` on. One less than are whole where that row's keys end with a block: the block that the
   // other rows see further has nothing for it.
   FLASH_DEVICE int n_blocks_behind_a_key(int row) const {
-    return max(0, n_keys(row) - 1) / kBlockN;
-  }
-
-  // Keys that a row sees, counted from the first.
-  FLASH_DEVICE int n_keys(int row) const {
-    if (!args.causal) return args.seqlen_k;
-    return max(0, min(args.seqlen_k, row + 1 + args.seqlen_k - args.seqlen_q));
+    return max(0, n_visible_keys(args, row) - 1) / kBlockN;
   }
 };
 

@@ -1,14 +1,11 @@
-// Where a problem that is not made of whole blocks ends, and which keys a row sees.
-//
-// Query i sees key j if j < seqlen_k and, when causal, j <= i + seqlen_k - seqlen_q: the last query
-// sees the last key, whichever sequence is longer. A row that sees no key has output 0 and
-// log-sum-exp -inf.
+// Where a problem that is not made of whole blocks ends, and the masks of its last blocks.
 #pragma once
 
 #include "flash/core/args.h"
 #include "flash/ptx/scheduling.cuh"
 #include "flash/sm80/config.h"
 #include "flash/tile/rows.cuh"
+#include "flash/tile/visible.cuh"
 
 namespace flash::sm80 {
 
@@ -38,9 +35,8 @@ struct Bounds {
     unsigned keys_of_all = args.seqlen_k;  // that every row sees, at least
     unsigned keys_of_any = args.seqlen_k;  // that the last row sees, which sees the most
     if (args.causal) {
-      const int shift = args.seqlen_k - args.seqlen_q;
-      keys_of_all = max(0, q_row + shift);
-      keys_of_any = max(0, q_row + shift + q_rows);
+      keys_of_all = max(0, keys_by_mask(args, q_row - 1));  // the first row sees one more
+      keys_of_any = max(0, keys_by_mask(args, q_row + q_rows - 1));
     }
     n_whole = keys_of_all / kConfig.B_c;
     n_blocks = (keys_of_any + kConfig.B_c - 1) / kConfig.B_c;
@@ -54,24 +50,6 @@ struct Bounds {
   FLASH_DEVICE int last_kv_rows(const ForwardArgs& args) const {
     return args.seqlen_k - last_kv_row(args);
   }
-};
-
-// The keys that a thread's rows see, counted from column `column`.
-struct VisibleKeys {
-  int in_sequence;
-  int by_first_row;  // when causal, by row 0 of the warp's first tile; one more in each row below
-  bool causal;
-
-  FLASH_DEVICE VisibleKeys(const ForwardArgs& args, int row, int column)
-      : in_sequence(args.seqlen_k - column),
-        by_first_row(args.seqlen_k - args.seqlen_q - column + row + 1),
-        causal(args.causal != 0) {}
-
-  FLASH_DEVICE int of_row(int row) const {
-    return causal ? min(in_sequence, by_first_row + row) : in_sequence;
-  }
-  // Where the sequence does not end: only the causal mask can hide a key.
-  FLASH_DEVICE int of_row_when_causal(int row) const { return by_first_row + row; }
 };
 
 // Where this thread's fragments begin: a row of the thread block, and a column of the KV block.

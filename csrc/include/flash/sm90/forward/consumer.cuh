@@ -13,6 +13,7 @@
 #include "flash/sm90/ring.cuh"
 #include "flash/sm90/schedule.cuh"
 #include "flash/sm90/softmax.cuh"
+#include "flash/tile/visible.cuh"
 
 namespace flash::sm90 {
 
@@ -257,7 +258,7 @@ struct Consumer {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = work.row + warp * 16 + lane / 4 + 8 * half;
-        visible[half] = schedule.n_keys(row) - block * kBlockN;
+        visible[half] = n_visible_keys(args, row) - block * kBlockN;
       }
       mask_scores(s, visible, lane);
     }

@@ -9,6 +9,7 @@ import pytest
 from flash_helpers.codegen import generate, load_manifest, render_registry, render_translation_unit
 from flash_helpers.kernel_configs import (
     FAMILIES,
+    KernelConfig,
     get_kernel_configs,
     parse_kernel_name_into_config,
 )
@@ -55,6 +56,15 @@ def test_the_registry_declares_each_family_s_arguments() -> None:
     assert f"void {CONFIG.kernel_name()}(flash::sm90::ForwardKernelArgs);" in text
     assert f"void {AMPERE.kernel_name()}(flash::sm80::ForwardKernelArgs);" in text
     assert CONFIG.to_cpp_struct() in text and AMPERE.to_cpp_struct() in text
+
+
+@pytest.mark.parametrize(("config", "other"), [(AMPERE, "sm90"), (CONFIG, "sm80")])
+def test_a_registry_names_the_families_of_its_kernels_alone(
+    config: KernelConfig, other: str
+) -> None:
+    text = render_registry([config])
+    assert text.count("extern const Family kFamily;") == 1
+    assert f", {config.FAMILY}::kFamily,\n" in text and other not in text
 
 
 def test_families_have_units_of_their_own(tmp_path: Path) -> None:

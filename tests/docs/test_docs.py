@@ -1,4 +1,4 @@
-"""What the documents say about links, options, variables, words, layers and exit codes is true."""
+"""What the documents say about links, options, variables, words and exit codes is true."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from .markdown import (
     table,
 )
 
-LAYERS = ("core", "ptx", "tile", "sm80", "sm90")  # each includes only those before it
 # Upper-case strings in modules that read the environment, but no variables.
 # LC_ALL is set for ncu, not read; GPU is a resource of Ray.
 OTHER_STRINGS = {"AMD64", "EXT_SUFFIX", "GPU", "LC_ALL"}
@@ -130,15 +129,6 @@ def test_the_tables_of_the_readme_name_kernels() -> None:
 def test_figures_are_pending_or_numbers() -> None:
     for row in table(README, "results"):
         assert all(re.fullmatch(r"[0-9]+(\.[0-9]+)?", cell) for cell in row), row
-
-
-def test_headers_include_only_lower_layers() -> None:
-    include = ROOT / "csrc" / "include" / "flash"
-    assert {path.name for path in include.iterdir()} == set(LAYERS)
-    for path in include.rglob("*.*"):
-        layer = LAYERS.index(path.relative_to(include).parts[0])
-        for used in re.findall(r'#include "flash/(\w+)/', path.read_text()):
-            assert LAYERS.index(used) <= layer, f"{path} includes {used}"
 
 
 def test_exit_codes_of_run_kernels() -> None:

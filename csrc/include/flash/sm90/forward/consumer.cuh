@@ -8,6 +8,7 @@
 #include "flash/ptx/named_barrier.cuh"
 #include "flash/ptx/scheduling.cuh"
 #include "flash/sm90/forward/epilogue.cuh"
+#include "flash/sm90/forward/work.cuh"
 #include "flash/sm90/mask.cuh"
 #include "flash/sm90/matmuls.cuh"
 #include "flash/sm90/ring.cuh"
@@ -16,10 +17,6 @@
 #include "flash/tile/visible.cuh"
 
 namespace flash::sm90 {
-
-// Named barriers; 0 is __syncthreads. Of each group g: kTurn + g, its turn to issue matmuls; kQRead
-// + g, all its warps have read Q; kOverflow + g, whether an exponential of its rows overflowed.
-enum NamedBarrier : int { kTurn = 1, kQRead = 4, kOverflow = 7 };
 
 template <HopperForwardKernelConfig kConfig>
 struct Consumer {
@@ -31,16 +28,6 @@ struct Consumer {
   using Mm = Matmuls<kConfig>;
   using Rows = RowStatistics<kConfig.max_policy>;
   using End = Epilogue<kConfig>;
-
-  // A tile as this group sees it.
-  struct Work {
-    int position;  // in the list of tiles
-    int row;       // the group's first
-    int q_buffer;
-    int n_blocks;   // KV blocks, the last one first
-    int n_skipped;  // of them, blocks that only other groups' rows see
-    int n_whole;    // of them, blocks that need no mask, at the end
-  };
 
   const ForwardKernelArgs& args;
   const Storage& smem;
@@ -303,16 +290,8 @@ struct Consumer {
     v_ring.advance();
   }
 
-  // The groups issue matmuls one after the other, so that one's softmax runs under the others'
-  // matmuls.
-  FLASH_DEVICE void take_turn() const {
-    if constexpr (kConfig.ping_pong) ptx::bar_sync(kTurn + group, 2 * kThreads);
-  }
-  FLASH_DEVICE void pass_turn() const {
-    if constexpr (kConfig.ping_pong) {
-      ptx::bar_arrive(kTurn + (group + 1 == kGroups ? 0 : group + 1), 2 * kThreads);
-    }
-  }
+  FLASH_DEVICE void take_turn() const { Turns<kConfig>::take(group); }
+  FLASH_DEVICE void pass_turn() const { Turns<kConfig>::pass(group); }
 };
 
 }  // namespace flash::sm90

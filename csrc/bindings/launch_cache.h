@@ -13,7 +13,7 @@
 #include <unordered_map>
 
 #include "dlpack_exchange.h"
-#include "flash/core/forward_args.h"
+#include "flash/core/args.h"
 
 namespace flash {
 

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "build_info.h"
+#include "flash/core/args.h"
 #include "flash/core/error.h"
-#include "flash/core/forward_args.h"
-#include "flash/core/kernel_registry.h"
+#include "flash/core/registry.h"
 #include "launch_cache.h"
 #include "launcher.h"
 

@@ -4,19 +4,20 @@
 // library from an illegal address. It costs a few nanoseconds.
 #pragma once
 
-#include "flash/core/forward_args.h"
-#include "flash/core/kernel_registry.h"
+#include <string>
+
+#include "flash/core/args.h"
+#include "flash/core/registry.h"
 
 namespace flash {
 
-// Throws std::invalid_argument that names the argument, its value and what is accepted.
+// Throws std::invalid_argument that names the kernel and the problem.
+[[noreturn]] void refuse(const KernelEntry& entry, const std::string& problem);
+
+// What no family takes is refused: the message names the argument, its value and what is accepted.
 void check_forward_args(const KernelEntry& entry, const ForwardArgs& args);
 
-// Whether a problem is more than whole blocks without a mask, and so needs the general kernel of an
-// entry with two.
-bool needs_general(const KernelEntry& entry, const ForwardArgs& args);
-
-// Tiles of the problem: one per query block, head and batch entry. Checked to fit a grid.
-unsigned forward_tiles(const KernelEntry& entry, const ForwardArgs& args);
+// Tiles of `rows` query rows: one per query block, head and batch entry. Checked to fit a grid.
+unsigned forward_tiles(const KernelEntry& entry, const ForwardArgs& args, int rows);
 
 }  // namespace flash

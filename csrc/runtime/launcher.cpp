@@ -5,16 +5,13 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "build_info.h"
 #include "device_guard.h"
+#include "family.h"
 #include "flash/core/error.h"
 #include "forward_checks.h"
-#include "hopper_launch.h"
-#include "tensor_map.h"
-#include "tile_counters.h"
 
 namespace flash {
 namespace {
@@ -37,14 +34,7 @@ Kernel kernel_of(std::size_t kernel_id, bool general) {
   const KernelEntry& entry = entry_of(kernel_id);
   if (!general) return {entry, entry.function, 2 * kernel_id};
   if (entry.general != nullptr) return {entry, entry.general, 2 * kernel_id + 1};
-  const auto* config = std::get_if<FlashForwardKernelConfig>(&entry.config);
-  if (config == nullptr) {
-    throw std::invalid_argument(std::string(entry.name) + " has no general kernel beside it");
-  }
-  throw std::invalid_argument(
-      std::string(entry.name) +
-      ": this build has it only for seqlen_q and seqlen_k that are multiples of B_r = " +
-      std::to_string(config->B_r) + " and B_c = " + std::to_string(config->B_c) + ", not causal");
+  throw std::invalid_argument(std::string(entry.name) + entry.family->why_no_general(entry));
 }
 
 // Which devices a kernel is ready for: one bit per device, one word per kernel. Attributes belong
@@ -119,7 +109,7 @@ void check_kernel_call(cudaError_t status, const char* expression, int line,
 
 void allow_shared_memory(const Kernel& kernel, int device) {
   const KernelEntry& entry = kernel.entry;
-  const int needed = entry.smem_bytes();
+  const int needed = entry.smem_bytes;
   int allowed = 0;
   FLASH_CHECK_CUDA(
       cudaDeviceGetAttribute(&allowed, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
@@ -141,39 +131,28 @@ void make_ready(const Kernel& kernel, int device) {
   if (ready_marks().get(kernel.mark, device)) return;
   const RelaxedCapture relaxed;
   allow_shared_memory(kernel, device);
-  if (std::holds_alternative<HopperForwardKernelConfig>(kernel.entry.config)) {
-    prepare_tensor_maps();
-    prepare_tile_counters(device);
-  }
+  kernel.entry.family->prepare(device);
   ready_marks().set(kernel.mark, device);
-}
-
-cudaError_t queue(const Kernel& kernel, unsigned grid, const void* args, cudaStream_t stream) {
-  void* parameters[] = {const_cast<void*>(args)};
-  return cudaLaunchKernel(kernel.function, dim3(grid), dim3(kernel.entry.n_threads()), parameters,
-                          kernel.entry.smem_bytes(), stream);
 }
 
 }  // namespace
 
 void launch(std::size_t kernel_id, const ForwardArgs& args, int device, cudaStream_t stream) {
   const KernelEntry& entry = entry_of(kernel_id);
+  const Family& family = *entry.family;
   check_forward_args(entry, args);
-  const Kernel kernel = kernel_of(kernel_id, needs_general(entry, args));
-  const unsigned n_tiles = forward_tiles(entry, args);
+  family.check(entry, args);
+  const Kernel kernel = kernel_of(kernel_id, family.needs_general(entry, args));
+  const unsigned n_tiles = family.n_tiles(entry, args);
   const DeviceGuard guard(device);
   if (!ready_marks().get(kernel.mark, device)) make_ready(kernel, device);
 
-  cudaError_t status;
-  if (const auto* hopper = std::get_if<HopperForwardKernelConfig>(&entry.config)) {
-    const unsigned grid = persistent_grid_size(n_tiles, device);
-    // With a tile for each block there is nothing to share out.
-    std::int32_t* const counter = n_tiles > grid ? tile_counter(device, stream) : nullptr;
-    const HopperForwardArgs hopper_args = hopper_forward_args(*hopper, args, counter);
-    status = queue(kernel, grid, &hopper_args, stream);
-  } else {
-    status = queue(kernel, n_tiles, &args, stream);
-  }
+  const cudaError_t status = family.queue({.entry = entry,
+                                           .function = kernel.function,
+                                           .n_tiles = n_tiles,
+                                           .device = device,
+                                           .stream = stream},
+                                          args);
   if (status == cudaSuccess) return;
   // After a cudaDeviceReset the attribute is lost: the next call shall set it again.
   ready_marks().clear(kernel.mark, device);
@@ -191,12 +170,12 @@ KernelAttributes kernel_attributes(std::size_t kernel_id, int device, bool gener
   FLASH_CHECK_KERNEL_CALL(cudaFuncGetAttributes(&found, kernel.function), entry, device);
   int blocks = 0;
   FLASH_CHECK_KERNEL_CALL(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-                              &blocks, kernel.function, entry.n_threads(), entry.smem_bytes()),
+                              &blocks, kernel.function, entry.n_threads, entry.smem_bytes),
                           entry, device);
   return {
       .registers = found.numRegs,
       .static_shared_bytes = static_cast<int>(found.sharedSizeBytes),
-      .dynamic_shared_bytes = entry.smem_bytes(),
+      .dynamic_shared_bytes = entry.smem_bytes,
       .local_bytes = static_cast<int>(found.localSizeBytes),
       .max_threads_per_block = found.maxThreadsPerBlock,
       .blocks_per_multiprocessor = blocks,

@@ -6,8 +6,8 @@
 
 #include <cstddef>
 
-#include "flash/core/forward_args.h"
-#include "flash/core/kernel_registry.h"
+#include "flash/core/args.h"
+#include "flash/core/registry.h"
 
 namespace flash {
 

@@ -2,15 +2,19 @@
 // one-dimensional, query blocks fastest, then heads, then the batch.
 #pragma once
 
-#include "flash/core/forward_args.h"
-#include "flash/core/forward_config.h"
+#include "flash/core/args.h"
 #include "flash/ptx/device.cuh"
+#include "flash/sm80/config.h"
 
-namespace flash::previous::common {
+namespace flash::previous {
+
+using sm80::FlashForwardKernelConfig;
+
+namespace common {
 
 template <FlashForwardKernelConfig kConfig>
 struct Problem {
-  static constexpr int64_t kElementBytes = FlashForwardKernelConfig::kElementBytes;
+  static constexpr int64_t kElementBytes = kConfig.element_bytes();
 
   const char* q;  // first row of this block's queries
   const char* k;  // first row of this head's keys
@@ -52,4 +56,5 @@ struct Problem {
   }
 };
 
-}  // namespace flash::previous::common
+}  // namespace common
+}  // namespace flash::previous

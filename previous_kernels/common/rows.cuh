@@ -2,30 +2,23 @@
 // over the four threads of a row, accumulators as operands, and the last copy to global memory.
 #pragma once
 
-#include "flash/core/forward_config.h"
 #include "flash/ptx/convert.cuh"
 #include "flash/ptx/math.cuh"
 #include "flash/ptx/memory.cuh"
+#include "flash/sm80/config.h"
+#include "flash/tile/rows.cuh"
 #include "flash/tile/shared_tile.h"
 
 namespace flash::previous::common {
 
-constexpr int kWarp = FlashForwardKernelConfig::kWarpSize;
-constexpr float kLog2e = 1.4426950408889634f;
-constexpr float kLn2 = 0.6931471805599453f;
-constexpr float kNegativeInfinity = -__builtin_huge_valf();
+constexpr int kWarp = sm80::FlashForwardKernelConfig::kWarpSize;
+using flash::kLn2;
+using flash::kLog2e;
+using flash::kNegativeInfinity;
+using flash::quad_max;
+using flash::quad_sum;
 
 using Fragment = uint32_t[4];
-
-FLASH_DEVICE float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-
-FLASH_DEVICE float quad_sum(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
 
 template <int kTiles>
 FLASH_DEVICE void clear(float (&c)[kTiles][4]) {

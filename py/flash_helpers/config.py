@@ -1,7 +1,7 @@
 """`FlashForwardKernelConfig`: every choice of one kernel of the Ampere family that is fixed at
 compile time.
 
-The field order is a contract with csrc/include/flash/core/forward_config.h (tested). The class
+The field order is a contract with csrc/include/flash/sm80/config.h (tested). The class
 renders a configuration in its three spellings; config_names.py reads them back.
 """
 
@@ -32,7 +32,7 @@ class FlashForwardKernelConfig(KernelConfig):
     """One kernel of the Ampere family."""
 
     FAMILY: ClassVar[str] = "sm80"
-    ARGUMENTS: ClassVar[str] = "flash::ForwardArgs"
+    ARGUMENTS: ClassVar[str] = "flash::sm80::ForwardKernelArgs"
 
     dtype: DType
     d_head: int
@@ -93,7 +93,7 @@ class FlashForwardKernelConfig(KernelConfig):
                 return f"sequence {length} is not divisible by its {name} = {block}"
         return None
 
-    # Derived sizes, as in forward_config.h.
+    # Derived sizes, as in sm80/config.h.
 
     def n_threads(self) -> int:
         return self.n_warps * 32

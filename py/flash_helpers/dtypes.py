@@ -16,7 +16,7 @@ class DType(IntEnum):
     BF16 = 15
 
     def to_cpp_str(self) -> str:
-        """The C++ spelling, as csrc/include/flash/core/forward_config.h defines it."""
+        """The C++ spelling, as csrc/include/flash/core/dtype.h defines it."""
         return f"flash::DType::k{self.name}"
 
     def to_torch_dtype(self) -> torch.dtype:

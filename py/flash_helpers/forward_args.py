@@ -1,4 +1,4 @@
-"""The launch arguments as bytes: the layout of csrc/include/flash/core/forward_args.h.
+"""The launch arguments as bytes: the layout of csrc/include/flash/core/args.h.
 
 The GPU and the emulator receive the same bytes. `tests/config/test_cpp_contracts.py` compares
 every offset with what a C++ compiler says.

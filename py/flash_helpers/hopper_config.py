@@ -1,7 +1,7 @@
 """`HopperForwardKernelConfig`: every choice of one kernel of the Hopper family that is fixed at
 compile time.
 
-The field order is a contract with csrc/include/flash/core/hopper_forward_config.h (tested). A new
+The field order is a contract with csrc/include/flash/sm90/config.h (tested). A new
 field is one line in the class and one in OPTIONS; both spellings and their parser follow from
 these.
 """
@@ -43,7 +43,7 @@ class HopperForwardKernelConfig(KernelConfig):
     warpgroups that multiply with wgmma."""
 
     FAMILY: ClassVar[str] = "sm90"
-    ARGUMENTS: ClassVar[str] = "flash::HopperForwardArgs"
+    ARGUMENTS: ClassVar[str] = "flash::sm90::ForwardKernelArgs"
     ENUMS: ClassVar[dict[str, type[CppEnum]]] = {"MaxPolicy": MaxPolicy}
 
     dtype: DType
@@ -92,7 +92,7 @@ class HopperForwardKernelConfig(KernelConfig):
             n_samples * n_heads, -(-seq_len // m), -(-seq_len // n), m, n, self.d_head
         )
 
-    # Derived sizes, as in hopper_forward_config.h.
+    # Derived sizes, as in sm90/config.h.
 
     def block_m(self) -> int:
         return self.n_mma_groups * GROUP_ROWS

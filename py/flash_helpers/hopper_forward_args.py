@@ -1,7 +1,7 @@
 """The Hopper family's launch arguments for the emulator: the layout of
-csrc/include/flash/core/hopper_forward_args.h, made from the argument record of a call.
+csrc/include/flash/sm90/args.h, made from the argument record of a call.
 
-On a GPU csrc/runtime/hopper_launch.cpp does the same with the driver's tensor maps;
+On a GPU csrc/runtime/sm90/launch.cpp does the same with the driver's tensor maps;
 tests/runtime compares the two.
 """
 
@@ -30,7 +30,7 @@ Fields = dict[str, int | float]
 def pack_hopper_forward_args(
     config: HopperForwardKernelConfig, args: bytes, *, tile_counter: int = 0
 ) -> bytes:
-    """HopperForwardArgs with the emulator's tensor maps, for `args`, a record of ForwardArgs.
+    """The record with the emulator's tensor maps, for `args`, a record of ForwardArgs.
 
     `tile_counter` is the address of an int32 that is 0; 0: blocks compute fixed shares of the
     tiles. Raises ValueError for what cuTensorMapEncodeTiled refuses.

@@ -20,18 +20,20 @@ MAX_FIELD_VALUE = 65535
 
 
 class CppEnum(IntEnum):
-    """An enumeration of core/, with the same names and numbers."""
+    """An enumeration of a family's config.h, with the same names and numbers."""
 
     def to_cpp_str(self) -> str:
+        """The C++ spelling inside the family's namespace."""
         words = "".join(word.capitalize() for word in self.name.split("_"))
-        return f"flash::{type(self).__name__}::k{words}"
+        return f"{type(self).__name__}::k{words}"
 
 
 @dataclass(frozen=True, order=True)
 class KernelConfig(ABC):
     """One forward kernel, of any family."""
 
-    # The family's name, as in the symbols of its kernels: also the folder of its headers.
+    # The family's name, as in the symbols of its kernels: also the folder of its headers, and the
+    # namespace of what stands in them.
     FAMILY: ClassVar[str]
     # The C++ struct of its launch arguments.
     ARGUMENTS: ClassVar[str]
@@ -80,14 +82,17 @@ class KernelConfig(ABC):
 
     def to_cpp_struct(self) -> str:
         """A C++20 expression for this configuration, with designated initialisers."""
-        values = ", ".join(f".{f.name} = {_cpp_value(getattr(self, f.name))}" for f in fields(self))
-        return f"flash::{type(self).__name__}{{{values}}}"
+        namespace = f"flash::{self.FAMILY}"
+        values = ", ".join(
+            f".{f.name} = {_cpp_value(getattr(self, f.name), namespace)}" for f in fields(self)
+        )
+        return f"{namespace}::{type(self).__name__}{{{values}}}"
 
     # Where the kernel's body is; earlier versions override these (previous.py).
 
     def header(self) -> str:
         """The header of the body, as an #include names it."""
-        return f"flash/{self.FAMILY}/forward.cuh"
+        return f"flash/{self.FAMILY}/forward/forward.cuh"
 
     def body(self) -> str:
         """The template that takes the configuration."""
@@ -135,7 +140,9 @@ def _check_field(name: str, expected: type, value: object, lowest: int) -> None:
         raise ValueError(f"{name} must be in {lowest}..{MAX_FIELD_VALUE}, got {value}")
 
 
-def _cpp_value(value: DType | CppEnum | int | bool) -> str:
-    if isinstance(value, (DType, CppEnum)):
+def _cpp_value(value: DType | CppEnum | int | bool, namespace: str) -> str:
+    if isinstance(value, DType):
         return value.to_cpp_str()
+    if isinstance(value, CppEnum):
+        return f"{namespace}::{value.to_cpp_str()}"
     return str(value).lower()

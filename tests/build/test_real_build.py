@@ -59,7 +59,7 @@ def test_a_header_of_the_runtime_rebuilds_no_kernel(tree: Tree) -> None:
 
 def test_a_header_of_the_kernels_rebuilds_no_binding(tree: Tree) -> None:
     tree.build()
-    header = tree.root / "csrc" / "include" / "flash" / "sm80" / "forward.cuh"
+    header = tree.root / "csrc" / "include" / "flash" / "sm80" / "forward" / "forward.cuh"
     append(header, "namespace flash { constexpr int kPlanted = 1; }\n")
     os.utime(header, (1, 1))  # older than every object
     rebuilt = tree.rebuilt()
@@ -69,7 +69,7 @@ def test_a_header_of_the_kernels_rebuilds_no_binding(tree: Tree) -> None:
 
 
 def test_the_compiler_names_the_original_source(tree: Tree) -> None:
-    header = tree.root / "csrc" / "include" / "flash" / "sm80" / "forward.cuh"
+    header = tree.root / "csrc" / "include" / "flash" / "sm80" / "forward" / "forward.cuh"
     line = header.read_text().count("\n") + 1
     append(header, "#error planted\n")
     process = tree.start()
@@ -97,7 +97,7 @@ def test_a_killed_build_is_repaired_by_the_next(tree: Tree, moment: Callable[[Tr
     before = tree.extension.read_bytes()
     (tree.directory / "configured").unlink()
     (tree.directory / "configure.log").unlink()
-    header = tree.root / "csrc" / "include" / "flash" / "core" / "forward_config.h"
+    header = tree.root / "csrc" / "include" / "flash" / "core" / "dtype.h"
     append(header, f"// {moment.__name__}\n")  # everything is rebuilt, the table of kernels too
     process = tree.start()
     wait_until(lambda: moment(tree), process)
@@ -123,7 +123,7 @@ def test_a_half_written_library_is_linked_again(tree: Tree) -> None:
 
 @pytest.mark.slow
 def test_builds_killed_at_ten_moments(tree: Tree) -> None:
-    header = tree.root / "csrc" / "include" / "flash" / "core" / "forward_config.h"
+    header = tree.root / "csrc" / "include" / "flash" / "core" / "dtype.h"
     for n in range(10):
         append(header, f"// {n}\n")
         process = tree.start()
@@ -183,7 +183,7 @@ def test_wrong_settings_are_one_line(tree: Tree, variables: dict[str, str], expe
 
 def test_a_build_that_spills_fails_and_is_not_published(tree: Tree) -> None:
     before = tree.extension.read_bytes()
-    header = tree.root / "csrc" / "include" / "flash" / "core" / "forward_config.h"
+    header = tree.root / "csrc" / "include" / "flash" / "sm80" / "config.h"
     text = header.read_text()
     header.write_text(text.replace("n_warps <= 4 ? 2 : 1", "8"))  # leaves a thread 64 registers
     assert header.read_text() != text
@@ -199,7 +199,7 @@ def test_a_build_in_parts(tree: Tree, tmp_path: Path) -> None:
     is compiled, and nothing is compiled twice."""
     listed = tmp_path / "parts.json"
     ask = {"BUILD_PARTS": str(listed), "MAX_JOBS": "1"}
-    header = tree.root / "csrc" / "include" / "flash" / "sm80" / "forward.cuh"
+    header = tree.root / "csrc" / "include" / "flash" / "sm80" / "forward" / "forward.cuh"
     append(header, "namespace flash { constexpr int kPlantedForParts = 1; }\n")
     output = tree.build(ask)
     steps = r"CUDA object \S+|part \d|Linking CXX"

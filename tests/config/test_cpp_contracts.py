@@ -34,7 +34,7 @@ def compile_and_run(source: str, folder: Path) -> str:
 
 def struct_fields(header: str, struct: str) -> list[tuple[str, str]]:
     """(type, name) of the data members of a struct, from the header's text."""
-    text = re.sub(r"//[^\n]*", "", (INCLUDE / "flash" / "core" / header).read_text())
+    text = re.sub(r"//[^\n]*", "", (INCLUDE / "flash" / header).read_text())
     body = re.search(rf"struct {struct} {{(.*?)^}};", text, re.S | re.M)
     assert body is not None
     member = r"^\s*((?:const )?\w+\*?) (\w+);"
@@ -53,12 +53,12 @@ class Family:
 FAMILIES = [
     Family(
         FlashForwardKernelConfig,
-        "forward_config.h",
+        "sm80/config.h",
         ("n_threads", "rows_per_warp", "smem_bytes", "min_blocks_per_sm"),
     ),
     Family(
         HopperForwardKernelConfig,
-        "hopper_forward_config.h",
+        "sm90/config.h",
         ("block_m", "n_threads", "smem_bytes", "swizzle_bytes", "chunk_columns", "n_chunks",
          "consumer_registers"),
     ),
@@ -78,7 +78,7 @@ def test_config_fields_are_the_header_s_in_name_order_and_type(family: Family) -
 
 
 def test_dtype_numbers_are_the_header_s() -> None:
-    text = (INCLUDE / "flash" / "core" / "forward_config.h").read_text()
+    text = (INCLUDE / "flash" / "core" / "dtype.h").read_text()
     body = re.search(r"enum class DType : int {(.*?)}", text)
     assert body is not None
     found = {m[1]: int(m[2]) for m in re.finditer(r"k(\w+) = (\d+)", body[1])}
@@ -87,7 +87,7 @@ def test_dtype_numbers_are_the_header_s() -> None:
 
 
 def test_argument_fields_are_the_header_s() -> None:
-    names = [name for _, name in struct_fields("forward_args.h", "ForwardArgs")]
+    names = [name for _, name in struct_fields("core/args.h", "ForwardArgs")]
     assert tuple(names) == forward_args.FIELDS
 
 
@@ -99,9 +99,10 @@ def test_cpp_initialisers_compile_to_the_same_values(family: Family, tmp_path: P
     members = [f.name for f in dataclasses.fields(family.config)]
     shown = [f"(int)c.{m}" for m in members] + [f"c.{m}()" for m in family.derived]
     table = ",\n".join(config.to_cpp_struct() for config in configs)
+    struct = f"flash::{family.config.FAMILY}::{family.config.__name__}"
     output = compile_and_run(
-        f'#include <cstdio>\n#include "flash/core/{family.header}"\n'
-        f"constexpr flash::{family.config.__name__} kConfigs[] = {{\n{table}}};\n"
+        f'#include <cstdio>\n#include "flash/{family.header}"\n'
+        f"constexpr {struct} kConfigs[] = {{\n{table}}};\n"
         "int main() { for (const auto& c : kConfigs) "
         f'std::printf("{" ".join(["%d"] * len(shown))}\\n", {", ".join(shown)}); }}\n',
         tmp_path,
@@ -123,7 +124,7 @@ def test_argument_offsets_are_the_compiler_s(tmp_path: Path) -> None:
         for name in forward_args.FIELDS
     )
     output = compile_and_run(
-        '#include <cstddef>\n#include <cstdio>\n#include "flash/core/forward_args.h"\n'
+        '#include <cstddef>\n#include <cstdio>\n#include "flash/core/args.h"\n'
         f'int main() {{ {lines} std::printf("%zu\\n", sizeof(flash::ForwardArgs)); }}\n',
         tmp_path,
     )

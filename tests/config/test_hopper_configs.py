@@ -63,7 +63,7 @@ def test_both_spellings() -> None:
     assert bare.kernel_name() == "flash_fwd_sm90_bf16_d128_m128_n128_g2_b2_q1"
     optimistic = replace(config, max_policy=MaxPolicy.OPTIMISTIC)
     assert "_q1_optimistic_overlap_" in optimistic.kernel_name()
-    assert ".max_policy = flash::MaxPolicy::kOptimistic," in optimistic.to_cpp_struct()
+    assert ".max_policy = flash::sm90::MaxPolicy::kOptimistic," in optimistic.to_cpp_struct()
 
 
 @given(CONFIGS)
@@ -92,7 +92,7 @@ def test_every_option_has_a_word_of_its_own() -> None:
 
 
 def test_the_policies_are_the_header_s() -> None:
-    text = (PTX.parent / "core" / "hopper_forward_config.h").read_text()
+    text = (PTX.parent / "sm90" / "config.h").read_text()
     body = re.search(r"enum class MaxPolicy : int {(.*?)};", text, re.DOTALL)
     assert body is not None
     found = {f"k{name}": int(number) for name, number in re.findall(r"k(\w+) = (\d+)", body[1])}

@@ -9,6 +9,7 @@ from typing import Any
 
 from flash_helpers.kernel_configs import DType
 
+from . import problems
 from .ptx import (
     test_convert,
     test_cp_async,
@@ -38,12 +39,10 @@ from .sm90 import (
     test_tile_schedule,
 )
 from .sm90 import test_matmuls as test_sm90_matmuls
-from .tile import test_operand, test_plain_headers, test_rows
+from .tile import test_operand, test_plain_headers, test_rows, test_visible
 
 PTX, TILE = "flash/ptx", "flash/tile"
-SM80, SM90 = "flash/attention", "flash/sm90"
-ROWS = f"{SM80}/online_softmax.cuh"  # quad_max, quad_sum
-BLOCK_COPY = f"{TILE}/block_copy.cuh"
+SM80, SM90 = "flash/sm80/forward", "flash/sm90"
 
 
 @dataclass(frozen=True)
@@ -135,14 +134,18 @@ FAULTS = [
     Fault("an operand's slot", f"{TILE}/operand.cuh",
           "fragments[Schedule::slot(kKTile)][kOuter]);", "fragments[0][kOuter]);",
           test_operand.test_operands, {"schedule": 3, "along_rows": False}),
-    Fault("the wrong lane in a reduction", ROWS, "return x + __shfl_xor_sync(0xffffffffu, x, 2);",
+    Fault("the wrong lane in a reduction", f"{TILE}/rows.cuh",
+          "return x + __shfl_xor_sync(0xffffffffu, x, 2);",
           "return x + __shfl_xor_sync(0xffffffffu, x, 4);",
           test_rows.test_reductions_over_four_lanes),
+    Fault("a key too few by the mask", f"{TILE}/visible.cuh", "- first + row + 1;",
+          "- first + row;", test_visible.test_visible_keys,
+          {"problem": problems.Problem(96, 130, True)}),
     # the Ampere family
-    Fault("a row too many copied", BLOCK_COPY, "row + step * kRowsPerStep < n_rows",
+    Fault("a row too many copied", f"{SM80}/block_copy.cuh", "row + step * kRowsPerStep < n_rows",
           "row + step * kRowsPerStep <= n_rows", test_block_copy.test_rows_become_a_tile,
           {"kernel_config": _SM80, "n_rows": 37}),
-    Fault("another KV head", f"{SM80}/block_position.cuh",
+    Fault("another KV head", f"{SM80}/position.cuh",
           "head / static_cast<unsigned>(args.n_heads_q / args.n_heads_kv)",
           "head % static_cast<unsigned>(args.n_heads_kv)",
           test_block_position.test_every_block_of_queries_once,
@@ -151,13 +154,13 @@ FAULTS = [
     Fault("a key too many seen", f"{SM80}/bounds.cuh", "score = n * 8 + i < keys ?",
           "score = n * 8 + i <= keys ?", test_bounds.test_masks,
           {"kernel_config": _SM80, "last": True}),
-    Fault("a block of keys too few", f"{SM80}/bounds.cuh", "max(0, q_row + shift + q_rows)",
-          "max(0, q_row + shift + q_rows - 1)", test_bounds.test_bounds_of_any_length,
+    Fault("a block of keys too few", f"{SM80}/bounds.cuh", "q_row + q_rows - 1",
+          "q_row + q_rows - 2", test_bounds.test_bounds_of_any_length,
           {"kernel_config": _SM80}),
-    Fault("a scale left out", ROWS,
+    Fault("a scale left out", f"{SM80}/softmax.cuh",
           "kFolded ? row_max[m][half] * scale : row_max[m][half]", "row_max[m][half]",
           test_online_softmax.test_every_scale, {"folded": True, "scale": 0.01}),
-    Fault("sums that are not rescaled", ROWS,
+    Fault("sums that are not rescaled", f"{SM80}/softmax.cuh",
           "row_sum[m][half] = ptx::mul_rn(row_sum[m][half], alpha[half]);", "",
           test_online_softmax.test_the_softmax_of_all_blocks,
           {"m_tiles": 1, "s_tiles": 4, "growth": "fast", "folded": True, "peeled": True}),
@@ -174,20 +177,21 @@ FAULTS = [
     Fault("sums that keep an old scale", f"{SM90}/softmax.cuh", "sum[half] *= alpha[half];", "",
           test_softmax.test_the_softmax_of_all_blocks,
           {"policy": "lazy", "growth": "fast", "hidden": "", "n_keys": 48}),
-    Fault("short tiles first", f"{SM90}/tile_schedule.cuh",
+    Fault("short tiles first", f"{SM90}/schedule.cuh",
           "row_block = blocks_per_head - 1 - step;", "row_block = step;",
           test_tile_schedule.test_every_tile_once,
           {"kernel_config": _SM90, "problem": _TILES, "causal": True, "grid": 2}),
-    Fault("V over K", f"{SM90}/shared_storage.cuh", "kVOffset = kKOffset + kBuffers * kConfig",
+    Fault("V over K", f"{SM90}/storage.cuh", "kVOffset = kKOffset + kBuffers * kConfig",
           "kVOffset = kKOffset + kConfig", test_shared_storage.test_every_byte_has_one_use,
           {"kernel_config": _SM90}),
     Fault("scores added to what was there", f"{SM90}/matmuls.cuh", "step != 0);", "1);",
           test_sm90_matmuls.test_scores, {"kernel_config": test_sm90_matmuls.CONFIGS[0]}),
-    Fault("the swizzle of longer rows", f"{SM90}/epilogue.cuh", ": row / 2 % 4;", ": row % 4;",
+    Fault("the swizzle of longer rows", f"{SM90}/forward/epilogue.cuh",
+          ": row / 2 % 4;", ": row % 4;",
           test_sm90_epilogue.test_rows_that_exist_are_stored,
           {"kernel_config": test_sm90_epilogue.CONFIGS[2], "n_queries": 64, "row": 0,
            "with_lse": False}),
-    Fault("a log-sum-exp too many", f"{SM90}/epilogue.cuh", "if (query < args.seqlen_q)",
+    Fault("a log-sum-exp too many", f"{SM90}/forward/epilogue.cuh", "if (query < args.seqlen_q)",
           "if (query <= args.seqlen_q)", test_sm90_epilogue.test_rows_that_exist_are_stored,
           {"kernel_config": test_sm90_epilogue.CONFIGS[0], "n_queries": 100, "row": 64,
            "with_lse": True}),

@@ -12,10 +12,10 @@ from tests.device.launching import FOLDER
 
 # Family headers that are tested here; the kernels' bodies are tested as whole kernels elsewhere.
 FAMILY_HEADERS = [
-    *(f"flash/attention/{name}.cuh" for name in
-      ("block_position", "bounds", "epilogue", "matmuls", "online_softmax")),
+    *(f"flash/sm80/forward/{name}.cuh" for name in
+      ("block_copy", "bounds", "epilogue", "matmuls", "position", "softmax")),
     *(f"flash/sm90/{name}.cuh" for name in
-      ("epilogue", "mask", "matmuls", "ring", "shared_storage", "softmax", "tile_schedule")),
+      ("forward/epilogue", "mask", "matmuls", "ring", "schedule", "softmax", "storage")),
 ]  # fmt: skip
 WITHOUT_FUNCTIONS = ["flash/ptx/device.cuh"]
 

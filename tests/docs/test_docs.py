@@ -1,4 +1,4 @@
-"""What the documents say about links, options, variables, words, layers and exit codes is true."""
+"""What the documents say about links, options, variables, words and exit codes is true."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from .markdown import (
     table,
 )
 
-LAYERS = ("core", "ptx", "tile", "attention", "sm80", "sm90")  # each includes only those before it
 # Upper-case strings in modules that read the environment, but no variables.
 # LC_ALL is set for ncu, not read; GPU is a resource of Ray.
 OTHER_STRINGS = {"AMD64", "EXT_SUFFIX", "GPU", "LC_ALL"}
@@ -138,15 +137,6 @@ def test_every_raw_measurement_has_its_line() -> None:
     assert listed == sorted(path.name for path in page.parent.iterdir() if path != page)
 
 
-def test_headers_include_only_lower_layers() -> None:
-    include = ROOT / "csrc" / "include" / "flash"
-    assert {path.name for path in include.iterdir()} == set(LAYERS)
-    for path in include.rglob("*.*"):
-        layer = LAYERS.index(path.relative_to(include).parts[0])
-        for used in re.findall(r'#include "flash/(\w+)/', path.read_text()):
-            assert LAYERS.index(used) <= layer, f"{path} includes {used}"
-
-
 def test_exit_codes_of_run_kernels() -> None:
     row = next(row for row in table(SUPPORT, "exits") if "run_kernels.py" in row[0])
     named = (
@@ -187,6 +177,6 @@ def test_the_bugs_to_plant_are_still_where_they_are_said_to_be() -> None:
     assert found, "support.md has no sed command"
     assert len(re.findall(found[1].replace("(", r"\(").replace(")", r"\)"),
                           (flash / found[3]).read_text())) == 1  # fmt: skip
-    kernel = (flash / "sm80" / "forward.cuh").read_text()
+    kernel = (flash / "sm80" / "forward" / "forward.cuh").read_text()
     barrier = "load_wait<kConfig, 0>();\n      __syncthreads();  // V is visible; every warp"
     assert kernel.count(barrier) == 1

@@ -9,6 +9,7 @@ from flash_helpers.emulator.door.source_lines import SourceLines
 
 from .mutations import Mutant, mutants_of_lines
 
+BOUNDS = ("bounds.cuh", "visible.cuh")  # the headers with the arithmetic
 _REGISTERS = r"(%\w+), (%\w+), (%\w+|-?\d+)"
 
 
@@ -76,7 +77,8 @@ def wrong_masks(ptx: str, count: int) -> list[Mutant]:
 
 
 def wrong_bounds(ptx: str) -> list[Mutant]:
-    """The arithmetic of bounds.cuh: a term left out, a limit left out, causal misread."""
+    """The arithmetic of bounds and of what is visible: a term left out, a limit left out, causal
+    misread."""
     places = SourceLines(ptx)
 
     def first_term(line: str) -> str:
@@ -94,7 +96,7 @@ def wrong_bounds(ptx: str) -> list[Mutant]:
         ),
         *mutants_of_lines(ptx, "causal misread", r"setp\.(?:eq|ne)\.s32\s+%\w+, %\w+, 0;", negated),
     ]
-    return [m for m in found if str(places.locate(m.line)).split(":")[0].endswith("bounds.cuh")]
+    return [m for m in found if str(places.locate(m.line)).split(":")[0].endswith(BOUNDS)]
 
 
 def bounds_and_masks(ptx: str, count: int) -> list[Mutant]:

@@ -26,7 +26,7 @@ PROGRAM = r"""
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include "hopper_launch.h"
+#include "sm90/launch.h"
 
 static CUresult encode(CUtensorMap*, CUtensorMapDataType, cuuint32_t rank, void* address,
                        const cuuint64_t* sizes, const cuuint64_t* strides, const cuuint32_t* box,
@@ -58,7 +58,7 @@ template <auto kConfig>
 void show(const char* record) {
   flash::ForwardArgs args;
   std::memcpy(&args, record, sizeof(args));
-  const auto made = flash::hopper_forward_args(kConfig, args, reinterpret_cast<int32_t*>(0x77770));
+  const auto made = flash::sm90::kernel_args(kConfig, args, reinterpret_cast<int32_t*>(0x77770));
   std::printf("%p %p %d %d %d %d %d %d %.9g %d\n", (void*)made.lse, (void*)made.tile_counter,
               made.batch, made.seqlen_q, made.seqlen_k, made.n_heads_q, made.n_heads_kv,
               made.causal, made.softmax_scale, made.heads_per_section);
@@ -109,7 +109,7 @@ def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
     shows = " ".join(f"show<{config.to_cpp_struct()}>(record);" for config in configs)
     (tmp_path / "main.cpp").write_text(PROGRAM.replace("SHOW", shows))
     (tmp_path / "records").write_bytes(b"".join(pack_forward_args(**p) for p in PROBLEMS))
-    names = ("tensor_map", "hopper_launch", "error")
+    names = ("sm90/tensor_map", "sm90/launch", "error")
     sources = [CSRC / "runtime" / f"{name}.cpp" for name in names]
     flags = [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(include)]
     command = ["g++", "-std=c++20", *flags, "main.cpp", *map(str, sources), "-o", "main"]
@@ -130,11 +130,11 @@ def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
 def test_offsets_are_the_compiler_s(tmp_path: Path) -> None:
     names = hopper_forward_args.FIELDS
     lines = "".join(
-        f'std::printf("%zu ", offsetof(flash::HopperForwardArgs, {name}));' for name in names
+        f'std::printf("%zu ", offsetof(flash::sm90::ForwardKernelArgs, {name}));' for name in names
     )
     (tmp_path / "main.cpp").write_text(
-        '#include <cstddef>\n#include <cstdio>\n#include "flash/core/hopper_forward_args.h"\n'
-        f'int main() {{ {lines} std::printf("%zu", sizeof(flash::HopperForwardArgs)); }}\n'
+        '#include <cstddef>\n#include <cstdio>\n#include "flash/sm90/args.h"\n'
+        f'int main() {{ {lines} std::printf("%zu", sizeof(flash::sm90::ForwardKernelArgs)); }}\n'
     )
     command = ["g++", "-std=c++20", f"-I{CSRC / 'include'}", "main.cpp", "-o", "main"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=300)

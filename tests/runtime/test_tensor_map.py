@@ -68,8 +68,8 @@ const char* cudaGetErrorString(cudaError_t) { return "an error"; }
 }
 
 #include "flash/core/error.h"
-#include "hopper_launch.h"
-#include "tensor_map.h"
+#include "sm90/launch.h"
+#include "sm90/tensor_map.h"
 """
 
 KERNEL = parse_kernel_name_into_config(
@@ -108,7 +108,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]
     flags = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined"]
     flags += [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(cuda_include)]
     sources = [
-        CSRC / "runtime" / f"{name}.cpp" for name in ("tensor_map", "hopper_launch", "error")
+        CSRC / "runtime" / f"{name}.cpp" for name in ("sm90/tensor_map", "sm90/launch", "error")
     ]
     subprocess.run(["g++", *flags, "-c", *map(str, sources)], cwd=folder, check=True, timeout=300)
     return folder, flags
@@ -140,7 +140,7 @@ def test_the_maps_of_a_launch(run: Run) -> None:
     """Every tensor with its own strides in bytes; the second launch encodes nothing."""
     main = """
     for (int i = 0; i < 2; ++i) {
-      const auto a = flash::hopper_forward_args(kConfig, example(), nullptr);
+      const auto a = flash::sm90::kernel_args(kConfig, example(), nullptr);
       std::printf("%d %d %d %d | %d %d %d %d %d %d %g %d\\n", a.q.opaque[5], a.k.opaque[5],
                   a.v.opaque[5], a.o.opaque[5], a.batch, a.seqlen_q, a.seqlen_k, a.n_heads_q,
                   a.n_heads_kv, a.causal, a.softmax_scale, a.heads_per_section);
@@ -164,20 +164,21 @@ def test_every_field_of_a_key_counts(run: Run) -> None:
     """Keys that differ in one field are different maps; those of many tensors, far more than the
     cache holds, are right as well."""
     main = """
-    const flash::TensorMapKey key{reinterpret_cast<void*>(0x1000), 8000, 512, 128, 3, 15, 4, 128,
+    using flash::sm90::TensorMapKey;
+    const TensorMapKey key{reinterpret_cast<void*>(0x1000), 8000, 512, 128, 3, 15, 4, 128,
                                   64, 128, flash::DType::kFP16};
     auto changed = key; changed.address = reinterpret_cast<void*>(0x1010);
-    flash::TensorMapKey keys[] = {key, changed, key, key, key, key, key, key, key, key, key, key};
+    TensorMapKey keys[] = {key, changed, key, key, key, key, key, key, key, key, key, key};
     keys[2].stride_batch += 8; keys[3].stride_seq += 8; keys[4].stride_head += 8;
     keys[5].batch += 1; keys[6].seqlen += 1; keys[7].n_heads += 1; keys[8].d_head = 192;
     keys[9].box_rows = 16; keys[10].swizzle_bytes = 64; keys[11].dtype = flash::DType::kBF16;
-    for (const auto& k : keys) flash::tensor_map(k);
+    for (const auto& k : keys) flash::sm90::tensor_map(k);
     std::printf("again\\n");
     for (int round = 0; round < 2; ++round) {
       for (std::uintptr_t i = 1; i <= 100; ++i) {
         auto k = key; k.address = reinterpret_cast<void*>(i << 12);
-        const int first = flash::tensor_map(k).opaque[0];
-        if (flash::tensor_map(k).opaque[0] != first) std::printf("not kept\\n");
+        const int first = flash::sm90::tensor_map(k).opaque[0];
+        if (flash::sm90::tensor_map(k).opaque[0] != first) std::printf("not kept\\n");
       }
     }"""
     first, _, again = "\n".join(run(main)).partition("again\n")
@@ -196,7 +197,7 @@ def test_dimensions_of_one_element_and_of_none(run: Run) -> None:
     args.q_stride_batch = args.q_stride_seq = args.q_stride_head = 0;
     args.o_stride_batch = int64_t{1} << 50; args.o_stride_seq = 3; args.o_stride_head = 1;
     args.seqlen_k = 0; args.k = args.v = nullptr; args.k_stride_seq = 5;
-    std::printf("%d\\n", flash::hopper_forward_args(kConfig, args, nullptr).heads_per_section);"""
+    std::printf("%d\\n", flash::sm90::kernel_args(kConfig, args, nullptr).heads_per_section);"""
     q, k, v, o, heads = run(main, CONFIG)
     assert "at 0x1000 sizes 64 1 2 1 1 strides 256 128 256 256 box 64 64" in q
     assert "at 0x1000 sizes 64 1 2 1 1 strides 256 128 256 256 box 64 176" in k
@@ -214,11 +215,11 @@ def test_heads_whose_keys_and_values_share_l2(run: Run) -> None:
     for (int kv_heads : {64, 8, 1}) {
       for (int keys : {128, 8192, 1 << 20}) {
         args.n_heads_kv = kv_heads; args.seqlen_k = keys;
-        heads[n++] = flash::hopper_forward_args(kConfig, args, nullptr).heads_per_section;
+        heads[n++] = flash::sm90::kernel_args(kConfig, args, nullptr).heads_per_section;
       }
     }
     for (int h : heads) std::printf("%d ", h);
-    std::printf("%u %u\\n", flash::persistent_grid_size(5, 0), flash::persistent_grid_size(500, 1));
+    std::printf("%u %u\\n", flash::sm90::grid_size(5, 0), flash::sm90::grid_size(500, 1));
     """
     last = run(main, CONFIG)[-1]
     assert last == "32 9 1 256 72 1 256 256 1 5 133"
@@ -229,7 +230,7 @@ def test_a_refusal_shows_every_field(run: Run) -> None:
     auto args = example();
     args.k_stride_seq = int64_t{1} << 39;
     for (int i = 0; i < 2; ++i) {  // what was refused is not kept
-      try { flash::hopper_forward_args(kConfig, args, nullptr); std::printf("no error\\n"); }
+      try { flash::sm90::kernel_args(kConfig, args, nullptr); std::printf("no error\\n"); }
       catch (const flash::CudaError& error) { std::printf("%s\\n", error.what()); }
     }"""
     said = [line for line in run(main, CONFIG) if not line.startswith("encode")]
@@ -248,10 +249,10 @@ def test_a_refusal_shows_every_field(run: Run) -> None:
 def test_a_driver_without_tensor_maps(run: Run) -> None:
     main = """
     has_driver = false;
-    try { flash::prepare_tensor_maps(); std::printf("no error\\n"); }
+    try { flash::sm90::prepare_tensor_maps(); std::printf("no error\\n"); }
     catch (const flash::CudaError& error) { std::printf("%s\\n", error.what()); }
     has_driver = true;  // the failure is not remembered
-    flash::prepare_tensor_maps();
+    flash::sm90::prepare_tensor_maps();
     std::printf("found\\n");"""
     said, found = run(main)
     assert "no cuTensorMapEncodeTiled" in said and "CUDA 12.0" in said and found == "found"
@@ -261,11 +262,11 @@ def test_a_repeated_launch_is_quick(run: Run) -> None:
     """The record of a call that was made before: a tenth of a microsecond of the 8 of a call."""
     main = """
     auto args = example();
-    flash::hopper_forward_args(kConfig, args, nullptr);
+    flash::sm90::kernel_args(kConfig, args, nullptr);
     double best = 1e9;
     for (int i = 0; i < 50; ++i) {
       const auto begin = std::chrono::steady_clock::now();
-      for (int j = 0; j < 1000; ++j) flash::hopper_forward_args(kConfig, args, nullptr);
+      for (int j = 0; j < 1000; ++j) flash::sm90::kernel_args(kConfig, args, nullptr);
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
       best = std::min(best, took.count() / 1000);
     }

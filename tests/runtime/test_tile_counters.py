@@ -21,7 +21,7 @@ PROGRAM = r"""
 #include <thread>
 #include <vector>
 
-#include "tile_counters.h"
+#include "sm90/tile_counters.h"
 
 static int allocations = 0;
 
@@ -70,12 +70,12 @@ static void expect(bool holds, const char* what) {
 }
 
 int main() {
-  using flash::tile_counter;
+  using flash::sm90::tile_counter;
   expect(tile_counter(0, stream(16)) == nullptr, "without preparation there is none");
-  flash::prepare_tile_counters(0);
-  flash::prepare_tile_counters(0);
+  flash::sm90::prepare_tile_counters(0);
+  flash::sm90::prepare_tile_counters(0);
   expect(allocations == 1, "one allocation for a device");
-  flash::prepare_tile_counters(1);
+  flash::sm90::prepare_tile_counters(1);
   expect(allocations == 2, "one allocation for each device");
 
   std::int32_t* const first = tile_counter(0, stream(16));
@@ -106,7 +106,7 @@ int main() {
     if (counter == nullptr) ++none;
     else expect(different.insert(counter).second && *counter == 0, "a counter of its own, zero");
   }
-  expect(none == 2000 - flash::kStreamsWithCounters, "streams in excess have none");
+  expect(none == 2000 - flash::sm90::kStreamsWithCounters, "streams in excess have none");
   std::printf("%d failures\n", failures);
 }
 """
@@ -118,7 +118,7 @@ def test_counters(tmp_path: Path) -> None:
     except BuildError as error:
         pytest.skip(f"no CUDA headers: {error}")
     (tmp_path / "main.cpp").write_text(PROGRAM)
-    sources = [str(CSRC / "runtime" / name) for name in ("tile_counters.cpp", "error.cpp")]
+    sources = [str(CSRC / "runtime" / name) for name in ("sm90/tile_counters.cpp", "error.cpp")]
     flags = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=thread", "-pthread"]
     flags += [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(include)]
     command = ["g++", *flags, "main.cpp", *sources, "-o", "main"]

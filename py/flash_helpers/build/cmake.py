@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -64,6 +64,18 @@ def _configure_command(plan: Plan) -> list[str]:
     }
     command = [str(plan.cmake), "-G", "Ninja", "-S", str(plan.root), "-B", str(plan.directory)]
     return command + [f"-D{name}={value}" for name, value in values.items()]
+
+
+def set_list(name: str, values: Sequence[str]) -> str:
+    """A line of CMake that gives a list its values."""
+    return f"set({name}\n" + "".join(f"    {value}\n" for value in values) + ")\n"
+
+
+def family_lists(sources: Mapping[str, Sequence[str]]) -> str:
+    """Lines of CMake: the families of kernels, as variables spell them, and the sources of each."""
+    spelt = {family.upper(): files for family, files in sources.items()}
+    lists = [set_list(f"FLASH_{family}_SOURCES", files) for family, files in spelt.items()]
+    return set_list("FLASH_FAMILIES", [*spelt]) + "".join(lists)
 
 
 def forget_configuration(directory: Path) -> None:

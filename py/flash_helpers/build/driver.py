@@ -146,11 +146,10 @@ def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
     registries = in_parts.write_registries(plan, parts)
     codegen.write_if_changed(
         directory / "sources.cmake",
-        _cmake_list("FLASH_SM80_SOURCES", kernels["sm80"])
-        + _cmake_list("FLASH_SM90_SOURCES", kernels["sm90"])
-        + _cmake_list("FLASH_HOST_SOURCES", [f"generated/{manifest.registry}", *runtime])
-        + _cmake_list("FLASH_BINDING_SOURCES", bindings)
-        + _cmake_list("FLASH_PART_SOURCES", registries),
+        cmake.family_lists(kernels)
+        + cmake.set_list("FLASH_HOST_SOURCES", [f"generated/{manifest.registry}", *runtime])
+        + cmake.set_list("FLASH_BINDING_SOURCES", bindings)
+        + cmake.set_list("FLASH_PART_SOURCES", registries),
     )
     return _Inputs(kernels, {"flash_runtime": runtime, "_C": bindings}, parts)
 
@@ -158,10 +157,6 @@ def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
 def _units_below(staged: Mapping[str, str], prefix: str) -> list[str]:
     names = (name for name in staged if name.startswith(prefix) and name.endswith(".cpp"))
     return [f"staged/{name}" for name in names]
-
-
-def _cmake_list(name: str, values: list[str]) -> str:
-    return f"set({name}\n" + "".join(f"    {value}\n" for value in values) + ")\n"
 
 
 def _build_info(plan: Plan, staged: Mapping[str, str]) -> str:

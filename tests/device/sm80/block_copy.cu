@@ -1,7 +1,8 @@
 // Row blocks copied into shared memory by BlockCopy<CONFIG>.
-#include "flash/tile/block_copy.cuh"
+#include "flash/sm80/forward/block_copy.cuh"
 
 using namespace flash;
+using namespace flash::sm80;
 
 constexpr auto kConfig = CONFIG;
 constexpr int kRows = 64;

@@ -1,7 +1,8 @@
 // Where a thread block's queries, keys and outputs begin: BlockPosition<CONFIG>.
-#include "flash/attention/block_position.cuh"
+#include "flash/sm80/forward/position.cuh"
 
 using namespace flash;
+using namespace flash::sm80;
 
 constexpr auto kConfig = CONFIG;
 

@@ -1,7 +1,8 @@
 // Where a problem ends and what a row sees: bounds.cuh for CONFIG.
-#include "flash/attention/bounds.cuh"
+#include "flash/sm80/forward/bounds.cuh"
 
 using namespace flash;
+using namespace flash::sm80;
 
 constexpr auto kConfig = CONFIG;
 constexpr int kMTiles = kConfig.rows_per_warp() / 16;
@@ -25,15 +26,6 @@ extern "C" __global__ void bounds(const ForwardArgs* args, const int* first_rows
   const int i = blockIdx.x;
   any_length ? describe<Coverage::kAnyLength>(args[i], first_rows[i], out + 6 * i)
              : describe<Coverage::kWholeBlocks>(args[i], first_rows[i], out + 6 * i);
-}
-
-// out[row][2]: how many keys from `column` on a row sees, by of_row and of_row_when_causal. Rows
-// are counted from `first`.
-extern "C" __global__ void visible(const __grid_constant__ ForwardArgs args, int first, int column,
-                                   int* out) {
-  const VisibleKeys keys(args, first, column);
-  out[2 * threadIdx.x] = keys.of_row(threadIdx.x);
-  out[2 * threadIdx.x + 1] = keys.of_row_when_causal(threadIdx.x);
 }
 
 // out[thread][2]: row and column.

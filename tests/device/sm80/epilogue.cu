@@ -1,7 +1,8 @@
 // The output of one warp: Epilogue<CONFIG>.
-#include "flash/attention/epilogue.cuh"
+#include "flash/sm80/forward/epilogue.cuh"
 
 using namespace flash;
+using namespace flash::sm80;
 
 constexpr auto kConfig = CONFIG;
 using End = Epilogue<kConfig>;

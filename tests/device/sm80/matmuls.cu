@@ -1,8 +1,9 @@
 // The two matmuls of attention on one block of keys: Matmuls<CONFIG>.
-#include "flash/attention/matmuls.cuh"
 #include "flash/ptx/memory.cuh"
+#include "flash/sm80/forward/matmuls.cuh"
 
 using namespace flash;
+using namespace flash::sm80;
 
 constexpr auto kConfig = CONFIG;
 using Mm = Matmuls<kConfig>;

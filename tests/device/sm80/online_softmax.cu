@@ -1,8 +1,9 @@
 // Online softmax over given blocks of scores. In place of P V, the exponentials of every block are
 // added up as they are.
-#include "flash/attention/online_softmax.cuh"
+#include "flash/sm80/forward/softmax.cuh"
 
 using namespace flash;
+using namespace flash::sm80;
 
 // For one warp: scores[block][lane][kMTiles][kSTiles][4]. out[lane][kMTiles][kSTiles][4]: the
 // output, normalised. statistics[lane][kMTiles][2][3]: log-sum-exp, the maximum that is kept, and

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -72,20 +71,6 @@ def test_bounds_of_whole_blocks(headers: Path, kernel_config: FlashForwardKernel
         for p, row in items
     ]
     np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
-def test_visible_keys(headers: Path, problem: Problem) -> None:
-    """A negative number stands for none."""
-    kernel = device_kernel(headers, FILE, "visible", config=CONFIGS[0])
-    for first, column in itertools.product((0, 7, 64), (0, 1, 64, 129)):
-        out = wanted((64, 2), np.int32)
-        launch(kernel, problem.args(), first, column, out, block=64)
-        counts = problem.sees(first, 64, column, 512).sum(axis=1)
-        np.testing.assert_array_equal(np.clip(out[:, 0], 0, None), counts)
-        if problem.causal:  # whatever the end of the sequence
-            endless = first + np.arange(64) + 1 + problem.n_keys - problem.n_queries - column
-            np.testing.assert_array_equal(out[:, 1], endless)
 
 
 def thread_places(kernel_config: FlashForwardKernelConfig) -> tuple[Any, Any]:

@@ -1,5 +1,5 @@
 // The output rows of four warps: Epilogue<CONFIG>.
-#include "flash/sm90/epilogue.cuh"
+#include "flash/sm90/forward/epilogue.cuh"
 
 using namespace flash;
 using namespace flash::sm90;
@@ -12,7 +12,7 @@ constexpr int kWarpBytes = End::kRows * kConfig.row_bytes();
 // Stores the registers o[thread][kCount], times inverse[thread][2], and log_sum_exp[thread][2] as
 // the rows from `row` on, 16 a warp. `again`: the same rows once more, through the same memory, for
 // the next head. `waits`: whether the memory is waited for.
-extern "C" __global__ void kernel(const __grid_constant__ HopperForwardArgs args, const float* o,
+extern "C" __global__ void kernel(const __grid_constant__ ForwardKernelArgs args, const float* o,
                                   const float* inverse, const float* log_sum_exp, int row, int head,
                                   int batch, int again, int waits) {
   extern __shared__ __align__(1024) char memory[];

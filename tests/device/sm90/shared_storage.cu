@@ -1,5 +1,5 @@
 // Where the parts of the shared memory lie: SharedStorage<CONFIG>.
-#include "flash/sm90/shared_storage.cuh"
+#include "flash/sm90/storage.cuh"
 
 using namespace flash;
 using namespace flash::sm90;

@@ -1,5 +1,5 @@
 // Reductions over the four threads that share a row.
-#include "flash/attention/online_softmax.cuh"
+#include "flash/tile/rows.cuh"
 
 using namespace flash;
 

@@ -1,7 +1,7 @@
 // Conversion of two fp32 values to one packed pair of 16-bit values (PTX ISA 9.7.9.22).
 #pragma once
 
-#include "flash/core/forward_config.h"
+#include "flash/core/dtype.h"
 #include "flash/ptx/device.cuh"
 
 namespace flash::ptx {

@@ -6,7 +6,7 @@
 //   c[0..1] = (row g, columns 2t..2t+1)   c[2..3] = (row g + 8, same columns)
 #pragma once
 
-#include "flash/core/forward_config.h"
+#include "flash/core/dtype.h"
 #include "flash/ptx/device.cuh"
 
 namespace flash::ptx {

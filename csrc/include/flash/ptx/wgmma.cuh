@@ -10,7 +10,7 @@
 // Between the first wgmma of a group and the wait for it, nothing may touch its registers.
 #pragma once
 
-#include "flash/core/forward_config.h"
+#include "flash/core/dtype.h"
 #include "flash/ptx/device.cuh"
 
 namespace flash::ptx {

@@ -1,7 +1,7 @@
 // Masks of a block of scores: keys behind the end, and keys in the future.
 #pragma once
 
-#include "flash/attention/online_softmax.cuh"
+#include "flash/tile/rows.cuh"
 
 namespace flash::sm90 {
 

@@ -4,7 +4,7 @@
 #include "flash/ptx/convert.cuh"
 #include "flash/ptx/scheduling.cuh"
 #include "flash/ptx/wgmma.cuh"
-#include "flash/sm90/shared_storage.cuh"
+#include "flash/sm90/storage.cuh"
 #include "flash/tile/matrix_descriptor.h"
 
 namespace flash::sm90 {

@@ -5,9 +5,9 @@
 // stay unscaled: exp(scale * (s - m)) is one FFMA and one EX2.
 #pragma once
 
-#include "flash/attention/online_softmax.cuh"
-#include "flash/core/hopper_forward_config.h"
 #include "flash/ptx/math.cuh"
+#include "flash/sm90/config.h"
+#include "flash/tile/rows.cuh"
 
 namespace flash::sm90 {
 

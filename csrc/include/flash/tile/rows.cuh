@@ -1,0 +1,25 @@
+// Rows of an accumulator of matmuls: what the softmax of every family needs.
+//
+// In the accumulators of mma.m16n8k16 and of wgmma, the four threads of a quad share a row.
+#pragma once
+
+#include "flash/ptx/device.cuh"
+
+namespace flash {
+
+constexpr float kLog2e = 1.4426950408889634f;
+constexpr float kLn2 = 0.6931471805599453f;
+constexpr float kNegativeInfinity = -__builtin_huge_valf();
+
+// Largest value over the four threads that share a row.
+FLASH_DEVICE float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+FLASH_DEVICE float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+}  // namespace flash

@@ -1,0 +1,55 @@
+// What the launcher asks of a family of kernels.
+//
+// Every family defines its `kFamily` in a file or folder of its own here. The generated table leads
+// from a kernel to it, so that nothing else has to name a family.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "flash/core/args.h"
+#include "flash/core/registry.h"
+
+namespace flash {
+
+// A kernel that is to be queued: one of the two of its entry.
+struct Launch {
+  const KernelEntry& entry;
+  const void* function;
+  unsigned n_tiles;
+  int device;  // the current one, and prepared
+  cudaStream_t stream;
+};
+
+// All `args` have passed check_forward_args.
+struct Family {
+  // Throws std::invalid_argument for what only the kernels of this family do not take.
+  void (*check)(const KernelEntry& entry, const ForwardArgs& args);
+  // Whether the problem is one for the entry's general kernel.
+  bool (*needs_general)(const KernelEntry& entry, const ForwardArgs& args);
+  // Why the entry has no general kernel: what follows the kernel's name in a message.
+  std::string (*why_no_general)(const KernelEntry& entry);
+  // Pieces of the problem that one thread block computes at a time. Throws as check() if there are
+  // more than a launch can have.
+  unsigned (*n_tiles)(const KernelEntry& entry, const ForwardArgs& args);
+  // Whatever else launches on this device need, once for each kernel. The device is current.
+  void (*prepare)(int device);
+  // Queues the kernel with the arguments that it takes, made from `args`.
+  cudaError_t (*queue)(const Launch& launch, const ForwardArgs& args);
+};
+
+// The configuration of an entry, for the family whose type it has.
+template <typename Config>
+const Config& config_of(const KernelEntry& entry) {
+  return *static_cast<const Config*>(entry.config);
+}
+
+// The last step of Family::queue. `args`: the record that the kernel takes.
+inline cudaError_t queue_blocks(const Launch& launch, unsigned n_blocks, const void* args) {
+  void* parameters[] = {const_cast<void*>(args)};
+  return cudaLaunchKernel(launch.function, dim3(n_blocks), dim3(launch.entry.n_threads), parameters,
+                          launch.entry.smem_bytes, launch.stream);
+}
+
+}  // namespace flash

@@ -1,0 +1,151 @@
+#include "sm90/tensor_map.h"
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <sstream>
+#include <string>
+
+#include "flash/core/error.h"
+
+namespace flash::sm90 {
+namespace {
+
+static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
+
+constexpr int kRank = 5;
+
+using Encode = decltype(&cuTensorMapEncodeTiled);
+
+// By way of the runtime, so that the library does not link libcuda and imports without a driver.
+Encode find_encoder() {
+  constexpr unsigned kVersion = 12000;  // the first CUDA with tensor maps
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 12050
+  FLASH_CHECK_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kVersion,
+                                                    cudaEnableDefault, &found));
+#else
+  static_cast<void>(kVersion);
+  FLASH_CHECK_CUDA(
+      cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found));
+#endif
+  if (function == nullptr || found != cudaDriverEntryPointSuccess) {
+    throw CudaError(
+        "this driver has no cuTensorMapEncodeTiled: kernels of the Hopper family need a driver of "
+        "CUDA 12.0 or newer");
+  }
+  return reinterpret_cast<Encode>(function);
+}
+
+Encode encoder() {
+  static const Encode encode = find_encoder();
+  return encode;
+}
+
+// What the driver is told; innermost dimension first.
+struct Fields {
+  CUtensorMapDataType type;
+  std::array<cuuint64_t, kRank> sizes;
+  std::array<cuuint64_t, kRank - 1> strides;  // in bytes, from the second dimension on
+  std::array<cuuint32_t, kRank> box;
+  CUtensorMapSwizzle swizzle;
+};
+
+// A stride that is never used still has to be a multiple of 16 bytes below 2^40.
+cuuint64_t stride_bytes(const TensorMapKey& key, int64_t stride, int32_t size) {
+  return static_cast<cuuint64_t>(size > 1 ? stride : key.d_head) * bytes_of(key.dtype);
+}
+
+Fields fields_of(const TensorMapKey& key) {
+  const auto columns = static_cast<cuuint32_t>(key.swizzle_bytes / bytes_of(key.dtype));
+  const auto chunks = static_cast<cuuint32_t>(key.d_head) / columns;
+  const auto size = [](int32_t n) { return static_cast<cuuint64_t>(std::max(n, 1)); };
+  return {
+      .type = key.dtype == DType::kFP16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                        : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      .sizes = {columns, size(key.seqlen), chunks, size(key.n_heads), size(key.batch)},
+      .strides = {stride_bytes(key, key.stride_seq, key.seqlen),
+                  static_cast<cuuint64_t>(key.swizzle_bytes),
+                  stride_bytes(key, key.stride_head, key.n_heads),
+                  stride_bytes(key, key.stride_batch, key.batch)},
+      .box = {columns, static_cast<cuuint32_t>(key.box_rows), chunks, 1, 1},
+      .swizzle = key.swizzle_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+  };
+}
+
+template <typename List>
+std::string text(const List& list) {
+  std::ostringstream out;
+  for (const auto& item : list) out << (out.tellp() > 0 ? ", " : "") << item;
+  return "{" + out.str() + "}";
+}
+
+[[noreturn]] void throw_refused(CUresult status, const TensorMapKey& key, const Fields& fields) {
+  std::ostringstream message;
+  message << "cuTensorMapEncodeTiled failed (CUresult " << static_cast<int>(status) << ") for "
+          << (key.dtype == DType::kFP16 ? "fp16" : "bf16") << " at " << key.address << ", sizes "
+          << text(fields.sizes) << ", strides " << text(fields.strides) << " bytes, box "
+          << text(fields.box) << ", swizzle " << key.swizzle_bytes
+          << " bytes (dimensions: column, row, chunk, head, batch)";
+  throw CudaError(message.str());
+}
+
+void encode(const TensorMapKey& key, TensorMap& map) {
+  const Fields fields = fields_of(key);
+  constexpr std::array<cuuint32_t, kRank> kElementStrides = {1, 1, 1, 1, 1};
+  // CUDA 13 declares its type with an alignment of 128; the device, and encoder and kernels in
+  // practice, need 64.
+  CUtensorMap encoded;
+  const CUresult status =
+      encoder()(&encoded, fields.type, kRank, const_cast<void*>(key.address), fields.sizes.data(),
+                fields.strides.data(), fields.box.data(), kElementStrides.data(),
+                CU_TENSOR_MAP_INTERLEAVE_NONE, fields.swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS) throw_refused(status, key, fields);
+  std::memcpy(&map, &encoded, sizeof(map));
+}
+
+// A key has four places; the one that was written longest ago is given up for a new key.
+struct CacheSet {
+  struct Entry {
+    TensorMap map;
+    TensorMapKey key;  // all zero: empty; no tensor has box_rows 0
+  };
+  std::array<Entry, 4> entries;
+  unsigned next;
+};
+
+constexpr int kSetBits = 4;
+using Cache = std::array<CacheSet, 1 << kSetBits>;
+
+std::size_t set_of(const TensorMapKey& key) {
+  const std::uint64_t mix = (reinterpret_cast<std::uintptr_t>(key.address) >> 4) ^
+                            (static_cast<std::uint64_t>(key.seqlen) << 20) ^
+                            (static_cast<std::uint64_t>(key.box_rows) << 40);
+  return (mix * 0x9e3779b97f4a7c15u) >> (64 - kSetBits);
+}
+
+}  // namespace
+
+const TensorMap& tensor_map(const TensorMapKey& key) {
+  thread_local constinit Cache cache{};
+  CacheSet& set = cache[set_of(key)];
+  for (const CacheSet::Entry& entry : set.entries) {
+    if (entry.key == key) return entry.map;
+  }
+  CacheSet::Entry& entry = set.entries[set.next++ % set.entries.size()];
+  entry.key = {};  // should the driver refuse, the place is empty
+  encode(key, entry.map);
+  entry.key = key;
+  return entry.map;
+}
+
+void prepare_tensor_maps() { encoder(); }
+
+}  // namespace flash::sm90

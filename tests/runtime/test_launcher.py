@@ -1,0 +1,183 @@
+"""The launcher without a GPU, and without a family of ours: linked with a stand-in for CUDA and a
+family that this test makes up, it does what the table of that family says."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from flash_helpers.build.errors import BuildError
+from flash_helpers.build.toolchain import find_nvcc
+
+CSRC = Path(__file__).resolve().parents[2] / "csrc"
+
+TOY = r"""
+#include <cuda_runtime_api.h>
+#include <cstdio>
+#include <stdexcept>
+#include "build_info.h"
+#include "family.h"
+#include "forward_checks.h"
+#include "launcher.h"
+
+const char* const flash::build_info::kArchitectures = "sm_80";
+static cudaError_t status = cudaSuccess;  // of a launch
+
+extern "C" {
+cudaError_t cudaGetDevice(int* device) { *device = 0; return cudaSuccess; }
+cudaError_t cudaSetDevice(int device) { std::printf("device %d\n", device); return cudaSuccess; }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = 4096;
+  return cudaSuccess;
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute, int bytes) {
+  std::printf("allow %s %d\n", static_cast<const char*>(function), bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** parameters,
+                             size_t bytes, cudaStream_t stream) {
+  std::printf("launch %s %u x %u, %zu bytes, record %d, stream %p\n",
+              static_cast<const char*>(function), grid.x, block.x, bytes,
+              **reinterpret_cast<int**>(parameters), static_cast<void*>(stream));
+  return status;
+}
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorName(cudaError_t) { return "an error"; }
+const char* cudaGetErrorString(cudaError_t) { return "an error"; }
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) { return cudaSuccess; }
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int*, const void*, int, size_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int) { return cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int*) { return cudaSuccess; }
+}
+
+namespace flash::toy {
+
+struct Config {
+  DType dtype;
+  int rows;
+  constexpr int n_threads() const { return 64; }
+  constexpr int smem_bytes() const { return 1024; }
+  constexpr int min_blocks_per_sm() const { return 1; }
+};
+
+extern const Family kFamily;
+const Family kFamily = {
+    .check = [](const KernelEntry& entry, const ForwardArgs& args) {
+      if (args.softmax_scale == 7) refuse(entry, "not 7");
+    },
+    .needs_general = [](const KernelEntry&, const ForwardArgs& args) { return args.causal != 0; },
+    .why_no_general = [](const KernelEntry&) { return std::string(" is not for causal"); },
+    .n_tiles = [](const KernelEntry& entry, const ForwardArgs& args) {
+      return forward_tiles(entry, args, config_of<Config>(entry).rows);
+    },
+    .prepare = [](int device) { std::printf("prepare %d\n", device); },
+    .queue = [](const Launch& launch, const ForwardArgs& args) {
+      const int record = 100 * args.batch + launch.device;
+      return queue_blocks(launch, launch.n_tiles + 1, &record);
+    }};
+
+constexpr Config kBoth{DType::kFP16, 16};
+constexpr Config kWhole{DType::kBF16, 32};
+
+}  // namespace flash::toy
+
+static const flash::KernelEntry kKernels[] = {
+    kernel_entry("both", flash::toy::kFamily, flash::toy::kBoth, "plain", "general"),
+    kernel_entry("whole", flash::toy::kFamily, flash::toy::kWhole, "alone", nullptr)};
+std::span<const flash::KernelEntry> flash::kernels() { return kKernels; }
+
+static flash::ForwardArgs args() {
+  flash::ForwardArgs args{};
+  args.q = args.k = args.v = reinterpret_cast<void*>(0x1000);
+  args.o = reinterpret_cast<void*>(0x2000);
+  args.batch = 2; args.seqlen_q = 33; args.seqlen_k = 5; args.n_heads_q = args.n_heads_kv = 3;
+  args.softmax_scale = 1;
+  return args;
+}
+
+static void launch(std::size_t kernel, const flash::ForwardArgs& args, int device = 0) {
+  try {
+    flash::launch(kernel, args, device, reinterpret_cast<cudaStream_t>(0x50));
+  } catch (const std::exception& error) {
+    std::printf("%s\n", error.what());
+  }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The launcher's objects, without those of any family, and the flags of their compilation."""
+    try:
+        cuda_include = find_nvcc().include_dir
+    except BuildError as error:
+        pytest.skip(f"no CUDA headers: {error}")
+    folder = tmp_path_factory.mktemp("launcher")
+    flags = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined"]
+    flags += [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(cuda_include)]
+    sources = [str(CSRC / "runtime" / f"{n}.cpp") for n in ("launcher", "forward_checks", "error")]
+    subprocess.run(["g++", *flags, "-c", *sources], cwd=folder, check=True, timeout=300)
+    return folder, flags
+
+
+def run(compiled: tuple[Path, list[str]], folder: Path, main: str) -> list[str]:
+    objects, flags = compiled
+    (folder / "main.cpp").write_text(f"{TOY}int main() {{ auto a = args(); {main} }}\n")
+    command = ["g++", *flags, "main.cpp", *map(str, objects.glob("*.o")), "-o", "main"]
+    built = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert built.returncode == 0, built.stderr
+    ran = subprocess.run([folder / "main"], capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()
+
+
+def test_a_family_is_what_its_table_says(compiled: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """Prepared once for each kernel and device; tiles, blocks and record are the family's."""
+    main = "launch(0, a); launch(0, a); a.causal = 1; a.batch = 1; launch(0, a); launch(0, a, 1);"
+    assert run(compiled, tmp_path, main) == [
+        "allow plain 1024",
+        "prepare 0",
+        "launch plain 19 x 64, 1024 bytes, record 200, stream 0x50",
+        "launch plain 19 x 64, 1024 bytes, record 200, stream 0x50",
+        "allow general 1024",
+        "prepare 0",
+        "launch general 10 x 64, 1024 bytes, record 100, stream 0x50",
+        "device 1",
+        "allow general 1024",
+        "prepare 1",
+        "launch general 10 x 64, 1024 bytes, record 101, stream 0x50",
+        "device 0",
+    ]
+
+
+def test_what_a_family_refuses_is_not_queued(
+    compiled: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    main = """
+    a.softmax_scale = 7; launch(0, a); a.seqlen_q = 0; launch(0, a);
+    a = args(); a.causal = 1; launch(1, a);
+    a = args(); a.batch = 2000000000; launch(0, a);
+    launch(2, a);"""
+    assert run(compiled, tmp_path, main) == [
+        "both: not 7",
+        "both: seqlen_q = 0: expected at least 1",
+        "whole is not for causal",
+        "both: query blocks (of 16 rows) * n_heads_q * batch exceed 2147482623",
+        "kernel id 2: this build has 2 kernels",
+    ]
+
+
+def test_after_an_error_a_kernel_is_made_ready_again(
+    compiled: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    main = "status = cudaErrorUnknown; launch(1, a); status = cudaSuccess; launch(1, a);"
+    lines = run(compiled, tmp_path, main)
+    once = ["allow alone 1024", "prepare 0"]
+    once.append("launch alone 13 x 64, 1024 bytes, record 200, stream 0x50")
+    assert lines[:3] == once and lines[4:] == once
+    assert lines[3].startswith("an error (999)")

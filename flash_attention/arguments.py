@@ -101,7 +101,7 @@ def check_operands(
 
 def needs_general_kernel(config: KernelConfig, seqlen_q: int, seqlen_k: int, causal: bool) -> bool:
     """Whether a problem is more than whole blocks without a mask, and the kernel one of the two of
-    its configuration (forward_checks.cpp decides alike)."""
+    its configuration (csrc/runtime/sm80.cpp decides alike)."""
     if not isinstance(config, FlashForwardKernelConfig):
         return False
     return causal or seqlen_k == 0 or bool(seqlen_q % config.B_r or seqlen_k % config.B_c)

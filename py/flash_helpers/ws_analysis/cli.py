@@ -18,9 +18,8 @@ def main(argv: Sequence[str] | None = None, backend: str = measuring.BACKEND) ->
     try:
         if options.mode == CREATE:
             return scripts.create(options)
-        check_outputs(
-            {"--out": options.out, "--trace": options.trace}, {"--results": _results(options)}
-        )
+        trace = options.trace or (nvtx_mode.DEFAULT_TRACE if options.mode == NVTX else None)
+        check_outputs({"--out": options.out, "--trace": trace}, {"--results": _results(options)})
         if options.mode == NVTX:
             return nvtx_mode.run(options)
         if options.mode == NCU:

@@ -64,7 +64,7 @@ def has_general_kernel(cfg: KernelConfig) -> bool:
 
 def needs_general_kernel(cfg: KernelConfig, seqlen_q: int, seqlen_k: int, causal: bool) -> bool:
     """Whether a problem is more than whole blocks without a mask, and the kernel one of the two of
-    its configuration (forward_checks.cpp decides alike)."""
+    its configuration (csrc/runtime/sm80.cpp decides alike)."""
     if not isinstance(cfg, FlashForwardKernelConfig):
         return False
     return causal or seqlen_k == 0 or cfg.length_violation(seqlen_q, seqlen_k) is not None

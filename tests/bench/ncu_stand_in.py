@@ -60,7 +60,7 @@ class Bench:
         return subprocess.run(
             [sys.executable, TOOL, *shape, f"--reader={self.reader}", *arguments],
             env=self.environment(mode, **environment),
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
 
     def calls(self) -> list[list[str]]:

@@ -78,7 +78,8 @@ def test_a_faulty_kernel_never_wins(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.setenv("FAKE_FAULTS", json.dumps({f"{FAST}|": fault}))
-    arguments = ["--seq_lens", "512", "--dtypes", "fp16", "--time_limit", "2"]
+    arguments = ["--seq_lens", "512", "--dtypes", "fp16"]
+    arguments += ["--time_limit", "5"] if fault == "hang" else []
     assert tune(tmp_path, *arguments) == code
     assert f": {FAST} at 512: " in capsys.readouterr().out
     (entry,) = read_table(tmp_path / "table.json")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -30,8 +29,7 @@ parts = {parts!r}
 items = [dict(library=str(folder / f"part{{i}}.so"), kernels=k) for i, k in enumerate(parts)]
 listed.write_text(json.dumps(items))
 Path(items[0]["library"]).touch()
-deadline = time.monotonic() + 20
-while time.monotonic() < deadline:
+for _ in range(15_000):
     text = store.read_text() if store.is_file() else ""
     if text.count('"status":"ok"') >= {wait_for}:
         break
@@ -141,10 +139,9 @@ def test_a_build_of_several_words_and_one_without_sources_are_refused(
 
 
 def test_the_real_build_takes_this_command(tmp_path: Path) -> None:
-    """A word that is none fails at once, and says so through the log."""
-    began = time.monotonic()
+    """A word that is none fails before anything is compiled, and says so through the log."""
     with Build("tume", 2, tmp_path / "log.txt") as build:
         assert list(build.parts()) == []
         problem = build.finish()
     assert "KERNELS 'tume' is not a selection of kernels" in problem and "code 1" in problem
-    assert time.monotonic() - began < 30
+    assert len((tmp_path / "log.txt").read_text().splitlines()) == 1

@@ -144,7 +144,7 @@ def test_events_of_kernels_that_nobody_asked_for_are_dropped(
 def test_an_environment_that_cannot_be_is_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ({"clock": math.nan}, {"deep": {"er": 1}}):
         monkeypatch.setenv("FAKE_ENVIRONMENT", json.dumps(wrong))
-        with pytest.raises(WorkerStartError, match="the worker sent `ready`, but environment is"):
+        with pytest.raises(WorkerStartError, match="the worker sent `ready`, but environment "):
             measure()
 
 

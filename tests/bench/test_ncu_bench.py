@@ -14,7 +14,7 @@ from flash_helpers.bench.ncu_metrics import METRICS
 from flash_helpers.flops import calc_matmul_flop, calc_self_attn_flop, calc_total_flop
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_helpers.runner_selection import select_kernels
-from tests.bench.ncu_stand_in import FAST, SLOW, TOOL, Bench, rows
+from tests.bench.ncu_stand_in import FAST, SHAPE, SLOW, TOOL, Bench, rows
 
 
 @pytest.fixture
@@ -195,6 +195,17 @@ def test_a_part_of_the_data(
         assert {row["l2_hit_pct"] for row in table} == {""}
         assert {row["status"] for row in table} == {"incomplete"}
         assert "n/a" in bench("nounit").stdout
+
+
+def test_two_launches_in_one_run_are_not_summed(bench: Bench) -> None:
+    """The recording has two launches of each kernel."""
+    shape = tuple(item.replace("--runs=2", "--runs=1") for item in SHAPE)
+    done = bench("ok", "--csv", "--providers=ours", shape=shape)
+    assert done.returncode == 3
+    table = {row["kernel"]: row for row in rows(done.stdout)}
+    assert float(table[FAST]["duration_ns"]) == (61_376 + 61_408) / 2
+    assert {row["status"] for row in table.values()} == {"incomplete"}
+    assert "2 launches of it were profiled in 1 runs" in table[FAST]["notes"]
 
 
 def test_an_unknown_metric_is_na_and_the_rest_is_shown(bench: Bench) -> None:

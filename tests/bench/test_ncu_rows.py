@@ -24,6 +24,7 @@ from flash_helpers.bench.ncu_rows import (
     read_verdicts,
 )
 from flash_helpers.bench.ncu_table import ratios, render_csv, render_table
+from flash_helpers.config import GENERAL_SUFFIX
 from flash_helpers.dtypes import DType
 from flash_helpers.kernel_configs import parse_kernel_name_into_config
 from flash_helpers.runner import Options, Row
@@ -118,6 +119,35 @@ def test_a_call_of_two_kernels_costs_both() -> None:
     assert twice.values["duration_ns"] == 2 * 32_704
     odd = assembly([launch(FA3), launch(FA3), launch(COMBINE)])
     assert odd.reference_row("v3", DType.FP16, SIZE).status == FAILED
+
+
+@pytest.mark.parametrize(("n_runs", "n"), [(1, 2), (1, 3), (2, 4), (2, 3), (3, 2)])
+def test_of_our_kernels_the_figures_are_of_one_launch(n_runs: int, n: int) -> None:
+    """A call of ours is one launch: a second one in a run is another call, never the second half
+    of the first."""
+    launches = [launch(CONFIG.kernel_name(), 6 + i % 2) for i in range(n)]
+    row = assembly(launches, n_runs).our_row(CONFIG, SIZE)
+    times = [330_496, 330_624]
+    assert row.values["duration_ns"] == pytest.approx(sum(times[i % 2] for i in range(n)) / n)
+    assert row.values["bank_conflicts"] == pytest.approx(59_638_586, abs=12)
+    assert row.values["matmul_tflops"] == pytest.approx(51.97, abs=0.1)
+    assert row.status == INCOMPLETE and exit_code([result([row])]) == 3
+    assert row.notes == [
+        f"{n} launches of it were profiled in {n_runs} runs: the figures are of one launch"
+    ]
+
+
+def test_a_reference_that_was_launched_twice_in_a_run_is_not_sure() -> None:
+    """It may be a call of two launches, or two calls."""
+    twice = assembly([launch(FA3)] * 2, n_runs=1).reference_row("v3", DType.FP16, SIZE)
+    assert twice.status == INCOMPLETE and twice.values["duration_ns"] == 2 * 32_704
+    assert "2 launches of it were profiled in 1 runs: if that was more than one" in twice.notes[1]
+
+
+def test_two_kernels_of_ours_are_no_call() -> None:
+    both = [launch(CONFIG.kernel_name()), launch(CONFIG.kernel_name() + GENERAL_SUFFIX)]
+    row = assembly(both, n_runs=1).our_row(CONFIG, SIZE)
+    assert row.status == FAILED and "2 kernels of it were profiled" in row.notes[0]
 
 
 def test_references_of_two_dtypes_are_kept_apart() -> None:

@@ -101,7 +101,7 @@ def test_a_host_that_goes_away_costs_nothing_but_time(
     try:
         with (
             open_store(tmp_path / "rows.jsonl", resume=False) as store,
-            RayPool(BACKEND, 60, address=cluster.address, n_workers=2, start_limit_s=20) as pool,
+            RayPool(BACKEND, 600, address=cluster.address, n_workers=2, start_limit_s=20) as pool,
         ):
             sweep = Sweep(store, pool, Policy(0, 4, False), "test")
 
@@ -136,14 +136,13 @@ def test_ctrl_c_ends_the_cluster_and_keeps_what_is_done(
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'py'}:{HERE}"},
     )  # fmt: skip
     log = tmp_path / "log"
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
+    while process.poll() is None:
         done = (tmp_path / "rows.jsonl").read_text() if (tmp_path / "rows.jsonl").exists() else ""
         if done.count('"status":"ok"') == 3 * 7 and f"check {PROG[2]}" in log.read_text():
             break
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130, process.stderr and process.stderr.read()
+    assert process.wait() == 130, process.stderr and process.stderr.read()
     rows = read_store(tmp_path / "rows.jsonl").finished()
     assert len(rows) == 3 * 7 and {row["status"] for row in rows} == {"ok"}
     assert set(Path(tempfile.gettempdir()).glob("ray-*")) <= before
@@ -245,7 +244,7 @@ def test_workers_that_differ_are_refused() -> None:
 
 
 def test_problems_run_at_once_and_an_error_in_one_is_raised() -> None:
-    meeting = threading.Barrier(3, timeout=20)
+    meeting = threading.Barrier(3, timeout=600)
 
     def work(item: int) -> int:
         meeting.wait()  # all three are here together

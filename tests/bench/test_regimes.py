@@ -146,3 +146,23 @@ def test_no_table(tmp_path: Path) -> None:
         regimes.main(["--show", str(tmp_path / "none")])
     with pytest.raises(SystemExit):
         regimes.main([])
+
+
+@pytest.mark.parametrize("ms", [0.0, float("nan"), float("inf")])
+def test_a_row_without_figures_is_said_and_ends_with_3(
+    ms: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A time that cannot be: the other providers are still measured."""
+    calls = {name: lambda: None for name in ("ours", "cudnn")}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(regimes, "provenance", lambda: {"gpu": "H200"})
+    monkeypatch.setattr(regimes, "functions", lambda workload: calls)
+    monkeypatch.setattr(regimes, "burst", lambda *_: {"ours": ms, "cudnn": 0.5})
+    out = tmp_path / "rows.jsonl"
+    options = ["--seq_lens", "512", "--d_heads", "64", "--mask", "full", "--seconds", "0"]
+    assert regimes.main([*options, "--out", str(out)]) == 3
+    _, ours, cudnn = (json.loads(line) for line in out.read_text().splitlines())
+    assert "no figures: " in ours["error"] and "burst_tflops" not in ours
+    assert cudnn["burst_tflops"] > 0 and "no figures: " in capsys.readouterr().out
+    assert regimes.main(["--show", str(out)]) == 0
+    assert "| 64 full 512 | - / " in capsys.readouterr().out

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flash_helpers.bench import acceptance_cli, charts, compare_cli, gate, report_cli
@@ -109,9 +109,7 @@ def no_pictures() -> Any:
         yield
 
 
-MANY = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)  # fmt: skip
+MANY = settings(max_examples=150)
 
 
 @MANY

@@ -271,7 +271,7 @@ def test_writers_do_not_lose_each_others_entries(
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(timeout=30)
+        writer.join()
     expected = {"NVIDIA H200", *(f"GPU {i}" for i in range(4))}
     assert {e.gpu for e in read_table(path)} == expected
 

@@ -32,7 +32,7 @@ def request(*kernels: str) -> dict[str, Any]:
     return {"shape": {"seq_len": 64, "seed": 1}, "policy": POLICY, "candidates": candidates}
 
 
-def measure(*kernels: str, limit_s: float = 30.0) -> tuple[dict[str, dict[str, Any]], int]:
+def measure(*kernels: str, limit_s: float = 300.0) -> tuple[dict[str, dict[str, Any]], int]:
     """Results by kernel, and how many workers it took."""
     results: dict[str, dict[str, Any]] = {}
     with Supervisor(BACKEND, time_limit_s=limit_s) as supervisor:
@@ -59,8 +59,8 @@ def test_without_faults_one_worker_does_it_all() -> None:
         ("raises", "launch_fail", "RuntimeError: CUDA error: an illegal memory access", 2),
         ("exit", "launch_fail", "the worker exited with code 7", 2),
         ("segfault", "launch_fail", "SIGSEGV", 2),
-        ("hang", "timeout", "no answer within 2 s", 2),
-        ("hang when timed", "timeout", "no answer within 2 s", 2),
+        ("hang", "timeout", "no answer within 5 s", 2),
+        ("hang when timed", "timeout", "no answer within 5 s", 2),
         ("raises when timed", "launch_fail", "misaligned address", 2),
         ("dies when timed", "launch_fail", "exited with code 9", 2),
         ("wrong but fast", "wrong", "5 of 8 rows are wrong", 1),
@@ -72,7 +72,8 @@ def test_a_fault_costs_one_row(
     fault: str, status: str, error: str, n_workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_FAULTS", json.dumps({"bad": fault}))
-    results, n_started = measure("first", "bad", "last", limit_s=2.0)
+    limit_s = 5.0 if "hang" in fault else 300.0  # the good ones of a busy machine need theirs
+    results, n_started = measure("first", "bad", "last", limit_s=limit_s)
     assert results["bad"]["status"] == status and error in results["bad"]["error"]
     assert "samples_ms" not in results["bad"]  # a time that nobody can rank
     assert len(results["bad"]["error"]) <= 600
@@ -143,10 +144,11 @@ def test_a_killed_sweep_takes_its_worker_along(monkeypatch: pytest.MonkeyPatch) 
     worker = int(sweep.stdout.readline())
     sweep.send_signal(signal.SIGKILL)
     sweep.wait()
-    deadline = time.monotonic() + 10
-    while _is_alive(worker) and time.monotonic() < deadline:
+    for _ in range(5000):  # it would hang for a thousand seconds
+        if not _is_alive(worker):
+            return
         time.sleep(0.02)
-    assert not _is_alive(worker)
+    raise AssertionError("the worker lives on")
 
 
 def _is_alive(pid: int) -> bool:

@@ -188,6 +188,17 @@ def test_the_sweep_script(tmp_path: Path, codes: dict[str, str], expected: int) 
     assert subprocess.run([script], env=environ, capture_output=True, check=False).returncode == 2
 
 
+@pytest.mark.parametrize("where", ["a file", "out"])
+def test_a_folder_that_the_sweep_script_cannot_write_is_2(where: str, tmp_path: Path) -> None:
+    """Before anything runs; a shell's own 1 would be a wrong result."""
+    (tmp_path / "a file").touch()
+    (tmp_path / "out" / "ncu.csv").mkdir(parents=True)
+    script = ROOT / "tools/benchmark/benchmark_steps.sh"
+    environ = {**os.environ, "PYTHON": "/bin/false"}
+    done = subprocess.run([script, tmp_path / where], env=environ, capture_output=True, check=False)
+    assert done.returncode == 2
+
+
 def test_the_options_of_the_sweep_script_exist() -> None:
     text = (ROOT / "tools/benchmark/benchmark_steps.sh").read_text().replace("\\\n", " ")
     for tool in ("pt_bench.py", "ncu_bench.py"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 import re
-import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,20 @@ from flash_helpers.profiling.trace import parse
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_benchmark_is_the_mean_of_the_trials() -> None:
-    calls: list[float] = []
+def test_benchmark_is_the_mean_of_the_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that stands still between the calls."""
+    now = 100.0
+    durations = [5.0, 5.0, 0.010, 0.020, 0.060]  # the warm-ups are slower
+    left = iter(durations)
 
     def run() -> None:
-        calls.append(time.perf_counter())
-        time.sleep(0.05 if len(calls) <= 2 else 0.01)  # the warm-ups are slower
+        nonlocal now
+        now += next(left)
 
-    milliseconds = benchmark("sleep", run, num_warmups=2, num_trials=3)
-    assert len(calls) == 5 and 9 < milliseconds < 40
+    monkeypatch.setattr("flash_helpers.profiling.calls.time.perf_counter", lambda: now)
+    milliseconds = benchmark("steps", run, num_warmups=2, num_trials=3)
+    assert list(left) == [] and milliseconds == pytest.approx(30.0)
+    monkeypatch.undo()
     for counts in ((-1, 1), (0, 0)):
         with pytest.raises(ValueError, match="expected 0 or more, and 1 or more"):
             benchmark("sleep", run, *counts)

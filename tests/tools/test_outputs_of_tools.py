@@ -173,6 +173,30 @@ def test_autotune_with_an_unsafe_cache_measures_nothing(
     assert guarded("autotune.py", lambda: autotune_cli.main([*given, "--no_table"], BACKEND)) == 0
 
 
+PTX = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry nothing() { ret; }
+"""
+
+
+@pytest.mark.parametrize("name", ["emulator", "ws"])
+def test_other_tools_with_an_unsafe_cache(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """1 of the emulator would be an error in the kernel."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    Path("nothing.ptx").write_text(PTX)
+    runs = {
+        "emulator": lambda: emulator_cli.main(["nothing.ptx", "--grid", "1", "--block", "1"]),
+        "ws": lambda: ws_cli.main(["--mode", "benchmark", "--n_ctx", "128"]),
+    }
+    assert guarded(name, runs[name]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "is writable by others" in said
+
+
 def test_a_table_that_stays_locked_is_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

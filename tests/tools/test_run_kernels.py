@@ -48,7 +48,7 @@ def run(package: Path, *arguments: str, **environment: str) -> subprocess.Comple
     path = {"PYTHONPATH": f"{package}:{REPOSITORY / 'py'}"}
     return subprocess.run(
         [sys.executable, TOOL, *arguments],
-        env=clean | path | environment, capture_output=True, text=True, timeout=300,
+        env=clean | path | environment, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
 
 

@@ -273,7 +273,7 @@ def test_the_command_without_a_gpu(folder: Path) -> None:
     """As a user calls it, from another folder."""
     done = subprocess.run(
         [sys.executable, str(TOOL), "--mode", "benchmark"], cwd=folder, capture_output=True,
-        text=True, timeout=120, check=False, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        text=True, timeout=600, check=False, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
     assert done.returncode == 4
     assert "no data: --mode benchmark" in done.stderr

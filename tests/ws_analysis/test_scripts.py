@@ -87,7 +87,7 @@ class Place:
             "FAKE_PROFILE": str(self.profile), **more,
         }  # fmt: skip
         return subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60,
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600,
             check=False,
         )  # fmt: skip
 

@@ -13,6 +13,7 @@ if [ $# -ne 1 ]; then
 fi
 mkdir -p "$1" || exit 2
 out="$(cd "$1" && pwd)"
+: > "$out/ncu.csv" || exit 2 # before minutes of measuring
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export KERNELS=previous PYTHONPATH="$PWD/py:$PWD${PYTHONPATH:+:$PYTHONPATH}"
 python="${PYTHON:-python3}"

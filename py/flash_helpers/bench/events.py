@@ -45,9 +45,18 @@ def checked(value: object) -> Event:
     for name, needed in _NEEDED[kind].items():
         if not isinstance(value.get(name), needed):
             raise EventError(f"`{kind}` without {name}: {ascii(value)[:100]}")
-    if kind == "ready" and (problem := problem_with({"environment": value["environment"]})):
+    if kind == "ready" and (problem := _problem_with_environment(value["environment"])):
         raise EventError(f"`ready`, but {problem}")
     return value
+
+
+def _problem_with_environment(environment: Event) -> str:
+    """Every row holds it, and is told from others by it."""
+    try:
+        check_json(environment)
+    except ValueError as error:
+        return f"environment has {error}"
+    return problem_with({"environment": environment})
 
 
 def usable(event: Event) -> Event:

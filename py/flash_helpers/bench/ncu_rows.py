@@ -1,14 +1,15 @@
 """From launches to one row for each kernel: joined with the checks, averaged, tested for sense.
 
-A row is `ok`, `incomplete` (a counter beside the time is missing), `wrong` (its output is, so its
-time means nothing) or `failed`. Only the first two carry values.
+A row is `ok`, `incomplete` (a counter beside the time is missing, or it was not launched once in
+each run), `wrong` (its output is, so its time means nothing) or `failed`. Only the first two carry
+values.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .. import csv_text
@@ -192,28 +193,46 @@ class Assembly:
         times = {s: [DURATION.read(x.values) for x in self.launches[s]] for s in symbols}
         main = max(symbols, key=lambda s: sum(times[s]))
         row.symbol, row.tile = main, row.tile or self.identities[main].tile
-        odd = [s for s in symbols if len(times[s]) % self.n_runs]
-        if odd:
-            count = f"{len(times[odd[0]])} launches of it were profiled in {self.n_runs} runs"
-            if len(symbols) > 1 or row.provider != OURS:
-                raise MetricError(f"{count}: the time of one call is not known")
-            row.status = INCOMPLETE
-            row.notes.append(count)
+        per_call = self._launches_of_a_call(row, symbols)
         for metric in self.metrics:
             try:
-                row.values[metric.key] = self._mean(metric, symbols, main)
+                row.values[metric.key] = self._mean(metric, symbols, main, per_call)
             except MetricError as error:
                 if metric in (DURATION, CYCLES):
                     raise
                 row.status = INCOMPLETE
                 row.notes.append(str(error))
-        per_run = row.launches / self.n_runs
-        if len(symbols) > 1 or (per_run > 1 and not odd):
-            row.notes.append(f"one call is {per_run:g} kernels: times and conflicts are sums")
         spread = max(times[main]) - min(times[main])
         row.values["spread_pct"] = 100 * spread / statistics.fmean(times[main])
 
-    def _mean(self, metric: Metric, symbols: list[str], main: str) -> float:
+    def _launches_of_a_call(self, row: NcuRow, symbols: list[str]) -> dict[str, int]:
+        """By symbol. What is not one launch in each run is noted, and makes the row incomplete: of
+        ours, whose call is one launch, the figures are still those of one; of others the launches
+        of a run are taken for one call. Raises MetricError where that is no whole number."""
+        counts = {symbol: len(self.launches[symbol]) for symbol in symbols}
+        odd = next((n for n in counts.values() if n != self.n_runs), None)
+        said = f"{odd} launches of it were profiled in {self.n_runs} runs"
+        if row.provider == OURS:
+            if len(symbols) > 1:
+                raise MetricError(f"{len(symbols)} kernels of it were profiled, and a call is one")
+            if odd is not None:
+                row.status = INCOMPLETE
+                row.notes.append(f"{said}: the figures are of one launch")
+            return dict.fromkeys(symbols, 1)
+        if any(n % self.n_runs for n in counts.values()):
+            raise MetricError(f"{said}: the time of one call is not known")
+        per_call = {symbol: n // self.n_runs for symbol, n in counts.items()}
+        n_kernels = sum(per_call.values())
+        if n_kernels > 1:
+            row.notes.append(f"one call is {n_kernels} kernels: times and conflicts are sums")
+        if odd is not None:
+            row.status = INCOMPLETE
+            row.notes.append(f"{said}: if that was more than one call, its times are too long")
+        return per_call
+
+    def _mean(
+        self, metric: Metric, symbols: list[str], main: str, per_call: Mapping[str, int]
+    ) -> float:
         """Per call for what adds up, per launch of the main kernel for the rest."""
         total = 0.0
         for symbol in symbols if metric.additive else [main]:
@@ -222,8 +241,7 @@ class Assembly:
             if metric.units is None and len(units) > 1:
                 raise MetricError(f"{metric.name} comes in several units: {sorted(units)}")
             mean = statistics.fmean(metric.read(launch.values) for launch in taken)
-            calls = max(1, len(taken) // self.n_runs) if metric.additive else 1
-            total += mean * calls
+            total += mean * (per_call[symbol] if metric.additive else 1)
         return total
 
 

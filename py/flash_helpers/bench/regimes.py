@@ -18,12 +18,22 @@ from ..dtypes import DType
 from ..outputs import OutputError, append_output, check_outputs, write_output
 from ..test.utils import BATCH_SIZE_FOR_SEQ_LEN
 from ..workload import Workload
-from .arguments import EXIT_NO_DATA, dtype, number, positive, positive_list, seed
+from .arguments import (
+    EXIT_NO_DATA,
+    EXIT_OK,
+    EXIT_PARTIAL,
+    dtype,
+    number,
+    positive,
+    positive_list,
+    seed,
+)
 from .clocks import ClockSampler
 from .energy import EnergyMeter, cuda_mark
 from .provenance import provenance
 from .providers import OURS, find_reference
 from .regimes_table import PEERS, show
+from .row_fields import is_figure
 from .timing import CudaTimer
 
 _SHAPE = ("batch", "seq_len", "n_heads", "n_kv_heads", "d_head")
@@ -110,16 +120,28 @@ def rows(problems: Iterable[Workload], options: argparse.Namespace) -> Iterator[
                 **{field: getattr(workload, field) for field in _SHAPE},
                 "causal": workload.causal,
                 "dtype": workload.dtype.name,
-                "burst_tflops": round(tera / short[name] * 1e3, 1),
             }
-            if found := long.get(name):
-                row |= {
-                    "sustained_tflops": round(tera / found["ms"] * 1e3, 1),
-                    "sm_mhz": found["sm_mhz"],
-                    "watts": round(found["watts"]),
-                    "joules_per_tflop": round(found["joules"] / tera, 3),
-                }
+            try:
+                row |= _figures(tera, short[name], long.get(name))
+            except (ValueError, ArithmeticError) as error:
+                row["error"] = f"no figures: {error}"
             yield row
+
+
+def _figures(tera: float, burst_ms: float, long: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Raises ValueError or ArithmeticError for what cannot have been measured."""
+    found: dict[str, Any] = {"burst_tflops": round(tera / burst_ms * 1e3, 1)}
+    if long:
+        found |= {
+            "sustained_tflops": round(tera / long["ms"] * 1e3, 1),
+            "sm_mhz": long["sm_mhz"],
+            "watts": round(long["watts"]),
+            "joules_per_tflop": round(long["joules"] / tera, 3),
+        }
+    for name, value in found.items():
+        if value is not None and not (is_figure(value) and value > 0):
+            raise ValueError(f"{name} is {value}")
+    return found
 
 
 def workloads(options: argparse.Namespace) -> Iterator[Workload]:
@@ -178,10 +200,12 @@ def main(argv: list[str] | None = None) -> int:
         print("regimes.py: no GPU", file=sys.stderr)
         return EXIT_NO_DATA
     write_output(options.out, f"{json.dumps(provenance())}\n")
+    failed = False
     for row in rows(problems, options):
         print(*row.values(), flush=True)  # first: it stays where the file cannot be written
+        failed = failed or "error" in row
         try:
             append_output(options.out, f"{json.dumps(row)}\n")
         except OutputError as error:
             raise OutputError(f"{error}; the rows up to here are printed above") from error
-    return 0
+    return EXIT_PARTIAL if failed else EXIT_OK

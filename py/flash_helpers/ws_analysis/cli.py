@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..bench import arguments as args
+from ..cache import cache_dir
 from ..outputs import OutputError, check_outputs
 from . import analysis, checking, measuring, ncu_mode, nvtx_mode, scripts
 from .options import ANALYSIS, BENCHMARK, CREATE, NCU, NVTX, parse
+from .providers import TRITON, WS_PROVIDERS
 
 
 def main(argv: Sequence[str] | None = None, backend: str = measuring.BACKEND) -> int:
@@ -18,9 +20,10 @@ def main(argv: Sequence[str] | None = None, backend: str = measuring.BACKEND) ->
     try:
         if options.mode == CREATE:
             return scripts.create(options)
-        check_outputs(
-            {"--out": options.out, "--trace": options.trace}, {"--results": _results(options)}
-        )
+        trace = options.trace or (nvtx_mode.DEFAULT_TRACE if options.mode == NVTX else None)
+        check_outputs({"--out": options.out, "--trace": trace}, {"--results": _results(options)})
+        if backend == measuring.BACKEND:
+            _check_cache(options)
         if options.mode == NVTX:
             return nvtx_mode.run(options)
         if options.mode == NCU:
@@ -35,6 +38,17 @@ def main(argv: Sequence[str] | None = None, backend: str = measuring.BACKEND) ->
         return args.EXIT_USAGE
     except KeyboardInterrupt:
         return args.EXIT_INTERRUPTED
+
+
+def _check_cache(options: argparse.Namespace) -> None:
+    """The tuner's, before a sweep of which every tuned kernel would fail. Raises
+    UnsafeCacheError."""
+    kinds = {WS_PROVIDERS[name].family for name in options.provider if name in WS_PROVIDERS}
+    if TRITON in kinds and not (options.rows or options.report):
+        import torch
+
+        if torch.cuda.is_available():  # else nothing is tuned
+            cache_dir("triton_tuning")
 
 
 def _results(options: argparse.Namespace) -> Path | None:

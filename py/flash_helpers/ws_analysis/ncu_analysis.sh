@@ -14,6 +14,8 @@ command -v "$NCU" >/dev/null || die 4 "ncu (Nsight Compute) is not on PATH: inst
 with the CUDA toolkit), or name the program with NCU"
 export NCU
 mkdir -p ncu_results || die 2 "cannot create ncu_results in $PWD"
+: >ncu_results/.probe || die 2 "cannot write ncu_results in $PWD"
+rm -f -- ncu_results/.probe
 
 # Tuning launches many kernels: once, before anything is profiled.
 providers=$(IFS=,; printf '%s' "${PROVIDERS[*]}")

@@ -14,7 +14,9 @@ else
     "torch.profiler records the same ranges instead" >&2
   profile=nvtx_profile.trace.json
   "$PYTHON" "$TOOL" --mode nvtx "${OPTIONS[@]}" --trace "$profile" | tee nvtx_stats.txt
-  code=$?
+  codes=("${PIPESTATUS[@]}") # of the tool and of tee, whose own 1 is no wrong result
+  code=${codes[0]}
+  [ "$code" -ne 0 ] || [ "${codes[1]}" -eq 0 ] || die 2 "cannot write nvtx_stats.txt in $PWD"
 fi
 [ -s "$profile" ] || die "$((code ? code : 4))" "there is no $profile" nvtx_stats.txt
 printf '%s\n' "written: $profile nvtx_stats.txt"

@@ -101,9 +101,9 @@ def main() -> int:
         if mode == "stubborn":
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         Path(f"{log}.pids").write_text(f"{os.getpid()} {child.pid}")
-        time.sleep(60)
+        time.sleep(600)
     if "--import" in sys.argv:
         print(Path(options("--import")[0]).read_text())
         return 0

@@ -13,6 +13,7 @@ pytest.importorskip("triton")
 
 from flash_attention.gluon import GluonForwardConfig, configs
 from flash_attention.gluon.config import FENCES, MAX_SHARED_BYTES, default_config
+from flash_attention.triton_versions import minor_of, require_triton
 from flash_helpers.triton_offline import Compiled, compile_gluon
 from flash_helpers.triton_offline.overlap import listing_of, overlaps
 
@@ -80,7 +81,9 @@ def _check_overlap(case: Case, compiled: Compiled) -> None:
     assert len(found) == loops * case.config.NUM_MMA_GROUPS
     per_thread = case.config.BLOCK_N // 2  # 64 rows, 128 threads
     assert all(o.beside >= per_thread for o in found), found
-    assert all(o.share == 1 for o in found), found
+    # Of 3.9's code ptxas moves what follows the weights, the factors of a thread's two rows.
+    late = case.config.OVERLAP_FENCE == "warp" and minor_of(require_triton()) >= (3, 9)
+    assert all(o.behind <= (2 if late else 0) for o in found), found
 
 
 @pytest.mark.parametrize("case", FEW, ids=str)

@@ -15,6 +15,7 @@ import torch
 pytest.importorskip("triton")
 
 from flash_attention.triton import TritonForwardConfig, configs, emulated
+from flash_attention.triton_versions import minor_of, require_triton
 from flash_helpers.dtypes import DType
 from flash_helpers.reference import attention_reference
 from flash_helpers.tolerance import compare
@@ -45,12 +46,21 @@ def all_cases() -> Iterator[Case]:
             yield Case(configs(d_head, architecture)[0], "bf16", d_head, True, architecture)
 
 
+def spilled_bytes(case: Case) -> int:
+    """Of the stack, each stored and loaded once. None, but with the ptxas of 3.8 and 3.9 (12.9),
+    which puts this code into 168 registers, for a third block on each SM."""
+    tight = case.config == TritonForwardConfig(64, 32, 4, 3) and case.d_head == 128
+    newer = minor_of(require_triton()) >= (3, 8)
+    return 24 if tight and newer and case.architecture == 80 else 0
+
+
 def check(case: Case) -> None:
     compiled = compile_tl(
         case.config, dtype=case.dtype, d_head=case.d_head, causal=case.causal,
         architecture=case.architecture,
     )  # fmt: skip
-    assert compiled.spill_bytes == compiled.stack_bytes == 0
+    assert compiled.stack_bytes <= spilled_bytes(case)
+    assert compiled.spill_bytes <= 2 * spilled_bytes(case)
     assert not compiled.warnings
     assert compiled.shared_bytes <= _SHARED_BYTES[case.architecture]
     assert compiled.n_warps == case.config.num_warps

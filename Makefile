@@ -3,6 +3,8 @@
 # make test-all   the same with the slow ones
 # make build      the extension only          make lint    ruff, mypy, clang-format
 # make mutants    bugs planted in the kernels' PTX, every one of which the emulator must find
+# make test-triton  the tests of the Triton and Gluon kernels, with every release of triton that they
+#                 work with (TRITON="3.6.0 3.9.0": with these); downloads 200 MB for each, once
 # make report     registers, memory, spills and compile time of the latest build
 # make clean      remove what builds wrote    make distclean    the virtual environment too
 #
@@ -45,7 +47,7 @@ WORKERS ?= $(if $(shell command -v nvidia-smi),0,auto)
 # The repository's own packages, also where nothing is installed.
 export PYTHONPATH := $(CURDIR)/py:$(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: run test test-all mutants build lint report clean distclean
+.PHONY: run test test-all test-triton mutants build lint report clean distclean
 
 run: export KERNELS ?= prog
 run: build
@@ -56,6 +58,9 @@ test: $(TEST_INSTALLED) build lint
 
 test-all: $(TEST_INSTALLED) build lint
 	$(PY) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+test-triton: $(TEST_INSTALLED)
+	$(PY) -m tests.triton.releases $(TRITON) -- -n $(WORKERS) $(PYTEST_ARGS)
 
 mutants: $(TEST_INSTALLED)
 	$(PY) -m tests.emulator.campaign

@@ -1,0 +1,105 @@
+"""Runs the tests of the Triton and Gluon kernels with several releases of triton, whichever one is
+installed.
+
+    python -m tests.triton.releases [RELEASE ...] [-- PYTEST ARGUMENTS]
+    make test-triton [TRITON="3.6.0 3.9.0"] [PYTEST_ARGS=...]
+
+Without a RELEASE: all that flash_attention/triton_versions.py calls tested. Each is put into
+build/triton-RELEASE once (200 MB of download, 700 MB there), where PYTHONPATH lets the tests find
+it before any other. Slow tests are left out, but for `-- -m ""` (all) or `-- -m slow`. Exit codes:
+0 all passed, 1 a test failed, 2 usage, 3 a release could not be installed, 4 none could, 130
+interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from flash_attention.triton_versions import MINORS, REQUIREMENT, TESTED, minor_of
+
+ROOT = Path(__file__).parents[2]
+# All that import triton (tests/triton/test_releases.py finds those that are not here).
+TESTS = (
+    "tests/triton",
+    "tests/gluon",
+    "tests/emulator/test_triton.py",
+    "tests/emulator/sm90/test_gluon.py",
+    "tests/emulator/sm90/test_gluon_attention.py",
+    "tests/emulator/sm90/test_triton_attention.py",
+    "tests/ws_analysis/test_analysis.py",
+    "tests/ws_analysis/test_ranges.py",
+    "tests/gpu/test_gluon.py",
+    "tests/gpu/test_triton.py",
+)
+PASSED, FAILED, MISSING = "passed", "failed", "could not be installed"
+# Runs a command and returns its exit code.
+Execute = Callable[[Sequence[str], Mapping[str, str]], int]
+
+
+def execute(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    return subprocess.run(command, env=environment, check=False, cwd=ROOT).returncode
+
+
+def main(arguments: Sequence[str], run: Execute = execute, folder: Path = ROOT / "build") -> int:
+    """The exit code. Folders of the releases are made in `folder`."""
+    options = list(arguments)
+    split = options.index("--") if "--" in options else len(options)
+    releases, pytest_arguments = options[:split] or list(TESTED), options[split + 1 :]
+    for release in releases:
+        if minor_of(release) not in MINORS:
+            _error(f"{release} is none of {REQUIREMENT}; tested are {', '.join(TESTED)}")
+            return 2
+    results = {release: _test(release, pytest_arguments, run, folder) for release in releases}
+    for release, result in results.items():
+        print(f"triton {release}: {result}")
+    found = set(results.values())
+    return 1 if FAILED in found else 4 if found == {MISSING} else 3 if MISSING in found else 0
+
+
+def _test(release: str, pytest_arguments: Sequence[str], run: Execute, folder: Path) -> str:
+    print(f"== triton {release}", flush=True)
+    where = folder / f"triton-{release}"
+    before = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([str(where), *([before] if before else [])])
+    environment = {**os.environ, "PYTHONPATH": path}
+    if not where.is_dir() and not _install(release, where, run):
+        return MISSING
+    right = f"import sys, triton; sys.exit(triton.__version__ != {release!r})"
+    if run([sys.executable, "-c", right], environment):
+        _error(f"{where} does not hold triton {release}: remove it")
+        return MISSING
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", *TESTS, *pytest_arguments]
+    return FAILED if run(command, environment) else PASSED
+
+
+def _install(release: str, where: Path, run: Execute) -> bool:
+    """Into a folder of its own first: an interrupted download leaves none that looks whole."""
+    where.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=where.parent, prefix=f"{where.name}.") as private:
+        target = Path(private) / "packages"
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        if run([*pip, "--no-deps", "--target", str(target), f"triton=={release}"], os.environ):
+            return False
+        try:
+            target.rename(where)
+        except OSError as error:
+            if not where.is_dir():  # else another process was faster
+                _error(f"{where}: {error.strerror}")
+                return False
+    return True
+
+
+def _error(message: str) -> None:
+    print(f"error: {message}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -59,7 +59,7 @@ test: $(TEST_INSTALLED) build lint
 test-all: $(TEST_INSTALLED) build lint
 	$(PY) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
-test-triton: $(TEST_INSTALLED) build
+test-triton: $(TEST_INSTALLED)
 	$(PY) -m tests.triton.releases $(TRITON) -- -n $(WORKERS) $(PYTEST_ARGS)
 
 mutants: $(TEST_INSTALLED)

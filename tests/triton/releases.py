@@ -13,7 +13,6 @@ interrupted.
 
 from __future__ import annotations
 
-import difflib
 import os
 import subprocess
 import sys
@@ -53,8 +52,7 @@ def main(arguments: Sequence[str], run: Execute = execute, folder: Path = ROOT /
     releases, pytest_arguments = options[:split] or list(TESTED), options[split + 1 :]
     for release in releases:
         if minor_of(release) not in MINORS:
-            near = difflib.get_close_matches(release, TESTED, n=1, cutoff=0.0)[0]
-            print(f"error: {release} is none of {REQUIREMENT}; the nearest is {near}")
+            _error(f"{release} is none of {REQUIREMENT}; tested are {', '.join(TESTED)}")
             return 2
     results = {release: _test(release, pytest_arguments, run, folder) for release in releases}
     for release, result in results.items():
@@ -73,7 +71,7 @@ def _test(release: str, pytest_arguments: Sequence[str], run: Execute, folder: P
         return MISSING
     right = f"import sys, triton; sys.exit(triton.__version__ != {release!r})"
     if run([sys.executable, "-c", right], environment):
-        print(f"error: {where} does not hold triton {release}: remove it", flush=True)
+        _error(f"{where} does not hold triton {release}: remove it")
         return MISSING
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", *TESTS, *pytest_arguments]
     return FAILED if run(command, environment) else PASSED
@@ -91,9 +89,13 @@ def _install(release: str, where: Path, run: Execute) -> bool:
             target.rename(where)
         except OSError as error:
             if not where.is_dir():  # else another process was faster
-                print(f"error: {where}: {error.strerror}", flush=True)
+                _error(f"{where}: {error.strerror}")
                 return False
     return True
+
+
+def _error(message: str) -> None:
+    print(f"error: {message}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

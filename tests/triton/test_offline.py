@@ -46,12 +46,12 @@ def all_cases() -> Iterator[Case]:
             yield Case(configs(d_head, architecture)[0], "bf16", d_head, True, architecture)
 
 
-def spilled(case: Case) -> tuple[int, int]:
-    """Bytes stored and loaded, bytes of stack: none, but with the ptxas of 3.8 and 3.9 (12.9), which
-    puts this code into 168 registers, for a third block on each SM."""
-    tight = case[0] == TritonForwardConfig(64, 32, 4, 3) and case.d_head == 128
+def spilled_bytes(case: Case) -> int:
+    """Of the stack, each stored and loaded once. None, but with the ptxas of 3.8 and 3.9 (12.9),
+    which puts this code into 168 registers, for a third block on each SM."""
+    tight = case.config == TritonForwardConfig(64, 32, 4, 3) and case.d_head == 128
     newer = minor_of(require_triton()) >= (3, 8)
-    return (48, 24) if tight and newer and case.architecture == 80 else (0, 0)
+    return 24 if tight and newer and case.architecture == 80 else 0
 
 
 def check(case: Case) -> None:
@@ -59,7 +59,8 @@ def check(case: Case) -> None:
         case.config, dtype=case.dtype, d_head=case.d_head, causal=case.causal,
         architecture=case.architecture,
     )  # fmt: skip
-    assert (compiled.spill_bytes, compiled.stack_bytes) <= spilled(case)
+    assert compiled.stack_bytes <= spilled_bytes(case)
+    assert compiled.spill_bytes <= 2 * spilled_bytes(case)
     assert not compiled.warnings
     assert compiled.shared_bytes <= _SHARED_BYTES[case.architecture]
     assert compiled.n_warps == case.config.num_warps

@@ -78,7 +78,7 @@ def test_a_file_in_the_place_of_the_folder(
     (tmp_path / "triton-3.6.0").write_text("no folder")
     machine = Machine()
     assert main(["3.6.0"], machine, tmp_path) == 4
-    assert "triton-3.6.0: Not a directory" in capsys.readouterr().out
+    assert "triton-3.6.0: Not a directory" in capsys.readouterr().err
     assert not machine.tested
 
 
@@ -88,8 +88,8 @@ def test_a_release_that_is_not_supported(
 ) -> None:
     machine = Machine()
     assert main([release], machine, tmp_path) == 2
-    message = capsys.readouterr().out
-    assert f"error: {release} is none of triton>=3.6.0,<3.10; the nearest is 3." in message
+    message = capsys.readouterr().err
+    assert f"error: {release} is none of triton>=3.6.0,<3.10; tested are 3.6.0, 3.7.0," in message
     assert not machine.downloads
 
 

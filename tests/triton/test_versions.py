@@ -77,3 +77,12 @@ def test_none_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_minor_releases() -> None:
     assert [minor_of(version) for version in TESTED[:3]] == [(3, 6), (3, 7), (3, 7)]
+
+
+def test_the_pages_say_the_same() -> None:
+    ends = [f"{major}.{minor}" for major, minor in (MINORS[0], MINORS[-1])]
+    pages = ("README.md", "docs/support.md", "docs/kernels/04-gluon-and-triton-forward.md")
+    texts = [(PROJECT.parent / page).read_text() for page in pages]
+    assert all(" to ".join(ends) in text for text in texts)
+    assert all(f"{', '.join(TESTED[:-1])} and {TESTED[-1]}" in text for text in texts[1:])
+    assert REQUIREMENT in texts[2]

@@ -305,6 +305,6 @@ def test_what_is_no_file_is_no_table(tmp_path: Path) -> None:
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(OSError, match="not a regular file"):
             tuned_config("fp16", 128, 1024, table=path)
-        with pytest.raises(OSError, match="it is a (FIFO|device)"):
+        with pytest.raises(OSError, match=r"it is a (FIFO|device)"):
             update_table(path, [Entry(**entry())])
         assert not Path(f"{path}.lock").exists()

@@ -31,15 +31,15 @@ class CMakeBuild(build_ext):
     def run(self) -> None:
         if importlib.util.find_spec("jinja2") is None:
             sys.exit(f"error: jinja2 is not installed: {sys.executable} -m pip install jinja2")
-        from flash_helpers.build.driver import build, publish
+        from flash_helpers.build.driver import build
         from flash_helpers.build.errors import BuildError
         from flash_helpers.build.report import summary
 
+        folders = [ROOT / "flash_attention"]
+        if not self.inplace and not getattr(self, "editable_mode", False):
+            folders.append(Path(self.build_lib) / "flash_attention")
         try:
-            result = build()
-            publish(result.extension, ROOT / "flash_attention")
-            if not self.inplace and not getattr(self, "editable_mode", False):
-                publish(result.extension, Path(self.build_lib) / "flash_attention")
+            result = build(publish_to=folders)
         except BuildError as error:
             sys.exit(f"error: {error}")
         print(f"flash_attention: {summary(result.rows)}; {result.seconds:.1f} s", flush=True)

@@ -18,6 +18,7 @@ from flash_helpers.build.toolchain import find_nvcc
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml", "setup.py")
+HANGS = 1800.0  # seconds, after which a build is taken to hang on however busy a machine
 FOLDERS = ("csrc", "flash_attention", "previous_kernels", "py")
 
 # Builds two kernels of the set instead of all: two translation units.
@@ -32,8 +33,8 @@ try:
     plan = make_plan()
     listed = os.environ.get("BUILD_PARTS")
     parts = driver.InParts(2, Path(listed)) if listed else None
-    result = driver.build_plan(dataclasses.replace(plan, configs=plan.configs[:2]), parts)
-    driver.publish(result.extension, plan.root / "flash_attention")
+    two = dataclasses.replace(plan, configs=plan.configs[:2])
+    result = driver.build_plan(two, parts, [plan.root / "flash_attention"])
     print("directory:", result.directory)
 except BuildError as error:
     sys.exit(f"error: {error}")
@@ -67,14 +68,20 @@ class Tree:
 
     def build(self, extra: Mapping[str, str] | None = None) -> str:
         process = self.start(extra)
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=HANGS)
         assert process.returncode == 0, output
         return output
 
+    def steps(self) -> list[str]:
+        """Builds, and says what was compiled or linked, in this order."""
+        return re.findall(r"(?:Building \w+ object|Linking CXX \S+ module) (\S+)", self.build())
+
     def rebuilt(self) -> set[str]:
-        """Builds, and says what was compiled or linked."""
-        text = self.build()
-        return set(re.findall(r"(?:Building \w+ object|Linking CXX \S+ module) (\S+)", text))
+        return set(self.steps())
+
+    def n_steps(self) -> int:
+        """Of a build from nothing."""
+        return len(list(self.directory.glob("CMakeFiles/*.dir/**/*.o"))) + 1
 
     @property
     def directory(self) -> Path:
@@ -90,11 +97,17 @@ class Tree:
         """Runs Python code in which `_C` is the extension (by default that of the last build), in a
         process without torch."""
         load = (
-            "import importlib.util as u, sys, time\n"
-            "begin = time.perf_counter()\n"
-            f"spec = u.spec_from_file_location('flash_attention._C', {str(extension or self.extension)!r})\n"
+            "import importlib.util as u, os, sys\n"
+            "def libraries():\n"
+            "    lines = open('/proc/self/maps').read().splitlines()\n"
+            "    paths = {line.split(maxsplit=5)[5] for line in lines if '.so' in line}\n"
+            "    return {path.rsplit('/', 1)[-1] for path in paths}\n"
+            "modules, before = set(sys.modules), libraries()\n"
+            f"path = {str(extension or self.extension)!r}\n"
+            "spec = u.spec_from_file_location('flash_attention._C', path)\n"
             "_C = u.module_from_spec(spec); spec.loader.exec_module(_C)\n"
-            "seconds = time.perf_counter() - begin\n"
+            "brought, mapped = set(sys.modules) - modules, libraries() - before\n"
+            "threads = len(os.listdir('/proc/self/task'))\n"
         )
         command = [sys.executable, "-c", load + code]
         done = subprocess.run(command, capture_output=True, text=True, env=self.environ())
@@ -122,7 +135,7 @@ def needs_compilers() -> None:
 
 @pytest.fixture(scope="session")
 def tree(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Tree:
-    """Built once, in a folder whose name has a space and is not ASCII."""
-    tree = copy_sources(tmp_path_factory.mktemp("real build") / "ünder test")
+    """Built once, in a folder with a name that few tools of a build read rightly."""
+    tree = copy_sources(tmp_path_factory.mktemp("real build") / "ünder o'test, a & #b")
     tree.build()
     return tree

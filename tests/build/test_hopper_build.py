@@ -15,7 +15,7 @@ from flash_helpers.build.errors import BuildError
 from flash_helpers.build.plan import make_plan
 from flash_helpers.kernel_configs import get_kernel_configs, known_configs, parse_symbol
 
-from .conftest import Tree, copy_sources
+from .conftest import HANGS, Tree, copy_sources
 from .test_extension import launch, packed
 
 NVCC_13 = ("80", "86", "90", "100", "120")
@@ -32,8 +32,8 @@ plan = make_plan()
 configs = [*plan.configs[:1], *get_kernel_configs("hopper-smoke")[:2]]
 driver.CONFIGS_PER_UNIT = 1
 parts = driver.InParts(2, Path("parts.json").resolve())
-result = driver.build_plan(dataclasses.replace(plan, configs=tuple(configs)), parts)
-driver.publish(result.extension, plan.root / "flash_attention")
+three = dataclasses.replace(plan, configs=tuple(configs))
+driver.build_plan(three, parts, [plan.root / "flash_attention"])
 """
 
 
@@ -41,12 +41,10 @@ driver.publish(result.extension, plan.root / "flash_attention")
 def both(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Tree:
     """A build of both families for two architectures, in two parts."""
     tree = copy_sources(tmp_path_factory.mktemp("both families") / "tree")
-    environ = tree.environ(
-        {"KERNELS": "all", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a", "MAX_JOBS": "2"}
-    )
+    environ = tree.environ({"KERNELS": "all", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a", "MAX_JOBS": "2"})
     command = [sys.executable, "-c", BUILD_THREE]
     done = subprocess.run(
-        command, cwd=tree.root, env=environ, capture_output=True, text=True, timeout=300
+        command, cwd=tree.root, env=environ, capture_output=True, text=True, timeout=HANGS
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return tree

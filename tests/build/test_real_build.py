@@ -6,13 +6,16 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from .conftest import Tree
+from flash_helpers.build.lock import build_lock
+
+from .conftest import HANGS, Tree
 
 BINDING = "CMakeFiles/_C.dir/staged/bindings/module.cpp.o"
 BUILD_INFO = "CMakeFiles/flash_runtime.dir/info/build_info.cpp.o"
@@ -41,11 +44,12 @@ def append(path: Path, text: str) -> None:
 def test_nothing_changed_nothing_is_built(tree: Tree) -> None:
     tree.build()
     assert tree.rebuilt() == set()
-    for path in (tree.root / "csrc").rglob("*"):
-        path.touch()
-    begin = time.monotonic()
+    for folder in ("csrc", "previous_kernels"):
+        for path in (tree.root / folder).rglob("*"):
+            path.touch()
+    configured = (tree.directory / "configured").stat().st_mtime_ns
     assert tree.rebuilt() == set()
-    assert time.monotonic() - begin < 10  # the bar is 2 s on an idle machine: docs/results
+    assert (tree.directory / "configured").stat().st_mtime_ns == configured, "CMake was run"
 
 
 def test_a_header_of_the_runtime_rebuilds_no_kernel(tree: Tree) -> None:
@@ -73,14 +77,13 @@ def test_the_compiler_names_the_original_source(tree: Tree) -> None:
     line = header.read_text().count("\n") + 1
     append(header, "#error planted\n")
     process = tree.start()
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=HANGS)
     assert process.returncode != 0
     assert f"{header}:{line}" in output.replace("(", ":").replace('"', "")
     assert "Traceback" not in output and "error: the build failed" in output
     header.write_text("".join(header.read_text().splitlines(True)[: line - 1]))
     cache = (tree.directory / "CMakeCache.txt").stat().st_mtime_ns
     tree.build()
-    assert not (tree.directory / "running").exists()
     assert (tree.directory / "CMakeCache.txt").stat().st_mtime_ns == cache, "CMake started anew"
 
 
@@ -104,20 +107,18 @@ def test_a_killed_build_is_repaired_by_the_next(tree: Tree, moment: Callable[[Tr
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert tree.extension.read_bytes() == before, "an unfinished build was published"
-    begin = time.monotonic()
-    tree.build()
-    assert time.monotonic() - begin < 60
+    steps = tree.steps()
+    assert len(steps) == len(set(steps)) <= tree.n_steps(), "something was compiled twice"
     assert len(tree.run_with_extension(NAMES).split()) == 2
     assert not any(tree.directory.rglob("*.partial"))
     assert tree.rebuilt() == set()
 
 
 def test_a_half_written_library_is_linked_again(tree: Tree) -> None:
-    """What a linker killed in the middle leaves: a new file with old content."""
+    """As by a full disk or a power cut."""
     tree.build()
     (tree.directory / tree.extension.name).write_bytes(b"half")
-    (tree.directory / "running").touch()
-    tree.build()
+    assert tree.steps() == [tree.extension.name]
     assert len(tree.run_with_extension(NAMES).split()) == 2
 
 
@@ -135,19 +136,22 @@ def test_builds_killed_at_ten_moments(tree: Tree) -> None:
     assert tree.rebuilt() == set()
 
 
-def wait_until(condition: Callable[[], bool], process: object) -> None:
-    deadline = time.monotonic() + 60
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     while not condition():
-        assert time.monotonic() < deadline
+        assert process.poll() is None, "the build ended before"
         time.sleep(0.01)
 
 
 def test_concurrent_builds_wait_for_each_other(tree: Tree) -> None:
     append(tree.root / "csrc" / "runtime" / "launcher.cpp", "// planted\n")
-    outputs = [p.communicate(timeout=300)[0] for p in [tree.start() for _ in range(3)]]
+    with build_lock(tree.directory / "lock"):
+        processes = [tree.start() for _ in range(3)]
+        for process in processes:
+            assert process.stdout is not None
+            assert any("waiting for process" in line for line in process.stdout)
+    outputs = [process.communicate(timeout=HANGS)[0] for process in processes]
     assert sum("launcher.cpp.o" in output for output in outputs) == 1
     assert sum("ninja: no work to do" in output for output in outputs) == 2
-    assert sum("waiting for process" in output for output in outputs) == 2
     assert len(tree.run_with_extension(NAMES).split()) == 2
 
 
@@ -157,7 +161,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tree: Tree, tmp_path: Path)
     other = copy_sources(tmp_path / "tree")
     (other.root / "build").write_text("a file where a folder should be")
     process = other.start()
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=HANGS)
     assert process.returncode == 1
     assert output.splitlines()[-1].startswith("error: cannot build in")
     assert "Traceback" not in output
@@ -173,12 +177,11 @@ def test_a_folder_that_cannot_be_written_is_one_line(tree: Tree, tmp_path: Path)
     ],
 )
 def test_wrong_settings_are_one_line(tree: Tree, variables: dict[str, str], expected: str) -> None:
-    begin = time.monotonic()
     process = tree.start(variables)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=HANGS)
     assert process.returncode == 1
     assert output.startswith("error: ") and expected in output and "Traceback" not in output
-    assert time.monotonic() - begin < 10
+    assert "ninja:" not in output and "PyPI" not in output
 
 
 def test_a_build_that_spills_fails_and_is_not_published(tree: Tree) -> None:
@@ -188,7 +191,7 @@ def test_a_build_that_spills_fails_and_is_not_published(tree: Tree) -> None:
     header.write_text(text.replace("n_warps <= 4 ? 2 : 1", "8"))  # leaves a thread 64 registers
     assert header.read_text() != text
     process = tree.start()
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=HANGS)
     assert process.returncode == 1
     assert "2 kernel builds spill more registers than" in output and "64 registers" in output
     assert tree.extension.read_bytes() == before

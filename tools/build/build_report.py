@@ -10,13 +10,16 @@ Exit status: 0 all well, 1 a kernel spills without being allowed to, 2 wrong usa
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "py"))
 
 from flash_helpers.build import report
 from flash_helpers.build.errors import BuildError
+from flash_helpers.build.lock import build_lock
 from flash_helpers.codegen import load_manifest
 from flash_helpers.config_sets import known_configs
 from flash_helpers.outputs import check_outputs, write_output
@@ -29,7 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
     check_outputs({"--csv": Path(options.csv) if options.csv not in (None, "-") else None})
     try:
         directory = options.build_dir or report.latest_build(_build_root())
-        rows = report.collect(directory, [f"generated/{u}" for u in _units(directory)])
+        with _while_nobody_builds(directory):
+            rows = report.collect(directory, [f"generated/{u}" for u in _units(directory)])
     except (BuildError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_NO_DATA
@@ -60,6 +64,12 @@ def _build_root() -> Path:
     if root is None:
         raise BuildError("flash_helpers is not imported from a source tree: give --build-dir")
     return root / "build"
+
+
+def _while_nobody_builds(directory: Path) -> AbstractContextManager[int | None]:
+    """Else the logs of a build that runs would be of two builds, or missing."""
+    lock = directory / "lock"
+    return build_lock(lock) if os.access(lock, os.W_OK) else nullcontext()
 
 
 def _units(directory: Path) -> list[str]:

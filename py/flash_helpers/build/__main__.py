@@ -7,6 +7,7 @@ before the whole is, and FILE lists them.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -20,10 +21,10 @@ def main(argv: list[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument("--parts", nargs=2, metavar=("N", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    if options.parts and not (options.parts[0].isdecimal() and int(options.parts[0]) > 0):
-        parser.error(f"--parts {options.parts[0]!r}: expected a positive number of parts")
+    if options.parts and not re.fullmatch(r"[1-9][0-9]{0,3}", options.parts[0]):
+        parser.error(f"--parts {options.parts[0]!r}: expected a number of parts from 1 to 9999")
     try:
-        from .driver import InParts, build, publish
+        from .driver import InParts, build
         from .report import summary
     except ModuleNotFoundError as error:
         print(f"error: {error.name} is not installed: pip install {error.name}", file=sys.stderr)
@@ -32,16 +33,17 @@ def main(argv: list[str] | None = None) -> int:
 
     try:
         parts = options.parts and InParts(int(options.parts[0]), Path(options.parts[1]))
-        result = build(parts=parts)
         root = repository_root()
-        assert root is not None, "make_plan refuses an installed copy"
-        target = publish(result.extension, root / "flash_attention")
+        folders = [root / "flash_attention"] if root else []  # without sources, build() refuses
+        result = build(parts=parts, publish_to=folders)
     except BuildError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    print(f"{target.relative_to(root)}: {summary(result.rows)}; {result.seconds:.1f} s")
+    (target,) = result.published
+    name = f"{target.parent.name}/{target.name}"
+    print(f"{name}: {summary(result.rows)}; {result.seconds:.1f} s")
     return 0
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .errors import BuildError
+from .programs import ask, find_program
 
 ARCH_VARIABLE = "TORCH_CUDA_ARCH_LIST"
 
@@ -163,19 +162,18 @@ def for_gpu(capability: tuple[int, int]) -> Architecture:
 def present_gpus(environ: Mapping[str, str] | None = None) -> list[tuple[int, int]]:
     """Compute capabilities of the GPUs here, as nvidia-smi reports them; empty without a driver."""
     environ = os.environ if environ is None else environ
-    program = shutil.which("nvidia-smi", path=environ.get("PATH"))
+    program = find_program("nvidia-smi", environ.get("PATH"))
     if program is None:
         return []
-    command = [program, "--query-gpu=compute_cap", "--format=csv,noheader"]
+    command = [str(program), "--query-gpu=compute_cap", "--format=csv,noheader"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
+        return parse_compute_capabilities(ask(command))
+    except BuildError:
         return []
-    return parse_compute_capabilities(done.stdout) if done.returncode == 0 else []
 
 
 def parse_compute_capabilities(text: str) -> list[tuple[int, int]]:
     """GPUs too old for the kernels are left out: another one of the machine may serve."""
-    found = re.findall(r"^\s*(\d+)\.(\d+)\s*$", text, re.MULTILINE)
+    found = re.findall(r"^[ \t]*([0-9]{1,2})\.([0-9])[ \t]*$", text, re.MULTILINE)
     capabilities = [(int(major), int(minor)) for major, minor in found]
     return [capability for capability in capabilities if capability >= MINIMUM_CAPABILITY]

@@ -4,51 +4,99 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from ..atomic_file import write_atomically
 from ..kernel_configs import FAMILIES
 from .errors import BuildError
 from .plan import Plan
+from .sealed import remove
 from .staging import content_hash
 
-_CONFIGURED_MARK = "configured"  # holds the hash of everything that CMake was given
+# Three hashes, a line each: of the command, of the files that CMake read, of those that it wrote.
+_CONFIGURED_MARK = "configured"
+# What CMake writes and ninja, CMake's next run, or we need. An incremental build asks nothing else.
+_NEEDED = ("CMakeCache.txt", "build.ninja", "CMakeFiles/rules.ninja", "link_flags.txt")
+_WRITTEN = (*_NEEDED, "cmake_install.cmake", "compile_commands.json")
+_COMPILERS = "CMakeFiles/[0-9]*"  # a folder of what CMake found out about them
+_SHOWN_LINES = 30
 _LAUNCHER = Path(__file__).resolve().parent / "record_compile.sh"
 _PR_SET_PDEATHSIG = 1
 
 
 def configure(plan: Plan, lock: int) -> None:
-    """Runs CMake unless it was given the same before: 0.3 s saved on every build."""
+    """Runs CMake unless it was given the same before: 0.3 s saved on every build. It starts anew
+    where its files are not as it left them (it was killed, or they were damaged), or where it was
+    asked for something else: it would go by what it remembers, such as another place of the tree.
+    """
     directory = plan.directory
     command = _configure_command(plan)
-    given = content_hash(
+    asked = content_hash({"command": "\0".join(command), "version": plan.cmake.version})
+    read = content_hash(
         {
-            "command": "\0".join(command),
             "CMakeLists.txt": (plan.root / "CMakeLists.txt").read_text(),
             "sources.cmake": (directory / "sources.cmake").read_text(),
         }
     )
     mark = directory / _CONFIGURED_MARK
-    if (directory / "build.ninja").is_file() and mark.is_file() and mark.read_text() == given:
+    before = _lines(mark)
+    if before == [asked, read, _hash_of_written(directory)]:
         return
-    mark.unlink(missing_ok=True)
+    remove(mark)
+    if [before[0], before[-1]] != [asked, _hash_of_written(directory)]:
+        _forget(directory)
     log = directory / "configure.log"
     with log.open("w") as output:
         done = _run(command, plan, lock, output)
     if done.returncode != 0:
-        raise BuildError(f"CMake failed, see {log}:\n{log.read_text()}")
-    mark.write_text(given)
+        raise BuildError(f"CMake failed, see {log}:\n{_what_failed(_read(log))}")
+    missing = [name for name in _NEEDED if not (directory / name).is_file()]
+    if missing:
+        raise BuildError(f"{plan.cmake.path} ended well, but wrote no {' and no '.join(missing)}")
+    lines = [asked, read, _hash_of_written(directory)]
+    write_atomically(mark, "\n".join(lines).encode())
+
+
+def _what_failed(log: str) -> str:
+    """From the first error on, not too many lines."""
+    lines = [line for line in log.splitlines() if line.strip()]
+    errors = [number for number, line in enumerate(lines) if "CMake Error" in line]
+    shown = lines[errors[0] if errors else 0 :]
+    more = len(shown) - _SHOWN_LINES
+    return "\n".join([*shown[:_SHOWN_LINES], *([f"… and {more} more lines"] if more > 0 else [])])
+
+
+def _lines(mark: Path) -> list[str]:
+    return _read(mark).split("\n") if mark.is_file() else [""]
+
+
+def _read(path: Path) -> str:
+    return path.read_text(errors="replace")
+
+
+def _hash_of_written(directory: Path) -> str:
+    found = [directory / name for name in _WRITTEN]
+    found += sorted(directory.glob(f"{_COMPILERS}/*.cmake"))
+    texts = {str(path): path.read_bytes().decode("latin-1") for path in found if path.is_file()}
+    return content_hash(texts)
+
+
+def _forget(directory: Path) -> None:
+    """Removes what CMake wrote, and keeps objects and ninja's logs."""
+    for path in [*(directory / name for name in _WRITTEN), *directory.glob(_COMPILERS)]:
+        remove(path)
 
 
 def _configure_command(plan: Plan) -> list[str]:
     values = {
         "CMAKE_BUILD_TYPE": "None",  # all flags stand in CMakeLists.txt
+        "CMAKE_SUPPRESS_REGENERATION": "ON",  # by ninja: what has changed is decided here
         # Always named: CMake would remember the ninja of a temporary build environment.
-        "CMAKE_MAKE_PROGRAM": plan.ninja,
+        "CMAKE_MAKE_PROGRAM": plan.ninja.path,
         "CMAKE_CXX_COMPILER": plan.host.path,
         "CMAKE_CUDA_COMPILER": plan.nvcc.path,
         "CMAKE_CUDA_HOST_COMPILER": plan.host.path,
@@ -62,7 +110,7 @@ def _configure_command(plan: Plan) -> list[str]:
         "FLASH_CUDA_LIBRARY": plan.nvcc.library_dir,
         "FLASH_RECORD_COMPILE": _LAUNCHER,
     }
-    command = [str(plan.cmake), "-G", "Ninja", "-S", str(plan.root), "-B", str(plan.directory)]
+    command = [str(plan.cmake.path), "-G", "Ninja", "-S", str(plan.root), "-B", str(plan.directory)]
     return command + [f"-D{name}={value}" for name, value in values.items()]
 
 
@@ -78,15 +126,6 @@ def family_lists(sources: Mapping[str, Sequence[str]]) -> str:
     return set_list("FLASH_FAMILIES", [*spelt]) + "".join(lists)
 
 
-def forget_configuration(directory: Path) -> None:
-    """Removes what CMake wrote, and keeps objects and ninja's logs."""
-    (directory / _CONFIGURED_MARK).unlink(missing_ok=True)
-    (directory / "CMakeCache.txt").unlink(missing_ok=True)
-    (directory / "build.ninja").unlink(missing_ok=True)
-    for compilers in (directory / "CMakeFiles").glob("[0-9]*"):
-        shutil.rmtree(compilers, ignore_errors=True)
-
-
 def object_of(target: str, source: str) -> str:
     """Where CMake puts an object, relative to the build directory as the source is."""
     return f"CMakeFiles/{target}.dir/{source}.o"
@@ -94,9 +133,18 @@ def object_of(target: str, source: str) -> str:
 
 def compile(plan: Plan, lock: int, targets: Sequence[str] = ("_C",)) -> None:
     """Runs ninja. Its output is the progress that the user sees."""
-    command = [str(plan.ninja), "-C", str(plan.directory), f"-j{plan.jobs.count}", *targets]
+    _drop_half_line(plan.directory / ".ninja_log")
+    command = [str(plan.ninja.path), "-C", str(plan.directory), f"-j{plan.jobs.count}", *targets]
     if _run(command, plan, lock, None).returncode != 0:
         raise BuildError(f"the build failed in {plan.directory} (messages above)")
+
+
+def _drop_half_line(log: Path) -> None:
+    """ninja appends to its log, and would lose the first line after one without an end."""
+    data = log.read_bytes() if log.is_file() else b""
+    if data and not data.endswith(b"\n"):
+        with log.open("r+b") as file:
+            file.truncate(data.rfind(b"\n") + 1)
 
 
 def _run(

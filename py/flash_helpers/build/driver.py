@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,42 +12,41 @@ from .. import codegen
 from ..atomic_file import write_atomically
 from ..codegen.generate import DEFAULT_CONFIGS_PER_UNIT
 from ..kernel_configs import FAMILIES
-from . import cmake, report
+from . import cmake, report, sealed
 from . import parts as in_parts
 from .errors import BuildError
 from .lock import build_lock
+from .parts import InParts as InParts
 from .plan import Plan, make_plan, no_architecture_message
-from .staging import content_hash, read_headers, read_sources, stage
+from .staging import content_hash, read_headers, read_sources, stage, without_originals
 
 CONFIGS_PER_UNIT = DEFAULT_CONFIGS_PER_UNIT
 
 _STAGED_FOLDERS = ("include", "runtime", "bindings")
-_RUNNING_MARK = "running"  # exists while a build runs, and after one that was killed
 
 
 @dataclass(frozen=True)
 class Result:
+    """What one build made. The extension in the build directory is not part of it: that is the next
+    build's as soon as this one has ended."""
+
     directory: Path
-    extension: Path  # in the build directory
+    published: tuple[Path, ...]  # the extension, in the folders that were asked for
     rows: list[report.Row]
     seconds: float
 
 
-@dataclass(frozen=True)
-class InParts:
-    """At most `at_most` parts become usable while the rest compiles; the file `listed_in` says
-    which, before any is there."""
-
-    at_most: int
-    listed_in: Path
-
-
-def build(environ: Mapping[str, str] | None = None, parts: InParts | None = None) -> Result:
-    """Builds what the environment asks for. Raises BuildError; nothing is published then."""
-    return build_plan(make_plan(environ), parts)
+def build(
+    environ: Mapping[str, str] | None = None,
+    parts: InParts | None = None,
+    publish_to: Sequence[Path] = (),
+) -> Result:
+    """Builds what the environment asks for and puts it into the folders `publish_to`. Raises
+    BuildError; nothing is published then."""
+    return build_plan(make_plan(environ), parts, publish_to)
 
 
-def build_plan(plan: Plan, parts: InParts | None = None) -> Result:
+def build_plan(plan: Plan, parts: InParts | None = None, publish_to: Sequence[Path] = ()) -> Result:
     begin = time.monotonic()
     print(_describe(plan), flush=True)
     if plan.skipped:
@@ -59,11 +55,18 @@ def build_plan(plan: Plan, parts: InParts | None = None) -> Result:
     try:
         with build_lock(plan.directory / "lock") as lock:
             rows = _build_locked(plan, lock, parts)
+            # Before anybody else may build here. The folders need no lock of their own, which two
+            # build directories could want in different orders: a file is replaced in one step.
+            library = plan.directory / plan.extension_name
+            published = tuple(publish(library, folder) for folder in publish_to)
     except OSError as error:  # no space, read-only, …: one line, not a traceback
         where = f" {error.filename}:" if error.filename else ""
-        raise BuildError(f"cannot build in {plan.directory}:{where} {error.strerror}") from error
-    seconds = time.monotonic() - begin
-    return Result(plan.directory, plan.directory / plan.extension_name, rows, seconds)
+        message = f"cannot build in {plan.directory}:{where} {error.strerror}"
+        wrong_kind = isinstance(error, IsADirectoryError | NotADirectoryError | FileExistsError)
+        if wrong_kind and plan.directory.is_dir():
+            message += f": delete {plan.directory} and build again"
+        raise BuildError(message) from error
+    return Result(plan.directory, published, rows, time.monotonic() - begin)
 
 
 def _describe(plan: Plan) -> str:
@@ -74,27 +77,17 @@ def _describe(plan: Plan) -> str:
     )
 
 
-def _build_locked(plan: Plan, lock: int, parts: InParts | None) -> list[report.Row]:
-    mark = plan.directory / _RUNNING_MARK
-    if mark.exists():
-        _drop_unfinished(plan)
-    mark.touch()
-    try:
-        rows = _compile_and_check(plan, lock, parts)
-    except BuildError:
-        mark.unlink()  # it failed in good order: ninja has removed what it did not finish
-        raise
-    mark.unlink()
-    return rows
-
-
-def _compile_and_check(plan: Plan, lock: int, wanted: InParts | None) -> list[report.Row]:
+def _build_locked(plan: Plan, lock: int, wanted: InParts | None) -> list[report.Row]:
     inputs = _write_inputs(plan, wanted)
+    damaged = sealed.drop_damaged(plan.directory, _outputs(plan, inputs))
+    if damaged:
+        some = ", ".join(damaged[:3]) + (", …" if len(damaged) > 3 else "")
+        print(f"flash_attention: {len(damaged)} damaged files are made again: {some}", flush=True)
     cmake.configure(plan, lock)
     if wanted is not None:
-        in_parts.write_list(plan, inputs.parts, wanted.listed_in)
-    for part in in_parts.compile_parts(plan, lock, inputs.parts, inputs.host):
-        print(f"part {part.number}: {len(part.configs)} kernels can be measured", flush=True)
+        in_parts.write_list(plan, wanted, inputs.parts)
+        for part in in_parts.compile_parts(plan, lock, wanted, inputs.parts, inputs.host):
+            print(f"part {part.number}: {len(part.configs)} kernels can be measured", flush=True)
     cmake.compile(plan, lock)
     units = [unit for units in inputs.kernels.values() for unit in units]
     rows = report.collect(plan.directory, units)
@@ -102,24 +95,41 @@ def _compile_and_check(plan: Plan, lock: int, wanted: InParts | None) -> list[re
         configs = [config for config in plan.configs if config.FAMILY == family]
         report.check_complete(rows, configs, plan.selection.of_family(family).names())
     report.check_spills(rows)
+    _check_library(plan, inputs.fingerprint)
     return rows
 
 
-def _drop_unfinished(plan: Plan) -> None:
-    """A build was killed here. Objects are complete or absent (record_compile.sh); the linker and
-    CMake write in place."""
-    (plan.directory / plan.extension_name).unlink(missing_ok=True)
-    cmake.forget_configuration(plan.directory)
+def _check_library(plan: Plan, fingerprint: str) -> None:
+    """What is published is complete and of these sources. ninja goes by time stamps, and a clock
+    that was set back makes it take an old library for the new one."""
+    library = plan.directory / plan.extension_name
+    if not sealed.is_intact(library) or fingerprint.encode() not in library.read_bytes():
+        raise BuildError(
+            f"{library} is not what was built (was the clock set back, or the file changed?): "
+            f"delete {plan.directory} and build again"
+        )
 
 
 @dataclass(frozen=True)
 class _Inputs:
-    """Sources, relative to the build directory. `kernels`: by family. `host`: by CMake target,
-    those that every part of the build needs."""
+    """Sources, relative to the build directory. `kernels`: by family. `registry`: the table of the
+    whole. `host`: by CMake target, those that every part of the build needs."""
 
     kernels: dict[str, list[str]]
+    registry: str
     host: dict[str, list[str]]
     parts: list[in_parts.Part]
+    fingerprint: str
+
+
+def _outputs(plan: Plan, inputs: _Inputs) -> list[str]:
+    """Everything that compilers and the linker make of them."""
+    kernels = [unit for units in inputs.kernels.values() for unit in units]
+    sources = [("flash_kernels", unit) for unit in kernels]
+    sources += [("flash_runtime", inputs.registry)]
+    sources += [(target, source) for target, files in inputs.host.items() for source in files]
+    sources += [("flash_parts", part.registry) for part in inputs.parts]
+    return [*(cmake.object_of(*source) for source in sources), plan.extension_name]
 
 
 def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
@@ -127,6 +137,9 @@ def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
     directory = plan.directory
     staged = read_sources(plan.root / "csrc", _STAGED_FOLDERS)
     staged |= read_sources(plan.root, ("previous_kernels",))
+    originals = without_originals(plan.root / "csrc", _STAGED_FOLDERS)
+    originals += without_originals(plan.root, ("previous_kernels",))
+    codegen.write_if_changed(directory / "originals.sed", originals)
     stage(staged, directory / "staged")
     stage(read_headers(plan.pybind11_include, "pybind11"), directory / "pybind11")
     manifest = codegen.generate(
@@ -135,7 +148,8 @@ def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
     kernels = {
         family: [f"generated/{unit}" for unit in manifest.units(family)] for family in FAMILIES
     }
-    stage({"build_info.cpp": _build_info(plan, staged)}, directory / "info")
+    fingerprint = _fingerprint(plan, staged)
+    stage({"build_info.cpp": _build_info(plan, fingerprint)}, directory / "info")
     runtime = ["info/build_info.cpp", *_units_below(staged, "runtime/")]
     bindings = _units_below(staged, "bindings/")
     parts = []
@@ -144,14 +158,16 @@ def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
     if len(parts) == 1:  # the whole
         parts = []
     registries = in_parts.write_registries(plan, parts)
+    registry = f"generated/{manifest.registry}"
     codegen.write_if_changed(
         directory / "sources.cmake",
         cmake.family_lists(kernels)
-        + cmake.set_list("FLASH_HOST_SOURCES", [f"generated/{manifest.registry}", *runtime])
+        + cmake.set_list("FLASH_HOST_SOURCES", [registry, *runtime])
         + cmake.set_list("FLASH_BINDING_SOURCES", bindings)
         + cmake.set_list("FLASH_PART_SOURCES", registries),
     )
-    return _Inputs(kernels, {"flash_runtime": runtime, "_C": bindings}, parts)
+    host = {"flash_runtime": runtime, "_C": bindings}
+    return _Inputs(kernels, registry, host, parts, fingerprint)
 
 
 def _units_below(staged: Mapping[str, str], prefix: str) -> list[str]:
@@ -159,8 +175,7 @@ def _units_below(staged: Mapping[str, str], prefix: str) -> list[str]:
     return [f"staged/{name}" for name in names]
 
 
-def _build_info(plan: Plan, staged: Mapping[str, str]) -> str:
-    """The only generated file that changes with every change: it takes a tenth of a second."""
+def _fingerprint(plan: Plan, staged: Mapping[str, str]) -> str:
     identity = {
         **staged,
         "tools": plan.tools_fingerprint(),
@@ -168,10 +183,15 @@ def _build_info(plan: Plan, staged: Mapping[str, str]) -> str:
         "kernels": " ".join(config.kernel_name() for config in plan.configs),
         "CMakeLists.txt": (plan.root / "CMakeLists.txt").read_text(),
     }
+    return content_hash(identity)
+
+
+def _build_info(plan: Plan, fingerprint: str) -> str:
+    """The only generated file that changes with every change: it takes a tenth of a second."""
     values = {
         "kKernelSet": plan.kernel_set,
         "kArchitectures": ",".join(plan.selection.names()),
-        "kFingerprint": content_hash(identity),
+        "kFingerprint": fingerprint,
     }
     lines = [f"const char* const {name} = {json.dumps(value)};" for name, value in values.items()]
     return (

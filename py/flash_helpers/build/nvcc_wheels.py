@@ -22,6 +22,7 @@ from ..cache import UnsafeCacheError, configured_directory, exclusive
 from ..trusted_folders import check_above, check_private, find_untrusted, make_private
 from .errors import BuildError
 from .toolchain import Nvcc, find_nvcc, probe
+from .usable_paths import TOOL_REFUSED, check_path
 
 # All of them pinned: nvcc's own requirements are open, and a newer libnvvm writes PTX that this
 # ptxas refuses ("Unsupported .version").
@@ -74,6 +75,7 @@ def find_or_install_nvcc(environ: Mapping[str, str] | None = None) -> Nvcc:
         if environ.get("CUDACXX"):
             raise
     folder = install_folder(environ)
+    check_path("the cache, where a CUDA compiler would be installed,", folder, TOOL_REFUSED)
     wheels = [f"{name}=={version}" for name, version in PINNED_WHEELS.items()]
     print(
         f"no CUDA compiler found: taking {', '.join(wheels)} (101 MB) from PyPI into {folder}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from .errors import BuildError
 
 JOBS_VARIABLE = "MAX_JOBS"
+MOST_JOBS = 9999
 
 # Measured peak of one compile job (docs/results/build-times.md), with a margin for larger kernels.
 PEAK_BYTES_PER_JOB = 700 << 20
@@ -33,9 +35,13 @@ def jobs(
     environ = os.environ if environ is None else environ
     asked = environ.get(JOBS_VARIABLE, "").strip()
     if asked:
-        if not asked.isascii() or not asked.isdigit() or int(asked) < 1:
-            raise BuildError(f"{JOBS_VARIABLE}={asked!r}: expected a whole number of at least 1")
-        return Jobs(int(asked), JOBS_VARIABLE)
+        count = _whole_number(asked)
+        if count is None or not 1 <= count <= MOST_JOBS:
+            shown = asked if len(asked) <= 20 else f"{asked[:20]}…"
+            raise BuildError(
+                f"{JOBS_VARIABLE}={shown!r}: expected a whole number from 1 to {MOST_JOBS}"
+            )
+        return Jobs(count, JOBS_VARIABLE)
     cores = available_cores() if cores is None else cores
     memory = available_memory() if memory is None else memory
     fitting = max(1, memory // PEAK_BYTES_PER_JOB)
@@ -53,17 +59,17 @@ def available_cores(cgroup: Path = _CGROUP) -> int:
 
 def _quota_version_2(cgroup: Path) -> int | None:
     words = _read(cgroup / "cpu.max").split()
-    if len(words) != 2 or not words[0].isdigit():
-        return None  # "max 100000": no limit
-    return max(1, int(words[0]) // int(words[1]))
+    return _quota(*words) if len(words) == 2 else None  # "max 100000": no limit
 
 
 def _quota_version_1(cgroup: Path) -> int | None:
-    quota = _read(cgroup / "cpu" / "cpu.cfs_quota_us").strip()
-    period = _read(cgroup / "cpu" / "cpu.cfs_period_us").strip()
-    if not quota.isdigit() or not period.isdigit():
-        return None  # "-1": no limit
-    return max(1, int(quota) // int(period))
+    quota = _read(cgroup / "cpu" / "cpu.cfs_quota_us")  # "-1": no limit
+    return _quota(quota, _read(cgroup / "cpu" / "cpu.cfs_period_us"))
+
+
+def _quota(quota: str, period: str) -> int | None:
+    microseconds, of = _whole_number(quota), _whole_number(period)
+    return max(1, microseconds // of) if microseconds is not None and of else None
 
 
 def available_memory(cgroup: Path = _CGROUP, meminfo: Path = Path("/proc/meminfo")) -> int:
@@ -71,7 +77,8 @@ def available_memory(cgroup: Path = _CGROUP, meminfo: Path = Path("/proc/meminfo
     available = 1 << 62
     for line in _read(meminfo).splitlines():
         if line.startswith("MemAvailable:"):
-            available = int(line.split()[1]) * 1024
+            found = _whole_number(line.removeprefix("MemAvailable:").removesuffix("kB"))
+            available = available if found is None else found * 1024
     left = [
         _cgroup_memory_left(cgroup, "memory.max", "memory.current"),
         _cgroup_memory_left(cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -80,18 +87,25 @@ def available_memory(cgroup: Path = _CGROUP, meminfo: Path = Path("/proc/meminfo
 
 
 def _cgroup_memory_left(folder: Path, limit: str, usage: str) -> int | None:
-    most, used = _read(folder / limit).strip(), _read(folder / usage).strip()
-    if not most.isdigit() or not used.isdigit() or int(most) > _CGROUP_UNLIMITED:
+    most, used = _whole_number(_read(folder / limit)), _whole_number(_read(folder / usage))
+    if most is None or used is None or most > _CGROUP_UNLIMITED:
         return None
     reclaimable = 0  # file cache counts as used, but gives way
     for line in _read(folder / "memory.stat").splitlines():
         if line.startswith("inactive_file "):
-            reclaimable = int(line.split()[1])
-    return max(0, int(most) - int(used) + reclaimable)
+            reclaimable = _whole_number(line.removeprefix("inactive_file ")) or 0
+    return max(0, most - used + reclaimable)
+
+
+def _whole_number(text: str) -> int | None:
+    """Of up to 19 digits 0 to 9, with blanks around it. isdigit() takes "²" too, and int() refuses
+    some thousand digits."""
+    match = re.fullmatch(r"\s*([0-9]{1,19})\s*", text)
+    return int(match[1]) if match else None
 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except OSError:
         return ""

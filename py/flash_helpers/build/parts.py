@@ -20,8 +20,21 @@ from .errors import BuildError
 from .plan import Plan
 from .staging import stage
 
-FOLDER = "parts"  # of registries and libraries, in the build directory
+FOLDER = "parts"  # of registries, in the build directory
 _LINK_FLAGS = "link_flags.txt"  # which CMakeLists.txt writes
+
+
+@dataclass(frozen=True)
+class InParts:
+    """At most `at_most` parts become usable while the rest compiles; the file `listed_in` says
+    which, before any is there. They are put beside it: the build directory is another build's as
+    soon as this one has ended, and who asked may use them for longer."""
+
+    at_most: int
+    listed_in: Path
+
+    def library(self, part: Part, plan: Plan) -> Path:
+        return self.listed_in.parent / f"part-{part.number}" / plan.extension_name
 
 
 @dataclass(frozen=True)
@@ -33,9 +46,6 @@ class Part:
     @property
     def registry(self) -> str:
         return f"{FOLDER}/registry_{self.number}.cpp"
-
-    def library(self, plan: Plan) -> Path:
-        return plan.directory / FOLDER / str(self.number) / plan.extension_name
 
 
 def split(manifest: Manifest, prefix: str, at_most: int, jobs: int) -> list[Part]:
@@ -59,15 +69,16 @@ def split(manifest: Manifest, prefix: str, at_most: int, jobs: int) -> list[Part
 
 
 def write_registries(plan: Plan, parts: Sequence[Part]) -> list[str]:
-    """The sources, relative to the build directory. Libraries of an earlier build go."""
+    """The sources, relative to the build directory."""
     texts = {Path(part.registry).name: render_registry(part.configs) for part in parts}
     stage(texts, plan.directory / FOLDER)
     return [part.registry for part in parts]
 
 
 def compile_parts(
-    plan: Plan, lock: int, parts: Sequence[Part], host: Mapping[str, Sequence[str]]
-) -> Iterator[Part]:
+    plan: Plan, lock: int, wanted: InParts, parts: Sequence[Part],
+    host: Mapping[str, Sequence[str]],
+) -> Iterator[Part]:  # fmt: skip
     """Yields every part when its library is complete. `host`: the sources of the CMake targets that
     all parts share, without the registry of the whole."""
     shared = [cmake.object_of(target, source) for target, files in host.items() for source in files]
@@ -75,29 +86,31 @@ def compile_parts(
         own = [cmake.object_of("flash_kernels", unit) for unit in part.units]
         own.append(cmake.object_of("flash_parts", part.registry))
         cmake.compile(plan, lock, [*shared, *own])
-        _link(plan, part, [*own, *shared])
+        _link(plan, wanted.library(part, plan), [*own, *shared])
         yield part
 
 
-def _link(plan: Plan, part: Part, objects: Sequence[str]) -> None:
-    library = part.library(plan)
-    library.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = library.with_suffix(".partial")
+def _link(plan: Plan, library: Path, objects: Sequence[str]) -> None:
+    library.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    unfinished = library.with_suffix(".partial").absolute()
     flags = (plan.directory / _LINK_FLAGS).read_text().split("\n")
     command = [str(plan.host.path), *objects, "-o", str(unfinished), *filter(None, flags)]
     done = subprocess.run(
-        command, cwd=plan.directory, capture_output=True, text=True, check=False
+        command, cwd=plan.directory, capture_output=True, text=True, check=False, errors="replace"
     )  # fmt: skip
     if done.returncode != 0:
-        raise BuildError(f"part {part.number} cannot be linked: {done.stderr}")
+        raise BuildError(f"{library} cannot be linked: {done.stderr}")
     unfinished.chmod(0o755)
     unfinished.replace(library)  # whoever finds it finds all of it
 
 
-def write_list(plan: Plan, parts: Sequence[Part], path: Path) -> None:
-    """For whoever waits for the libraries: where they will be, and what they will hold."""
-    items = [
-        {"library": str(part.library(plan)), "kernels": [c.short_form() for c in part.configs]}
-        for part in parts
-    ]
-    write_atomically(path, json.dumps(items).encode())
+def write_list(plan: Plan, wanted: InParts, parts: Sequence[Part]) -> None:
+    """For whoever waits for the libraries: where they will be, and what they will hold. What an
+    earlier build left there goes."""
+    items = []
+    for part in parts:
+        library = wanted.library(part, plan)
+        library.unlink(missing_ok=True)
+        kernels = [config.short_form() for config in part.configs]
+        items.append({"library": str(library), "kernels": kernels})
+    write_atomically(wanted.listed_in, json.dumps(items).encode())

@@ -17,8 +17,10 @@ from . import architectures, parallelism
 from .architectures import Selection
 from .errors import BuildError
 from .nvcc_wheels import find_or_install_nvcc
+from .programs import Tool, find_tool
 from .staging import content_hash
-from .toolchain import HostCompiler, Nvcc, find_host_compiler, find_tool
+from .toolchain import HostCompiler, Nvcc, find_host_compiler
+from .usable_paths import NVCC_TEMPORARY_REFUSED, TOOL_REFUSED, check_path
 
 # Variables that compilers read by themselves: another value is another build.
 _COMPILER_VARIABLES = (
@@ -37,8 +39,8 @@ class Plan:
     root: Path  # the source tree
     nvcc: Nvcc
     host: HostCompiler
-    cmake: Path
-    ninja: Path
+    cmake: Tool
+    ninja: Tool
     selection: Selection
     kernel_set: str
     configs: tuple[KernelConfig, ...]
@@ -82,6 +84,8 @@ def make_plan(environ: Mapping[str, str] | None = None) -> Plan:
             "PYTHONPATH to its py/ folder"
         )
     # Cheap questions first: a mistyped word should not wait for a download.
+    check_path("the source tree", root)
+    check_path("TMPDIR", environ.get("TMPDIR", ""), NVCC_TEMPORARY_REFUSED)
     kernel_set = environ.get(KERNELS_VARIABLE, DEFAULT_KERNELS)
     try:
         configs = get_kernels_to_build(kernel_set)
@@ -129,6 +133,7 @@ def _python_include() -> Path:
             f"Python.h is not in {folder}: install Python's development files "
             "(Debian and Ubuntu: apt-get install python3-dev)"
         )
+    check_path("the folder of Python.h", folder, TOOL_REFUSED)
     return folder
 
 

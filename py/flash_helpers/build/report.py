@@ -90,7 +90,7 @@ def collect(directory: Path, units: Iterable[str]) -> list[Row]:
     for unit in units:
         log = directory / f"{object_of('flash_kernels', unit)}.log"
         try:
-            rows += _unit_rows(unit, log.read_text())
+            rows += _unit_rows(unit, log.read_text(errors="replace"))
         except FileNotFoundError:
             raise BuildError(f"{log} is missing: delete {directory} and build again") from None
         except ValueError as error:

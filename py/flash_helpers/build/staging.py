@@ -7,18 +7,20 @@ content differs. A rewritten file is newer than everything built from the former
 stays as it is; the include closure in the compiler's dependency files does the rest.
 
 Each copy begins with a `#line` that names its original, so that error messages, assertions and the
-line table of -lineinfo lead to the file one would edit. (record_compile.sh takes those names out of
-nvcc's dependency files.)
+line table of -lineinfo lead to the file one would edit. nvcc takes those names for dependencies;
+record_compile.sh takes them out again, by the list that `without_originals` writes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..codegen.files import write_if_changed
+from .errors import BuildError
 
 SOURCE_SUFFIXES = (".h", ".cuh", ".cu", ".cpp", ".hpp", ".inc")
 
@@ -47,21 +49,43 @@ def stage(files: Mapping[str, str], destination: Path) -> Changes:
 
 def read_sources(root: Path, folders: Iterable[str]) -> dict[str, str]:
     """The C++ and CUDA files below the folders of `root`, each with its `#line`."""
-    found: dict[str, str] = {}
-    for folder in folders:
-        for path in sorted((root / folder).rglob("*")):
-            if path.suffix in SOURCE_SUFFIXES and path.is_file():
-                found[str(path.relative_to(root))] = _line_directive(path) + path.read_text()
-    return found
+    return {
+        str(path.relative_to(root)): _line_directive(path) + _text(path)
+        for path in _sources(root, folders)
+    }
+
+
+def without_originals(root: Path, folders: Iterable[str]) -> str:
+    """A sed script that deletes from nvcc's dependency files, which have one name a line, the lines
+    that name exactly the files of `read_sources`."""
+    paths = sorted({str(path.resolve()) for path in _sources(root, folders)})
+    return "".join(f"/^ *{_as_nvcc_writes(path)} *\\\\*$/d\n" for path in paths)
+
+
+def _as_nvcc_writes(path: str) -> str:
+    """A pattern of sed: nvcc puts a backslash before blanks, and before nothing else."""
+    return re.sub(r"[]\[\\.*^$/]", r"\\\g<0>", path).replace(" ", "\\\\ ")
+
+
+def _sources(root: Path, folders: Iterable[str]) -> list[Path]:
+    paths = (path for folder in folders for path in sorted((root / folder).rglob("*")))
+    return [path for path in paths if path.suffix in SOURCE_SUFFIXES and path.is_file()]
 
 
 def read_headers(root: Path, prefix: str) -> dict[str, str]:
     """A third-party header tree, unchanged, under another name."""
     return {
-        f"{prefix}/{path.relative_to(root)}": path.read_text()
+        f"{prefix}/{path.relative_to(root)}": _text(path)
         for path in sorted(root.rglob("*.h"))
         if path.is_file()
     }
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BuildError(f"{path} is not UTF-8 (at byte {error.start})") from error
 
 
 def _line_directive(path: Path) -> str:

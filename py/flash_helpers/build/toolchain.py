@@ -9,20 +9,20 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
-import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from .errors import BuildError
+from .programs import ask, find_program, variable
+from .usable_paths import TOOL_REFUSED, check_path, nvcc_folder
 
 # Older ones do not know -std=c++20 or lack a compiler that does.
 MINIMUM_NVCC = (12, 0)
 MINIMUM_GCC = 11
+_CXX_20 = 202002  # __cplusplus
 
 _USUAL_FOLDER = Path("/usr/local/cuda")
 
@@ -53,13 +53,15 @@ class Nvcc:
     @property
     def link_flags(self) -> list[str]:
         """Named always: the wheel's nvcc.profile looks in lib64/, but its libraries lie in lib/."""
-        return [f"-L{self.library_dir}"]
+        return [nvcc_folder("-L", self.library_dir)]
 
     @cached_property
     def supported_targets(self) -> tuple[str, ...]:
         """The numbers of `nvcc --list-gpu-code`: ("75", "80", …)."""
-        text = _output([str(self.path), "--list-gpu-code"])
-        found = re.findall(r"^sm_(\d+)[a-z]?$", text, re.MULTILINE)
+        text = ask([str(self.path), "--list-gpu-code"], self.env or None, must_succeed=False)
+        found = re.findall(r"^sm_([0-9]{2,3})[a-z]?$", text, re.MULTILINE)
+        if not found:
+            raise BuildError(f"{self.path} --list-gpu-code names no architecture")
         return tuple(sorted(dict.fromkeys(found), key=int))
 
     def _folders(self, name: str) -> list[Path]:
@@ -76,12 +78,12 @@ def find_nvcc(environ: Mapping[str, str] | None = None) -> Nvcc:
     """The CUDA compiler: CUDACXX, else CUDA_HOME or CUDA_PATH, PATH, /usr/local/cuda, the PyPI
     wheels in site-packages, the PyPI wheels that `--install` fetched."""
     environ = os.environ if environ is None else environ
-    explicit = environ.get("CUDACXX")
+    explicit = variable(environ, "CUDACXX")
     if explicit:
-        found = shutil.which(explicit, path=environ.get("PATH"))
+        found = find_program(explicit, environ.get("PATH"))
         if found is None:
             raise BuildError(f"CUDACXX={explicit!r} is not a program: unset it or correct it")
-        return probe(Path(found), "CUDACXX", environ)
+        return probe(found, "CUDACXX", environ)
     problems = []
     for path, source in _candidates(environ):
         try:
@@ -97,12 +99,12 @@ def find_nvcc(environ: Mapping[str, str] | None = None) -> Nvcc:
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if environ.get(variable):
-            yield Path(environ[variable]) / "bin" / "nvcc", variable
-    on_path = shutil.which("nvcc", path=environ.get("PATH"))
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if home := variable(environ, name):
+            yield Path(home).absolute() / "bin" / "nvcc", name
+    on_path = find_program("nvcc", environ.get("PATH"))
     if on_path:
-        yield Path(on_path), "PATH"
+        yield on_path, "PATH"
     yield _USUAL_FOLDER / "bin" / "nvcc", str(_USUAL_FOLDER)
     from .nvcc_wheels import wheel_folders  # here: that module imports this one
 
@@ -113,77 +115,65 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
 def probe(path: Path, source: str, environ: Mapping[str, str] | None = None) -> Nvcc:
     """Asks an nvcc who it is. A wrapper script answers for the program behind it."""
     environ = dict(os.environ if environ is None else environ)
+    check_path(f"nvcc ({source})", path, TOOL_REFUSED)
     if not os.access(path, os.X_OK):
         raise BuildError(f"{source}: {path} does not exist")
-    text = _output([str(path), "--version"], environ)
-    match = re.search(r"release \d+\.\d+, V(\d+\.\d+\.\d+)", text)
+    text = ask([str(path), "--version"], environ)
+    match = re.search(r"release [0-9.]+, V([0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,6})\b", text)
     if match is None:
         raise BuildError(f"{source}: {path} --version does not answer like nvcc")
     version = match[1]
     if tuple(int(part) for part in version.split(".")[:2]) < MINIMUM_NVCC:
         needed = ".".join(map(str, MINIMUM_NVCC))
         raise BuildError(f"{source}: {path} is CUDA {version}; {needed} or newer is needed (C++20)")
-    dry_run = _output([str(path), "--dryrun", "-cubin", "-x", "cu", os.devnull], environ)
+    command = [str(path), "--dryrun", "-cubin", "-x", "cu", os.devnull]
+    dry_run = ask(command, environ, must_succeed=False)
     here = re.search(r"^#\$ _HERE_=(.+)$", dry_run, re.MULTILINE)
     program = Path(here[1]) / "nvcc" if here else path.resolve()
-    if not program.exists():
+    if not os.path.exists(program):  # noqa: PTH110  Path's raises where the name is too long
         program = path.resolve()
+    check_path(f"nvcc ({source})", program, TOOL_REFUSED)
     return Nvcc(program, version, program.parent.parent, source, environ)
 
 
 def find_host_compiler(environ: Mapping[str, str] | None = None) -> HostCompiler:
     """The C++ compiler: CXX, else g++, c++ or clang++."""
     environ = os.environ if environ is None else environ
-    names = [environ["CXX"]] if environ.get("CXX") else ["g++", "c++", "clang++"]
-    for name in names:
-        found = shutil.which(name, path=environ.get("PATH"))
+    explicit = variable(environ, "CXX")
+    for name in [explicit] if explicit else ["g++", "c++", "clang++"]:
+        found = find_program(name, environ.get("PATH"))
         if found:
-            return _check_host_compiler(Path(found))
-    if environ.get("CXX"):
-        raise BuildError(
-            f"CXX={environ['CXX']!r} is not a program: give one C++ compiler, no options"
-        )
+            return _check_host_compiler(found, environ)
+    if explicit:
+        raise BuildError(f"CXX={explicit!r} is not a program: give one C++ compiler, no options")
     raise BuildError("no C++ compiler found: on Debian and Ubuntu, apt-get install g++")
 
 
-def _check_host_compiler(path: Path) -> HostCompiler:
-    version = _output([str(path), "--version"]).splitlines()[0]
-    match = re.match(r"(?:g\+\+|c\+\+|gcc)\S* .*?(\d+)\.\d+\.\d+", version)
+def _check_host_compiler(path: Path, environ: Mapping[str, str]) -> HostCompiler:
+    check_path("the C++ compiler", path, TOOL_REFUSED)
+    lines = ask([str(path), "--version"], environ).splitlines()
+    version = next((line.strip() for line in lines if line.strip()), "")
+    match = re.match(r"(?:g\+\+|c\+\+|gcc)\S* .*?\b([0-9]{1,4})\.[0-9]+\.[0-9]+", version)
     if match and int(match[1]) < MINIMUM_GCC:
         raise BuildError(f"{path} is too old for C++20: {version}; GCC {MINIMUM_GCC} is needed")
+    defined = ask([str(path), "-std=c++20", "-x", "c++", "-E", "-dM", os.devnull], environ)
+    standard = re.search(r"^#define __cplusplus ([0-9]{6})L", defined, re.MULTILINE)
+    if not version or standard is None:
+        raise BuildError(f"{path} does not answer like a C++ compiler: correct or unset CXX")
+    if int(standard[1]) < _CXX_20:
+        raise BuildError(f"{path} is too old for C++20: {version}")
     return HostCompiler(path, version)
-
-
-def find_tool(name: str, environ: Mapping[str, str] | None = None) -> Path:
-    """cmake or ninja. The interpreter's own scripts come first: a build environment's copy on
-    PATH is gone after the build, and CMake would remember its path."""
-    environ = os.environ if environ is None else environ
-    folders = [sysconfig.get_path("scripts"), environ.get("PATH", os.defpath)]
-    found = shutil.which(name, path=os.pathsep.join(folders))
-    if found is None:
-        raise BuildError(f"{name} is not installed: {sys.executable} -m pip install {name}")
-    return Path(found)
 
 
 def _first_with(folders: list[Path], file: str, nvcc: Nvcc) -> Path:
     for folder in folders:
         if (folder / file).is_file():
+            check_path(f"the folder of {file}", folder.resolve(), TOOL_REFUSED)
             return folder.resolve()
     raise BuildError(
         f"{nvcc.path} comes without {file} (looked in {', '.join(map(str, folders))}): install the "
         "CUDA runtime's development files (PyPI: nvidia-cuda-runtime)"
     )
-
-
-def _output(command: list[str], environ: Mapping[str, str] | None = None) -> str:
-    """Standard output and error together: nvcc's dry run speaks on the latter."""
-    try:
-        done = subprocess.run(
-            command, env=environ, capture_output=True, text=True, timeout=60, errors="replace"
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BuildError(f"{command[0]} cannot be run: {error}") from error
-    return done.stdout + done.stderr
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -231,9 +231,12 @@ def _load_kernel(options: argparse.Namespace) -> EmulatedKernel:
 def _compile_cuda(path: Path, include: Sequence[str]) -> str:
     from ...build.errors import BuildError
     from ...build.toolchain import find_nvcc
+    from ...build.usable_paths import NVCC_REFUSED, check_path, nvcc_folder
 
     path.read_bytes()  # a missing file is no compiler error
     try:
+        for given in (str(path), *include):
+            check_path("a path for nvcc", given, NVCC_REFUSED)
         nvcc = find_nvcc()
     except BuildError as error:
         raise EmulatorBuildError(f"{path} needs nvcc: {error}") from error
@@ -241,8 +244,11 @@ def _compile_cuda(path: Path, include: Sequence[str]) -> str:
         output = Path(folder) / "kernel.ptx"
         flags = ["-ptx", f"-arch={PTX_ARCHITECTURE}", "-lineinfo", "-std=c++20"]
         command = [str(nvcc.path), *flags, "--expt-relaxed-constexpr"]
-        command += [*(f"-I{folder}" for folder in include), str(path), "-o", str(output)]
-        done = subprocess.run(command, capture_output=True, text=True, env=nvcc.env or None)
+        command += [*(nvcc_folder("-I", folder) for folder in include), str(path)]
+        done = subprocess.run(
+            [*command, "-o", str(output)],
+            capture_output=True, text=True, errors="replace", env=nvcc.env or None,
+        )  # fmt: skip
         if done.returncode != 0:
             raise EmulatorBuildError(f"nvcc does not compile {path}:\n{done.stderr}")
         return output.read_text()

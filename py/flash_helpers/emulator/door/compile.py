@@ -12,7 +12,6 @@ import hashlib
 import os
 import platform
 import shlex
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -21,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...build.errors import BuildError
+from ...build.programs import ask, find_program
 from ...cache import cache_dir, exclusive, is_intact, publish
 from ...paths import csrc_dir
 from ..errors import EmulatorBuildError
@@ -61,19 +62,25 @@ class Toolchain:
 @functools.cache
 def find_toolchain(cxx: str | None) -> Toolchain:
     """The compiler that `cxx` (the value of $CXX) names, else the first on PATH."""
-    candidates = [cxx] if cxx else ["g++", "c++", "clang++"]
+    explicit = cxx if cxx and cxx.strip() else None
+    candidates = [explicit] if explicit else ["g++", "c++", "clang++"]
+    problems = []
     for candidate in candidates:
-        words = shlex.split(candidate)
-        if words and (found := shutil.which(words[0])):
-            command = (found, *words[1:])
-            result = subprocess.run([*command, "--version"], capture_output=True, text=True)
-            if result.returncode == 0:
-                return Toolchain(command, result.stdout, _cpu_fingerprint())
+        try:
+            words = shlex.split(candidate)
+            if found := find_program(words[0], None):
+                command = (str(found), *words[1:])
+                version = ask([*command, "--version"])
+                if version.strip():
+                    return Toolchain(command, version, _cpu_fingerprint())
+                problems.append(f"{found} --version prints nothing")
+        except (BuildError, ValueError) as error:  # ValueError: of quotes that nobody closed
+            problems.append(str(error))
     names = ", ".join(candidates)
-    wanted = f"$CXX is {cxx!r}, which cannot be run" if cxx else f"none of {names} is on PATH"
+    wanted = f"$CXX is {cxx!r}, which cannot be run" if explicit else f"none of {names} can be run"
     raise EmulatorBuildError(
-        f"the emulator needs a C++20 compiler: {wanted}. Install g++ (Debian, Ubuntu: "
-        "apt-get install g++) or set CXX"
+        f"the emulator needs a C++20 compiler: {'; '.join([wanted, *problems])}. Install g++ "
+        "(Debian, Ubuntu: apt-get install g++) or set CXX"
     )
 
 
@@ -182,10 +189,13 @@ def _build_and_publish(path: Path, build: Callable[[Path], None]) -> None:
 
 def run_compiler(toolchain: Toolchain, arguments: list[str]) -> None:
     command = [*toolchain.command, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True)
+    result = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    errors = "\n".join(result.stderr.splitlines()[:30])
     if result.returncode != 0:
-        errors = "\n".join(result.stderr.splitlines()[:30])
         raise EmulatorBuildError(f"the C++ compiler failed: {shlex.join(command)}\n{errors}")
+    output = Path(arguments[arguments.index("-o") + 1])
+    if not output.is_file():
+        raise EmulatorBuildError(f"the C++ compiler wrote nothing: {shlex.join(command)}\n{errors}")
 
 
 _runtimes: dict[tuple[Toolchain, str, tuple[str, ...]], Runtime] = {}

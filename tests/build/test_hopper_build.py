@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flash_helpers.build import driver, report
-from flash_helpers.build.architectures import parse_arch_list, Selection
+from flash_helpers.build.architectures import Selection, parse_arch_list
 from flash_helpers.build.errors import BuildError
 from flash_helpers.build.plan import make_plan
 from flash_helpers.kernel_configs import get_kernel_configs, known_configs, parse_symbol
@@ -121,7 +121,7 @@ def test_a_part_may_hold_one_family_alone(both: Tree) -> None:
             item["kernels"]
         )
         found.append(names)
-    assert sorted(sum(found, [])) == sorted(whole[1:])
+    assert sorted(name for names in found for name in names) == sorted(whole[1:])
     assert [len(names) for names in found] == [2, 1]
     assert {parse_symbol(name)[0].FAMILY for name in found[1]} == {"sm90"}
 

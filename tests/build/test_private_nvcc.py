@@ -106,14 +106,14 @@ def test_a_stranger_s_copy_is_never_run(tmp_path: Path, environ: Environment) ->
     said(tmp_path)
     os.chown(install_folder(environ) / "nvidia/cu13/bin/ptxas", 12345, -1)
     for search in SEARCHES:
-        with pytest.raises(BuildError, match="ptxas .*belongs to"):
+        with pytest.raises(BuildError, match=r"ptxas .*belongs to"):
             search(environ)
     assert said(tmp_path) == set()
 
 
 def test_nothing_is_installed_where_others_can_write(tmp_path: Path, environ: Environment) -> None:
     (tmp_path / "above").chmod(0o777)
-    with pytest.raises(BuildError, match="no compiler is installed there: .*on the way"):
+    with pytest.raises(BuildError, match=r"no compiler is installed there: .*on the way"):
         find_or_install_nvcc(environ)
     assert said(tmp_path) == set() and not list((tmp_path / "above").iterdir())
 

@@ -92,7 +92,7 @@ def _build_locked(plan: Plan, lock: int, wanted: InParts | None) -> list[report.
     units = [unit for units in inputs.kernels.values() for unit in units]
     rows = report.collect(plan.directory, units)
     for family in FAMILIES:
-        configs = [config for config in plan.configs if config.FAMILY == family]
+        configs = [config for config in plan.configs if family == config.FAMILY]
         report.check_complete(rows, configs, plan.selection.of_family(family).names())
     report.check_spills(rows)
     _check_library(plan, inputs.fingerprint)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..kernel_config import KernelConfig
 from ..config_sets import DEFAULT_KERNELS, KERNELS_VARIABLE, get_kernels_to_build
+from ..kernel_config import KernelConfig
 from ..paths import repository_root
 from . import architectures, parallelism
 from .architectures import Selection

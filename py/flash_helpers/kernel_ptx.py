@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .build.nvcc_wheels import find_or_install_nvcc
 from .build.toolchain import Nvcc
-from .build.usable_paths import NVCC_REFUSED, check_path, nvcc_folder
+from .build.usable_paths import NVCC_REFUSED, NVCC_TEMPORARY_REFUSED, check_path, nvcc_folder
 from .cache import cache_dir, publish_text, read_intact_text
 from .codegen import render_kernel, source_fingerprint
 from .codegen.sources import include_dirs
@@ -97,6 +97,7 @@ def run_nvcc(nvcc: Nvcc, arguments: Sequence[str], name: str, include: Path | No
     folders = (include,) if include else include_dirs()
     for path in (*folders, *(word for word in arguments if word.startswith("/"))):
         check_path(f"a path that nvcc needs for {name}", path, NVCC_REFUSED)
+    check_path("TMPDIR", os.environ.get("TMPDIR", ""), NVCC_TEMPORARY_REFUSED)
     done = subprocess.run(
         [str(nvcc.path), *(nvcc_folder("-I", folder) for folder in folders), *arguments],
         capture_output=True, text=True, check=False, env={**os.environ, **nvcc.env},

@@ -103,6 +103,11 @@ def test_nvcc_outside_of_a_build(
         monkeypatch.setenv("FLASH_ATTENTION_CACHE_DIR", str(cache))
         with pytest.raises(BuildError, match="is misread"):
             kernel_ptx.kernel_ptx(config)
+        monkeypatch.setenv("TMPDIR", str(cache))
+        monkeypatch.setenv("FLASH_ATTENTION_CACHE_DIR", str(tmp_path / "cache"))
+        with pytest.raises(BuildError, match=r"TMPDIR is .* is misread"):
+            kernel_ptx.kernel_ptx(config)
+        monkeypatch.delenv("TMPDIR")
     assert not planted.exists()
     # Commas and quotes, which nvcc takes out of lists: in the cache and in the path of the sources.
     monkeypatch.setenv("FLASH_ATTENTION_CACHE_DIR", str(tmp_path / "o'brien, x; [y]"))

@@ -20,28 +20,25 @@ from .conftest import ROOT, Tree, copy_sources
 from .stand_ins import Toolchain, make_toolchain, quick_tree
 
 REPORT = ROOT / "tools" / "build" / "build_report.py"
-# Runs in the first build: when it first reads the library that it has linked, another build is
-# started in the same directory and goes on until it ends or waits. What the first one puts in place
-# is kept as OWN.
+# Runs in the first build: when it first reads the library that it has linked, a second build is
+# started in the same directory and goes on until it ends or waits. That one may not publish.
 INTERFERE = """
-import os, shutil, subprocess, sys
-started = []
-def watch(event, arguments):
+import os, subprocess, sys, time
+def first(event, arguments, started=[]):
     if event == "open" and "/build/" in str(arguments[0]) and str(arguments[0]).endswith(".so"):
         if not started:
             started.append(True)
-            environ = {**os.environ, "KERNELS": os.environ["OTHER"]}
-            del environ["OTHER"]
-            other = subprocess.Popen(
-                [sys.executable, "-m", "flash_helpers.build"], env=environ, text=True,
-                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-            for line in other.stderr:
-                if "waiting for process" in line:
-                    break
+            environ = {**os.environ, "KERNELS": os.environ["OTHER"], "ROLE": "second"}
+            command, said = [sys.executable, "-m", "flash_helpers.build"], os.environ["SAID"]
+            with open(said, "w") as file:
+                other = subprocess.Popen(command, env=environ, stderr=file)
+            while other.poll() is None and "waiting for process" not in open(said).read():
+                time.sleep(0.01)
+def second(event, arguments):
     if event == "os.rename" and "/flash_attention/_C" in str(arguments[1]):
-        shutil.copy(arguments[0], os.environ["OWN"])
-if "OTHER" in os.environ:
-    sys.addaudithook(watch)
+        raise OSError(1, "the second build does not publish")
+if "ROLE" in os.environ:
+    sys.addaudithook({"first": first, "second": second}[os.environ["ROLE"]])
 """
 FRONT_ENDS = (["-m", "flash_helpers.build"], ["setup.py", "build_ext", "--inplace"])
 
@@ -61,11 +58,6 @@ def names(word: str) -> set[bytes]:
     return {config.kernel_name().encode() + b"\0" for config in get_kernel_configs(word)}
 
 
-def wait_for_the_other(tree: Tree) -> None:
-    with build_lock(tree.directory / "lock"):
-        pass
-
-
 @pytest.mark.parametrize("front_end", FRONT_ENDS, ids=["module", "setup.py"])
 def test_another_build_does_not_change_what_this_one_publishes(
     shared: Tree, toolchain: Toolchain, tmp_path: Path, front_end: list[str]
@@ -73,15 +65,17 @@ def test_another_build_does_not_change_what_this_one_publishes(
     mine, other = "prog", "64,64"
     (tmp_path / "sitecustomize.py").write_text(INTERFERE)
     environ = shared.environ({"KERNELS": mine, "OTHER": other, **toolchain.environ()})
-    environ |= {"PYTHONPATH": f"{tmp_path}:{shared.root / 'py'}", "OWN": str(tmp_path / "own")}
-    done = subprocess.run(
-        [sys.executable, *front_end], cwd=shared.root, env=environ, capture_output=True, text=True
-    )
+    environ |= {"PYTHONPATH": f"{tmp_path}:{shared.root / 'py'}", "ROLE": "first"}
+    said = tmp_path / "said"
+    done = subprocess.run(  # until both have ended: they have one standard output
+        [sys.executable, *front_end], cwd=shared.root, env={**environ, "SAID": str(said)},
+        capture_output=True, text=True,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    published = (tmp_path / "own").read_bytes()
+    assert "does not publish" in said.read_text()
+    published = shared.extension.read_bytes()
     assert all(name in published for name in names(mine))
     assert not any(name in published for name in names(other) - names(mine))
-    wait_for_the_other(shared)
 
 
 def test_parts_outlive_their_build(tmp_path: Path, toolchain: Toolchain) -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -91,10 +90,8 @@ def test_a_lock_is_exclusive_and_dies_with_its_holder(tmp_path: Path) -> None:
             pass
         holder.send_signal(signal.SIGKILL)
         holder.wait()
-        start = time.monotonic()
-        with cache.exclusive(entry, timeout_s=30):
+        with cache.exclusive(entry, timeout_s=30):  # else CacheLockTimeout
             pass
-        assert time.monotonic() - start < 5
 
 
 def _libraries(folder: Path) -> dict[str, int]:

@@ -84,7 +84,7 @@ lint: $(TEST_INSTALLED)
 	  xargs $(CLANG_FORMAT) --dry-run --Werror
 
 # Remade when the requirements change; a mark is written last, so an interrupted set-up is repeated.
-$(VENV)/.installed-run: pyproject.toml tools/build/set_up.py
+$(VENV)/.installed-run: pyproject.toml setup.py tools/build/set_up.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "error: $(PYTHON) is not Python 3.11 or newer: make PYTHON=python3.11 ..." >&2; exit 1; }
 	@$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || \

@@ -32,8 +32,8 @@ class CMakeBuild(build_ext):
         if importlib.util.find_spec("jinja2") is None:
             sys.exit(f"error: jinja2 is not installed: {sys.executable} -m pip install jinja2")
         from flash_helpers.build.driver import build
-        from flash_helpers.build.errors import BuildError
         from flash_helpers.build.report import summary
+        from flash_helpers.compilers.errors import BuildError
 
         folders = [ROOT / "flash_attention"]
         if not self.inplace and not getattr(self, "editable_mode", False):
@@ -71,7 +71,7 @@ def packages() -> dict[str, str]:
     found = {
         name: f"py/{name.replace('.', '/')}"
         for name in find_packages(str(PYTHON_SOURCES))
-        if name.split(".")[0] in ("flash_helpers", "flash_attention_kernels")
+        if name.split(".")[0] in ("flash_helpers", "flash_lab", "flash_attention_kernels")
     }
     for name in find_packages(str(ROOT), include=["flash_attention", "flash_attention.*"]):
         found[name] = name.replace(".", "/")

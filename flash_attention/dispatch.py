@@ -11,16 +11,14 @@ from typing import Protocol
 
 import torch
 
-from flash_helpers.constraints import ALLOWED_VALUES, MINIMUM_ARCH
-from flash_helpers.kernel_configs import (
-    DType,
-    FlashForwardKernelConfig,
-    KernelConfig,
-    PreviousKernelConfig,
-    has_kernel_for,
-)
+from flash_helpers.base.dtypes import DType
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.sets import has_kernel_for
+from flash_helpers.kernels.sm80_fwd.config import FlashForwardKernelConfig
+from flash_helpers.kernels.sm80_fwd.constraints import ALLOWED_VALUES, MINIMUM_ARCH
+from flash_helpers.kernels.steps.previous import PreviousKernelConfig
 
-from .arguments import SUPPORTED_DEVICES
+from .checks.arguments import SUPPORTED_DEVICES
 from .hopper_family import Hopper
 from .interface import KernelNotBuiltError, available_kernels
 from .tuning import tuned_config

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flash_helpers.kernel_configs import HopperForwardKernelConfig, KernelConfig
-from flash_helpers.kernel_ptx import kernel_ptx
+from flash_helpers.build.kernel_ptx import kernel_ptx
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.sm90_fwd.config import HopperForwardKernelConfig
 
-from .arguments import Plan
-from .memory import byte_range
+from .checks.arguments import Plan
+from .checks.memory import byte_range
 
 # As many blocks as a persistent kernel starts here: few, so that each computes several tiles.
 MULTIPROCESSORS = 3
@@ -28,7 +29,7 @@ def launch(
 ) -> None:
     """Runs the plan's kernel to its end. `args` is the argument record, as for the GPU."""
     from flash_helpers.emulator import MemoryRange
-    from flash_helpers.hopper_forward_args import pack_hopper_forward_args
+    from flash_helpers.kernels.sm90_fwd.arguments import pack_hopper_forward_args
 
     memory = []
     for tensors, writable in ((inputs, False), (outputs, True)):

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from . import dispatch
-from .arguments import check_operands
-from .eager import require_eager
+from .checks.arguments import check_operands
+from .checks.eager import require_eager
+from .checks.memory import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS
 from .interface import launch_again, launch_checked, output_like
-from .memory import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS
 
 # Stands for "the kernel of our choice" where the cache of checked calls expects a configuration.
 _CHOSEN = object()

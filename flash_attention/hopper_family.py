@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flash_helpers.constraints import ALLOWED_VALUES
-from flash_helpers.hopper_constraints import ARCHITECTURE, HEAD_DIMENSIONS
-from flash_helpers.kernel_configs import (
-    DType,
-    HopperForwardKernelConfig,
-    KernelConfig,
-    get_hopper_kernel_configs,
-)
+from flash_helpers.base.dtypes import DType
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.sm80_fwd.constraints import ALLOWED_VALUES
+from flash_helpers.kernels.sm90_fwd.config import HopperForwardKernelConfig
+from flash_helpers.kernels.sm90_fwd.constraints import ARCHITECTURE, HEAD_DIMENSIONS
+from flash_helpers.kernels.sm90_fwd.sets import get_hopper_kernel_configs
 
 from .interface import KernelNotBuiltError, available_kernels
 from .tuning import tuned_config

@@ -11,17 +11,15 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from flash_helpers.kernel_configs import (
-    KernelConfig,
-    parse_kernel_name_into_config,
-    takes_everything,
-)
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.names import parse_kernel_name_into_config
+from flash_helpers.kernels.sets import takes_everything
 
 from . import emulated
 from ._library import load_library
-from .arguments import make_plan, require_tensor
-from .eager import check_class, require_eager
-from .memory import check_no_overlap
+from .checks.arguments import make_plan, require_tensor
+from .checks.eager import check_class, require_eager
+from .checks.memory import check_no_overlap
 
 
 class KernelNotBuiltError(ValueError):

@@ -12,13 +12,10 @@ from pathlib import Path
 
 import torch
 
-from flash_helpers.cache import cache_dir
-from flash_helpers.kernel_configs import (
-    DType,
-    KernelConfig,
-    has_general_kernel,
-    needs_general_kernel,
-)
+from flash_helpers.base.cache import cache_dir
+from flash_helpers.base.dtypes import DType
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.sets import has_general_kernel, needs_general_kernel
 
 from ._library import LibraryNotFoundError, load_library
 from .tuning_table import Entry, TuningTableError, read_table

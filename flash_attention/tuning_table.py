@@ -19,16 +19,14 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from flash_helpers.atomic_file import write_atomically
-from flash_helpers.cache import exclusive
-from flash_helpers.kernel_configs import (
-    DType,
-    KernelConfig,
-    parse_kernel_name_into_config,
-    violations,
-)
-from flash_helpers.plain_file import refuse_special
-from flash_helpers.safe_read import parse_json, read_regular
+from flash_helpers.base.atomic_file import write_atomically
+from flash_helpers.base.cache import exclusive
+from flash_helpers.base.dtypes import DType
+from flash_helpers.base.plain_file import refuse_special
+from flash_helpers.base.safe_read import parse_json, read_regular
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.names import parse_kernel_name_into_config
+from flash_helpers.kernels.sm80_fwd.constraints import violations
 
 SCHEMA = 1
 _KINDS: dict[str, tuple[type, ...]] = {

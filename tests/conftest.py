@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from flash_helpers.workload import fresh_seed
+from flash_helpers.kernels.problem import fresh_seed
 
 # An example that takes long on a busy machine is no failure: what is counted is what it finds.
 with contextlib.suppress(ImportError):  # a GPU machine may have pytest alone

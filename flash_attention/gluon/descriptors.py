@@ -7,7 +7,7 @@ from typing import Any
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from ..triton_calls import COMPILE_OPTIONS, LOG2_E, Problem, heads_abreast
+from ..triton_kit.calls import COMPILE_OPTIONS, LOG2_E, Problem, heads_abreast
 from .config import GluonForwardConfig
 
 

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..triton_calls import Problem, check_call, require_triton
+from ..triton_kit.calls import Problem, check_call
+from ..triton_kit.versions import require_triton
 from .config import HEAD_DIMS, GluonForwardConfig
 from .launch import check_config
 
 if TYPE_CHECKING:
     from flash_helpers.emulator import LaunchOptions, LaunchReport, TritonKernel
-    from flash_helpers.triton_offline import Compiled
+
+    from ..triton_kit.offline.resources import Compiled
 
 # As many blocks as a persistent kernel starts here: few, so that each computes several tiles.
 MULTIPROCESSORS = 3
@@ -59,8 +61,9 @@ def compiled(
 def _compiled(
     config: GluonForwardConfig, ping_pong: bool, dtype: torch.dtype, d_head: int, causal: bool
 ) -> Compiled:
-    from flash_helpers.dtypes import DType
-    from flash_helpers.triton_offline import compile_gluon
+    from flash_helpers.base.dtypes import DType
+
+    from .offline import compile_gluon
 
     name = DType.from_torch_dtype(dtype).name.lower()
     return compile_gluon(config, ping_pong=ping_pong, dtype=name, d_head=d_head, causal=causal)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ..triton_calls import Problem, check_call, require_triton
+from ..triton_kit.calls import Problem, check_call
+from ..triton_kit.versions import require_triton
 from .config import HEAD_DIMS, GluonForwardConfig, default_config, problems
 
 _HOPPER = (9, 0)

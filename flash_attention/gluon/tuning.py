@@ -8,8 +8,17 @@ from pathlib import Path
 
 import torch
 
-from ..kernel_tuning import Call, Measured, NotTunedError, Tuned, best, measure_on_gpu, tuning_key
-from ..triton_calls import check_call, require_triton
+from ..triton_kit.calls import check_call
+from ..triton_kit.tuning import (
+    Call,
+    Measured,
+    NotTunedError,
+    Tuned,
+    best,
+    measure_on_gpu,
+    tuning_key,
+)
+from ..triton_kit.versions import require_triton
 from .config import HEAD_DIMS, GluonForwardConfig, configs
 from .launch import check_config, check_device, launch
 

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..triton_calls import Problem, check_call, require_triton
+from ..triton_kit.calls import Problem, check_call
+from ..triton_kit.versions import require_triton
 from .config import HEAD_DIMS, TritonForwardConfig
 from .launch import check_config, kernel_arguments
 
 if TYPE_CHECKING:
     from flash_helpers.emulator import LaunchOptions, LaunchReport, TritonKernel
-    from flash_helpers.triton_offline import Compiled
+
+    from ..triton_kit.offline.resources import Compiled
 
 ARCHITECTURE = 80  # mma.sync and cp.async: what every GPU since then runs
 _OUTPUT = 3  # position among the kernel's arguments
@@ -55,8 +57,9 @@ def compiled(
     architecture: int = ARCHITECTURE,
 ) -> Compiled:
     """One kernel, compiled once a process. ValueError for what cannot be built."""
-    from flash_helpers.dtypes import DType
-    from flash_helpers.triton_offline import compile_tl
+    from flash_helpers.base.dtypes import DType
+
+    from .offline import compile_tl
 
     name = DType.from_torch_dtype(dtype).name.lower()
     return compile_tl(config, dtype=name, d_head=d_head, causal=causal, architecture=architecture)

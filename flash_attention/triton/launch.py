@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from ..triton_calls import (
+from ..triton_kit.calls import (
     COMPILE_OPTIONS,
     LOG2_E,
     Problem,
     check_call,
     heads_abreast,
-    require_triton,
 )
+from ..triton_kit.versions import require_triton
 from .config import HEAD_DIMS, TritonForwardConfig, default_config, problems
 
 

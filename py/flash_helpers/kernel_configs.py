@@ -1,14 +1,22 @@
 """Everything about kernel configurations, under the module name that the seeds use."""
 
-from .config import FlashForwardKernelConfig
-from .config_coverage import get_covering_kernel_configs
-from .config_names import (
+from .base.dtypes import DType
+from .kernels.contract import KernelConfig, config_order
+from .kernels.flops import (
+    calc_matmul_flop,
+    calc_self_attn_flop,
+    calc_total_flop,
+    kv_tile_flop,
+    tile_softmax_flop,
+)
+from .kernels.names import (
     nearest_names,
     parse_kernel_name_into_config,
     parse_sm80_name,
     parse_symbol,
 )
-from .config_sets import (
+from .kernels.registry import FAMILIES
+from .kernels.sets import (
     get_autotuning_kernel_configs,
     get_d64_kernel_configs,
     get_kernel_configs,
@@ -24,21 +32,17 @@ from .config_sets import (
     takes_everything,
     valid_words,
 )
-from .constraints import RegisterEstimate, register_advice, register_estimate, violations
-from .dtypes import DType
-from .flops import (
-    calc_matmul_flop,
-    calc_self_attn_flop,
-    calc_total_flop,
-    kv_tile_flop,
-    tile_softmax_flop,
+from .kernels.sm80_fwd.config import FlashForwardKernelConfig
+from .kernels.sm80_fwd.constraints import (
+    RegisterEstimate,
+    register_advice,
+    register_estimate,
+    violations,
 )
-from .hopper_config import HopperForwardKernelConfig
-from .hopper_sets import get_hopper_kernel_configs, get_hopper_smoke_kernel_configs
-from .kernel_config import KernelConfig, config_order
-from .previous import PreviousKernelConfig, get_previous_kernel_configs
-
-FAMILIES = (FlashForwardKernelConfig.FAMILY, HopperForwardKernelConfig.FAMILY)
+from .kernels.sm80_fwd.coverage import get_covering_kernel_configs
+from .kernels.sm90_fwd.config import HopperForwardKernelConfig
+from .kernels.sm90_fwd.sets import get_hopper_kernel_configs, get_hopper_smoke_kernel_configs
+from .kernels.steps.previous import PreviousKernelConfig, get_previous_kernel_configs
 
 __all__ = [
     "FAMILIES",

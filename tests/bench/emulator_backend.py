@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import flash_attention
-from flash_helpers.bench.clocks import ClockSampler
-from flash_helpers.bench.cuda_backend import workload_of
-from flash_helpers.bench.energy import EnergyError, EnergyMeter
-from flash_helpers.bench.timing import Policy, Sample
+from flash_helpers.base.timing import Policy, Sample
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import compare
 from flash_helpers.kernel_configs import parse_kernel_name_into_config
-from flash_helpers.reference import attention_reference
-from flash_helpers.tolerance import compare
+from flash_lab.bench.clocks import ClockSampler
+from flash_lab.bench.cuda_backend import workload_of
+from flash_lab.bench.energy import EnergyError, EnergyMeter
 
 if TYPE_CHECKING:
     import torch

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from flash_helpers.bench.clocks import ClockSampler, Reading
-from flash_helpers.bench.energy import Energy, EnergyError, EnergyMeter
-from flash_helpers.bench.measure import SkippedError
-from flash_helpers.bench.timing import Policy, Sample
+from flash_helpers.base.timing import Policy, Sample
+from flash_lab.bench.clocks import ClockSampler, Reading
+from flash_lab.bench.energy import Energy, EnergyError, EnergyMeter
+from flash_lab.bench.measure import SkippedError
 
 FAULTS: dict[str, str] = json.loads(os.environ.get("FAKE_FAULTS", "{}"))
 JOULES: dict[str, float] = json.loads(os.environ.get("FAKE_JOULES", "{}"))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flash_helpers.bench.cuda_backend import CudaBackend, _Candidate
+from flash_lab.bench.cuda_backend import CudaBackend, _Candidate
 
 if TYPE_CHECKING:
-    from flash_helpers.bench.measure import Candidate
+    from flash_lab.bench.measure import Candidate
 
 
 def fault() -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import lzma
 from pathlib import Path
 
-from flash_helpers.bench.records import Record, decode
+from flash_lab.bench.records import Record, decode
 
 ROOT = Path(__file__).resolve().parents[2]
 SWEEP = ROOT / "docs/results/raw/2026-11-20-h200-tune-sweep.jsonl.xz"

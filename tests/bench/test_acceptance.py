@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from flash_helpers.bench import gate
-from flash_helpers.bench.acceptance_cli import gate_jobs, main, make_parser
-from flash_helpers.bench.records import encode
-from flash_helpers.bench.repeats import agreement_verdicts, rank_verdicts, read_ncu
-from flash_helpers.bench.store import read_store
 from flash_helpers.kernel_configs import get_kernel_configs
+from flash_lab.bench import gate
+from flash_lab.bench.acceptance_cli import gate_jobs, main, make_parser
+from flash_lab.bench.records import encode
+from flash_lab.bench.repeats import agreement_verdicts, rank_verdicts, read_ncu
+from flash_lab.bench.store import read_store
 from tests.bench.report_rows import recorded_rows
 
 HERE = Path(__file__).resolve().parent

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from flash_attention.tuning_table import read_table
-from flash_helpers.bench.autotune_cli import main
-from flash_helpers.bench.objective import Objective
-from flash_helpers.bench.results import Measurement
-from flash_helpers.bench.store import read_store
-from flash_helpers.bench.sweep import make_problem
-from flash_helpers.bench.tuning import best_by_blocks, prune, ranges, ties
-from flash_helpers.constraints import SHARED_MEMORY_PER_BLOCK
-from flash_helpers.dtypes import DType
+from flash_helpers.base.dtypes import DType
 from flash_helpers.kernel_configs import get_kernel_configs, parse_sm80_name
-from flash_helpers.workload import Workload
+from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.sm80_fwd.constraints import SHARED_MEMORY_PER_BLOCK
+from flash_lab.bench.autotune_cli import main
+from flash_lab.bench.objective import Objective
+from flash_lab.bench.results import Measurement
+from flash_lab.bench.store import read_store
+from flash_lab.bench.sweep import make_problem
+from flash_lab.bench.tuning import best_by_blocks, prune, ranges, ties
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

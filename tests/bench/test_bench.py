@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from flash_helpers.bench.clocks import Reading, throttled
-from flash_helpers.bench.provenance import COMMIT_VARIABLE, provenance, source_state
-from flash_helpers.bench.report import flat, render_csv, render_json, table
-from flash_helpers.bench.results import by_problem, usable_bursts
-from flash_helpers.bench.stats import percentile, summarize, tflops
-from flash_helpers.bench.timing import Policy, Sample, interleaved, standard_error
+from flash_helpers.base.timing import Policy, Sample, interleaved, standard_error
+from flash_lab.bench.clocks import Reading, throttled
+from flash_lab.bench.report import flat, render_csv, render_json, table
+from flash_lab.bench.results import by_problem, usable_bursts
+from flash_lab.bench.stats import percentile, summarize, tflops
+from flash_lab.provenance import COMMIT_VARIABLE, provenance, source_state
 
 
 def test_a_summary() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.bench import building
-from flash_helpers.bench.autotune_cli import main
-from flash_helpers.bench.building import Build
-from flash_helpers.bench.store import read_store
-from flash_helpers.dtypes import DType
+from flash_helpers.base.dtypes import DType
 from flash_helpers.kernel_configs import get_kernel_configs
+from flash_lab.bench import building
+from flash_lab.bench.autotune_cli import main
+from flash_lab.bench.building import Build
+from flash_lab.bench.store import read_store
 
 HERE = Path(__file__).resolve().parent
 BACKEND = "fake_backend:FakeBackend"
@@ -45,7 +45,7 @@ sys.exit({code})
 def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", str(HERE))
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
-    monkeypatch.setattr("flash_helpers.bench.session.repository_root", lambda: tmp_path)
+    monkeypatch.setattr("flash_lab.bench.session.repository_root", lambda: tmp_path)
     monkeypatch.delenv("FLASH_ATTENTION_LIBRARY", raising=False)
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from flash_helpers.bench import charts
-from flash_helpers.bench.ceilings import CeilingProblem, make_candidate, measured_ceilings
-from flash_helpers.bench.compare_cli import main as compare
-from flash_helpers.bench.pt_cli import main as pt_bench
-from flash_helpers.bench.report_cli import ceilings_of
-from flash_helpers.bench.results import by_problem
-from flash_helpers.bench.store import read_store
-from flash_helpers.dtypes import DType
+from flash_helpers.base.dtypes import DType
+from flash_lab.bench import charts
+from flash_lab.bench.ceilings import CeilingProblem, make_candidate, measured_ceilings
+from flash_lab.bench.compare_cli import main as compare
+from flash_lab.bench.pt_cli import main as pt_bench
+from flash_lab.bench.report_cli import ceilings_of
+from flash_lab.bench.results import by_problem
+from flash_lab.bench.store import read_store
 from tests.bench.report_rows import ceiling_rows, recorded_rows
 
 HERE = Path(__file__).resolve().parent

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from flash_helpers.bench.compare_cli import main
-from flash_helpers.bench.comparison import Comparison, Rules, compare_runs, halves, judge
-from flash_helpers.bench.records import Record, encode, row_key
-from flash_helpers.bench.runs import Run, load_run, make_run, observations
-from flash_helpers.bench.significance import (
+from flash_lab.bench.compare_cli import main
+from flash_lab.bench.comparison import Comparison, Rules, compare_runs, halves, judge
+from flash_lab.bench.records import Record, encode, row_key
+from flash_lab.bench.runs import Run, load_run, make_run, observations
+from flash_lab.bench.significance import (
     Shift,
     critical_value,
     p_faster,

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flash_helpers.bench.events import MOST_BYTES, EventError, checked, parse_event, usable
-from flash_helpers.bench.pt_cli import main
-from flash_helpers.bench.ray_pool import RayPool
-from flash_helpers.bench.records import LAUNCH_FAIL, encode
-from flash_helpers.bench.store import read_store
-from flash_helpers.bench.supervisor import Supervisor, WorkerStartError
 from flash_helpers.kernel_configs import get_kernel_configs
+from flash_lab.bench.events import MOST_BYTES, EventError, checked, parse_event, usable
+from flash_lab.bench.pt_cli import main
+from flash_lab.bench.ray_pool import RayPool
+from flash_lab.bench.records import LAUNCH_FAIL, encode
+from flash_lab.bench.store import read_store
+from flash_lab.bench.supervisor import Supervisor, WorkerStartError
 from tests.bench import fake_ray
 from tests.bench.test_rows_of_any_kind import ANY
 

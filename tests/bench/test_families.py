@@ -9,10 +9,6 @@ from pathlib import Path
 import pytest
 
 from flash_attention.tuning_table import TuningTableError, merge, parse_table, read_table
-from flash_helpers.bench import autotune_cli, pt_cli
-from flash_helpers.bench.landscape import worth_of_switches
-from flash_helpers.bench.results import by_problem
-from flash_helpers.bench.store import read_store
 from flash_helpers.kernel_configs import (
     DType,
     get_hopper_kernel_configs,
@@ -20,8 +16,12 @@ from flash_helpers.kernel_configs import (
     has_general_kernel,
     parse_kernel_name_into_config,
 )
-from flash_helpers.runner_selection import partition
-from flash_helpers.workload import Workload
+from flash_helpers.kernels.problem import Workload
+from flash_lab.bench import autotune_cli, pt_cli
+from flash_lab.bench.landscape import worth_of_switches
+from flash_lab.bench.results import by_problem
+from flash_lab.bench.store import read_store
+from flash_lab.correctness.selection import partition
 
 HERE = Path(__file__).resolve().parent
 BACKEND = "fake_backend:FakeBackend"

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from flash_helpers.bench.acceptance_cli import gate_jobs, make_parser
-from flash_helpers.bench.ceilings import CeilingProblem, measured_ceilings
-from flash_helpers.bench.cuda_backend import CudaBackend, peak_tflops
-from flash_helpers.bench.gate import GateProblem
-from flash_helpers.bench.measure import run_problem
-from flash_helpers.bench.slowed_backend import SlowedBackend
-from flash_helpers.bench.supervisor import Supervisor
-from flash_helpers.bench.sweep import Job
-from flash_helpers.bench.timing import CudaTimer
-from flash_helpers.dtypes import DType
-from flash_helpers.workload import Workload
+from flash_helpers.base.dtypes import DType
+from flash_helpers.base.timing import CudaTimer
+from flash_helpers.kernels.problem import Workload
+from flash_lab.bench.acceptance_cli import gate_jobs, make_parser
+from flash_lab.bench.ceilings import CeilingProblem, measured_ceilings
+from flash_lab.bench.cuda_backend import CudaBackend, peak_tflops
+from flash_lab.bench.gate import GateProblem
+from flash_lab.bench.measure import run_problem
+from flash_lab.bench.slowed_backend import SlowedBackend
+from flash_lab.bench.supervisor import Supervisor
+from flash_lab.bench.sweep import Job
 
 pytestmark = pytest.mark.gpu
 HERE = Path(__file__).resolve().parent

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from flash_helpers.bench.loaded_clock import LoadedClock, clock_between
+from flash_lab.bench.loaded_clock import LoadedClock, clock_between
 
 
 def test_the_idle_part_is_taken_off() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.bench.ncu import Problem
-from flash_helpers.bench.ncu_metrics import METRICS
-from flash_helpers.flops import calc_matmul_flop, calc_self_attn_flop, calc_total_flop
 from flash_helpers.kernel_configs import get_kernel_configs
-from flash_helpers.runner_selection import select_kernels
+from flash_helpers.kernels.flops import calc_matmul_flop, calc_self_attn_flop, calc_total_flop
+from flash_lab.bench.ncu import Problem
+from flash_lab.bench.ncu_metrics import METRICS
+from flash_lab.correctness.selection import select_kernels
 from tests.bench.ncu_stand_in import FAST, SHAPE, SLOW, TOOL, Bench, rows
 
 
@@ -230,8 +230,8 @@ def test_kernels_after_a_lost_device_get_another_run(bench: Bench) -> None:
 def test_the_words_for_a_lost_device_are_the_runners() -> None:
     import inspect
 
-    from flash_helpers import runner
-    from flash_helpers.bench import ncu
+    from flash_lab.bench import ncu
+    from flash_lab.correctness import runner
 
     assert ncu._DEVICE_LOST in inspect.getsource(runner)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flash_helpers.bench.ncu_metrics import Quantity
-from flash_helpers.bench.ncu_read import ReadError, read_csv
+from flash_lab.bench.ncu_metrics import Quantity
+from flash_lab.bench.ncu_read import ReadError, read_csv
 from tests.ws_analysis.profile import TENSOR_BOUND, raw_csv
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.bench.ncu_classify import KERNEL_FILTER, OURS, UNKNOWN, V2, V3, classify
-from flash_helpers.bench.ncu_messages import advise, application_code, counters_are_refused
-from flash_helpers.bench.ncu_metrics import (
+from flash_helpers.base.dtypes import DType
+from flash_helpers.kernel_configs import get_kernel_configs
+from flash_lab.bench.ncu_classify import KERNEL_FILTER, OURS, UNKNOWN, V2, V3, classify
+from flash_lab.bench.ncu_messages import advise, application_code, counters_are_refused
+from flash_lab.bench.ncu_metrics import (
     CLOCK,
     CYCLES,
     DURATION,
@@ -20,9 +22,7 @@ from flash_helpers.bench.ncu_metrics import (
     parse_value,
     with_extra,
 )
-from flash_helpers.bench.ncu_read import ReadError, find_report_module, read_csv, read_report
-from flash_helpers.dtypes import DType
-from flash_helpers.kernel_configs import get_kernel_configs
+from flash_lab.bench.ncu_read import ReadError, find_report_module, read_csv, read_report
 
 DATA = Path(__file__).parent / "data/ncu"
 OK = (DATA / "ok.csv").read_text()

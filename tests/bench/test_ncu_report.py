@@ -11,7 +11,7 @@ from tests.bench.ncu_stand_in import Bench, rows
 # Reads what the stand-in exports: text. The real module is NVIDIA's and reads a binary file.
 REPORT_MODULE = """
 from pathlib import Path
-from flash_helpers.bench import ncu_metrics, ncu_read
+from flash_lab.bench import ncu_metrics, ncu_read
 
 class Action:
     NameBase_DEMANGLED = 1

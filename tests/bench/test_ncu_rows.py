@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.bench.ncu import Problem, Result, exit_code
-from flash_helpers.bench.ncu_metrics import METRICS, MetricError, Quantity
-from flash_helpers.bench.ncu_read import Launch, read_csv
-from flash_helpers.bench.ncu_rows import (
+from flash_helpers.base.dtypes import DType
+from flash_helpers.check.tolerance import Comparison
+from flash_helpers.kernel_configs import parse_kernel_name_into_config
+from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.sm80_fwd.config import GENERAL_SUFFIX
+from flash_lab.bench.ncu import Problem, Result, exit_code
+from flash_lab.bench.ncu_metrics import METRICS, MetricError, Quantity
+from flash_lab.bench.ncu_read import Launch, read_csv
+from flash_lab.bench.ncu_rows import (
     FAILED,
     INCOMPLETE,
     OK,
@@ -23,14 +28,9 @@ from flash_helpers.bench.ncu_rows import (
     check_clock,
     read_verdicts,
 )
-from flash_helpers.bench.ncu_table import ratios, render_csv, render_table
-from flash_helpers.config import GENERAL_SUFFIX
-from flash_helpers.dtypes import DType
-from flash_helpers.kernel_configs import parse_kernel_name_into_config
-from flash_helpers.runner import Options, Row
-from flash_helpers.runner_report import render_csv as render_runner_csv
-from flash_helpers.tolerance import Comparison
-from flash_helpers.workload import Workload
+from flash_lab.bench.ncu_table import ratios, render_csv, render_table
+from flash_lab.correctness.report import render_csv as render_runner_csv
+from flash_lab.correctness.runner import Options, Row
 
 OK_CSV = (Path(__file__).parent / "data/ncu/ok.csv").read_text()
 RECORDED = read_csv(OK_CSV).launches

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.bench import ncu_run
-from flash_helpers.bench.ncu_metrics import METRICS
-from flash_helpers.bench.ncu_run import Ncu, NcuTimeoutError, profile
+from flash_lab.bench import ncu_run
+from flash_lab.bench.ncu_metrics import METRICS
+from flash_lab.bench.ncu_run import Ncu, NcuTimeoutError, profile
 from tests.bench.ncu_stand_in import SHAPE, TOOL, Bench, rows
 
 

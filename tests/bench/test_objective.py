@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from flash_attention.tuning_table import read_table
-from flash_helpers.bench.autotune_cli import main
-from flash_helpers.bench.energy import EnergyError, EnergyMeter
-from flash_helpers.bench.objective import Objective, ObjectiveError
-from flash_helpers.bench.results import Measurement
-from flash_helpers.bench.store import read_store
-from flash_helpers.bench.timing import Policy
-from flash_helpers.dtypes import DType
+from flash_helpers.base.dtypes import DType
+from flash_helpers.base.timing import Policy
 from flash_helpers.kernel_configs import get_kernel_configs
+from flash_lab.bench.autotune_cli import main
+from flash_lab.bench.energy import EnergyError, EnergyMeter
+from flash_lab.bench.objective import Objective, ObjectiveError
+from flash_lab.bench.results import Measurement
+from flash_lab.bench.store import read_store
 
 from .fake_gpu import FakeGpu
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.bench.pt_cli import main
-from flash_helpers.bench.records import encode
-from flash_helpers.bench.store import open_store, read_store
 from flash_helpers.kernel_configs import get_kernel_configs
+from flash_lab.bench.pt_cli import main
+from flash_lab.bench.records import encode
+from flash_lab.bench.store import open_store, read_store
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -129,8 +129,7 @@ def test_resume_measures_only_what_is_missing(
 
 def command(tmp_path: Path, *arguments: str) -> list[str]:
     code = (
-        "import sys; from flash_helpers.bench.pt_cli import main; "
-        f"sys.exit(main(backend={BACKEND!r}))"
+        f"import sys; from flash_lab.bench.pt_cli import main; sys.exit(main(backend={BACKEND!r}))"
     )
     out = ["--out", str(tmp_path / "rows.jsonl")]
     return [sys.executable, "-c", code, *QUICK, "--seq_lens", "512", *out, *arguments]

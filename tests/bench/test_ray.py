@@ -17,18 +17,18 @@ from typing import Any
 
 import pytest
 
-from flash_helpers.bench.autotune_cli import main as autotune
-from flash_helpers.bench.parallel import each
-from flash_helpers.bench.pt_cli import main as pt_bench
-from flash_helpers.bench.ray_pool import RayPool, _common
-from flash_helpers.bench.records import Record
-from flash_helpers.bench.store import StoreError, open_store, read_store
-from flash_helpers.bench.supervisor import WorkerStartError
-from flash_helpers.bench.sweep import Problem, Sweep, make_problem
-from flash_helpers.bench.timing import Policy
-from flash_helpers.dtypes import DType
+from flash_helpers.base.dtypes import DType
+from flash_helpers.base.timing import Policy
 from flash_helpers.kernel_configs import get_kernel_configs
-from flash_helpers.workload import Workload
+from flash_helpers.kernels.problem import Workload
+from flash_lab.bench.autotune_cli import main as autotune
+from flash_lab.bench.parallel import each
+from flash_lab.bench.pt_cli import main as pt_bench
+from flash_lab.bench.ray_pool import RayPool, _common
+from flash_lab.bench.records import Record
+from flash_lab.bench.store import StoreError, open_store, read_store
+from flash_lab.bench.supervisor import WorkerStartError
+from flash_lab.bench.sweep import Problem, Sweep, make_problem
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -127,7 +127,7 @@ def test_ctrl_c_ends_the_cluster_and_keeps_what_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_FAULTS", json.dumps({f"{PROG[2]}|": "hangs at 1024"}))
-    code = "import sys; from flash_helpers.bench.pt_cli import main; sys.exit(main(backend=%r))"
+    code = "import sys; from flash_lab.bench.pt_cli import main; sys.exit(main(backend=%r))"
     before = set(Path(tempfile.gettempdir()).glob("ray-*"))
     arguments = [*SWEEP, "--out", str(tmp_path / "rows.jsonl")]
     process = subprocess.Popen(

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from flash_helpers.bench import regimes
-from flash_helpers.bench.energy import EnergyMeter, cuda_mark
-from flash_helpers.dtypes import DType
+from flash_helpers.base.dtypes import DType
+from flash_lab.bench import regimes
+from flash_lab.bench.energy import EnergyMeter, cuda_mark
 
 from .fake_gpu import FakeGpu
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from flash_helpers.bench.landscape import worth_of_switches
-from flash_helpers.bench.records import Record, encode, row_key
-from flash_helpers.bench.report_cli import main
-from flash_helpers.bench.results import by_problem
-from flash_helpers.bench.runs import rows_of
 from flash_helpers.kernel_configs import get_kernel_configs
+from flash_lab.bench.landscape import worth_of_switches
+from flash_lab.bench.records import Record, encode, row_key
+from flash_lab.bench.report_cli import main
+from flash_lab.bench.results import by_problem
+from flash_lab.bench.runs import rows_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "docs/results/raw/2026-11-20-h200-tune-d128.json"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.bench.records import encode
-from flash_helpers.bench.report_cli import main
+from flash_lab.bench.records import encode
+from flash_lab.bench.report_cli import main
 from tests.bench.chromium import Browser, browser, find_chromium
 from tests.bench.report_rows import ceiling_rows, recorded_rows
 

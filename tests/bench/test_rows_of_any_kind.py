@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flash_helpers.bench import acceptance_cli, charts, compare_cli, gate, report_cli
-from flash_helpers.bench.records import Record, encode, row_key
-from flash_helpers.bench.results import lacking
-from flash_helpers.bench.row_fields import problem_with
-from flash_helpers.bench.runs import rows_of
-from flash_helpers.bench.store import contents_of, open_store, read_store
 from flash_helpers.kernel_configs import get_kernel_configs
-from flash_helpers.steps_report.data import ReportError, read_speeds
-from flash_helpers.ws_analysis import cli as ws_cli
-from flash_helpers.ws_analysis import measuring
+from flash_lab.bench import acceptance_cli, charts, compare_cli, gate, report_cli
+from flash_lab.bench.records import Record, encode, row_key
+from flash_lab.bench.results import lacking
+from flash_lab.bench.row_fields import problem_with
+from flash_lab.bench.runs import rows_of
+from flash_lab.bench.store import contents_of, open_store, read_store
+from flash_lab.steps_report.data import ReportError, read_speeds
+from flash_lab.ws_analysis import cli as ws_cli
+from flash_lab.ws_analysis import measuring
 
 ROOT = Path(__file__).resolve().parents[2]
 RAW = ROOT / "docs/results/raw"

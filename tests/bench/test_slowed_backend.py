@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from flash_attention import _library
-from flash_helpers.bench import cuda_backend
-from flash_helpers.bench.measure import NotBuiltError, run_problem
-from flash_helpers.bench.slowed_backend import SlowedBackend
-from flash_helpers.bench.timing import Policy, Sample
+from flash_helpers.base.timing import Policy, Sample
 from flash_helpers.kernel_configs import get_kernel_configs
-from flash_helpers.workload import Workload
+from flash_helpers.kernels.problem import Workload
+from flash_lab.bench import cuda_backend
+from flash_lab.bench.measure import NotBuiltError, run_problem
+from flash_lab.bench.slowed_backend import SlowedBackend
 
 CONFIG = get_kernel_configs("prog")[-1]
 KERNEL = CONFIG.short_form()

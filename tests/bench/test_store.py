@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.bench.records import decode, encode, fingerprint, head, row_key
-from flash_helpers.bench.store import StoreError, open_store, read_store
+from flash_lab.bench.records import decode, encode, fingerprint, head, row_key
+from flash_lab.bench.store import StoreError, open_store, read_store
 
 PY = Path(__file__).resolve().parents[2] / "py"
 
@@ -137,7 +137,7 @@ def test_two_sweeps_cannot_write_one_store(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     code = (
         "import sys, time; from pathlib import Path; "
-        "from flash_helpers.bench.store import open_store\n"
+        "from flash_lab.bench.store import open_store\n"
         f"with open_store(Path({str(path)!r}), resume=True): print('held', flush=True); "
         "time.sleep(60)"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flash_attention.tuning_table import update_table
-from flash_helpers.plain_file import UnsafeFileError
+from flash_helpers.base.plain_file import UnsafeFileError
 
 
 @pytest.fixture

@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 
 from flash_attention.tuning_table import Entry, read_table
-from flash_helpers.bench.autotune_cli import main
-from flash_helpers.bench.landscape import worth_of_switches
-from flash_helpers.bench.results import by_problem
 from flash_helpers.build.parts import split
 from flash_helpers.codegen import generate, render_registry
 from flash_helpers.kernel_configs import (
@@ -19,6 +16,9 @@ from flash_helpers.kernel_configs import (
     get_kernel_configs,
     parse_kernel_name_into_config,
 )
+from flash_lab.bench.autotune_cli import main
+from flash_lab.bench.landscape import worth_of_switches
+from flash_lab.bench.results import by_problem
 
 from .test_report_html import row
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from flash_helpers.bench.supervisor import Supervisor, WorkerStartError
+from flash_lab.bench.supervisor import Supervisor, WorkerStartError
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -130,7 +130,7 @@ def test_a_clock_that_cannot_be_had_costs_no_row(monkeypatch: pytest.MonkeyPatch
 def test_a_killed_sweep_takes_its_worker_along(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_FAULTS", json.dumps({"bad": "hang"}))
     code = (
-        "from flash_helpers.bench.supervisor import Supervisor\n"
+        "from flash_lab.bench.supervisor import Supervisor\n"
         f"with Supervisor({BACKEND!r}) as s:\n"
         f"    for event in s.measure({request('bad')!r}):\n"
         "        print(s._worker.process.pid, flush=True)\n"

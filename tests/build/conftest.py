@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.build.errors import BuildError
-from flash_helpers.build.toolchain import find_nvcc
+from flash_helpers.compilers.errors import BuildError
+from flash_helpers.compilers.toolchain import find_nvcc
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml", "setup.py")
@@ -26,7 +26,7 @@ BUILD_TWO = """
 import dataclasses, os, sys
 from pathlib import Path
 from flash_helpers.build import driver
-from flash_helpers.build.errors import BuildError
+from flash_helpers.compilers.errors import BuildError
 from flash_helpers.build.plan import make_plan
 try:
     driver.CONFIGS_PER_UNIT = 1

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from flash_helpers.build.driver import build_plan
 from flash_helpers.build.plan import Plan, make_plan
-from flash_helpers.build.toolchain import find_host_compiler, find_nvcc
+from flash_helpers.compilers.toolchain import find_host_compiler, find_nvcc
 
 from .conftest import ROOT
 

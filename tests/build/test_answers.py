@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.build import architectures, parallelism, programs
-from flash_helpers.build.errors import BuildError
+from flash_helpers.build import architectures, parallelism
 from flash_helpers.build.plan import make_plan
-from flash_helpers.build.programs import find_tool
-from flash_helpers.build.toolchain import find_host_compiler, find_nvcc
+from flash_helpers.compilers import programs
+from flash_helpers.compilers.errors import BuildError
+from flash_helpers.compilers.programs import find_tool
+from flash_helpers.compilers.toolchain import find_host_compiler, find_nvcc
 
 from .conftest import ROOT
 from .test_toolchain import make_nvcc
@@ -161,7 +162,7 @@ def test_many_digits_are_not_all_shown() -> None:
 ])  # fmt: skip
 def test_bytes_that_are_not_utf_8(needs_compilers: None, variable: str) -> None:
     """In a process, whose output would not take them either."""
-    code = "import sys; from flash_helpers.build.errors import BuildError\n"
+    code = "import sys; from flash_helpers.compilers.errors import BuildError\n"
     code += "from flash_helpers.build.plan import make_plan\n"
     code += "try: plan = make_plan(); print(plan.directory, plan.selection.reason)\n"
     code += "except BuildError as error: sys.exit(f'error: {error}')"

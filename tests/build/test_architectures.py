@@ -12,7 +12,7 @@ from flash_helpers.build.architectures import (
     parse_compute_capabilities,
     select,
 )
-from flash_helpers.build.errors import BuildError
+from flash_helpers.compilers.errors import BuildError
 
 NVCC_13 = ("75", "80", "86", "87", "88", "89", "90", "100", "103", "110", "120", "121")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.build.errors import BuildError
-from flash_helpers.build.programs import Tool
+from flash_helpers.compilers.errors import BuildError
+from flash_helpers.compilers.programs import Tool
 
 from .stand_ins import QuickTree, make_toolchain, quick_tree
 

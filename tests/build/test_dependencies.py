@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flash_helpers.build.staging import read_sources, stage, without_originals
-from flash_helpers.build.toolchain import find_nvcc
+from flash_helpers.compilers.toolchain import find_nvcc
 
 from .stand_ins import QuickTree, Toolchain, make_toolchain, quick_tree
 from .test_staging import LAUNCHER

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from flash_helpers.forward_args import pack_forward_args
+from flash_helpers.kernels.forward_args import pack_forward_args
 
 from .conftest import Tree
 

@@ -11,8 +11,8 @@ import pytest
 
 from flash_helpers.build import driver, report
 from flash_helpers.build.architectures import Selection, parse_arch_list
-from flash_helpers.build.errors import BuildError
 from flash_helpers.build.plan import make_plan
+from flash_helpers.compilers.errors import BuildError
 from flash_helpers.kernel_configs import get_kernel_configs, known_configs, parse_symbol
 
 from .conftest import HANGS, Tree, copy_sources

@@ -28,15 +28,15 @@ package = Path(importlib.util.find_spec("flash_attention").origin).parent
 spec = importlib.util.spec_from_file_location("flash_attention._C", extension)
 module = importlib.util.module_from_spec(spec); spec.loader.exec_module(module)
 assert module.kernel_set() == "prog" and len(module.kernel_names()) == 7, module.kernel_names()
-import flash_helpers.codegen, flash_helpers.paths
-from flash_helpers.config_sets import get_kernel_configs
+import flash_helpers.codegen, flash_helpers.base.paths
+from flash_helpers.kernels.sets import get_kernel_configs
 flash_helpers.codegen.render_translation_unit(get_kernel_configs("prog")[:1])
 from flash_helpers.codegen import source_fingerprint
 unit = flash_helpers.codegen.render_translation_unit(get_kernel_configs("previous"))
 assert len(source_fingerprint(unit)) == 64  # every header of every step was found
 assert importlib.util.find_spec("flash_attention_kernels")
 print(package)
-print(flash_helpers.paths.csrc_dir())
+print(flash_helpers.base.paths.csrc_dir())
 """
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.build.errors import BuildError
 from flash_helpers.build.parallelism import (
     PEAK_BYTES_PER_JOB,
     available_cores,
     available_memory,
     jobs,
 )
+from flash_helpers.compilers.errors import BuildError
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:

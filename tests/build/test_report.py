@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from flash_helpers.build import report
-from flash_helpers.build.errors import BuildError
-from flash_helpers.build.ptxas import parse_compile_seconds, parse_ptxas
 from flash_helpers.codegen import generate
-from flash_helpers.config_sets import get_kernel_configs, known_configs
+from flash_helpers.compilers.errors import BuildError
+from flash_helpers.compilers.ptxas import parse_compile_seconds, parse_ptxas
+from flash_helpers.kernels.sets import get_kernel_configs, known_configs
 
 DATA = Path(__file__).parent / "data"
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from flash_helpers.build import driver
-from flash_helpers.build.errors import BuildError
 from flash_helpers.build.lock import build_lock
 from flash_helpers.build.staging import content_hash, read_sources, stage
+from flash_helpers.compilers.errors import BuildError
 
 PY = Path(__file__).resolve().parents[2] / "py"
 LAUNCHER = PY / "flash_helpers" / "build" / "record_compile.sh"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.build import toolchain
-from flash_helpers.build.errors import BuildError
-from flash_helpers.build.nvcc_wheels import PINNED_WHEELS, find_or_install_nvcc, install_folder
-from flash_helpers.build.toolchain import find_host_compiler, find_nvcc
+from flash_helpers.compilers import toolchain
+from flash_helpers.compilers.errors import BuildError
+from flash_helpers.compilers.nvcc_wheels import PINNED_WHEELS, find_or_install_nvcc, install_folder
+from flash_helpers.compilers.toolchain import find_host_compiler, find_nvcc
 
 Environment = dict[str, str]
 

@@ -8,17 +8,18 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from flash_helpers import kernel_ptx
-from flash_helpers.build import toolchain
-from flash_helpers.build.errors import BuildError
-from flash_helpers.build.nvcc_wheels import find_or_install_nvcc
+from flash_helpers.build import kernel_ptx
 from flash_helpers.build.plan import make_plan
-from flash_helpers.build.toolchain import find_host_compiler, find_nvcc
-from flash_helpers.build.usable_paths import BUILD_REFUSED, TOOL_REFUSED, check_path
+from flash_helpers.compilers import toolchain
+from flash_helpers.compilers.errors import BuildError
+from flash_helpers.compilers.nvcc_wheels import find_or_install_nvcc
+from flash_helpers.compilers.toolchain import find_host_compiler, find_nvcc
+from flash_helpers.compilers.usable_paths import BUILD_REFUSED, TOOL_REFUSED, check_path
 from flash_helpers.kernel_configs import get_kernel_configs
 
 from .conftest import ROOT
@@ -90,6 +91,17 @@ def test_the_message_is_one_line_and_says_what_and_where() -> None:
         "UTF-8"
     )
     check_path("the source tree", Path("/o'brien, (a) & b/#*<>^?: é日本 x"))
+
+
+def test_nvcc_runs_in_the_environment_of_the_moment(tmp_path: Path, needs_compilers: None) -> None:
+    """Found once, it is kept for the life of the process, and TMPDIR may be another by then."""
+    then = os.environ | {"TMPDIR": str(tmp_path / "gone")}
+    nvcc = find_or_install_nvcc()
+    source = tmp_path / "empty.cu"
+    source.write_text("")
+    kernel_ptx.run_nvcc(
+        replace(nvcc, env=then), ["-ptx", str(source), "-o", str(tmp_path / "empty.ptx")], "empty"
+    )
 
 
 def test_nvcc_outside_of_a_build(

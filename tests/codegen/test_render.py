@@ -10,7 +10,6 @@ import jinja2
 import pytest
 
 from flash_helpers.codegen import render, render_kernel, render_registry, render_translation_unit
-from flash_helpers.config import GENERAL_SUFFIX
 from flash_helpers.kernel_configs import (
     FAMILIES,
     FlashForwardKernelConfig,
@@ -18,6 +17,7 @@ from flash_helpers.kernel_configs import (
     has_general_kernel,
     parse_sm80_name,
 )
+from flash_helpers.kernels.sm80_fwd.config import GENERAL_SUFFIX
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 FULL = parse_sm80_name(

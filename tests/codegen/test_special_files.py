@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from flash_helpers.base.plain_file import UnsafeFileError
 from flash_helpers.codegen import generate
 from flash_helpers.codegen.files import write_if_changed
 from flash_helpers.kernel_configs import get_kernel_configs
-from flash_helpers.plain_file import UnsafeFileError
 
 
 @pytest.mark.timeout(60)  # reading a FIFO waits for its writer

@@ -6,12 +6,12 @@ from dataclasses import fields
 
 import pytest
 
-from flash_helpers.config_coverage import field_values, pairs_of, possible_pairs
 from flash_helpers.kernel_configs import (
     FlashForwardKernelConfig,
     get_covering_kernel_configs,
     violations,
 )
+from flash_helpers.kernels.sm80_fwd.coverage import field_values, pairs_of, possible_pairs
 
 
 def test_every_possible_pair_is_covered() -> None:

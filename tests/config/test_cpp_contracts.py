@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers import forward_args
 from flash_helpers.kernel_configs import (
     DType,
     FlashForwardKernelConfig,
@@ -18,6 +17,7 @@ from flash_helpers.kernel_configs import (
     KernelConfig,
     known_configs,
 )
+from flash_helpers.kernels import forward_args
 
 INCLUDE = Path(__file__).resolve().parents[2] / "csrc" / "include"
 

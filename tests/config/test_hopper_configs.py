@@ -11,13 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flash_helpers.hopper_config import OPTIONS, MaxPolicy
-from flash_helpers.hopper_constraints import (
-    HEAD_DIMENSIONS,
-    WGMMA_COLUMNS,
-    hopper_violations,
-    working_registers,
-)
 from flash_helpers.kernel_configs import (
     DType,
     HopperForwardKernelConfig,
@@ -28,6 +21,13 @@ from flash_helpers.kernel_configs import (
     parse_kernel_name_into_config,
     parse_sm80_name,
     violations,
+)
+from flash_helpers.kernels.sm90_fwd.config import OPTIONS, MaxPolicy
+from flash_helpers.kernels.sm90_fwd.constraints import (
+    HEAD_DIMENSIONS,
+    WGMMA_COLUMNS,
+    hopper_violations,
+    working_registers,
 )
 
 PTX = Path(__file__).resolve().parents[2] / "csrc" / "include" / "flash" / "ptx"

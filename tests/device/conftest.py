@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.paths import csrc_dir
+from flash_helpers.base.paths import csrc_dir
 
 
 @pytest.fixture(scope="session")

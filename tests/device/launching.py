@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from flash_helpers.build.kernel_ptx import source_ptx
 from flash_helpers.emulator import (
     EmulatedKernel,
     LaunchOptions,
@@ -22,7 +23,6 @@ from flash_helpers.emulator import (
     memory_range_of,
 )
 from flash_helpers.kernel_configs import KernelConfig
-from flash_helpers.kernel_ptx import source_ptx
 from tests.emulator.support import aligned
 
 FOLDER = Path(__file__).parent

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flash_helpers.forward_args import pack_forward_args
+from flash_helpers.kernels.forward_args import pack_forward_args
 
 # Queries and keys: fewer keys, as many and more; no keys; around multiples of 32, 64 and 128.
 LENGTHS = [(64, 64), (128, 128), (1, 1), (1, 200), (200, 1), (63, 65), (65, 63), (130, 96),

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import flash_attention
 from flash_attention import _library, interface
-from flash_helpers.build.nvcc_wheels import find_or_install_nvcc
+from flash_helpers.compilers.nvcc_wheels import find_or_install_nvcc
 from flash_helpers.emulator.door.compile import find_toolchain
 from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_sm80_kernel_configs
 
@@ -297,7 +297,7 @@ REFUSED: Mapping[str, Provoke | InSource] = {
     "lse of another dtype, shape or stride": call(lse=lambda: torch.zeros(1, 64, 1)),
     "lse on another device": call(lse=lambda: torch.zeros(1, 1, 64, device="meta")),
     "lse is not a tensor": call(lse=3),
-    "more than 2^31 - 1 thread blocks": InSource("flash_attention/arguments.py"),
+    "more than 2^31 - 1 thread blocks": InSource("flash_attention/checks/arguments.py"),
     "CUDA tensors, a kernel that is not built": _not_built,
     "CUDA tensors, a length that is no multiple of a block, or causal, and a kernel that is built "
     "for whole blocks only": _no_general_kernel,

@@ -14,7 +14,14 @@ import pytest
 import torch
 
 import flash_attention
-from flash_helpers import runner_report
+from flash_helpers.base.tool import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_NO_DATA,
+    EXIT_OK,
+    EXIT_PARTIAL,
+    EXIT_USAGE,
+)
 from flash_helpers.kernel_configs import get_kernel_configs, parse_kernel_name_into_config
 from flash_helpers.kernel_configs import valid_words as known_words
 
@@ -140,8 +147,8 @@ def test_every_raw_measurement_has_its_line() -> None:
 def test_exit_codes_of_run_kernels() -> None:
     row = next(row for row in table(SUPPORT, "exits") if "run_kernels.py" in row[0])
     named = (
-        runner_report.EXIT_OK, runner_report.EXIT_FAILED, runner_report.EXIT_USAGE,
-        runner_report.EXIT_PARTIAL, runner_report.EXIT_NO_DATA, runner_report.EXIT_INTERRUPTED,
+        EXIT_OK, EXIT_FAILED, EXIT_USAGE,
+        EXIT_PARTIAL, EXIT_NO_DATA, EXIT_INTERRUPTED,
     )  # fmt: skip
     head = re.findall(r"^\| tool \|(.*)\|$", between(SUPPORT, "exits"), re.MULTILINE)[0]
     assert tuple(int(cell) for cell in head.split("|")) == named

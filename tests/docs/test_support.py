@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from flash_helpers.reference import attention_reference
-from flash_helpers.tolerance import compare
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import compare
 
 from .cases import LIBRARY, REFUSED, SUPPORTED, Computed, InSource
 from .func_cases import FUNC_REFUSED, FUNC_SUPPORTED

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from flash_helpers.emulator import EmulatedKernel, LaunchOptions, LaunchReport, memory_range_of
-from flash_helpers.forward_args import pack_forward_args
 from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
+from flash_helpers.kernels.forward_args import pack_forward_args
 
 from .support import aligned
 

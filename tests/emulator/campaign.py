@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from flash_helpers.build.kernel_ptx import kernel_ptx
+from flash_helpers.check.tolerance import ROW_FACTOR
 from flash_helpers.emulator import LaunchOptions, compile_kernel, schedules
 from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_sm80_kernel_configs
-from flash_helpers.kernel_ptx import kernel_ptx
-from flash_helpers.tolerance import ROW_FACTOR
 
 from .attention import Problem
 from .mask_mutations import bounds_and_masks

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from flash_helpers.bench.ncu_read import read_csv
+from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.emulator import Counts, LaunchOptions, Totals, compile_kernel
 from flash_helpers.kernel_configs import FlashForwardKernelConfig, get_sm80_kernel_configs
-from flash_helpers.kernel_ptx import kernel_ptx
+from flash_lab.bench.ncu_read import read_csv
 
 from .attention import Problem
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from flash_helpers.build.kernel_ptx import source_ptx
 from flash_helpers.emulator import (
     EmulatedKernel,
     LaunchOptions,
@@ -16,7 +17,6 @@ from flash_helpers.emulator import (
     compile_kernel,
     memory_range_of,
 )
-from flash_helpers.kernel_ptx import source_ptx
 
 HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.emulator import LaunchOptions, compile_kernel
 from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
-from flash_helpers.kernel_ptx import kernel_ptx
 
 from .attention import Problem
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
+from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.emulator import LaunchOptions, compile_kernel
 from flash_helpers.kernel_configs import get_sm80_kernel_configs
-from flash_helpers.kernel_ptx import kernel_ptx
 
 from . import ncu_counts
 from .attention import Problem

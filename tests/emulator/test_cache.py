@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flash_helpers import cache
+from flash_helpers.base import cache
 from flash_helpers.emulator import EmulatorBuildError, compile_kernel
 from flash_helpers.emulator.door import compile as compile_module
 
@@ -75,7 +75,8 @@ def test_a_link_or_a_foreign_directory_is_refused(
 
 def test_a_lock_is_exclusive_and_dies_with_its_holder(tmp_path: Path) -> None:
     entry = tmp_path / "entry"
-    code = "import sys, time; from pathlib import Path; from flash_helpers.cache import exclusive\n"
+    code = "import sys, time; from pathlib import Path\n"
+    code += "from flash_helpers.base.cache import exclusive\n"
     code += "with exclusive(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
     with subprocess.Popen(
         [sys.executable, "-c", code, str(entry)],

@@ -16,8 +16,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from flash_helpers import cache
-from flash_helpers.trusted_folders import find_untrusted
+from flash_helpers.base import cache
+from flash_helpers.base.trusted_folders import find_untrusted
 
 PACKAGES = Path(cache.__file__).parents[1]
 STRANGER = 12345
@@ -201,7 +201,7 @@ def test_a_relative_place_is_below_the_current_folder(
 
 
 def test_many_processes_make_it_at_once(above: Path) -> None:
-    code = "from flash_helpers.cache import cache_dir; cache_dir('ptx')"
+    code = "from flash_helpers.base.cache import cache_dir; cache_dir('ptx')"
     environ = {**os.environ, "PYTHONPATH": str(PACKAGES)}
     made = [subprocess.Popen([sys.executable, "-c", code], env=environ) for _ in range(4)]
     assert [process.wait() for process in made] == [0] * 4

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flash_helpers.build import programs
+from flash_helpers.compilers import programs
 from flash_helpers.emulator import EmulatorBuildError, compile_kernel
 
 from .support import aligned, ptx_kernel, run

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flash_helpers.kernel_ptx import kernel_ptx
+from flash_helpers.build.kernel_ptx import kernel_ptx
 
 from .conformance import forms
 from .conformance.compare import mismatches, mma_exact

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.kernel_configs import FlashForwardKernelConfig
-from flash_helpers.kernel_ptx import kernel_ptx
 
 from .campaign import EAGER, FAMILIES, LAZY, THROUGH_REGISTERS, campaign, full_campaign
 from .mask_mutations import bounds_and_masks

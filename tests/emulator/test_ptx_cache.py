@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.cache import publish_text, read_intact_text
+from flash_helpers.base.cache import publish_text, read_intact_text
+from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.kernel_configs import get_kernel_configs
-from flash_helpers.kernel_ptx import kernel_ptx
 from tests.build.test_toolchain import make_nvcc
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = """
 import sys
 from flash_helpers.kernel_configs import get_kernel_configs
-from flash_helpers.kernel_cubin import kernel_cubin
-from flash_helpers.kernel_ptx import kernel_ptx
+from flash_helpers.build.kernel_cubin import kernel_cubin
+from flash_helpers.build.kernel_ptx import kernel_ptx
 config = get_kernel_configs("prog")[0]
 text = kernel_ptx(config) if sys.argv[1] == "ptx" else kernel_cubin(config, "sm_80").read_bytes()
 sys.stdout.write(text if isinstance(text, str) else text[:-32].decode())

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flash_helpers.build.toolchain import find_nvcc
+from flash_helpers.compilers.toolchain import find_nvcc
 from flash_helpers.emulator import (
     EmulatedKernel,
     LaunchOptions,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.emulator import (
     EmulatedKernel,
     LaunchOptions,
@@ -17,7 +18,6 @@ from flash_helpers.emulator import (
     schedules,
 )
 from flash_helpers.kernel_configs import FlashForwardKernelConfig, get_sm80_kernel_configs
-from flash_helpers.kernel_ptx import kernel_ptx
 
 from .attention import Problem
 from .support import aligned, cuda_kernel, run

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.kernel_configs import FlashForwardKernelConfig
-from flash_helpers.kernel_ptx import kernel_ptx
 
 _INSTRUCTION = re.compile(r"^(?:@!?%p\d+\s+)?([a-z][a-z0-9_]*(?:\.[A-Za-z0-9_:]+)*)\s.*;$")
 _KINDS = {

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import flash_attention
-from flash_attention.arguments import make_plan
-from flash_attention.memory import check_no_overlap
-from flash_helpers.forward_args import unpack_forward_args
+from flash_attention.checks.arguments import make_plan
+from flash_attention.checks.memory import check_no_overlap
 from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
+from flash_helpers.kernels.forward_args import unpack_forward_args
 
 CONFIG = FlashForwardKernelConfig(
     DType.FP16, 128, 64, 64, 4, True, True, True, 0, 2, 2, False, True

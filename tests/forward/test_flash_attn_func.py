@@ -14,12 +14,12 @@ import torch
 import flash_attention
 from flash_attention import dispatch, front_door, interface
 from flash_attention.dispatch import Ampere, Problem
+from flash_helpers.check.tolerance import bitwise_equal
 from flash_helpers.kernel_configs import (
     KernelConfig,
     get_kernel_configs,
     parse_kernel_name_into_config,
 )
-from flash_helpers.tolerance import bitwise_equal
 
 CPU = torch.device("cpu")
 PROBLEM = Problem(torch.float16, 128, 64, 64, False, CPU)

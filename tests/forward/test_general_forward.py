@@ -10,8 +10,10 @@ import torch
 
 import flash_attention
 from flash_attention import emulated
-from flash_attention.arguments import make_plan
-from flash_helpers.dtypes import DType
+from flash_attention.checks.arguments import make_plan
+from flash_helpers.base.dtypes import DType
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernel_configs import (
     FlashForwardKernelConfig,
     get_covering_kernel_configs,
@@ -19,8 +21,6 @@ from flash_helpers.kernel_configs import (
     has_general_kernel,
     parse_sm80_name,
 )
-from flash_helpers.reference import attention_reference
-from flash_helpers.tolerance import bitwise_equal, compare
 
 NAN = float("nan")
 MARGIN = 64

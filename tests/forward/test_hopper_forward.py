@@ -10,15 +10,15 @@ import torch
 
 import flash_attention
 from flash_attention import dispatch, emulated
-from flash_helpers.hopper_config import MaxPolicy
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernel_configs import (
     HopperForwardKernelConfig,
     get_hopper_kernel_configs,
     get_hopper_smoke_kernel_configs,
     parse_kernel_name_into_config,
 )
-from flash_helpers.reference import attention_reference
-from flash_helpers.tolerance import bitwise_equal, compare
+from flash_helpers.kernels.sm90_fwd.config import MaxPolicy
 
 MARGIN = 64
 NAN = float("nan")

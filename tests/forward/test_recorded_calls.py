@@ -13,8 +13,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
 from flash_attention import front_door, interface
-from flash_helpers.reference import attention_reference
-from flash_helpers.tolerance import compare
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import compare
 from tests.docs.cases import draw
 from tests.docs.recorded_cases import CALLS, Call, recorded, traced
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from flash_helpers.base.paths import csrc_dir
 from flash_helpers.kernel_configs import FlashForwardKernelConfig, get_sm80_kernel_configs
-from flash_helpers.paths import csrc_dir
 from tests.forward.ptx_shape import ptx_shape
 
 STEPS = get_sm80_kernel_configs("prog")

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from flash_attention import gluon, triton_calls
+from flash_attention import gluon
 from flash_attention import triton as plain
 from flash_attention.gluon.config import default_config, problems
+from flash_attention.triton_kit import versions
 
 SHAPE = (2, 8, 4, 64)
 
@@ -108,19 +109,19 @@ def test_the_spaces_can_be_built_and_have_no_doubles() -> None:
 
 def test_another_triton_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     triton = pytest.importorskip("triton")
-    triton_calls.require_triton()
+    versions.require_triton()
     monkeypatch.setattr(triton, "__version__", "3.5.1")
-    with pytest.raises(triton_calls.TritonVersionError, match=r"triton 3.5.1 is installed: .*3.6,"):
-        triton_calls.require_triton()
+    with pytest.raises(versions.TritonVersionError, match=r"triton 3.5.1 is installed: .*3.6,"):
+        versions.require_triton()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(triton_calls.TritonVersionError, match=r"not installed; pip install"):
-        triton_calls.require_triton()
+    with pytest.raises(versions.TritonVersionError, match=r"not installed; pip install"):
+        versions.require_triton()
 
 
 def test_importing_the_packages_does_not_import_triton() -> None:
     code = (
         "import sys, flash_attention, flash_attention.gluon, flash_attention.triton; "
-        "import flash_helpers.triton_offline; sys.exit('triton' in sys.modules)"
+        "import flash_attention.triton_kit.offline; sys.exit('triton' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

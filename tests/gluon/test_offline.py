@@ -13,9 +13,10 @@ pytest.importorskip("triton")
 
 from flash_attention.gluon import GluonForwardConfig, configs
 from flash_attention.gluon.config import FENCES, MAX_SHARED_BYTES, default_config
-from flash_attention.triton_versions import minor_of, require_triton
-from flash_helpers.triton_offline import Compiled, compile_gluon
-from flash_helpers.triton_offline.overlap import listing_of, overlaps
+from flash_attention.gluon.offline import compile_gluon
+from flash_attention.triton_kit.offline.resources import Compiled
+from flash_attention.triton_kit.versions import minor_of, require_triton
+from tests.triton.overlap import listing_of, overlaps
 
 
 @dataclass(frozen=True)

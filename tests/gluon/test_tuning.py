@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 import torch
 
-from flash_attention import kernel_tuning
 from flash_attention.gluon import GluonForwardConfig, configs
-from flash_attention.kernel_tuning import (
+from flash_attention.triton_kit import tuning as kernel_tuning
+from flash_attention.triton_kit.calls import Problem
+from flash_attention.triton_kit.tuning import (
     Measured,
     Tuned,
     TuningCacheWarning,
@@ -28,8 +29,7 @@ from flash_attention.kernel_tuning import (
     source_hash,
     tuning_key,
 )
-from flash_attention.triton_calls import Problem
-from flash_helpers.bench.timing import Sample
+from flash_helpers.base.timing import Sample
 
 KEY = {"kind": "gluon-ws-pp", "seqlen_q": 8192}
 SPACE = configs(True, 128)
@@ -100,7 +100,7 @@ def test_a_call_that_raises_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> 
         function()
         return Sample(ms=[3.0, 9.0, 1.0][ran[-1]] + 0.01 * len(ran))
 
-    monkeypatch.setattr("flash_attention.kernel_tuning.CudaTimer", lambda *_, **__: timer)
+    monkeypatch.setattr("flash_attention.triton_kit.tuning.CudaTimer", lambda *_, **__: timer)
     monkeypatch.setattr("torch.cuda.synchronize", lambda _: None)
     monkeypatch.setattr("torch.cuda.device", lambda _: contextlib.nullcontext())
     times, reasons = measure_on_gpu([partial(call, i) for i in range(3)], torch.device("cuda"))

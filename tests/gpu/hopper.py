@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import flash_attention
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import compare
 from flash_helpers.kernel_configs import HopperForwardKernelConfig
-from flash_helpers.reference import attention_reference
-from flash_helpers.tolerance import compare
 from tests.gpu.inputs import guarded, margins_ok
 
 SEED = int(torch.randint(2**31, ()).item())

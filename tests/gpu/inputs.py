@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import torch
 
-from flash_helpers.dtypes import DType
-from flash_helpers.reference import attention_reference
+from flash_helpers.base.dtypes import DType
+from flash_helpers.check.reference import attention_reference
 
 MARGIN = 512  # elements around a tensor
 POISON = float("nan")

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import flash_attention
-from flash_helpers.dtypes import DType
+from flash_helpers.base.dtypes import DType
+from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernel_configs import FlashForwardKernelConfig, KernelConfig
-from flash_helpers.tolerance import bitwise_equal, compare
 from tests.gpu.inputs import guarded, margins_ok, problem
 
 pytestmark = pytest.mark.gpu

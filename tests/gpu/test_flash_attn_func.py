@@ -7,8 +7,8 @@ import torch
 
 import flash_attention
 from flash_attention import dispatch
-from flash_helpers.reference import attention_reference
-from flash_helpers.tolerance import bitwise_equal, compare
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import bitwise_equal, compare
 from tests.gpu.times import HOST_BAR, host_cost
 
 pytestmark = pytest.mark.gpu

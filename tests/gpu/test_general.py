@@ -8,9 +8,9 @@ import torch
 
 import flash_attention
 from flash_attention._library import load_library
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernel_configs import FlashForwardKernelConfig
-from flash_helpers.reference import attention_reference
-from flash_helpers.tolerance import bitwise_equal, compare
 from tests.gpu.inputs import diagonals, guarded, margins_ok
 
 pytestmark = pytest.mark.gpu

@@ -11,8 +11,8 @@ pytest.importorskip("triton")
 
 from flash_attention import gluon
 from flash_attention.gluon.config import default_config
-from flash_helpers.reference import attention_reference
-from flash_helpers.tolerance import PEAKED_FACTOR, bitwise_equal, compare
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import PEAKED_FACTOR, bitwise_equal, compare
 from tests.gpu.times import has_plausible_unit
 from tests.gpu.triton_calls import DTYPES, LENGTHS, check, draw
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import flash_attention
-from flash_helpers.dtypes import DType
+from flash_helpers.base.dtypes import DType
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernel_configs import HopperForwardKernelConfig
-from flash_helpers.reference import attention_reference
-from flash_helpers.tolerance import bitwise_equal, compare
 from tests.gpu.fp64 import truncation
 from tests.gpu.hopper import SEED, built, check, draw, each, some
 from tests.gpu.inputs import diagonals

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import flash_attention
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernel_configs import HopperForwardKernelConfig
-from flash_helpers.reference import attention_reference
-from flash_helpers.tolerance import bitwise_equal, compare
 from tests.gpu.hopper import built, check, draw, some
 
 pytestmark = pytest.mark.gpu

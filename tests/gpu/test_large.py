@@ -7,7 +7,7 @@ import torch
 
 import flash_attention
 from flash_attention import dispatch
-from flash_helpers.tolerance import compare
+from flash_helpers.check.tolerance import compare
 from tests.gpu.fp64 import many_heads, some_rows, truncation
 
 pytestmark = pytest.mark.gpu

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import flash_attention
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernel_configs import FAMILIES, DType, KernelConfig
-from flash_helpers.reference import attention_reference
-from flash_helpers.tolerance import bitwise_equal, compare
 from tests.gpu.times import HOST_BAR, has_plausible_unit, host_cost
 
 pytestmark = pytest.mark.gpu

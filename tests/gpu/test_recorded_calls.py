@@ -13,8 +13,8 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import flash_attention
+from flash_helpers.check.tolerance import bitwise_equal
 from flash_helpers.kernel_configs import DType, KernelConfig
-from flash_helpers.tolerance import bitwise_equal
 
 pytestmark = pytest.mark.gpu
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from flash_helpers.bench.ncu_run import NcuError, find_ncu
-from flash_helpers.ws_analysis.providers import WS_PROVIDERS, bind
+from flash_lab.bench.ncu_run import NcuError, find_ncu
+from flash_lab.ws_analysis.providers import WS_PROVIDERS, bind
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools/benchmark/flash-attention-WS-hopper.py"
@@ -100,9 +100,9 @@ def test_one_launch_is_one_kernel(provider: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("provider", WS_PROVIDERS)
 @pytest.mark.parametrize("causal", [False, True])
 def test_what_is_bound_is_right(provider: str, n_ctx: int, causal: bool, seed: int) -> None:
-    from flash_helpers.dtypes import DType
-    from flash_helpers.workload import Workload
-    from flash_helpers.ws_analysis.checking import problem_with
+    from flash_helpers.base.dtypes import DType
+    from flash_helpers.kernels.problem import Workload
+    from flash_lab.ws_analysis.checking import problem_with
 
     workload = Workload(2, 4, 4, n_ctx, 128, DType.FP16, seed, causal)
     tensors = workload.generate("cuda")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from flash_helpers.reference import attention_reference
-from flash_helpers.tolerance import PEAKED_FACTOR, bitwise_equal, compare
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import PEAKED_FACTOR, bitwise_equal, compare
 from tests.gpu.inputs import guarded, margins_ok
 
 Forward = Callable[..., torch.Tensor]

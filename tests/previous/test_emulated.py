@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.emulator import LaunchOptions, compile_kernel
 from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
-from flash_helpers.kernel_ptx import kernel_ptx
-from flash_helpers.previous import Step, load_steps
+from flash_helpers.kernels.steps.previous import Step, load_steps
 from tests.emulator.attention import Problem
 from tests.emulator.campaign import campaign
 from tests.emulator.mutations import synchronisation

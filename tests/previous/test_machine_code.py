@@ -8,10 +8,10 @@ from functools import cache
 
 import pytest
 
-from flash_helpers.previous import load_steps
-from flash_helpers.sass.claims import Program, check_claim
-from flash_helpers.sass.compare import Comparison
-from flash_helpers.sass.steps import check_steps, programs
+from flash_helpers.kernels.steps.previous import load_steps
+from flash_lab.sass.claims import Program, check_claim
+from flash_lab.sass.compare import Comparison
+from flash_lab.sass.steps import check_steps, programs
 
 STEPS = load_steps()
 # ptxas orders a basic block as it likes: step 5 differs from step 4 in PTX alone, as it says.

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from flash_helpers.bench.records import encode
-from flash_helpers.flops import calc_matmul_flop
-from flash_helpers.previous import load_steps, previous_dir
-from flash_helpers.sass.steps import programs
-from flash_helpers.steps_report import cli, data, page
+from flash_helpers.kernels.flops import calc_matmul_flop
+from flash_helpers.kernels.steps.previous import load_steps, previous_dir
+from flash_lab.bench.records import encode
+from flash_lab.sass.steps import programs
+from flash_lab.steps_report import cli, data, page
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = load_steps()

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers import previous
 from flash_helpers.codegen import render_translation_unit
 from flash_helpers.codegen.sources import included_headers
 from flash_helpers.kernel_configs import (
@@ -24,7 +23,8 @@ from flash_helpers.kernel_configs import (
     takes_everything,
     violations,
 )
-from flash_helpers.previous import at_step, load_steps, previous_dir, select_versions
+from flash_helpers.kernels.steps import previous
+from flash_helpers.kernels.steps.previous import at_step, load_steps, previous_dir, select_versions
 
 STEPS = load_steps()
 FOLDERS = sorted({step.source for step in STEPS if step.source})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from flash_helpers.bench.ncu_metrics import MetricError, Quantity
-from flash_helpers.bench.ncu_read import Launch
-from flash_helpers.profiling import bottleneck as b
-from flash_helpers.profiling import bottleneck_metrics as m
+from flash_lab.bench.ncu_metrics import MetricError, Quantity
+from flash_lab.bench.ncu_read import Launch
+from flash_lab.profiling import bottleneck as b
+from flash_lab.profiling import bottleneck_metrics as m
 
 # A kernel that nothing limits much: full of warps, every unit below the limit.
 QUIET = dict.fromkeys(m.PERCENTAGES, 20.0) | dict.fromkeys(m.COUNTS, 0.0) | {

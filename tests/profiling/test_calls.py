@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from flash_helpers.profiling import benchmark, profile
-from flash_helpers.profiling.flamegraph import flame_graph
-from flash_helpers.profiling.nvtx import annotate
-from flash_helpers.profiling.stacks import CPU_TIME, GPU_TIME, OTHER_THREADS, fold, render
-from flash_helpers.profiling.trace import parse
+from flash_lab.profiling import benchmark, profile
+from flash_lab.profiling.flamegraph import flame_graph
+from flash_lab.profiling.nvtx import annotate
+from flash_lab.profiling.stacks import CPU_TIME, GPU_TIME, OTHER_THREADS, fold, render
+from flash_lab.profiling.trace import parse
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -31,7 +31,7 @@ def test_benchmark_is_the_mean_of_the_trials(monkeypatch: pytest.MonkeyPatch) ->
         nonlocal now
         now += next(left)
 
-    monkeypatch.setattr("flash_helpers.profiling.calls.time.perf_counter", lambda: now)
+    monkeypatch.setattr("flash_lab.profiling.calls.time.perf_counter", lambda: now)
     milliseconds = benchmark("steps", run, num_warmups=2, num_trials=3)
     assert list(left) == [] and milliseconds == pytest.approx(30.0)
     monkeypatch.undo()

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from flash_helpers.profiling import workloads
-from flash_helpers.profiling.cli import main
+from flash_lab.profiling import workloads
+from flash_lab.profiling.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--batch", "1", "--seq_len", "32", "--heads", "2", "--d_head", "16", "--num_layers", "2"]
@@ -88,16 +88,17 @@ def test_both_entries() -> None:
     script = [sys.executable, str(ROOT / "tools/benchmark/profiling.py"), *mlp]
     done = subprocess.run(script, cwd="/", capture_output=True, text=True, check=True)
     assert "2 steps on " in done.stdout or "steps between cudaProfilerStart" in done.stdout
-    done = subprocess.run(
-        [sys.executable, "-m", "flash_helpers.profiling", "waves", "--blocks", "9", "--sms", "9"],
-        cwd="/", env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert "9 blocks on 9 SMs" in done.stdout
+    for module in ("flash_lab.profiling", "flash_helpers.profiling"):
+        done = subprocess.run(
+            [sys.executable, "-m", module, "waves", "--blocks", "9", "--sms", "9"],
+            cwd="/", env=environment, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert "9 blocks on 9 SMs" in done.stdout
 
 
 def test_an_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(name: str, size: workloads.Size) -> workloads.Run:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("flash_helpers.profiling.calls_cli.find", interrupted)
+    monkeypatch.setattr("flash_lab.profiling.calls_cli.find", interrupted)
     assert main(["benchmark", "mlp"]) == 130

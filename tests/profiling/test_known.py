@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.bench.ncu_run import NcuError, find_ncu
-from flash_helpers.build.ptxas import parse_ptxas
-from flash_helpers.profiling import bottleneck as b
-from flash_helpers.profiling import bottleneck_metrics as m
-from flash_helpers.profiling import known
-from flash_helpers.profiling.cli import main
-from flash_helpers.profiling.programs import SOURCES, compile_log
+from flash_helpers.compilers.ptxas import parse_ptxas
+from flash_lab.bench.ncu_run import NcuError, find_ncu
+from flash_lab.profiling import bottleneck as b
+from flash_lab.profiling import bottleneck_metrics as m
+from flash_lab.profiling import known
+from flash_lab.profiling.cli import main
+from flash_lab.waves.programs import SOURCES, compile_log
 
 from .test_bottleneck import CASES, QUIET
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from flash_helpers.profiling import mlp, nvtx
+from flash_lab.profiling import mlp, nvtx
 
 
 def trace(run: Callable[[], object]) -> list[Any]:

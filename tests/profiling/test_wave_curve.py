@@ -13,16 +13,13 @@ from typing import Any
 
 import pytest
 
-from flash_helpers.bench.timing import Sample
-from flash_helpers.profiling import wave_model, wave_subjects, waves_cli
-from flash_helpers.profiling.cli import main
-from flash_helpers.profiling.wave_curve import Subject, curve, measure
-from flash_helpers.profiling.wave_model import (
-    Calibrated,
-    WaveModel,
-    calibrate,
-    calibration_blocks,
-)
+from flash_helpers.base.timing import Sample
+from flash_lab.profiling import waves_cli
+from flash_lab.profiling.cli import main
+from flash_lab.waves import model as wave_model
+from flash_lab.waves import subjects as wave_subjects
+from flash_lab.waves.curve import Subject, curve, measure
+from flash_lab.waves.model import Calibrated, WaveModel, calibrate, calibration_blocks
 
 SMS = 132
 
@@ -173,7 +170,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waves_cli, "_sms_here", lambda: SMS)
     monkeypatch.setattr(wave_subjects, "wave_block", lambda n, threads, us: subject(n))
     timers = iter([fake_timer(independent, 1), fake_timer(sharing, 1)])
-    monkeypatch.setattr("flash_helpers.bench.timing.CudaTimer", lambda *_, **__: next(timers))
+    monkeypatch.setattr("flash_helpers.base.timing.CudaTimer", lambda *_, **__: next(timers))
 
 
 def test_the_command_measures_and_writes(

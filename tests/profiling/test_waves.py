@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flash_helpers.profiling.waves import plan
+from flash_lab.waves.plan import plan
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 import torch
 
-from flash_helpers.bench import autotune_cli, report_cli
-from flash_helpers.bench.objective import Objective
-from flash_helpers.bench.records import encode
-from flash_helpers.bench.results import Measurement
-from flash_helpers.bench.sweep import make_problem
-from flash_helpers.bench.tuning import Winner
-from flash_helpers.dtypes import DType
+from flash_helpers.base.dtypes import DType
 from flash_helpers.kernel_configs import get_kernel_configs, parse_kernel_name_into_config
-from flash_helpers.profiling.cli import main
-from flash_helpers.profiling.occupancy import occupancy
-from flash_helpers.profiling.wave_kernels import n_blocks, residency, wave_warning
-from flash_helpers.workload import Workload
+from flash_helpers.kernels.problem import Workload
+from flash_lab.bench import autotune_cli, report_cli
+from flash_lab.bench.objective import Objective
+from flash_lab.bench.records import encode
+from flash_lab.bench.results import Measurement
+from flash_lab.bench.sweep import make_problem
+from flash_lab.bench.tuning import Winner
+from flash_lab.bench.wave_warning import wave_warning
+from flash_lab.profiling.cli import main
+from flash_lab.waves.kernels import n_blocks, residency
+from flash_lab.waves.occupancy import occupancy
 
 FAST = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
 HOPPER = "(FP16, 128, 128, 128, 2, 2, 1): hopper+lazy+overlap+pingpong"
@@ -66,7 +67,7 @@ def test_blocks_of_our_kernels() -> None:
 
 @pytest.mark.gpu
 def test_occupancy_is_what_the_driver_says() -> None:
-    from flash_helpers.profiling import wave_kernels
+    from flash_lab.waves import kernels as wave_kernels
 
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("computed for compute capability 9.0")

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from flash_helpers import reference
-from flash_helpers.reference import attention_low_precision, attention_reference
+from flash_helpers.check import reference
+from flash_helpers.check.reference import attention_low_precision, attention_reference
 
 
 def draw(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:

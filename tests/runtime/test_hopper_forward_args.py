@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
-from flash_helpers import hopper_forward_args
-from flash_helpers.build.errors import BuildError
-from flash_helpers.build.toolchain import find_nvcc
-from flash_helpers.forward_args import pack_forward_args
-from flash_helpers.hopper_forward_args import HOPPER_FORWARD_ARGS_SIZE, pack_hopper_forward_args
+from flash_helpers.compilers.errors import BuildError
+from flash_helpers.compilers.toolchain import find_nvcc
 from flash_helpers.kernel_configs import HopperForwardKernelConfig, get_hopper_smoke_kernel_configs
+from flash_helpers.kernels.forward_args import pack_forward_args
+from flash_helpers.kernels.sm90_fwd import arguments as hopper_forward_args
+from flash_helpers.kernels.sm90_fwd.arguments import (
+    HOPPER_FORWARD_ARGS_SIZE,
+    pack_hopper_forward_args,
+)
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 

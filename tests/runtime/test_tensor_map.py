@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.build.errors import BuildError
-from flash_helpers.build.toolchain import find_nvcc
+from flash_helpers.compilers.errors import BuildError
+from flash_helpers.compilers.toolchain import find_nvcc
 from flash_helpers.kernel_configs import parse_kernel_name_into_config
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.build.errors import BuildError
-from flash_helpers.build.toolchain import find_nvcc
+from flash_helpers.compilers.errors import BuildError
+from flash_helpers.compilers.toolchain import find_nvcc
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from flash_helpers.sass.claims import Program, check_claim
-from flash_helpers.sass.listing import parse_listings
+from flash_lab.sass.claims import Program, check_claim
+from flash_lab.sass.listing import parse_listings
 
 from .test_listing import TEXT
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from flash_helpers.hopper_config import HopperForwardKernelConfig, MaxPolicy
 from flash_helpers.kernel_configs import DType
-from flash_helpers.sass.listing import Instruction
-from flash_helpers.sass.sources import compiled
-from flash_helpers.triton_offline.overlap import overlaps
+from flash_helpers.kernels.sm90_fwd.config import HopperForwardKernelConfig, MaxPolicy
+from flash_lab.sass.listing import Instruction
+from flash_lab.sass.sources import compiled
+from tests.triton.overlap import overlaps
 
 LAZY = HopperForwardKernelConfig(
     DType.FP16, 64, 64, 2, 2, 1, MaxPolicy.LAZY, overlap=True, ping_pong=True, o_in_q=False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flash_helpers.sass.classes import (
+from flash_lab.sass.classes import (
     CLASSES,
     OTHER,
     class_of,
@@ -12,9 +12,9 @@ from flash_helpers.sass.classes import (
     count_matching,
     count_opcodes,
 )
-from flash_helpers.sass.compare import Comparison, normalised
-from flash_helpers.sass.listing import Instruction, Listing, parse_listings
-from flash_helpers.sass.usage import parse_usage
+from flash_lab.sass.compare import Comparison, normalised
+from flash_lab.sass.listing import Instruction, Listing, parse_listings
+from flash_lab.sass.usage import parse_usage
 
 # What cuobjdump 13.0 prints, encodings shortened.
 TEXT = """

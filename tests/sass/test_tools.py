@@ -13,19 +13,13 @@ from typing import Any
 
 import pytest
 
+from flash_helpers.base.tool import EXIT_INTERRUPTED
+from flash_helpers.build.kernel_cubin import kernel_cubin
 from flash_helpers.kernel_configs import get_kernel_configs
-from flash_helpers.kernel_cubin import kernel_cubin
-from flash_helpers.sass import (
-    arguments,
-    counts_cli,
-    diff_cli,
-    extract_cli,
-    history_cli,
-    steps_cli,
-)
-from flash_helpers.sass.disassembler import SassError, find_cuobjdump
-from flash_helpers.sass.history import Build, Entry, append
-from flash_helpers.sass.steps import programs
+from flash_lab.sass import counts_cli, diff_cli, extract_cli, history_cli, steps_cli
+from flash_lab.sass.disassembler import SassError, find_cuobjdump
+from flash_lab.sass.history import Build, Entry, append
+from flash_lab.sass.steps import programs
 
 from .test_listing import TEXT
 
@@ -189,4 +183,4 @@ def test_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(counts_cli, "_work", interrupted)
-    assert counts_cli.main([]) == arguments.EXIT_INTERRUPTED == 130
+    assert counts_cli.main([]) == EXIT_INTERRUPTED == 130

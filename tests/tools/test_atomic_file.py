@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.atomic_file import write_atomically
-from flash_helpers.plain_file import UnsafeFileError
+from flash_helpers.base.atomic_file import write_atomically
+from flash_helpers.base.plain_file import UnsafeFileError
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o755])

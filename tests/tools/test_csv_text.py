@@ -12,16 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flash_helpers import csv_text, runner_report
-from flash_helpers.bench.ncu_rows import Verdict, read_verdicts
-from flash_helpers.bench.report import render_csv
-from flash_helpers.bench.results import by_problem
-from flash_helpers.dtypes import DType
+from flash_helpers.base import csv_text
+from flash_helpers.base.dtypes import DType
 from flash_helpers.emulator import counts_from_csv, counts_to_csv
 from flash_helpers.emulator.counters.counts import Counts, InstructionCounts, Totals
-from flash_helpers.runner import Options, Row
-from flash_helpers.sass.render import render
-from flash_helpers.ws_analysis import measuring
+from flash_lab.bench.ncu_rows import Verdict, read_verdicts
+from flash_lab.bench.report import render_csv
+from flash_lab.bench.results import by_problem
+from flash_lab.correctness import report as runner_report
+from flash_lab.correctness.runner import Options, Row
+from flash_lab.sass.render import render
+from flash_lab.ws_analysis import measuring
 from tests.bench.test_rows_of_any_kind import row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,7 +73,7 @@ def test_every_writer_is_this_one() -> None:
         for path in (ROOT / folder).rglob("*.py")
         if re.search(r"csv\.(writer|DictWriter)\(", path.read_text())
     ]
-    assert users == [ROOT / "py/flash_helpers/csv_text.py"]
+    assert users == [ROOT / "py/flash_helpers/base/csv_text.py"]
 
 
 def test_labels_and_reasons_in_the_tools_tables() -> None:

@@ -14,10 +14,7 @@ import pytest
 import torch
 
 import flash_attention
-from flash_helpers import runner_report as report
-from flash_helpers.bench.acceptance_cli import gate_jobs, make_parser
-from flash_helpers.bench.ncu import Problem
-from flash_helpers.bench.ncu_rows import Verdict, read_verdicts
+from flash_helpers.check.reference import attention_reference
 from flash_helpers.kernel_configs import (
     DType,
     FlashForwardKernelConfig,
@@ -30,9 +27,12 @@ from flash_helpers.kernel_configs import (
     launched_symbol,
     needs_general_kernel,
 )
-from flash_helpers.reference import attention_reference
-from flash_helpers.runner import PASS, Options, Session
-from flash_helpers.runner_selection import partition
+from flash_lab.bench.acceptance_cli import gate_jobs, make_parser
+from flash_lab.bench.ncu import Problem
+from flash_lab.bench.ncu_rows import Verdict, read_verdicts
+from flash_lab.correctness import report
+from flash_lab.correctness.runner import PASS, Options, Session
+from flash_lab.correctness.selection import partition
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = [*get_kernel_configs("all"), *get_kernel_configs("pairs")]

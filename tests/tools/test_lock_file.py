@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers import cache, lock_file
+from flash_helpers.base import cache, lock_file
 
 
 def test_a_lock_names_its_holder(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.outputs import (
+from flash_helpers.base.outputs import (
     OutputError,
     append_output,
     check_outputs,

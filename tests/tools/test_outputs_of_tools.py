@@ -12,16 +12,16 @@ import pytest
 import torch
 
 from flash_attention import tuning_table
-from flash_helpers.bench import acceptance_cli, autotune_cli, pt_cli, regimes, report_cli
-from flash_helpers.bench.records import encode
-from flash_helpers.bench.store import read_store
+from flash_helpers.base.tool import guarded
 from flash_helpers.emulator.door import cli as emulator_cli
 from flash_helpers.kernel_configs import get_kernel_configs
-from flash_helpers.profiling import cli as profiling_cli
-from flash_helpers.sass import extract_cli, history_cli
-from flash_helpers.steps_report import cli as steps_cli
-from flash_helpers.tool import guarded
-from flash_helpers.ws_analysis import cli as ws_cli
+from flash_lab.bench import acceptance_cli, autotune_cli, pt_cli, regimes, report_cli
+from flash_lab.bench.records import encode
+from flash_lab.bench.store import read_store
+from flash_lab.profiling import cli as profiling_cli
+from flash_lab.sass import extract_cli, history_cli
+from flash_lab.steps_report import cli as steps_cli
+from flash_lab.ws_analysis import cli as ws_cli
 from tests.bench.report_rows import recorded_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,7 +135,7 @@ def test_a_full_standard_output_does_not_lose_rows(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("flash_helpers.bench.progress.print", full, raising=False)
+    monkeypatch.setattr("flash_lab.bench.progress.print", full, raising=False)
     given = [*PT, "--out", "sweep.jsonl"]
     assert guarded("pt_bench.py", lambda: pt_cli.main(given, BACKEND)) == 2
     said = capsys.readouterr().err
@@ -200,7 +200,7 @@ def test_other_tools_with_an_unsafe_cache(
 def test_a_table_that_stays_locked_is_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from flash_helpers.cache import CacheLockTimeout
+    from flash_helpers.base.cache import CacheLockTimeout
 
     def locked(*_: object, **__: object) -> None:
         raise CacheLockTimeout("waited 300 s for t.json.lock, held by process 7")
@@ -240,7 +240,7 @@ def test_ws_results_on_a_full_disk(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("flash_helpers.outputs.write_atomically", full)
+    monkeypatch.setattr("flash_helpers.base.outputs.write_atomically", full)
     given = ["--mode", "benchmark", *WS, "--out", "ws.jsonl"]
     assert guarded("ws", lambda: ws_cli.main(given, WS_BACKEND)) == 2
     shown = capsys.readouterr().out

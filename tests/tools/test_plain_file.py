@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.cache import exclusive
-from flash_helpers.plain_file import UnsafeFileError, open_plain, refuse_special
+from flash_helpers.base.cache import exclusive
+from flash_helpers.base.plain_file import UnsafeFileError, open_plain, refuse_special
 
 VICTIM = b"the only copy\n"
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC

@@ -20,7 +20,7 @@ SMALL = PROG[0].short_form().replace("128, 64, 64, 4", "64, 64, 64, 4")
 
 STAND_IN = """
 import os
-from flash_helpers.reference import attention_reference
+from flash_helpers.check.reference import attention_reference
 
 class KernelNotBuiltError(ValueError):
     pass

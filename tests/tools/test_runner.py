@@ -10,8 +10,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from flash_helpers import peers
-from flash_helpers import runner_report as report
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_PARTIAL
+from flash_helpers.check import peers
+from flash_helpers.check.peers import ReferenceUnavailableError, find_peer
+from flash_helpers.check.reference import attention_reference
 from flash_helpers.emulator.errors import KernelLocation, OutOfBoundsError
 from flash_helpers.kernel_configs import (
     DType,
@@ -20,10 +22,9 @@ from flash_helpers.kernel_configs import (
     get_sm80_kernel_configs,
     parse_kernel_name_into_config,
 )
-from flash_helpers.peers import ReferenceUnavailableError, find_peer
-from flash_helpers.reference import attention_reference
-from flash_helpers.runner import FAIL, NOT_RUN, PASS, Options, Row, Session
-from flash_helpers.runner_selection import partition, select_kernels
+from flash_lab.correctness import report
+from flash_lab.correctness.runner import FAIL, NOT_RUN, PASS, Options, Row, Session
+from flash_lab.correctness.selection import partition, select_kernels
 
 OPTIONS = Options("cpu", batch=1, n_heads=2, seq_len=64, seed=1, n_runs=3)
 PROG = get_sm80_kernel_configs("prog")
@@ -101,7 +102,7 @@ class Flaky:
 def test_a_wrong_kernel_fails_with_the_reason(forward: Forward, words: str) -> None:
     row = run_one(forward)
     assert row.status == FAIL and words in row.explanation()
-    assert report.exit_code([row]) == report.EXIT_FAILED
+    assert report.exit_code([row]) == EXIT_FAILED
 
 
 def test_inputs_are_restored_for_the_next_kernel() -> None:
@@ -129,8 +130,8 @@ def test_a_kernel_that_cannot_run_does_not_stop_the_others() -> None:
     rows = list(Session(OPTIONS, forward).run(PROG[:2], []))
     assert [row.status for row in rows] == [NOT_RUN, PASS]
     assert rows[0].explanation() == "ValueError: kernel X is not built; nearest: Y"
-    assert report.exit_code(rows) == report.EXIT_PARTIAL
-    assert report.exit_code(rows[:1]) == report.EXIT_NO_DATA
+    assert report.exit_code(rows) == EXIT_PARTIAL
+    assert report.exit_code(rows[:1]) == EXIT_NO_DATA
 
 
 def test_a_rule_that_the_emulator_found_broken_is_a_failed_check() -> None:
@@ -178,11 +179,11 @@ def test_a_reference_that_refuses_is_reported(monkeypatch: pytest.MonkeyPatch) -
         raise RuntimeError("No available kernel. Aborting execution.")
 
     peer = peers.Peer("PyTorch cuDNN", "flash-attn 3: not installed", refuse)
-    monkeypatch.setattr("flash_helpers.runner.find_peer", lambda *_: peer)
+    monkeypatch.setattr("flash_lab.correctness.runner.find_peer", lambda *_: peer)
     rows = list(Session(OPTIONS, right).run([KERNEL], ["v3"]))
     assert [row.status for row in rows] == [NOT_RUN, PASS]
     assert "PyTorch cuDNN refuses this: No available kernel." in rows[0].explanation()
-    assert report.exit_code(rows) == report.EXIT_PARTIAL
+    assert report.exit_code(rows) == EXIT_PARTIAL
     details = report.render_details(rows, [])
     assert any(line.endswith("flash-attn 3: not installed") for line in details)
     with pytest.raises(ReferenceUnavailableError, match="cuDNN refuses this"):
@@ -193,7 +194,7 @@ def test_peers_say_why_a_better_one_is_missing(monkeypatch: pytest.MonkeyPatch) 
     def broken(name: str) -> object:
         raise OSError("undefined symbol: x") if name == "flash_attn.cute" else ModuleNotFoundError
 
-    monkeypatch.setattr("flash_helpers.peers.importlib.import_module", broken)
+    monkeypatch.setattr("flash_helpers.check.peers.importlib.import_module", broken)
     v3 = find_peer("v3", "cuda")
     assert v3.name == "PyTorch cuDNN"
     problems = "flash-attn 3: not installed; flash-attn 4: import failed: OSError"
@@ -209,7 +210,7 @@ def test_an_installed_peer_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None
         def flash_attn_func(q: T, k: T, v: T, causal: bool) -> tuple[T, T]:
             return q + 1, q
 
-    monkeypatch.setattr("flash_helpers.peers.importlib.import_module", lambda name: Package)
+    monkeypatch.setattr("flash_helpers.check.peers.importlib.import_module", lambda name: Package)
     peer = find_peer("v3", "cuda")
     assert (peer.name, peer.note) == ("flash-attn 3", "")
     assert peer(torch.zeros(1), torch.zeros(1), torch.zeros(1)) == 1

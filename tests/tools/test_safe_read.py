@@ -14,17 +14,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flash_attention.tuning_table import TuningTableError, read_table
-from flash_helpers.bench import regimes_table
-from flash_helpers.bench.repeats import read_ncu
-from flash_helpers.bench.runs import RunError, rows_of
-from flash_helpers.bench.store import StoreError, contents_of, open_store, read_store
-from flash_helpers.build.errors import BuildError
+from flash_helpers.base.safe_read import (
+    MOST_LEVELS,
+    check_json,
+    parse_json,
+    parse_toml,
+    read_regular,
+)
 from flash_helpers.build.report import load_allowed_spills
 from flash_helpers.codegen import load_manifest
-from flash_helpers.safe_read import MOST_LEVELS, check_json, parse_json, parse_toml, read_regular
-from flash_helpers.sass import history
-from flash_helpers.sass.disassembler import SassError
-from flash_helpers.steps_report.data import ReportError, read_counters, read_speeds
+from flash_helpers.compilers.errors import BuildError
+from flash_lab.bench import regimes_table
+from flash_lab.bench.repeats import read_ncu
+from flash_lab.bench.runs import RunError, rows_of
+from flash_lab.bench.store import StoreError, contents_of, open_store, read_store
+from flash_lab.sass import history
+from flash_lab.sass.disassembler import SassError
+from flash_lab.steps_report.data import ReportError, read_counters, read_speeds
 
 BRACKETS = "[" * 200_000
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.cache import CacheLockTimeout, UnsafeCacheError
-from flash_helpers.outputs import OutputError
-from flash_helpers.tool import EXIT_INTERNAL, guarded, ranked
+from flash_helpers.base.cache import CacheLockTimeout, UnsafeCacheError
+from flash_helpers.base.outputs import OutputError
+from flash_helpers.base.tool import EXIT_INTERNAL, guarded, ranked
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((ROOT / "tools").rglob("*.py"))
@@ -55,7 +55,7 @@ def test_every_script_is_guarded() -> None:
     assert len(SCRIPTS) > 15
 
 
-RUN = "import sys; from flash_helpers.tool import guarded; sys.exit(guarded('x.py', {main}))"
+RUN = "import sys; from flash_helpers.base.tool import guarded; sys.exit(guarded('x.py', {main}))"
 
 
 @pytest.mark.parametrize(

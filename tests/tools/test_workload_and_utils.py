@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernel_configs import DType, calc_matmul_flop, calc_self_attn_flop
-from flash_helpers.reference import attention_reference
+from flash_helpers.kernels.problem import Workload, fresh_seed
 from flash_helpers.test.utils import (
     BATCH_SIZE_FOR_SEQ_LEN,
     BENCHMARK_N_HEADS,
@@ -20,8 +22,6 @@ from flash_helpers.test.utils import (
     reference_forward_kernel_v2_timed,
     reference_forward_kernel_v3,
 )
-from flash_helpers.tolerance import bitwise_equal, compare
-from flash_helpers.workload import Workload, fresh_seed
 
 WORK = Workload(2, 4, 2, 64, 32, DType.BF16, seed=5)
 CONFIG = QKVConfig(4, 32, 2, 64, torch.float16, "cpu")

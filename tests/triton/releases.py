@@ -4,7 +4,7 @@ installed.
     python -m tests.triton.releases [RELEASE ...] [-- PYTEST ARGUMENTS]
     make test-triton [TRITON="3.6.0 3.9.0"] [PYTEST_ARGS=...]
 
-Without a RELEASE: all that flash_attention/triton_versions.py calls tested. Each is put into
+Without a RELEASE: all that flash_attention/triton_kit/versions.py calls tested. Each is put into
 build/triton-RELEASE once (200 MB of download, 700 MB there), where PYTHONPATH lets the tests find
 it before any other. Slow tests are left out, but for `-- -m ""` (all) or `-- -m slow`. Exit codes:
 0 all passed, 1 a test failed, 2 usage, 3 a release could not be installed, 4 none could, 130
@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from flash_attention.triton_versions import MINORS, REQUIREMENT, TESTED, minor_of
+from flash_attention.triton_kit.versions import MINORS, REQUIREMENT, TESTED, minor_of
 
 ROOT = Path(__file__).parents[2]
 # All that import triton (tests/triton/test_releases.py finds those that are not here).

@@ -15,11 +15,11 @@ import torch
 pytest.importorskip("triton")
 
 from flash_attention.triton import TritonForwardConfig, configs, emulated
-from flash_attention.triton_versions import minor_of, require_triton
-from flash_helpers.dtypes import DType
-from flash_helpers.reference import attention_reference
-from flash_helpers.tolerance import compare
-from flash_helpers.triton_offline import compile_tl
+from flash_attention.triton.offline import compile_tl
+from flash_attention.triton_kit.versions import minor_of, require_triton
+from flash_helpers.base.dtypes import DType
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import compare
 
 _SHARED_BYTES = {80: 163 * 1024, 90: 227 * 1024}
 
@@ -92,7 +92,8 @@ def test_the_environment_does_not_change_the_code() -> None:
     code = """if True:
         from flash_attention.gluon import GluonForwardConfig
         from flash_attention.triton import TritonForwardConfig
-        from flash_helpers.triton_offline import compile_gluon, compile_tl
+        from flash_attention.gluon.offline import compile_gluon
+        from flash_attention.triton.offline import compile_tl
         problem = {"dtype": "fp16", "d_head": 64, "causal": False}
         config = GluonForwardConfig(BLOCK_M=128, BLOCK_N=64, NUM_BUFFERS=2)
         print(compile_tl(TritonForwardConfig(64, 32, 4, 2), architecture=80, **problem).ptx)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flash_attention.triton_versions import TESTED
+from flash_attention.triton_kit.versions import TESTED
 
 from .releases import ROOT, TESTS, main
 

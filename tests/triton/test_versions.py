@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from flash_attention.triton_versions import (
+from flash_attention.triton_kit.versions import (
     MINORS,
     REQUIREMENT,
     TESTED,

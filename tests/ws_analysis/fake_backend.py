@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from flash_helpers.ws_analysis.providers import WS_PROVIDERS
+from flash_lab.ws_analysis.providers import WS_PROVIDERS
 from tests.bench.fake_backend import FakeBackend, FakeCandidate
 
 PARAMETERS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 
-from flash_helpers.profiling import bottleneck_metrics as m
-from flash_helpers.ws_analysis.profiles import (
+from flash_lab.profiling import bottleneck_metrics as m
+from flash_lab.ws_analysis.profiles import (
     ACTIVE_LANES,
     IPC,
     L1_HIT,

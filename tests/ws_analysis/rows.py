@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flash_helpers.bench.results import ProblemResult, by_problem
+from flash_lab.bench.results import ProblemResult, by_problem
 from tests.ws_analysis.fake_backend import PARAMETERS, RESOURCES
 
 

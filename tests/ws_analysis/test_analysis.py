@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from flash_helpers.bench.ceilings import Ceilings
-from flash_helpers.dtypes import DType
-from flash_helpers.profiling.waves import plan
-from flash_helpers.workload import Workload
-from flash_helpers.ws_analysis import analysis, resources
-from flash_helpers.ws_analysis.words import words
+from flash_helpers.base.dtypes import DType
+from flash_helpers.kernels.problem import Workload
+from flash_lab.bench.ceilings import Ceilings
+from flash_lab.waves.plan import plan
+from flash_lab.ws_analysis import analysis, resources
+from flash_lab.ws_analysis.words import words
 from tests.ws_analysis.rows import problems, row
 
 SAY = words("en")

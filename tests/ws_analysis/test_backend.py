@@ -10,14 +10,14 @@ import torch
 
 import flash_attention
 from flash_attention import _library
-from flash_helpers.bench import cuda_backend
-from flash_helpers.bench.measure import NotBuiltError, SkippedError, run_problem
-from flash_helpers.dtypes import DType
+from flash_helpers.base.dtypes import DType
+from flash_helpers.check.reference import attention_reference
 from flash_helpers.kernel_configs import get_hopper_kernel_configs
-from flash_helpers.reference import attention_reference
-from flash_helpers.workload import Workload
-from flash_helpers.ws_analysis import resources
-from flash_helpers.ws_analysis.backend import WsBackend
+from flash_helpers.kernels.problem import Workload
+from flash_lab.bench import cuda_backend
+from flash_lab.bench.measure import NotBuiltError, SkippedError, run_problem
+from flash_lab.ws_analysis import resources
+from flash_lab.ws_analysis.backend import WsBackend
 from tests.ws_analysis.test_ranges import install, right
 
 SHAPE: dict[str, Any] = {
@@ -136,7 +136,7 @@ def test_a_build_without_the_kernel(backend: CpuBackend, monkeypatch: pytest.Mon
 
 
 def test_no_build_at_all(backend: CpuBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flash_helpers.ws_analysis import providers
+    from flash_lab.ws_analysis import providers
 
     def absent() -> None:
         raise flash_attention.LibraryNotFoundError("flash_attention._C is not built")

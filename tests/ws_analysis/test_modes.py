@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.bench.store import read_store
-from flash_helpers.ws_analysis import cli
-from flash_helpers.ws_analysis.providers import PROVIDERS
+from flash_lab.bench.store import read_store
+from flash_lab.ws_analysis import cli
+from flash_lab.ws_analysis.providers import PROVIDERS
 
 TOOL = Path(__file__).resolve().parents[2] / "tools/benchmark/flash-attention-WS-hopper.py"
 BACKEND = "tests.ws_analysis.fake_backend:WsFakeBackend"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.profiling import bottleneck_metrics as m
-from flash_helpers.ws_analysis import cli, profiles
-from flash_helpers.ws_analysis.words import words
+from flash_lab.profiling import bottleneck_metrics as m
+from flash_lab.ws_analysis import cli, profiles
+from flash_lab.ws_analysis.words import words
 from tests.ws_analysis.profile import KERNEL, TENSOR_BOUND, raw_csv
 
 FAKE = Path(__file__).with_name("fake_ncu.py")
@@ -171,7 +171,7 @@ def test_without_ncu(
 
 
 def test_profiles_beside_each_other(ncu: Path, tmp_path: Path) -> None:
-    from flash_helpers.ws_analysis.options import parse
+    from flash_lab.ws_analysis.options import parse
 
     arguments = ["--mode", "analysis", "--ncu_results", str(tmp_path)]
     options = parse(arguments)

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import torch
 
-from flash_attention.kernel_tuning import NotTunedError
+from flash_attention.triton_kit.tuning import NotTunedError
 from flash_attention.tuning import TABLE_VARIABLE
-from flash_helpers.bench.measure import SkippedError
-from flash_helpers.profiling.trace import parse as parse_trace
-from flash_helpers.reference import attention_reference
-from flash_helpers.workload import Workload
-from flash_helpers.ws_analysis import checking, ncu_mode, nvtx_mode, providers
-from flash_helpers.ws_analysis.options import parse
-from flash_helpers.ws_analysis.providers import WS_PROVIDERS
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.kernels.problem import Workload
+from flash_lab.bench.measure import SkippedError
+from flash_lab.profiling.trace import parse as parse_trace
+from flash_lab.ws_analysis import checking, ncu_mode, nvtx_mode, providers
+from flash_lab.ws_analysis.options import parse
+from flash_lab.ws_analysis.providers import WS_PROVIDERS
 
 SHAPE = ["--batch", "2", "--heads", "3", "--head_dim", "64", "--n_ctx", "32,48"]
 Forward = Callable[..., torch.Tensor]
@@ -69,7 +69,7 @@ def trace(*arguments: str) -> int:
 
 
 def test_names() -> None:
-    from flash_helpers.dtypes import DType
+    from flash_helpers.base.dtypes import DType
 
     w = Workload(1, 32, 32, 8192, 128, DType.FP16, 1)
     assert nvtx_mode.bench_range("triton-ws-fp16", w) == "bench_triton-ws-fp16_B1_H32_N8192_D128"
@@ -104,7 +104,7 @@ def test_a_trace(
 def test_kernels_count_in_the_ranges_that_launched_them() -> None:
     """A trace as a GPU's: kernels run when the range is long over, and torch.profiler's own spans
     on the GPU miss some of them."""
-    from flash_helpers.dtypes import DType
+    from flash_helpers.base.dtypes import DType
 
     def event(kind: str, name: str, begin: float, us: float, id: int = 0) -> dict[str, Any]:
         return {"ph": "X", "cat": kind, "name": name, "tid": 1, "ts": begin, "dur": us,
@@ -261,8 +261,8 @@ def test_the_tuner_measures_nothing_under_ncu(
 ) -> None:
     """The real one, but for the GPU: an empty cache is a reason, and nothing is launched."""
     pytest.importorskip("triton")
-    from flash_attention import triton_calls
     from flash_attention.gluon import tuning
+    from flash_attention.triton_kit import calls as triton_calls
 
     monkeypatch.setenv("FLASH_ATTENTION_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Fake GPU")

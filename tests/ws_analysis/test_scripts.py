@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.ws_analysis.scripts import SCRIPTS
+from flash_lab.ws_analysis.scripts import SCRIPTS
 from tests.ws_analysis.profile import KERNEL, TENSOR_BOUND, raw_csv
 
 ROOT = Path(__file__).resolve().parents[2]

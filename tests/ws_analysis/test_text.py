@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flash_helpers.ws_analysis import text
-from flash_helpers.ws_analysis.words import words
+from flash_lab.ws_analysis import text
+from flash_lab.ws_analysis.words import words
 from tests.ws_analysis.rows import problems, row
 
 # The example of the seed, with the figures that follow from its shape and time.
@@ -95,7 +95,7 @@ def test_what_was_not_measured_is_said() -> None:
 
 
 def test_every_word_has_both_languages() -> None:
-    from flash_helpers.ws_analysis import words as module
+    from flash_lab.ws_analysis import words as module
 
     for key, (english, chinese) in module._WORDS.items():
         assert english.isascii(), key

@@ -11,8 +11,8 @@ try:
 except ImportError:  # from a source tree that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("py", "")]
 
-from flash_helpers.sass.counts_cli import main
-from flash_helpers.tool import guarded
+from flash_helpers.base.tool import guarded
+from flash_lab.sass.counts_cli import main
 
 if __name__ == "__main__":
     sys.exit(guarded("sass_counts.py", main))

@@ -11,8 +11,8 @@ try:
 except ImportError:  # from a source tree that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("py", "")]
 
-from flash_helpers.steps_report.cli import main
-from flash_helpers.tool import guarded
+from flash_helpers.base.tool import guarded
+from flash_lab.steps_report.cli import main
 
 if __name__ == "__main__":
     sys.exit(guarded("steps_report.py", main))

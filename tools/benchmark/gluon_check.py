@@ -11,12 +11,12 @@ try:
 except ImportError:  # from a source tree that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("py", "")]
 
-from flash_helpers.tool import EXIT_NO_DATA, guarded
+from flash_helpers.base.tool import EXIT_NO_DATA, guarded
 
 
 def main() -> int:
     try:
-        from flash_attention.gluon.check_cli import main as check
+        from flash_lab.correctness.gluon_cli import main as check
     except ImportError as error:  # torch or Triton
         print(f"gluon_check.py: no data: {error}", file=sys.stderr)
         return EXIT_NO_DATA

@@ -22,18 +22,18 @@ try:
 except ImportError:  # from a source tree that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("py", "")]
 
-from flash_helpers.bench.arguments import dtype_list, list_of, positive, positive_list, seed
-from flash_helpers.bench.ncu import Problem, Result, exit_code, measure
-from flash_helpers.bench.ncu_classify import PROVIDERS
-from flash_helpers.bench.ncu_metrics import with_extra
-from flash_helpers.bench.ncu_run import CLOCK_CONTROLS, READERS, Ncu, NcuError, find_ncu, open_ncu
-from flash_helpers.bench.ncu_table import render_csv, render_notes, render_table
-from flash_helpers.bench.provenance import provenance
-from flash_helpers.dtypes import DType
-from flash_helpers.runner_selection import select_kernels
-from flash_helpers.test.utils import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
-from flash_helpers.tool import EXIT_NO_DATA, guarded
-from flash_helpers.workload import fresh_seed
+from flash_helpers.base.dtypes import DType
+from flash_helpers.base.tool import EXIT_NO_DATA, guarded
+from flash_helpers.check.sizes import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
+from flash_helpers.kernels.problem import fresh_seed
+from flash_lab.bench.arguments import dtype_list, list_of, positive, positive_list, seed
+from flash_lab.bench.ncu import Problem, Result, exit_code, measure
+from flash_lab.bench.ncu_classify import PROVIDERS
+from flash_lab.bench.ncu_metrics import with_extra
+from flash_lab.bench.ncu_run import CLOCK_CONTROLS, READERS, Ncu, NcuError, find_ncu, open_ncu
+from flash_lab.bench.ncu_table import render_csv, render_notes, render_table
+from flash_lab.correctness.selection import select_kernels
+from flash_lab.provenance import provenance
 
 RUN_KERNELS = Path(__file__).resolve().with_name("run_kernels.py")
 

@@ -16,20 +16,23 @@ import argparse
 import sys
 from pathlib import Path
 
+from flash_helpers.base.tool import EXIT_INTERRUPTED, EXIT_NO_DATA
+
 try:
     import flash_helpers  # noqa: F401
 except ImportError:  # from a source tree that is not installed
     sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("py", "")]
 
-from flash_helpers import runner_report as report
-from flash_helpers.bench.arguments import dtype, positive, seed
-from flash_helpers.kernel_configs import KernelConfig, valid_words
-from flash_helpers.previous import select_versions
-from flash_helpers.runner import Options, Row, Session, describe_error
-from flash_helpers.runner_selection import partition, select_kernels
-from flash_helpers.test.utils import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
-from flash_helpers.tool import guarded
-from flash_helpers.workload import fresh_seed
+from flash_helpers.base.tool import guarded
+from flash_helpers.check.sizes import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.problem import fresh_seed
+from flash_helpers.kernels.sets import valid_words
+from flash_helpers.kernels.steps.previous import select_versions
+from flash_lab.bench.arguments import dtype, positive, seed
+from flash_lab.correctness import report
+from flash_lab.correctness.runner import Options, Row, Session, describe_error
+from flash_lab.correctness.selection import partition, select_kernels
 
 
 class NoDataError(Exception):
@@ -111,7 +114,7 @@ def run(args: argparse.Namespace, selected: list[KernelConfig]) -> int:
     for line in report.render_details(rows, skipped):
         print(line, file=out)
     print(report.render_summary(rows, skipped, len(selected)), file=out)
-    return report.EXIT_INTERRUPTED if interrupted else report.exit_code(rows)
+    return EXIT_INTERRUPTED if interrupted else report.exit_code(rows)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -130,9 +133,9 @@ def main(arguments: list[str] | None = None) -> int:
         return run(args, selected)
     except NoDataError as error:
         print(f"run_kernels.py: {error}", file=sys.stderr)
-        return report.EXIT_NO_DATA
+        return EXIT_NO_DATA
     except KeyboardInterrupt:
-        return report.EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -17,14 +17,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "py"))
 
+from flash_helpers.base.outputs import check_outputs, write_output
+from flash_helpers.base.paths import repository_root
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_USAGE, guarded
 from flash_helpers.build import report
-from flash_helpers.build.errors import BuildError
 from flash_helpers.build.lock import build_lock
 from flash_helpers.codegen import load_manifest
-from flash_helpers.config_sets import known_configs
-from flash_helpers.outputs import check_outputs, write_output
-from flash_helpers.paths import repository_root
-from flash_helpers.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_USAGE, guarded
+from flash_helpers.compilers.errors import BuildError
+from flash_helpers.kernels.sets import known_configs
 
 
 def main(arguments: list[str] | None = None) -> int:

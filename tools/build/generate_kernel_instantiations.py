@@ -17,10 +17,10 @@ try:
 except ImportError:  # from a source tree that is not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "py"))
 
+from flash_helpers.base.tool import guarded
 from flash_helpers.codegen import generate
 from flash_helpers.codegen.generate import DEFAULT_CONFIGS_PER_UNIT
-from flash_helpers.kernel_configs import get_kernels_to_build, valid_words
-from flash_helpers.tool import guarded
+from flash_helpers.kernels.sets import get_kernels_to_build, valid_words
 
 
 def main(arguments: list[str] | None = None) -> int:

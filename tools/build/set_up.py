@@ -24,7 +24,7 @@ from pathlib import Path
 # Nothing is installed yet.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "py"))
 
-from flash_helpers.tool import guarded
+from flash_helpers.base.tool import guarded
 
 ROOT = Path(__file__).resolve().parents[2]
 # The settings that tell pip where to look.

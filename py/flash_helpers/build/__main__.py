@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-from .errors import BuildError
+from ..compilers.errors import BuildError
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         print(f"error: {error.name} is not installed: pip install {error.name}", file=sys.stderr)
         return 1
-    from ..paths import repository_root
+    from ..base.paths import repository_root
 
     try:
         parts = options.parts and InParts(int(options.parts[0]), Path(options.parts[1]))

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .errors import BuildError
-from .programs import ask, find_program
+from ..compilers.errors import BuildError
+from ..compilers.programs import ask, find_program
 
 ARCH_VARIABLE = "TORCH_CUDA_ARCH_LIST"
 

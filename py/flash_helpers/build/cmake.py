@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from ..atomic_file import write_atomically
-from ..kernel_configs import FAMILIES
-from .errors import BuildError
+from ..base.atomic_file import write_atomically
+from ..compilers.errors import BuildError
+from ..kernels.registry import FAMILIES
 from .plan import Plan
 from .sealed import remove
 from .staging import content_hash

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import codegen
-from ..atomic_file import write_atomically
+from ..base.atomic_file import write_atomically
 from ..codegen.generate import DEFAULT_CONFIGS_PER_UNIT
-from ..kernel_configs import FAMILIES
+from ..compilers.errors import BuildError
+from ..kernels.registry import FAMILIES
 from . import cmake, report, sealed
 from . import parts as in_parts
-from .errors import BuildError
 from .lock import build_lock
 from .parts import InParts as InParts
 from .plan import Plan, make_plan, no_architecture_message

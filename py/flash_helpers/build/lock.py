@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..lock_file import holder, is_current, open_lock, try_lock
+from ..base.lock_file import holder, is_current, open_lock, try_lock
 
 _POLL_SECONDS = 0.1
 _REMIND_SECONDS = 30.0

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import BuildError
+from ..compilers.errors import BuildError
 
 JOBS_VARIABLE = "MAX_JOBS"
 MOST_JOBS = 9999

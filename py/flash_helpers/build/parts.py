@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..atomic_file import write_atomically
+from ..base.atomic_file import write_atomically
 from ..codegen import Manifest, render_registry
-from ..kernel_config import KernelConfig
+from ..compilers.errors import BuildError
+from ..kernels.contract import KernelConfig
 from . import cmake
-from .errors import BuildError
 from .plan import Plan
 from .staging import stage
 

@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config_sets import DEFAULT_KERNELS, KERNELS_VARIABLE, get_kernels_to_build
-from ..kernel_config import KernelConfig
-from ..paths import repository_root
+from ..base.paths import repository_root
+from ..compilers.errors import BuildError
+from ..compilers.nvcc_wheels import find_or_install_nvcc
+from ..compilers.programs import Tool, find_tool
+from ..compilers.toolchain import HostCompiler, Nvcc, find_host_compiler
+from ..compilers.usable_paths import NVCC_TEMPORARY_REFUSED, TOOL_REFUSED, check_path
+from ..kernels.contract import KernelConfig
+from ..kernels.sets import DEFAULT_KERNELS, KERNELS_VARIABLE, get_kernels_to_build
 from . import architectures, parallelism
 from .architectures import Selection
-from .errors import BuildError
-from .nvcc_wheels import find_or_install_nvcc
-from .programs import Tool, find_tool
 from .staging import content_hash
-from .toolchain import HostCompiler, Nvcc, find_host_compiler
-from .usable_paths import NVCC_TEMPORARY_REFUSED, TOOL_REFUSED, check_path
 
 # Variables that compilers read by themselves: another value is another build.
 _COMPILER_VARIABLES = (

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from .. import csv_text
-from ..config_names import parse_symbol
-from ..config_sets import has_general_kernel
-from ..kernel_config import KernelConfig
-from ..safe_read import parse_toml, read_regular
+from ..base import csv_text
+from ..base.safe_read import parse_toml, read_regular
+from ..compilers.errors import BuildError
+from ..compilers.ptxas import KernelUsage, parse_compile_seconds, parse_ptxas
+from ..kernels.contract import KernelConfig
+from ..kernels.names import parse_symbol
+from ..kernels.sets import has_general_kernel
 from .cmake import object_of
-from .errors import BuildError
-from .ptxas import KernelUsage, parse_compile_seconds, parse_ptxas
 
 ALLOWED_SPILLS_FILE = Path(__file__).resolve().parent / "allowed_spills.toml"
 

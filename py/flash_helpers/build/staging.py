@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..codegen.files import write_if_changed
-from .errors import BuildError
+from ..compilers.errors import BuildError
 
 SOURCE_SUFFIXES = (".h", ".cuh", ".cu", ".cpp", ".hpp", ".inc")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..atomic_file import write_atomically
-from ..paths import csrc_dir, repository_root
-from ..plain_file import refuse_special
+from ..base.atomic_file import write_atomically
+from ..base.paths import csrc_dir, repository_root
+from ..base.plain_file import refuse_special
 
 _SOURCE_FOLDERS = frozenset(
     {".ci", ".git", "csrc", "docs", "flash_attention", "previous_kernels", "py", "tests", "tools"}

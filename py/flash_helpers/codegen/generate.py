@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ..kernel_config import KernelConfig, config_order
-from ..safe_read import read_regular
+from ..base.safe_read import read_regular
+from ..kernels.contract import KernelConfig, config_order
 from .files import check_output_folder, has_content, write_if_changed
 from .manifest import MANIFEST_NAME, KernelRecord, Manifest
 from .render import MARKER, check_buildable, render_registry, render_translation_unit

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..config_names import parse_kernel_name_into_config
-from ..kernel_config import KernelConfig
-from ..safe_read import parse_json, read_regular
+from ..base.safe_read import parse_json, read_regular
+from ..kernels.contract import KernelConfig
+from ..kernels.names import parse_kernel_name_into_config
 
 MANIFEST_NAME = "manifest.json"
 SCHEMA_VERSION = 1

@@ -6,7 +6,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from ..paths import csrc_dir
+from ..base.paths import csrc_dir
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)
 

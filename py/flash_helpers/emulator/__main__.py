@@ -2,7 +2,7 @@
 
 import sys
 
-from ..tool import guarded
+from ..base.tool import guarded
 from .door.cli import main
 
 sys.exit(guarded("flash_helpers.emulator", main))

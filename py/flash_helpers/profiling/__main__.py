@@ -1,6 +1,5 @@
-import sys
+"""`python -m flash_helpers.profiling`, the earlier name of `python -m flash_lab.profiling`."""
 
-from ..tool import guarded
-from .cli import main
+import runpy
 
-sys.exit(guarded("profiling.py", main))
+runpy.run_module("flash_lab.profiling", run_name="__main__", alter_sys=True)

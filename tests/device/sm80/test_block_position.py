@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flash_helpers.forward_args import pack_forward_args
+from flash_helpers.kernels.forward_args import pack_forward_args
 from tests.device.launching import device_kernel, launch, wanted
 
 from .configs import config

@@ -6,9 +6,9 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from flash_helpers.forward_args import pack_forward_args
-from flash_helpers.hopper_forward_args import pack_hopper_forward_args
 from flash_helpers.kernel_configs import HopperForwardKernelConfig
+from flash_helpers.kernels.forward_args import pack_forward_args
+from flash_helpers.kernels.sm90_fwd.arguments import pack_hopper_forward_args
 
 NOWHERE = 1 << 40  # an address that no test reads or writes
 

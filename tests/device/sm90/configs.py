@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flash_helpers.hopper_config import MaxPolicy
 from flash_helpers.kernel_configs import DType, HopperForwardKernelConfig
+from flash_helpers.kernels.sm90_fwd.config import MaxPolicy
 
 FP16, BF16 = DType.FP16, DType.BF16
 

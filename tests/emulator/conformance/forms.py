@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from flash_helpers.config_sets import known_configs
+from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.emulator.translator.ptx_parser import Instruction, PtxFile, Scope
-from flash_helpers.kernel_config import KernelConfig
-from flash_helpers.kernel_ptx import kernel_ptx
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.sets import known_configs
 
 FILE = Path(__file__).with_suffix(".txt")
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from flash_helpers.check.tolerance import PEAKED_FACTOR, ROW_FACTOR
 from flash_helpers.emulator import EmulatedKernel, LaunchOptions, LaunchReport, memory_range_of
-from flash_helpers.forward_args import pack_forward_args
-from flash_helpers.hopper_config import GROUP_ROWS
-from flash_helpers.hopper_forward_args import pack_hopper_forward_args
 from flash_helpers.kernel_configs import HopperForwardKernelConfig
-from flash_helpers.tolerance import PEAKED_FACTOR, ROW_FACTOR
+from flash_helpers.kernels.forward_args import pack_forward_args
+from flash_helpers.kernels.sm90_fwd.arguments import pack_hopper_forward_args
+from flash_helpers.kernels.sm90_fwd.config import GROUP_ROWS
 
 from ..attention import EPS, from_bits, to_bits
 from ..support import aligned

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.emulator import LaunchOptions, compile_kernel, schedules
 from flash_helpers.emulator.door.source_lines import SourceLocation
-from flash_helpers.hopper_config import GROUP_ROWS, MaxPolicy
 from flash_helpers.kernel_configs import DType, HopperForwardKernelConfig
-from flash_helpers.kernel_ptx import kernel_ptx
+from flash_helpers.kernels.sm90_fwd.config import GROUP_ROWS, MaxPolicy
 
 from ..mutations import Mutant
 from ..planting import WRONG, Outcome, plant, report

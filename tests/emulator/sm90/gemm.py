@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flash_helpers.build.toolchain import find_nvcc
+from flash_helpers.compilers.toolchain import find_nvcc
 from flash_helpers.emulator import (
     EmulatedKernel,
     LaunchOptions,

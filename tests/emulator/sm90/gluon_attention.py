@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flash_attention.gluon.config import GluonForwardConfig, configs
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import PEAKED_FACTOR, Comparison, compare
 from flash_helpers.emulator import LaunchOptions, LaunchReport
-from flash_helpers.reference import attention_reference
-from flash_helpers.tolerance import PEAKED_FACTOR, Comparison, compare
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class GluonProblem:
         import torch
 
         from flash_attention.gluon.emulated import launch
-        from flash_attention.triton_calls import Problem
+        from flash_attention.triton_kit.calls import Problem
 
         kernel, sizes = self.kernel, self.lengths
         compiled = kernel.compiled()

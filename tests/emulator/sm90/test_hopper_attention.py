@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.emulator import LaunchOptions, compare_schedules, compile_kernel
-from flash_helpers.hopper_config import MaxPolicy
 from flash_helpers.kernel_configs import (
     HopperForwardKernelConfig,
     get_hopper_kernel_configs,
     get_hopper_smoke_kernel_configs,
 )
-from flash_helpers.kernel_ptx import kernel_ptx
+from flash_helpers.kernels.sm90_fwd.config import MaxPolicy
 
 from ..conformance.forms import forms_of
 from .attention import TOLERANCE, HopperProblem, ends_with_a_block, problems

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from flash_attention.triton.config import HEAD_DIMS, TritonForwardConfig, configs
-from flash_attention.triton_versions import minor_of, require_triton
+from flash_attention.triton_kit.versions import minor_of, require_triton
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import compare
 from flash_helpers.emulator import LaunchOptions, compare_schedules
-from flash_helpers.reference import attention_reference
-from flash_helpers.tolerance import compare
 
 from ..conformance.forms import forms_of
 from .conformance.suite import forms_under_test
@@ -29,7 +29,7 @@ def _problem(
     sizes: tuple[int, ...], d_head: int, bf16: bool, causal: bool, seed: int
 ) -> tuple[Any, list[Any], Any]:
     """Sizes, tensors (the output is NaN) and the reference."""
-    from flash_attention.triton_calls import Problem
+    from flash_attention.triton_kit.calls import Problem
 
     seqlen_q, seqlen_k, batch, heads, kv_heads = sizes
     dtype = torch.bfloat16 if bf16 else torch.float16

@@ -1,7 +1,7 @@
 // What callers pass to the launch of any forward kernel: a plain record. A family's kernels take it
 // as it is, or a record of their own (ForwardKernelArgs) that the launcher makes from it.
 //
-// Python packs the same bytes (py/flash_helpers/forward_args.py, compared by
+// Python packs the same bytes (py/flash_helpers/kernels/forward_args.py, compared by
 // tests/config/test_cpp_contracts.py), so the GPU and the emulator receive identical arguments.
 #pragma once
 

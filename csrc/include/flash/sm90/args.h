@@ -1,7 +1,7 @@
 // Launch arguments of the Hopper family: tensor maps instead of pointers and strides.
 //
 // The launcher makes them from ForwardArgs (runtime/sm90/launch.cpp); for the emulator Python does
-// (py/flash_helpers/hopper_forward_args.py).
+// (py/flash_helpers/kernels/sm90_fwd/arguments.py).
 #pragma once
 
 #include <cstdint>

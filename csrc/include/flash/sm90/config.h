@@ -2,7 +2,7 @@
 // time.
 //
 // Plain C++20 (no CUDA). The fields, their order and their meaning are those of
-// `HopperForwardKernelConfig` in py/flash_helpers/hopper_config.py;
+// `HopperForwardKernelConfig` in py/flash_helpers/kernels/sm90_fwd/config.py;
 // tests/config/test_cpp_contracts.py compares the two. A structural type: kernels take it as a
 // non-type template argument.
 #pragma once

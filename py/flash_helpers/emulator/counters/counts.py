@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import astuple, dataclass, fields
 from typing import TypeVar
 
-from ... import csv_text
+from ...base import csv_text
 from .counting import CLASSES
 
 Key = TypeVar("Key", bound=Hashable)

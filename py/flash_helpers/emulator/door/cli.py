@@ -32,7 +32,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...outputs import OutputError, check_outputs, write_outputs
+from ...base.outputs import OutputError, check_outputs, write_outputs
 from ..counters import count_tables
 from ..counters.counts import Counts, from_csv, to_csv
 from ..errors import (
@@ -229,9 +229,9 @@ def _load_kernel(options: argparse.Namespace) -> EmulatedKernel:
 
 
 def _compile_cuda(path: Path, include: Sequence[str]) -> str:
-    from ...build.errors import BuildError
-    from ...build.toolchain import find_nvcc
-    from ...build.usable_paths import NVCC_REFUSED, check_path, nvcc_folder
+    from ...compilers.errors import BuildError
+    from ...compilers.toolchain import find_nvcc
+    from ...compilers.usable_paths import NVCC_REFUSED, check_path, nvcc_folder
 
     path.read_bytes()  # a missing file is no compiler error
     try:

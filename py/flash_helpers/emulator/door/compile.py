@@ -20,10 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...build.errors import BuildError
-from ...build.programs import ask, find_program
-from ...cache import cache_dir, exclusive, is_intact, publish
-from ...paths import csrc_dir
+from ...base.cache import cache_dir, exclusive, is_intact, publish
+from ...base.paths import csrc_dir
+from ...compilers.errors import BuildError
+from ...compilers.programs import ask, find_program
 from ..errors import EmulatorBuildError
 from ..translator.ptx_parser import PtxFile
 from ..translator.translate import translate

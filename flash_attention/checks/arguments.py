@@ -1,0 +1,286 @@
+"""Checks the tensors of a call and turns them into launch arguments."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+
+import torch
+
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.forward_args import MAX_SEQLEN, POINTER_FIELDS, pack_forward_args
+from flash_helpers.kernels.sets import needs_general_kernel
+from flash_helpers.kernels.sm80_fwd.constraints import violations
+
+from .eager import check_plain
+from .memory import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS, check_aligned, check_no_overlap
+
+SUPPORTED_DEVICES = ("cuda", "cpu")
+
+_pack_pointers = struct.Struct(f"<{len(POINTER_FIELDS)}Q").pack
+_POINTER_BYTES = 8 * len(POINTER_FIELDS)
+_MAX_INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A checked launch, without the addresses."""
+
+    config: KernelConfig
+    tail: bytes  # the argument record behind the pointers
+    grid: int  # thread blocks
+    general: bool  # needs the kernel for any lengths and the causal mask
+
+    def args(self, q: int, k: int, v: int, o: int, lse: int) -> bytes:
+        """The argument record. Raises ValueError for a pointer that is not 16-byte aligned."""
+        if (q | k | v | o) % ALIGNMENT_BYTES:
+            check_aligned({"q": q, "k": k, "v": v, "o": o})
+        return _pack_pointers(q, k, v, o, lse) + self.tail
+
+
+def make_plan(
+    config: KernelConfig,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor | None,
+    softmax_scale: float | None,
+    causal: bool = False,
+) -> Plan:
+    """Checks everything but addresses. Raises TypeError or ValueError, naming the argument, what it
+    is and what is allowed."""
+    _check_config(config)
+    _check_causal(causal)
+    tensors = {"q": q, "k": k, "v": v, "o": o}
+    for name, tensor in tensors.items():
+        _check_tensor(config, name, tensor, q)
+    _check_shapes(q, k, v, o)
+    _check_output_strides(o)
+    if lse is not None:
+        _check_lse(lse, q)
+    batch, seqlen_q, n_heads_q, d_head = q.shape
+    seqlen_k, n_heads_kv = k.shape[1], k.shape[2]
+    check_lengths(seqlen_q, seqlen_k)
+    grid = -(-seqlen_q // config.blocks()[0]) * n_heads_q * batch
+    if max(grid, n_heads_q, batch) > _MAX_INT32:
+        raise ValueError(
+            f"the problem needs {grid} thread blocks: at most {_MAX_INT32} are possible"
+        )
+    args = pack_forward_args(
+        q=0, k=0, v=0, o=0, lse=0,
+        q_strides=_strides(q), k_strides=_strides(k), v_strides=_strides(v), o_strides=_strides(o),
+        batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
+        n_heads_q=n_heads_q, n_heads_kv=n_heads_kv,
+        softmax_scale=scale_or_default(softmax_scale, d_head),
+        causal=causal,
+    )  # fmt: skip
+    general = needs_general_kernel(config, seqlen_q, seqlen_k, causal)
+    return Plan(config=config, tail=args[_POINTER_BYTES:], grid=grid, general=general)
+
+
+def check_operands(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    softmax_scale: float | None,
+    causal: bool,
+) -> None:
+    """Checks what does not depend on a kernel, nor on where the tensors lie. Raises TypeError or
+    ValueError, naming the argument."""
+    _check_causal(causal)
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        _check_kind(name, tensor, q)
+        if tensor.dtype != q.dtype:
+            raise ValueError(f"{name} has dtype {tensor.dtype}, but q has {q.dtype}")
+        if tensor.shape[3] != q.shape[3]:
+            raise ValueError(f"{name} has head dimension {tensor.shape[3]}, but q has {q.shape[3]}")
+        _check_no_gradient(name, tensor)
+    _check_shapes(q, k, v, q)
+    scale_or_default(softmax_scale, q.shape[3])
+
+
+def check_lengths(seqlen_q: int, seqlen_k: int) -> None:
+    """Raises ValueError for more rows than the kernels can count."""
+    if max(seqlen_q, seqlen_k) > MAX_SEQLEN:
+        raise ValueError(
+            f"sequences of {seqlen_q} and {seqlen_k} rows: at most {MAX_SEQLEN} are possible"
+        )
+
+
+def _strides(tensor: torch.Tensor) -> tuple[int, int, int]:
+    """Batch, sequence and head; 0 for a dimension of at most one element, whose stride is never
+    used."""
+    batch, seq, head = (
+        0 if n <= 1 else s for n, s in zip(tensor.shape[:3], tensor.stride()[:3], strict=True)
+    )
+    return batch, seq, head
+
+
+def scale_or_default(softmax_scale: float | None, d_head: int) -> float:
+    """The softmax scale of a call, 1/sqrt(d) if none is given. Raises TypeError or ValueError."""
+    if softmax_scale is None:
+        return 1.0 / math.sqrt(d_head)
+    try:
+        (rounded,) = struct.unpack("<f", struct.pack("<f", softmax_scale))  # what the kernel gets
+    except OverflowError:
+        rounded = math.inf
+    except struct.error:
+        kind = type(softmax_scale).__name__
+        raise TypeError(f"softmax_scale is a {kind}: expected a number or None") from None
+    if not (math.isfinite(rounded) and rounded > 0):
+        raise ValueError(
+            f"softmax_scale is {softmax_scale}: it must be positive and finite in fp32"
+        )
+    return float(softmax_scale)
+
+
+def _check_config(config: KernelConfig) -> None:
+    if not isinstance(config, KernelConfig):
+        raise TypeError(
+            f"kernel_cfg is a {type(config).__name__}: expected a FlashForwardKernelConfig or "
+            "HopperForwardKernelConfig "
+            "(flash_helpers.kernel_configs.parse_kernel_name_into_config makes one from a string)"
+        )
+    reasons = violations(config)
+    if reasons:
+        raise ValueError(f"{config.short_form()} cannot be built: {' '.join(reasons)}")
+
+
+def _check_causal(causal: bool) -> None:
+    if not isinstance(causal, bool):
+        raise TypeError(f"causal is a {type(causal).__name__}: expected True or False")
+
+
+def require_tensor(name: str, value: object) -> None:
+    """Raises TypeError for anything but a tensor."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name} is a {type(value).__name__}: expected a torch.Tensor")
+
+
+def _check_kind(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
+    """A dense tensor of four dimensions on the device of q."""
+    require_tensor(name, tensor)  # q comes first: it has a device
+    device = q.device
+    if tensor.is_nested or tensor.layout != torch.strided:
+        raise ValueError(
+            f"{name} has layout {'nested' if tensor.is_nested else tensor.layout}: only dense "
+            "(strided) tensors are taken"
+        )
+    if device.type not in SUPPORTED_DEVICES:
+        raise ValueError(f"{name} is on {device}: only cuda and cpu (the emulator) are supported")
+    if tensor.device != device:
+        raise ValueError(f"{name} is on {tensor.device}, but q is on {device}")
+    check_plain(name, tensor)
+    if tensor.dim() != 4:
+        raise ValueError(
+            f"{name} has shape {tuple(tensor.shape)}: expected 4 dimensions "
+            "(batch, seq, heads, d_head)"
+        )
+
+
+def _check_tensor(config: KernelConfig, name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
+    """What a kernel can read or write."""
+    _check_kind(name, tensor, q)
+    expected = config.dtype.to_torch_dtype()
+    if tensor.dtype != expected:
+        raise ValueError(f"{name} has dtype {tensor.dtype}: kernel_cfg is for {expected}")
+    if tensor.shape[3] != config.d_head:
+        raise ValueError(
+            f"{name} has head dimension {tensor.shape[3]}: kernel_cfg is for {config.d_head}"
+        )
+    check_layout(name, tensor)
+    _check_no_gradient(name, tensor)
+
+
+def check_layout(name: str, tensor: torch.Tensor) -> None:
+    """Raises ValueError for a tensor (batch, seq, heads, d) that no kernel here can read or write:
+    empty (k and v may have no rows), not contiguous in its last dimension, other strides that are
+    no multiples of 16 bytes, or a negated view."""
+    may_be_empty = name in "kv"  # no keys: every row sees nothing
+    if 0 in (tensor.shape[0], *tensor.shape[1 + may_be_empty :]):
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}: empty tensors are not supported")
+    if tensor.stride(3) != 1:
+        raise ValueError(
+            f"{name} has stride {tensor.stride(3)} in its last dimension: it must be contiguous "
+            "(stride 1); call .contiguous()"
+        )
+    if any(s % ALIGNMENT_ELEMENTS for s in _strides(tensor)):
+        raise ValueError(
+            f"{name} has strides {tuple(tensor.stride())}: all but the last must be multiples of "
+            f"{ALIGNMENT_ELEMENTS} elements ({ALIGNMENT_BYTES} bytes); call .contiguous()"
+        )
+    if tensor.is_neg():
+        raise ValueError(
+            f"{name} is a negated view: its memory has the other sign; call .resolve_neg()"
+        )
+
+
+def _check_no_gradient(name: str, tensor: torch.Tensor) -> None:
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            f"{name} requires a gradient, but there is no backward pass: call under "
+            "torch.no_grad() or pass a detached tensor"
+        )
+
+
+def _check_shapes(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+) -> None:
+    if k.shape != v.shape:
+        raise ValueError(f"k has shape {tuple(k.shape)} and v {tuple(v.shape)}: they must be equal")
+    if o.shape != q.shape:
+        raise ValueError(f"o has shape {tuple(o.shape)}, but q has {tuple(q.shape)}")
+    if k.shape[0] != q.shape[0]:
+        raise ValueError(f"k has batch size {k.shape[0]}, but q has {q.shape[0]}")
+    if k.shape[2] == 0 or q.shape[2] % k.shape[2]:
+        raise ValueError(
+            f"q has {q.shape[2]} heads and k {k.shape[2]}: the query heads must be a multiple of "
+            "the KV heads"
+        )
+
+
+def _check_output_strides(o: torch.Tensor) -> None:
+    """Every element of the output must have memory of its own."""
+    dims = sorted((s, n) for s, n in zip(o.stride(), o.shape, strict=True) if n > 1)
+    reach = 0  # distance from the first to the last element of the smaller dimensions
+    for stride, size in dims:
+        if stride <= reach:
+            raise ValueError(
+                f"o has strides {tuple(o.stride())} for shape {tuple(o.shape)}: its elements "
+                "overlap in memory"
+            )
+        reach += stride * (size - 1)
+
+
+def _check_lse(lse: torch.Tensor, q: torch.Tensor) -> None:
+    expected = (q.shape[0], q.shape[2], q.shape[1])
+    if not isinstance(lse, torch.Tensor):
+        raise TypeError(f"lse is a {type(lse).__name__}: expected a torch.Tensor or None")
+    if lse.dtype != torch.float32 or tuple(lse.shape) != expected or not lse.is_contiguous():
+        raise ValueError(
+            f"lse is a {lse.dtype} tensor of shape {tuple(lse.shape)}: expected a contiguous "
+            f"torch.float32 tensor of shape {expected} (batch, heads, seq)"
+        )
+    if lse.device != q.device:
+        raise ValueError(f"lse is on {lse.device}, but q is on {q.device}")
+    check_plain("lse", lse)
+    _check_no_gradient("lse", lse)
+
+
+def check_output(q: torch.Tensor, o: torch.Tensor, inputs: dict[str, torch.Tensor]) -> None:
+    """Raises TypeError or ValueError for an output that is not like q, or shares memory."""
+    _check_kind("out", o, q)
+    if o.dtype != q.dtype or o.shape != q.shape:
+        raise ValueError(
+            f"out is a {o.dtype} tensor of shape {tuple(o.shape)}: expected {q.dtype} and "
+            f"{tuple(q.shape)}, like q"
+        )
+    check_layout("out", o)
+    _check_output_strides(o)
+    _check_no_gradient("out", o)
+    check_no_overlap({"out": o}, inputs)

@@ -1,0 +1,29 @@
+"""The kernel compiled for a GPU that need not be there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..triton_kit.offline.compiling import own_cache, torch_name
+from ..triton_kit.offline.driver import StandInTensor, stand_in
+from ..triton_kit.offline.resources import Compiled, inspect
+
+if TYPE_CHECKING:
+    from .config import TritonForwardConfig
+
+
+def compile_tl(
+    config: TritonForwardConfig, *, dtype: str, d_head: int, causal: bool, architecture: int
+) -> Compiled:
+    """The plain Triton kernel for sm_<architecture>. `dtype` is fp16 or bf16. Raises ValueError for
+    a configuration that cannot be built."""
+    from ..triton_kit.calls import Problem
+    from .kernel import attention
+    from .launch import check_config, kernel_arguments
+
+    check_config(config, d_head)
+    tensor = StandInTensor((2, 1000, 4, d_head), torch_name(dtype))
+    problem = Problem(2, 1000, 1000, 4, 4, d_head, causal, d_head**-0.5)
+    arguments, constants, _ = kernel_arguments(config, problem, tensor, tensor, tensor, tensor)
+    with stand_in(architecture), own_cache():
+        return inspect(attention.warmup(*arguments, **constants, grid=(1,)), architecture)

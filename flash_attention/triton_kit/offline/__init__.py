@@ -1,0 +1,1 @@
+"""Compiles Triton and Gluon kernels for a GPU that need not be there."""

@@ -1,0 +1,107 @@
+"""The PTX of a configuration's kernel, as nvcc emits it: what the emulator runs and tests read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ..base.cache import cache_dir, publish_text, read_intact_text
+from ..codegen import render_kernel, source_fingerprint
+from ..codegen.sources import include_dirs
+from ..compilers.nvcc_wheels import find_or_install_nvcc
+from ..compilers.toolchain import Nvcc
+from ..compilers.usable_paths import NVCC_REFUSED, NVCC_TEMPORARY_REFUSED, check_path, nvcc_folder
+from ..kernels.contract import KernelConfig
+
+# The Ampere family's instructions are all in sm_80, so its PTX is the same for every later GPU; the
+# Hopper family's are those of sm_90a alone.
+PTX_ARCHITECTURES = {"sm80": "compute_80", "sm90": "compute_90a"}
+COMMON_FLAGS = ("-std=c++20", "-O3", "--expt-relaxed-constexpr", "-lineinfo")
+
+
+def kernel_ptx(config: KernelConfig, general: bool = False) -> str:
+    """PTX with source lines; its entry is `config.symbol(general)`. Compiled once and kept in the
+    cache directory under a fingerprint of sources, flags and compiler; again if it is damaged.
+
+    Raises BuildError if there is no nvcc, ValueError if the configuration cannot be built,
+    RuntimeError with nvcc's message if it does not compile, UnsafeCacheError and OSError if the
+    cache cannot be used.
+    """
+    text = render_kernel(config, general)
+    return source_ptx(text, config.symbol(general), PTX_ARCHITECTURES[config.FAMILY])
+
+
+def source_ptx(text: str, name: str, architecture: str, include: Path | None = None) -> str:
+    """The same of any translation unit. `name` is for messages and the cache; `include`: where its
+    headers lie, if they are not ours."""
+    flags = (*COMMON_FLAGS, f"-arch={architecture}")
+    kernel = _cached(text, name, flags, "ptx", include)
+    ptx = read_intact_text(kernel.path)
+    if ptx is None:
+        ptx = kernel.compile("-ptx").decode()
+        publish_text(ptx, kernel.path)
+    return ptx
+
+
+@dataclass(frozen=True)
+class CachedKernel:
+    """A kernel's source, and where in the cache what nvcc makes of it has its place."""
+
+    source: str
+    nvcc: Nvcc
+    flags: tuple[str, ...]
+    path: Path
+    include: Path | None = None  # where its headers lie, if they are not ours
+
+    def compile(self, stage: str) -> bytes:
+        """What nvcc's `stage` (-ptx, -cubin) leaves. Raises RuntimeError with its message."""
+        with tempfile.TemporaryDirectory(dir=self.path.parent, prefix=".ptx-") as folder:
+            source, output = Path(folder, "kernel.cu"), Path(folder, "kernel.out")
+            source.write_text(self.source)
+            arguments = [*self.flags, stage, str(source), "-o", str(output)]
+            run_nvcc(self.nvcc, arguments, self.path.stem, self.include)
+            return output.read_bytes()
+
+
+def cached_kernel(
+    config: KernelConfig, flags: Sequence[str], suffix: str, general: bool = False
+) -> CachedKernel:
+    """Raises BuildError, ValueError, UnsafeCacheError and OSError as kernel_ptx() does."""
+    return _cached(render_kernel(config, general), config.symbol(general), flags, suffix)
+
+
+def _cached(
+    text: str, name: str, flags: Sequence[str], suffix: str, include: Path | None = None
+) -> CachedKernel:
+    nvcc = _nvcc()
+    fingerprint = source_fingerprint(text, include)
+    key = hashlib.sha256("\0".join((fingerprint, nvcc.version, *flags)).encode()).hexdigest()
+    path = cache_dir("ptx") / f"{name}-{key[:16]}.{suffix}"
+    return CachedKernel(text, nvcc, tuple(flags), path, include)
+
+
+@cache
+def _nvcc() -> Nvcc:
+    return find_or_install_nvcc()
+
+
+def run_nvcc(nvcc: Nvcc, arguments: Sequence[str], name: str, include: Path | None = None) -> str:
+    """Compiles `name` with our headers, or with those of `include` in their place; what nvcc
+    printed. Raises RuntimeError with its message, BuildError for a path that it would misread."""
+    folders = (include,) if include else include_dirs()
+    for path in (*folders, *(word for word in arguments if word.startswith("/"))):
+        check_path(f"a path that nvcc needs for {name}", path, NVCC_REFUSED)
+    check_path("TMPDIR", os.environ.get("TMPDIR", ""), NVCC_TEMPORARY_REFUSED)
+    done = subprocess.run(
+        [str(nvcc.path), *(nvcc_folder("-I", folder) for folder in folders), *arguments],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise RuntimeError(f"nvcc failed ({done.returncode}) on {name}:\n{done.stderr}")
+    return done.stdout + done.stderr

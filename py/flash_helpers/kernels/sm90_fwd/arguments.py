@@ -1,0 +1,82 @@
+"""The Hopper family's launch arguments for the emulator: the layout of
+csrc/include/flash/sm90/args.h, made from the argument record of a call.
+
+On a GPU csrc/runtime/sm90/launch.cpp does the same with the driver's tensor maps;
+tests/runtime compares the two.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from ...emulator import pack_tensor_map
+from ..forward_args import unpack_forward_args
+from .config import ELEMENT_BYTES, GROUP_ROWS, HopperForwardKernelConfig
+
+WARP_ROWS = 16  # of one copy of the output
+# K and V of this many bytes stay in L2 while query tiles of other heads come and go.
+SECTION_BYTES = 40_000_000
+SECTION_KV_HEADS = 32
+
+_MAPS = ("q", "k", "v", "o")
+INT_FIELDS = ("batch", "seqlen_q", "seqlen_k", "n_heads_q", "n_heads_kv", "causal")
+FIELDS = (*_MAPS, "lse", "tile_counter", *INT_FIELDS, "softmax_scale", "heads_per_section")
+_LAYOUT = struct.Struct("<128s128s128s128sQQ6ifi16x")
+HOPPER_FORWARD_ARGS_SIZE = _LAYOUT.size
+
+Fields = dict[str, int | float]
+
+
+def pack_hopper_forward_args(
+    config: HopperForwardKernelConfig, args: bytes, *, tile_counter: int = 0
+) -> bytes:
+    """The record with the emulator's tensor maps, for `args`, a record of ForwardArgs.
+
+    `tile_counter` is the address of an int32 that is 0; 0: blocks compute fixed shares of the
+    tiles. Raises ValueError for what cuTensorMapEncodeTiled refuses.
+    """
+    fields = unpack_forward_args(args)
+    maps = [_tensor_map(config, fields, name) for name in _MAPS]
+    ints = [int(fields[name]) for name in INT_FIELDS]
+    return _LAYOUT.pack(
+        *maps, int(fields["lse"]), tile_counter, *ints, fields["softmax_scale"],
+        _heads_per_section(config, fields),
+    )  # fmt: skip
+
+
+def _tensor_map(config: HopperForwardKernelConfig, fields: Fields, name: str) -> bytes:
+    """As dimensions (column in chunk, row, chunk, head, batch)."""
+    of_queries = name in "qo"
+    seqlen = int(fields["seqlen_q" if of_queries else "seqlen_k"])
+    heads = int(fields["n_heads_q" if of_queries else "n_heads_kv"])
+    batch = int(fields["batch"])
+    rows = {"q": GROUP_ROWS, "o": WARP_ROWS}.get(name, config.block_n)
+    columns, chunks = config.chunk_columns(), config.n_chunks()
+
+    def stride(axis: str, size: int) -> int:
+        # Of a dimension of one element it is never used, but has to be a good one.
+        elements = int(fields[f"{name}_stride_{axis}"]) if size > 1 else config.d_head
+        return elements * ELEMENT_BYTES
+
+    return pack_tensor_map(
+        # Without keys nothing is loaded, but a map must have an address.
+        int(fields[name if seqlen else "q"]),
+        ELEMENT_BYTES,
+        (columns, max(seqlen, 1), chunks, heads, batch),
+        (stride("seq", seqlen), config.swizzle_bytes(), stride("head", heads),
+         stride("batch", batch)),
+        (columns, rows, chunks, 1, 1),
+        swizzle=config.swizzle_bytes(),
+    )  # fmt: skip
+
+
+def _heads_per_section(config: HopperForwardKernelConfig, fields: Fields) -> int:
+    """Query heads whose keys and values share L2; at least one."""
+    kv_head_bytes = 2 * int(fields["seqlen_k"]) * config.d_head * ELEMENT_BYTES
+    if not kv_head_bytes:
+        return 1
+    heads = int(fields["n_heads_q"]) * int(fields["batch"])
+    queries_per_kv = int(fields["n_heads_q"]) // int(fields["n_heads_kv"])
+    return max(
+        1, min(heads, min(SECTION_BYTES // kv_head_bytes, SECTION_KV_HEADS) * queries_per_kv)
+    )

@@ -1,0 +1,81 @@
+"""Reading a Hopper-family configuration back from its symbol or its short form."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from functools import cache
+
+from ...base.dtypes import DType
+from ..contract import CppEnum
+from .config import GROUP_ROWS, OPTIONS, HopperForwardKernelConfig
+
+# No leading zeros: every number has one spelling.
+_NUMBER = "(?:0|[1-9][0-9]{0,4})"
+_SHAPE = ("d_head", "block_m", "block_n", "n_mma_groups", "n_buffers", "n_q_buffers")
+_LETTERS = "dmngbq"
+
+
+def parse_hopper_symbol(text: str) -> HopperForwardKernelConfig | None:
+    """`flash_fwd_sm90_fp16_d128_m128_n128_g2_b2_q1_lazy_overlap_pingpong`; else None."""
+    return _config(_symbol_pattern().fullmatch(text))
+
+
+def parse_hopper_short_form(text: str) -> HopperForwardKernelConfig | None:
+    """`(FP16, 128, 128, 128, 2, 2, 1): hopper+lazy+overlap+pingpong`; None for anything else."""
+    return _config(_short_pattern().fullmatch(text))
+
+
+@cache
+def _symbol_pattern() -> re.Pattern[str]:
+    shape = "_".join(
+        f"{letter}(?P<{name}>{_NUMBER})" for name, letter in zip(_SHAPE, _LETTERS, strict=True)
+    )
+    return re.compile(f"flash_fwd_sm90_(?P<dtype>fp16|bf16)_{shape}{_options('_')}")
+
+
+@cache
+def _short_pattern() -> re.Pattern[str]:
+    shape = ", ".join(f"(?P<{name}>{_NUMBER})" for name in _SHAPE)
+    return re.compile(rf"\((?P<dtype>FP16|BF16), {shape}\): hopper{_options('[+]')}")
+
+
+def _options(separator: str) -> str:
+    return "".join(
+        f"(?:{separator}{word}(?P<{field}>{_suffixes(_KINDS[field])}))?" for field, word in OPTIONS
+    )
+
+
+_KINDS: dict[str, type] = {
+    field.name: HopperForwardKernelConfig.kind(str(field.type))
+    for field in fields(HopperForwardKernelConfig)
+}
+
+
+def _suffixes(kind: type) -> str:
+    """What may stand behind the word of an option that is not off."""
+    if kind is bool:
+        return ""
+    if issubclass(kind, CppEnum):
+        return "|".join(member.name.lower() for member in kind if member)
+    return "[1-9][0-9]{0,4}"
+
+
+def _config(match: re.Match[str] | None) -> HopperForwardKernelConfig | None:
+    if match is None or int(match["block_m"]) != GROUP_ROWS * int(match["n_mma_groups"]):
+        return None
+    values: dict[str, DType | int | bool] = {}
+    for name, kind in _KINDS.items():
+        text = match[name]
+        if kind is DType:
+            values[name] = DType.from_string(text)
+        elif kind is bool:
+            values[name] = text is not None
+        elif issubclass(kind, CppEnum):
+            values[name] = kind[text.upper()] if text else kind(0)
+        else:
+            values[name] = int(text or 0)
+    try:
+        return HopperForwardKernelConfig(**values)  # type: ignore[arg-type]
+    except ValueError:
+        return None  # a number out of range: reported like any other misspelling

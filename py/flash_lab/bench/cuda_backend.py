@@ -1,0 +1,267 @@
+"""Our kernels and the references on a real GPU. Lives in a worker process."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flash_helpers.base.dtypes import DType
+from flash_helpers.base.timing import CudaTimer, Policy, Timer
+from flash_helpers.check.peers import ReferenceUnavailableError
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import bitwise_equal, compare
+from flash_helpers.kernels.names import parse_kernel_name_into_config
+from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.sets import needs_general_kernel
+
+from ..provenance import UNKNOWN, device_state, library_state
+from .ceilings import is_ceiling, make_candidate
+from .clocks import ClockSampler
+from .energy import EnergyMeter, cuda_mark
+from .loaded_clock import LoadedClock
+from .measure import Candidate, Json, NotBuiltError, SkippedError
+from .providers import CEILING, OURS, find_reference
+from .results import gpu_sms
+from .stats import tflops
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+# Dense fp16 operations per SM and cycle (NVIDIA's architecture white papers).
+_TENSOR_FLOP = {"8.0": 2048, "8.6": 1024, "8.9": 1024, "9.0": 4096, "10.0": 8192, "12.0": 1024}
+# The whole batch would cost more time than the sweep: two entries show every row's path.
+_CHECKED_ENTRIES = 2
+
+
+def workload_of(shape: Json) -> Workload:
+    names = ("batch", "n_heads", "n_kv_heads", "seq_len", "d_head")
+    sizes = {name: int(shape[name]) for name in names}
+    causal = bool(shape.get("causal", False))
+    return Workload(
+        **sizes, dtype=DType.from_string(shape["dtype"]), seed=int(shape["seed"]), causal=causal
+    )
+
+
+@dataclass
+class _Inputs:
+    shape: Json
+    tensors: Tensors
+    pristine: Tensors
+    o: torch.Tensor
+    reference: torch.Tensor  # of the first entries of the batch
+
+    def problem_with(self, output: torch.Tensor) -> str:
+        """Also mends what it did to the inputs: the next kernel needs them."""
+        pairs = list(zip("qkv", self.tensors, self.pristine, strict=True))
+        changed = [name for name, tensor, copy in pairs if not bitwise_equal(tensor, copy)]
+        for _, tensor, copy in pairs:
+            tensor.copy_(copy)
+        if changed:
+            return f"it overwrote its input {', '.join(changed)}"
+        outcome = compare(output[: self.reference.shape[0]], self.reference)
+        if not outcome.passed:
+            return outcome.describe()
+        if not bool(output.isfinite().all()):
+            return "NaN or infinity behind the entries that were compared"
+        return ""
+
+
+@dataclass
+class _Candidate:
+    inputs: _Inputs
+    run: Callable[[], torch.Tensor]
+    details: Json
+    preallocated_bytes: int = 0  # output and local memory, which no allocation during a call shows
+
+    def __call__(self) -> object:
+        return self.run()
+
+    def check(self) -> str:
+        import torch
+
+        self.inputs.o.fill_(float("nan"))
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        try:
+            output = self.run()
+        except ReferenceUnavailableError as error:
+            raise SkippedError(str(error)) from error
+        torch.cuda.synchronize()
+        self.details["memory_bytes"] = self._memory(torch.cuda.max_memory_allocated() - before)
+        return self.inputs.problem_with(output)
+
+    def _memory(self, allocated: int) -> int:
+        """Inputs, output and whatever else a call needs on the device, in bytes."""
+        inputs = sum(tensor.nbytes for tensor in self.inputs.tensors)
+        return inputs + self.preallocated_bytes + allocated
+
+    def describe(self) -> Json:
+        return self.details
+
+    def captured(self) -> Callable[[], object]:
+        import torch
+
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self.run()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.run()
+        replay: Callable[[], object] = graph.replay
+        return replay
+
+
+class CudaBackend:
+    """One GPU: the current device of this process."""
+
+    def __init__(self) -> None:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise RuntimeError("no data: torch sees no CUDA device")
+        self._state: Json = {**device_state(), **library_state()}
+        self._inputs: _Inputs | None = None
+        self._ceiling_shape: Json | None = None
+        self._loaded_clock: LoadedClock | None = None
+
+    def environment(self) -> Json:
+        return {**self._state, "python": platform.python_version()}
+
+    def prepare(self, shape: Json) -> None:
+        """Keeps the inputs of the last problem: its next group needs them again."""
+        import torch
+
+        if self._inputs is not None and self._inputs.shape == shape:
+            return
+        self._inputs = None
+        self._ceiling_shape = shape if is_ceiling(shape) else None
+        torch.cuda.empty_cache()
+        if is_ceiling(shape):
+            return
+        workload = workload_of(shape)
+        q, k, v = workload.generate("cuda")
+        n = min(_CHECKED_ENTRIES, q.shape[0])
+        reference, _ = attention_reference(q[:n], k[:n], v[:n], causal=workload.causal)
+        pristine = (q.clone(), k.clone(), v.clone())
+        self._inputs = _Inputs(shape, (q, k, v), pristine, torch.empty_like(q), reference)
+
+    def candidate(self, provider: str, kernel: str) -> Candidate:
+        if provider == CEILING and self._ceiling_shape is not None:
+            return make_candidate(kernel, self._ceiling_shape, "cuda")
+        if provider == OURS:
+            return self.our_candidate(kernel)
+        label, note, function = find_reference(provider, self.workload().causal)
+        inputs = self._prepared()
+        return _Candidate(
+            inputs, partial(function, *inputs.tensors), {"label": label, "note": note}
+        )
+
+    def workload(self) -> Workload:
+        return workload_of(self._prepared().shape)
+
+    def _prepared(self) -> _Inputs:
+        if self._inputs is None:
+            raise RuntimeError("candidate() before prepare()")
+        return self._inputs
+
+    def tensors(self) -> tuple[Tensors, torch.Tensor]:
+        """q, k, v and the output of the problem."""
+        inputs = self._prepared()
+        return inputs.tensors, inputs.o
+
+    def candidate_of(self, run: Callable[[], torch.Tensor], details: Json) -> Candidate:
+        """Of a function that reads tensors()'s inputs and writes tensors()'s output."""
+        inputs = self._prepared()
+        return _Candidate(inputs, run, details, inputs.o.nbytes)
+
+    def our_candidate(self, kernel: str, **more: Any) -> Candidate:
+        """`kernel`: a short form; `more` goes into the row."""
+        import flash_attention
+        from flash_attention._library import load_library
+
+        inputs = self._prepared()
+        config = parse_kernel_name_into_config(kernel)
+        causal = workload_of(inputs.shape).causal
+        run = partial(flash_attention.forward, config, *inputs.tensors, inputs.o, causal=causal)
+        details: Json = {"label": config.short_form(), "note": ""}
+        library = load_library()
+        names = library.kernel_names()
+        if config.kernel_name() not in names:
+            raise NotBuiltError(
+                f"not among the {len(names)} kernels of KERNELS={library.kernel_set()}"
+            )
+        kernel_id = names.index(config.kernel_name())
+        q, k, _ = inputs.tensors
+        general = needs_general_kernel(config, q.shape[1], k.shape[1], causal)
+        if general and not library.has_general(kernel_id):
+            raise NotBuiltError("the build has it for whole blocks without a mask only")
+        which = {"general": True} if general else {}
+        attributes = library.kernel_attributes(kernel_id, 0, **which)
+        details |= {
+            "registers": attributes["registers"],
+            "spilled_bytes": attributes["local_bytes"],
+            "blocks_per_sm": attributes["blocks_per_multiprocessor"],
+            "shared_bytes": attributes["static_shared_bytes"] + attributes["dynamic_shared_bytes"],
+            "threads": config.n_threads(),
+        }
+        # The driver sets local memory aside for every thread that can be resident.
+        n_threads = details["blocks_per_sm"] * config.n_threads() * int(self._state["gpu_sms"])
+        spilled = details["spilled_bytes"] * n_threads
+        return _Candidate(inputs, run, details | more, inputs.o.nbytes + spilled)
+
+    def timer(self, policy: Policy) -> Timer:
+        import torch
+
+        return CudaTimer(torch.device("cuda"), cold_l2=policy.cold_l2)
+
+    def clocks(self) -> ClockSampler:
+        uuid = str(self._state.get("gpu_uuid", ""))
+        return ClockSampler("" if UNKNOWN in uuid else uuid)
+
+    def clock_under(self, function: Callable[[], object], call_ms: float) -> float | None:
+        import torch
+
+        if self._loaded_clock is None:
+            self._loaded_clock = LoadedClock(torch.device("cuda"))
+        return self._loaded_clock.mhz(function, call_ms)
+
+    def energy_meter(self) -> EnergyMeter:
+        uuid = str(self._state.get("gpu_uuid", ""))
+        return EnergyMeter("" if UNKNOWN in uuid else uuid, cuda_mark)
+
+    def implausible(self, shape: Json, milliseconds: float) -> str:
+        if is_ceiling(shape):
+            return ""
+        rate = tflops(workload_of(shape).matmul_flop(), milliseconds)
+        peak = peak_tflops(self._state)
+        if peak is None or rate <= peak:
+            return ""
+        return f"{rate:.0f} TFLOP/s is more than this GPU can do ({peak:.0f}): not all was computed"
+
+    def lost(self) -> str:
+        import torch
+
+        try:
+            torch.cuda.synchronize()
+            torch.zeros(1, device="cuda").item()
+        except RuntimeError as error:
+            return str(error).splitlines()[0]
+        return ""
+
+
+def peak_tflops(environment: dict[str, Any]) -> float | None:
+    """Dense fp16 on the tensor cores at the top clock; None if the GPU is not known."""
+    flop = _TENSOR_FLOP.get(str(environment.get("compute_capability")))
+    clock = str(environment.get("top_sm_clock", "")).removesuffix(" MHz")
+    if flop is None or not (clock.isascii() and clock.isdecimal() and len(clock) < 7):
+        return None
+    sms = gpu_sms(environment)
+    return sms * flop * int(clock) / 1e6 if sms else None

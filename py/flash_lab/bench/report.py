@@ -1,0 +1,125 @@
+"""Results as tables, CSV and JSON."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+
+from prettytable import PrettyTable
+
+from flash_helpers.base import csv_text
+
+from .records import Record
+from .results import Measurement, ProblemResult, clock_line
+
+COLUMNS = (
+    "kernel", "mean ms", "median", "min", "max", "stdev", "p90", "noise %", "relative",
+    "Attn TFLOP/s", "matmul TFLOP/s", "MHz",
+)  # fmt: skip
+
+
+def table(problem: ProblemResult, top: int = 0) -> str:
+    """`relative`: how many times as fast as the first reference. `noise %`: the standard error of
+    the mean, where a burst counts as one observation. `Attn TFLOP/s` counts the softmax too, as
+    the seeds do; peers are compared on the two matmuls alone. `MHz`: the SMs' own counters."""
+    lines = [problem.title(), clock_line(problem.ranked)]
+    if problem.ranked:
+        lines.append(_ranking(problem, top))
+    lines += [f"{row['status']}: {row['kernel']}: {row['error']}" for row in problem.others]
+    lines += [f"note: {m.label}: {note}" for m in problem.ranked for note in m.notes]
+    return "\n".join(lines)
+
+
+def _ranking(problem: ProblemResult, top: int) -> str:
+    ours = [m for m in problem.ranked if m.is_ours]
+    hidden = ours[top:] if top else []
+    output = PrettyTable(list(COLUMNS))
+    output.align = "r"
+    output.align["kernel"] = "l"
+    for m in problem.ranked:
+        if m not in hidden:
+            output.add_row([m.label, *_figures(m, problem.reference)])
+    text: str = output.get_string()
+    return f"{text}\n({len(hidden)} slower kernels not shown)" if hidden else text
+
+
+def _figures(m: Measurement, reference: Measurement | None) -> list[str]:
+    s = m.summary
+    mhz = m.row.get("effective_sm_mhz")
+    times = (s.mean, s.median, s.minimum, s.maximum, s.stdev, s.p90)
+    return [
+        *(f"{ms:.4f}" for ms in times),
+        f"{100 * m.standard_error:.2f}",
+        f"{reference.summary.median / s.median:.3f}" if reference else "-",
+        f"{m.attn_tflops:.1f}",
+        f"{m.matmul_tflops:.1f}",
+        f"{mhz:.0f}" if mhz else "-",
+    ]
+
+
+CSV_COLUMNS = (
+    "status", "provider", "kernel", "label", "symbol", "dtype", "d_head", "seq_len", "batch",
+    "n_heads", "seed", "n", "mean_ms", "median_ms", "min_ms", "max_ms", "stdev_ms", "p50_ms",
+    "p90_ms", "p99_ms", "rsd", "standard_error", "outliers", "throttled", "relative",
+    "attn_tflops", "matmul_tflops", "effective_sm_mhz", "loaded_sm_mhz", "sm_mhz", "watts",
+    "joules", "memory_bytes", "registers", "error",
+)  # fmt: skip
+
+
+def render_csv(problems: Sequence[ProblemResult]) -> str:
+    """One line for every kernel and problem. Unknown values are empty."""
+    return csv_text.render(flat(problems), CSV_COLUMNS)
+
+
+def render_json(problems: Sequence[ProblemResult], environment: object) -> str:
+    return json.dumps({"environment": environment, "rows": flat(problems)}, indent=1) + "\n"
+
+
+def flat(problems: Sequence[ProblemResult]) -> list[Record]:
+    """Every kernel and problem as one dictionary of plain values."""
+    found: list[Record] = []
+    for problem in problems:
+        found += [_identity(m.row) | _values(m, problem.reference) for m in problem.ranked]
+        found += [_identity(row) for row in problem.others]
+    return found
+
+
+def _identity(row: Record) -> Record:
+    names = (
+        "status",
+        "provider",
+        "kernel",
+        "label",
+        "symbol",
+        "registers",
+        "memory_bytes",
+        "error",
+    )
+    return {name: row.get(name) for name in names} | dict(row["shape"])
+
+
+def _values(m: Measurement, reference: Measurement | None) -> Record:
+    s = m.summary
+    clocks = m.row.get("clocks") or {}
+    joules = m.row.get("joules")
+    return {
+        "n": s.n,
+        **{f"{name}_ms": round(getattr(s, name), 6) for name in ("mean", "median", "stdev")},
+        **{f"{name}_ms": round(getattr(s, name), 6) for name in ("p50", "p90", "p99")},
+        "min_ms": s.minimum,
+        "max_ms": s.maximum,
+        "rsd": round(s.rsd, 6),
+        "standard_error": round(m.standard_error, 6) if len(m.bursts) > 1 else None,
+        "outliers": s.outliers,
+        "throttled": sum(len(row.get("throttled") or {}) for row in m.rows),
+        "relative": round(reference.summary.median / s.median, 4) if reference else None,
+        "attn_tflops": round(m.attn_tflops, 2),
+        "matmul_tflops": round(m.matmul_tflops, 2),
+        "effective_sm_mhz": m.row.get("effective_sm_mhz"),
+        "loaded_sm_mhz": m.row.get("loaded_sm_mhz"),
+        "sm_mhz": clocks.get("sm_mhz"),
+        "watts": clocks.get("watts"),
+        "joules": round(statistics.fmean(joules), 6) if joules else None,
+        "samples_ms": [ms for burst in m.bursts for ms in burst],
+    }

@@ -1,0 +1,218 @@
+"""Running kernels and references on one problem, and checking every output.
+
+Every output is filled with NaN before its run, compared with the fp32 reference, and compared
+bit by bit with the first output of the same kernel; the inputs must come back unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from flash_helpers.base.dtypes import DType
+from flash_helpers.check.peers import find_peer
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import Comparison, bitwise_equal, compare
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.sets import has_kernel_for, needs_general_kernel
+
+if TYPE_CHECKING:
+    import torch
+
+    Qkv = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    Forward = Callable[..., torch.Tensor | None]
+    # Runs once on (q, k, v), writing to o if it can; returns the output.
+    Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+PASS, FAIL, NOT_RUN = "pass", "FAIL", "NOT RUN"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The problem and how often each kernel runs on it. `device` is a torch device type: the
+    emulator runs whatever lies on the `cpu`."""
+
+    device: str
+    batch: int
+    n_heads: int
+    seq_len: int
+    seed: int
+    n_runs: int
+    causal: bool = False
+
+    def workload(self, dtype: DType, d_head: int) -> Workload:
+        return Workload(
+            self.batch, self.n_heads, self.n_heads, self.seq_len, d_head, dtype, self.seed,
+            self.causal,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """The outcome for one kernel or reference. `problem` says why it was not run, or what is
+    wrong beyond the numbers."""
+
+    label: str
+    dtype: DType
+    d_head: int
+    config: KernelConfig | None = None  # None for a reference
+    comparison: Comparison | None = None  # of the first run
+    repeats_equal: bool | None = None  # None: it ran once
+    problem: str = ""
+    broke_a_rule: bool = (
+        False  # the emulator stopped the kernel: that is a result, not a lack of one
+    )
+    note: str = ""
+    general: bool = False  # the configuration's kernel for any lengths and causal is launched
+
+    @property
+    def symbol(self) -> str:
+        """Of the kernel that is launched; empty for a reference."""
+        return self.config.symbol(self.general) if self.config else ""
+
+    @property
+    def status(self) -> str:
+        if self.broke_a_rule:
+            return FAIL
+        if self.comparison is None:
+            return NOT_RUN
+        wrong = not self.comparison.passed or self.repeats_equal is False or self.problem
+        return FAIL if wrong else PASS
+
+    def explanation(self) -> str:
+        """Why the status is not PASS, in a sentence."""
+        parts = [self.problem] if self.problem else []
+        if self.repeats_equal is False:
+            parts.append("repeated runs differ bitwise")
+        if self.comparison is not None and not self.comparison.passed:
+            parts.append(self.comparison.describe())
+        return "; ".join(parts)
+
+
+@dataclass
+class _Problem:
+    """Inputs with pristine copies, and the reference output."""
+
+    inputs: Qkv
+    pristine: Qkv
+    reference: torch.Tensor
+
+
+@dataclass
+class Session:
+    """Runs rows of one table. Inputs and references are made once per dtype and head size."""
+
+    options: Options
+    forward: Forward
+    _problems: dict[tuple[DType, int], _Problem] = field(default_factory=dict)
+    _lost: str = ""  # why nothing more can run on this device
+
+    def run(self, configs: Sequence[KernelConfig], references: Iterable[str]) -> Iterator[Row]:
+        """The references ('v2', 'v3') for each dtype and head size in use, then the kernels."""
+        kinds = sorted({(config.dtype, config.d_head) for config in configs})
+        for version in references:
+            for dtype, d_head in kinds:
+                yield self.run_reference(version, dtype, d_head)
+        for config in configs:
+            yield self.run_kernel(config)
+
+    def run_kernel(self, config: KernelConfig) -> Row:
+        def attention(
+            q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor
+        ) -> torch.Tensor:
+            options = {"causal": True} if self.options.causal else {}
+            returned = self.forward(config, q, k, v, o, **options)
+            if returned is not None and returned.data_ptr() != o.data_ptr():
+                raise RuntimeError("forward() did not write to the output it was given")
+            return o
+
+        problem = (self.options.seq_len, self.options.seq_len, self.options.causal)
+        has_one = has_kernel_for(config, *problem, emulated=True)
+        general = has_one and needs_general_kernel(config, *problem)
+        row = Row(config.short_form(), config.dtype, config.d_head, config, general=general)
+        return self._run(row, attention)
+
+    def run_reference(self, version: str, dtype: DType, d_head: int) -> Row:
+        peer = find_peer(version, self.options.device, self.options.causal)
+        row = Row(f"{version}: {peer.name} ({dtype.name}, {d_head})", dtype, d_head, note=peer.note)
+        return self._run(row, lambda q, k, v, o: peer(q, k, v))
+
+    def _run(self, row: Row, attention: Attention) -> Row:
+        if self._lost:
+            return replace(row, problem=self._lost)
+        try:
+            return self._checked(row, attention)
+        except Exception as error:  # one kernel that cannot run must not hide the others
+            self._check_device()
+            broke_a_rule = _is_kernel_error(error)
+            return replace(row, problem=describe_error(error), broke_a_rule=broke_a_rule)
+
+    def _checked(self, row: Row, attention: Attention) -> Row:
+        problem = self._problem(row.dtype, row.d_head)
+        first: torch.Tensor | None = None
+        repeats_equal = True
+        for _ in range(self.options.n_runs):
+            o = problem.inputs[0].new_full(problem.inputs[0].shape, float("nan"))
+            o = attention(*problem.inputs, o)
+            self._synchronize()
+            if first is None:
+                first = o
+            else:
+                repeats_equal = bitwise_equal(first, o) and repeats_equal
+        if first is None:
+            raise ValueError(f"n_runs must be at least 1, got {self.options.n_runs}")
+        return replace(
+            row,
+            comparison=compare(first, problem.reference),
+            repeats_equal=repeats_equal if self.options.n_runs > 1 else None,
+            problem=self._restore_inputs(problem),
+        )
+
+    def _problem(self, dtype: DType, d_head: int) -> _Problem:
+        key = (dtype, d_head)
+        if key not in self._problems:
+            inputs = self.options.workload(dtype, d_head).generate(self.options.device)
+            pristine = (inputs[0].clone(), inputs[1].clone(), inputs[2].clone())
+            o, _ = attention_reference(*inputs, causal=self.options.causal)
+            self._problems[key] = _Problem(inputs, pristine, o)
+        return self._problems[key]
+
+    def _restore_inputs(self, problem: _Problem) -> str:
+        """What the kernel did to its inputs (nothing, it is hoped); undone for the next one."""
+        changed = [
+            name
+            for name, tensor, pristine in zip("qkv", problem.inputs, problem.pristine, strict=True)
+            if not bitwise_equal(tensor, pristine)
+        ]
+        for tensor, pristine in zip(problem.inputs, problem.pristine, strict=True):
+            tensor.copy_(pristine)
+        return f"it overwrote its input {', '.join(changed)}" if changed else ""
+
+    def _synchronize(self) -> None:
+        if self.options.device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+
+    def _check_device(self) -> None:
+        """After some CUDA errors nothing runs any more: say so instead of blaming every row."""
+        try:
+            self._synchronize()
+        except Exception as error:
+            self._lost = f"the device is lost since an earlier row: {describe_error(error)}"
+
+
+def _is_kernel_error(error: Exception) -> bool:
+    """An out-of-bounds access, a deadlock, ... that the emulator found in the kernel itself, as
+    opposed to a missing compiler or kernel."""
+    from flash_helpers.emulator.errors import KernelError
+
+    return isinstance(error, KernelError)
+
+
+def describe_error(error: BaseException) -> str:
+    """One line: the type and the message."""
+    message = " ".join(str(error).split()) or "no message"
+    return f"{type(error).__name__}: {message}"

@@ -1,0 +1,56 @@
+"""check_steps: the command line. tools/analysis/check_steps.py is its entry."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK
+from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE
+from flash_helpers.compilers.errors import BuildError
+
+from . import arguments as args
+from .disassembler import SassError
+from .render import painted
+from .steps import check_steps, programs
+
+DESCRIPTION = """Whether each of the sixteen steps shows in its machine code what steps.toml says.
+
+    check_steps.py
+    check_steps.py --arch sm_80
+
+Exit codes: 0 all claims hold, 1 one does not, 2 usage, 4 nothing to disassemble, 130 interrupted.
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="check_steps.py", description=DESCRIPTION, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add = parser.add_argument
+    add("--arch", default=DEFAULT_ARCHITECTURE, metavar="sm_XY")
+    args.add_colour_argument(parser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return args.run_tool("check_steps", make_parser(), argv, _work)
+
+
+def _work(options: argparse.Namespace) -> int:
+    try:
+        found = programs(options.arch, jobs=os.cpu_count() or 1)
+    except (BuildError, RuntimeError) as error:
+        raise SassError(str(error)) from error
+    colour = args.wants_colour(options)
+    results = check_steps(found)
+    for result in results:
+        print(f"{result.step.number:2} {result.step.title}: {result.step.sass}")
+        for verdict in result.verdicts:
+            print(painted(f"     {verdict}", verdict.holds, colour))
+    failed = [result.step.number for result in results if not result.holds]
+    good = len(results) - len(failed)
+    print(f"{good} of {len(results)} steps are what they say ({options.arch})")
+    return EXIT_FAILED if failed else EXIT_OK

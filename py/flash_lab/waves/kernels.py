@@ -1,0 +1,75 @@
+"""Blocks and occupancy of our own kernels, by name, for a shape of the problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flash_helpers.build.kernel_cubin import kernel_cubin
+from flash_helpers.kernels.contract import KernelConfig
+
+from ..sass.disassembler import cuobjdump
+from ..sass.usage import parse_usage
+from .occupancy import occupancy
+
+# The families whose blocks stay and take tile after tile: one block for each SM.
+_PERSISTENT = ("sm90",)
+_CAPABILITY = (9, 0)  # of kernel_cubin's architecture
+
+
+@dataclass(frozen=True)
+class Residency:
+    """`origin`: who says so."""
+
+    blocks_per_sm: int
+    origin: str
+
+
+def n_blocks(config: KernelConfig, batch: int, heads: int, seq_len: int) -> int:
+    """Blocks of a launch, or tiles of a persistent kernel, which are its blocks here: one for every
+    block of queries, head and batch entry."""
+    return batch * heads * -(-seq_len // config.blocks()[0])
+
+
+def residency(config: KernelConfig, general: bool = False) -> Residency:
+    """Of the configuration's kernel for whole blocks, or of its general one. From the driver if
+    this build has the kernel and there is a GPU, else computed from what nvcc compiles now. Raises
+    BuildError without nvcc, SassError without cuobjdump, ValueError for an earlier step's general
+    kernel."""
+    if config.FAMILY in _PERSISTENT:
+        return Residency(1, "one persistent block for each SM")
+    return _of_driver(config, general) or _of_compiler(config, general)
+
+
+def _of_driver(config: KernelConfig, general: bool = False) -> Residency | None:
+    try:
+        from flash_attention._library import load_library
+
+        library = load_library()
+        if not library.device_count():
+            return None
+        names = library.kernel_names()
+        if config.kernel_name() not in names:
+            return None
+        kernel_id = names.index(config.kernel_name())
+        if general and not library.has_general(kernel_id):
+            return None
+        found = library.kernel_attributes(kernel_id, 0, general)
+    except (ImportError, RuntimeError):  # no build, no driver, no code for this GPU
+        return None
+    return Residency(found["blocks_per_multiprocessor"], "the driver, for this GPU")
+
+
+def _of_compiler(config: KernelConfig, general: bool = False) -> Residency:
+    usage = next(
+        found
+        for found in parse_usage(
+            cuobjdump("-res-usage", file=kernel_cubin(config, general=general))
+        )
+        if found.kernel == config.symbol(general)
+    )
+    found = occupancy(_CAPABILITY, config.n_threads(), usage.registers, config.smem_bytes())
+    return Residency(
+        found.blocks_per_sm,
+        f"computed for compute capability 9.0: {usage.registers} registers, "
+        f"{config.smem_bytes()} bytes of shared memory, {config.n_threads()} threads",
+    )

@@ -1,0 +1,195 @@
+"""`--mode benchmark`, and the measurement that `--mode analysis` shares with it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from flash_helpers.base import csv_text
+from flash_helpers.base.dtypes import DType
+from flash_helpers.base.outputs import OutputError, make_folder, write_output
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL, EXIT_USAGE
+
+from ..bench import charts
+from ..bench.ceilings import measure_ceilings
+from ..bench.progress import Progress
+from ..bench.providers import CEILING
+from ..bench.records import COMPILE_FAIL, LAUNCH_FAIL, OK, SKIPPED, TIMEOUT, WRONG, Record
+from ..bench.results import Measurement, ProblemResult, by_problem
+from ..bench.session import announce, with_session
+from ..bench.store import ResultStore
+from ..bench.supervisor import Measurer
+from ..bench.sweep import Job, Problem, Sweep
+from ..provenance import command_line
+from . import text
+from .options import workloads
+from .recorded import Measured, recorded
+from .words import Words, words
+
+BACKEND = "flash_lab.ws_analysis.backend:WsBackend"
+
+
+def benchmark(options: argparse.Namespace, backend: str = BACKEND) -> int:
+    return measure(options, backend, _show, with_ceilings=False)
+
+
+def measure(
+    options: argparse.Namespace, backend: str,
+    show: Callable[[Measured, argparse.Namespace], int], *, with_ceilings: bool,
+) -> int:  # fmt: skip
+    """Times every provider on every length, in turns, and shows what came out. Returns the worse
+    of what the rows and `show` say."""
+    if options.rows:
+        found = recorded(options)
+        return EXIT_USAGE if found is None else _present(found, options, show)
+    jobs = tuple(Job(name, name) for name in options.provider)
+
+    def run(store: ResultStore, supervisor: Measurer) -> int:
+        sweep = Sweep(
+            store, supervisor, options.policy, command_line(), 0, retry_failed=options.retry_failed
+        )
+        announce(store, sweep)
+        ceilings = measure_ceilings(sweep, [DType.FP16], options.seed) if with_ceilings else []
+        problems = [Problem(workload, (), jobs) for workload in workloads(options)]
+        rows: list[Record] = []
+        with Progress(sum(map(sweep.n_rows, problems)), "WS analysis") as progress:
+            for problem in problems:
+                for row in sweep.run(problem):
+                    progress.advance(f"{row['shape']['seq_len']} {row['kernel']}")
+                    rows.append(row)
+        failed = any(row["status"] != OK for row in ceilings)
+        found = Measured([*ceilings, *rows], by_problem(rows), sweep.environment)
+        return _present(found, options, show) or (EXIT_PARTIAL if failed else EXIT_OK)
+
+    return with_session("ws-analysis", options, backend, run)
+
+
+def _present(
+    found: Measured, options: argparse.Namespace,
+    show: Callable[[Measured, argparse.Namespace], int],
+) -> int:  # fmt: skip
+    code = exit_code([row for row in found.rows if row["provider"] != CEILING], options.named)
+    if code == EXIT_NO_DATA:
+        print("no data: no provider could be measured")
+        print("\n".join(text.not_measured(found.problems)))
+        return code
+    shown = show(found, options)
+    return shown if shown == EXIT_USAGE and code != EXIT_FAILED else code or shown
+
+
+def exit_code(rows: Sequence[Record], named: Sequence[str]) -> int:
+    """A wrong result outranks a missing one. A provider that is not here is a failure where it was
+    asked for by name."""
+    statuses = {row["status"] for row in rows}
+    if WRONG in statuses:
+        return EXIT_FAILED
+    if OK not in statuses:
+        return EXIT_NO_DATA
+    absent = any(row["status"] == SKIPPED and row["provider"] in named for row in rows)
+    failed = statuses & {LAUNCH_FAIL, TIMEOUT, COMPILE_FAIL}
+    return EXIT_PARTIAL if failed or absent else EXIT_OK
+
+
+def _show(found: Measured, options: argparse.Namespace) -> int:
+    say = words(options.lang)
+    print_configurations(found.problems, say)
+    print(text.section(say("performance"), text.performance_table(found.problems, say)))
+    print(explanation(options))
+    print("\n".join(text.not_measured(found.problems)))
+    files = {"benchmark.csv": lambda: render_csv(found.problems).encode()}
+    shape = f"batch {options.batch}, {options.heads} heads, d {options.head_dim}"
+    return write(options.results, files | plots(found.problems, shape), say)
+
+
+def print_configurations(problems: Sequence[ProblemResult], say: Words) -> None:
+    for problem in problems:
+        for m in problem.ranked:
+            if m.row.get("parameters"):
+                print(f"\n{text.configuration_block(m, say)}")
+
+
+def explanation(options: argparse.Namespace) -> str:
+    cache = "warm L2 cache" if options.noncu else "cold L2 cache (overwritten before each sample)"
+    return (
+        f"Times: medians between CUDA events, providers in turns, {cache}. TFLOPS: the two matmuls "
+        "alone (half of them when causal). GB/s: Q, K and V read once and O written once, over the "
+        "time. MB: inputs, output and what a call allocates. noise %: standard error of the mean, "
+        "a burst counting as one observation."
+    )
+
+
+Files = dict[str, Callable[[], bytes]]
+
+
+def plots(problems: Sequence[ProblemResult], shape: str) -> Files:
+    """Over N_CTX. Labels are English: not every matplotlib has Chinese letters."""
+    over = charts.over_lengths
+    return {
+        "tflops.png": lambda: charts.throughput(problems, f"Throughput, {shape}"),
+        "time.png": lambda: over(
+            problems, f"Time of a call, {shape}", lambda m: m.summary.median, "ms", "upper left",
+            log=True,
+        ),
+        "bandwidth.png": lambda: over(
+            problems, f"Bytes of Q, K, V and O over the time, {shape}", text.gb_per_s, "GB/s",
+            "upper right",
+        ),
+    }  # fmt: skip
+
+
+def write(folder: Path, files: Files, say: Words) -> int:
+    """Writes the files and lists them. Without matplotlib the plots are missing, which is said."""
+    lines, code = [], EXIT_OK
+    try:
+        make_folder(folder)
+        for name, make in files.items():
+            try:
+                data = make()
+            except ImportError as error:
+                lines.append(f"{name} is not drawn: {error} (pip install matplotlib)")
+                code = EXIT_PARTIAL
+                continue
+            write_output(folder / name, data)
+            lines.append(f"{folder / name}: {len(data)} bytes")
+    except OutputError as error:
+        lines.append(f"error: {error}; the tables above and the store have every figure")
+        code = EXIT_USAGE
+    print(text.section(say("plots"), *lines))
+    return code
+
+
+COLUMNS = (
+    "provider", "n_ctx", "batch", "heads", "head_dim", "causal", "status", "time_ms", "tflops",
+    "gb_per_s", "memory_mb", "standard_error", "configuration", "error",
+)  # fmt: skip
+
+
+def render_csv(problems: Sequence[ProblemResult]) -> str:
+    """One line for every provider and length. Unknown values are empty."""
+    rows: list[Record] = []
+    for problem in problems:
+        rows += [_identity(m.row) | _figures(m) for m in problem.ranked]
+        rows += [_identity(row) | {"error": row["error"]} for row in problem.others]
+    return csv_text.render(rows, COLUMNS)
+
+
+def _identity(row: Record) -> Record:
+    s = row["shape"]
+    return {
+        "provider": row["provider"], "status": row["status"], "n_ctx": s["seq_len"],
+        "batch": s["batch"], "heads": s["n_heads"], "head_dim": s["d_head"],
+        "causal": bool(s.get("causal")),
+    }  # fmt: skip
+
+
+def _figures(m: Measurement) -> Record:
+    n_bytes = m.row.get("memory_bytes")
+    return {
+        "time_ms": round(m.summary.median, 6),
+        "tflops": round(m.matmul_tflops, 4),
+        "gb_per_s": round(text.gb_per_s(m), 4),
+        "memory_mb": "" if n_bytes is None else n_bytes / 1e6,
+        "standard_error": round(m.standard_error, 6) if len(m.bursts) > 1 else "",
+        "configuration": " ".join(f"{name}={value}" for name, value in text.parameters(m)),
+    }

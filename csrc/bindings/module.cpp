@@ -1,9 +1,9 @@
 // The Python module flash_attention._C: raw pointers, strides and a stream; no torch.
 //
-// launch() takes the argument record as bytes that Python packed (flash_helpers.kernels.forward_args): one
-// conversion instead of 23. The interpreter lock is kept: a launch returns in about two
-// microseconds, and releasing and taking the lock would cost a tenth of that and let threads
-// reorder their launches.
+// launch() takes the argument record as bytes that Python packed
+// (flash_helpers.kernels.forward_args): one conversion instead of 23. The interpreter lock is kept:
+// a launch returns in about two microseconds, and releasing and taking the lock would cost a tenth
+// of that and let threads reorder their launches.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

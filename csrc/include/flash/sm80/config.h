@@ -2,9 +2,9 @@
 // time.
 //
 // Plain C++20 (no CUDA), so host code, device code and tests share it. The fields, their order and
-// their meaning are those of `FlashForwardKernelConfig` in py/flash_helpers/kernels/sm80_fwd/config.py;
-// tests/config/test_cpp_contracts.py compares the two. It is a structural type: kernels take it as
-// a non-type template argument.
+// their meaning are those of `FlashForwardKernelConfig` in
+// py/flash_helpers/kernels/sm80_fwd/config.py; tests/config/test_cpp_contracts.py compares the two.
+// It is a structural type: kernels take it as a non-type template argument.
 #pragma once
 
 #include "flash/core/dtype.h"

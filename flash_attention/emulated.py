@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from flash_helpers.build.kernel_ptx import kernel_ptx
-from flash_helpers.kernels.contract import KernelConfig
-from flash_helpers.kernels.sm90_fwd.config import HopperForwardKernelConfig
+from flash_helpers.kernels.contract import KernelConfig, Variant
+from flash_helpers.kernels.registry import family_of
 
 from .checks.arguments import Plan
 from .checks.memory import byte_range
@@ -29,7 +29,6 @@ def launch(
 ) -> None:
     """Runs the plan's kernel to its end. `args` is the argument record, as for the GPU."""
     from flash_helpers.emulator import MemoryRange
-    from flash_helpers.kernels.sm90_fwd.arguments import pack_hopper_forward_args
 
     memory = []
     for tensors, writable in ((inputs, False), (outputs, True)):
@@ -37,23 +36,21 @@ def launch(
             begin, end = byte_range(tensor)
             memory.append(MemoryRange(begin, end - begin, writable, name))
     config = plan.config
-    grid = plan.grid
-    if isinstance(config, HopperForwardKernelConfig):
-        args = pack_hopper_forward_args(config, args)
-        grid = min(grid, MULTIPROCESSORS)
-    emulated_kernel(config, plan.general).launch(
+    grid = min(plan.grid, MULTIPROCESSORS) if config.PERSISTENT else plan.grid
+    emulated_kernel(config, plan.variant).launch(
         grid=(grid, 1, 1),
         block=(config.n_threads(), 1, 1),
         shared_bytes=config.smem_bytes(),
-        params=[args],
+        params=[family_of(config).launch_arguments(config, args)],
         memory=memory,
     )
 
 
 @lru_cache(maxsize=256)
-def emulated_kernel(config: KernelConfig, general: bool = False) -> EmulatedKernel:
-    """The kernel of one configuration (the one for any lengths and the causal mask if `general`),
-    compiled for the emulator (from its cache if it was before)."""
+def emulated_kernel(config: KernelConfig, variant: Variant | None = None) -> EmulatedKernel:
+    """A kernel of one configuration (by default the first), compiled for the emulator (from its
+    cache if it was before)."""
     from flash_helpers.emulator import compile_kernel
 
-    return compile_kernel(kernel_ptx(config, general), config.symbol(general))
+    variant = variant or config.variants()[0]
+    return compile_kernel(kernel_ptx(config, variant), config.symbol(variant))

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.names import parse_kernel_name_into_config
-from flash_helpers.kernels.sets import takes_everything
+from flash_helpers.kernels.variants import takes_everything
 
 from . import emulated
 from ._library import load_library
@@ -153,7 +153,7 @@ def launch_checked(
     if q.device.type == "cpu":
         emulated.launch(plan, args, {"q": q, "k": k, "v": v}, outputs)
     else:
-        kernel_id = _kernel_id(kernel_cfg, plan.general)
+        kernel_id = _kernel_id(kernel_cfg, plan.variant)
         device = q.device.index
         load_library().launch(
             kernel_id, args, device, torch.cuda.current_stream(device).cuda_stream
@@ -177,12 +177,12 @@ def _kernel_ids() -> dict[str, int]:
     return {name: i for i, name in enumerate(load_library().kernel_names())}
 
 
-def _kernel_id(config: KernelConfig, general: bool) -> int:
+def _kernel_id(config: KernelConfig, variant: Variant) -> int:
     kernel_id = _kernel_ids().get(config.kernel_name())
     if kernel_id is None:
         raise KernelNotBuiltError(_not_built_message(config))
-    if general and not load_library().has_general(kernel_id):
-        raise KernelNotBuiltError(_not_general_message(config))
+    if variant.value not in load_library().variants(kernel_id):
+        raise KernelNotBuiltError(_whole_blocks_message(config))
     return kernel_id
 
 
@@ -199,7 +199,7 @@ def _not_built_message(config: KernelConfig) -> str:
     )
 
 
-def _not_general_message(config: KernelConfig) -> str:
+def _whole_blocks_message(config: KernelConfig) -> str:
     built = (c for c in available_kernels() if c.dtype == config.dtype)
     names = [c.short_form() for c in built if takes_everything(c)]
     close = difflib.get_close_matches(config.short_form(), names, n=3, cutoff=0.0)

@@ -14,8 +14,9 @@ import torch
 
 from flash_helpers.base.cache import cache_dir
 from flash_helpers.base.dtypes import DType
-from flash_helpers.kernels.contract import KernelConfig
-from flash_helpers.kernels.sets import has_general_kernel, needs_general_kernel
+from flash_helpers.kernels.architecture import parse_arch
+from flash_helpers.kernels.contract import KernelConfig, Variant
+from flash_helpers.kernels.registry import by_preference
 
 from ._library import LibraryNotFoundError, load_library
 from .tuning_table import Entry, TuningTableError, read_table
@@ -55,8 +56,8 @@ def tuned_config(
     tools/benchmark/autotune.py into the cache directory), the packaged one; in each, first
     entries of this GPU, then of its compute capability; at last any of any table. `device` is the
     CUDA device, by default the current one; without one any GPU's entry is taken. For the device
-    "cpu", the emulator, a build is not asked. `family` is "sm80" or "sm90"; by default, in each
-    table, the one that is made for the GPU, then the other.
+    "cpu", the emulator, a build is not asked. `family` is a name of kernels.registry.families(); by
+    default, in each table, the one that is made for the GPU, then those that run anywhere.
 
     Raises:
         LookupError: no table has a kernel for this problem; the message says what they have.
@@ -94,7 +95,7 @@ def tuned_choice(
         ("measured on another GPU", lambda entry: True),
     ]
     measured_with = (True, False) if causal else (False,)
-    families = (family,) if family else _families_for(capability)
+    families = [family] if family else _families_for(capability)
     for reason, is_match in matches if gpu else matches[2:]:
         for path, with_mask, wanted_family in itertools.product(tables, measured_with, families):
             for entry in _entries(path):
@@ -107,8 +108,10 @@ def tuned_choice(
     raise LookupError(_explain(tables, wanted, d_head, seq_len_q, seq_len_k, causal))
 
 
-def _families_for(capability: str) -> tuple[str, ...]:
-    return ("sm90", "sm80") if capability == "9.0" else ("sm80",)
+def _families_for(capability: str) -> list[str]:
+    """Those that are asked by default, in their order."""
+    parsed = parse_arch(capability) if capability else None
+    return [family.NAME for family in by_preference(parsed) if family.preference(parsed)]
 
 
 def user_table() -> Path:
@@ -117,29 +120,32 @@ def user_table() -> Path:
 
 
 def _fitting(
-    entry: Entry, seq_len_q: int, seq_len_k: int, causal: bool, built: Mapping[str, bool] | None
+    entry: Entry,
+    seq_len_q: int,
+    seq_len_k: int,
+    causal: bool,
+    built: Mapping[str, Sequence[str]] | None,
 ) -> KernelConfig | None:
     if not entry.covers(seq_len_q):
         return None
     unlike_measured = None  # its kernel for whole blocks was timed, and its general one is needed
     for config in entry.configs():
-        needs_general = needs_general_kernel(config, seq_len_q, seq_len_k, causal)
+        needed = config.variant_for(seq_len_q, seq_len_k, causal)
         if built is None:
-            there = not needs_general or has_general_kernel(config)
+            there = needed in config.built_variants()
         else:
-            has_general = built.get(config.kernel_name())  # None: not built
-            there = has_general is not None and (has_general or not needs_general)
-        if there and (not needs_general or _was_general(entry, config)):
+            there = needed.value in built.get(config.kernel_name(), ())
+        if there and (needed is Variant.WHOLE or needed is _timed_variant(entry, config)):
             return config
         if there and unlike_measured is None:
             unlike_measured = config
     return unlike_measured
 
 
-def _was_general(entry: Entry, config: KernelConfig) -> bool:
-    """Whether the general kernel was what the entry's measurement timed."""
+def _timed_variant(entry: Entry, config: KernelConfig) -> Variant | None:
+    """Which of the configuration's kernels the entry's measurement timed; None: it does not say."""
     length = entry.measured_at
-    return length is not None and needs_general_kernel(config, length, length, entry.causal)
+    return None if length is None else config.variant_for(length, length, entry.causal)
 
 
 def _tables(named: str | os.PathLike[str] | None) -> Iterator[Path]:
@@ -189,14 +195,14 @@ def _gpu(device: torch.device | str | int | None) -> tuple[str, str]:
 
 
 @cache
-def _built() -> Mapping[str, bool] | None:
-    """Whether a kernel of this build has a general one beside it, by symbol; None where nothing is
-    built (the emulator compiles any)."""
+def _built() -> Mapping[str, Sequence[str]] | None:
+    """The variants that this build has of each configuration, by name; None where nothing is built
+    (the emulator compiles any)."""
     try:
         library = load_library()
     except LibraryNotFoundError:
         return None
-    return {name: library.has_general(i) for i, name in enumerate(library.kernel_names())}
+    return {name: library.variants(i) for i, name in enumerate(library.kernel_names())}
 
 
 def _explain(

@@ -26,7 +26,7 @@ from flash_helpers.base.plain_file import refuse_special
 from flash_helpers.base.safe_read import parse_json, read_regular
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.names import parse_kernel_name_into_config
-from flash_helpers.kernels.sm80_fwd.constraints import violations
+from flash_helpers.kernels.registry import violations
 
 SCHEMA = 1
 _KINDS: dict[str, tuple[type, ...]] = {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "build_info.h"
+#include "configurations.h"
 #include "flash/core/args.h"
 #include "flash/core/error.h"
 #include "flash/core/registry.h"
@@ -27,7 +28,17 @@ namespace {
 
 std::vector<std::string> kernel_names() {
   std::vector<std::string> names;
-  for (const flash::KernelEntry& entry : flash::kernels()) names.emplace_back(entry.name);
+  for (const flash::Configuration& found : flash::configurations()) {
+    names.emplace_back(found.front().configuration);
+  }
+  return names;
+}
+
+std::vector<std::string> variants(std::size_t kernel_id) {
+  std::vector<std::string> names;
+  for (const flash::KernelEntry& entry : flash::configuration_of(kernel_id)) {
+    names.emplace_back(flash::name_of(entry.variant));
+  }
   return names;
 }
 
@@ -56,8 +67,9 @@ void launch(std::size_t kernel_id, const py::bytes& args, int device, std::uintp
   flash::launch(kernel_id, record, device, reinterpret_cast<cudaStream_t>(stream));
 }
 
-py::dict kernel_attributes(std::size_t kernel_id, int device, bool general) {
-  const flash::KernelAttributes found = flash::kernel_attributes(kernel_id, device, general);
+py::dict kernel_attributes(std::size_t kernel_id, int device, const std::string& variant) {
+  const flash::KernelAttributes found =
+      flash::kernel_attributes(kernel_id, device, flash::variant_of(variant));
   py::dict result;
   result["registers"] = found.registers;
   result["static_shared_bytes"] = found.static_shared_bytes;
@@ -73,10 +85,13 @@ py::dict kernel_attributes(std::size_t kernel_id, int device, bool general) {
 }  // namespace
 
 PYBIND11_MODULE(_C, module) {
-  module.doc() = "Compiled FlashAttention kernels, by id: the index into kernel_names().";
+  module.doc() =
+      "Compiled FlashAttention kernels, by the id of their configuration: the index into "
+      "kernel_names().";
   py::register_exception<flash::CudaError>(module, "CudaError", PyExc_RuntimeError);
 
-  module.def("kernel_names", &kernel_names, "Names of the kernels, sorted; the index is the id.");
+  module.def("kernel_names", &kernel_names,
+             "Names of the configurations, sorted; the index is the id.");
   module.def("kernel_set", [] { return flash::build_info::kKernelSet; }, "KERNELS of the build.");
   module.def("architectures", &architectures, "What the kernels were compiled for.");
   module.def(
@@ -87,12 +102,11 @@ PYBIND11_MODULE(_C, module) {
       "Bytes that launch() expects.");
   module.def("launch", &launch, py::arg("kernel_id"), py::arg("args"), py::arg("device"),
              py::arg("stream"), "Queue a kernel on a stream of a device; does not wait.");
-  module.def("has_general", &flash::has_general, py::arg("kernel_id"),
-             "Whether the kernel takes any lengths and the causal mask.");
+  module.def("variants", &variants, py::arg("kernel_id"),
+             "Which kernels of the configuration this build has: whole, any.");
   module.def("kernel_attributes", &kernel_attributes, py::arg("kernel_id"), py::arg("device"),
-             py::arg("general") = false,
-             "Registers, memory and occupancy of a kernel on a device; general: of the one for any "
-             "lengths and the causal mask.");
+             py::arg("variant"),
+             "Registers, memory and occupancy of a configuration's kernel on a device.");
   py::class_<flash::LaunchCache>(module, "LaunchCache",
                                  "Launches calls like those that were checked before.")
       .def(py::init<py::object, py::capsule>(), py::arg("tensor_type"), py::arg("exchange_api"))

@@ -13,10 +13,9 @@
 
 namespace flash {
 
-// A kernel that is to be queued: one of the two of its entry.
+// A kernel that is to be queued.
 struct Launch {
   const KernelEntry& entry;
-  const void* function;
   unsigned n_tiles;
   int device;  // the current one, and prepared
   cudaStream_t stream;
@@ -26,10 +25,10 @@ struct Launch {
 struct Family {
   // Throws std::invalid_argument for what only the kernels of this family do not take.
   void (*check)(const KernelEntry& entry, const ForwardArgs& args);
-  // Whether the problem is one for the entry's general kernel.
-  bool (*needs_general)(const KernelEntry& entry, const ForwardArgs& args);
-  // Why the entry has no general kernel: what follows the kernel's name in a message.
-  std::string (*why_no_general)(const KernelEntry& entry);
+  // Which of the kernels of the entry's configuration the problem needs.
+  Variant (*variant_for)(const KernelEntry& entry, const ForwardArgs& args);
+  // What a configuration without that kernel takes: what follows its name in a message.
+  std::string (*what_it_takes)(const KernelEntry& entry);
   // Pieces of the problem that one thread block computes at a time. Throws as check() if there are
   // more than a launch can have.
   unsigned (*n_tiles)(const KernelEntry& entry, const ForwardArgs& args);
@@ -48,8 +47,8 @@ const Config& config_of(const KernelEntry& entry) {
 // The last step of Family::queue. `args`: the record that the kernel takes.
 inline cudaError_t queue_blocks(const Launch& launch, unsigned n_blocks, const void* args) {
   void* parameters[] = {const_cast<void*>(args)};
-  return cudaLaunchKernel(launch.function, dim3(n_blocks), dim3(launch.entry.n_threads), parameters,
-                          launch.entry.smem_bytes, launch.stream);
+  return cudaLaunchKernel(launch.entry.function, dim3(n_blocks), dim3(launch.entry.n_threads),
+                          parameters, launch.entry.smem_bytes, launch.stream);
 }
 
 }  // namespace flash

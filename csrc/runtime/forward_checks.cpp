@@ -58,7 +58,7 @@ void check_sizes(const KernelEntry& entry, const ForwardArgs& args) {
 }  // namespace
 
 void refuse(const KernelEntry& entry, const std::string& problem) {
-  throw std::invalid_argument(std::string(entry.name) + ": " + problem);
+  throw std::invalid_argument(std::string(entry.configuration) + ": " + problem);
 }
 
 void check_forward_args(const KernelEntry& entry, const ForwardArgs& args) {

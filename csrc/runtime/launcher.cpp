@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "build_info.h"
+#include "configurations.h"
 #include "device_guard.h"
 #include "family.h"
 #include "flash/core/error.h"
@@ -16,46 +17,41 @@
 namespace flash {
 namespace {
 
-const KernelEntry& entry_of(std::size_t kernel_id) {
-  const auto table = kernels();
-  if (kernel_id < table.size()) return table[kernel_id];
-  throw std::out_of_range("kernel id " + std::to_string(kernel_id) + ": this build has " +
-                          std::to_string(table.size()) + " kernels");
+const KernelEntry& kernel_of(Configuration configuration, Variant variant) {
+  for (const KernelEntry& entry : configuration) {
+    if (entry.variant == variant) return entry;
+  }
+  const KernelEntry& other = configuration.front();
+  throw std::invalid_argument(std::string(other.configuration) +
+                              other.family->what_it_takes(other));
 }
 
-// One of the two kernels of an entry. `mark` numbers all of them.
-struct Kernel {
-  const KernelEntry& entry;
-  const void* function;
-  std::size_t mark;
-};
-
-Kernel kernel_of(std::size_t kernel_id, bool general) {
-  const KernelEntry& entry = entry_of(kernel_id);
-  if (!general) return {entry, entry.function, 2 * kernel_id};
-  if (entry.general != nullptr) return {entry, entry.general, 2 * kernel_id + 1};
-  throw std::invalid_argument(std::string(entry.name) + entry.family->why_no_general(entry));
-}
-
-// Which devices a kernel is ready for: one bit per device, one word per kernel. Attributes belong
-// to a device's context, so "set once" for all devices would leave the second one without.
+// Which devices a kernel is ready for: one bit per device, one word per kernel of the table.
+// Attributes belong to a device's context, so "set once" for all devices would leave the second one
+// without.
 class ReadyMarks {
  public:
   static constexpr int kDevices = 64;
-  bool get(std::size_t mark, int device) const {
-    return device < kDevices && (marks_[mark].load(std::memory_order_acquire) & bit(device));
+  bool get(const KernelEntry& entry, int device) const {
+    return device < kDevices &&
+           (marks_[index_of(entry)].load(std::memory_order_acquire) & bit(device));
   }
-  void set(std::size_t mark, int device) {
-    if (device < kDevices) marks_[mark].fetch_or(bit(device), std::memory_order_release);
+  void set(const KernelEntry& entry, int device) {
+    if (device < kDevices) marks_[index_of(entry)].fetch_or(bit(device), std::memory_order_release);
   }
-  void clear(std::size_t mark, int device) {
-    if (device < kDevices) marks_[mark].fetch_and(~bit(device), std::memory_order_release);
+  void clear(const KernelEntry& entry, int device) {
+    if (device < kDevices) {
+      marks_[index_of(entry)].fetch_and(~bit(device), std::memory_order_release);
+    }
   }
 
  private:
+  static std::size_t index_of(const KernelEntry& entry) {
+    return static_cast<std::size_t>(&entry - kernels().data());
+  }
   static std::uint64_t bit(int device) { return std::uint64_t{1} << device; }
   std::vector<std::atomic<std::uint64_t>> marks_ =
-      std::vector<std::atomic<std::uint64_t>>(2 * kernels().size());
+      std::vector<std::atomic<std::uint64_t>>(kernels().size());
 };
 
 ReadyMarks& ready_marks() {
@@ -90,9 +86,9 @@ bool means_no_code_for_device(cudaError_t status) {
     capability = std::to_string(properties.major) + "." + std::to_string(properties.minor);
   }
   cudaGetLastError();
-  throw CudaError(std::string(entry.name) + " was built for " + build_info::kArchitectures +
-                  ", but device " + std::to_string(device) + " (" + name +
-                  ") has compute capability " + capability +
+  throw CudaError(std::string(entry.configuration) + " was built for " +
+                  build_info::kArchitectures + ", but device " + std::to_string(device) + " (" +
+                  name + ") has compute capability " + capability +
                   ": rebuild on this machine, or with TORCH_CUDA_ARCH_LIST=" + capability + " (" +
                   cudaGetErrorName(status) + ")");
 }
@@ -107,70 +103,63 @@ void check_kernel_call(cudaError_t status, const char* expression, int line,
 #define FLASH_CHECK_KERNEL_CALL(expression, entry, device) \
   check_kernel_call((expression), #expression, __LINE__, entry, device)
 
-void allow_shared_memory(const Kernel& kernel, int device) {
-  const KernelEntry& entry = kernel.entry;
+void allow_shared_memory(const KernelEntry& entry, int device) {
   const int needed = entry.smem_bytes;
   int allowed = 0;
   FLASH_CHECK_CUDA(
       cudaDeviceGetAttribute(&allowed, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   if (needed > allowed) {
-    throw CudaError(std::string(entry.name) + " needs " + std::to_string(needed) +
+    throw CudaError(std::string(entry.configuration) + " needs " + std::to_string(needed) +
                     " bytes of shared memory, but a thread block of device " +
                     std::to_string(device) + " can have " + std::to_string(allowed));
   }
   FLASH_CHECK_KERNEL_CALL(
-      cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, needed),
+      cudaFuncSetAttribute(entry.function, cudaFuncAttributeMaxDynamicSharedMemorySize, needed),
       entry, device);
 }
 
 // The device is current. Once per kernel and device; two threads that come at once wait for each
 // other.
-void make_ready(const Kernel& kernel, int device) {
+void make_ready(const KernelEntry& entry, int device) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  if (ready_marks().get(kernel.mark, device)) return;
+  if (ready_marks().get(entry, device)) return;
   const RelaxedCapture relaxed;
-  allow_shared_memory(kernel, device);
-  kernel.entry.family->prepare(device);
-  ready_marks().set(kernel.mark, device);
+  allow_shared_memory(entry, device);
+  entry.family->prepare(device);
+  ready_marks().set(entry, device);
 }
 
 }  // namespace
 
 void launch(std::size_t kernel_id, const ForwardArgs& args, int device, cudaStream_t stream) {
-  const KernelEntry& entry = entry_of(kernel_id);
-  const Family& family = *entry.family;
-  check_forward_args(entry, args);
-  family.check(entry, args);
-  const Kernel kernel = kernel_of(kernel_id, family.needs_general(entry, args));
+  const Configuration configuration = configuration_of(kernel_id);
+  const Family& family = *configuration.front().family;
+  check_forward_args(configuration.front(), args);
+  family.check(configuration.front(), args);
+  const KernelEntry& entry =
+      kernel_of(configuration, family.variant_for(configuration.front(), args));
   const unsigned n_tiles = family.n_tiles(entry, args);
   const DeviceGuard guard(device);
-  if (!ready_marks().get(kernel.mark, device)) make_ready(kernel, device);
+  if (!ready_marks().get(entry, device)) make_ready(entry, device);
 
-  const cudaError_t status = family.queue({.entry = entry,
-                                           .function = kernel.function,
-                                           .n_tiles = n_tiles,
-                                           .device = device,
-                                           .stream = stream},
-                                          args);
+  const cudaError_t status =
+      family.queue({.entry = entry, .n_tiles = n_tiles, .device = device, .stream = stream}, args);
   if (status == cudaSuccess) return;
   // After a cudaDeviceReset the attribute is lost: the next call shall set it again.
-  ready_marks().clear(kernel.mark, device);
+  ready_marks().clear(entry, device);
   FLASH_CHECK_KERNEL_CALL(status, entry, device);
 }
 
-bool has_general(std::size_t kernel_id) { return entry_of(kernel_id).general != nullptr; }
-
-KernelAttributes kernel_attributes(std::size_t kernel_id, int device, bool general) {
-  const Kernel kernel = kernel_of(kernel_id, general);
-  const KernelEntry& entry = kernel.entry;
+KernelAttributes kernel_attributes(std::size_t kernel_id, int device, Variant variant) {
+  const KernelEntry& entry = kernel_of(configuration_of(kernel_id), variant);
   const DeviceGuard guard(device);
-  if (!ready_marks().get(kernel.mark, device)) make_ready(kernel, device);
+  if (!ready_marks().get(entry, device)) make_ready(entry, device);
   cudaFuncAttributes found{};
-  FLASH_CHECK_KERNEL_CALL(cudaFuncGetAttributes(&found, kernel.function), entry, device);
+  FLASH_CHECK_KERNEL_CALL(cudaFuncGetAttributes(&found, entry.function), entry, device);
   int blocks = 0;
   FLASH_CHECK_KERNEL_CALL(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-                              &blocks, kernel.function, entry.n_threads, entry.smem_bytes),
+                              &blocks, entry.function, entry.n_threads, entry.smem_bytes),
                           entry, device);
   return {
       .registers = found.numRegs,

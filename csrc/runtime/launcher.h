@@ -11,12 +11,10 @@
 
 namespace flash {
 
-// Queues the kernel with this id (its index in kernels()) on `stream` of `device` and returns
-// without waiting. The calling thread's current device is the same afterwards. Legal while the
-// stream is being captured.
-//
-// A problem of whole blocks without a mask gets the kernel that checks nothing, any other one the
-// general kernel of the same configuration.
+// Queues a kernel of the configuration with this id (its index in configurations()) on `stream` of
+// `device` and returns without waiting: that of the variant that its family names for the problem.
+// The calling thread's current device is the same afterwards. Legal while the stream is being
+// captured.
 //
 // Throws std::out_of_range for an unknown id, std::invalid_argument for arguments that the kernel
 // does not take, CudaError for what CUDA reports.
@@ -33,10 +31,7 @@ struct KernelAttributes {
   int ptx_version;
 };
 
-KernelAttributes kernel_attributes(std::size_t kernel_id, int device, bool general = false);
-
-// Whether this build has the kernel's general variant.
-bool has_general(std::size_t kernel_id);
+KernelAttributes kernel_attributes(std::size_t kernel_id, int device, Variant variant);
 
 // 0 without a GPU or without a driver; no error then.
 int device_count();

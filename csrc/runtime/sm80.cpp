@@ -16,13 +16,14 @@ const FlashForwardKernelConfig& config_of(const KernelEntry& entry) {
 
 void check(const KernelEntry&, const ForwardArgs&) {}  // takes all that any family takes
 
-bool needs_general(const KernelEntry& entry, const ForwardArgs& args) {
+Variant variant_for(const KernelEntry& entry, const ForwardArgs& args) {
   const FlashForwardKernelConfig& config = config_of(entry);
-  return args.causal != 0 || args.seqlen_k == 0 || args.seqlen_q % config.B_r != 0 ||
-         args.seqlen_k % config.B_c != 0;
+  const bool any = args.causal != 0 || args.seqlen_k == 0 || args.seqlen_q % config.B_r != 0 ||
+                   args.seqlen_k % config.B_c != 0;
+  return any ? Variant::kAny : Variant::kWhole;
 }
 
-std::string why_no_general(const KernelEntry& entry) {
+std::string what_it_takes(const KernelEntry& entry) {
   const FlashForwardKernelConfig& config = config_of(entry);
   return ": this build has it only for seqlen_q and seqlen_k that are multiples of B_r = " +
          std::to_string(config.B_r) + " and B_c = " + std::to_string(config.B_c) + ", not causal";
@@ -41,8 +42,8 @@ cudaError_t queue(const Launch& launch, const ForwardArgs& args) {
 }  // namespace
 
 const Family kFamily = {.check = check,
-                        .needs_general = needs_general,
-                        .why_no_general = why_no_general,
+                        .variant_for = variant_for,
+                        .what_it_takes = what_it_takes,
                         .n_tiles = n_tiles,
                         .prepare = prepare,
                         .queue = queue};

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.forward_args import MAX_SEQLEN, POINTER_FIELDS, pack_forward_args
-from flash_helpers.kernels.sets import needs_general_kernel
-from flash_helpers.kernels.sm80_fwd.constraints import violations
+from flash_helpers.kernels.registry import violations
 
 from .eager import check_plain
 from .memory import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS, check_aligned, check_no_overlap
@@ -30,7 +29,7 @@ class Plan:
     config: KernelConfig
     tail: bytes  # the argument record behind the pointers
     grid: int  # thread blocks
-    general: bool  # needs the kernel for any lengths and the causal mask
+    variant: Variant  # of the configuration's kernels, the one that the problem needs
 
     def args(self, q: int, k: int, v: int, o: int, lse: int) -> bytes:
         """The argument record. Raises ValueError for a pointer that is not 16-byte aligned."""
@@ -76,8 +75,8 @@ def make_plan(
         softmax_scale=scale_or_default(softmax_scale, d_head),
         causal=causal,
     )  # fmt: skip
-    general = needs_general_kernel(config, seqlen_q, seqlen_k, causal)
-    return Plan(config=config, tail=args[_POINTER_BYTES:], grid=grid, general=general)
+    variant = config.variant_for(seqlen_q, seqlen_k, causal)
+    return Plan(config=config, tail=args[_POINTER_BYTES:], grid=grid, variant=variant)
 
 
 def check_operands(
@@ -139,8 +138,7 @@ def scale_or_default(softmax_scale: float | None, d_head: int) -> float:
 def _check_config(config: KernelConfig) -> None:
     if not isinstance(config, KernelConfig):
         raise TypeError(
-            f"kernel_cfg is a {type(config).__name__}: expected a FlashForwardKernelConfig or "
-            "HopperForwardKernelConfig "
+            f"kernel_cfg is a {type(config).__name__}: expected a KernelConfig "
             "(flash_helpers.kernel_configs.parse_kernel_name_into_config makes one from a string)"
         )
     reasons = violations(config)

@@ -13,8 +13,8 @@ import pytest
 from flash_attention.tuning_table import read_table
 from flash_helpers.base.dtypes import DType
 from flash_helpers.kernel_configs import get_kernel_configs, parse_sm80_name
+from flash_helpers.kernels.architecture import SHARED_MEMORY_PER_BLOCK
 from flash_helpers.kernels.problem import Workload
-from flash_helpers.kernels.sm80_fwd.constraints import SHARED_MEMORY_PER_BLOCK
 from flash_lab.bench.autotune_cli import main
 from flash_lab.bench.objective import Objective
 from flash_lab.bench.results import Measurement

@@ -16,6 +16,7 @@ from flash_helpers.kernel_configs import (
     has_general_kernel,
     parse_kernel_name_into_config,
 )
+from flash_helpers.kernels.contract import Variant
 from flash_helpers.kernels.problem import Workload
 from flash_lab.bench import autotune_cli, pt_cli
 from flash_lab.bench.landscape import worth_of_switches
@@ -54,7 +55,7 @@ def test_every_kernel_that_a_build_has_is_timed_at_any_length(tmp_path: Path) ->
     timed = {row["kernel"]: row["symbol"] for row in rows if row["status"] == "ok"}
     assert set(timed) == {*HOPPER, *(c.short_form() for c in general)}
     for config in general:
-        assert timed[config.short_form()] == config.symbol(general=True)
+        assert timed[config.short_form()] == config.symbol(Variant.ANY)
     skipped = {row["kernel"]: row["error"] for row in rows if row["status"] == "skipped"}
     assert len(skipped) == len(get_kernel_configs("prog")) - len(general)
     assert set(skipped.values()) == {

@@ -29,7 +29,10 @@ class Library:
     def kernel_names(self) -> list[str]:
         return [CONFIG.kernel_name()]
 
-    def kernel_attributes(self, kernel_id: int, device: int) -> dict[str, int]:
+    def variants(self, kernel_id: int) -> list[str]:
+        return ["whole"]
+
+    def kernel_attributes(self, kernel_id: int, device: int, variant: str) -> dict[str, int]:
         return {
             "registers": 200, "local_bytes": 8, "blocks_per_multiprocessor": 2,
             "static_shared_bytes": 0, "dynamic_shared_bytes": 32768,
@@ -117,14 +120,12 @@ class Both(Library):
 
     general = True
 
-    def has_general(self, kernel_id: int) -> bool:
-        return self.general
+    def variants(self, kernel_id: int) -> list[str]:
+        return ["whole", "any"] if self.general else ["whole"]
 
-    def kernel_attributes(
-        self, kernel_id: int, device: int, general: bool = False
-    ) -> dict[str, int]:
-        found = super().kernel_attributes(kernel_id, device)
-        return found | ({"registers": 255} if general else {})
+    def kernel_attributes(self, kernel_id: int, device: int, variant: str) -> dict[str, int]:
+        found = super().kernel_attributes(kernel_id, device, variant)
+        return found | ({"registers": 255} if variant == "any" else {})
 
 
 @pytest.mark.usefixtures("no_gpu")

@@ -153,11 +153,12 @@ def test_other_problems_get_the_first_kernel_that_is_general(
         found = tuned_config("fp16", 128, *lengths, causal=causal, table=table)
         assert found.short_form() == GENERAL_WIDE
     symbols = [parse_sm80_name(kernel).kernel_name() for kernel in ranked]
-    built = dict(zip(symbols, (False, False, True), strict=True))  # of WIDE the general is missing
+    whole, both = ("whole",), ("whole", "any")
+    built = dict(zip(symbols, (whole, whole, both), strict=True))  # of WIDE the general is missing
     monkeypatch.setattr(tuning, "_built", lambda: built)
     assert tuned_config("fp16", 128, 1000, table=table).short_form() == GENERAL_NARROW
     assert tuned_config("fp16", 128, 1000, table=table, device="cpu").short_form() == GENERAL_WIDE
-    monkeypatch.setattr(tuning, "_built", lambda: dict.fromkeys(built, False))
+    monkeypatch.setattr(tuning, "_built", lambda: dict.fromkeys(built, whole))
     with pytest.raises(LookupError, match="multiples of its blocks, without causal"):
         tuned_config("fp16", 128, 1000, table=table)
     with pytest.raises(LookupError, match="128, sequences 1024 and 1024, causal: they know"):
@@ -218,7 +219,7 @@ def test_who_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_only_kernels_of_this_build_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     symbol = parse_sm80_name(NARROW).kernel_name()
-    monkeypatch.setattr(tuning, "_built", lambda: {symbol: False})
+    monkeypatch.setattr(tuning, "_built", lambda: {symbol: ("whole",)})
     write(user_table(), entry())
     assert tuned_config("fp16", 128, 1024).short_form() == NARROW
 

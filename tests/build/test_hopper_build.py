@@ -14,6 +14,8 @@ from flash_helpers.build.architectures import Selection, parse_arch_list
 from flash_helpers.build.plan import make_plan
 from flash_helpers.compilers.errors import BuildError
 from flash_helpers.kernel_configs import get_kernel_configs, known_configs, parse_symbol
+from flash_helpers.kernels.sm80_fwd.family import FAMILY as SM80_FORWARD
+from flash_helpers.kernels.sm90_fwd.family import FAMILY as SM90_FORWARD
 
 from .conftest import HANGS, Tree, copy_sources
 from .test_extension import launch, packed
@@ -61,8 +63,8 @@ def both(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Tre
 )
 def test_what_a_family_is_compiled_for(text: str, ampere: list[str], hopper: list[str]) -> None:
     selection = Selection(parse_arch_list(text, NVCC_13), "a test")
-    assert selection.of_family("sm80").names() == ampere
-    assert selection.of_family("sm90").names() == hopper
+    assert selection.of_family(SM80_FORWARD).names() == ampere
+    assert selection.of_family(SM90_FORWARD).names() == hopper
 
 
 def test_without_sm_90a_the_family_is_left_out_and_counted(

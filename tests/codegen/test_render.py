@@ -17,6 +17,7 @@ from flash_helpers.kernel_configs import (
     has_general_kernel,
     parse_sm80_name,
 )
+from flash_helpers.kernels.contract import Variant
 from flash_helpers.kernels.sm80_fwd.config import GENERAL_SUFFIX
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
@@ -97,8 +98,7 @@ def test_the_registry_is_sorted_by_name_and_holds_every_configuration(tmp_path: 
     general = [config for config in configs if has_general_kernel(config)]
     assert 0 < len(general) < len(configs)
     (tmp_path / "registry.cpp").write_text(render_registry(configs))
-    symbols = [(config.kernel_name(), config.ARGUMENTS) for config in configs]
-    symbols += [(config.symbol(general=True), config.ARGUMENTS) for config in general]
+    symbols = [(c.symbol(variant), c.ARGUMENTS) for c in configs for variant in c.built_variants()]
     stubs = "".join(f'extern "C" void {name}({arguments}) {{}}\n' for name, arguments in symbols)
     headers = "".join(f'#include "flash/{family}/args.h"\n' for family in FAMILIES)
     families = "".join(
@@ -109,9 +109,8 @@ def test_the_registry_is_sorted_by_name_and_holds_every_configuration(tmp_path: 
         f'#include <cstdio>\n{headers}#include "flash/core/registry.h"\n{stubs}'
         f"struct flash::Family {{ int number; }};\n{families}"
         "int main() { for (const auto& k : flash::kernels()) "
-        'std::printf("%s %d %d %d %d %d\\n", k.name, k.family->number, '
-        "k.n_threads, k.smem_bytes, k.function != nullptr, "
-        "k.general != nullptr && k.general != k.function); }\n"
+        'std::printf("%s %d %d %d %d %d\\n", k.configuration, static_cast<int>(k.variant), '
+        "k.family->number, k.n_threads, k.smem_bytes, k.function != nullptr); }\n"
     )
     include = f"-I{CSRC / 'include'}"
     compile_cpp(tmp_path / "registry.cpp", include)
@@ -119,17 +118,19 @@ def test_the_registry_is_sorted_by_name_and_holds_every_configuration(tmp_path: 
     subprocess.run(command, cwd=tmp_path, check=True, timeout=300)
     ran = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines() == [
-        f"{c.kernel_name()} {FAMILIES.index(c.FAMILY)} {c.n_threads()} {c.smem_bytes()} 1 "
-        f"{int(c in general)}"
+        f"{c.kernel_name()} {list(Variant).index(variant)} {FAMILIES.index(c.FAMILY)} "
+        f"{c.n_threads()} {c.smem_bytes()} 1"
         for c in configs
+        for variant in c.built_variants()
     ]
 
 
-@pytest.mark.parametrize("general", [False, True])
-def test_a_unit_of_one_kernel_has_that_kernel_only(general: bool) -> None:
+@pytest.mark.parametrize("variant", Variant)
+def test_a_unit_of_one_kernel_has_that_kernel_only(variant: Variant) -> None:
     """Of any configuration: what a build has is another matter."""
     assert not has_general_kernel(PLAIN)
-    text = render_kernel(PLAIN, general)
+    text = render_kernel(PLAIN, variant)
+    general = variant is Variant.ANY
     assert text.count("__global__") == 1
     assert ("kAnyLength" in text) is general
     assert (f"{PLAIN.kernel_name()}{GENERAL_SUFFIX}(" in text) is general

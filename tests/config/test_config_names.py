@@ -19,6 +19,7 @@ from flash_helpers.kernel_configs import (
     parse_sm80_name,
     parse_symbol,
 )
+from flash_helpers.kernels.contract import Variant
 
 NUMBERS = st.integers(1, 65535)
 TILES = st.integers(0, 65535)
@@ -282,10 +283,10 @@ def test_configurations_are_ordered_values() -> None:
 @settings(max_examples=20, deadline=None)  # the message of an unknown name takes a search
 @given(CONFIGS)
 def test_a_configuration_has_two_symbols(config: FlashForwardKernelConfig) -> None:
-    assert parse_symbol(config.kernel_name()) == (config, False)
-    assert parse_symbol(config.general_kernel_name()) == (config, True)
+    assert parse_symbol(config.kernel_name()) == (config, Variant.WHOLE)
+    assert parse_symbol(config.symbol(Variant.ANY)) == (config, Variant.ANY)
     with pytest.raises(ValueError):  # a configuration's name is that of its first kernel
-        parse_kernel_name_into_config(config.general_kernel_name())
+        parse_kernel_name_into_config(config.symbol(Variant.ANY))
 
 
 @pytest.mark.parametrize(

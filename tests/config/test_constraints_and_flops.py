@@ -18,7 +18,7 @@ from flash_helpers.kernel_configs import (
     register_estimate,
     violations,
 )
-from flash_helpers.kernels.sm80_fwd.constraints import SHARED_MEMORY_PER_BLOCK, parse_arch
+from flash_helpers.kernels.architecture import SHARED_MEMORY_PER_BLOCK, parse_arch
 
 GOOD = parse_sm80_name("(BF16, 64, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer")
 

@@ -18,6 +18,7 @@ from flash_attention import _library, interface
 from flash_helpers.compilers.nvcc_wheels import find_or_install_nvcc
 from flash_helpers.emulator.door.compile import find_toolchain
 from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_sm80_kernel_configs
+from flash_helpers.kernels.contract import Variant
 
 CONFIG = get_sm80_kernel_configs("prog")[-1]  # fp16, d_head 128, 64 x 64, 4 warps
 PLAIN = get_sm80_kernel_configs("prog")[0]
@@ -208,7 +209,7 @@ def _not_built(monkeypatch: pytest.MonkeyPatch) -> object:
     monkeypatch.setattr(interface, "load_library", lambda: library)
     interface._kernel_ids.cache_clear()
     try:
-        return interface._kernel_id(CONFIG, general=False)
+        return interface._kernel_id(CONFIG, Variant.WHOLE)
     finally:
         interface._kernel_ids.cache_clear()
 
@@ -216,12 +217,12 @@ def _not_built(monkeypatch: pytest.MonkeyPatch) -> object:
 def _no_general_kernel(monkeypatch: pytest.MonkeyPatch) -> object:
     library = SimpleNamespace(
         kernel_names=lambda: sorted(c.kernel_name() for c in (PLAIN, CONFIG)),
-        has_general=lambda kernel_id: kernel_id == 0,
+        variants=lambda kernel_id: ["whole", "any"] if kernel_id == 0 else ["whole"],
     )
     monkeypatch.setattr(interface, "load_library", lambda: library)
     interface._kernel_ids.cache_clear()
     try:
-        return interface._kernel_id(PLAIN, general=True)
+        return interface._kernel_id(PLAIN, Variant.ANY)
     finally:
         interface._kernel_ids.cache_clear()
 

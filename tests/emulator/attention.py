@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from flash_helpers.emulator import EmulatedKernel, LaunchOptions, LaunchReport, memory_range_of
-from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
+from flash_helpers.kernel_configs import DType
+from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.forward_args import pack_forward_args
 
 from .support import aligned
@@ -36,7 +37,7 @@ def from_bits(bits: Any, dtype: DType) -> Any:
 class Problem:
     """Inputs of one head, the expected output, and memory for the actual one."""
 
-    config: FlashForwardKernelConfig
+    config: KernelConfig
     q: Any
     k: Any
     v: Any
@@ -47,7 +48,7 @@ class Problem:
     @classmethod
     def make(
         cls,
-        config: FlashForwardKernelConfig,
+        config: KernelConfig,
         seq_len: int,
         seed: int,
         seq_len_k: int | None = None,
@@ -107,7 +108,7 @@ class Problem:
         inputs = [memory_range_of(getattr(self, name), name, writable=False) for name in "qkv"]
         outputs = [memory_range_of(o, "o"), memory_range_of(lse, "lse")]
         report = kernel.launch(
-            (-(-seq_len // config.B_r), 1, 1),
+            (-(-seq_len // config.blocks()[0]), 1, 1),
             (config.n_threads(), 1, 1),
             config.smem_bytes(),
             [arguments],
@@ -119,12 +120,13 @@ class Problem:
     def mma_instructions(self) -> int:
         """How many a warp needs over all blocks of keys that some row of a thread block sees."""
         n_queries, n_keys, config = len(self.q), len(self.k), self.config
+        block_rows, block_keys = config.blocks()
         blocks = 0
-        for first in range(0, n_queries, config.B_r):
-            last = min(first + config.B_r, n_queries)
+        for first in range(0, n_queries, block_rows):
+            last = min(first + block_rows, n_queries)
             keys = max(0, last + n_keys - n_queries) if self.causal else n_keys
-            blocks += -(-keys // config.B_c)
-        return blocks * 2 * config.B_r * config.B_c * config.d_head // (16 * 8 * 16)
+            blocks += -(-keys // block_keys)
+        return blocks * 2 * block_rows * block_keys * config.d_head // (16 * 8 * 16)
 
     def lse_error(self, lse: Any) -> float:
         """Largest error of a log-sum-exp; NaN, and an infinity that is not expected, count as

@@ -16,6 +16,7 @@ from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.check.tolerance import ROW_FACTOR
 from flash_helpers.emulator import LaunchOptions, compile_kernel, schedules
 from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_sm80_kernel_configs
+from flash_helpers.kernels.contract import KernelConfig, Variant
 
 from .attention import Problem
 from .mask_mutations import bounds_and_masks
@@ -68,29 +69,31 @@ def check(problems: Sequence[Problem], ptx: str, name: str, seed: int) -> str:
     return ""
 
 
-def whole_problems(config: FlashForwardKernelConfig, seed: int) -> list[Problem]:
+def whole_problems(config: KernelConfig, seed: int) -> list[Problem]:
     """Two blocks of Q rows; four of K and V, because with two the barrier behind the peeled first
     iteration never runs."""
-    return [Problem.make(config, 2 * config.B_r, seed, 4 * config.B_c)]
+    rows, keys = config.blocks()
+    return [Problem.make(config, 2 * rows, seed, 4 * keys)]
 
 
-def general_problems(config: FlashForwardKernelConfig, seed: int) -> list[Problem]:
+def general_problems(config: KernelConfig, seed: int) -> list[Problem]:
     """Lengths with a few rows beyond whole blocks, so that every bounded copy and store has rows
     that it must leave, and no keys at all. Causal with fewer queries than keys, which end with a
     block; and with more: blocks of queries that see nothing, one with some that do, and blocks of
     keys with and without a mask."""
-    n_queries = 4 * config.B_r + 3
-    first_to_see = (2 * config.B_r + 22 + 8 * i for i in range(4))  # in each half of a warp's tiles
+    rows, keys = config.blocks()
+    n_queries = 4 * rows + 3
+    first_to_see = (2 * rows + 22 + 8 * i for i in range(4))  # in each half of a warp's tiles
     return [
-        Problem.make(config, config.B_r + 3, seed, 3 * config.B_c + 5),
-        Problem.make(config, config.B_r // 2 + 3, seed, 3 * config.B_c, causal=True),
+        Problem.make(config, rows + 3, seed, 3 * keys + 5),
+        Problem.make(config, rows // 2 + 3, seed, 3 * keys, causal=True),
         Problem.make(config, 3, seed, 0),
         *(Problem.make(config, n_queries, seed, n_queries - n, causal=True) for n in first_to_see),
     ]
 
 
 def campaign(
-    config: FlashForwardKernelConfig,
+    config: KernelConfig,
     mutants: list[Mutant],
     seed: int,
     by_reports: bool = False,
@@ -98,8 +101,8 @@ def campaign(
 ) -> Outcome:
     """`by_reports`: a wrong result is not enough, an error must name the place. `general`: the
     mutants are of the general kernel."""
-    name = config.general_kernel_name() if general else config.kernel_name()
-    ptx = kernel_ptx(config, general)
+    variant = Variant.ANY if general else Variant.WHOLE
+    name, ptx = config.symbol(variant), kernel_ptx(config, variant)
     problems = general_problems(config, seed) if general else whole_problems(config, seed)
     return plant(
         ptx, name, mutants, lambda text: check(problems, text, name, seed), by_reports=by_reports
@@ -111,7 +114,7 @@ def full_campaign(family: Family, seed: int) -> Iterable[tuple[str, Outcome]]:
         mutants = synchronisation(kernel_ptx(config))
         yield f"{config} synchronisation", campaign(config, mutants, seed, by_reports=True)
     for config in family.general:
-        ptx = kernel_ptx(config, general=True)
+        ptx = kernel_ptx(config, Variant.ANY)
         mutants = synchronisation(ptx)
         outcome = campaign(config, mutants, seed, by_reports=True, general=True)
         yield f"{config} general synchronisation", outcome

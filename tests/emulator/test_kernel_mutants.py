@@ -7,6 +7,7 @@ import pytest
 
 from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.kernel_configs import FlashForwardKernelConfig
+from flash_helpers.kernels.contract import Variant
 
 from .campaign import EAGER, FAMILIES, LAZY, THROUGH_REGISTERS, campaign, full_campaign
 from .mask_mutations import bounds_and_masks
@@ -40,7 +41,7 @@ def test_arithmetic_and_addressing(seed: int) -> None:
 def test_bounds_and_masks(seed: int) -> None:
     """Of a general kernel, one of each kind."""
     config = FAMILIES[0].general[0]
-    mutants = bounds_and_masks(kernel_ptx(config, general=True), count=2)
+    mutants = bounds_and_masks(kernel_ptx(config, Variant.ANY), count=2)
     kinds: dict[str, list[Mutant]] = {}
     for mutant in mutants:
         kinds.setdefault(mutant.name, []).append(mutant)

@@ -4,7 +4,7 @@ added. What it supports and refuses is tested row by row from docs/support.md (t
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,13 +13,17 @@ import torch
 
 import flash_attention
 from flash_attention import dispatch, front_door, interface
-from flash_attention.dispatch import Ampere, Problem
+from flash_attention.dispatch import Problem
 from flash_helpers.check.tolerance import bitwise_equal
 from flash_helpers.kernel_configs import (
     KernelConfig,
     get_kernel_configs,
     parse_kernel_name_into_config,
 )
+from flash_helpers.kernels.family import Capability
+from flash_helpers.kernels.registry import registered
+from flash_helpers.kernels.sm80_fwd.family import FAMILY as SM80_FORWARD
+from flash_helpers.kernels.sm80_fwd.family import Sm80Forward
 
 CPU = torch.device("cpu")
 PROBLEM = Problem(torch.float16, 128, 64, 64, False, CPU)
@@ -91,46 +95,45 @@ def test_where_no_table_knows_the_largest_built_kernel_serves(
     monkeypatch.setattr(dispatch, "tuned_config", tuned_config)
     monkeypatch.setattr(dispatch, "available_kernels", lambda: get_kernel_configs("prog")[::-1])
     problem = Problem(torch.float16, 128, 64, 64, causal, CPU)
-    assert Ampere().choose(problem) in get_kernel_configs("prog")[-2:]  # the general ones
+    assert (
+        dispatch.choose_from(SM80_FORWARD, problem) in get_kernel_configs("prog")[-2:]
+    )  # the general ones
     plain = [parse_kernel_name_into_config("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles")]
     monkeypatch.setattr(dispatch, "available_kernels", lambda: plain)
     if not causal:
-        assert Ampere().choose(problem) == plain[0]
+        assert dispatch.choose_from(SM80_FORWARD, problem) == plain[0]
         return
     with pytest.raises(flash_attention.KernelNotBuiltError, match=r"causal.* and 1 for FP16 and"):
-        Ampere().choose(problem)
+        dispatch.choose_from(SM80_FORWARD, problem)
 
 
 def test_a_family_is_added_in_one_place(
     launches: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It serves what it supports; what it has not built, and what it refuses, the next one does."""
-    config = get_kernel_configs("tune")[5]
 
-    def supports(problem: Problem) -> str | None:
-        return None if problem.causal else "it is for causal problems"
+    class Other(Sm80Forward):
+        NAME, TITLE = "other", "other"
 
-    def choose(problem: Problem) -> KernelConfig:
-        if problem.seqlen_q > 64:
-            raise flash_attention.KernelNotBuiltError("not in this build")
-        return config
+        def refusal(self, d_head: int, capability: Capability | None) -> str | None:
+            return None if d_head == 64 else "its head dimension is 64"
 
-    other: Any = SimpleNamespace(name="other", supports=supports, choose=choose)
-    monkeypatch.setattr(dispatch, "FAMILIES", (other, *dispatch.FAMILIES))
-    own = [dispatch.Ampere().choose(p) for p in (PROBLEM, Problem(*_fields(70, causal=True)))]
-    for rows, causal in ((64, True), (64, False), (70, True)):
-        x = draw(1, rows, 1, 128)
-        flash_attention.flash_attn_func(x, x, x, causal=causal)
-    assert [c for c, _ in launches.calls] == [config, own[0], own[1]]
-    monkeypatch.setattr(dispatch, "FAMILIES", (other,))
-    with pytest.raises(ValueError, match="the other family does not: it is for causal problems"):
-        dispatch.choose(PROBLEM)
-    with pytest.raises(flash_attention.KernelNotBuiltError, match="not in this build"):
-        dispatch.choose(Problem(*_fields(70, causal=True)))
+        def preference(self, capability: Capability | None) -> int:
+            return 3
 
-
-def _fields(rows: int, causal: bool) -> tuple[Any, ...]:
-    return torch.float16, 128, rows, rows, causal, CPU
+    own = dispatch.choose(PROBLEM)
+    with registered(Other()):
+        assert dispatch.choose(PROBLEM) == own  # it refuses
+        problem = replace(PROBLEM, d_head=64)
+        with pytest.raises(flash_attention.KernelNotBuiltError, match="of the other family for"):
+            dispatch.choose(problem)
+        config = get_kernel_configs("d64")[0]
+        monkeypatch.setattr(
+            dispatch, "tuned_config", lambda *_, **kw: {"other": config}[kw["family"]]
+        )
+        assert dispatch.choose(problem) == config
+    with pytest.raises(ValueError, match="the Ampere family does not: its head dimensions are 64"):
+        dispatch.choose(replace(PROBLEM, d_head=72))
 
 
 def test_only_what_cannot_be_read_is_copied(launches: Recorder) -> None:

@@ -11,6 +11,7 @@ from flash_attention._library import load_library
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernel_configs import FlashForwardKernelConfig
+from flash_helpers.kernels.contract import Variant
 from tests.gpu.inputs import diagonals, guarded, margins_ok
 
 pytestmark = pytest.mark.gpu
@@ -32,7 +33,7 @@ def general() -> list[FlashForwardKernelConfig]:
     return [
         config
         for i, config in built
-        if isinstance(config, FlashForwardKernelConfig) and load_library().has_general(i)
+        if isinstance(config, FlashForwardKernelConfig) and "any" in load_library().variants(i)
     ]
 
 
@@ -42,7 +43,7 @@ def of_each_kind() -> list[FlashForwardKernelConfig]:
 
 
 def ids(config: FlashForwardKernelConfig) -> str:
-    return config.general_kernel_name()
+    return config.symbol(Variant.ANY)
 
 
 def draw(

@@ -8,6 +8,8 @@ import torch
 import flash_attention
 from flash_attention import dispatch
 from flash_helpers.check.tolerance import compare
+from flash_helpers.kernels.family import Family
+from flash_helpers.kernels.registry import FAMILIES
 from tests.gpu.fp64 import many_heads, some_rows, truncation
 
 pytestmark = pytest.mark.gpu
@@ -28,15 +30,15 @@ def draw(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.randn(shape, generator=generator, device="cuda", dtype=dtype)
 
 
-@pytest.fixture(params=dispatch.FAMILIES, ids=lambda family: family.name)
-def family(request: pytest.FixtureRequest) -> dispatch.Family:
+@pytest.fixture(params=FAMILIES, ids=lambda family: family.TITLE)
+def family(request: pytest.FixtureRequest) -> Family:
     """Each by itself: flash_attn_func would ask only the first that serves this GPU."""
-    found: dispatch.Family = request.param
+    found: Family = request.param
     return found
 
 
 def attend(
-    family: dispatch.Family,
+    family: Family,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -44,11 +46,12 @@ def attend(
     o: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     problem = dispatch.Problem(q.dtype, q.shape[3], q.shape[1], k.shape[1], causal, q.device)
-    reason = family.supports(problem)
+    capability = torch.cuda.get_device_capability(q.device)
+    reason = dispatch.refusal(family, problem, capability)
     if reason is not None:
-        pytest.skip(f"the {family.name} family does not serve this: {reason}")
+        pytest.skip(f"the {family.TITLE} family does not serve this: {reason}")
     try:
-        config = family.choose(problem)
+        config = dispatch.choose_from(family, problem)
     except flash_attention.KernelNotBuiltError as error:
         pytest.skip(str(error))
     lse = torch.full(
@@ -58,7 +61,7 @@ def attend(
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-def test_more_than_2_31_elements_in_every_tensor(family: dispatch.Family, causal: bool) -> None:
+def test_more_than_2_31_elements_in_every_tensor(family: Family, causal: bool) -> None:
     """A row of 128 heads of 128 has 2^14 elements, and there are more than 2^17 rows: the last rows
     of q, k, v and o, and of the first head alone, lie beyond 2^31."""
     print(f"seed {SESSION_SEED}")
@@ -78,7 +81,7 @@ def test_more_than_2_31_elements_in_every_tensor(family: dispatch.Family, causal
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-def test_a_sequence_of_2_24_keys(family: dispatch.Family, causal: bool) -> None:
+def test_a_sequence_of_2_24_keys(family: Family, causal: bool) -> None:
     """One KV head with more than 2^31 elements, read by eight query heads."""
     need_bytes(60 * 2**30)
     n_keys = 2**24 + 3
@@ -91,12 +94,12 @@ def test_a_sequence_of_2_24_keys(family: dispatch.Family, causal: bool) -> None:
         expected, expected_lse = some_rows(q, k, v, 0, head, list(range(65)), causal)
         outcome = compare(o[0, :, head], expected)
         allowed = outcome.tolerance + truncation(n_keys)  # 0.005 + 0.06
-        print(f"{family.name}, head {head}: {outcome.describe()}; allowed {allowed:.3g}")
+        print(f"{family.TITLE}, head {head}: {outcome.describe()}; allowed {allowed:.3g}")
         assert outcome.row_error <= allowed, f"head {head}: {outcome.describe()}"
         torch.testing.assert_close(lse[0, head].double(), expected_lse, atol=1e-2, rtol=0)
 
 
-def test_a_batch_stride_beyond_2_31(family: dispatch.Family) -> None:
+def test_a_batch_stride_beyond_2_31(family: Family) -> None:
     """Two batch entries of every tensor, more than 2^31 elements apart in a larger one."""
     need_bytes(30 * 2**30)
 
@@ -114,7 +117,7 @@ def test_a_batch_stride_beyond_2_31(family: dispatch.Family) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 70, 70_000, 64), (70_000, 70, 1, 64), (300, 65, 300, 64)])
-def test_more_than_65535_heads(family: dispatch.Family, shape: tuple[int, int, int, int]) -> None:
+def test_more_than_65535_heads(family: Family, shape: tuple[int, int, int, int]) -> None:
     need_bytes(20 * 2**30)
     assert shape[0] * shape[2] > 65_535
     q, k, v = (draw(shape, torch.bfloat16) for _ in range(3))

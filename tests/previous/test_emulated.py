@@ -12,8 +12,14 @@ import pytest
 
 from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.emulator import LaunchOptions, compile_kernel
-from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
-from flash_helpers.kernels.steps.previous import Step, load_steps
+from flash_helpers.kernel_configs import (
+    DType,
+    FlashForwardKernelConfig,
+    KernelConfig,
+    PreviousKernelConfig,
+)
+from flash_helpers.kernels.history import load_steps
+from flash_helpers.kernels.step import Step
 from tests.emulator.attention import Problem
 from tests.emulator.campaign import campaign
 from tests.emulator.mutations import synchronisation
@@ -24,7 +30,7 @@ SHAPES = [(128, 64), (256, 384)]  # query rows, keys: one KV block alone, and si
 ROW_RULE = 1.25
 
 
-def check(config: FlashForwardKernelConfig, seed: int) -> None:
+def check(config: KernelConfig, seed: int) -> None:
     kernel = compile_kernel(kernel_ptx(config), config.kernel_name())
     for rows, keys in SHAPES:
         problem = Problem.make(config, rows, seed, keys)
@@ -46,7 +52,17 @@ def test_right_and_free_of_races(step: Step, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: f"step{step.number:02d}")
 def test_the_other_dtype_and_head_size(step: Step, seed: int) -> None:
-    check(replace(step.config, dtype=DType.BF16, d_head=64), seed)
+    config = step.config
+    if isinstance(config, PreviousKernelConfig):
+        changed: KernelConfig = replace(config, plain=other(config.plain))
+    else:
+        assert isinstance(config, FlashForwardKernelConfig)
+        changed = other(config)
+    check(changed, seed)
+
+
+def other(config: FlashForwardKernelConfig) -> FlashForwardKernelConfig:
+    return replace(config, dtype=DType.BF16, d_head=64)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from flash_helpers.kernels.steps.previous import load_steps
+from flash_helpers.kernels.history import load_steps
 from flash_lab.sass.claims import Program, check_claim
 from flash_lab.sass.compare import Comparison
 from flash_lab.sass.steps import check_steps, programs

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from flash_helpers.base.paths import previous_dir
 from flash_helpers.kernels.flops import calc_matmul_flop
-from flash_helpers.kernels.steps.previous import load_steps, previous_dir
+from flash_helpers.kernels.history import load_steps
 from flash_lab.bench.records import encode
 from flash_lab.sass.steps import programs
 from flash_lab.steps_report import cli, data, page

@@ -6,9 +6,11 @@ import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flash_helpers.base.paths import previous_dir
 from flash_helpers.codegen import render_translation_unit
 from flash_helpers.codegen.sources import included_headers
 from flash_helpers.kernel_configs import (
@@ -23,8 +25,10 @@ from flash_helpers.kernel_configs import (
     takes_everything,
     violations,
 )
-from flash_helpers.kernels.steps import previous
-from flash_helpers.kernels.steps.previous import at_step, load_steps, previous_dir, select_versions
+from flash_helpers.kernels.contract import KernelConfig, Variant
+from flash_helpers.kernels.history import load_steps, select_versions
+from flash_helpers.kernels.sm80_fwd import steps as sm80_steps
+from flash_helpers.kernels.step import Step
 
 STEPS = load_steps()
 FOLDERS = sorted({step.source for step in STEPS if step.source})
@@ -34,8 +38,26 @@ SHARED = ("flash/core/", "flash/ptx/", "flash/tile/", "previous_kernels/common/"
 CONFIGURATION = "/flash/sm80/config.h"
 
 
+def plain(step: Step) -> FlashForwardKernelConfig:
+    """The configuration that the step's kernel has."""
+    config = step.config
+    found = config.plain if isinstance(config, PreviousKernelConfig) else config
+    assert isinstance(found, FlashForwardKernelConfig)
+    return found
+
+
+def namespace_of(folder: str) -> str:
+    return f"step{folder[:2]}"
+
+
+def other(config: KernelConfig, **changes: Any) -> PreviousKernelConfig:
+    """A step's configuration with other fields."""
+    assert isinstance(config, PreviousKernelConfig)
+    return replace(config, plain=replace(config.plain, **changes))
+
+
 def body(folder: str) -> Path:
-    return previous_dir() / folder / previous.BODY_FILE
+    return previous_dir() / folder / sm80_steps.BODY_FILE
 
 
 def test_there_are_sixteen_and_the_last_is_the_live_kernel() -> None:
@@ -50,7 +72,7 @@ def test_there_are_sixteen_and_the_last_is_the_live_kernel() -> None:
 
 
 def test_the_first_seven_are_the_progression_on_a_body_of_their_own() -> None:
-    assert [step.plain for step in STEPS[:7]] == get_kernel_configs("prog")
+    assert [plain(step) for step in STEPS[:7]] == get_kernel_configs("prog")
     assert {step.source for step in STEPS[:7]} == {"01_base"}
     assert [step.is_configuration for step in STEPS] == [False] + [True] * 6 + [False] * 9
 
@@ -64,11 +86,11 @@ def test_every_folder_is_a_step_and_named_after_it() -> None:
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: f"step{step.number:02d}")
-def test_names_lead_back_to_the_step(step: previous.Step) -> None:
+def test_names_lead_back_to_the_step(step: Step) -> None:
     config = step.config
     for text in (config.kernel_name(), config.short_form(), f"| {config.short_form()} | 1 |"):
         assert parse_kernel_name_into_config(text) == config
-    assert config.to_cpp_struct() == step.plain.to_cpp_struct()
+    assert config.to_cpp_struct() == plain(step).to_cpp_struct()
 
 
 @pytest.mark.parametrize(
@@ -91,11 +113,11 @@ def test_other_spellings_are_refused(text: str) -> None:
 
 def test_a_body_takes_its_own_options_and_any_dtype_and_head_size() -> None:
     eighth = STEPS[7].config
-    assert violations(replace(eighth, dtype=DType.BF16, d_head=64)) == []
-    (reason,) = violations(replace(eighth, swizzled=False, B_c=32))
+    assert violations(other(eighth, dtype=DType.BF16, d_head=64)) == []
+    (reason,) = violations(other(eighth, swizzled=False, B_c=32))
     assert reason == "Step 8 is a kernel with B_c = 64, not 32, swizzled = True, not False."
     with pytest.raises(ValueError, match=r"step must be in 1\.\.15"):
-        at_step(STEPS[7].plain, 16)
+        PreviousKernelConfig(plain(STEPS[7]), 16)
 
 
 def test_steps_are_sorted_behind_the_live_kernels() -> None:
@@ -103,8 +125,8 @@ def test_steps_are_sorted_behind_the_live_kernels() -> None:
     for order in itertools.islice(itertools.permutations(mixed), 50):
         kinds = [getattr(config, "step", 0) for config in sorted(order, key=config_order)]
         assert kinds == [0] * 8 + [1, 9]
-    assert STEPS[6].config != STEPS[6].plain and STEPS[6].plain != STEPS[6].config
-    assert len({STEPS[6].config, STEPS[6].plain, STEPS[7].config}) == 3
+    assert STEPS[6].config != plain(STEPS[6]) and plain(STEPS[6]) != STEPS[6].config
+    assert len({STEPS[6].config, plain(STEPS[6]), STEPS[7].config}) == 3
 
 
 def test_versions_on_the_command_line() -> None:
@@ -119,9 +141,9 @@ def test_versions_on_the_command_line() -> None:
 def test_a_body_has_a_namespace_of_its_own_and_includes_no_other_step(folder: str) -> None:
     text = body(folder).read_text()
     namespaces = set(re.findall(r"^namespace (\S+) \{", text, re.M))
-    assert namespaces == {f"flash::previous::{previous.namespace_of(folder)}"}
+    assert namespaces == {f"flash::previous::{namespace_of(folder)}"}
     for used in re.findall(r"\bstep\d\d\b", text):
-        assert used == previous.namespace_of(folder)
+        assert used == namespace_of(folder)
     for header in re.findall(r'#include "([^"]+)"', text):
         assert header.startswith(SHARED), f"{folder} includes {header}"
     closure = {str(path) for path in included_headers(text)}
@@ -132,12 +154,12 @@ def test_a_body_has_a_namespace_of_its_own_and_includes_no_other_step(folder: st
 
 def test_steps_take_whole_blocks_and_have_no_second_kernel() -> None:
     """Also those whose options would give the live body one."""
-    assert has_general_kernel(STEPS[14].plain)
+    assert has_general_kernel(plain(STEPS[14]))
     for step in STEPS[:-1]:
         assert not has_general_kernel(step.config) and not takes_everything(step.config)
-        assert parse_symbol(step.config.symbol(general=False)) == (step.config, False)
+        assert parse_symbol(step.config.symbol(Variant.WHOLE)) == (step.config, Variant.WHOLE)
         with pytest.raises(ValueError, match="whole blocks without a mask"):
-            step.config.symbol(general=True)
+            step.config.symbol(Variant.ANY)
         with pytest.raises(ValueError, match="does not name"):
             parse_symbol(step.config.kernel_name() + "_general")
 
@@ -162,7 +184,7 @@ def test_the_code_is_small_and_has_no_assembly() -> None:
 def test_manifest_keeps_the_step(tmp_path: Path) -> None:
     from flash_helpers.codegen import generate, load_manifest
 
-    configs = [STEPS[8].config, STEPS[8].plain]
+    configs = [STEPS[8].config, plain(STEPS[8])]
     generate(tmp_path, configs)
     kernels = load_manifest(tmp_path).kernels
     assert {kernel.config for kernel in kernels} == set(configs)
@@ -184,8 +206,8 @@ def test_manifest_keeps_the_step(tmp_path: Path) -> None:
 def test_a_wrong_entry_is_named(
     old: str, new: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = (previous_dir() / previous.STEPS_FILE).read_text()
-    (tmp_path / previous.STEPS_FILE).write_text(text.replace(old, new, 1))
-    monkeypatch.setattr(previous, "previous_dir", lambda: tmp_path)
+    text = (previous_dir() / sm80_steps.STEPS_FILE).read_text()
+    (tmp_path / sm80_steps.STEPS_FILE).write_text(text.replace(old, new, 1))
+    monkeypatch.setattr(sm80_steps, "previous_dir", lambda: tmp_path)
     with pytest.raises(ValueError, match=message):
-        load_steps.__wrapped__()
+        sm80_steps.load_steps.__wrapped__()

@@ -10,6 +10,7 @@ import torch
 
 from flash_helpers.base.dtypes import DType
 from flash_helpers.kernel_configs import get_kernel_configs, parse_kernel_name_into_config
+from flash_helpers.kernels.contract import Variant
 from flash_helpers.kernels.problem import Workload
 from flash_lab.bench import autotune_cli, report_cli
 from flash_lab.bench.objective import Objective
@@ -19,7 +20,7 @@ from flash_lab.bench.sweep import make_problem
 from flash_lab.bench.tuning import Winner
 from flash_lab.bench.wave_warning import wave_warning
 from flash_lab.profiling.cli import main
-from flash_lab.waves.kernels import n_blocks, residency
+from flash_lab.waves.kernels import n_blocks, of_compiler, of_driver, residency
 from flash_lab.waves.occupancy import occupancy
 
 FAST = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
@@ -67,12 +68,12 @@ def test_blocks_of_our_kernels() -> None:
 
 @pytest.mark.gpu
 def test_occupancy_is_what_the_driver_says() -> None:
-    from flash_lab.waves import kernels as wave_kernels
 
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("computed for compute capability 9.0")
     configs = [c for c in get_kernel_configs("prog") if c.dtype is DType.FP16]
-    pairs = [(wave_kernels._of_driver(c), wave_kernels._of_compiler(c)) for c in configs]
+    whole = Variant.WHOLE
+    pairs = [(of_driver(c, whole), of_compiler(c, whole)) for c in configs]
     known = [(a.blocks_per_sm, b.blocks_per_sm) for a, b in pairs if a is not None]
     assert known and all(a == b for a, b in known)
 

@@ -16,8 +16,8 @@ from flash_helpers.kernel_configs import HopperForwardKernelConfig, get_hopper_s
 from flash_helpers.kernels.forward_args import pack_forward_args
 from flash_helpers.kernels.sm90_fwd import arguments as hopper_forward_args
 from flash_helpers.kernels.sm90_fwd.arguments import (
-    HOPPER_FORWARD_ARGS_SIZE,
-    pack_hopper_forward_args,
+    LAUNCH_ARGUMENTS_SIZE,
+    pack_launch_arguments,
 )
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
@@ -92,7 +92,7 @@ PROBLEMS: list[dict[str, Any]] = [
 
 def readable(config: HopperForwardKernelConfig, problem: dict[str, Any]) -> list[str]:
     """What the emulator's bytes say, in the words of PROGRAM."""
-    data = pack_hopper_forward_args(config, pack_forward_args(**problem), tile_counter=0x77770)
+    data = pack_launch_arguments(config, pack_forward_args(**problem), tile_counter=0x77770)
     lines = []
     for i in range(4):
         fields = struct.unpack("<8sQ4Q5I5H3B47x", data[128 * i : 128 * i + 128])
@@ -145,12 +145,10 @@ def test_offsets_are_the_compiler_s(tmp_path: Path) -> None:
     *offsets, size = map(int, found.split())
     sizes = [128] * 4 + [8] * 2 + [4] * 8
     assert offsets == [sum(sizes[:i]) for i in range(len(names))]
-    assert size == HOPPER_FORWARD_ARGS_SIZE == 576
+    assert size == LAUNCH_ARGUMENTS_SIZE == 576
 
 
 def test_what_the_driver_refuses_is_refused() -> None:
     config = get_hopper_smoke_kernel_configs()[0]
     with pytest.raises(ValueError, match="stride 1099511627776 of dimension 1"):
-        pack_hopper_forward_args(
-            config, pack_forward_args(**{**GOOD, "k_strides": (8, 1 << 39, 8)})
-        )
+        pack_launch_arguments(config, pack_forward_args(**{**GOOD, "k_strides": (8, 1 << 39, 8)}))

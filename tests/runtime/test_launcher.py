@@ -70,8 +70,10 @@ const Family kFamily = {
     .check = [](const KernelEntry& entry, const ForwardArgs& args) {
       if (args.softmax_scale == 7) refuse(entry, "not 7");
     },
-    .needs_general = [](const KernelEntry&, const ForwardArgs& args) { return args.causal != 0; },
-    .why_no_general = [](const KernelEntry&) { return std::string(" is not for causal"); },
+    .variant_for = [](const KernelEntry&, const ForwardArgs& args) {
+      return args.causal != 0 ? Variant::kAny : Variant::kWhole;
+    },
+    .what_it_takes = [](const KernelEntry&) { return std::string(" is not for causal"); },
     .n_tiles = [](const KernelEntry& entry, const ForwardArgs& args) {
       return forward_tiles(entry, args, config_of<Config>(entry).rows);
     },
@@ -87,8 +89,10 @@ constexpr Config kWhole{DType::kBF16, 32};
 }  // namespace flash::toy
 
 static const flash::KernelEntry kKernels[] = {
-    kernel_entry("both", flash::toy::kFamily, flash::toy::kBoth, "plain", "general"),
-    kernel_entry("whole", flash::toy::kFamily, flash::toy::kWhole, "alone", nullptr)};
+    kernel_entry("both", flash::Variant::kWhole, flash::toy::kFamily, flash::toy::kBoth, "plain"),
+    kernel_entry("both", flash::Variant::kAny, flash::toy::kFamily, flash::toy::kBoth, "general"),
+    kernel_entry("whole", flash::Variant::kWhole, flash::toy::kFamily, flash::toy::kWhole,
+                 "alone")};
 std::span<const flash::KernelEntry> flash::kernels() { return kKernels; }
 
 static flash::ForwardArgs args() {
@@ -120,7 +124,10 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]
     folder = tmp_path_factory.mktemp("launcher")
     flags = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined"]
     flags += [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(cuda_include)]
-    sources = [str(CSRC / "runtime" / f"{n}.cpp") for n in ("launcher", "forward_checks", "error")]
+    sources = [
+        str(CSRC / "runtime" / f"{n}.cpp")
+        for n in ("launcher", "configurations", "forward_checks", "error")
+    ]
     subprocess.run(["g++", *flags, "-c", *sources], cwd=folder, check=True, timeout=300)
     return folder, flags
 

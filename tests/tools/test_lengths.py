@@ -25,8 +25,8 @@ from flash_helpers.kernel_configs import (
     has_general_kernel,
     has_kernel_for,
     launched_symbol,
-    needs_general_kernel,
 )
+from flash_helpers.kernels.contract import Variant
 from flash_lab.bench.acceptance_cli import gate_jobs, make_parser
 from flash_lab.bench.ncu import Problem
 from flash_lab.bench.ncu_rows import Verdict, read_verdicts
@@ -41,10 +41,10 @@ MORE_THAN_BLOCKS = pytest.mark.parametrize(("seq_len", "causal"), [(1000, False)
 
 
 def test_which_of_two_kernels_a_problem_needs() -> None:
-    assert not needs_general_kernel(FAST, 128, 64, causal=False)
+    assert FAST.variant_for(128, 64, causal=False) is Variant.WHOLE
     for problem in ((100, 64, False), (128, 65, False), (128, 64, True), (128, 0, False)):
-        assert needs_general_kernel(FAST, *problem)
-        assert launched_symbol(FAST, *problem) == FAST.general_kernel_name()
+        assert FAST.variant_for(*problem) is Variant.ANY
+        assert launched_symbol(FAST, *problem) == FAST.symbol(Variant.ANY)
         assert has_kernel_for(FAST, *problem) and not has_kernel_for(PLAIN, *problem)
         assert has_kernel_for(PLAIN, *problem, emulated=True)
     hopper = get_kernel_configs("hopper")[0]
@@ -83,7 +83,8 @@ def test_rows_say_which_kernel_ran(seq_len: int, causal: bool, general: bool) ->
     assert {row.status for row in rows} == {PASS}
     text = report.render_csv(rows, options)
     symbols = [row["symbol"] for row in csv.DictReader(io.StringIO(text))]
-    assert symbols == ["", FAST.symbol(general), PLAIN.symbol(general)]
+    variant = Variant.ANY if general else Variant.WHOLE
+    assert symbols == ["", FAST.symbol(variant), PLAIN.symbol(variant)]
     notes = [line for line in report.render_details(rows, []) if "general kernel" in line]
     assert len(notes) == general
     assert read_verdicts(text)[FAST.kernel_name()] == Verdict("pass", "")
@@ -99,7 +100,7 @@ def test_run_kernels_runs_any_length_in_the_emulator(config: FlashForwardKernelC
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     (row,) = csv.DictReader(io.StringIO(ran.stdout))
-    assert row["status"] == "pass" and row["symbol"] == config.general_kernel_name()
+    assert row["status"] == "pass" and row["symbol"] == config.symbol(Variant.ANY)
 
 
 def test_the_emulator_runs_what_a_build_has_not() -> None:
@@ -120,7 +121,7 @@ def test_the_gate_takes_general_kernels() -> None:
     options = make_parser().parse_args(["gate", "--out", "x", "--seq_lens", "2600"])
     options.kernels = ["prog"]
     assert [(job.kernel, job.symbol) for job in gate_jobs(options)] == [
-        (c.short_form(), c.symbol(general=True))
+        (c.short_form(), c.symbol(Variant.ANY))
         for c in get_kernel_configs("prog")
         if has_general_kernel(c) and c.dtype is DType.FP16
     ]

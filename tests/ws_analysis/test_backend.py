@@ -57,7 +57,8 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> CpuBackend:
     names = sorted(config.kernel_name() for config in get_hopper_kernel_configs())
     library = SimpleNamespace(
         kernel_names=lambda: names, kernel_set=lambda: "hopper",
-        kernel_attributes=lambda kernel, device: ATTRIBUTES,
+        kernel_attributes=lambda kernel, device, variant: ATTRIBUTES,
+        variants=lambda kernel: ["any"],
     )  # fmt: skip
     monkeypatch.setattr(_library, "load_library", lambda: library)
     monkeypatch.setattr(flash_attention, "available_kernels", get_hopper_kernel_configs)

@@ -26,9 +26,9 @@ except ImportError:  # from a source tree that is not installed
 from flash_helpers.base.tool import guarded
 from flash_helpers.check.sizes import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
 from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.history import select_versions
 from flash_helpers.kernels.problem import fresh_seed
 from flash_helpers.kernels.sets import valid_words
-from flash_helpers.kernels.steps.previous import select_versions
 from flash_lab.bench.arguments import dtype, positive, seed
 from flash_lab.correctness import report
 from flash_lab.correctness.runner import Options, Row, Session, describe_error

@@ -43,9 +43,9 @@ void check(const KernelEntry& entry, const ForwardArgs& args) {
   }
 }
 
-bool needs_general(const KernelEntry&, const ForwardArgs&) { return false; }
+Variant variant_for(const KernelEntry&, const ForwardArgs&) { return Variant::kAny; }
 
-std::string why_no_general(const KernelEntry&) { return " has no general kernel beside it"; }
+std::string what_it_takes(const KernelEntry&) { return " has one kernel, which takes everything"; }
 
 unsigned n_tiles(const KernelEntry& entry, const ForwardArgs& args) {
   return forward_tiles(entry, args, config_of(entry).block_m());
@@ -68,8 +68,8 @@ cudaError_t queue(const Launch& launch, const ForwardArgs& args) {
 }  // namespace
 
 const Family kFamily = {.check = check,
-                        .needs_general = needs_general,
-                        .why_no_general = why_no_general,
+                        .variant_for = variant_for,
+                        .what_it_takes = what_it_takes,
                         .n_tiles = n_tiles,
                         .prepare = prepare,
                         .queue = queue};

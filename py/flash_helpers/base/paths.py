@@ -23,3 +23,9 @@ def csrc_dir() -> Path:
         f"looked for {' and '.join(str(c / 'include/flash') for c in candidates)}; "
         "reinstall the package"
     )
+
+
+def previous_dir() -> Path:
+    """The folder with the earlier steps of the kernel, beside csrc/ in a source tree and in an
+    installed package."""
+    return csrc_dir().parent / "previous_kernels"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from ..compilers.errors import BuildError
 from ..compilers.programs import ask, find_program
+from ..kernels.family import Family
 
 ARCH_VARIABLE = "TORCH_CUDA_ARCH_LIST"
 
@@ -56,23 +57,19 @@ class Architecture:
         return flags
 
 
-# What a family's kernels can be compiled for, where that is not every architecture.
-FAMILY_TARGETS = {"sm90": (Architecture(9, 0, "a"),)}
-
-
 @dataclass(frozen=True)
 class Selection:
     architectures: tuple[Architecture, ...]
     reason: str  # for the build's first line
 
-    def of_family(self, family: str) -> Selection:
+    def of_family(self, family: Family) -> Selection:
         """Those that kernels of a family are compiled for. PTX of a specific target would run
         nowhere else: it is left out."""
-        targets = FAMILY_TARGETS.get(family)
+        targets = family.TARGETS
         if targets is None:
             return self
         without_ptx = (replace(architecture, ptx=False) for architecture in self.architectures)
-        return Selection(tuple(a for a in without_ptx if a in targets), self.reason)
+        return Selection(tuple(a for a in without_ptx if a.number in targets), self.reason)
 
     def gencode(self) -> list[str]:
         return [flag for architecture in self.architectures for flag in architecture.gencode()]

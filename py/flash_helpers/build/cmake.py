@@ -12,7 +12,7 @@ from typing import IO
 
 from ..base.atomic_file import write_atomically
 from ..compilers.errors import BuildError
-from ..kernels.registry import FAMILIES
+from ..kernels.registry import families
 from .plan import Plan
 from .sealed import remove
 from .staging import content_hash
@@ -101,8 +101,10 @@ def _configure_command(plan: Plan) -> list[str]:
         "CMAKE_CUDA_COMPILER": plan.nvcc.path,
         "CMAKE_CUDA_HOST_COMPILER": plan.host.path,
         **{
-            f"FLASH_{family.upper()}_GENCODE": ";".join(plan.selection.of_family(family).gencode())
-            for family in FAMILIES
+            f"FLASH_{family.NAME.upper()}_GENCODE": ";".join(
+                plan.selection.of_family(family).gencode()
+            )
+            for family in families()
         },
         "FLASH_PYTHON_INCLUDE": plan.python_include,
         "FLASH_EXTENSION_SUFFIX": plan.extension_suffix,

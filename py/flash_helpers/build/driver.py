@@ -12,7 +12,7 @@ from .. import codegen
 from ..base.atomic_file import write_atomically
 from ..codegen.generate import DEFAULT_CONFIGS_PER_UNIT
 from ..compilers.errors import BuildError
-from ..kernels.registry import FAMILIES
+from ..kernels.registry import families
 from . import cmake, report, sealed
 from . import parts as in_parts
 from .lock import build_lock
@@ -91,8 +91,8 @@ def _build_locked(plan: Plan, lock: int, wanted: InParts | None) -> list[report.
     cmake.compile(plan, lock)
     units = [unit for units in inputs.kernels.values() for unit in units]
     rows = report.collect(plan.directory, units)
-    for family in FAMILIES:
-        configs = [config for config in plan.configs if family == config.FAMILY]
+    for family in families():
+        configs = [config for config in plan.configs if config.FAMILY == family.NAME]
         report.check_complete(rows, configs, plan.selection.of_family(family).names())
     report.check_spills(rows)
     _check_library(plan, inputs.fingerprint)
@@ -135,10 +135,11 @@ def _outputs(plan: Plan, inputs: _Inputs) -> list[str]:
 def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
     """Everything that ninja will see."""
     directory = plan.directory
-    staged = read_sources(plan.root / "csrc", _STAGED_FOLDERS)
-    staged |= read_sources(plan.root, ("previous_kernels",))
-    originals = without_originals(plan.root / "csrc", _STAGED_FOLDERS)
-    originals += without_originals(plan.root, ("previous_kernels",))
+    staged: dict[str, str] = {}
+    originals = ""
+    for root, folders in _source_trees(plan):
+        staged |= read_sources(root, folders)
+        originals += without_originals(root, folders)
     codegen.write_if_changed(directory / "originals.sed", originals)
     stage(staged, directory / "staged")
     stage(read_headers(plan.pybind11_include, "pybind11"), directory / "pybind11")
@@ -146,7 +147,8 @@ def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
         directory / "generated", plan.configs, configs_per_unit=CONFIGS_PER_UNIT
     )
     kernels = {
-        family: [f"generated/{unit}" for unit in manifest.units(family)] for family in FAMILIES
+        family.NAME: [f"generated/{unit}" for unit in manifest.units(family.NAME)]
+        for family in families()
     }
     fingerprint = _fingerprint(plan, staged)
     stage({"build_info.cpp": _build_info(plan, fingerprint)}, directory / "info")
@@ -168,6 +170,14 @@ def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
     )
     host = {"flash_runtime": runtime, "_C": bindings}
     return _Inputs(kernels, registry, host, parts, fingerprint)
+
+
+def _source_trees(plan: Plan) -> list[tuple[Path, tuple[str, ...]]]:
+    """(root, its folders that are staged)."""
+    elsewhere = [
+        (family.SOURCES, ("include", "runtime")) for family in families() if family.SOURCES
+    ]
+    return [(plan.root / "csrc", _STAGED_FOLDERS), (plan.root, ("previous_kernels",)), *elsewhere]
 
 
 def _units_below(staged: Mapping[str, str], prefix: str) -> list[str]:

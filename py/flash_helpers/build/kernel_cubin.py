@@ -5,19 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..base.cache import is_intact, publish_bytes
-from ..kernels.contract import KernelConfig
+from ..kernels.contract import KernelConfig, Variant
 from .kernel_ptx import COMMON_FLAGS, cached_kernel
 
 DEFAULT_ARCHITECTURE = "sm_90a"
 
 
 def kernel_cubin(
-    config: KernelConfig, architecture: str = DEFAULT_ARCHITECTURE, general: bool = False
+    config: KernelConfig,
+    architecture: str = DEFAULT_ARCHITECTURE,
+    variant: Variant | None = None,
 ) -> Path:
-    """The file, compiled on first use and kept in the cache directory like `kernel_ptx`'s; raises
-    what that raises. After the cubin comes a checksum, which the CUDA tools ignore."""
+    """The file of one of its kernels (by default the first), compiled on first use and kept in the
+    cache directory like `kernel_ptx`'s; raises what that raises. After the cubin comes a checksum,
+    which the CUDA tools ignore."""
     flags = (*COMMON_FLAGS, f"-arch={architecture}")
-    kernel = cached_kernel(config, flags, f"{architecture}.cubin", general)
+    kernel = cached_kernel(config, flags, f"{architecture}.cubin", variant)
     if not is_intact(kernel.path):
         publish_bytes(kernel.compile("-cubin"), kernel.path)
     return kernel.path

@@ -17,24 +17,23 @@ from ..codegen.sources import include_dirs
 from ..compilers.nvcc_wheels import find_or_install_nvcc
 from ..compilers.toolchain import Nvcc
 from ..compilers.usable_paths import NVCC_REFUSED, NVCC_TEMPORARY_REFUSED, check_path, nvcc_folder
-from ..kernels.contract import KernelConfig
+from ..kernels.contract import KernelConfig, Variant
 
-# The Ampere family's instructions are all in sm_80, so its PTX is the same for every later GPU; the
-# Hopper family's are those of sm_90a alone.
-PTX_ARCHITECTURES = {"sm80": "compute_80", "sm90": "compute_90a"}
 COMMON_FLAGS = ("-std=c++20", "-O3", "--expt-relaxed-constexpr", "-lineinfo")
 
 
-def kernel_ptx(config: KernelConfig, general: bool = False) -> str:
-    """PTX with source lines; its entry is `config.symbol(general)`. Compiled once and kept in the
+def kernel_ptx(config: KernelConfig, variant: Variant | None = None) -> str:
+    """PTX with source lines of one of the configuration's kernels (by default the first); its entry
+    is `config.symbol(variant)`. Compiled once and kept in the
     cache directory under a fingerprint of sources, flags and compiler; again if it is damaged.
 
     Raises BuildError if there is no nvcc, ValueError if the configuration cannot be built,
     RuntimeError with nvcc's message if it does not compile, UnsafeCacheError and OSError if the
     cache cannot be used.
     """
-    text = render_kernel(config, general)
-    return source_ptx(text, config.symbol(general), PTX_ARCHITECTURES[config.FAMILY])
+    variant = variant or config.variants()[0]
+    text = render_kernel(config, variant)
+    return source_ptx(text, config.symbol(variant), config.PTX_ARCHITECTURE)
 
 
 def source_ptx(text: str, name: str, architecture: str, include: Path | None = None) -> str:
@@ -70,10 +69,11 @@ class CachedKernel:
 
 
 def cached_kernel(
-    config: KernelConfig, flags: Sequence[str], suffix: str, general: bool = False
+    config: KernelConfig, flags: Sequence[str], suffix: str, variant: Variant | None = None
 ) -> CachedKernel:
     """Raises BuildError, ValueError, UnsafeCacheError and OSError as kernel_ptx() does."""
-    return _cached(render_kernel(config, general), config.symbol(general), flags, suffix)
+    variant = variant or config.variants()[0]
+    return _cached(render_kernel(config, variant), config.symbol(variant), flags, suffix)
 
 
 def _cached(
@@ -94,8 +94,9 @@ def _nvcc() -> Nvcc:
 def run_nvcc(nvcc: Nvcc, arguments: Sequence[str], name: str, include: Path | None = None) -> str:
     """Compiles `name` with our headers, or with those of `include` in their place; what nvcc
     printed. Raises RuntimeError with its message, BuildError for a path that it would misread."""
-    folders = (include,) if include else include_dirs()
-    for path in (*folders, *(word for word in arguments if word.startswith("/"))):
+    folders: tuple[Path, ...] = (include,) if include else include_dirs()
+    absolute = [word for word in arguments if word.startswith("/")]
+    for path in (*map(str, folders), *absolute):
         check_path(f"a path that nvcc needs for {name}", path, NVCC_REFUSED)
     check_path("TMPDIR", os.environ.get("TMPDIR", ""), NVCC_TEMPORARY_REFUSED)
     done = subprocess.run(

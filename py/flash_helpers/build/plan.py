@@ -17,6 +17,7 @@ from ..compilers.programs import Tool, find_tool
 from ..compilers.toolchain import HostCompiler, Nvcc, find_host_compiler
 from ..compilers.usable_paths import NVCC_TEMPORARY_REFUSED, TOOL_REFUSED, check_path
 from ..kernels.contract import KernelConfig
+from ..kernels.registry import family_of
 from ..kernels.sets import DEFAULT_KERNELS, KERNELS_VARIABLE, get_kernels_to_build
 from . import architectures, parallelism
 from .architectures import Selection
@@ -95,7 +96,9 @@ def make_plan(environ: Mapping[str, str] | None = None) -> Plan:
     host = find_host_compiler(environ)
     nvcc = find_or_install_nvcc(environ)
     selection = architectures.select(nvcc.supported_targets, environ)
-    possible = [config for config in configs if selection.of_family(config.FAMILY).architectures]
+    possible = [
+        config for config in configs if selection.of_family(family_of(config)).architectures
+    ]
     if not possible:
         raise BuildError(no_architecture_message(len(configs), kernel_set, selection))
     return Plan(

@@ -14,7 +14,6 @@ from ..compilers.errors import BuildError
 from ..compilers.ptxas import KernelUsage, parse_compile_seconds, parse_ptxas
 from ..kernels.contract import KernelConfig
 from ..kernels.names import parse_symbol
-from ..kernels.sets import has_general_kernel
 from .cmake import object_of
 
 ALLOWED_SPILLS_FILE = Path(__file__).resolve().parent / "allowed_spills.toml"
@@ -116,8 +115,7 @@ def check_complete(
     found = {(row.usage.kernel, row.usage.architecture) for row in rows}
     numbers = [name.removesuffix("+PTX") for name in architectures]
     for config in configs:
-        names = [config.kernel_name()]
-        names += [config.symbol(general=True)] if has_general_kernel(config) else []
+        names = [config.symbol(variant) for variant in config.built_variants()]
         for name, number in itertools.product(names, numbers):
             if (name, number) not in found:
                 raise BuildError(f"the compiler's log does not mention {name} for {number}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +98,7 @@ def _kernel_to_dict(kernel: KernelRecord) -> dict[str, Any]:
 
 
 def _fields(config: KernelConfig) -> dict[str, Any]:
-    return dataclasses.asdict(config) | {"dtype": config.dtype.name}
+    return config.values() | {"dtype": config.dtype.name}
 
 
 def _kernel_from_dict(data: dict[str, Any]) -> KernelRecord:

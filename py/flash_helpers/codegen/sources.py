@@ -7,13 +7,16 @@ import re
 from pathlib import Path
 
 from ..base.paths import csrc_dir
+from ..kernels.registry import families
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)
 
 
-def include_dirs() -> tuple[Path, Path]:
-    """What kernels are compiled with: the headers, and the folder with previous_kernels/."""
-    return csrc_dir() / "include", csrc_dir().parent
+def include_dirs() -> tuple[Path, ...]:
+    """What kernels are compiled with: the headers, the folder with previous_kernels/, and the
+    headers of families that live elsewhere."""
+    others = (family.SOURCES / "include" for family in families() if family.SOURCES)
+    return csrc_dir() / "include", csrc_dir().parent, *others
 
 
 def included_headers(text: str, include_dir: Path | None = None) -> list[Path]:

@@ -1,22 +1,30 @@
 """`KernelConfig`: what the configurations of every kernel family have in common.
 
-A family is a frozen dataclass with its own fields. The field order is a contract with the C++
-struct of the same name (tested). A value is well-formed by construction; whether it can be built
-is the question of `constraints.violations`.
+A configuration is a frozen dataclass of its family. The order of its fields is a contract with the
+C++ struct of the same name (tested). A value is well-formed by construction; whether it can be
+built is the question of `Family.violations` (family.py).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import astuple, dataclass, fields
-from enum import IntEnum
-from typing import ClassVar
+from dataclasses import asdict, astuple, dataclass, fields
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..base.dtypes import DType
 from .flops import calc_self_attn_flop
 
 # An upper bound on every number keeps the names short and the parser's work bounded.
 MAX_FIELD_VALUE = 65535
+
+
+class Variant(Enum):
+    """Which problems a kernel takes. One configuration can have several kernels; the values are
+    the names in csrc/include/flash/core/registry.h."""
+
+    WHOLE = "whole"  # lengths that are multiples of the blocks, no mask
+    ANY = "any"  # any lengths, and the causal mask
 
 
 class CppEnum(IntEnum):
@@ -28,20 +36,31 @@ class CppEnum(IntEnum):
         return f"{type(self).__name__}::k{words}"
 
 
+@dataclass(frozen=True)
+class WarpSpecialisation:
+    """A producer loads, and `n_mma_groups` groups of `group_threads` threads multiply."""
+
+    ping_pong: bool  # the groups take turns at the tensor cores
+    n_mma_groups: int
+    group_threads: int
+    n_buffers: int  # of K and V
+
+
 @dataclass(frozen=True, order=True)
 class KernelConfig(ABC):
-    """One forward kernel, of any family."""
+    """The kernels of one configuration, of any family."""
 
-    # The family's name, as in the symbols of its kernels: also the folder of its headers, and the
-    # namespace of what stands in them.
+    # The family's name, as in the symbols of its kernels; also the C++ namespace of what they
+    # need, and the folder of its headers.
     FAMILY: ClassVar[str]
     # The C++ struct of its launch arguments.
     ARGUMENTS: ClassVar[str]
     # Enumerations of its fields, beside DType, by name.
     ENUMS: ClassVar[dict[str, type[CppEnum]]] = {}
-
-    dtype: DType
-    d_head: int
+    # What nvcc's -arch is for the PTX that the emulator runs.
+    PTX_ARCHITECTURE: ClassVar[str]
+    # Whether its thread blocks stay, one on each multiprocessor, and take tile after tile.
+    PERSISTENT: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         # 1 == True == DType-like numbers compare equal in Python: without this check two
@@ -54,16 +73,36 @@ class KernelConfig(ABC):
     def __str__(self) -> str:
         return self.short_form()
 
+    if TYPE_CHECKING:  # each family has them: as fields, or as it likes
+
+        @property
+        def dtype(self) -> DType:
+            """The element type of Q, K, V and the output."""
+
+        @property
+        def d_head(self) -> int:
+            """The head dimension."""
+
     @classmethod
     def kind(cls, annotation: str) -> type:
-        """Of a field, from its annotation."""
+        """The Python type of a field, from its annotation."""
         kinds: dict[str, type] = {"DType": DType, "int": int, "bool": bool, **cls.ENUMS}
         return kinds[annotation]
 
     @classmethod
     def lowest_value(cls, field: str) -> int:
-        """Of a field with a number."""
+        """The smallest number that a field may have."""
         return 1
+
+    def values(self) -> dict[str, Any]:
+        """The fields by name, for files and messages."""
+        return asdict(self)
+
+    def order_key(self) -> tuple[object, ...]:
+        """For sorting across families; within one, the order of the dataclass."""
+        return (self.FAMILY, 0, *astuple(self))
+
+    # Names and text.
 
     @abstractmethod
     def short_form(self) -> str:
@@ -71,14 +110,12 @@ class KernelConfig(ABC):
 
     @abstractmethod
     def kernel_name(self) -> str:
-        """The kernel's symbol: also its name in ncu, cuobjdump, CSV files and test ids."""
+        """The configuration's name in ncu, cuobjdump, CSV files and test ids: the symbol of its
+        kernel, or of the first if there are several."""
 
-    def symbol(self, general: bool) -> str:
-        """The symbol of the configuration's kernel for whole blocks without a mask, or of its
-        `general` one; a family whose one kernel takes everything has no other."""
-        if general:
-            raise ValueError(f"{self} has no general kernel beside the one that takes everything")
-        return self.kernel_name()
+    @abstractmethod
+    def symbol(self, variant: Variant) -> str:
+        """The symbol of one of its kernels. Raises ValueError for a variant that it never has."""
 
     def to_cpp_struct(self) -> str:
         """A C++20 expression for this configuration, with designated initialisers."""
@@ -88,19 +125,42 @@ class KernelConfig(ABC):
         )
         return f"{namespace}::{type(self).__name__}{{{values}}}"
 
-    # Where the kernel's body is; earlier versions override these (previous.py).
-
     def header(self) -> str:
-        """The header of the body, as an #include names it."""
+        """The header of the kernels' body, as an #include names it."""
         return f"flash/{self.FAMILY}/forward/forward.cuh"
 
     def body(self) -> str:
         """The template that takes the configuration."""
         return f"flash::{self.FAMILY}::forward"
 
-    def body_violations(self) -> list[str]:
-        """Why this body does not take the configuration."""
-        return []
+    def body_arguments(self, variant: Variant) -> tuple[str, ...]:
+        """The template arguments after the configuration."""
+        return ()
+
+    # Which kernels there are, and which problems they take.
+
+    @abstractmethod
+    def variants(self) -> tuple[Variant, ...]:
+        """Those that nvcc can compile; the emulator has all of them."""
+
+    def built_variants(self) -> tuple[Variant, ...]:
+        """Those that a build of the extension has."""
+        return self.variants()
+
+    @abstractmethod
+    def variant_for(self, seqlen_q: int, seqlen_k: int, causal: bool) -> Variant:
+        """Which of its kernels a problem needs, whether or not there is one. The family's file in
+        csrc/runtime decides alike."""
+
+    def warp_specialisation(self) -> WarpSpecialisation | None:
+        """How warpgroups share the work; None: they all do the same."""
+        return None
+
+    def kept_for_study(self) -> str:
+        """Why no user's call should get this kernel; empty if nothing is against it."""
+        return ""
+
+    # What it computes, and with what.
 
     def attn_flop(self, n_samples: int, n_heads: int, seq_len: int) -> int:
         return calc_self_attn_flop(n_samples, n_heads, seq_len, self.d_head)
@@ -108,10 +168,6 @@ class KernelConfig(ABC):
     @abstractmethod
     def total_flop(self, n_samples: int, n_heads: int, seq_len: int) -> int:
         """Everything that the tiled kernel computes."""
-
-    def length_violation(self, seqlen_q: int, seqlen_k: int) -> str | None:
-        """Why the kernel does not take these lengths; None if it does."""
-        return None
 
     # Derived sizes, as in the C++ struct.
 
@@ -127,9 +183,17 @@ class KernelConfig(ABC):
 
 
 def config_order(config: KernelConfig) -> tuple[object, ...]:
-    """A sort key across families; within one, the order of the dataclass, and earlier steps of the
-    family (previous.py) behind its live kernels, step by step."""
-    return (config.FAMILY, getattr(config, "step", 0), *astuple(config))
+    """The key of `order_key`, for sorted()."""
+    return config.order_key()
+
+
+def whole_blocks_violation(config: KernelConfig, seqlen_q: int, seqlen_k: int) -> str:
+    """Why a kernel for whole blocks does not take these lengths; empty if it does."""
+    rows, keys = config.blocks()
+    for length, block, name in ((seqlen_q, rows, "B_r"), (seqlen_k, keys, "B_c")):
+        if length % block:
+            return f"sequence {length} is not divisible by its {name} = {block}"
+    return ""
 
 
 def _check_field(name: str, expected: type, value: object, lowest: int) -> None:

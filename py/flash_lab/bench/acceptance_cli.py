@@ -17,7 +17,7 @@ from flash_helpers.base.timing import Policy
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL, ranked
 from flash_helpers.kernels.names import parse_kernel_name_into_config
 from flash_helpers.kernels.problem import Workload
-from flash_helpers.kernels.sets import has_kernel_for, launched_symbol
+from flash_helpers.kernels.variants import has_kernel_for, launched_symbol
 
 from ..provenance import command_line
 from . import arguments as args

@@ -15,7 +15,6 @@ from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernels.names import parse_kernel_name_into_config
 from flash_helpers.kernels.problem import Workload
-from flash_helpers.kernels.sets import needs_general_kernel
 
 from ..provenance import UNKNOWN, device_state, library_state
 from .ceilings import is_ceiling, make_candidate
@@ -200,11 +199,10 @@ class CudaBackend:
             )
         kernel_id = names.index(config.kernel_name())
         q, k, _ = inputs.tensors
-        general = needs_general_kernel(config, q.shape[1], k.shape[1], causal)
-        if general and not library.has_general(kernel_id):
+        variant = config.variant_for(q.shape[1], k.shape[1], causal).value
+        if variant not in library.variants(kernel_id):
             raise NotBuiltError("the build has it for whole blocks without a mask only")
-        which = {"general": True} if general else {}
-        attributes = library.kernel_attributes(kernel_id, 0, **which)
+        attributes = library.kernel_attributes(kernel_id, 0, variant)
         details |= {
             "registers": attributes["registers"],
             "spilled_bytes": attributes["local_bytes"],

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.contract import KernelConfig
-from flash_helpers.kernels.names import parse_kernel_name_into_config
-from flash_helpers.kernels.sm80_fwd.config import GENERAL_SUFFIX
+from flash_helpers.kernels.names import parse_symbol
 
 OURS, V2, V3, UNKNOWN = "ours", "v2", "v3", "unknown"
 PROVIDERS = (OURS, V2, V3)
@@ -62,7 +61,7 @@ def classify(symbol: str) -> Identity:
 
 def _our_config(symbol: str) -> KernelConfig | None:
     try:
-        return parse_kernel_name_into_config(symbol.removesuffix(GENERAL_SUFFIX))
+        return parse_symbol(symbol)[0]
     except ValueError:
         return None
 

@@ -16,8 +16,8 @@ from flash_helpers.base import csv_text
 from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.flops import calc_total_flop
+from flash_helpers.kernels.names import parse_symbol
 from flash_helpers.kernels.problem import Workload
-from flash_helpers.kernels.sm80_fwd.config import GENERAL_SUFFIX
 
 from .ncu_classify import OURS, PROVIDERS, UNKNOWN, Identity, classify
 from .ncu_metrics import (
@@ -113,7 +113,7 @@ def read_verdicts(text: str) -> Verdicts:
         verdict = Verdict(row["status"], row.get("explanation") or "")
         reference = row["kernel"].partition(":")[0]
         if row["symbol"]:
-            found[row["symbol"].removesuffix(GENERAL_SUFFIX)] = verdict
+            found[parse_symbol(row["symbol"])[0].kernel_name()] = verdict
         elif reference in PROVIDERS:
             found[reference, row["dtype"]] = verdict
     return found

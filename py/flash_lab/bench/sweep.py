@@ -10,7 +10,7 @@ from typing import Protocol
 from flash_helpers.base.timing import Policy
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.problem import Workload
-from flash_helpers.kernels.sets import launched_symbol
+from flash_helpers.kernels.variants import launched_symbol
 
 from ..correctness.selection import partition
 from ..provenance import source_state

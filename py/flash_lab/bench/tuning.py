@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flash_helpers.kernels.sm80_fwd.constraints import violations
-from flash_helpers.kernels.steps.previous import PreviousKernelConfig
+from flash_helpers.kernels.registry import violations
 
 from .objective import Objective
 from .records import Record
@@ -56,8 +55,8 @@ def prune(problem: Problem, arch: str) -> Problem:
     for job in problem.ours:
         config = parse_kernel_name_into_config(job.kernel)
         reasons = violations(config, arch or None)
-        if isinstance(config, PreviousKernelConfig):
-            reasons.append(f"It is step {config.step} of previous_kernels/.")
+        if unused := config.kept_for_study():
+            reasons.append(unused)
         if reasons:
             skipped.append((job, " ".join(reasons)))
         else:
@@ -123,7 +122,7 @@ def best_for_any_length(ranked: Sequence[Measurement], others: Sequence[Measurem
     """For lengths that no blocks divide, and the mask: each family's first kernel that takes them,
     unless it is ranked."""
     from flash_helpers.kernels.names import parse_kernel_name_into_config
-    from flash_helpers.kernels.sets import takes_everything
+    from flash_helpers.kernels.variants import takes_everything
 
     best: dict[str, str] = {}
     for m in (*ranked, *others):

@@ -93,7 +93,7 @@ def render_details(rows: Sequence[Row], skipped: Sequence[Skipped]) -> list[str]
         f"{row.status}  {row.label}: {row.explanation()}" for row in rows if row.status != PASS
     ]
     lines += [f"note  {row.label}: {row.note}" for row in rows if row.note]
-    general = sum(row.general for row in rows)
+    general = sum(row.symbol != row.config.kernel_name() for row in rows if row.config)
     if general:
         lines.append(f"note  {general} kernel(s) with the general kernel of their configuration")
     reasons = Counter(item.reason for item in skipped)

@@ -14,9 +14,8 @@ from flash_helpers.base.dtypes import DType
 from flash_helpers.check.peers import find_peer
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import Comparison, bitwise_equal, compare
-from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.problem import Workload
-from flash_helpers.kernels.sets import has_kernel_for, needs_general_kernel
 
 if TYPE_CHECKING:
     import torch
@@ -65,12 +64,12 @@ class Row:
         False  # the emulator stopped the kernel: that is a result, not a lack of one
     )
     note: str = ""
-    general: bool = False  # the configuration's kernel for any lengths and causal is launched
+    variant: Variant | None = None  # of the configuration's kernels, the one that is launched
 
     @property
     def symbol(self) -> str:
         """Of the kernel that is launched; empty for a reference."""
-        return self.config.symbol(self.general) if self.config else ""
+        return self.config.symbol(self.variant) if self.config and self.variant else ""
 
     @property
     def status(self) -> str:
@@ -129,9 +128,9 @@ class Session:
             return o
 
         problem = (self.options.seq_len, self.options.seq_len, self.options.causal)
-        has_one = has_kernel_for(config, *problem, emulated=True)
-        general = has_one and needs_general_kernel(config, *problem)
-        row = Row(config.short_form(), config.dtype, config.d_head, config, general=general)
+        needed = config.variant_for(*problem)
+        variant = needed if needed in config.variants() else config.variants()[0]
+        row = Row(config.short_form(), config.dtype, config.d_head, config, variant=variant)
         return self._run(row, attention)
 
     def run_reference(self, version: str, dtype: DType, d_head: int) -> Row:

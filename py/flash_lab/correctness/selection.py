@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from flash_helpers.base.dtypes import DType
-from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.contract import KernelConfig, whole_blocks_violation
 from flash_helpers.kernels.names import parse_kernel_name_into_config
-from flash_helpers.kernels.sets import get_kernel_configs, has_kernel_for, valid_words
-from flash_helpers.kernels.sm80_fwd.constraints import violations
-from flash_helpers.kernels.steps.previous import PreviousKernelConfig
+from flash_helpers.kernels.registry import violations
+from flash_helpers.kernels.sets import get_kernel_configs, valid_words
+from flash_helpers.kernels.variants import has_kernel_for
 
 _SHORTEST_NAME = 20
 
@@ -92,7 +92,9 @@ def _why_skipped(
         return f"its d_head {config.d_head} is not {d_head}"
     if has_kernel_for(config, seq_len, seq_len, causal, emulated=emulated):
         return None
-    who = "no earlier step" if isinstance(config, PreviousKernelConfig) else "no build"
+    who = "no earlier step" if config.kept_for_study() else "no build"
     if causal:
         return f"{who} has a kernel of it with the causal mask"
-    return f"{config.length_violation(seq_len, seq_len)}, and {who} has a general kernel of it"
+    return (
+        f"{whole_blocks_violation(config, seq_len, seq_len)}, and {who} has a general kernel of it"
+    )

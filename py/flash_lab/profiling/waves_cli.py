@@ -14,8 +14,7 @@ from flash_helpers.base.outputs import OutputError, check_outputs, make_folder, 
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, ranked
 from flash_helpers.check.sizes import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
 from flash_helpers.compilers.errors import BuildError
-from flash_helpers.kernels.contract import KernelConfig
-from flash_helpers.kernels.sets import needs_general_kernel
+from flash_helpers.kernels.contract import KernelConfig, Variant
 
 from ..bench import arguments as args
 from ..correctness.selection import select_kernels
@@ -115,18 +114,19 @@ def _plans(
         for blocks in options.blocks or ():
             yield "", plan(blocks, sms, per_sm)
         return
-    found: dict[bool, Residency] = {}
+    found: dict[Variant, Residency] = {}
     for seq_len in options.seq_lens:
-        general = needs_general_kernel(config, seq_len, seq_len, causal=False)
-        if general not in found:
-            found[general] = residency(config, general)
-            name = f"{config}, general kernel" if general else str(config)
-            blocks_per_sm, origin = found[general].blocks_per_sm, found[general].origin
+        variant = config.variant_for(seq_len, seq_len, causal=False)
+        if variant not in found:
+            found[variant] = residency(config, variant)
+            is_first = variant is config.variants()[0]
+            name = str(config) if is_first else f"{config}, general kernel"
+            blocks_per_sm, origin = found[variant].blocks_per_sm, found[variant].origin
             print(f"{name}: {blocks_per_sm} block(s) an SM ({origin})")
         batch = options.batch or BATCH_SIZE_FOR_SEQ_LEN[seq_len]
         blocks = n_blocks(config, batch, options.heads, seq_len)
         title = f"seq {seq_len}, batch {batch}, heads {options.heads}: "
-        yield title, plan(blocks, sms, options.blocks_per_sm or found[general].blocks_per_sm)
+        yield title, plan(blocks, sms, options.blocks_per_sm or found[variant].blocks_per_sm)
 
 
 def _computed(options: argparse.Namespace) -> int:

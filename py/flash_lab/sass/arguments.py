@@ -11,7 +11,7 @@ from flash_helpers.base.tool import EXIT_INTERRUPTED, EXIT_NO_DATA, EXIT_USAGE
 from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE
 from flash_helpers.compilers.errors import BuildError
 from flash_helpers.kernels.contract import KernelConfig
-from flash_helpers.kernels.steps.previous import select_versions
+from flash_helpers.kernels.history import select_versions
 
 from ..correctness.selection import select_kernels
 from .disassembler import SassError

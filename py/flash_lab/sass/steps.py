@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE
 from flash_helpers.build.kernel_ptx import kernel_ptx
-from flash_helpers.kernels.steps.previous import Step, load_steps
+from flash_helpers.kernels.history import load_steps
+from flash_helpers.kernels.step import Step
 
 from .claims import Program, Verdict, applies, check_claim
 from .sources import compiled

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flash_helpers.base.outputs import check_outputs, make_folder, write_output
+from flash_helpers.base.paths import previous_dir
 from flash_helpers.base.tool import EXIT_INTERRUPTED, EXIT_NO_DATA, EXIT_OK, EXIT_USAGE
 from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE
 from flash_helpers.compilers.errors import BuildError
-from flash_helpers.kernels.steps.previous import previous_dir
 
 from ..bench.records import Record
 from ..sass.disassembler import SassError

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from flash_helpers.base import csv_text
 from flash_helpers.base.safe_read import read_regular
-from flash_helpers.kernels.steps.previous import Step, load_steps
+from flash_helpers.kernels.history import load_steps
+from flash_helpers.kernels.step import Step
 
 from ..bench.records import Record
 from ..bench.results import by_problem, config_of

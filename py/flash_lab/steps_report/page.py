@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import jinja2
 
-from flash_helpers.kernels.steps.previous import previous_dir
+from flash_helpers.base.paths import previous_dir
 
 from .data import HEADLINE_LENGTH, StepFacts
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flash_helpers.build.kernel_cubin import kernel_cubin
-from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.contract import KernelConfig, Variant
 
 from ..sass.disassembler import cuobjdump
 from ..sass.usage import parse_usage
 from .occupancy import occupancy
 
-# The families whose blocks stay and take tile after tile: one block for each SM.
-_PERSISTENT = ("sm90",)
 _CAPABILITY = (9, 0)  # of kernel_cubin's architecture
 
 
@@ -30,17 +28,18 @@ def n_blocks(config: KernelConfig, batch: int, heads: int, seq_len: int) -> int:
     return batch * heads * -(-seq_len // config.blocks()[0])
 
 
-def residency(config: KernelConfig, general: bool = False) -> Residency:
-    """Of the configuration's kernel for whole blocks, or of its general one. From the driver if
-    this build has the kernel and there is a GPU, else computed from what nvcc compiles now. Raises
-    BuildError without nvcc, SassError without cuobjdump, ValueError for an earlier step's general
-    kernel."""
-    if config.FAMILY in _PERSISTENT:
+def residency(config: KernelConfig, variant: Variant | None = None) -> Residency:
+    """The residency of one of the configuration's kernels, by default of the first. From the driver
+    if this build has the kernel and there is a GPU, else computed from what nvcc compiles now.
+    Raises BuildError without nvcc, SassError without cuobjdump, ValueError for a variant that the
+    configuration has not."""
+    if config.PERSISTENT:
         return Residency(1, "one persistent block for each SM")
-    return _of_driver(config, general) or _of_compiler(config, general)
+    variant = variant or config.variants()[0]
+    return of_driver(config, variant) or of_compiler(config, variant)
 
 
-def _of_driver(config: KernelConfig, general: bool = False) -> Residency | None:
+def of_driver(config: KernelConfig, variant: Variant) -> Residency | None:
     try:
         from flash_attention._library import load_library
 
@@ -51,21 +50,21 @@ def _of_driver(config: KernelConfig, general: bool = False) -> Residency | None:
         if config.kernel_name() not in names:
             return None
         kernel_id = names.index(config.kernel_name())
-        if general and not library.has_general(kernel_id):
+        if variant.value not in library.variants(kernel_id):
             return None
-        found = library.kernel_attributes(kernel_id, 0, general)
+        found = library.kernel_attributes(kernel_id, 0, variant.value)
     except (ImportError, RuntimeError):  # no build, no driver, no code for this GPU
         return None
     return Residency(found["blocks_per_multiprocessor"], "the driver, for this GPU")
 
 
-def _of_compiler(config: KernelConfig, general: bool = False) -> Residency:
+def of_compiler(config: KernelConfig, variant: Variant) -> Residency:
     usage = next(
         found
         for found in parse_usage(
-            cuobjdump("-res-usage", file=kernel_cubin(config, general=general))
+            cuobjdump("-res-usage", file=kernel_cubin(config, variant=variant))
         )
-        if found.kernel == config.symbol(general)
+        if found.kernel == config.symbol(variant)
     )
     found = occupancy(_CAPABILITY, config.n_threads(), usage.registers, config.smem_bytes())
     return Residency(

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Callable
 
 from flash_helpers.kernels.contract import KernelConfig
-from flash_helpers.kernels.sm80_fwd.config import FlashForwardKernelConfig
 
 from .curve import Subject
 from .kernels import residency
@@ -79,10 +78,10 @@ def attention(config: KernelConfig, seqlen_k: int, most: int) -> Subject:
 
     import flash_attention
 
-    if not isinstance(config, FlashForwardKernelConfig):
+    if config.PERSISTENT:
         raise ValueError(
             f"{config} is a persistent kernel, whose grid is at most one block an SM: expected one "
-            "of the Ampere family"
+            "with a block for each tile of queries"
         )
     sms: int = torch.cuda.get_device_properties("cuda").multi_processor_count
     blocks_per_sm = residency(config).blocks_per_sm

@@ -9,7 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flash_helpers.base.dtypes import DType
-from flash_helpers.kernels.sm90_fwd.config import GROUP_THREADS, HopperForwardKernelConfig
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.registry import family_of
+from flash_helpers.kernels.sets import known_configs
 
 from ..bench.measure import NotBuiltError, SkippedError
 from ..bench.providers import find_reference
@@ -126,55 +128,58 @@ def _bind_cuda(
 def cuda_config(
     provider: WsProvider, dtype: torch.dtype, d_head: int, seq_len: int, causal: bool,
     device: torch.device,
-) -> tuple[HopperForwardKernelConfig, str]:  # fmt: skip
+) -> tuple[KernelConfig, str]:  # fmt: skip
     """The kernel of this kind, and on whose word: the tuning table's best that is built, else
-    what the Hopper family prefers. Raises NotBuiltError."""
+    what its family prefers. Raises NotBuiltError."""
     from flash_attention import LibraryNotFoundError, available_kernels
-    from flash_attention.hopper_family import promise
     from flash_attention.tuning import tuned_choice
-    from flash_helpers.kernels.sm90_fwd.sets import get_hopper_kernel_configs
 
     wanted = (DType.from_torch_dtype(dtype), d_head, provider.ping_pong)
     on_cpu = device.type == "cpu"  # the emulator compiles any
     try:
-        kernels = get_hopper_kernel_configs() if on_cpu else available_kernels()
+        kernels = known_configs() if on_cpu else available_kernels()
     except LibraryNotFoundError as error:
         raise NotBuiltError(str(error)) from error
     built = [
         config
         for config in kernels
-        if isinstance(config, HopperForwardKernelConfig)
-        and (config.dtype, config.d_head, config.ping_pong) == wanted
+        if (ws := config.warp_specialisation()) is not None
+        and (config.dtype, config.d_head, ws.ping_pong) == wanted
     ]
     if not built:
         words = "with" if provider.ping_pong else "without"
         raise SkippedError(
-            f"this build has no kernel of the Hopper family {words} ping-pong for {wanted[0].name} "
-            f"and head dimension {d_head}: KERNELS=hopper has them for some head dimensions"
+            f"this build has no warp-specialised kernel {words} ping-pong for {wanted[0].name} "
+            f"and head dimension {d_head}: KERNELS=all has them for some head dimensions"
         )
     try:
         choice = tuned_choice(
             dtype, d_head, seq_len, causal=causal, device=device,
-            family=HopperForwardKernelConfig.FAMILY,
+            family=built[0].FAMILY,
         )  # fmt: skip
         for config in choice.entry.configs():
             if config in built:
-                assert isinstance(config, HopperForwardKernelConfig)
                 return config, f"from the tuning table, {choice.reason}"
     except LookupError:
         pass
-    return max(built, key=promise), "the family's general choice, not tuned for this length"
+    return max(
+        built, key=family_of(built[0]).promise
+    ), "the family's general choice, not tuned for this length"
 
 
-def cuda_parameters(config: HopperForwardKernelConfig) -> dict[str, int | str]:
-    """In the seed's words: `num_warps` are those of one group, `num_stages` is 0, since nothing is
-    left to a compiler's pipelining."""
+def cuda_parameters(config: KernelConfig) -> dict[str, int | str]:
+    """The parameters of a warp-specialised kernel in the seed's words: `num_warps` are those of one
+    group, `num_stages` is 0, since nothing is left to a compiler's pipelining."""
+    ws = config.warp_specialisation()
+    if ws is None:
+        return {}
+    block_m, block_n = config.blocks()
     return {
-        "BLOCK_M": config.block_m(),
-        "BLOCK_N": config.block_n,
-        "NUM_BUFFERS": config.n_buffers,
-        "NUM_MMA_WARPS": config.n_mma_groups * GROUP_THREADS // _WARP,
-        "NUM_MMA_GROUPS": config.n_mma_groups,
-        "num_warps": GROUP_THREADS // _WARP,
+        "BLOCK_M": block_m,
+        "BLOCK_N": block_n,
+        "NUM_BUFFERS": ws.n_buffers,
+        "NUM_MMA_WARPS": ws.n_mma_groups * ws.group_threads // _WARP,
+        "NUM_MMA_GROUPS": ws.n_mma_groups,
+        "num_warps": ws.group_threads // _WARP,
         "num_stages": 0,
     }

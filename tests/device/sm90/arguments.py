@@ -8,7 +8,7 @@ from typing import Any
 
 from flash_helpers.kernel_configs import HopperForwardKernelConfig
 from flash_helpers.kernels.forward_args import pack_forward_args
-from flash_helpers.kernels.sm90_fwd.arguments import pack_hopper_forward_args
+from flash_helpers.kernels.sm90_fwd.arguments import pack_launch_arguments
 
 NOWHERE = 1 << 40  # an address that no test reads or writes
 
@@ -43,7 +43,7 @@ class Launch:
             n_heads_kv=self.kv_heads, softmax_scale=1.0, causal=self.causal,
         )  # fmt: skip
         counter = 0 if self.counter is None else self.counter.ctypes.data
-        return pack_hopper_forward_args(config, record, tile_counter=counter)
+        return pack_launch_arguments(config, record, tile_counter=counter)
 
     def heads_per_section(self, config: HopperForwardKernelConfig) -> int:
         """The field after causal and softmax_scale."""

@@ -12,7 +12,7 @@ from flash_helpers.check.tolerance import PEAKED_FACTOR, ROW_FACTOR
 from flash_helpers.emulator import EmulatedKernel, LaunchOptions, LaunchReport, memory_range_of
 from flash_helpers.kernel_configs import HopperForwardKernelConfig
 from flash_helpers.kernels.forward_args import pack_forward_args
-from flash_helpers.kernels.sm90_fwd.arguments import pack_hopper_forward_args
+from flash_helpers.kernels.sm90_fwd.arguments import pack_launch_arguments
 from flash_helpers.kernels.sm90_fwd.config import GROUP_ROWS
 
 from ..attention import EPS, from_bits, to_bits
@@ -107,7 +107,7 @@ class HopperProblem:
             (self.grid, 1, 1),
             (self.config.n_threads(), 1, 1),
             self.config.smem_bytes(),
-            [pack_hopper_forward_args(self.config, arguments, tile_counter=drawn_from)],
+            [pack_launch_arguments(self.config, arguments, tile_counter=drawn_from)],
             [*inputs, *(memory_range_of(array, name) for name, array in outputs.items())],
             options=options,
         )

@@ -11,17 +11,22 @@ namespace flash {
 
 struct Family;  // how the kernels of a family are launched: csrc/runtime/family.h
 
+// Which problems a kernel takes: flash_helpers.kernels.contract.Variant in Python.
+enum class Variant {
+  kWhole,  // lengths that are multiples of the blocks, no mask
+  kAny,    // any lengths, and the causal mask
+};
+
+// One kernel. Those of one configuration differ in their variants.
 struct KernelEntry {
-  const char* name;  // the kernel's symbol, KernelConfig.kernel_name() in Python
+  const char* configuration;  // KernelConfig.kernel_name() in Python
+  Variant variant;
   const Family* family;
   const void* config;  // the family's own struct, which only the family reads
   DType dtype;
   int n_threads;         // of a thread block
   int smem_bytes;        // of a thread block, dynamic
   const void* function;  // address of the `__global__` function's host stub
-  // The same configuration's kernel for any lengths and the causal mask, where `function` takes
-  // whole blocks only. Null: not in this build, or `function` takes everything.
-  const void* general;
 };
 
 // What a configuration tells of its kernels to those who do not know its family: the code generator
@@ -36,19 +41,19 @@ concept KernelConfig = requires(const Config& config) {
 
 // A row of the table. `config` is kept by address.
 template <KernelConfig Config>
-constexpr KernelEntry kernel_entry(const char* name, const Family& family, const Config& config,
-                                   const void* function, const void* general) {
-  return {.name = name,
+constexpr KernelEntry kernel_entry(const char* configuration, Variant variant, const Family& family,
+                                   const Config& config, const void* function) {
+  return {.configuration = configuration,
+          .variant = variant,
           .family = &family,
           .config = &config,
           .dtype = config.dtype,
           .n_threads = config.n_threads(),
           .smem_bytes = config.smem_bytes(),
-          .function = function,
-          .general = general};
+          .function = function};
 }
 
-// Sorted by name; the index of an entry is the kernel id that Python passes to launch().
+// Sorted by configuration, then by variant.
 std::span<const KernelEntry> kernels();
 
 }  // namespace flash

@@ -2,7 +2,7 @@
 compile time.
 
 The field order is a contract with csrc/include/flash/sm80/config.h (tested). The class
-renders a configuration in its three spellings; config_names.py reads them back.
+renders a configuration in its spellings; names.py reads them back.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...base.dtypes import DType
-from ..contract import KernelConfig
+from ..contract import KernelConfig, Variant, whole_blocks_violation
 from ..flops import calc_total_flop
 
 GENERAL_SUFFIX = "_general"
@@ -33,6 +33,8 @@ class FlashForwardKernelConfig(KernelConfig):
 
     FAMILY: ClassVar[str] = "sm80"
     ARGUMENTS: ClassVar[str] = "flash::sm80::ForwardKernelArgs"
+    # Its instructions are all in sm_80, so the PTX is the same for every later GPU.
+    PTX_ARCHITECTURE: ClassVar[str] = "compute_80"
 
     dtype: DType
     d_head: int
@@ -75,23 +77,31 @@ class FlashForwardKernelConfig(KernelConfig):
         ]
         return "_".join(words)
 
-    def general_kernel_name(self) -> str:
-        """The symbol of this configuration's kernel for any lengths and the causal mask;
-        `kernel_name()` takes whole blocks without a mask."""
-        return self.kernel_name() + GENERAL_SUFFIX
+    def symbol(self, variant: Variant) -> str:
+        return self.kernel_name() + (GENERAL_SUFFIX if variant is Variant.ANY else "")
 
-    def symbol(self, general: bool) -> str:
-        return self.general_kernel_name() if general else self.kernel_name()
+    def body_arguments(self, variant: Variant) -> tuple[str, ...]:
+        return (f"flash::{self.FAMILY}::Coverage::kAnyLength",) if variant is Variant.ANY else ()
+
+    def variants(self) -> tuple[Variant, ...]:
+        return Variant.WHOLE, Variant.ANY
+
+    def built_variants(self) -> tuple[Variant, ...]:
+        """Both of the fast configurations; the others show what a switch is worth, on whole
+        blocks."""
+        fast = self.async_copy and self.eager_load_blocks and self.swizzled
+        return self.variants() if fast and self.optimized_softmax else (Variant.WHOLE,)
+
+    def variant_for(self, seqlen_q: int, seqlen_k: int, causal: bool) -> Variant:
+        masked = causal or seqlen_k == 0
+        return (
+            Variant.ANY
+            if masked or whole_blocks_violation(self, seqlen_q, seqlen_k)
+            else Variant.WHOLE
+        )
 
     def total_flop(self, n_samples: int, n_heads: int, seq_len: int) -> int:
         return calc_total_flop(n_samples, n_heads, seq_len, self.B_r, self.B_c, self.d_head)
-
-    def length_violation(self, seqlen_q: int, seqlen_k: int) -> str | None:
-        for length, name in ((seqlen_q, "B_r"), (seqlen_k, "B_c")):
-            block = getattr(self, name)
-            if length % block:
-                return f"sequence {length} is not divisible by its {name} = {block}"
-        return None
 
     # Derived sizes, as in sm80/config.h.
 

@@ -1,26 +1,22 @@
-"""Why a configuration cannot be built, as sentences; and what its registers are likely to cost.
+"""Why a configuration of the Ampere family cannot be built, as sentences.
 
-Registers are advice, not a verdict: when the working set is larger than the register file the
-compiler spills and the kernel is slow but correct, and several steps of `progall` do exactly
-that on purpose. (The build report fails on spills that are not on its allow-list.) Only an
-accumulator that does not fit the registers *by itself* is a violation: every mma of its loop
-would then go through local memory, and no allow-list entry could justify that.
+Only an accumulator that does not fit the registers *by itself* is a violation: every mma of its
+loop would then go through local memory, and no entry of the list of allowed spills could justify
+that. (What else the registers may cost: registers.py.)
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
-from ..contract import KernelConfig
-from ..sm90_fwd.config import HopperForwardKernelConfig
-from ..sm90_fwd.constraints import hopper_violations
+from ..architecture import (
+    MAX_REGISTERS_PER_THREAD,
+    SHARED_MEMORY_PER_BLOCK,
+    UNKNOWN_ARCH_SHARED_MEMORY,
+    dotted,
+)
 from .config import FlashForwardKernelConfig
+from .registers import MMA_K, register_estimate
 
-MMA_K = 16  # depth of one k-tile of mma.sync.m16n8k16
 MMA_M = 16  # rows of one mma
-WARP_SIZE = 32
-MAX_REGISTERS_PER_THREAD = 255
 
 ALLOWED_VALUES = {
     "d_head": (64, 128),
@@ -31,56 +27,14 @@ ALLOWED_VALUES = {
 
 MINIMUM_ARCH = (8, 0)  # cp.async, ldmatrix and the bf16 mma
 
-# Shared memory that one thread block may ask for (opt-in), CUDA C++ Programming Guide,
-# "Technical Specifications per Compute Capability": the total per multiprocessor less the
-# 1 KB that the system keeps for each block.
-_KIB = 1024
-SHARED_MEMORY_PER_BLOCK = {
-    (8, 0): 163 * _KIB,
-    (8, 6): 99 * _KIB,
-    (8, 7): 163 * _KIB,
-    (8, 9): 99 * _KIB,
-    (9, 0): 227 * _KIB,
-    (10, 0): 227 * _KIB,
-    (10, 3): 227 * _KIB,
-    (11, 0): 227 * _KIB,
-    (12, 0): 99 * _KIB,
-    (12, 1): 99 * _KIB,
-}
-# An architecture that is not in the table gets the smallest limit since Ampere.
-UNKNOWN_ARCH_SHARED_MEMORY = min(SHARED_MEMORY_PER_BLOCK.values())
 
-
-def violations(config: KernelConfig, arch: str | tuple[int, int] | None = None) -> list[str]:
-    """One sentence for each reason why `config` cannot be built (for `arch`, such as '8.0' or
-    (8, 0), if given). An empty list: it can."""
-    target = None if arch is None else parse_arch(arch)
-    if isinstance(config, HopperForwardKernelConfig):
-        return hopper_violations(config, target)
-    assert isinstance(config, FlashForwardKernelConfig)
-    return _sm80_violations(config, target)
-
-
-def _sm80_violations(config: FlashForwardKernelConfig, arch: tuple[int, int] | None) -> list[str]:
+def violations(config: FlashForwardKernelConfig, arch: tuple[int, int] | None = None) -> list[str]:
+    """One sentence for each reason; an empty list: it can be built (for `arch`, if given)."""
     found = [*_value_violations(config), *_divisibility_violations(config)]
     found += _register_violations(config)
-    found += config.body_violations()
     if arch is not None:
         found += _arch_violations(config, arch)
     return found
-
-
-def parse_arch(arch: str | tuple[int, int]) -> tuple[int, int]:
-    """(8, 6) from '8.6', '8.6+PTX', '86', 'sm_86', 'compute_86' or (8, 6); '9.0a' is (9, 0)."""
-    if isinstance(arch, tuple):
-        return arch
-    match = re.fullmatch(
-        r"(?:sm_|compute_)?([1-9][0-9]?)([0-9])[af]?|([1-9][0-9]?)\.([0-9])[af]?(?:\+PTX)?", arch
-    )
-    if match is None:
-        raise ValueError(f"architecture {arch!r} is not valid: expected a form such as '8.0', '90'")
-    major, minor = (group for group in match.groups() if group is not None)
-    return int(major), int(minor)
 
 
 def _value_violations(config: FlashForwardKernelConfig) -> list[str]:
@@ -131,9 +85,9 @@ def _register_violations(config: FlashForwardKernelConfig) -> list[str]:
 
 
 def _arch_violations(config: FlashForwardKernelConfig, arch: tuple[int, int]) -> list[str]:
-    name = f"{arch[0]}.{arch[1]}"
+    name = dotted(arch)
     if arch < MINIMUM_ARCH:
-        minimum = f"{MINIMUM_ARCH[0]}.{MINIMUM_ARCH[1]}"
+        minimum = dotted(MINIMUM_ARCH)
         needs = f"cp.async, ldmatrix and bf16 mma need {minimum} or later"
         return [f"Architecture {name} is not supported: {needs}."]
     limit = SHARED_MEMORY_PER_BLOCK.get(arch, UNKNOWN_ARCH_SHARED_MEMORY)
@@ -141,69 +95,3 @@ def _arch_violations(config: FlashForwardKernelConfig, arch: tuple[int, int]) ->
         needed = f"The Q, K and V blocks need {config.smem_bytes()} bytes of shared memory"
         return [f"{needed}, but a thread block on architecture {name} has at most {limit}."]
     return []
-
-
-@dataclass(frozen=True)
-class RegisterEstimate:
-    """32-bit registers per thread for the data that the algorithm keeps in registers.
-
-    It takes the configuration at its word. Addresses and loop counters come on top; on the other
-    hand the compiler may move an `ldmatrix` next to its `mma`, so a sum somewhat above 255 need
-    not spill. What ptxas reports is the truth; this tells where to look.
-    """
-
-    o_accumulator: int
-    s_accumulator: int
-    q_fragments: int
-    k_fragments: int
-    v_fragments: int
-    row_statistics: int
-    q_is_resident: bool  # Q stays in registers for the whole kernel
-
-    @property
-    def qk_phase(self) -> int:
-        """S = Q K^T: O is idle but alive."""
-        operands = self.q_fragments + self.k_fragments
-        return self.o_accumulator + self.s_accumulator + operands + self.row_statistics
-
-    @property
-    def pv_phase(self) -> int:
-        """O += P V: P is S in 16 bits, so it takes half of S's registers."""
-        operands = self.s_accumulator // 2 + self.v_fragments
-        resident = self.q_fragments if self.q_is_resident else 0
-        return self.o_accumulator + operands + resident + self.row_statistics
-
-    @property
-    def total(self) -> int:
-        return max(self.qk_phase, self.pv_phase)
-
-
-def register_estimate(config: FlashForwardKernelConfig) -> RegisterEstimate:
-    """What the accumulators and the operand fragments of `config` need, per thread."""
-    rows = config.B_r / config.n_warps
-
-    def fragment(extent: float, depth: int, tiles: int) -> int:
-        # Two 16-bit elements in a register; 0 tiles means that the whole depth is resident.
-        held = tiles * MMA_K if tiles else depth
-        return round(extent * held / (2 * WARP_SIZE))
-
-    return RegisterEstimate(
-        o_accumulator=round(rows * config.d_head / WARP_SIZE),
-        s_accumulator=round(rows * config.B_c / WARP_SIZE),
-        q_fragments=fragment(rows, config.d_head, config.Q_mma_load_K_tiles),
-        k_fragments=fragment(config.B_c, config.d_head, config.K_mma_load_K_tiles),
-        v_fragments=fragment(config.d_head, config.B_c, config.V_mma_load_K_tiles),
-        row_statistics=round(2 * rows / 8),  # max and sum; a thread has a quarter of each row
-        q_is_resident=config.Q_mma_load_K_tiles == 0,
-    )
-
-
-def register_advice(config: FlashForwardKernelConfig) -> str | None:
-    """A sentence when the working set cannot stay in registers, so that spills are expected."""
-    total = register_estimate(config).total
-    if total <= MAX_REGISTERS_PER_THREAD:
-        return None
-    return (
-        f"About {total} registers per thread are wanted and {MAX_REGISTERS_PER_THREAD} exist: "
-        "expect spills to local memory."
-    )

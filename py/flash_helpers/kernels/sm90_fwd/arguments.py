@@ -22,12 +22,12 @@ _MAPS = ("q", "k", "v", "o")
 INT_FIELDS = ("batch", "seqlen_q", "seqlen_k", "n_heads_q", "n_heads_kv", "causal")
 FIELDS = (*_MAPS, "lse", "tile_counter", *INT_FIELDS, "softmax_scale", "heads_per_section")
 _LAYOUT = struct.Struct("<128s128s128s128sQQ6ifi16x")
-HOPPER_FORWARD_ARGS_SIZE = _LAYOUT.size
+LAUNCH_ARGUMENTS_SIZE = _LAYOUT.size
 
 Fields = dict[str, int | float]
 
 
-def pack_hopper_forward_args(
+def pack_launch_arguments(
     config: HopperForwardKernelConfig, args: bytes, *, tile_counter: int = 0
 ) -> bytes:
     """The record with the emulator's tensor maps, for `args`, a record of ForwardArgs.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...base.dtypes import DType
-from ..contract import CppEnum, KernelConfig
+from ..contract import CppEnum, KernelConfig, Variant, WarpSpecialisation
 from ..flops import calc_tiled_flop
 
 GROUP_ROWS = 64  # rows of one wgmma, and so of one consumer warpgroup
@@ -45,6 +45,8 @@ class HopperForwardKernelConfig(KernelConfig):
     FAMILY: ClassVar[str] = "sm90"
     ARGUMENTS: ClassVar[str] = "flash::sm90::ForwardKernelArgs"
     ENUMS: ClassVar[dict[str, type[CppEnum]]] = {"MaxPolicy": MaxPolicy}
+    PTX_ARCHITECTURE: ClassVar[str] = "compute_90a"
+    PERSISTENT: ClassVar[bool] = True
 
     dtype: DType
     d_head: int
@@ -84,6 +86,20 @@ class HopperForwardKernelConfig(KernelConfig):
             *self._words(),
         ]
         return "_".join(words)
+
+    def symbol(self, variant: Variant) -> str:
+        if variant is not Variant.ANY:
+            raise ValueError(f"{self} has one kernel, which takes any problem")
+        return self.kernel_name()
+
+    def variants(self) -> tuple[Variant, ...]:
+        return (Variant.ANY,)
+
+    def variant_for(self, seqlen_q: int, seqlen_k: int, causal: bool) -> Variant:
+        return Variant.ANY
+
+    def warp_specialisation(self) -> WarpSpecialisation:
+        return WarpSpecialisation(self.ping_pong, self.n_mma_groups, GROUP_THREADS, self.n_buffers)
 
     def total_flop(self, n_samples: int, n_heads: int, seq_len: int) -> int:
         """Everything the kernel computes without a mask: blocks at the ends are computed whole."""

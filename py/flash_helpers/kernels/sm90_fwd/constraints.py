@@ -25,9 +25,7 @@ SHARED_MEMORY_BYTES = 227 * 1024
 OTHER_REGISTERS = 32
 
 
-def hopper_violations(
-    config: HopperForwardKernelConfig, arch: tuple[int, int] | None = None
-) -> list[str]:
+def violations(config: HopperForwardKernelConfig, arch: tuple[int, int] | None = None) -> list[str]:
     """One sentence for each reason; an empty list: it can be built (for `arch`, if given)."""
     found = _value_violations(config)
     if not found:

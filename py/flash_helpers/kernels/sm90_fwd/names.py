@@ -8,35 +8,39 @@ from functools import cache
 
 from ...base.dtypes import DType
 from ..contract import CppEnum
+from ..spelling import NUMBER, cell
 from .config import GROUP_ROWS, OPTIONS, HopperForwardKernelConfig
 
-# No leading zeros: every number has one spelling.
-_NUMBER = "(?:0|[1-9][0-9]{0,4})"
+SPELLINGS = (
+    "'(FP16, 128, 128, 128, 2, 2, 1): hopper+lazy+overlap+pingpong' or its symbol "
+    "'flash_fwd_sm90_fp16_d128_m128_n128_g2_b2_q1_lazy_overlap_pingpong'"
+)
 _SHAPE = ("d_head", "block_m", "block_n", "n_mma_groups", "n_buffers", "n_q_buffers")
 _LETTERS = "dmngbq"
 
 
-def parse_hopper_symbol(text: str) -> HopperForwardKernelConfig | None:
+def parse_symbol(text: str) -> HopperForwardKernelConfig | None:
     """`flash_fwd_sm90_fp16_d128_m128_n128_g2_b2_q1_lazy_overlap_pingpong`; else None."""
     return _config(_symbol_pattern().fullmatch(text))
 
 
-def parse_hopper_short_form(text: str) -> HopperForwardKernelConfig | None:
-    """`(FP16, 128, 128, 128, 2, 2, 1): hopper+lazy+overlap+pingpong`; None for anything else."""
-    return _config(_short_pattern().fullmatch(text))
+def parse_short_form(text: str) -> HopperForwardKernelConfig | None:
+    """`(FP16, 128, 128, 128, 2, 2, 1): hopper+lazy+overlap+pingpong`, alone or as the
+    first cell of a table row; None for anything else."""
+    return _config(_short_pattern().fullmatch(cell(text)))
 
 
 @cache
 def _symbol_pattern() -> re.Pattern[str]:
     shape = "_".join(
-        f"{letter}(?P<{name}>{_NUMBER})" for name, letter in zip(_SHAPE, _LETTERS, strict=True)
+        f"{letter}(?P<{name}>{NUMBER})" for name, letter in zip(_SHAPE, _LETTERS, strict=True)
     )
     return re.compile(f"flash_fwd_sm90_(?P<dtype>fp16|bf16)_{shape}{_options('_')}")
 
 
 @cache
 def _short_pattern() -> re.Pattern[str]:
-    shape = ", ".join(f"(?P<{name}>{_NUMBER})" for name in _SHAPE)
+    shape = ", ".join(f"(?P<{name}>{NUMBER})" for name in _SHAPE)
     return re.compile(rf"\((?P<dtype>FP16|BF16), {shape}\): hopper{_options('[+]')}")
 
 

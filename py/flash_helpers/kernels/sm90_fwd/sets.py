@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...base.dtypes import DType
 from .config import HopperForwardKernelConfig
-from .names import parse_hopper_symbol
+from .names import parse_symbol
 
 # Symbols behind the dtype: what wins somewhere (docs/kernels/02-sm90-forward.md), and four kernels
 # that leave out one of the ideas each.
@@ -59,7 +59,7 @@ def get_hopper_smoke_kernel_configs() -> list[HopperForwardKernelConfig]:
 
 def _config(dtype: DType, shape: str) -> HopperForwardKernelConfig:
     symbol = f"flash_fwd_sm90_{dtype.name.lower()}_{shape}"
-    config = parse_hopper_symbol(symbol)
+    config = parse_symbol(symbol)
     if config is None:
         raise ValueError(f"{symbol} does not name a kernel of the Hopper family")
     return config

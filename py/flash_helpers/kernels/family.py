@@ -1,0 +1,90 @@
+"""`Family`: what the rest of the system asks of a family of kernels, beside its configurations.
+
+A family is a folder with these files: `config.py` (the configuration), `names.py` (its spellings
+read back), `sets.py`, `constraints.py`, `arguments.py` (what its kernels are launched with),
+`choice.py` (which problems it serves, and how well) and `family.py`, which puts them together. In
+C++ it has a folder and namespace of its name, and a table of functions for its launches.
+registry.py lists the families.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from .contract import KernelConfig, Variant
+from .step import Step
+
+Capability = tuple[int, int]
+Sets = Mapping[str, Callable[[], Sequence[KernelConfig]]]
+
+
+class Family(ABC):
+    """Kernels of one design. Its methods take configurations of its own only."""
+
+    NAME: ClassVar[str]  # KernelConfig.FAMILY of its configurations
+    TITLE: ClassVar[str]  # in running text: "the ... family"
+    # Examples of its spellings, for the message that refuses a name.
+    SPELLINGS: ClassVar[str]
+    HEAD_DIMENSIONS: ClassVar[tuple[int, ...]]
+    # The targets of nvcc that its kernels can be compiled for, such as "90a"; None: every one.
+    TARGETS: ClassVar[tuple[str, ...] | None] = None
+    # A folder laid out like csrc/ (include/, runtime/), for a family that lives outside of it.
+    SOURCES: ClassVar[Path | None] = None
+
+    @abstractmethod
+    def parse(self, text: str) -> KernelConfig | None:
+        """The configuration that a text of at most spelling.MAX_TEXT characters names, in any of
+        the family's spellings; None: it does not."""
+
+    @abstractmethod
+    def parse_symbol(self, text: str) -> tuple[KernelConfig, Variant] | None:
+        """The configuration and the variant of a kernel's symbol; None: it is not the family's."""
+
+    @abstractmethod
+    def sets(self) -> Sets:
+        """What words of KERNELS select, by word."""
+
+    @abstractmethod
+    def everything(self) -> Sequence[KernelConfig]:
+        """The family's part of KERNELS=all."""
+
+    def history(self) -> Sequence[Step]:
+        """The earlier steps of its kernel, in order; none by default."""
+        return ()
+
+    @abstractmethod
+    def violations(self, config: KernelConfig, arch: Capability | None = None) -> list[str]:
+        """One sentence for each reason why the configuration cannot be built (for a compute
+        capability, if one is given); empty: it can."""
+
+    def launch_arguments(self, config: KernelConfig, record: bytes) -> bytes:
+        """What the emulator launches the kernel with, made from the record of a call
+        (forward_args.py)."""
+        return record
+
+    # The choice of a kernel for a problem.
+
+    @abstractmethod
+    def preference(self, capability: Capability | None) -> int:
+        """How early the family is asked on a GPU of this capability, or (None) in the emulator:
+        the largest first; 0: only where all others refuse."""
+
+    @abstractmethod
+    def refusal(self, d_head: int, capability: Capability | None) -> str | None:
+        """Why its kernels cannot serve heads of this dimension there; None: they can, where
+        built."""
+
+    def candidates(self) -> Sequence[KernelConfig]:
+        """What the emulator may choose from where no build is asked; by default what is built."""
+        return ()
+
+    @abstractmethod
+    def promise(self, config: KernelConfig) -> tuple[object, ...]:
+        """What a kernel is worth where nothing was measured: larger is better."""
+
+    @abstractmethod
+    def how_to_build(self) -> str:
+        """The end of the sentence that says that this build lacks a kernel."""

@@ -148,9 +148,9 @@ def test_repeats_are_bitwise_equal(config: FlashForwardKernelConfig) -> None:
 def test_none_uses_local_memory(config: FlashForwardKernelConfig) -> None:
     """The driver's word on spills, beside ptxas'."""
     kernel_id = load_library().kernel_names().index(config.kernel_name())
-    for is_general in (False, True):
-        found = load_library().kernel_attributes(kernel_id, 0, is_general)
-        assert found["local_bytes"] == 0, f"general {is_general}: {found}"
+    for variant in load_library().variants(kernel_id):
+        found = load_library().kernel_attributes(kernel_id, 0, variant)
+        assert found["local_bytes"] == 0, f"{variant}: {found}"
 
 
 def test_queries_that_see_everything_get_the_bits_of_no_mask() -> None:

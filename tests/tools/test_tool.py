@@ -23,6 +23,8 @@ SCRIPTS = sorted((ROOT / "tools").rglob("*.py"))
         (OutputError("cannot write x: why"), 2), (UnsafeCacheError("a link"), 2),
         (CacheLockTimeout("waited"), 2), (OSError(28, "No space left on device"), 2),
         (FileNotFoundError(2, "No such file", "x"), 2), (KeyboardInterrupt(), 130),
+        (ModuleNotFoundError("prettytable", name="prettytable"), 2),
+        (ModuleNotFoundError("flash_lab.x", name="flash_lab.x"), EXIT_INTERNAL),
         (ValueError("a defect"), EXIT_INTERNAL), (RecursionError("a defect"), EXIT_INTERNAL),
     ],
 )  # fmt: skip

@@ -20,8 +20,8 @@ EXIT_INTERNAL = 70  # EX_SOFTWARE: Python's own 1 would be read as "a result was
 
 def guarded(name: str, main: Callable[[], int]) -> int:
     """The exit code of the tool `name`: what `main` returns, or in place of an exception EXIT_USAGE
-    with one sentence where an output cannot be written or the cache cannot be used,
-    EXIT_INTERRUPTED, or EXIT_INTERNAL with the traceback. SystemExit passes."""
+    with one sentence where an output cannot be written, the cache cannot be used or a package is
+    not installed, EXIT_INTERRUPTED, or EXIT_INTERNAL with the traceback. SystemExit passes."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # a letter that a terminal lacks is no failure
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -36,8 +36,16 @@ def guarded(name: str, main: Callable[[], int]) -> int:
     except OSError as error:
         _say(f"{name}: error: {describe(error)}")
         code = EXIT_USAGE
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if not package or package.startswith("flash_"):  # ours: a defect
+            _say(f"{traceback.format_exc()}{_internal(name)}")
+            code = EXIT_INTERNAL
+        else:
+            _say(f"{name}: error: {package} is not installed: pip install {package}")
+            code = EXIT_USAGE
     except Exception:
-        _say(f"{traceback.format_exc()}{name}: internal error: this is a defect of the tool")
+        _say(f"{traceback.format_exc()}{_internal(name)}")
         code = EXIT_INTERNAL
     _drop_unwritable_output()
     return code
@@ -47,6 +55,10 @@ def ranked(code: int, unwritten: Sequence[str]) -> int:
     """The exit code with outputs that could not be written: a wrong result outranks them, they
     outrank everything else."""
     return EXIT_USAGE if unwritten and code != EXIT_FAILED else code
+
+
+def _internal(name: str) -> str:
+    return f"{name}: internal error: this is a defect of the tool"
 
 
 def _say(text: str) -> None:

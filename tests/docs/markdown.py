@@ -11,8 +11,8 @@ SUPPORT = ROOT / "docs" / "support.md"
 
 
 def documents() -> list[Path]:
-    """The hand-written documents, and the page about the steps."""
-    folders = (ROOT / "docs", ROOT / "previous_kernels")
+    """The hand-written documents, those of the emulator, and the page about the steps."""
+    folders = (ROOT / "docs", ROOT / "previous_kernels", ROOT / "py")
     return sorted([*ROOT.glob("*.md"), *(path for f in folders for path in f.rglob("*.md"))])
 
 

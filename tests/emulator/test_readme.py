@@ -46,13 +46,19 @@ def test_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unsynchronised = cuda.replace("__syncthreads();", "")
     with pytest.raises(RaceError) as race:
         _run(unsynchronised, tmp_path, monkeypatch)
+    _, forgotten, too_far, _ = _blocks("text")
     assert "write-after-read, shared memory partial, bytes 4 to 7, 28 times" in race.value.message
+    for line in forgotten.splitlines():
+        assert line in f"RaceError: {race.value}".replace("kernel.cu", "reduce.cu")
     assert race.value.location.thread == (32, 0, 0)
     with pytest.raises(OutOfBoundsError, match="0 bytes behind the end of values") as caught:
         _run(cuda.replace("+ t]", "+ t + 1]"), tmp_path, monkeypatch)
     assert caught.value.location.block == (3, 0, 0)
     assert caught.value.location.thread == (255, 0, 0)
     assert ":4 (PTX line" in caught.value.location.source
+    address = re.compile(r"0x[0-9a-f]+")
+    shown = f"OutOfBoundsError: {caught.value}".replace("kernel.cu", "reduce.cu")
+    assert address.sub("", shown).split() == address.sub("", too_far).split()
 
 
 def test_counts(
@@ -84,14 +90,14 @@ def test_kernel_of_triton() -> None:
 def test_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program, _, module, source, *options = shlex.split(_block("bash").replace("\\\n", ""))
+    program, _, module, source, *options = shlex.split(_block("sh").replace("\\\n", ""))
     assert (program, module) == ("python", "flash_helpers.emulator")
     cuda = (ROOT / source).read_text()
     monkeypatch.chdir(tmp_path)
     Path("reduce.cu").write_text(cuda)
     assert main(["reduce.cu", *options]) == 1
     shown = capsys.readouterr().err
-    for line in _blocks("")[0].splitlines():
+    for line in _blocks("text")[0].splitlines():
         assert line in shown
     assert not Path("sums.npy").exists()
 

@@ -133,6 +133,11 @@ def test_the_tables_of_the_readme_name_kernels() -> None:
     assert len(rows) >= 3 and all(parse_kernel_name_into_config(row) in prog for row in rows)
 
 
+def test_the_lesson_is_wrapped() -> None:
+    page = ROOT / "docs" / "kernels" / "02-sm90-forward.md"
+    assert [line for line in page.read_text().splitlines() if len(line) > 120] == []
+
+
 def test_figures_are_pending_or_numbers() -> None:
     for row in table(README, "results"):
         assert all(re.fullmatch(r"[0-9]+(\.[0-9]+)?", cell) for cell in row), row

@@ -249,7 +249,7 @@ def _no_nvcc(monkeypatch: pytest.MonkeyPatch) -> object:
 
 REFUSED: Mapping[str, Provoke | InSource] = {
     "a mask other than causal": call(mask=draw),
-    "causal is no bool": call(causal=1),
+    "causal is not a bool": call(causal=1),
     "dropout": call(dropout_p=0.1),
     "kernel_cfg is a string": call(CONFIG.short_form()),
     "d_head other than 64 and 128": changed(d_head=256),
@@ -269,7 +269,7 @@ REFUSED: Mapping[str, Provoke | InSource] = {
     "k and v of different shapes": call(v=lambda: draw((1, 128, 1, 128))),
     "o not shaped like q": call(o=lambda: draw((1, 128, 1, 128))),
     "batch sizes that differ": call(**dict.fromkeys("kv", lambda: draw((2, 64, 1, 128)))),
-    "query heads that are no multiple of the KV heads": call(
+    "query heads that are not a multiple of the KV heads": call(
         **dict.fromkeys("kv", lambda: draw((1, 64, 2, 128)))
     ),
     "a length above 2^31 - 1025": call(
@@ -278,8 +278,10 @@ REFUSED: Mapping[str, Provoke | InSource] = {
     "a last dimension that is not contiguous": call(
         k=lambda: draw((1, 1, 128, 64)).permute(0, 3, 1, 2)
     ),
-    "strides that are no multiple of 8 elements": call(v=lambda: draw((1, 64, 1, 129))[..., :128]),
-    "an address that is no multiple of 16 bytes": call(q=_misaligned, o=draw),
+    "strides that are not a multiple of 8 elements": call(
+        v=lambda: draw((1, 64, 1, 129))[..., :128]
+    ),
+    "an address that is not a multiple of 16 bytes": call(q=_misaligned, o=draw),
     "an output that shares memory with an input": _o_is_q,
     "an output whose elements overlap": call(
         q=lambda: draw((2, 64, 1, 128)), k=lambda: draw((2, 64, 1, 128)),
@@ -294,18 +296,18 @@ REFUSED: Mapping[str, Provoke | InSource] = {
         **{name: lambda: draw(device="meta") for name in "qkvo"}
     ),
     "softmax_scale zero, negative, NaN or infinite": call(softmax_scale=0.0),
-    "softmax_scale is no number": call(softmax_scale="0.1"),
+    "softmax_scale is not a number": call(softmax_scale="0.1"),
     "lse of another dtype, shape or stride": call(lse=lambda: torch.zeros(1, 64, 1)),
     "lse on another device": call(lse=lambda: torch.zeros(1, 1, 64, device="meta")),
     "lse is not a tensor": call(lse=3),
     "more than 2^31 - 1 thread blocks": InSource("flash_attention/checks/arguments.py"),
     "CUDA tensors, a kernel that is not built": _not_built,
-    "CUDA tensors, a length that is no multiple of a block, or causal, and a kernel that is built "
-    "for whole blocks only": _no_general_kernel,
+    "CUDA tensors, a length that is not a multiple of a block, or causal, and a kernel that is "
+    "built for whole blocks only": _no_general_kernel,
     "CUDA tensors, no extension at all": _no_extension,
     "CUDA tensors on a GPU that the build is not for": InSource("csrc/runtime/launcher.cpp"),
     "CPU tensors, no C++ compiler": _no_compiler,
-    "CPU tensors, CUDACXX that is no compiler": _no_nvcc,
+    "CPU tensors, CUDACXX that is not a compiler": _no_nvcc,
 }  # fmt: skip
 
 
@@ -346,5 +348,5 @@ LIBRARY: Mapping[str, Load] = {
     "a file that group or others can write": load_file(mode=0o775),
     "a file of another user, unless of root": _foreign,
     "a name that does not end like an extension module": load_file("_C.txt"),
-    "a `.so` that is no library": load_file(),
+    "a `.so` that is not a library": load_file(),
 }

@@ -79,6 +79,12 @@ FUNC_SUPPORTED: Mapping[str, Callable[[], Computed]] = {
     "`torch.bfloat16`, head dimension 64": lambda: computed(
         *(draw((2, 128, 2, 64), torch.bfloat16) for _ in range(3))
     ),
+    "`torch.float16`, head dimension 96, `causal` (the Hopper family)": lambda: computed(
+        *(draw((1, 70, 1, 96)) for _ in range(3)), causal=True
+    ),
+    "`torch.bfloat16`, head dimension 256 (the Hopper family)": lambda: computed(
+        *(draw((1, 70, 1, 256), torch.bfloat16) for _ in range(3))
+    ),
     "any lengths": lambda: of_lengths(1, 113),
     "`causal`, more queries than keys": lambda: of_lengths(150, 63, causal=True),
     "`causal`, more keys than queries": lambda: of_lengths(63, 150, causal=True),
@@ -88,8 +94,8 @@ FUNC_SUPPORTED: Mapping[str, Callable[[], Computed]] = {
     "`softmax_scale`, positive and finite": lambda: of_lengths(64, 64, softmax_scale=0.3),
     "`deterministic`, True or False": lambda: of_lengths(64, 64, deterministic=True),
     "a last dimension that is not contiguous": _strided_last,
-    "strides that are no multiple of 8 elements": _odd_strides,
-    "an address that is no multiple of 16 bytes": _misaligned,
+    "strides that are not a multiple of 8 elements": _odd_strides,
+    "an address that is not a multiple of 16 bytes": _misaligned,
     "a negated view": _negated,
     "tensors that require a gradient, under `torch.no_grad()`": _gradient_unused,
 }
@@ -130,7 +136,7 @@ FUNC_REFUSED: Mapping[str, Provoke] = {
         **dict.fromkeys("qkv", lambda: draw((1, 64, 1, 80)))
     ),
     "fp32, fp64, fp8 or integers": call(**dict.fromkeys("qkv", lambda: draw().float())),
-    "causal is no bool": call(causal=1),
+    "causal is not a bool": call(causal=1),
     "an input that requires a gradient": call(v=lambda: draw().requires_grad_()),
     "q is not a tensor": call(q=[1.0], return_attn_probs=True),
     "k is not a tensor": call(k=None),
@@ -139,7 +145,7 @@ FUNC_REFUSED: Mapping[str, Provoke] = {
     "head dimensions that differ": call(v=lambda: draw((1, 64, 1, 64))),
     "k and v of different shapes": call(v=lambda: draw((1, 128, 1, 128))),
     "batch sizes that differ": call(**dict.fromkeys("kv", lambda: draw((2, 64, 1, 128)))),
-    "query heads that are no multiple of the KV heads": call(
+    "query heads that are not a multiple of the KV heads": call(
         **dict.fromkeys("kv", lambda: draw((1, 64, 2, 128)))
     ),
     "no KV heads": call(**dict.fromkeys("kv", lambda: draw((1, 64, 0, 128)))),

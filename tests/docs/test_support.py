@@ -15,10 +15,12 @@ import torch
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import compare
 
-from .cases import LIBRARY, REFUSED, SUPPORTED, Computed, InSource
+from .cases import REFUSED, Computed, InSource
 from .func_cases import FUNC_REFUSED, FUNC_SUPPORTED
+from .library_cases import LIBRARY
 from .markdown import ROOT, SUPPORT, code_words, table
 from .recorded_cases import CALLS, LAUNCHES, RECORDED
+from .supported_cases import SUPPORTED
 
 SUPPORTED_ROWS = {row[0]: row[1] for row in table(SUPPORT, "supported")}
 REFUSED_ROWS = {row[0]: row[1:] for row in table(SUPPORT, "refused")}

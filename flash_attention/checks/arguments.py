@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from flash_helpers.base.words import kind_of
 from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.forward_args import MAX_SEQLEN, POINTER_FIELDS, pack_forward_args
 from flash_helpers.kernels.registry import violations
@@ -126,8 +127,8 @@ def scale_or_default(softmax_scale: float | None, d_head: int) -> float:
     except OverflowError:
         rounded = math.inf
     except struct.error:
-        kind = type(softmax_scale).__name__
-        raise TypeError(f"softmax_scale is a {kind}: expected a number or None") from None
+        kind = kind_of(softmax_scale)
+        raise TypeError(f"softmax_scale is {kind}: expected a number or None") from None
     if not (math.isfinite(rounded) and rounded > 0):
         raise ValueError(
             f"softmax_scale is {softmax_scale}: it must be positive and finite in fp32"
@@ -138,7 +139,7 @@ def scale_or_default(softmax_scale: float | None, d_head: int) -> float:
 def _check_config(config: KernelConfig) -> None:
     if not isinstance(config, KernelConfig):
         raise TypeError(
-            f"kernel_cfg is a {type(config).__name__}: expected a KernelConfig "
+            f"kernel_cfg is {kind_of(config)}: expected a KernelConfig "
             "(flash_helpers.kernel_configs.parse_kernel_name_into_config makes one from a string)"
         )
     reasons = violations(config)
@@ -148,13 +149,13 @@ def _check_config(config: KernelConfig) -> None:
 
 def _check_causal(causal: bool) -> None:
     if not isinstance(causal, bool):
-        raise TypeError(f"causal is a {type(causal).__name__}: expected True or False")
+        raise TypeError(f"causal is {kind_of(causal)}: expected True or False")
 
 
 def require_tensor(name: str, value: object) -> None:
     """Raises TypeError for anything but a tensor."""
     if not isinstance(value, torch.Tensor):
-        raise TypeError(f"{name} is a {type(value).__name__}: expected a torch.Tensor")
+        raise TypeError(f"{name} is {kind_of(value)}: expected a torch.Tensor")
 
 
 def _check_kind(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
@@ -258,7 +259,7 @@ def _check_output_strides(o: torch.Tensor) -> None:
 def _check_lse(lse: torch.Tensor, q: torch.Tensor) -> None:
     expected = (q.shape[0], q.shape[2], q.shape[1])
     if not isinstance(lse, torch.Tensor):
-        raise TypeError(f"lse is a {type(lse).__name__}: expected a torch.Tensor or None")
+        raise TypeError(f"lse is {kind_of(lse)}: expected a torch.Tensor or None")
     if lse.dtype != torch.float32 or tuple(lse.shape) != expected or not lse.is_contiguous():
         raise ValueError(
             f"lse is a {lse.dtype} tensor of shape {tuple(lse.shape)}: expected a contiguous "

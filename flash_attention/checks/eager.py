@@ -8,6 +8,8 @@ from torch._C import DispatchKey, _is_tracing, _len_torch_dispatch_stack
 from torch.autograd import forward_ad
 from torch.fx.experimental import proxy_tensor
 
+from flash_helpers.base.words import kind_of
+
 from .memory import check_storage
 
 _PLAIN_DISPATCH = torch.Tensor.__torch_dispatch__  # of every class that does not override it
@@ -73,7 +75,7 @@ def check_class(name: str, tensor: torch.Tensor) -> None:
     """Raises TypeError for a subclass that has its values elsewhere, as DTensor and FakeTensor."""
     if type(tensor).__torch_dispatch__ is not _PLAIN_DISPATCH:
         raise TypeError(
-            f"{name} is a {type(tensor).__name__}, a subclass with __torch_dispatch__: kernels "
+            f"{name} is {kind_of(tensor)}, a subclass with __torch_dispatch__: kernels "
             "take plain tensors, such as it is made of (of a DTensor: .to_local())"
         )
 

@@ -60,8 +60,8 @@ def freed(shape: tuple[int, ...] = SHAPE, dtype: torch.dtype = torch.float16) ->
 # (arguments that replace the good ones, what the message says)
 REFUSED: dict[str, tuple[dict[str, Callable[[], Any]], str]] = {
     "q not a tensor": ({"q": lambda: [1.0]}, "q is a list: expected a torch.Tensor"),
-    "k not a tensor": ({"k": lambda: None}, "k is a NoneType: expected a torch.Tensor"),
-    "o not a tensor": ({"o": lambda: 3}, "o is a int: expected a torch.Tensor"),
+    "k not a tensor": ({"k": lambda: None}, "k is None: expected a torch.Tensor"),
+    "o not a tensor": ({"o": lambda: 3}, "o is an int: expected a torch.Tensor"),
     "a name as configuration": ({"kernel_cfg": lambda: CONFIG.short_form()}, "is a str"),
     "an unbuildable configuration": (
         {"kernel_cfg": lambda: replace(CONFIG, B_r=96)},
@@ -85,7 +85,7 @@ REFUSED: dict[str, tuple[dict[str, Callable[[], Any]], str]] = {
         {n: lambda: tensor((2, 1, 4, 128)).expand(-1, 2**31 - 1, -1, -1) for n in "kv"},
         "sequences of 128 and 2147483647 rows: at most 2147482623",
     ),
-    "causal": ({"causal": lambda: 1}, "causal is a int: expected True or False"),
+    "causal": ({"causal": lambda: 1}, "causal is an int: expected True or False"),
     "empty": ({n: lambda: tensor((0, 128, 4, 128)) for n in "qkvo"}, "empty tensors"),
     "strided last dimension": (
         {"k": lambda: tensor((2, 128, 128, 4)).transpose(2, 3)},

@@ -31,7 +31,7 @@ def wide(step: int) -> torch.Tensor:
 
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"q": None}, TypeError, "q is a NoneType: expected a torch.Tensor"),
+    ({"q": None}, TypeError, "q is None: expected a torch.Tensor"),
     ({"q": tensor((8, 4, 64))}, ValueError, "q has shape .* expected 4 dimensions"),
     ({"k": tensor(dtype=torch.bfloat16)}, ValueError, "k has dtype torch.bfloat16, but q has"),
     ({"v": tensor((2, 9, 4, 64))}, ValueError, "k has shape .* and v .*: they must be equal"),
@@ -39,7 +39,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"q": tensor((2, 0, 4, 64))}, ValueError, "empty tensors are not supported"),
     ({"q": wide(65)}, ValueError, "must be multiples of 8"),
     ({"q": tensor((2, 8, 64, 64)).transpose(2, 3)[:, :, :4]}, ValueError, "must be contiguous"),
-    ({"causal": 1}, TypeError, "causal is a int: expected True or False"),
+    ({"causal": 1}, TypeError, "causal is an int: expected True or False"),
     ({"softmax_scale": -1.0}, ValueError, "must be positive and finite"),
     ({"softmax_scale": "x"}, TypeError, "softmax_scale is a str"),
     ({}, ValueError, "q is on cpu: Triton kernels run on CUDA devices only"),

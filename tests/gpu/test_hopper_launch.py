@@ -112,7 +112,7 @@ def test_a_refusal_leaves_the_process_healthy(config: HopperForwardKernelConfig)
         flash_attention.forward(config, q, k.cpu(), v)
     with pytest.raises(ValueError, match="they must be equal"):
         flash_attention.forward(config, q, k, v[:, :99])
-    with pytest.raises(TypeError, match="causal is a int"):
+    with pytest.raises(TypeError, match="causal is an int"):
         flash_attention.forward(config, q, k, v, causal=1)  # type: ignore[arg-type]
     q2, k2, v2 = (x.expand(2, -1, -1, -1) for x in (q, k, v))
     with pytest.raises(ValueError, match="overlap in memory"):

@@ -60,7 +60,7 @@ def test_a_function_of_ones_own(
     with pytest.raises(FileNotFoundError, match="absent file"):
         main(["profile", "my_profiled_module:absent"])
     for wrong, says in (
-        ("my_profiled_module:number", "is a int: expected a function"),
+        ("my_profiled_module:number", "is an int: expected a function"),
         ("my_profiled_module:other", "cannot be imported"),
         ("no_such_module:run", "cannot be imported"),
         ("atention", "the nearest is attention"),

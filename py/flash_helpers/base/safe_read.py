@@ -12,6 +12,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from .words import kind_of
+
 # Nothing of ours nests so deeply; Python's own functions on such values (json.dumps, deepcopy,
 # comparisons) begin to raise RecursionError at some hundreds.
 MOST_LEVELS = 50
@@ -69,7 +71,7 @@ def _check_leaf(item: object, finite: bool) -> None:
         if finite and not math.isfinite(item):
             raise ValueError(f"{item} is not a finite number")
     elif not isinstance(item, int | None):
-        raise ValueError(f"a {type(item).__name__} is not JSON")
+        raise ValueError(f"{kind_of(item)} is not JSON")
 
 
 def parse_toml(text: str) -> dict[str, Any]:

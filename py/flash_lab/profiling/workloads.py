@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from flash_helpers.base.words import kind_of
+
 from .mlp import get_device, make_mlp
 from .nvtx import annotate, annotate_modules
 
@@ -49,7 +51,7 @@ def find(name: str, size: Size) -> Run:
     except (ImportError, AttributeError) as error:
         raise ValueError(f"{name!r} cannot be imported: {error}") from None
     if not callable(run):
-        raise ValueError(f"{name!r} is a {type(run).__name__}: expected a function")
+        raise ValueError(f"{name!r} is {kind_of(run)}: expected a function")
     return run  # type: ignore[no-any-return]
 
 

@@ -1,5 +1,5 @@
 // What a translated kernel exports: one `kernel_info` per shared library.
-// py/flash_helpers/emulator/abi.py mirrors the records of this file and of launch.h.
+// py/flash_helpers/emulator/door/abi.py mirrors the records of this file and of launch.h.
 #pragma once
 
 #include "lane.h"

@@ -1,4 +1,4 @@
-// The C interface that Python calls (py/flash_helpers/emulator/abi.py).
+// The C interface that Python calls (py/flash_helpers/emulator/door/abi.py).
 #pragma once
 
 #include "block.h"

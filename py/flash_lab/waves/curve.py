@@ -1,5 +1,5 @@
 """The measured curve: throughput of one kernel against the number of its blocks, beside what the
-calibrated model (wave_model.py) predicts."""
+calibrated model (model.py) predicts."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 // k-tiles as the registers allow (one when n is 2), otherwise n at a time just before they are
 // needed.
 //
-// Plain C++, also compiled by the tests.
+// Plain C++: tests/device/tile/test_plain_headers.py walks every schedule.
 #pragma once
 
 namespace flash {

@@ -5,7 +5,7 @@
 // ldmatrix matrix reads at the same column then lie in eight different groups of four banks.
 // Unswizzled they share one group (rows are 128 or 256 bytes apart), an eight-fold conflict.
 //
-// Plain C++, also compiled by the tests.
+// Plain C++: tests/device/tile/test_plain_headers.py compares the addresses.
 #pragma once
 
 namespace flash {

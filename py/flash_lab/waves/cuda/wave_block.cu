@@ -1,5 +1,5 @@
 // Blocks that all take the same time: for the measured curve of throughput against their number
-// (wave_curve.py). A library, so that the launches share the process and the timer of the kernels.
+// (curve.py). A library, so that the launches share the process and the timer of the kernels.
 #include <cuda_runtime.h>
 
 namespace {

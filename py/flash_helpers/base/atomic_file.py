@@ -15,10 +15,10 @@ def write_atomically(
     path: Path, data: bytes, *, mode: int | None = 0o644, durable: bool = False
 ) -> None:
     """Gives `path` the content `data` in one step: a reader finds the old file, the new one, or
-    none, and whoever has the old one open keeps it. `mode` None: that of the old file, or as the
-    user's umask has it. `durable`: the content is on the disk before it takes the name, so that a
-    power cut does not leave an empty file. A link is replaced, not followed. Raises UnsafeFileError
-    where a FIFO, a device or a folder has the name, and OSError."""
+    none, and a reader that has the old one open keeps it. `mode` None: that of the old file, or
+    what the user's umask gives. `durable`: the content is on the disk before it takes the name,
+    so that a power cut does not leave an empty file. A link is replaced, not followed. Raises
+    UnsafeFileError where a FIFO, a device or a folder has the name, and OSError."""
     if not path.is_symlink():
         refuse_special(path)
     if mode is None:

@@ -43,7 +43,7 @@ def _line(cells: Iterable[object]) -> str:
 
 
 def parse(text: str) -> list[dict[str, str]]:
-    """The rows that render() wrote. Raises ValueError for what is no such table: a line with more
+    """The rows that render() wrote. Raises ValueError for any other text: a line with more
     or fewer cells than there are columns, a cell beyond the reader's limit."""
     columns, *rows = cells(text) or [[]]
     for number, row in enumerate(rows, start=2):

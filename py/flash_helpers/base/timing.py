@@ -70,8 +70,8 @@ def interleaved(
     """Samples by function, in bursts. `announce` hears what runs next.
 
     The card is limited by its power, so what ran before decides the clock: functions take turns
-    in short bursts, in an order that is drawn anew for every round. All of them are sampled until
-    the last one is quiet enough, so that every round has the same company.
+    in short bursts, in a new random order every round. All of them are sampled until the last one
+    is quiet enough, so that every round runs the same functions.
     """
     order = list(functions)
     chance = random.Random(seed)  # noqa: S311  an order, nothing secret
@@ -102,7 +102,7 @@ def _quiet(bursts: Mapping[str, Bursts], target: float) -> bool:
 
 
 def standard_error(bursts: Sequence[Sequence[float]]) -> float:
-    """Of the mean of the bursts' means, relative to it; inf for a single burst.
+    """The standard error of the mean of the bursts' means, relative to it; inf for a single burst.
 
     The burst is the unit: on an H200 at its power limit, the means of bursts scatter by 1.5-2.2 %
     and the samples within one by 0.2-1.4 % (docs/results/raw), so samples are not independent.

@@ -22,7 +22,7 @@ def guarded(name: str, main: Callable[[], int]) -> int:
     """The exit code of the tool `name`: what `main` returns, or in place of an exception EXIT_USAGE
     with one sentence where an output cannot be written, the cache cannot be used or a package is
     not installed, EXIT_INTERRUPTED, or EXIT_INTERNAL with the traceback. SystemExit passes."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a letter that a terminal lacks is no failure
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a letter that a terminal lacks must not fail
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = main()

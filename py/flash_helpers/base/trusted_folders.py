@@ -1,7 +1,7 @@
 """Folders whose contents are loaded and run: who could have changed them.
 
 Trusted are this user and root, who can change every program on the machine anyway. A folder is as
-safe as the folders above it: whoever can write one of those renames it and puts another there.
+safe as the folders above it: a user who can write one of those can replace what is below it.
 docs/support.md states the rule for users.
 """
 

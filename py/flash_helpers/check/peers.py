@@ -54,7 +54,7 @@ class Peer:
 
 def find_peer(version: str, device_type: str, causal: bool = False) -> Peer:
     """The reference `v2` or `v3` for tensors on a `cuda` or `cpu` device; `causal`: for queries and
-    keys of equal lengths, each query sees no key behind it."""
+    keys of equal lengths, each query sees no key after it."""
     if version not in VERSIONS:
         raise ValueError(f"reference {version!r} is not known: expected one of {VERSIONS}")
     if device_type == "cpu":

@@ -113,7 +113,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
 
 
 def probe(path: Path, source: str, environ: Mapping[str, str] | None = None) -> Nvcc:
-    """Asks an nvcc who it is. A wrapper script answers for the program behind it."""
+    """Asks an nvcc for its version. A wrapper script answers for the program that it runs."""
     environ = dict(os.environ if environ is None else environ)
     check_path(f"nvcc ({source})", path, TOOL_REFUSED)
     if not os.access(path, os.X_OK):

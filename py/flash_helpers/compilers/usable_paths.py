@@ -2,7 +2,7 @@
 
 CMake, ninja, the shell and nvcc hand paths on to each other as text, each with its own rules. Some
 characters get lost on the way: a build fails after many lines of nonsense, or compiles everything
-anew every time, or runs what stands between $( and ). What is refused here was tried, with CMake
+again every time, or runs what stands between $( and ). What is refused here was tried, with CMake
 3.25 and 4.4, ninja 1.11 and 1.13, nvcc 13.0; blanks, commas, quotes (') and all scripts work.
 """
 

@@ -115,7 +115,7 @@ class WgmmaError(KernelError):
 
 
 class TensorMapError(KernelError):
-    """A bulk copy through something that is no tensor map of the emulator, or another rank's."""
+    """A bulk copy through something other than a tensor map of the emulator, or of another rank."""
 
 
 # ErrorKind in csrc/emulator/runtime/errors.h, in its order.

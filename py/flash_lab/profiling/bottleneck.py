@@ -28,7 +28,7 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Finding:
-    """`name`: one of NAMES. `evidence`: the figures behind it, those that decided first."""
+    """`name`: one of NAMES. `evidence`: the figures that decided it, the most important first."""
 
     name: str
     paragraph: str

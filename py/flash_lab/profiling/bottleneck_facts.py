@@ -11,7 +11,8 @@ from . import bottleneck_metrics as m
 # (90 %), a large matmul keeps the tensor cores busy for about 80 %. 60 % is two thirds of what can
 # be had; below it, more is lost between the instructions than in the unit.
 BUSY = 60.0
-# Of the turns of shared memory that are replays: without them it would serve 1.5 times as much.
+# The share of shared memory's turns that are replays: without them it would serve 1.5 times as
+# much.
 CONFLICT_SHARE = 1 / 3
 # Spilling: the part of local memory in the sectors that pass L1, and in all warps' instructions.
 # A kernel that spills outside its main loop stays far below both.
@@ -62,7 +63,7 @@ class Facts:
 
     @property
     def shared(self) -> float:
-        """Of these three, raises MetricError without bottleneck_metrics.FOR_SHARED."""
+        """This and the next two raise MetricError without bottleneck_metrics.FOR_SHARED."""
         m.check(self.metrics, m.FOR_SHARED)
         return self.metrics[m.SHARED_DATA]
 

@@ -64,9 +64,9 @@ def profile(
 
     With `with_stack` the call is repeated with Python's stacks recorded (which slows it), and two
     files are written into `out_dir`: stacks_<description>.txt, a line for each stack, `frame;frame
-    nanoseconds`, and stacks_<description>.svg, a flame graph. What is no letter, digit, `.` or `-`
-    in the description is `_` there. Raises ValueError for negative warm-ups,
-    StackFilesError where the files cannot be written, and whatever `run` raises.
+    nanoseconds`, and stacks_<description>.svg, a flame graph. Any character of the
+    description but letters, digits, `.` and `-` is `_` there. Raises ValueError for negative
+    warm-ups, StackFilesError where the files cannot be written, and whatever `run` raises.
     """
     if num_warmups < 0:
         raise ValueError(f"{num_warmups} warm-ups: expected 0 or more")

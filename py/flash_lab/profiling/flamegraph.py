@@ -82,7 +82,7 @@ def _ordered(frame: _Frame) -> list[_Frame]:
 
 
 def _depth(frame: _Frame, least: float) -> int:
-    """Of what is above it and takes so many nanoseconds."""
+    """How many frames that take at least so many nanoseconds stand above it."""
     shown = (above for above in frame.above.values() if above.nanoseconds >= least)
     return max((1 + _depth(above, least) for above in shown), default=0)
 
@@ -131,7 +131,7 @@ def _kind(name: str) -> _Kind:
 
 
 def _colour(name: str, kind: _Kind) -> str:
-    """Of the kind, a little different for every name, and the same in every graph."""
+    """The colour of the kind, a little different for every name, and the same in every graph."""
     _, (low, high), lightness = kind
     chance = zlib.crc32(name.encode())
     hue = low + chance % (high - low)

@@ -43,7 +43,7 @@ def annotate_modules(
     """Makes every call of `model` and of its submodules a range: for good, until the result is
     closed, or within `with annotate_modules(model):`.
 
-    Ranges are named by the path of the module (`layers.0`), the model itself by its class, behind
+    Ranges are named by the path of the module (`layers.0`), the model itself by its class, after
     `prefix`. With `backward`, each node of the autograd graph that a module's forward pass made is
     a range `<name>.backward` when it runs, also after this is closed: module hooks would not do,
     since they forbid in-place operations and close before the gradients of the first layer are
@@ -61,7 +61,7 @@ def annotate_modules(
 
 
 class _ForwardRanges:
-    """Of one module. A stack, since a module may call itself."""
+    """The open ranges of one module: a stack, since a module may call itself."""
 
     def __init__(self, name: str, backward: bool) -> None:
         self._name, self._backward = name, backward

@@ -1,4 +1,4 @@
-"""The stacks behind the times of a torch profile, one path of names for each.
+"""The stacks that the times of a torch profile belong to, one path of names for each.
 
 torch's own export_stacks leaves out the operation itself and the kernel that it launched, and every
 kernel that no operation of torch launched; it rounds to whole microseconds, and shows the profiler
@@ -48,7 +48,7 @@ def _add(found: dict[Stack, int], stack: Stack, microseconds: float) -> None:
 
 
 def _path(span: Span, roots: list[Span]) -> Stack:
-    """From a root to the span; empty if it is in none."""
+    """The names from a root to the span; empty if no root holds it."""
     names: list[str] = []
     path: Stack = ()
     for at in span.outwards():

@@ -65,7 +65,7 @@ class Trace:
 
 
 def read(recorded: Any) -> Trace:
-    """Of a torch.profiler.profile that has ended."""
+    """The trace of a torch.profiler.profile that has ended."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         recorded.export_chrome_trace(str(path))

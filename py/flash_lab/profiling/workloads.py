@@ -21,7 +21,7 @@ Run = Callable[[], object]
 
 @dataclass(frozen=True)
 class Size:
-    """Of the examples: elements of 16 bits on a GPU, of 32 on the CPU."""
+    """The examples' shape: elements of 16 bits on a GPU, of 32 on the CPU."""
 
     batch: int = 4
     seq_len: int = 2048
@@ -103,7 +103,7 @@ EXAMPLES: dict[str, Callable[[Size], Run]] = {
 
 
 def make_block(size: Size) -> torch.nn.Module:
-    """On (batch, seq, dim): x + attention, then + MLP, each behind a norm."""
+    """On (batch, seq, dim): x + attention, then + MLP, each after a norm."""
     from torch import nn
 
     class Block(nn.Module):

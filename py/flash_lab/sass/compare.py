@@ -43,7 +43,7 @@ class Comparison:
 
     @property
     def opcodes(self) -> list[Change]:
-        """Those whose number differs, the largest difference first."""
+        """The opcodes whose number differs, the largest difference first."""
         old, new = (count_opcodes(listing.part(self.where)) for listing in self._both)
         changes = [Change(name, old.get(name, 0), new.get(name, 0)) for name in {**old, **new}]
         differing = [change for change in changes if change.difference]
@@ -62,7 +62,7 @@ class Comparison:
 
     def diff(self, context: int = 2) -> list[str]:
         """A unified diff of the opcodes and operands, without register numbers and addresses:
-        what moved because of another allocation is no difference."""
+        what moved because of another allocation does not count."""
         old, new = (normalised(listing.part(self.where)) for listing in self._both)
         was, now = (f"{listing.name} ({listing.architecture})" for listing in self._both)
         return list(difflib.unified_diff(old, new, was, now, lineterm="", n=context))

@@ -9,7 +9,7 @@ from functools import cached_property
 
 _FUNCTION = re.compile(r"^\s*Function : (\S+)$")
 _CODE_FOR = re.compile(r"^\s*code for (sm_\w+)$")
-# The instruction's own line; the encoding stands behind it and alone on the next one.
+# The instruction's own line; the encoding stands after it and alone on the next one.
 _INSTRUCTION = re.compile(
     r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:\{\s*)?(@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)\s*([^;]*?)\s*;"
 )
@@ -74,7 +74,7 @@ class Listing:
     def _loops(self) -> Iterator[tuple[int, int]]:
         for instruction in self.instructions:
             target = instruction.target
-            # A branch to itself is the trap behind the last instruction.
+            # A branch to itself is the trap after the last instruction.
             if target is not None and target < instruction.address:
                 yield target, instruction.address
 
@@ -84,8 +84,8 @@ class Listing:
         return self.loop if where == "loop" else self.instructions
 
     def text(self) -> str:
-        """Clean: addresses, labels at branch targets, no encodings, and no padding behind the
-        trap that ends every kernel."""
+        """The listing without encodings: addresses, labels at branch targets, and no padding after
+        the trap that ends every kernel."""
         kept = _without_padding(self.instructions)
         targets = sorted({i.target for i in kept if i.target is not None})
         labels = {target: f".L{n}" for n, target in enumerate(targets)}

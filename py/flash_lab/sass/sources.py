@@ -40,7 +40,7 @@ class Code:
         binaries = [file for file in self.files if file.suffix not in _TEXT_SUFFIXES]
         found = {}
         for file in binaries:
-            # Of a cubin, the text does not say the architecture: it has one.
+            # The text of a cubin does not name the architecture: there is only one.
             own = self._by_file[file][0].architecture
             for usage in parse_usage(cuobjdump("-res-usage", file=file)):
                 usage = replace(usage, architecture=usage.architecture or own)

@@ -54,7 +54,7 @@ class Point:
 
     @property
     def deviation(self) -> float:
-        """Of the prediction, relative to what was measured."""
+        """How far the prediction is off, relative to what was measured."""
         return self.predicted / self.measured - 1
 
 
@@ -133,7 +133,7 @@ def measure(
 
 def curve(subject: Subject, blocks: Sequence[int], samples: Mapping[int, Sequence[float]]) -> Curve:
     """`samples` as `measure` returns them. Raises ValueError if they cannot calibrate."""
-    # Of times of two kinds, one of the times and not the mean of two.
+    # The lower median: where times are of two kinds, one of the times and not the mean of two.
     medians = {n: statistics.median_low(taken) for n, taken in samples.items()}
     model = calibrate(subject.sms, subject.blocks_per_sm, samples)
     efficiency = model.always.efficiency

@@ -45,7 +45,7 @@ class WaveModel:
         return len(self.block_ms)
 
     def predict_ms(self, blocks: int) -> float:
-        """Of a launch, by playing it through: at every turn the blocks that end first end."""
+        """A launch's time, by playing it through: at every turn the blocks that end first end."""
         sms = _placed(min(blocks, self.sms * self.blocks_per_sm), self.sms)
         waiting = blocks - sum(map(len, sms))
         elapsed = 0.0

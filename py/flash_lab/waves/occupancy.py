@@ -13,13 +13,13 @@ _WARP = 32
 # Registers are handed to warps in units of 256 and warps in fours, one for each scheduler.
 _REGISTERS, _REGISTER_UNIT, _WARP_UNIT = 65536, 256, 4
 _SHARED_UNIT = 128
-# Of every block, for the driver's own use.
+# What the driver keeps of every block's shared memory.
 _RESERVED_SHARED = 1024
 
 
 @dataclass(frozen=True)
 class SmLimits:
-    """Of one SM; bytes of shared memory with the largest carve-out."""
+    """What one SM can hold; bytes of shared memory with the largest carve-out."""
 
     threads: int
     blocks: int
@@ -69,8 +69,9 @@ class Occupancy:
 def occupancy(
     capability: tuple[int, int], threads: int, registers: int, shared_bytes: int
 ) -> Occupancy:
-    """Of blocks of `threads` with `registers` a thread and `shared_bytes` a block (static and
-    dynamic). Raises ValueError for an unknown GPU, and for a block that no SM can hold."""
+    """How many blocks of `threads` with `registers` a thread and `shared_bytes` a block (static and
+    dynamic) an SM holds, and what limits them. Raises ValueError for an unknown GPU, and for a
+    block that no SM can hold."""
     limits = LIMITS.get(capability)
     if limits is None:
         known = ", ".join(f"{major}.{minor}" for major, minor in LIMITS)

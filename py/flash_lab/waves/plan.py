@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 # The usual advice: with four blocks or more for every SM the last wave weighs little.
 RULE_BLOCKS_PER_SM = 4
-# Of the time: a last wave that wastes less is not worth a warning.
+# The share of the time: a last wave that wastes less is not worth a warning.
 WASTEFUL = 0.10
 
 
 @dataclass(frozen=True)
 class WavePlan:
-    """Of blocks that all take the same time."""
+    """The waves of a launch whose blocks all take the same time."""
 
     blocks: int
     sms: int

@@ -34,8 +34,8 @@ def _percentage(name: str) -> Metric:
 LOAD_EFFICIENCY = _percentage("smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct")
 STORE_EFFICIENCY = _percentage("smsp__sass_average_data_bytes_per_sector_mem_global_op_st.pct")
 L1_HIT = _percentage("l1tex__t_sector_hit_rate.pct")
-# Of what the SMs asked for. lts__t_sector_hit_rate.pct is of all clients of L2, and counts hits in
-# another replay of the kernel than accesses: up to 112 % were seen.
+# Hits and misses of what the SMs asked for. lts__t_sector_hit_rate.pct is of all clients of
+# L2, and counts hits in another replay of the kernel than accesses: up to 112 % were seen.
 L2_HITS, L2_MISSES = (
     Metric(name, name, name)
     for name in (f"lts__t_sectors_srcunit_tex_lookup_{what}.sum" for what in ("hit", "miss"))
@@ -212,7 +212,7 @@ def _bottleneck(launch: Launch) -> list[str]:
 
 
 def section(options: argparse.Namespace, say: Words) -> tuple[list[str], int]:
-    """Of the profiles that ncu_analysis.sh left, beside each other; and an exit code."""
+    """The profiles that ncu_analysis.sh left, beside each other; and an exit code."""
     found: dict[str, Launch] = {}
     lines, code = [], EXIT_OK
     for n_ctx in options.n_ctx:

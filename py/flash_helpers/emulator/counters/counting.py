@@ -1,8 +1,8 @@
 """The counting variant of a translated kernel: which instruction is in which basic block, and the
 calls into csrc/emulator/counters/traffic.h that the translator adds.
 
-Instructions are numbered in the order of the PTX; a basic block begins behind every label, branch
-and barrier (the runtime's counters start anew at barriers).
+Instructions are numbered in the order of the PTX; a basic block begins after every label, branch
+and barrier (the runtime's counters start again at barriers).
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class Totals:
-    """Of warps: instructions executed, shared-memory wavefronts, 32-byte sectors of global memory.
-    Ideal wavefronts are those of an access without bank conflicts (one for 32 lanes of up to 4
-    bytes, 16 of 8 or 8 of 16); ideal sectors are what the distinct bytes fill."""
+    """What warps did: instructions executed, shared-memory wavefronts, 32-byte sectors of global
+    memory. Ideal wavefronts are those of an access without bank conflicts (one for 32 lanes of up
+    to 4 bytes, 16 of 8 or 8 of 16); ideal sectors are what the distinct bytes fill."""
 
     executions: int = 0
     wavefronts: int = 0

@@ -1,4 +1,4 @@
-"""The --arg of the command line: kernel arguments as text, and the memory behind them.
+"""The --arg of the command line: kernel arguments as text, and the memory that they point to.
 
     NAME:TYPE=NUMBER                a scalar: n:int32=5, x:float32=-1.5, flags:uint8=0xff
     NAME:TYPE[SHAPE]=START          an array that the kernel may only read
@@ -93,7 +93,7 @@ def _number(name: str, type_: str, text: str) -> int | float:
 
 @dataclass(frozen=True)
 class Prepared:
-    """An argument in memory: the bytes of the parameter, and the array behind it."""
+    """An argument in memory: the bytes of the parameter, and the array that it points to."""
 
     argument: Argument
     parameter: bytes
@@ -108,7 +108,7 @@ class Prepared:
         return MemoryRange(self.array.ctypes.data, self.array.nbytes, item.written, item.name)
 
     def content(self) -> bytes:
-        """Of the target file."""
+        """What is written into the target file."""
         import numpy as np
 
         assert self.array is not None, "the parser gives only arrays a target"

@@ -259,7 +259,7 @@ class EmulatedKernel:
 
 
 def _outside(address: int, ranges: ctypes.Array[abi.GlobalRange]) -> str:
-    """Names the nearest range: an address shortly before or behind one is an index error there."""
+    """Names the nearest range: an address just before or past one is an index error there."""
     found = []
     for item in ranges:
         behind = address - (item.begin + item.bytes)

@@ -71,7 +71,7 @@ def launch_triton(
     written: Collection[int] | None = None,
     options: LaunchOptions | None = None,
 ) -> LaunchReport:
-    """Runs the grid. `arguments` are all that are no constants; `written` has the positions of
+    """Runs the grid. `arguments` are all but the constants; `written` has the positions of
     those that the kernel may write to (None: any). InvalidLaunchError where Triton or the driver
     would refuse; a KernelError as any kernel's."""
     kernel = compile_kernel(compiled.ptx, compiled.name)

@@ -1,7 +1,7 @@
 """Registers of warpgroup matmuls that are touched too early, found from the program.
 
 Between a wgmma and the wgmma.wait_group for its group its accumulators may not be touched, nor its
-A registers written; and behind an access a wgmma.fence must come before a wgmma that uses the same
+A registers written; and after an access a wgmma.fence must come before a wgmma that uses the same
 registers (PTX ISA, wgmma.fence), but for accumulators passed from one wgmma of a shape to the next.
 
 Both are followed through the control flow for every path. What no path can break costs nothing. For
@@ -19,7 +19,7 @@ from ..translator.ptx_parser import Entry, Instruction, Label, Scope
 from .control import branches
 from .wgmma_ops import elements, is_matmul
 
-# Instructions whose first operand is no result.
+# Instructions whose first operand is not a result.
 _NO_RESULT = ("st", "red", "stmatrix", "mbarrier", "cp", "bar", "barrier", "setmaxnreg",
               "bra", "brx", "pmevent")  # fmt: skip
 _MAX_AGE = 64
@@ -283,7 +283,7 @@ class _Analysis:
         return state
 
     def _accumulators(self, names: frozenset[str]) -> frozenset[str]:
-        """Those that a matmul writes: reading an A register changes nothing for it."""
+        """The names that a matmul writes: reading an A register changes nothing for it."""
         every: frozenset[str] = frozenset().union(*(a for a, _ in self._registers.values()))
         return names & every
 

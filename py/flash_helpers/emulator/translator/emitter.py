@@ -182,7 +182,7 @@ class Emitter:
 
 
 def elements(operand: str, separator: str = ",") -> list[str]:
-    """Of {a, b, ...} or p|q; a plain operand is one element."""
+    """The elements of {a, b, ...} or p|q; a plain operand is one element."""
     return [item.strip() for item in operand.strip("{}").split(separator)]
 
 
@@ -244,7 +244,7 @@ def symbol_table(
             dynamic.append(variable)
         else:
             place(variable, variable.align)
-    for variable in dynamic:  # all at one place, behind what has a size
+    for variable in dynamic:  # all at one place, after what has a size
         place(variable, max(16, *(v.align for v in dynamic)))
     return symbols, sizes["shared"], sizes["local"]
 

@@ -78,7 +78,7 @@ _ITEM = re.compile(
 )
 _TOKEN = re.compile(
     r"\s*(?:(?P<label>[\w$.%]+)\s*:(?!:)|(?P<open>\{)|(?P<close>\})"
-    r"|(?P<statement>[^;{}]*(?:\{[^{}]*\}[^;{}]*)*);)",  # an empty one is no statement
+    r"|(?P<statement>[^;{}]*(?:\{[^{}]*\}[^;{}]*)*);)",  # an empty one is not a statement
 )
 _VARIABLE = re.compile(
     r"(?P<linkage>(?:\.(?:extern|visible|weak|common)\s+)*)\.(?P<space>shared|local|global|const)\s+"
@@ -147,7 +147,7 @@ class PtxFile:
         return module
 
     def _end_of_item(self, position: int) -> int:
-        """Behind the body of an entry or function, or behind the ';' of its declaration."""
+        """The place after the body of an entry or function, or after the ';' of its declaration."""
         match = re.compile(r"[{;]").search(self._code, position)
         if match is None or match[0] == ";":
             return match.end() if match else len(self._code)
@@ -159,7 +159,7 @@ class PtxFile:
         raise PtxSyntaxError(f"{self._place(match.start())}: unbalanced braces")
 
     def _parse_scope(self, position: int) -> tuple[Scope, int]:
-        """What lies between here and the closing brace, and the place behind that."""
+        """What lies between here and the closing brace, and the place after that."""
         scope = Scope()
         while match := _TOKEN.match(self._code, position):
             position = match.end()

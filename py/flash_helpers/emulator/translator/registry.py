@@ -49,7 +49,7 @@ class Unsupported(Exception):
 
 
 class Modifiers:
-    """The dotted parts behind an opcode. A translator takes those it understands; what is left at
+    """The dotted parts after an opcode. A translator takes those it understands; what is left at
     the end makes the instruction unsupported, so that no meaning is dropped silently."""
 
     def __init__(self, ins: Instruction) -> None:

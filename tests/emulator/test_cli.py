@@ -99,9 +99,9 @@ def test_seeds_repeat(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("source", "target", "block", "message"),
     [
-        ("a:float32[31]=ones", "b:float32[32]=->", "32", "0 bytes behind the end of a"),
+        ("a:float32[31]=ones", "b:float32[32]=->", "32", "0 bytes past the end of a"),
         ("a:float32[32]=ones", "b:float32[32]=ones", "32", "b (128 bytes), which is read-only"),
-        ("a:float32[32]=ones", "b:float32[32]=->b.npy", "33", "behind the end of a"),
+        ("a:float32[32]=ones", "b:float32[32]=->b.npy", "33", "past the end of a"),
     ],
 )
 def test_errors_in_the_kernel_are_exit_code_1(
@@ -219,9 +219,9 @@ def test_interruption(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("n=5", "is no argument"),
-        ("5:int32=5", "is no argument"),
-        ("n:int32", "is no argument"),
+        ("n=5", "is not an argument"),
+        ("5:int32=5", "is not an argument"),
+        ("n:int32", "is not an argument"),
         ("n:int=5", "no type 'int'"),
         ("n:int32=five", "'five' is no int32"),
         ("n:int32=1.5", "is no int32"),

@@ -51,7 +51,7 @@ def test_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for line in forgotten.splitlines():
         assert line in f"RaceError: {race.value}".replace("kernel.cu", "reduce.cu")
     assert race.value.location.thread == (32, 0, 0)
-    with pytest.raises(OutOfBoundsError, match="0 bytes behind the end of values") as caught:
+    with pytest.raises(OutOfBoundsError, match="0 bytes past the end of values") as caught:
         _run(cuda.replace("+ t]", "+ t + 1]"), tmp_path, monkeypatch)
     assert caught.value.location.block == (3, 0, 0)
     assert caught.value.location.thread == (255, 0, 0)

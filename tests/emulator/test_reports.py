@@ -38,7 +38,7 @@ BROKEN: list[tuple[str, type[KernelError], tuple[str, ...]]] = [
     (
         "@%q0 ld.global.u32 %r0, [%p0+128];",
         OutOfBoundsError,
-        ("0 bytes behind the end of array 0",),
+        ("0 bytes past the end of array 0",),
     ),
     (
         "@%q0 ld.global.u32 %r0, [%p0+-4];",
@@ -83,7 +83,7 @@ def test_local_and_parameter_memory_have_bounds() -> None:
     assert out[0] == 5
     with pytest.raises(OutOfBoundsError, match="local read of 4 bytes at byte 16 of 16"):
         run_ptx(body + "ld.local.u32 %r1, [%x0+16];", [out], block=1)
-    with pytest.raises(OutOfBoundsError, match="behind the end of kernel parameters"):
+    with pytest.raises(OutOfBoundsError, match="past the end of kernel parameters"):
         run_ptx("mov.b64 %x0, p0; ld.param.u64 %x1, [%x0+8];", [out], block=1)
     with pytest.raises(UnsupportedPtxError, match="reads byte 4 of the 8-byte p0"):
         run_ptx("ld.param.u64 %x1, [p0+4];", [out], block=1)

@@ -143,7 +143,9 @@ def _check_folder(path: Path) -> None:
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent
     if not nearest.is_dir():
-        raise OSError("it is no folder" if nearest == path.resolve() else f"{nearest} is no folder")
+        raise OSError(
+            "it is not a folder" if nearest == path.resolve() else f"{nearest} is not a folder"
+        )
     _probe(nearest)
 
 

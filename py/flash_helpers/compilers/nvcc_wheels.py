@@ -172,5 +172,5 @@ def _check_trusted(folder: Path) -> None:
     if found is not None:
         raise UnsafeCompilerError(
             f"the compiler in {folder} is not run: {found} is a link, belongs to or is writable "
-            "for somebody else: delete the folder, and it is installed anew"
+            "for somebody else: delete the folder, and it is installed again"
         )

@@ -80,7 +80,7 @@ class Listing:
 
     def part(self, where: str) -> tuple[Instruction, ...]:
         if where not in ("kernel", "loop"):
-            raise ValueError(f"{where!r} is no part of a listing: expected kernel or loop")
+            raise ValueError(f"{where!r} is not a part of a listing: expected kernel or loop")
         return self.loop if where == "loop" else self.instructions
 
     def text(self) -> str:

@@ -22,7 +22,7 @@ def render(rows: Sequence[Row], form: str, columns: Sequence[str] | None = None)
     if form == "csv":
         return csv_text.render(rows, names)
     if form != "table":
-        raise ValueError(f"{form!r} is no format: expected one of {', '.join(FORMATS)}")
+        raise ValueError(f"{form!r} is not a format: expected one of {', '.join(FORMATS)}")
     return _table(rows, names)
 
 

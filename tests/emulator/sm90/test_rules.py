@@ -172,7 +172,7 @@ OVER_STORE = "write to the source of a bulk store in flight"
 UNFENCED = "write not fenced for an asynchronous unit"
 UNSEEN, NO_FENCE = (
     "mbarrier used before its initialisation is seen",
-    "mbarrier used by a bulk load, without a fence behind its initialisation",
+    "mbarrier used by a bulk load, without a fence after its initialisation",
 )
 RAW, WAR, UNWRITTEN = "read-after-write", "write-after-read", "read of bytes never written"
 # Threads of warp 0 write, those of warp 1 read what the thread 32 before them wrote.

@@ -91,7 +91,7 @@ def from_csv(text: str) -> Counts:
     """What to_csv wrote; ValueError names the first line that is something else."""
     rows = csv_text.cells(text)
     if not rows or tuple(rows[0]) != CSV_COLUMNS:
-        raise ValueError(f"these are no counts: line 1 must be {','.join(CSV_COLUMNS)}")
+        raise ValueError(f"these are not counts: line 1 must be {','.join(CSV_COLUMNS)}")
     instructions = []
     for number, row in enumerate(rows[1:], 2):
         try:
@@ -101,6 +101,8 @@ def from_csv(text: str) -> Counts:
             totals = Totals(*(int(item) for item in numbers))
             item = InstructionCounts(int(line), opcode, source, opcode_class, totals)
         except ValueError:
-            raise ValueError(f"line {number} is no row of counts: {','.join(row)[:80]}") from None
+            raise ValueError(
+                f"line {number} is not a row of counts: {','.join(row)[:80]}"
+            ) from None
         instructions.append(item)
     return Counts(rows[1][0] if len(rows) > 1 else "", tuple(instructions))

@@ -26,7 +26,7 @@ KINDS = (  # RaceKind in race.h
     "write to the source of a bulk store in flight",
     "write not fenced for an asynchronous unit",
     "mbarrier used before its initialisation is seen",
-    "mbarrier used by a bulk load, without a fence behind its initialisation",
+    "mbarrier used by a bulk load, without a fence after its initialisation",
 )
 IN_FLIGHT = KINDS[3:5]
 UNWRITTEN = KINDS[5]

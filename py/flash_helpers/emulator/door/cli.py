@@ -54,7 +54,7 @@ Result = TypeVar("Result")
 def _dimensions(text: str) -> Dim3:
     if not re.fullmatch(r"[1-9]\d{0,9}(,[1-9]\d{0,9}){0,2}", text, re.A):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no size; expected X, X,Y or X,Y,Z, from 1 on"
+            f"{text!r} is not a size; expected X, X,Y or X,Y,Z, from 1 on"
         )
     x, y, z = (*(int(part) for part in text.split(",")), 1, 1)[:3]
     return x, y, z
@@ -62,7 +62,7 @@ def _dimensions(text: str) -> Dim3:
 
 def _natural(text: str) -> int:
     if not re.fullmatch(r"\d{1,10}", text, re.A):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
     return int(text)
 
 
@@ -71,7 +71,7 @@ def _schedule(text: str) -> dict[str, Any]:
     match = re.fullmatch(r"(forward|reverse|random)(?::(\d{1,19}))?", text, re.A)
     if match is None or (match[2] and match[1] != "random"):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no schedule; expected forward, reverse, random or random:SEED"
+            f"{text!r} is not a schedule; expected forward, reverse, random or random:SEED"
         )
     if match[1] != "random":
         return {"lane_order": match[1]}

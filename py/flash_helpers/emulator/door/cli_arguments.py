@@ -50,7 +50,7 @@ class Argument:
 def parse_argument(text: str) -> Argument:
     match = _ARGUMENT.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is no argument; the forms: {_FORMS}")
+        raise UsageError(f"{text!r} is not an argument; the forms: {_FORMS}")
     name, type_, value = match["name"], match["type"], match["value"].strip()
     if type_ not in TYPES:
         raise UsageError(f"{name}: no type {type_!r}; the types: {', '.join(TYPES)}")

@@ -262,9 +262,9 @@ def _outside(address: int, ranges: ctypes.Array[abi.GlobalRange]) -> str:
     """Names the nearest range: an address just before or past one is an index error there."""
     found = []
     for item in ranges:
-        behind = address - (item.begin + item.bytes)
-        if behind >= 0:
-            found.append((behind, "behind the end", item.index))
+        beyond = address - (item.begin + item.bytes)
+        if beyond >= 0:
+            found.append((beyond, "past the end", item.index))
         elif address < item.begin:
             found.append((item.begin - address, "before the start", item.index))
         else:

@@ -13,6 +13,6 @@ REMEDIES = {
     "the thread that writes, before the barrier that orders the two",
     "mbarrier used before its initialisation is seen": "missing between the two: a barrier of both "
     "threads, such as bar.sync (__syncthreads)",
-    "mbarrier used by a bulk load, without a fence behind its initialisation": "missing behind "
+    "mbarrier used by a bulk load, without a fence after its initialisation": "missing after "
     "mbarrier.init, by the same thread: fence.mbarrier_init or fence.proxy.async",
 }

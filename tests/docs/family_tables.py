@@ -14,29 +14,24 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-from flash_helpers.kernel_configs import (
-    FAMILIES,
-    get_kernel_configs,
-    valid_words,
-    violations,
-)
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.family import Family
+from flash_helpers.kernels.registry import FAMILIES, by_preference
 
 from .markdown import SUPPORT
-from .test_layers import WORDS
 
 NUMBERS = sorted({*range(33), *range(0, 513, 8)})
 ARCHITECTURES = ((7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
-NOT_A_SET = ("all", "previous")  # sums of the others, and other bodies with the same fields
 
 
 @cache
-def configurations(family: str) -> tuple[Any, ...]:
-    words = [word for word in valid_words() if word not in NOT_A_SET]
-    found = {config: None for word in words for config in get_kernel_configs(word)}
-    return tuple(config for config in found if family == config.FAMILY)
+def configurations(family: Family) -> tuple[KernelConfig, ...]:
+    """Those of all its sets. (An earlier step has a configuration, and no fields of one.)"""
+    found = {config: None for make in family.sets().values() for config in make()}
+    return tuple(c for c in found if "d_head" in {field.name for field in fields(c)})
 
 
-def values(family: str, field: str) -> list[Any]:
+def values(family: Family, field: str) -> list[Any]:
     """Those for which there is a kernel, in their order."""
     present = getattr(configurations(family)[0], field)
     candidates: Iterable[Any] = NUMBERS
@@ -44,10 +39,14 @@ def values(family: str, field: str) -> list[Any]:
         candidates = type(present)
     elif isinstance(present, bool):
         candidates = (False, True)
-    return [value for value in candidates if any(map(valid, changed(family, field, value)))]
+    return [
+        value
+        for value in candidates
+        if any(not family.violations(config) for config in changed(family, field, value))
+    ]
 
 
-def changed(family: str, field: str, value: object) -> Iterable[Any]:
+def changed(family: Family, field: str, value: Any) -> Iterable[KernelConfig]:
     for config in configurations(family):
         try:
             yield replace(config, **{field: value})
@@ -55,13 +54,9 @@ def changed(family: str, field: str, value: object) -> Iterable[Any]:
             return
 
 
-def valid(config: Any) -> bool:
-    return not violations(config)
-
-
-def capabilities(family: str) -> str:
+def capabilities(family: Family) -> str:
     fitting = [
-        a for a in ARCHITECTURES if any(not violations(c, a) for c in configurations(family))
+        a for a in ARCHITECTURES if any(not family.violations(c, a) for c in configurations(family))
     ]
     first = ".".join(map(str, fitting[0]))
     return first if len(fitting) == 1 else f"{first} and newer"
@@ -77,16 +72,26 @@ def listed(found: Sequence[Any]) -> str:
     return ", ".join(map(str, found))
 
 
+def emulated(family: Family) -> list[int]:
+    """The head dimensions for which it is the first that serves CPU tensors."""
+    found = []
+    for d_head in values(family, "d_head"):
+        serving = [f for f in by_preference(None) if f.refusal(d_head, None) is None]
+        if serving and serving[0] is family:
+            found.append(d_head)
+    return found
+
+
 @cache
 def families() -> str:
     lines = [
-        "| family | compute capability | dtypes | head dimensions |",
-        "| --- | --- | --- | --- |",
+        "| family | compute capability | dtypes | head dimensions | in the emulator |",
+        "| --- | --- | --- | --- | --- |",
     ]
-    for family in sorted(FAMILIES):
+    for family in FAMILIES:
         cells = (
-            WORDS[family].title(), capabilities(family), listed(values(family, "dtype")),
-            listed(values(family, "d_head")),
+            family.TITLE, capabilities(family), listed(values(family, "dtype")),
+            listed(values(family, "d_head")), listed(emulated(family)),
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -95,10 +100,10 @@ def families() -> str:
 @cache
 def options() -> str:
     lines = ["| family | field | values |", "| --- | --- | --- |"]
-    for family in sorted(FAMILIES):
+    for family in FAMILIES:
         for field in fields(configurations(family)[0]):
             if field.name not in ("dtype", "d_head"):
-                cells = (WORDS[family].title(), f"`{field.name}`",
+                cells = (family.TITLE, f"`{field.name}`",
                          listed(values(family, field.name)))  # fmt: skip
                 lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,12 +120,12 @@ def check_parse(program: str | Path, arguments: Sequence[str], run: Callable[[],
     parse = argparse.ArgumentParser.parse_args
     outermost: list[argparse.ArgumentParser] = []
 
-    def parse_and_end(parser: argparse.ArgumentParser, *given: object) -> None:
+    def parse_and_end(parser: argparse.ArgumentParser, *given: Any) -> None:
         if not outermost:
             outermost.append(parser)
-            parse(parser, *given)  # type: ignore[arg-type]
+            parse(parser, *given)
             raise _Parsed
-        parse(parser, *given)  # type: ignore[arg-type]
+        parse(parser, *given)
 
     path = list(sys.path)
     with pytest.MonkeyPatch.context() as patch:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+import flash_attention
 from flash_helpers.emulator import compile_kernel
 from tests.emulator.support import cuda_to_ptx
 
@@ -54,8 +55,6 @@ TEXT = {
 
 
 def _with_tensors() -> dict[str, Any]:
-    import flash_attention
-
     q, k, v = (torch.randn(1, 64, 1, 128, dtype=torch.float16) for _ in range(3))
     return {"flash_attention": flash_attention, "q": q, "k": k, "v": v}
 
@@ -151,7 +150,11 @@ def test_commands_run(text: str) -> None:
     ids=str,
 )
 def test_python_runs(block: Block) -> None:
-    exec(block.text, SURROUNDINGS[block.document]())
+    surroundings = SURROUNDINGS[block.document]()
+    try:
+        exec(block.text, surroundings)
+    except (flash_attention.KernelNotBuiltError, flash_attention.LibraryNotFoundError, LookupError):
+        pytest.skip("this build does not have the example's kernel")
 
 
 def test_commands_for_a_gpu_are_printed() -> None:

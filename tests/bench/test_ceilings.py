@@ -11,7 +11,7 @@ import torch
 
 from flash_helpers.base.dtypes import DType
 from flash_lab.bench import charts
-from flash_lab.bench.ceilings import CeilingProblem, make_candidate, measured_ceilings
+from flash_lab.bench.ceilings import CeilingCase, make_candidate, measured_ceilings
 from flash_lab.bench.compare_cli import main as compare
 from flash_lab.bench.pt_cli import main as pt_bench
 from flash_lab.bench.report_cli import ceilings_of
@@ -21,7 +21,7 @@ from tests.bench.report_rows import ceiling_rows, recorded_rows
 
 HERE = Path(__file__).resolve().parent
 BACKEND = "fake_backend:FakeBackend"
-SHAPE = CeilingProblem(DType.FP16, 1).shape()
+SHAPE = CeilingCase(DType.FP16, 1).shape()
 QUICK = ["--kernels", "prog", "--num_repeats", "4", "--target_noise", "0", "--seq_lens", "512"]
 
 

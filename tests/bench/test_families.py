@@ -17,7 +17,7 @@ from flash_helpers.kernel_configs import (
     parse_kernel_name_into_config,
 )
 from flash_helpers.kernels.contract import Variant
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench import autotune_cli, pt_cli
 from flash_lab.bench.landscape import worth_of_switches
 from flash_lab.bench.results import by_problem
@@ -88,9 +88,9 @@ def test_the_same_measurement_with_and_without_a_mask_is_two(tmp_path: Path) -> 
     assert len({row["key"] for row in rows}) == 2
 
 
-def test_workloads() -> None:
-    plain = Workload(2, 4, 4, 128, 64, DType.FP16, 1)
-    causal = Workload(2, 4, 4, 128, 64, DType.FP16, 1, causal=True)
+def test_the_cost_and_name_of_a_causal_problem() -> None:
+    plain = AttentionProblem.self_attention(DType.FP16, 2, 128, 4, 64)
+    causal = AttentionProblem.self_attention(DType.FP16, 2, 128, 4, 64, causal=True)
     assert 2 * causal.matmul_flop() == plain.matmul_flop()
     assert 2 * causal.attn_flop() == plain.attn_flop()
     assert "causal" in str(causal) and "causal" not in str(plain)

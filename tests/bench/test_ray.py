@@ -20,7 +20,7 @@ import pytest
 from flash_helpers.base.dtypes import DType
 from flash_helpers.base.timing import Policy
 from flash_helpers.kernel_configs import get_kernel_configs
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench.autotune_cli import main as autotune
 from flash_lab.bench.parallel import each
 from flash_lab.bench.pt_cli import main as pt_bench
@@ -28,7 +28,7 @@ from flash_lab.bench.ray_pool import RayPool, _common
 from flash_lab.bench.records import Record
 from flash_lab.bench.store import StoreError, open_store, read_store
 from flash_lab.bench.supervisor import WorkerStartError
-from flash_lab.bench.sweep import Problem, Sweep, make_problem
+from flash_lab.bench.sweep import Case, Sweep, make_case
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -95,8 +95,9 @@ def test_a_host_that_goes_away_costs_nothing_but_time(
     lost = threading.Timer(0.0, cluster.remove_node, [second, False])
     configs = get_kernel_configs("prog")
     lengths = (512, 1024, 2048, 4096)
-    problems = [
-        make_problem(Workload(1, 1, 1, n, 128, DType.FP16, 1), configs, ["ours"]) for n in lengths
+    cases = [
+        make_case(AttentionProblem.self_attention(DType.FP16, 1, n, 1, 128), 1, configs, ["ours"])
+        for n in lengths
     ]
     try:
         with (
@@ -105,15 +106,15 @@ def test_a_host_that_goes_away_costs_nothing_but_time(
         ):
             sweep = Sweep(store, pool, Policy(0, 4, False), "test")
 
-            def work(problem: Problem) -> list[Record]:
+            def work(case: Case) -> list[Record]:
                 rows = []
-                for row in sweep.run(problem):
+                for row in sweep.run(case):
                     rows.append(row)
-                    if len(rows) == 7 and problem is problems[0]:
+                    if len(rows) == 7 and case is cases[0]:
                         lost.start()  # the others run meanwhile
                 return rows
 
-            assert len(list(each(problems, work, pool.n_workers))) == 4
+            assert len(list(each(cases, work, pool.n_workers))) == 4
     finally:
         cluster.shutdown()
     rows = read_store(tmp_path / "rows.jsonl").finished()
@@ -180,9 +181,9 @@ def test_the_tuner_finds_the_same_winners_on_many_workers(
 def test_the_emulator_measures_on_ray(tmp_path: Path) -> None:
     """Real kernels: compiled for the emulator, checked against the reference, in two workers."""
     configs = get_kernel_configs("prog")[-2:]
-    problems = [
-        make_problem(Workload(1, 1, 1, seq_len, 128, DType.FP16, 3), configs, ["ours"])
-        for seq_len in (64, 128)
+    cases = [
+        make_case(AttentionProblem.self_attention(DType.FP16, 1, n, 1, 128), 3, configs, ["ours"])
+        for n in (64, 128)
     ]
     backend = "emulator_backend:EmulatorBackend"
     with (
@@ -190,7 +191,7 @@ def test_the_emulator_measures_on_ray(tmp_path: Path) -> None:
         RayPool(backend, 300.0, n_workers=2) as pool,
     ):
         sweep = Sweep(store, pool, Policy(0, 2, False), "test")
-        found = dict(each(problems, lambda p: list(sweep.run(p)), pool.n_workers))
+        found = dict(each(cases, lambda p: list(sweep.run(p)), pool.n_workers))
     assert len(found) == 2
     rows = read_store(tmp_path / "rows.jsonl").finished()
     assert len(rows) == 4 and {row["status"] for row in rows} == {"ok"}

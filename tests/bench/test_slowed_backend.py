@@ -12,7 +12,7 @@ import torch
 from flash_attention import _library
 from flash_helpers.base.timing import Policy, Sample
 from flash_helpers.kernel_configs import get_kernel_configs
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench import cuda_backend
 from flash_lab.bench.measure import NotBuiltError, run_problem
 from flash_lab.bench.slowed_backend import SlowedBackend
@@ -67,8 +67,10 @@ def collect(events: list[dict[str, Any]]) -> Callable[[Mapping[str, object]], No
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    generate = Workload.generate
-    monkeypatch.setattr(Workload, "generate", lambda self, device: generate(self, "cpu"))
+    draw = AttentionProblem.tensors
+    monkeypatch.setattr(
+        AttentionProblem, "tensors", lambda self, seed, device: draw(self, seed, "cpu")
+    )
     for name in ("synchronize", "reset_peak_memory_stats", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 1000)

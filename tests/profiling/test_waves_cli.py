@@ -11,12 +11,12 @@ import torch
 from flash_helpers.base.dtypes import DType
 from flash_helpers.kernel_configs import get_kernel_configs, parse_kernel_name_into_config
 from flash_helpers.kernels.contract import Variant
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench import autotune_cli, report_cli
 from flash_lab.bench.objective import Objective
 from flash_lab.bench.records import encode
 from flash_lab.bench.results import Measurement
-from flash_lab.bench.sweep import make_problem
+from flash_lab.bench.sweep import make_case
 from flash_lab.bench.tuning import Winner
 from flash_lab.bench.wave_warning import wave_warning
 from flash_lab.profiling.cli import main
@@ -149,9 +149,9 @@ def test_the_warning_about_a_row() -> None:
 def test_the_tuner_says_it() -> None:
     def said(n_heads: int) -> str:
         best = Measurement((row(n_heads),))
-        workload = Workload(1, n_heads, n_heads, 512, 128, DType.FP16, 1)
-        problem = make_problem(workload, [], ["ours"])
-        return autotune_cli.describe(Winner(problem, Objective(), [best], [], []))
+        problem = AttentionProblem.self_attention(DType.FP16, 1, 512, n_heads, 128)
+        case = make_case(problem, 1, [], ["ours"])
+        return autotune_cli.describe(Winner(case, Objective(), [best], [], []))
 
     assert "\n  warning: its last wave leaves 60 of 132 SMs idle" in said(9)
     assert "warning" not in said(16)

@@ -13,7 +13,7 @@ from flash_attention import _library
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.kernel_configs import get_hopper_kernel_configs
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench import cuda_backend
 from flash_lab.bench.measure import NotBuiltError, SkippedError, run_problem
 from flash_lab.ws_analysis import resources
@@ -40,8 +40,8 @@ class CpuBackend(WsBackend):
         self._ceiling_shape = None
 
     def prepare(self, shape: dict[str, Any]) -> None:
-        workload = Workload(1, 2, 2, shape["seq_len"], 128, DType.FP16, 5)
-        q, k, v = workload.generate("cpu")
+        problem = AttentionProblem.self_attention(DType.FP16, 1, shape["seq_len"], 2, 128)
+        q, k, v = problem.tensors(5, "cpu")
         reference, _ = attention_reference(q, k, v)
         self._inputs = cuda_backend._Inputs(
             shape, (q, k, v), (q.clone(), k.clone(), v.clone()), torch.empty_like(q), reference

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from flash_helpers.base.dtypes import DType
 from flash_helpers.base.outputs import OutputError, append_output, check_outputs, write_output
 from flash_helpers.base.paths import repository_root
 from flash_helpers.base.timing import Policy
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL, ranked
+from flash_helpers.check.sizes import BENCHMARK_N_HEADS
 from flash_helpers.kernels.names import parse_kernel_name_into_config
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.variants import has_kernel_for, launched_symbol
 
 from ..provenance import command_line
@@ -28,7 +28,7 @@ from .providers import OURS
 from .records import OK, Record
 from .repeats import agreement_verdicts, rank_verdicts, read_ncu
 from .runs import RunError, drop_incomplete
-from .session import CUDA_BACKEND, announce, problems_of, with_session
+from .session import CUDA_BACKEND, announce, cases_of, with_session
 from .store import ResultStore, StoreError, read_store
 from .supervisor import Measurer, Supervisor
 from .sweep import Job, Sweep, our_job
@@ -138,8 +138,9 @@ def _gate(store: ResultStore, workers: Measurer, options: argparse.Namespace) ->
             sweep = Sweep(store, workers, policy, command_line(), 0, gate.stage_name(kind, number))
             if i == 0:
                 announce(store, sweep)
-            problem = gate.GateProblem(_workload(options), jobs, (Job("fa2", "fa2"),), slowed)
-            rows += sweep.run(problem)
+            references = (Job("fa2", "fa2"),)
+            case = gate.GateCase(_problem(options), options.seed, jobs, references, slowed)
+            rows += sweep.run(case)
             progress.advance(f"{kind} {number}")
     return rows
 
@@ -166,10 +167,9 @@ def gate_jobs(options: argparse.Namespace) -> tuple[Job, ...]:
     return tuple(our_job(config, launched_symbol(config, *lengths)) for config in chosen)
 
 
-def _workload(options: argparse.Namespace) -> Workload:
-    dtype: DType = options.dtypes[0]
-    return Workload(
-        options.batch, 16, 16, options.seq_lens[0], options.d_heads[0], dtype, options.seed
+def _problem(options: argparse.Namespace) -> AttentionProblem:
+    return AttentionProblem.self_attention(
+        options.dtypes[0], options.batch, options.seq_lens[0], BENCHMARK_N_HEADS, options.d_heads[0]
     )
 
 
@@ -182,8 +182,8 @@ def _repeat(store: ResultStore, workers: Measurer, options: argparse.Namespace) 
         sweep = Sweep(store, workers, policy, command_line(), stage=f"sweep-{number:02}")
         if number == 0:
             announce(store, sweep)
-        for problem in problems_of(options, [OURS]):
-            rows += [row for row in sweep.run(problem) if row["status"] != "skipped"]
+        for case in cases_of(options, [OURS]):
+            rows += [row for row in sweep.run(case) if row["status"] != "skipped"]
     return rows
 
 
@@ -191,7 +191,7 @@ def _agreement(store: ResultStore, workers: Measurer, options: argparse.Namespac
     policy = Policy(warmups=2, repeats=options.num_repeats, cold_l2=True)
     sweep = Sweep(store, workers, policy, command_line())
     announce(store, sweep)
-    rows = [row for problem in problems_of(options, [OURS]) for row in sweep.run(problem)]
+    rows = [row for case in cases_of(options, [OURS]) for row in sweep.run(case)]
     if isinstance(workers, Supervisor):
         workers.stop()  # the GPU is ncu's now
     if not options.ncu_csv.exists():

@@ -29,8 +29,8 @@ MATMUL, COPY = "matmul", "copy"
 
 
 @dataclass(frozen=True)
-class CeilingProblem:
-    """What a sweep runs for one dtype: takes the place of a sweep.Problem."""
+class CeilingCase:
+    """What a sweep runs for one dtype: takes the place of a sweep.Case."""
 
     dtype: DType
     seed: int
@@ -72,7 +72,7 @@ class CeilingCandidate:
 
 
 def make_candidate(kernel: str, shape: Json, device: str) -> CeilingCandidate:
-    """Raises ValueError for a name that is none of CeilingProblem's."""
+    """Raises ValueError for a name that is none of CeilingCase's."""
     kind, _, size = kernel.partition(" ")
     if kind == MATMUL:
         return _matmul(int(size), DType.from_string(shape["dtype"]), int(shape["seed"]), device)
@@ -173,7 +173,7 @@ def _descending(named: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], 
 
 def measure_ceilings(sweep: Sweep, dtypes: Sequence[DType], seed: int) -> list[Record]:
     """Measures, says what came out, and returns all rows."""
-    rows = [row for dtype in dtypes for row in sweep.run(CeilingProblem(dtype, seed))]
+    rows = [row for dtype in dtypes for row in sweep.run(CeilingCase(dtype, seed))]
     found = measured_ceilings(rows)
     if found is not None:
         parts = [f"{name} {value:.0f} TFLOP/s" for name, value in found.peaks]

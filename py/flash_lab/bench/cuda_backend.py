@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flash_helpers.base.dtypes import DType
 from flash_helpers.base.timing import CudaTimer, Policy, Timer
 from flash_helpers.check.peers import ReferenceUnavailableError
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernels.names import parse_kernel_name_into_config
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 
 from ..provenance import UNKNOWN, device_state, library_state
 from .ceilings import is_ceiling, make_candidate
@@ -24,6 +23,7 @@ from .loaded_clock import LoadedClock
 from .measure import Candidate, Json, NotBuiltError, SkippedError
 from .providers import CEILING, OURS, find_reference
 from .results import gpu_sms
+from .shapes import problem_of
 from .stats import tflops
 
 if TYPE_CHECKING:
@@ -35,15 +35,6 @@ if TYPE_CHECKING:
 _TENSOR_FLOP = {"8.0": 2048, "8.6": 1024, "8.9": 1024, "9.0": 4096, "10.0": 8192, "12.0": 1024}
 # The whole batch would cost more time than the sweep: two entries show every row's path.
 _CHECKED_ENTRIES = 2
-
-
-def workload_of(shape: Json) -> Workload:
-    names = ("batch", "n_heads", "n_kv_heads", "seq_len", "d_head")
-    sizes = {name: int(shape[name]) for name in names}
-    causal = bool(shape.get("causal", False))
-    return Workload(
-        **sizes, dtype=DType.from_string(shape["dtype"]), seed=int(shape["seed"]), causal=causal
-    )
 
 
 @dataclass
@@ -145,10 +136,10 @@ class CudaBackend:
         torch.cuda.empty_cache()
         if is_ceiling(shape):
             return
-        workload = workload_of(shape)
-        q, k, v = workload.generate("cuda")
+        problem = problem_of(shape)
+        q, k, v = problem.tensors(shape["seed"], "cuda")
         n = min(_CHECKED_ENTRIES, q.shape[0])
-        reference, _ = attention_reference(q[:n], k[:n], v[:n], causal=workload.causal)
+        reference, _ = attention_reference(q[:n], k[:n], v[:n], causal=problem.causal)
         pristine = (q.clone(), k.clone(), v.clone())
         self._inputs = _Inputs(shape, (q, k, v), pristine, torch.empty_like(q), reference)
 
@@ -157,14 +148,14 @@ class CudaBackend:
             return make_candidate(kernel, self._ceiling_shape, "cuda")
         if provider == OURS:
             return self.our_candidate(kernel)
-        label, note, function = find_reference(provider, self.workload().causal)
+        label, note, function = find_reference(provider, self.problem().causal)
         inputs = self._prepared()
         return _Candidate(
             inputs, partial(function, *inputs.tensors), {"label": label, "note": note}
         )
 
-    def workload(self) -> Workload:
-        return workload_of(self._prepared().shape)
+    def problem(self) -> AttentionProblem:
+        return problem_of(self._prepared().shape)
 
     def _prepared(self) -> _Inputs:
         if self._inputs is None:
@@ -188,7 +179,7 @@ class CudaBackend:
 
         inputs = self._prepared()
         config = parse_kernel_name_into_config(kernel)
-        causal = workload_of(inputs.shape).causal
+        causal = problem_of(inputs.shape).causal
         run = partial(flash_attention.forward, config, *inputs.tensors, inputs.o, causal=causal)
         details: Json = {"label": config.short_form(), "note": ""}
         library = load_library()
@@ -238,7 +229,7 @@ class CudaBackend:
     def implausible(self, shape: Json, milliseconds: float) -> str:
         if is_ceiling(shape):
             return ""
-        rate = tflops(workload_of(shape).matmul_flop(), milliseconds)
+        rate = tflops(problem_of(shape).matmul_flop(), milliseconds)
         peak = peak_tflops(self._state)
         if peak is None or rate <= peak:
             return ""

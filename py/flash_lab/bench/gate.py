@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 
 from . import compare_cli
 from .comparison import Rules, compare_runs
@@ -24,6 +24,7 @@ from .measure import Json
 from .records import Record, encode
 from .results import Measurement
 from .runs import RunError, load_run, observations
+from .shapes import shape_of
 from .significance import shift
 from .sweep import Job
 
@@ -35,23 +36,22 @@ BASE_BLOCKS, SLOWED_BLOCKS = 38, 40
 
 
 @dataclass(frozen=True)
-class GateProblem:
-    """What one run measures; takes the place of a sweep.Problem."""
+class GateCase:
+    """What one run measures; takes the place of a sweep.Case."""
 
-    workload: Workload
+    problem: AttentionProblem
+    seed: int
     ours: tuple[Job, ...]
     references: tuple[Job, ...]
     slowed: str = ""
     skipped: tuple[tuple[Job, str], ...] = ()
 
     def shape(self) -> Event:
-        w = self.workload
-        return {
-            "batch": w.batch, "n_heads": w.n_heads, "n_kv_heads": w.n_kv_heads,
-            "seq_len": w.seq_len, "d_head": w.d_head, "dtype": w.dtype.name, "causal": False,
-            "seed": w.seed, "kv_len": BASE_BLOCKS * BLOCK, "slowed_kernel": self.slowed,
+        return shape_of(self.problem, self.seed) | {
+            "kv_len": BASE_BLOCKS * BLOCK,
+            "slowed_kernel": self.slowed,
             "slowed_kv_len": SLOWED_BLOCKS * BLOCK,
-        }  # fmt: skip
+        }
 
     def groups(self, size: int) -> list[tuple[Job, ...]]:
         return [(*self.references, *self.ours)]

@@ -14,7 +14,7 @@ from pathlib import Path
 from flash_helpers.base.dtypes import DType
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL
 from flash_helpers.kernels.contract import KernelConfig
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 
 from ..correctness.selection import Skipped, partition
 from .ncu_classify import OURS, V2, V3
@@ -64,9 +64,10 @@ class Problem:
     def references(self) -> list[str]:
         return [name for name in _REFERENCE_OPTIONS if name in self.providers]
 
-    def workload(self, dtype: DType) -> Workload:
-        heads = self.n_heads
-        return Workload(self.batch, heads, heads, self.seq_len, self.d_head, dtype, self.seed)
+    def problem(self, dtype: DType) -> AttentionProblem:
+        return AttentionProblem.self_attention(
+            dtype, self.batch, self.seq_len, self.n_heads, self.d_head
+        )
 
     def arguments(self, configs: Sequence[KernelConfig], references: Sequence[str]) -> list[str]:
         """Of run_kernels.py. Nothing is left to its defaults: the FLOP counts depend on it."""
@@ -141,14 +142,14 @@ def _collect(
         launches, ncu.metrics, problem.n_runs, verdicts, set(problem.dtypes)
     )  # fmt: skip
     rows = [
-        assembly.reference_row(name, dtype, problem.workload(dtype))
+        assembly.reference_row(name, dtype, problem.problem(dtype))
         for name in references
         for dtype in problem.dtypes
     ]
     if OURS in problem.providers:
         retried = set(lost) if len(lost) < len(configs) else set()
         rows += [
-            assembly.our_row(config, problem.workload(config.dtype))
+            assembly.our_row(config, problem.problem(config.dtype))
             for config in configs
             if config not in retried
         ]

@@ -123,9 +123,9 @@ def render_csv(
         values = row.values | (ratios(result, row) if row.is_measured else {})
         rows.append({
             "kernel": row.name, "symbol": row.symbol, "provider": row.provider,
-            "dtype": row.dtype.name, "d_head": row.workload.d_head,
-            "seq_len": row.workload.seq_len, "batch": row.workload.batch,
-            "n_heads": row.workload.n_heads, "seed": row.workload.seed,
+            "dtype": row.dtype.name, "d_head": row.problem.d_head,
+            "seq_len": row.problem.seqlen_q, "batch": row.problem.batch,
+            "n_heads": row.problem.n_heads, "seed": result.problem.seed,
             "n_runs": result.problem.n_runs, "launches": row.launches,
             "status": row.status, "notes": "; ".join(row.notes),
             **{key: f"{values[key]:.10g}" for key in numbers if key in values},

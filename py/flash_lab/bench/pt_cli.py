@@ -19,10 +19,10 @@ from .providers import OURS
 from .records import COMPILE_FAIL, LAUNCH_FAIL, OK, TIMEOUT, WRONG, Record
 from .report import render_csv, render_json, table
 from .results import by_problem
-from .session import CUDA_BACKEND, announce, problems_of, with_session
+from .session import CUDA_BACKEND, announce, cases_of, with_session
 from .store import ResultStore
 from .supervisor import Measurer
-from .sweep import Problem, Sweep
+from .sweep import Case, Sweep
 
 DESCRIPTION = """Time kernels and the references side by side on one GPU, with CUDA events.
 
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
     options = parser.parse_args(argv)
     args.check_store_arguments(parser, options)
     try:
-        problems, policy = problems_of(options, options.providers), args.policy_of(options)
+        cases, policy = cases_of(options, options.providers), args.policy_of(options)
     except ValueError as error:
         parser.error(str(error))
     check_outputs({"--out": options.out, "--csv": options.csv, "--json": options.json})
@@ -82,24 +82,24 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
             retry_failed=options.retry_failed,
         )  # fmt: skip
         announce(store, sweep)
-        return _run(sweep, problems, options)
+        return _run(sweep, cases, options)
 
     return with_session("pt_bench", options, backend, measure)
 
 
-def _run(sweep: Sweep, problems: Sequence[Problem], options: argparse.Namespace) -> int:
+def _run(sweep: Sweep, cases: Sequence[Case], options: argparse.Namespace) -> int:
     rows: list[Record] = []
     ceilings = [] if options.no_ceilings else measure_ceilings(sweep, options.dtypes, options.seed)
-    with Progress(sum(sweep.n_rows(problem) for problem in problems), "pt_bench") as progress:
+    with Progress(sum(sweep.n_rows(case) for case in cases), "pt_bench") as progress:
 
-        def measured(problem: Problem) -> list[Record]:
+        def measured(case: Case) -> list[Record]:
             found = []
-            for row in sweep.run(problem):
+            for row in sweep.run(case):
                 progress.advance(f"{row['shape']['seq_len']} {row['kernel']}")
                 found.append(row)
             return found
 
-        for _, found in each(problems, measured, sweep.supervisor.n_workers):
+        for _, found in each(cases, measured, sweep.supervisor.n_workers):
             rows += found
             for result in by_problem(found):
                 progress.print(f"\n{table(result, options.top)}")

@@ -9,12 +9,13 @@ from typing import Any
 
 from flash_helpers.base.timing import standard_error
 from flash_helpers.kernels.contract import KernelConfig
-from flash_helpers.kernels.flops import calc_io_bytes, calc_matmul_flop, calc_self_attn_flop
 from flash_helpers.kernels.names import parse_kernel_name_into_config
+from flash_helpers.kernels.problem import AttentionProblem
 
 from .providers import CEILING, OURS
 from .records import OK, Record
 from .row_fields import is_size
+from .shapes import problem_of
 from .stats import Summary, summarize, tflops
 
 ShapeKey = tuple[Any, ...]
@@ -48,6 +49,10 @@ class Measurement:
         shape: dict[str, Any] = self.row["shape"]
         return shape
 
+    @property
+    def problem(self) -> AttentionProblem:
+        return problem_of(self.shape)
+
     @cached_property
     def bursts(self) -> list[list[float]]:
         return [burst for row in self.rows for burst in usable_bursts(row)]
@@ -69,24 +74,21 @@ class Measurement:
 
     @property
     def matmul_tflops(self) -> float:
-        return tflops(matmul_flop(self.shape), self.summary.median)
+        return tflops(self.problem.matmul_flop(), self.summary.median)
 
     @property
     def n_bytes(self) -> int:
         """Q, K and V read once and O written once: what has to cross the device memory."""
-        s = self.shape
-        return calc_io_bytes(s["batch"], s["n_heads"], s["n_kv_heads"], s["seq_len"], s["d_head"])
+        return self.problem.n_bytes()
 
     @property
     def intensity(self) -> float:
         """FLOP of the two matmuls for each of those bytes."""
-        return matmul_flop(self.shape) / self.n_bytes
+        return self.problem.matmul_flop() / self.n_bytes
 
     @property
     def attn_tflops(self) -> float:
-        s = self.shape
-        flop = calc_self_attn_flop(s["batch"], s["n_heads"], s["seq_len"], s["d_head"])
-        return tflops(flop // 2 if s.get("causal") else flop, self.summary.median)
+        return tflops(self.problem.attn_flop(), self.summary.median)
 
 
 @dataclass(frozen=True)
@@ -109,13 +111,6 @@ class ProblemResult:
             f"{s['dtype']}, batch {s['batch']}, heads {s['n_heads']}, seq {s['seq_len']}, "
             f"d {s['d_head']}{', causal' if s.get('causal') else ''}, seed {s['seed']}"
         )
-
-
-def matmul_flop(shape: dict[str, Any]) -> int:
-    return calc_matmul_flop(
-        shape["batch"], shape["n_heads"], shape["seq_len"], shape["seq_len"], shape["d_head"],
-        bool(shape.get("causal")),
-    )  # fmt: skip
 
 
 def shape_key(row: Record) -> ShapeKey:

@@ -15,7 +15,7 @@ from flash_helpers.check.peers import find_peer
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import Comparison, bitwise_equal, compare
 from flash_helpers.kernels.contract import KernelConfig, Variant
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 
 if TYPE_CHECKING:
     import torch
@@ -41,11 +41,10 @@ class Options:
     n_runs: int
     causal: bool = False
 
-    def workload(self, dtype: DType, d_head: int) -> Workload:
-        return Workload(
-            self.batch, self.n_heads, self.n_heads, self.seq_len, d_head, dtype, self.seed,
-            self.causal,
-        )  # fmt: skip
+    def problem(self, dtype: DType, d_head: int) -> AttentionProblem:
+        return AttentionProblem.self_attention(
+            dtype, self.batch, self.seq_len, self.n_heads, d_head, causal=self.causal
+        )
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,8 @@ class Session:
     def _problem(self, dtype: DType, d_head: int) -> _Problem:
         key = (dtype, d_head)
         if key not in self._problems:
-            inputs = self.options.workload(dtype, d_head).generate(self.options.device)
+            problem = self.options.problem(dtype, d_head)
+            inputs = problem.tensors(self.options.seed, self.options.device)
             pristine = (inputs[0].clone(), inputs[1].clone(), inputs[2].clone())
             o, _ = attention_reference(*inputs, causal=self.options.causal)
             self._problems[key] = _Problem(inputs, pristine, o)

@@ -20,10 +20,10 @@ from ..bench.results import Measurement, ProblemResult, by_problem
 from ..bench.session import announce, with_session
 from ..bench.store import ResultStore
 from ..bench.supervisor import Measurer
-from ..bench.sweep import Job, Problem, Sweep
+from ..bench.sweep import Case, Job, Sweep
 from ..provenance import command_line
 from . import text
-from .options import workloads
+from .options import problems
 from .recorded import Measured, recorded
 from .words import Words, words
 
@@ -51,11 +51,11 @@ def measure(
         )
         announce(store, sweep)
         ceilings = measure_ceilings(sweep, [DType.FP16], options.seed) if with_ceilings else []
-        problems = [Problem(workload, (), jobs) for workload in workloads(options)]
+        cases = [Case(problem, options.seed, (), jobs) for problem in problems(options)]
         rows: list[Record] = []
-        with Progress(sum(map(sweep.n_rows, problems)), "WS analysis") as progress:
-            for problem in problems:
-                for row in sweep.run(problem):
+        with Progress(sum(map(sweep.n_rows, cases)), "WS analysis") as progress:
+            for case in cases:
+                for row in sweep.run(case):
                     progress.advance(f"{row['shape']['seq_len']} {row['kernel']}")
                     rows.append(row)
         failed = any(row["status"] != OK for row in ceilings)

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from flash_helpers.base.dtypes import DType
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 
 from ..bench.records import Record
 from ..bench.results import Measurement, ProblemResult, gpu_sms
@@ -97,11 +97,11 @@ def _sentences(known: Sequence[Measurement], sms: int) -> list[str]:
     return lines
 
 
-def of_gluon(config: Any, workload: Workload, *, ping_pong: bool) -> Record:
+def of_gluon(config: Any, problem: AttentionProblem, *, ping_pong: bool) -> Record:
     """What a row says of a Gluon kernel, which is compiled once more for it: registers, shared
     memory, blocks an SM. A figure beside the time: not to have it costs no row."""
     try:
-        compiled = _compiled(config, ping_pong, workload.dtype, workload.d_head, workload.causal)
+        compiled = _compiled(config, ping_pong, problem.dtype, problem.d_head, problem.causal)
         threads = compiled.n_warps * _WARP
         on_sm = sm_occupancy(_CAPABILITY, threads, compiled.registers, compiled.shared_bytes)
     except Exception as error:  # Triton and ptxas fail in many ways

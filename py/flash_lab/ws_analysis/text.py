@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from ..bench.results import Measurement, ProblemResult, matmul_flop
+from ..bench.results import Measurement, ProblemResult
 from .words import Words
 
 RULE = "=" * 80
@@ -30,7 +30,7 @@ def gb_per_s(m: Measurement) -> float:
 def configuration_block(m: Measurement, say: Words) -> str:
     """The seed's `AutoTune` block of one provider on one shape."""
     s = m.shape
-    tera = matmul_flop(s) / 1e12
+    tera = m.problem.matmul_flop() / 1e12
     title = f"{say('best configuration')} - {m.row['provider']}"
     shape = f"BATCH={s['batch']}, H={s['n_heads']}, N_CTX={s['seq_len']}, HEAD_DIM={s['d_head']}"
     lines = [

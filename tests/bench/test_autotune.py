@@ -6,7 +6,6 @@ import json
 import random
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench.autotune_cli import main
 from flash_lab.bench.objective import Objective
 from flash_lab.bench.results import Measurement
+from flash_lab.bench.row import Row
 from flash_lab.bench.store import read_store
 from flash_lab.bench.sweep import make_case
 from flash_lab.bench.tuning import best_by_blocks, prune, ranges, ties
@@ -60,7 +60,7 @@ def test_the_fastest_wins_and_the_table_says_so(
         assert blocks == {(128, 64), (128, 32), (64, 64), (64, 32)}
     stages: dict[str, int] = {}
     for row in read_store(tmp_path / "rows.jsonl").finished():
-        stages[row["policy"]["stage"]] = stages.get(row["policy"]["stage"], 0) + 1
+        stages[row.stage] = stages.get(row.stage, 0) + 1
     assert stages["coarse"] == 80 and stages["fine"] < 40 and 2 * 2 <= stages["final"] <= 2 * 6
 
 
@@ -97,8 +97,7 @@ def test_without_a_right_kernel_there_is_no_winner_and_no_table(
 def measurement(kernel: str, center: float, seed: int) -> Measurement:
     chance = random.Random(seed)
     samples = [center * chance.lognormvariate(0, 0.02) for _ in range(24)]
-    row: dict[str, Any] = {"kernel": kernel, "samples_ms": samples, "bursts": [1] * 24}
-    return Measurement((row,))
+    return Measurement((Row("ok", "ours", kernel, samples_ms=samples, bursts=[1] * 24),))
 
 
 def test_ties_are_what_the_winner_does_not_surely_beat() -> None:

@@ -17,6 +17,7 @@ from flash_lab.bench.ceilings import CeilingCase, measured_ceilings
 from flash_lab.bench.cuda_backend import CudaBackend, peak_tflops
 from flash_lab.bench.gate import GateCase
 from flash_lab.bench.measure import run_problem
+from flash_lab.bench.row import Row
 from flash_lab.bench.slowed_backend import SlowedBackend
 from flash_lab.bench.supervisor import Supervisor
 from flash_lab.bench.sweep import Job
@@ -113,10 +114,11 @@ def test_the_energy_of_a_call_fits_the_power() -> None:
 
 def test_the_ceilings_are_below_the_data_sheet() -> None:
     case = CeilingCase(DType.FP16, 1)
-    rows = results(CudaBackend(), case.shape(), case.groups(0)[0])
+    said = results(CudaBackend(), case.shape(), case.groups(0)[0])
+    of = {"provider": "ceiling", "shape": case.shape()}
+    rows = [Row.from_json(result | of) for result in said]
     for row in rows:
-        row.update(provider="ceiling", shape=case.shape())
-        print(row["kernel"], row["status"], row["error"], statistics.median(row["samples_ms"]))
+        print(row.kernel, row.status, row.error, statistics.median(row.samples_ms))
     found, peak = measured_ceilings(rows), peak_tflops(CudaBackend().environment())
     print(found, peak)
     assert found is not None and peak is not None and 0.4 * peak < found.peak < peak

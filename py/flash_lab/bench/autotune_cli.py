@@ -25,7 +25,8 @@ from .objective import TIME, Objective, ObjectiveError
 from .parallel import each
 from .progress import Progress
 from .providers import OURS
-from .records import OK, SKIPPED, WRONG, Record
+from .records import OK, SKIPPED, WRONG
+from .row import Row
 from .session import CUDA_BACKEND, announce, cases_of, default_store, with_session
 from .store import ResultStore
 from .supervisor import Measurer, Supervisor
@@ -193,13 +194,13 @@ def _tune(
     if not options.no_ceilings:
         measure_ceilings(stages[0].sweep, options.dtypes, options.seed)
     winners: list[Winner] = []
-    rows: list[Record] = []
+    rows: list[Row] = []
     with Progress(sum(stages[0].sweep.n_rows(case) for case in cases), "tune") as bar:
 
-        def on_row(row: Record) -> None:
+        def on_row(row: Row) -> None:
             rows.append(row)
-            if row["policy"]["stage"] == "coarse":
-                bar.advance(f"{row['shape']['seq_len']} {row['kernel']}")
+            if row.policy["stage"] == "coarse":
+                bar.advance(f"{row.problem.seqlen_q} {row.kernel}")
 
         def tuned(case: Case) -> Winner | None:
             return tune_case(case, stages, on_row, options.objective)
@@ -211,11 +212,11 @@ def _tune(
                 winners.append(winner)
                 bar.print(describe(winner))
     for row in rows:
-        if row["status"] not in (OK, SKIPPED):
-            print(f"{row['status']}: {row['kernel']} at {row['shape']['seq_len']}: {row['error']}")
+        if row.status not in (OK, SKIPPED):
+            print(f"{row.status}: {row.kernel} at {row.problem.seqlen_q}: {row.error}")
     if not winners:
         return EXIT_NO_DATA
-    statuses = {row["status"] for row in rows}
+    statuses = {row.status for row in rows}
     unwritten = write_table(winners, options.table) if options.table else ""
     if unwritten:
         print(f"error: no table: {unwritten}; every row is in {store.path}", file=sys.stderr)

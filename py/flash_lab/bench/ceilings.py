@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from flash_helpers.base.dtypes import DType
 
 from .providers import CEILING
-from .records import OK, Record
+from .records import OK
 from .results import usable_bursts
+from .row import Row
 from .sweep import Job, Sweep
 
 if TYPE_CHECKING:
@@ -144,20 +145,19 @@ class Ceilings:
         return next((value for name, value in self.peaks if name.startswith(dtype)), None)
 
 
-def measured_ceilings(rows: Iterable[Record]) -> Ceilings | None:
+def measured_ceilings(rows: Iterable[Row]) -> Ceilings | None:
     """From a run's rows; None if a matmul or a copy is missing among them."""
     peaks: dict[str, tuple[str, float]] = {}
     copies: list[tuple[str, float]] = []
     for row in rows:
-        if row["provider"] != CEILING or row["status"] != OK:
+        if row.provider != CEILING or row.status != OK:
             continue
         ms = statistics.median(ms for burst in usable_bursts(row) for ms in burst)
-        if "flop" in row:
-            dtype = str(row["shape"]["dtype"])
-            found = (f"{dtype} {row['kernel']}", row["flop"] / ms / 1e9)
-            peaks[dtype] = max(peaks.get(dtype, found), found, key=_value)
+        if row.flop:
+            found = (f"{row.dtype} {row.kernel}", row.flop / ms / 1e9)
+            peaks[row.dtype] = max(peaks.get(row.dtype, found), found, key=_value)
         else:
-            copies.append((str(row["kernel"]), row["bytes"] / ms / 1e9))
+            copies.append((row.kernel, (row.bytes or 0) / ms / 1e9))
     if not peaks or not copies:
         return None
     return Ceilings(_descending(peaks.values()), (max(copies, key=_value),), "measured")
@@ -171,7 +171,7 @@ def _descending(named: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], 
     return tuple(sorted(named, key=_value, reverse=True))
 
 
-def measure_ceilings(sweep: Sweep, dtypes: Sequence[DType], seed: int) -> list[Record]:
+def measure_ceilings(sweep: Sweep, dtypes: Sequence[DType], seed: int) -> list[Row]:
     """Measures, says what came out, and returns all rows."""
     rows = [row for dtype in dtypes for row in sweep.run(CeilingCase(dtype, seed))]
     found = measured_ceilings(rows)
@@ -180,7 +180,7 @@ def measure_ceilings(sweep: Sweep, dtypes: Sequence[DType], seed: int) -> list[R
         parts += [f"{name} {value:.2f} TB/s" for name, value in found.bandwidths]
         print(f"ceilings: {', '.join(parts)}", flush=True)
     for row in rows:
-        if row["status"] != OK:
-            where = f"ceiling {row['kernel']} ({row['shape']['dtype']})"
-            print(f"{row['status']}: {where}: {row['error']}")
+        if row.status != OK:
+            where = f"ceiling {row.kernel} ({row.dtype})"
+            print(f"{row.status}: {where}: {row.error}")
     return rows

@@ -89,7 +89,7 @@ def default_store(tool: str) -> Path:
 def announce(store: ResultStore, sweep: Sweep) -> None:
     """Where the rows go, what was found there, and what is measured on what."""
     print(f"store: {store.path}")
-    known = {row.get("environment_fingerprint") for row in store.contents.rows}
+    known = {row.environment_fingerprint for row in store.contents.rows}
     others = known - {sweep.environment_fingerprint}
     if others:
         print(f"note: rows of {len(others)} other environment(s) are kept and not used")

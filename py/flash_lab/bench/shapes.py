@@ -8,6 +8,7 @@ from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.problem import AttentionProblem
 
 Shape = dict[str, Any]
+CEILING = "ceiling"  # a provider and kind of shape: no attention, but what bounds it (ceilings.py)
 
 
 def shape_of(problem: AttentionProblem, seed: int) -> Shape:

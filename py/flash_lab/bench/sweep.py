@@ -16,8 +16,8 @@ from ..correctness.selection import partition
 from ..provenance import source_state
 from .events import Event
 from .providers import OURS
-from .records import SKIPPED, STARTED, Record, fingerprint, row_key
-from .results import lacking
+from .records import SKIPPED, STARTED, fingerprint, row_key
+from .row import Row
 from .shapes import shape_of
 from .store import ResultStore
 from .supervisor import Measurer
@@ -111,7 +111,7 @@ class Sweep:
         self.environment = {**source_state(), **self.supervisor.environment()}
         self.environment_fingerprint = fingerprint(self.environment)
 
-    def run(self, case: Work) -> Iterator[Record]:
+    def run(self, case: Work) -> Iterator[Row]:
         """The final row of every job of a case; those of earlier sweeps come from the store."""
         for job, reason in case.skipped:
             identity = self._identity(case, job, 0)
@@ -124,7 +124,7 @@ class Sweep:
         groups = case.groups(self.group_size)
         return len(case.skipped) + sum(len(group) for group in groups)
 
-    def _run_group(self, case: Work, number: int, group: Sequence[Job]) -> Iterator[Record]:
+    def _run_group(self, case: Work, number: int, group: Sequence[Job]) -> Iterator[Row]:
         identities = {job.kernel: self._identity(case, job, number) for job in group}
         found = {kernel: self._found(row) for kernel, row in identities.items()}
         missing = [job for job in group if found[job.kernel] is None]
@@ -152,14 +152,14 @@ class Sweep:
                 said = {name: value for name, value in event.items() if name not in _RESERVED}
                 yield self.store.append({**said, **identity, "status": event["status"]})
 
-    def _found(self, identity: Event) -> Record | None:
+    def _found(self, identity: Event) -> Row | None:
         row = self.store.find(identity["key"], self.environment_fingerprint)
-        if row is None or (self.retry_failed and row["status"] != "ok"):
+        if row is None or (self.retry_failed and row.status != "ok"):
             return None
         # Its key and fingerprint are of what is asked for: so is what they stand for, whatever else
         # the row says.
-        row = {**row, **{name: identity[name] for name in _OF_THE_KEY}}
-        return None if lacking(row) else row
+        row = dataclasses.replace(row, **{name: identity[name] for name in _OF_THE_KEY})
+        return None if row.lacking() else row
 
     def _identity(self, case: Work, job: Job, group: int) -> Event:
         """All that is known of a row before it is measured."""

@@ -12,8 +12,8 @@ from typing import Any
 from flash_helpers.kernels.registry import violations
 
 from .objective import Objective
-from .records import Record
 from .results import Measurement, by_problem
+from .row import Row
 from .significance import p_faster
 from .sweep import Case, Job, Sweep
 
@@ -65,7 +65,7 @@ def prune(case: Case, arch: str) -> Case:
 
 
 def tune_case(
-    case: Case, stages: Sequence[Stage], on_row: Callable[[Record], None],
+    case: Case, stages: Sequence[Stage], on_row: Callable[[Row], None],
     objective: Objective,
 ) -> Winner | None:  # fmt: skip
     """Runs the stages; None if no kernel gives a right result. Raises ObjectiveError."""
@@ -73,7 +73,7 @@ def tune_case(
     ranked: list[Measurement] = []
     current = case
     for stage in stages:
-        rows: list[Record] = []
+        rows: list[Row] = []
         for row in stage.sweep.run(current):
             rows.append(row)
             on_row(row)
@@ -138,7 +138,7 @@ def table_entries(winners: Sequence[Winner]) -> list[dict[str, Any]]:
     for winner in winners:
         problem = winner.case.problem
         subject = (
-            winner.best.row["environment"].get("gpu"),
+            winner.best.row.environment.get("gpu"),
             problem.dtype,
             problem.d_head,
             problem.causal,
@@ -175,9 +175,9 @@ def costs(objective: Objective, measured: Measurement) -> dict[str, object]:
     measured."""
     row = measured.row
     found: dict[str, object] = {"objective": str(objective)}
-    if row.get("joules"):
-        found["joules"] = round(statistics.fmean(row["joules"]), 5)
-    return found | ({"memory_bytes": row["memory_bytes"]} if row.get("memory_bytes") else {})
+    if row.joules:
+        found["joules"] = round(statistics.fmean(row.joules), 5)
+    return found | ({"memory_bytes": row.memory_bytes} if row.memory_bytes else {})
 
 
 def _numbers(winner: Winner, measured: Measurement | None) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def _numbers(winner: Winner, measured: Measurement | None) -> dict[str, Any]:
 def _entry(winner: Winner, kernels: list[str], low: int, high: int | None) -> dict[str, Any]:
     measured = next((m for m in winner.ranked if m.kernel == kernels[0]), None)
     row, problem = winner.best.row, winner.case.problem
-    environment = row["environment"]
+    environment = row.environment
     kept = ("commit", "build_fingerprint", "driver", "cuda", "torch")
     return {
         "gpu": str(environment.get("gpu", "")),
@@ -211,7 +211,7 @@ def _entry(winner: Winner, kernels: list[str], low: int, high: int | None) -> di
             "batch": problem.batch,
             "heads": problem.n_heads,
             **_numbers(winner, measured),
-            "time": row.get("time", ""),
+            "time": row.time,
             **{name: environment[name] for name in kept if name in environment},
         },
     }

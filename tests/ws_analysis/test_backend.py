@@ -11,6 +11,7 @@ import torch
 import flash_attention
 from flash_attention import _library
 from flash_helpers.base.dtypes import DType
+from flash_helpers.check.judge import Judge
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.kernel_configs import get_hopper_kernel_configs
 from flash_helpers.kernels.problem import AttentionProblem
@@ -41,11 +42,8 @@ class CpuBackend(WsBackend):
 
     def prepare(self, shape: dict[str, Any]) -> None:
         problem = AttentionProblem.self_attention(DType.FP16, 1, shape["seq_len"], 2, 128)
-        q, k, v = problem.tensors(5, "cpu")
-        reference, _ = attention_reference(q, k, v)
-        self._inputs = cuda_backend._Inputs(
-            shape, (q, k, v), (q.clone(), k.clone(), v.clone()), torch.empty_like(q), reference
-        )
+        judge = Judge(problem.tensors(5, "cpu"))
+        self._inputs = cuda_backend._Inputs(shape, judge, judge.poisoned())
 
 
 @pytest.fixture

@@ -187,11 +187,12 @@ def test_a_wrong_kernel_is_not_traced(
     ],
 )
 def test_what_is_compared(place: tuple[int, ...], value: float, expected: str) -> None:
-    q, k, v = tensors = [torch.randn(3, 16, 8, 64).half() for _ in range(3)]
+    q, k, v = (torch.randn(3, 16, 8, 64).half() for _ in range(3))
+    judge = checking.judge_of((q, k, v), False, heads=1)
     output = attention_reference(q, k, v)[0].half()
-    assert checking.problem_with(output, tensors, False, heads=1) == ""
+    assert judge.problem_with(output) == ""
     output[place] = value
-    problem = checking.problem_with(output, tensors, False, heads=1)
+    problem = judge.problem_with(output)
     assert problem.startswith(expected) if expected else problem == ""
 
 

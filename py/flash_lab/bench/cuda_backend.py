@@ -9,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flash_helpers.base.timing import CudaTimer, Policy, Timer
+from flash_helpers.check.judge import Judge
 from flash_helpers.check.peers import ReferenceUnavailableError
-from flash_helpers.check.reference import attention_reference
-from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernels.names import parse_kernel_name_into_config
 from flash_helpers.kernels.problem import AttentionProblem
 
@@ -34,31 +33,18 @@ if TYPE_CHECKING:
 # Dense fp16 operations per SM and cycle (NVIDIA's architecture white papers).
 _TENSOR_FLOP = {"8.0": 2048, "8.6": 1024, "8.9": 1024, "9.0": 4096, "10.0": 8192, "12.0": 1024}
 # The whole batch would cost more time than the sweep: two entries show every row's path.
-_CHECKED_ENTRIES = 2
+CHECKED_ENTRIES = slice(2)
 
 
 @dataclass
 class _Inputs:
     shape: Json
-    tensors: Tensors
-    pristine: Tensors
+    judge: Judge
     o: torch.Tensor
-    reference: torch.Tensor  # of the first entries of the batch
 
-    def problem_with(self, output: torch.Tensor) -> str:
-        """Also mends what it did to the inputs: the next kernel needs them."""
-        pairs = list(zip("qkv", self.tensors, self.pristine, strict=True))
-        changed = [name for name, tensor, copy in pairs if not bitwise_equal(tensor, copy)]
-        for _, tensor, copy in pairs:
-            tensor.copy_(copy)
-        if changed:
-            return f"it overwrote its input {', '.join(changed)}"
-        outcome = compare(output[: self.reference.shape[0]], self.reference)
-        if not outcome.passed:
-            return outcome.describe()
-        if not bool(output.isfinite().all()):
-            return "NaN or infinity behind the entries that were compared"
-        return ""
+    @property
+    def tensors(self) -> Tensors:
+        return self.judge.tensors
 
 
 @dataclass
@@ -84,7 +70,7 @@ class _Candidate:
             raise SkippedError(str(error)) from error
         torch.cuda.synchronize()
         self.details["memory_bytes"] = self._memory(torch.cuda.max_memory_allocated() - before)
-        return self.inputs.problem_with(output)
+        return self.inputs.judge.problem_with(output)
 
     def _memory(self, allocated: int) -> int:
         """Inputs, output and whatever else a call needs on the device, in bytes."""
@@ -137,11 +123,9 @@ class CudaBackend:
         if is_ceiling(shape):
             return
         problem = problem_of(shape)
-        q, k, v = problem.tensors(shape["seed"], "cuda")
-        n = min(_CHECKED_ENTRIES, q.shape[0])
-        reference, _ = attention_reference(q[:n], k[:n], v[:n], causal=problem.causal)
-        pristine = (q.clone(), k.clone(), v.clone())
-        self._inputs = _Inputs(shape, (q, k, v), pristine, torch.empty_like(q), reference)
+        tensors = problem.tensors(shape["seed"], "cuda")
+        judge = Judge(tensors, causal=problem.causal, entries=CHECKED_ENTRIES)
+        self._inputs = _Inputs(shape, judge, judge.poisoned())
 
     def candidate(self, provider: str, kernel: str) -> Candidate:
         if provider == CEILING and self._ceiling_shape is not None:

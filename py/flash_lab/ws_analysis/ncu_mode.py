@@ -54,7 +54,7 @@ def _one(provider: str, problem: AttentionProblem, seed: int, *, tune: bool) -> 
     except Exception as error:  # whatever a kernel raises is its result
         print(f"not run: {where}: {error}", file=sys.stderr)
         return EXIT_NO_DATA
-    wrong = checking.problem_with(output.cpu(), host, problem.causal, _CHECKED_HEADS)
+    wrong = checking.judge_of(host, problem.causal, _CHECKED_HEADS).problem_with(output.cpu())
     if wrong:
         print(f"wrong: {where}: {wrong}", file=sys.stderr)
         return EXIT_FAILED

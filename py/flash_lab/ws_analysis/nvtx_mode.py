@@ -83,18 +83,16 @@ def trace(options: argparse.Namespace, device: str) -> int:
 
 
 def _prepare(options: argparse.Namespace, device: str) -> tuple[list[Prepared], int]:
-    import torch
-
     prepared: list[Prepared] = []
     code = EXIT_OK
     for problem in problems(options):
         tensors = problem.tensors(options.seed, device)
+        judge = checking.judge_of(tensors, problem.causal, _CHECKED_HEADS)
         for provider in options.provider:
             where = f"{provider}, N_CTX={problem.seqlen_q}"
             try:
-                out = torch.full_like(tensors[0], float("nan"))
-                bound = bind(provider, tensors, out, problem.causal)
-                wrong = checking.problem_with(bound.run(), tensors, problem.causal, _CHECKED_HEADS)
+                bound = bind(provider, tensors, judge.poisoned(), problem.causal)
+                wrong = judge.problem_with(bound.run())
             except Exception as error:  # whatever a kernel raises is its result
                 print(f"not run: {where}: {error}", file=sys.stderr)
                 code = code or EXIT_PARTIAL

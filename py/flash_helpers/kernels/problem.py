@@ -69,17 +69,16 @@ class AttentionProblem:
 
     def matmul_flop(self) -> int:
         """The two matmuls alone: the count that peers publish."""
-        return calc_matmul_flop(
-            self.batch, self.n_heads, self.seqlen_q, self.seqlen_k, self.d_head, self.causal,
-            self.d_v,
-        )  # fmt: skip
+        return calc_matmul_flop(*self._counted)
 
     def attn_flop(self) -> int:
         """The two matmuls and the softmax."""
-        return calc_attn_flop(
-            self.batch, self.n_heads, self.seqlen_q, self.seqlen_k, self.d_head, self.causal,
-            self.d_v,
-        )  # fmt: skip
+        return calc_attn_flop(*self._counted)
+
+    @property
+    def _counted(self) -> tuple[int, int, int, int, int, bool, int]:
+        lengths = (self.seqlen_q, self.seqlen_k)
+        return self.batch, self.n_heads, *lengths, self.d_head, self.causal, self.d_v
 
     def n_bytes(self) -> int:
         """Q, K and V read once and O written once: what has to cross the device memory."""

@@ -13,8 +13,8 @@ from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import compare
 from flash_helpers.kernel_configs import parse_kernel_name_into_config
 from flash_lab.bench.clocks import ClockSampler
-from flash_lab.bench.cuda_backend import workload_of
 from flash_lab.bench.energy import EnergyError, EnergyMeter
+from flash_lab.bench.shapes import problem_of
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +46,7 @@ class EmulatorBackend:
         return {"gpu": "emulator"}
 
     def prepare(self, shape: dict[str, Any]) -> None:
-        self.inputs = workload_of(shape).generate("cpu")
+        self.inputs = problem_of(shape).tensors(shape["seed"], "cpu")
 
     def candidate(self, provider: str, kernel: str) -> Any:
         return EmulatedCandidate(kernel, self.inputs)

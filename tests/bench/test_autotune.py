@@ -6,7 +6,6 @@ import json
 import random
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,12 +13,13 @@ from flash_attention.tuning_table import read_table
 from flash_helpers.base.dtypes import DType
 from flash_helpers.kernel_configs import get_kernel_configs, parse_sm80_name
 from flash_helpers.kernels.architecture import SHARED_MEMORY_PER_BLOCK
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench.autotune_cli import main
 from flash_lab.bench.objective import Objective
 from flash_lab.bench.results import Measurement
+from flash_lab.bench.row import Row
 from flash_lab.bench.store import read_store
-from flash_lab.bench.sweep import make_problem
+from flash_lab.bench.sweep import make_case
 from flash_lab.bench.tuning import best_by_blocks, prune, ranges, ties
 
 HERE = Path(__file__).resolve().parent
@@ -60,7 +60,7 @@ def test_the_fastest_wins_and_the_table_says_so(
         assert blocks == {(128, 64), (128, 32), (64, 64), (64, 32)}
     stages: dict[str, int] = {}
     for row in read_store(tmp_path / "rows.jsonl").finished():
-        stages[row["policy"]["stage"]] = stages.get(row["policy"]["stage"], 0) + 1
+        stages[row.stage] = stages.get(row.stage, 0) + 1
     assert stages["coarse"] == 80 and stages["fine"] < 40 and 2 * 2 <= stages["final"] <= 2 * 6
 
 
@@ -97,8 +97,7 @@ def test_without_a_right_kernel_there_is_no_winner_and_no_table(
 def measurement(kernel: str, center: float, seed: int) -> Measurement:
     chance = random.Random(seed)
     samples = [center * chance.lognormvariate(0, 0.02) for _ in range(24)]
-    row: dict[str, Any] = {"kernel": kernel, "samples_ms": samples, "bursts": [1] * 24}
-    return Measurement((row,))
+    return Measurement((Row("ok", "ours", kernel, samples_ms=samples, bursts=[1] * 24),))
 
 
 def test_ties_are_what_the_winner_does_not_surely_beat() -> None:
@@ -122,19 +121,19 @@ def test_a_winner_is_rarely_sure_among_equals() -> None:
 def test_what_the_gpu_cannot_hold_is_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHARED_MEMORY_PER_BLOCK, (8, 6), 70 * 1024)
     configs = get_kernel_configs("progall")
-    workload = Workload(1, 1, 1, 512, 128, DType.FP16, 1)
-    problem = make_problem(workload, configs, ["ours"])
-    assert prune(problem, "9.0") == problem
-    small = prune(problem, "8.6")
-    assert 0 < len(small.ours) < len(problem.ours)
+    problem = AttentionProblem.self_attention(DType.FP16, 1, 512, 1, 128)
+    case = make_case(problem, 1, configs, ["ours"])
+    assert prune(case, "9.0") == case
+    small = prune(case, "8.6")
+    assert 0 < len(small.ours) < len(case.ours)
     assert all("bytes of shared memory" in reason for _, reason in small.skipped)
     kept = [parse_sm80_name(job.kernel) for job in small.ours]
     assert max(config.smem_bytes() for config in kept) <= 70 * 1024
 
 
 def test_earlier_steps_are_no_candidates() -> None:
-    workload = Workload(1, 1, 1, 512, 128, DType.FP16, 1)
-    kept = prune(make_problem(workload, get_kernel_configs("previous"), ["ours"]), "9.0")
+    problem = AttentionProblem.self_attention(DType.FP16, 1, 512, 1, 128)
+    kept = prune(make_case(problem, 1, get_kernel_configs("previous"), ["ours"]), "9.0")
     assert [job.kernel for job in kept.ours] == [get_kernel_configs("previous")[-1].short_form()]
     assert "It is step 8 of previous_kernels/." in [reason for _, reason in kept.skipped]
 

@@ -15,6 +15,7 @@ from flash_helpers.base.timing import Policy, Sample, interleaved, standard_erro
 from flash_lab.bench.clocks import Reading, throttled
 from flash_lab.bench.report import flat, render_csv, render_json, table
 from flash_lab.bench.results import by_problem, usable_bursts
+from flash_lab.bench.row import Row
 from flash_lab.bench.stats import percentile, summarize, tflops
 from flash_lab.provenance import COMMIT_VARIABLE, provenance, source_state
 
@@ -102,9 +103,10 @@ SHAPE = {
 }  # fmt: skip
 
 
-def row(kernel: str, samples: list[float], provider: str = "ours", **more: Any) -> dict[str, Any]:
+def row(kernel: str, samples: list[float], provider: str = "ours", **more: Any) -> Row:
     known = {"kernel": kernel, "provider": provider, "status": "ok", "shape": SHAPE, "error": ""}
-    return known | {"samples_ms": samples, "bursts": [1] * len(samples)} | more
+    more = {"samples_ms": samples, "bursts": [1] * len(samples)} | more
+    return Row.from_json(known | more)
 
 
 def test_the_table_ranks_and_says_what_failed() -> None:

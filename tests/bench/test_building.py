@@ -82,9 +82,9 @@ def test_a_part_is_measured_while_the_rest_compiles_and_not_again(
     assert lines[0] == f"library {tmp_path / 'part0.so'}"
     assert sum(line.startswith("library") for line in lines) == 1  # the rest with the whole build
     coarse = [
-        row["kernel"]
+        row.kernel
         for row in read_store(tmp_path / "rows.jsonl").rows
-        if row["status"] == "ok" and row["policy"]["stage"] == "coarse"
+        if row.status == "ok" and row.stage == "coarse"
     ]
     assert set(coarse[:half]) == set(FP16[::2]) and sorted(coarse) == sorted(FP16)
     (log,) = (tmp_path / "build/bench").glob("autotune-build-*.log")

@@ -11,7 +11,7 @@ import torch
 
 from flash_helpers.base.dtypes import DType
 from flash_lab.bench import charts
-from flash_lab.bench.ceilings import CeilingProblem, make_candidate, measured_ceilings
+from flash_lab.bench.ceilings import CeilingCase, make_candidate, measured_ceilings
 from flash_lab.bench.compare_cli import main as compare
 from flash_lab.bench.pt_cli import main as pt_bench
 from flash_lab.bench.report_cli import ceilings_of
@@ -21,7 +21,7 @@ from tests.bench.report_rows import ceiling_rows, recorded_rows
 
 HERE = Path(__file__).resolve().parent
 BACKEND = "fake_backend:FakeBackend"
-SHAPE = CeilingProblem(DType.FP16, 1).shape()
+SHAPE = CeilingCase(DType.FP16, 1).shape()
 QUICK = ["--kernels", "prog", "--num_repeats", "4", "--target_noise", "0", "--seq_lens", "512"]
 
 
@@ -62,10 +62,10 @@ def test_a_sweep_measures_them_once_and_they_are_no_kernels(
     output = capsys.readouterr().out
     assert "ceilings: FP16 matmul 8192 6" in output and "matmul 4096" not in output
     rows = read_store(store).finished()
-    ceilings = [row for row in rows if row["provider"] == "ceiling"]
+    ceilings = [row for row in rows if row.provider == "ceiling"]
     assert len(ceilings) == 4 and len(rows) == 4 + 7
     for row in ceilings:
-        assert row["environment"]["gpu"] == "Fake GPU" and row["command"] and row["samples_ms"]
+        assert row.environment["gpu"] == "Fake GPU" and row.command and row.samples_ms
     found = measured_ceilings(rows)
     assert found is not None and found.peak == pytest.approx(1000 / 1.6, rel=0.02)
     assert len(by_problem(rows)) == 1
@@ -109,7 +109,7 @@ def test_every_kernel_has_its_point(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     from matplotlib.axes import Axes
 
-    rows = [row for row in recorded_rows() if row["shape"]["seq_len"] in (512, 4096)]
+    rows = [row for row in recorded_rows() if row.problem.seqlen_q in (512, 4096)]
     everything = [m for problem in by_problem(rows) for m in problem.ranked]
     ceilings = ceilings_of([*ceiling_rows(everything[0].row), *rows])
     assert ceilings is not None

@@ -17,7 +17,8 @@ import pytest
 
 from flash_lab.bench.compare_cli import main
 from flash_lab.bench.comparison import Comparison, Rules, compare_runs, halves, judge
-from flash_lab.bench.records import Record, encode, row_key
+from flash_lab.bench.records import encode, row_key
+from flash_lab.bench.row import Json, Row
 from flash_lab.bench.runs import Run, load_run, make_run, observations
 from flash_lab.bench.significance import (
     Shift,
@@ -94,7 +95,7 @@ def test_a_burst_is_one_observation() -> None:
         make_row("a", [first] * 4 + [second] * 4 + [third] * 4, bursts=[4, 4, 4])
         for first, second, third in ((1.0, 1.01, 0.99), (1.05, 1.06, 1.04))
     ]
-    base, new = (make_run("simulated", [row], []) for row in rows)
+    base, new = (make_run("simulated", [Row.from_json(row)], []) for row in rows)
     (measurement,) = base.measured.values()
     assert observations(measurement) == pytest.approx([1.0, 1.01, 0.99])
     (line,) = compare_runs(base, new, Rules()).lines
@@ -110,8 +111,8 @@ def recorded_noise(seq_len: int) -> list[float]:
     by what four bursts show too little around their own mean."""
     run = load_run(RECORDED)
     found = []
-    for (shape, _), m in run.measured.items():
-        if shape[2] == seq_len:
+    for (problem, _), m in run.measured.items():
+        if problem.seqlen_q == seq_len:
             middle = statistics.fmean(map(statistics.fmean, m.bursts))
             widened = math.sqrt(len(m.bursts) / (len(m.bursts) - 1))
             found += [(statistics.fmean(burst) / middle) ** widened for burst in m.bursts]
@@ -130,7 +131,7 @@ def simulated(
     lengths: tuple[int, ...] = LENGTHS,
 ) -> Run:
     """A run of ten kernels and a reference. `drift` moves everything at a length together."""
-    rows: list[Record] = []
+    rows: list[Json] = []
     for seq_len in lengths:
         together = math.exp(chance.gauss(0, drift))
         noise = recorded_noise(seq_len)
@@ -140,10 +141,10 @@ def simulated(
             ms = (1 + 0.1 * i) * factor(kernel, seq_len) * together
             samples = [ms * deviation for deviation in chance.choices(noise, k=n)]
             rows.append(make_row(kernel, samples, seq_len))
-    return make_run("simulated", rows, [])
+    return make_run("simulated", map(Row.from_json, rows), [])
 
 
-def make_row(kernel: str, samples: list[float], seq_len: int = 1024, **more: Any) -> Record:
+def make_row(kernel: str, samples: list[float], seq_len: int = 1024, **more: Any) -> Json:
     shape = {
         "dtype": "FP16", "d_head": 128, "seq_len": seq_len, "batch": 16, "n_heads": 16,
         "n_kv_heads": 16, "causal": False, "seed": 1,
@@ -183,7 +184,7 @@ def test_a_kernel_that_is_five_percent_slower_is_found_twenty_times_of_twenty(
             for factor in (lambda kernel, seq_len: 1.0, slow_seven)
         )
         found += compare_runs(base, new, rules).regressions()
-    assert {(line.label, line.key[0][2]) for line in found} == {("kernel 7", 4096)}
+    assert {(line.label, line.key[0].seqlen_q) for line in found} == {("kernel 7", 4096)}
     assert 19 <= len(found) <= 20
 
 
@@ -207,12 +208,12 @@ def test_halves_of_a_run_differ_by_noise_only(seed: int) -> None:
 # From files to exit codes.
 
 
-def write(path: Path, rows: list[Record]) -> str:
+def write(path: Path, rows: list[Json]) -> str:
     path.write_bytes(b"".join(encode(row) for row in rows))
     return str(path)
 
 
-def steady(kernel: str, ms: float, **more: Any) -> Record:
+def steady(kernel: str, ms: float, **more: Any) -> Json:
     return make_row(kernel, [ms * (1 + 0.001 * (i % 5)) for i in range(20)], **more)
 
 
@@ -241,7 +242,7 @@ ON_AN_A100 = [{**row, "environment": {"gpu": "A100"}} for row in BASE]
     ],
 )  # fmt: skip
 def test_exit_codes(
-    new: list[Record], arguments: list[str], code: int, message: str, tmp_path: Path,
+    new: list[Json], arguments: list[str], code: int, message: str, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     paths = [write(tmp_path / "base.jsonl", BASE), write(tmp_path / "new.jsonl", new)]

@@ -162,12 +162,12 @@ def test_a_sweep_goes_on_says_it_and_ends_with_3(
     assert main(arguments, BACKEND) == 3
     assert f"launch_fail: {PROG[0]}: the worker's row cannot be used" in capsys.readouterr().out
     contents = read_store(tmp_path / "r.jsonl")
-    rows = {row["kernel"]: row for row in contents.finished()}
+    rows = {row.kernel: row for row in contents.finished()}
     assert len(rows) == len(PROG) and contents.bad == []
-    assert [row["status"] for row in rows.values()].count("ok") == len(PROG) - 1
+    assert [row.status for row in rows.values()].count("ok") == len(PROG) - 1
     # What a row is of is said by who asked for it.
-    assert rows[PROG[1]]["shape"]["seq_len"] == 512 and rows[PROG[1]]["provider"] == "ours"
-    assert rows[PROG[1]]["environment"]["gpu"] == "Fake GPU" and rows[PROG[1]]["time"] != "never"
+    assert rows[PROG[1]].problem.seqlen_q == 512 and rows[PROG[1]].provider == "ours"
+    assert rows[PROG[1]].environment["gpu"] == "Fake GPU" and rows[PROG[1]].time != "never"
 
 
 def over_ray(

@@ -17,10 +17,11 @@ from flash_helpers.kernel_configs import (
     parse_kernel_name_into_config,
 )
 from flash_helpers.kernels.contract import Variant
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench import autotune_cli, pt_cli
 from flash_lab.bench.landscape import worth_of_switches
 from flash_lab.bench.results import by_problem
+from flash_lab.bench.row import Row
 from flash_lab.bench.store import read_store
 from flash_lab.correctness.selection import partition
 
@@ -40,7 +41,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_FAULTS", json.dumps({"fa3": "absent", "fa4": "absent"}))
 
 
-def bench(tmp_path: Path, *arguments: str) -> list[dict[str, object]]:
+def bench(tmp_path: Path, *arguments: str) -> list[Row]:
     out = tmp_path / "rows.jsonl"
     always = [*QUICK, "--providers", "ours", "--no_ceilings", "--out", str(out)]
     status = pt_cli.main([*always, *arguments], BACKEND)
@@ -52,11 +53,11 @@ def test_every_kernel_that_a_build_has_is_timed_at_any_length(tmp_path: Path) ->
     """Of the Ampere family those with a general kernel, and the rows say that it was that one."""
     rows = bench(tmp_path, "--kernels", "hopper;prog", "--seq_lens", "1000")
     general = [c for c in get_kernel_configs("prog") if has_general_kernel(c)]
-    timed = {row["kernel"]: row["symbol"] for row in rows if row["status"] == "ok"}
+    timed = {row.kernel: row.symbol for row in rows if row.status == "ok"}
     assert set(timed) == {*HOPPER, *(c.short_form() for c in general)}
     for config in general:
         assert timed[config.short_form()] == config.symbol(Variant.ANY)
-    skipped = {row["kernel"]: row["error"] for row in rows if row["status"] == "skipped"}
+    skipped = {row.kernel: row.error for row in rows if row.status == "skipped"}
     assert len(skipped) == len(get_kernel_configs("prog")) - len(general)
     assert set(skipped.values()) == {
         "sequence 1000 is not divisible by its B_r = 64, and no build has a general kernel of it"
@@ -65,18 +66,18 @@ def test_every_kernel_that_a_build_has_is_timed_at_any_length(tmp_path: Path) ->
 
 def test_causal(tmp_path: Path) -> None:
     rows = bench(tmp_path, "--kernels", "hopper;prog", "--seq_lens", "1024", "--causal")
-    assert all(row["shape"]["causal"] is True for row in rows)  # type: ignore[index]
+    assert all(row.problem.causal is True for row in rows)
     general = {c.short_form() for c in get_kernel_configs("prog") if has_general_kernel(c)}
-    timed = {row["kernel"] for row in rows if row["status"] == "ok"}
+    timed = {row.kernel for row in rows if row.status == "ok"}
     assert timed == {*HOPPER, *general}
-    symbols = {str(row["symbol"]) for row in rows if row["kernel"] in general}
+    symbols = {str(row.symbol) for row in rows if row.kernel in general}
     assert all(symbol.endswith("_general") for symbol in symbols)
-    reasons = {str(row["error"]) for row in rows if row["status"] == "skipped"}
+    reasons = {str(row.error) for row in rows if row.status == "skipped"}
     assert reasons == {"no build has a kernel of it with the causal mask"}
     (result,) = by_problem(rows)
     assert ", causal, seed" in result.title()
     best = result.ranked[0]
-    flop = 2 * 16 * best.shape["batch"] * 1024**2 * 128
+    flop = 2 * 16 * best.problem.batch * 1024**2 * 128
     assert best.matmul_tflops == pytest.approx(flop / best.summary.median / 1e9)
 
 
@@ -84,13 +85,13 @@ def test_the_same_measurement_with_and_without_a_mask_is_two(tmp_path: Path) -> 
     arguments = ["--kernels", HOPPER[0], "--seq_lens", "1024"]
     bench(tmp_path, *arguments)
     rows = bench(tmp_path, *arguments, "--causal", "--resume")
-    assert [row["shape"]["causal"] for row in rows] == [False, True]  # type: ignore[index]
-    assert len({row["key"] for row in rows}) == 2
+    assert [row.problem.causal for row in rows] == [False, True]
+    assert len({row.key for row in rows}) == 2
 
 
-def test_workloads() -> None:
-    plain = Workload(2, 4, 4, 128, 64, DType.FP16, 1)
-    causal = Workload(2, 4, 4, 128, 64, DType.FP16, 1, causal=True)
+def test_the_cost_and_name_of_a_causal_problem() -> None:
+    plain = AttentionProblem.self_attention(DType.FP16, 2, 128, 4, 64)
+    causal = AttentionProblem.self_attention(DType.FP16, 2, 128, 4, 64, causal=True)
     assert 2 * causal.matmul_flop() == plain.matmul_flop()
     assert 2 * causal.attn_flop() == plain.attn_flop()
     assert "causal" in str(causal) and "causal" not in str(plain)

@@ -11,12 +11,13 @@ import torch
 
 from flash_helpers.base.dtypes import DType
 from flash_helpers.base.timing import CudaTimer
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench.acceptance_cli import gate_jobs, make_parser
-from flash_lab.bench.ceilings import CeilingProblem, measured_ceilings
+from flash_lab.bench.ceilings import CeilingCase, measured_ceilings
 from flash_lab.bench.cuda_backend import CudaBackend, peak_tflops
-from flash_lab.bench.gate import GateProblem
+from flash_lab.bench.gate import GateCase
 from flash_lab.bench.measure import run_problem
+from flash_lab.bench.row import Row
 from flash_lab.bench.slowed_backend import SlowedBackend
 from flash_lab.bench.supervisor import Supervisor
 from flash_lab.bench.sweep import Job
@@ -112,11 +113,12 @@ def test_the_energy_of_a_call_fits_the_power() -> None:
 
 
 def test_the_ceilings_are_below_the_data_sheet() -> None:
-    problem = CeilingProblem(DType.FP16, 1)
-    rows = results(CudaBackend(), problem.shape(), problem.groups(0)[0])
+    case = CeilingCase(DType.FP16, 1)
+    said = results(CudaBackend(), case.shape(), case.groups(0)[0])
+    of = {"provider": "ceiling", "shape": case.shape()}
+    rows = [Row.from_json(result | of) for result in said]
     for row in rows:
-        row.update(provider="ceiling", shape=problem.shape())
-        print(row["kernel"], row["status"], row["error"], statistics.median(row["samples_ms"]))
+        print(row.kernel, row.status, row.error, statistics.median(row.samples_ms))
     found, peak = measured_ceilings(rows), peak_tflops(CudaBackend().environment())
     print(found, peak)
     assert found is not None and peak is not None and 0.4 * peak < found.peak < peak
@@ -126,11 +128,11 @@ def test_a_slowed_kernel_is_5_per_cent_slower_and_still_right() -> None:
     """Needs a build with the kernels 128,64."""
     options = make_parser().parse_args(["gate", "--out", "none", "--kernels", "128,64"])
     (job, *_) = jobs = gate_jobs(options)
-    workload = Workload(8, 16, 16, 2560, 128, DType.FP16, 1)
+    problem = AttentionProblem.self_attention(DType.FP16, 8, 2560, 16, 128)
     backend, times = SlowedBackend(), {}
     for slowed in ("", job.kernel):
-        problem = GateProblem(workload, jobs, (Job("fa2", "fa2"),), slowed)
-        for row in results(backend, problem.shape(), problem.groups(0)[0], 20):
+        case = GateCase(problem, 1, jobs, (Job("fa2", "fa2"),), slowed)
+        for row in results(backend, case.shape(), case.groups(0)[0], 20):
             assert row["status"] == "ok", row
             times[row["kernel"], slowed] = statistics.median(row["samples_ms"])
     ratios = {kernel: times[kernel, job.kernel] / times[kernel, ""] for kernel, _ in times}

@@ -11,7 +11,7 @@ import pytest
 
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_helpers.kernels.flops import calc_matmul_flop, calc_self_attn_flop, calc_total_flop
-from flash_lab.bench.ncu import Problem
+from flash_lab.bench.ncu import NcuCase
 from flash_lab.bench.ncu_metrics import METRICS
 from flash_lab.correctness.selection import select_kernels
 from tests.bench.ncu_stand_in import FAST, SHAPE, SLOW, TOOL, Bench, rows
@@ -102,8 +102,8 @@ def test_run_kernels_takes_the_arguments() -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     configs = get_kernel_configs("tune")
-    problem = Problem.of(configs, 1024, 128, 3, 5, 77, 2, ["ours", "v2", "v3"])
-    args = module.make_parser().parse_args(problem.arguments(problem.configs, ["v2", "v3"]))
+    case = NcuCase.of(configs, 1024, 128, 3, 5, 77, 2, ["ours", "v2", "v3"])
+    args = module.make_parser().parse_args(case.arguments(case.configs, ["v2", "v3"]))
     assert select_kernels(args.kernels) == configs
     assert (args.seq_len, args.d_head, args.batch, args.heads) == (1024, 128, 3, 5)
     assert (args.n_runs, args.seed, args.device) == (2, 77, "cuda")

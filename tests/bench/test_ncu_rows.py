@@ -11,9 +11,9 @@ import pytest
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.tolerance import Comparison
 from flash_helpers.kernel_configs import parse_kernel_name_into_config
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.sm80_fwd.config import GENERAL_SUFFIX
-from flash_lab.bench.ncu import Problem, Result, exit_code
+from flash_lab.bench.ncu import NcuCase, Result, exit_code
 from flash_lab.bench.ncu_metrics import METRICS, MetricError, Quantity
 from flash_lab.bench.ncu_read import Launch, read_csv
 from flash_lab.bench.ncu_rows import (
@@ -35,7 +35,7 @@ from flash_lab.correctness.runner import Options, Row
 OK_CSV = (Path(__file__).parent / "data/ncu/ok.csv").read_text()
 RECORDED = read_csv(OK_CSV).launches
 CONFIG = parse_kernel_name_into_config("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles")
-SIZE = Workload(2, 16, 16, 1024, 128, DType.FP16, 3)
+SIZE = AttentionProblem.self_attention(DType.FP16, 2, 1024, 16, 128)
 PASS: Verdicts = {
     CONFIG.kernel_name(): Verdict("pass", ""),
     ("v2", "FP16"): Verdict("pass", ""),
@@ -209,8 +209,8 @@ def test_verdicts_are_what_run_kernels_writes() -> None:
 
 
 def result(rows: list[NcuRow], *troubles: str) -> Result:
-    problem = Problem.of([CONFIG], 1024, 128, 2, 16, 3, 2, ["ours", "v2", "v3"])
-    return Result(problem, rows, list(troubles))
+    case = NcuCase.of([CONFIG], 1024, 128, 2, 16, 3, 2, ["ours", "v2", "v3"])
+    return Result(case, rows, list(troubles))
 
 
 def all_rows() -> list[NcuRow]:

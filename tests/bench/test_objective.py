@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from flash_lab.bench.autotune_cli import main
 from flash_lab.bench.energy import EnergyError, EnergyMeter
 from flash_lab.bench.objective import Objective, ObjectiveError
 from flash_lab.bench.results import Measurement
+from flash_lab.bench.row import Row
 from flash_lab.bench.store import read_store
 
 from .fake_gpu import FakeGpu
@@ -82,8 +84,8 @@ def test_why_there_is_no_energy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measured(ms: list[float], joules: list[float], n_bytes: int = 0, **more: Any) -> Measurement:
-    row = {"kernel": "k", "samples_ms": ms, "bursts": [1] * len(ms), "joules": joules}
-    return Measurement(({**row, "memory_bytes": n_bytes, **more},))
+    row = Row("ok", "ours", "k", samples_ms=ms, bursts=[1] * len(ms), joules=joules, **more)
+    return Measurement((replace(row, memory_bytes=n_bytes),))
 
 
 def test_the_cost_is_the_weighted_geometric_mean() -> None:
@@ -152,13 +154,13 @@ def test_the_tuner_minimizes_what_it_is_told(
     (entry,) = read_table(table)
     assert entry.kernels[0] == best and entry.evidence["objective"] == objective
     assert f": {best}: 0." in output and "surely the best of" in output
-    rows = [row for row in read_store(store).finished() if row["policy"]["stage"] == "final"]
+    rows = [row for row in read_store(store).finished() if row.stage == "final"]
     if "energy" in objective:
-        assert all(len(row["joules"]) == row["policy"]["energy_rounds"] == 8 for row in rows)
+        assert all(len(row.joules) == row.policy["energy_rounds"] == 8 for row in rows)
         assert entry.evidence["joules"] == pytest.approx(0.28 if best == FRUGAL else 0.35, rel=0.02)
         assert f"by {objective}: joules 0." in output
     else:
-        assert not any("joules" in row for row in rows)
+        assert not any(row.joules for row in rows)
 
 
 @pytest.mark.usefixtures("fake")

@@ -49,7 +49,7 @@ def checks(tmp_path: Path) -> list[str]:
 
 def statuses(tmp_path: Path) -> dict[str, str]:
     rows = read_store(tmp_path / "rows.jsonl").finished()
-    return {row["kernel"]: row["status"] for row in rows}
+    return {row.kernel: row.status for row in rows}
 
 
 def test_a_sweep_writes_rows_table_csv_and_json(
@@ -65,17 +65,17 @@ def test_a_sweep_writes_rows_table_csv_and_json(
     assert sum(r["status"] == "ok" for r in records) == 2 * (7 + 2)
     assert len(json.loads(files["json"].read_text())["rows"]) == 2 * (7 + 4)
     row = read_store(tmp_path / "rows.jsonl").finished()[-1]
-    assert row["symbol"].startswith("flash_fwd_sm80_fp16_d128") and row["kernel"] in PROG
-    assert row["environment"]["gpu"] == "Fake GPU" and row["environment"]["commit"]
-    assert isinstance(row["environment"]["dirty"], bool | str)
-    assert row["shape"]["seed"] == 1 and row["policy"]["repeats"] == 4 and row["command"]
+    assert (row.symbol or "").startswith("flash_fwd_sm80_fp16_d128") and row.kernel in PROG
+    assert row.environment["gpu"] == "Fake GPU" and row.environment["commit"]
+    assert isinstance(row.environment["dirty"], bool | str)
+    assert row.seed == 1 and row.policy["repeats"] == 4 and row.command
 
 
 def test_every_run_has_its_started_row_first(tmp_path: Path) -> None:
     bench(tmp_path, "--seq_lens", "512", "--providers", "ours")
     seen: dict[str, list[str]] = {}
     for row in read_store(tmp_path / "rows.jsonl").rows:
-        seen.setdefault(row["kernel"], []).append(str(row.get("phase", row["status"])))
+        seen.setdefault(row.kernel, []).append(row.phase or row.status)
     assert seen == {name: ["check", "measure", "clock", "check again", "ok"] for name in PROG}
 
 
@@ -152,7 +152,7 @@ def test_a_sweep_that_is_ended_goes_on_where_it_was(
     assert sweep.returncode == (130 if kind == signal.SIGINT else -signal.SIGKILL)
     if kind == signal.SIGINT:
         assert "interrupted: the finished rows are in" in stderr and "Traceback" not in stderr
-    done = {row["kernel"] for row in read_store(path).finished()}
+    done = {row.kernel for row in read_store(path).finished()}
     assert done == set(PROG[:4])
     with path.open("ab") as file:  # and a torn line on top
         file.write(b'{"status":"ok","sam')
@@ -227,7 +227,7 @@ def test_resume_repeats_rows_that_cannot_be_used(
     arguments = ["--seq_lens", "512", "--providers", "ours"]
     assert bench(tmp_path, *arguments) == 0
     path = tmp_path / "rows.jsonl"
-    rows = {row["kernel"]: row for row in read_store(path).finished()}
+    rows = {row.kernel: row.to_json() for row in read_store(path).finished()}
     rows[PROG[0]]["samples_ms"][1] = "fast"
     del rows[PROG[1]]["samples_ms"], rows[PROG[1]]["bursts"], rows[PROG[2]]["shape"]
     path.write_bytes(b"".join(encode(row) for row in rows.values()) + b"[" * 200_000 + b"\n")

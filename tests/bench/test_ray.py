@@ -20,15 +20,15 @@ import pytest
 from flash_helpers.base.dtypes import DType
 from flash_helpers.base.timing import Policy
 from flash_helpers.kernel_configs import get_kernel_configs
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench.autotune_cli import main as autotune
 from flash_lab.bench.parallel import each
 from flash_lab.bench.pt_cli import main as pt_bench
 from flash_lab.bench.ray_pool import RayPool, _common
-from flash_lab.bench.records import Record
+from flash_lab.bench.row import Row
 from flash_lab.bench.store import StoreError, open_store, read_store
 from flash_lab.bench.supervisor import WorkerStartError
-from flash_lab.bench.sweep import Problem, Sweep, make_problem
+from flash_lab.bench.sweep import Case, Sweep, make_case
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -64,19 +64,19 @@ def test_a_lost_worker_costs_one_row_and_a_second_run_resumes(
     assert sweep(tmp_path) == 3
     rows = read_store(tmp_path / "rows.jsonl").finished()
     assert len(rows) == 4 * 7
-    (lost,) = [row for row in rows if row["status"] != "ok"]
-    assert (lost["kernel"], lost["shape"]["seq_len"]) == (PROG[2], 1024)
-    assert lost["status"] == "launch_fail" and "the Ray worker on" in lost["error"]
-    alone = [row for row in rows if "measured alone" in row.get("note", "")]
-    assert len(alone) == 6 and {row["shape"]["seq_len"] for row in alone} == {1024}
-    assert {row["environment_fingerprint"] for row in rows} == {rows[0]["environment_fingerprint"]}
-    assert len({row["worker"] for row in rows}) == 3
+    (lost,) = [row for row in rows if row.status != "ok"]
+    assert (lost.kernel, lost.problem.seqlen_q) == (PROG[2], 1024)
+    assert lost.status == "launch_fail" and "the Ray worker on" in (lost.error or "")
+    alone = [row for row in rows if "measured alone" in (row.note or "")]
+    assert len(alone) == 6 and {row.problem.seqlen_q for row in alone} == {1024}
+    assert {row.environment_fingerprint for row in rows} == {rows[0].environment_fingerprint}
+    assert len({row.worker for row in rows}) == 3
     monkeypatch.setenv("FAKE_FAULTS", "{}")
     (tmp_path / "log").unlink()
     assert sweep(tmp_path, "--resume", "--retry_failed") == 0
     again = (tmp_path / "log").read_text().splitlines()
     assert set(again) == {f"check {PROG[2]}"}
-    assert all(row["status"] == "ok" for row in read_store(tmp_path / "rows.jsonl").finished())
+    assert all(row.status == "ok" for row in read_store(tmp_path / "rows.jsonl").finished())
 
 
 @needs_ray
@@ -95,8 +95,9 @@ def test_a_host_that_goes_away_costs_nothing_but_time(
     lost = threading.Timer(0.0, cluster.remove_node, [second, False])
     configs = get_kernel_configs("prog")
     lengths = (512, 1024, 2048, 4096)
-    problems = [
-        make_problem(Workload(1, 1, 1, n, 128, DType.FP16, 1), configs, ["ours"]) for n in lengths
+    cases = [
+        make_case(AttentionProblem.self_attention(DType.FP16, 1, n, 1, 128), 1, configs, ["ours"])
+        for n in lengths
     ]
     try:
         with (
@@ -105,19 +106,19 @@ def test_a_host_that_goes_away_costs_nothing_but_time(
         ):
             sweep = Sweep(store, pool, Policy(0, 4, False), "test")
 
-            def work(problem: Problem) -> list[Record]:
+            def work(case: Case) -> list[Row]:
                 rows = []
-                for row in sweep.run(problem):
+                for row in sweep.run(case):
                     rows.append(row)
-                    if len(rows) == 7 and problem is problems[0]:
+                    if len(rows) == 7 and case is cases[0]:
                         lost.start()  # the others run meanwhile
                 return rows
 
-            assert len(list(each(problems, work, pool.n_workers))) == 4
+            assert len(list(each(cases, work, pool.n_workers))) == 4
     finally:
         cluster.shutdown()
     rows = read_store(tmp_path / "rows.jsonl").finished()
-    assert len(rows) == 4 * 7 and {row["status"] for row in rows} == {"ok"}
+    assert len(rows) == 4 * 7 and {row.status for row in rows} == {"ok"}
     assert "1 worker(s) left" in capsys.readouterr().out
 
 
@@ -144,7 +145,7 @@ def test_ctrl_c_ends_the_cluster_and_keeps_what_is_done(
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130, process.stderr and process.stderr.read()
     rows = read_store(tmp_path / "rows.jsonl").finished()
-    assert len(rows) == 3 * 7 and {row["status"] for row in rows} == {"ok"}
+    assert len(rows) == 3 * 7 and {row.status for row in rows} == {"ok"}
     assert set(Path(tempfile.gettempdir()).glob("ray-*")) <= before
 
 
@@ -180,9 +181,9 @@ def test_the_tuner_finds_the_same_winners_on_many_workers(
 def test_the_emulator_measures_on_ray(tmp_path: Path) -> None:
     """Real kernels: compiled for the emulator, checked against the reference, in two workers."""
     configs = get_kernel_configs("prog")[-2:]
-    problems = [
-        make_problem(Workload(1, 1, 1, seq_len, 128, DType.FP16, 3), configs, ["ours"])
-        for seq_len in (64, 128)
+    cases = [
+        make_case(AttentionProblem.self_attention(DType.FP16, 1, n, 1, 128), 3, configs, ["ours"])
+        for n in (64, 128)
     ]
     backend = "emulator_backend:EmulatorBackend"
     with (
@@ -190,12 +191,12 @@ def test_the_emulator_measures_on_ray(tmp_path: Path) -> None:
         RayPool(backend, 300.0, n_workers=2) as pool,
     ):
         sweep = Sweep(store, pool, Policy(0, 2, False), "test")
-        found = dict(each(problems, lambda p: list(sweep.run(p)), pool.n_workers))
+        found = dict(each(cases, lambda p: list(sweep.run(p)), pool.n_workers))
     assert len(found) == 2
     rows = read_store(tmp_path / "rows.jsonl").finished()
-    assert len(rows) == 4 and {row["status"] for row in rows} == {"ok"}
-    assert {row["environment"]["gpu"] for row in rows} == {"emulator"}
-    assert all(len(row["samples_ms"]) == 2 and row["worker"] for row in rows)
+    assert len(rows) == 4 and {row.status for row in rows} == {"ok"}
+    assert {row.environment["gpu"] for row in rows} == {"emulator"}
+    assert all(len(row.samples_ms) == 2 and row.worker for row in rows)
 
 
 @needs_ray

@@ -23,12 +23,12 @@ def test_problems() -> None:
         d_heads=[64], seq_lens=[512, 16384], dtype=DType.BF16, seed=1, mask="both", batch=None,
         heads=16, kv_heads=None,
     )  # fmt: skip
-    found = [(w.causal, w.seq_len, w.batch) for w in regimes.workloads(options)]
+    found = [(w.causal, w.seqlen_q, w.batch) for w in regimes.problems_of(options)]
     assert found == [(False, 512, 16), (False, 16384, 4), (True, 512, 16), (True, 16384, 4)]
     options.mask, options.batch, options.heads, options.kv_heads = "causal", 1, 64, 8
-    found = [(w.causal, w.seq_len, w.batch) for w in regimes.workloads(options)]
+    found = [(w.causal, w.seqlen_q, w.batch) for w in regimes.problems_of(options)]
     assert found == [(True, 512, 1), (True, 16384, 1)]
-    assert {(w.n_heads, w.n_kv_heads) for w in regimes.workloads(options)} == {(64, 8)}
+    assert {(w.n_heads, w.n_kv_heads) for w in regimes.problems_of(options)} == {(64, 8)}
 
 
 def test_the_second_half_of_sustained_work_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def test_a_row_without_figures_is_said_and_ends_with_3(
     calls = {name: lambda: None for name in ("ours", "cudnn")}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(regimes, "provenance", lambda: {"gpu": "H200"})
-    monkeypatch.setattr(regimes, "functions", lambda workload: calls)
+    monkeypatch.setattr(regimes, "functions", lambda *_: calls)
     monkeypatch.setattr(regimes, "burst", lambda *_: {"ours": ms, "cudnn": 0.5})
     out = tmp_path / "rows.jsonl"
     options = ["--seq_lens", "512", "--d_heads", "64", "--mask", "full", "--seconds", "0"]

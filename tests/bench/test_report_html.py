@@ -12,9 +12,10 @@ import pytest
 
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_lab.bench.landscape import worth_of_switches
-from flash_lab.bench.records import Record, encode, row_key
+from flash_lab.bench.records import encode, row_key
 from flash_lab.bench.report_cli import main
 from flash_lab.bench.results import by_problem
+from flash_lab.bench.row import Json, Row
 from flash_lab.bench.runs import rows_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +23,7 @@ RECORDED = ROOT / "docs/results/raw/2026-11-20-h200-tune-d128.json"
 PROG = [config.short_form() for config in get_kernel_configs("prog")]
 
 
-def row(kernel: str, ms: float, provider: str = "ours", **more: Any) -> Record:
+def row(kernel: str, ms: float, provider: str = "ours", **more: Any) -> Json:
     shape = {
         "dtype": "FP16", "d_head": 128, "seq_len": 1024, "batch": 16, "n_heads": 16,
         "n_kv_heads": 16, "causal": False, "seed": 1,
@@ -39,7 +40,7 @@ def row(kernel: str, ms: float, provider: str = "ours", **more: Any) -> Record:
     }  # fmt: skip
 
 
-def store(path: Path, *rows: Record) -> Path:
+def store(path: Path, *rows: Json) -> Path:
     path.write_bytes(b"".join(encode(r) for r in rows))
     return path
 
@@ -99,7 +100,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_says_everything(tmp_path: Pat
 def test_a_regression_is_on_the_page(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
 
-    def steady(ms: float) -> Record:
+    def steady(ms: float) -> Json:
         samples = [ms * (1 + 0.001 * (i % 5)) for i in range(20)]
         return row(PROG[0], ms, samples_ms=samples, bursts=[1] * 20)
 
@@ -123,7 +124,7 @@ def test_unusable_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_what_a_switch_is_worth() -> None:
     """The progression adds swizzling to step 1, and that alone."""
     rows = [row(PROG[0], 4.0), row(PROG[1], 1.0), row(PROG[6], 0.9)]
-    (worth,) = worth_of_switches(by_problem(rows))
+    (worth,) = worth_of_switches(by_problem(map(Row.from_json, rows)))
     assert worth.switch == "swizzled" and worth.label() == "swizzled"
     assert worth.ratios == (0.25,) and worth.middle == pytest.approx(0.25)
 
@@ -143,5 +144,5 @@ def test_of_a_tuners_passes_the_last_counts(tmp_path: Path) -> None:
         row("a", 1.0, policy={"stage": "final"}, key="3"),
     ]
     rows, notes = rows_of(store(tmp_path / "run.jsonl", *passes))
-    assert [(r["kernel"], r["samples_ms"][0]) for r in rows] == [("b", 3.0), ("a", 1.0)]
+    assert [(r.kernel, r.samples_ms[0]) for r in rows] == [("b", 3.0), ("a", 1.0)]
     assert notes == ["1 rows of earlier passes are left out"]

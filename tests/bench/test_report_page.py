@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,13 +62,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of the recorded sweep of an H200, with a comparison and failed rows."""
     pytest.importorskip("matplotlib")
     folder = tmp_path_factory.mktemp("page")
-    rows = [row for row in recorded_rows() if row["shape"]["seq_len"] in (512, 4096)]
-    last = next(row for row in reversed(rows) if row["status"] == "ok")
-    base = [{**r, "samples_ms": [0.9 * ms for ms in r.get("samples_ms", [])]} for r in rows]
-    failed = {**last, "status": "wrong", "key": "w", "error": "word " * 30 + "x" * 200}
-    failed["kernel"] = "(BF16, 128, 128, 64, 4): " + "+".join(["option"] * 20)
+    rows = [row for row in recorded_rows() if row.problem.seqlen_q in (512, 4096)]
+    last = next(row for row in reversed(rows) if row.status == "ok")
+    base = [replace(r, samples_ms=[0.9 * ms for ms in r.samples_ms]) for r in rows]
+    kernel = "(BF16, 128, 128, 64, 4): " + "+".join(["option"] * 20)
+    error = "word " * 30 + "x" * 200
+    failed = replace(last, status="wrong", key="w", error=error, kernel=kernel)
     for name, content in (("new", [failed, *ceiling_rows(last), *rows]), ("base", base)):
-        (folder / f"{name}.jsonl").write_bytes(b"".join(map(encode, content)))
+        (folder / f"{name}.jsonl").write_bytes(b"".join(encode(row.to_json()) for row in content))
     out = folder / "page.html"
     arguments = [str(folder / "new.jsonl"), "--base", str(folder / "base.jsonl"), "--out", str(out)]
     assert main(arguments) == 0

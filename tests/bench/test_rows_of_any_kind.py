@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_lab.bench import acceptance_cli, charts, compare_cli, gate, report_cli
-from flash_lab.bench.records import Record, encode, row_key
-from flash_lab.bench.results import lacking
-from flash_lab.bench.row_fields import problem_with
+from flash_lab.bench.records import encode, row_key
+from flash_lab.bench.row import Json, Row, problem_with
 from flash_lab.bench.runs import rows_of
 from flash_lab.bench.store import contents_of, open_store, read_store
 from flash_lab.steps_report.data import ReportError, read_speeds
@@ -32,7 +31,7 @@ ENVIRONMENT = {
 }  # fmt: skip
 
 
-def row(kernel: str, provider: str = "ours", **more: Any) -> Record:
+def row(kernel: str, provider: str = "ours", **more: Any) -> Json:
     shape = {
         "dtype": "FP16", "d_head": 128, "seq_len": 1024, "batch": 16, "n_heads": 16,
         "n_kv_heads": 16, "causal": False, "seed": 1, "slowed_kernel": "",
@@ -77,7 +76,7 @@ INSIDE = [(outer, name) for outer in ("shape", "policy", "environment", "clocks"
 
 
 @st.composite
-def changed_rows(draw: st.DrawFn) -> list[Record]:
+def changed_rows(draw: st.DrawFn) -> list[Json]:
     """The rows of BASE, some with a field that is gone or holds anything."""
     rows = [dict(each) for each in BASE]
     for _ in range(draw(st.integers(1, 3))):
@@ -93,7 +92,7 @@ def changed_rows(draw: st.DrawFn) -> list[Record]:
     return rows
 
 
-def store(rows: list[Record], folder: Path, name: str = "rows.jsonl") -> str:
+def store(rows: list[Json], folder: Path, name: str = "rows.jsonl") -> str:
     path = folder / name
     path.write_bytes(b"".join(encode(each) for each in rows))
     return str(path)
@@ -114,7 +113,7 @@ MANY = settings(max_examples=150)
 
 @MANY
 @given(changed_rows())
-def test_every_tool_reads_any_row(rows: list[Record]) -> None:
+def test_every_tool_reads_any_row(rows: list[Json]) -> None:
     pytest.importorskip("matplotlib")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -191,7 +190,7 @@ def test_a_row_that_lacks_something_is_left_out_and_said(
         del spoilt[gone]
     else:
         spoilt["shape"] = {k: v for k, v in spoilt["shape"].items() if k != gone[1]}
-    assert not problem_with(spoilt) and lacking(spoilt) == message
+    assert not problem_with(spoilt) and Row.from_json(spoilt).lacking() == message
     new = store([*BASE[:2], spoilt, *BASE[3:]], tmp_path)
     assert compare_cli.main([store(BASE, tmp_path, "base.jsonl"), new]) == 2
     assert f"a row of {PROG[1]} is left out: {message}" in capsys.readouterr().err
@@ -226,7 +225,7 @@ def test_every_recorded_row_is_one() -> None:
             continue
         contents = contents_of(data)
         assert contents.bad == [], path
-        assert all(lacking(each) == "" for each in contents.finished()), path
+        assert all(each.lacking() == "" for each in contents.finished()), path
         n += len(contents.rows)
     assert n > 5000
     rows, notes = rows_of(RAW / "2026-11-20-h200-tune-d128.json")

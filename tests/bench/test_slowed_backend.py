@@ -12,7 +12,7 @@ import torch
 from flash_attention import _library
 from flash_helpers.base.timing import Policy, Sample
 from flash_helpers.kernel_configs import get_kernel_configs
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench import cuda_backend
 from flash_lab.bench.measure import NotBuiltError, run_problem
 from flash_lab.bench.slowed_backend import SlowedBackend
@@ -67,8 +67,10 @@ def collect(events: list[dict[str, Any]]) -> Callable[[Mapping[str, object]], No
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    generate = Workload.generate
-    monkeypatch.setattr(Workload, "generate", lambda self, device: generate(self, "cpu"))
+    draw = AttentionProblem.tensors
+    monkeypatch.setattr(
+        AttentionProblem, "tensors", lambda self, seed, device: draw(self, seed, "cpu")
+    )
     for name in ("synchronize", "reset_peak_memory_stats", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 1000)
@@ -105,12 +107,14 @@ def test_the_slowed_kernel_gets_more_keys_and_is_checked_on_them() -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_a_slowed_kernel_that_leaves_the_added_keys_out_is_wrong() -> None:
+def test_a_slowed_kernel_that_leaves_the_added_keys_out_is_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     backend = OnCpu()
     backend.prepare({**SHAPE, "slowed_kernel": KERNEL})
     assert backend.candidate("ours", KERNEL).check() == ""
-    fewer = backend._by_length[64]
-    fewer.reference.copy_(backend._by_length[128].reference)
+    fewer, all_keys = (backend._by_length[length].judge for length in (64, 128))
+    monkeypatch.setattr(fewer, "compare", all_keys.compare)
     backend._shape = {**SHAPE, "slowed_kernel": ""}
     assert "rows" in backend.candidate("ours", KERNEL).check()
 

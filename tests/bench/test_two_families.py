@@ -19,6 +19,7 @@ from flash_helpers.kernel_configs import (
 from flash_lab.bench.autotune_cli import main
 from flash_lab.bench.landscape import worth_of_switches
 from flash_lab.bench.results import by_problem
+from flash_lab.bench.row import Row
 
 from .test_report_html import row
 
@@ -100,7 +101,7 @@ def test_switches_are_compared_within_a_family() -> None:
         for words in ("lazy_overlap_pingpong", "overlap_pingpong")
     )
     rows = [row(AMPERE_64, 2.0), row(lazy.short_form(), 1.0), row(exact.short_form(), 1.25)]
-    (worth,) = worth_of_switches(by_problem(rows))
+    (worth,) = worth_of_switches(by_problem(map(Row.from_json, rows)))
     assert worth.label() == "max_policy 0 → 1" and worth.ratios == (0.8,)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -35,7 +36,8 @@ def environ(tmp_path: Path) -> dict[str, str]:
     nvcc = make_nvcc(tmp_path / "cuda")
     compiles = (
         'case "$*" in *" -o "*) for out in "$@"; do :; done\n'
-        f'echo "$@" >>"{tmp_path}/runs"; cp "{tmp_path}/text" "$out"; exit 0 ;; esac\n'
+        f'echo "$@" >>"{tmp_path}/runs"; sleep ${{NVCC_TAKES:-0}}\n'
+        f'cp "{tmp_path}/text" "$out"; exit 0 ;; esac\n'
     )
     nvcc.write_text(nvcc.read_text().replace("case", f"{compiles}case", 1))
     own = {"CUDACXX": str(nvcc), "FLASH_ATTENTION_CACHE_DIR": str(tmp_path / "cache")}
@@ -46,6 +48,10 @@ def made(environ: dict[str, str], what: str) -> str:
     """`what` of a kernel, as a new process gets it."""
     command = [sys.executable, "-c", CODE, what]
     return subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout
+
+
+def entries(tmp_path: Path) -> list[Path]:
+    return [p for p in (tmp_path / "cache" / "ptx").iterdir() if p.suffix != ".lock"]
 
 
 def n_runs(tmp_path: Path) -> int:
@@ -71,7 +77,7 @@ def test_compiled_once_and_again_when_damaged(
     for _ in range(2):
         assert made(environ, what) == TEXT
         assert n_runs(tmp_path) == 1
-    (path,) = (tmp_path / "cache" / "ptx").iterdir()
+    (path,) = entries(tmp_path)
     good = path.read_bytes()
     assert good.startswith(TEXT.encode())
     for count, (how, damage) in enumerate(DAMAGES.items(), start=2):
@@ -79,6 +85,21 @@ def test_compiled_once_and_again_when_damaged(
         assert made(environ, what) == TEXT, how
         assert n_runs(tmp_path) == count, how
         assert path.read_bytes() == good
+
+
+@pytest.mark.parametrize("what", ["ptx", "cubin"])
+def test_of_several_processes_at_once_one_compiles(
+    tmp_path: Path, environ: dict[str, str], what: str
+) -> None:
+    command = [sys.executable, "-c", CODE, what]
+    slowly = environ | {"NVCC_TAKES": "1"}
+    with contextlib.ExitStack() as stack:
+        every = [
+            stack.enter_context(subprocess.Popen(command, env=slowly, stdout=subprocess.PIPE))
+            for _ in range(3)
+        ]
+        assert [process.communicate()[0].decode() for process in every] == [TEXT] * 3
+    assert n_runs(tmp_path) == 1
 
 
 @pytest.mark.parametrize(
@@ -102,7 +123,7 @@ def test_a_cut_file_is_compiled_again(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("FLASH_ATTENTION_CACHE_DIR", str(tmp_path / "cache"))
     config = get_kernel_configs("prog")[0]
     first = kernel_ptx(config)
-    (path,) = (tmp_path / "cache" / "ptx").iterdir()
+    (path,) = entries(tmp_path)
     os.truncate(path, 1000)
     again = kernel_ptx(config)
     assert ".entry" in first and "sha256" not in first

@@ -101,12 +101,13 @@ def test_one_launch_is_one_kernel(provider: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_what_is_bound_is_right(provider: str, n_ctx: int, causal: bool, seed: int) -> None:
     from flash_helpers.base.dtypes import DType
-    from flash_helpers.kernels.problem import Workload
-    from flash_lab.ws_analysis.checking import problem_with
+    from flash_helpers.kernels.problem import AttentionProblem
+    from flash_lab.ws_analysis.checking import judge_of
 
-    workload = Workload(2, 4, 4, n_ctx, 128, DType.FP16, seed, causal)
-    tensors = workload.generate("cuda")
-    out = torch.full_like(tensors[0], float("nan"))
+    problem = AttentionProblem.self_attention(DType.FP16, 2, n_ctx, 4, 128, causal=causal)
+    tensors = problem.tensors(seed, "cuda")
+    judge = judge_of(tensors, causal, heads=4)
+    out = judge.poisoned()
     bound = bind(provider, tensors, out, causal, tune=False)
-    assert problem_with(bound.run(), tensors, causal, heads=4) == ""
+    assert judge.problem_with(bound.run()) == ""
     assert bool(out.isfinite().all())  # it wrote where it was told to

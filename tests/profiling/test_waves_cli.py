@@ -11,12 +11,13 @@ import torch
 from flash_helpers.base.dtypes import DType
 from flash_helpers.kernel_configs import get_kernel_configs, parse_kernel_name_into_config
 from flash_helpers.kernels.contract import Variant
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench import autotune_cli, report_cli
 from flash_lab.bench.objective import Objective
 from flash_lab.bench.records import encode
 from flash_lab.bench.results import Measurement
-from flash_lab.bench.sweep import make_problem
+from flash_lab.bench.row import Row
+from flash_lab.bench.sweep import make_case
 from flash_lab.bench.tuning import Winner
 from flash_lab.bench.wave_warning import wave_warning
 from flash_lab.profiling.cli import main
@@ -127,31 +128,31 @@ def test_no_curve_without_a_gpu() -> None:
     assert main(["waves", "--measure"]) == 4
 
 
-def row(n_heads: int, **changes: Any) -> dict[str, Any]:
+def row(n_heads: int, **changes: Any) -> Row:
     shape = {"dtype": "FP16", "d_head": 128, "seq_len": 512, "batch": 1, "n_heads": n_heads,
              "n_kv_heads": n_heads, "causal": False, "seed": 1}  # fmt: skip
-    return {
+    record = {
         "kernel": FAST, "provider": "ours", "label": FAST, "status": "ok", "key": "k",
         "shape": shape, "samples_ms": [1.0, 1.01, 0.99, 1.0], "bursts": [2, 2], "throttled": {},
         "blocks_per_sm": 2, "environment": {"gpu": "NVIDIA H200", "gpu_sms": 132},
-    } | changes  # fmt: skip
+    }  # fmt: skip
+    return Row.from_json(record | changes)
 
 
 def test_the_warning_about_a_row() -> None:
     assert wave_warning(row(16)) == ""  # 128 blocks for 132 SMs
     assert "60 of 132 SMs idle" in wave_warning(row(9))
     assert wave_warning(row(9, environment={"gpu": "unknown"})) == ""
-    causal = row(9)
-    causal["shape"] |= {"causal": True}
+    causal = row(9, shape=row(9).shape | {"causal": True})
     assert wave_warning(causal) == ""
 
 
 def test_the_tuner_says_it() -> None:
     def said(n_heads: int) -> str:
         best = Measurement((row(n_heads),))
-        workload = Workload(1, n_heads, n_heads, 512, 128, DType.FP16, 1)
-        problem = make_problem(workload, [], ["ours"])
-        return autotune_cli.describe(Winner(problem, Objective(), [best], [], []))
+        problem = AttentionProblem.self_attention(DType.FP16, 1, 512, n_heads, 128)
+        case = make_case(problem, 1, [], ["ours"])
+        return autotune_cli.describe(Winner(case, Objective(), [best], [], []))
 
     assert "\n  warning: its last wave leaves 60 of 132 SMs idle" in said(9)
     assert "warning" not in said(16)
@@ -161,6 +162,6 @@ def test_the_page_says_it(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for n_heads, count in ((9, 1), (16, 0)):
         run, out = tmp_path / f"{n_heads}.jsonl", tmp_path / "page.html"
-        run.write_bytes(encode(row(n_heads)))
+        run.write_bytes(encode(row(n_heads).to_json()))
         assert report_cli.main([str(run), "--out", str(out)]) == 0
         assert out.read_text().count("its last wave leaves 60 of 132 SMs idle") == count

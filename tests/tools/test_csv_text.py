@@ -19,6 +19,7 @@ from flash_helpers.emulator.counters.counts import Counts, InstructionCounts, To
 from flash_lab.bench.ncu_rows import Verdict, read_verdicts
 from flash_lab.bench.report import render_csv
 from flash_lab.bench.results import by_problem
+from flash_lab.bench.row import Row as BenchRow
 from flash_lab.correctness import report as runner_report
 from flash_lab.correctness.runner import Options, Row
 from flash_lab.sass.render import render
@@ -77,7 +78,8 @@ def test_every_writer_is_this_one() -> None:
 
 
 def test_labels_and_reasons_in_the_tools_tables() -> None:
-    rows = [row("a", label=FORMULA), row("b", status="wrong", error=FORMULA)]
+    fields = [row("a", label=FORMULA), row("b", status="wrong", error=FORMULA)]
+    rows = list(map(BenchRow.from_json, fields))
     found = csv_text.parse(render_csv(by_problem(rows)))
     assert [found[0]["label"], found[1]["error"]] == [FORMULA, FORMULA]
     shown = list(csv.DictReader(io.StringIO(render_csv(by_problem(rows)))))

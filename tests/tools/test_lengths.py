@@ -28,7 +28,7 @@ from flash_helpers.kernel_configs import (
 )
 from flash_helpers.kernels.contract import Variant
 from flash_lab.bench.acceptance_cli import gate_jobs, make_parser
-from flash_lab.bench.ncu import Problem
+from flash_lab.bench.ncu import NcuCase
 from flash_lab.bench.ncu_rows import Verdict, read_verdicts
 from flash_lab.correctness import report
 from flash_lab.correctness.runner import PASS, Options, Session
@@ -112,9 +112,9 @@ def test_the_emulator_runs_what_a_build_has_not() -> None:
 
 
 def test_ncu_profiles_general_kernels() -> None:
-    problem = Problem.of([PLAIN, FAST], 1000, 128, 2, 16, 3, 2, ["ours"])
-    assert problem.configs == (FAST,)
-    assert [item.config for item in problem.skipped] == [PLAIN]
+    case = NcuCase.of([PLAIN, FAST], 1000, 128, 2, 16, 3, 2, ["ours"])
+    assert case.configs == (FAST,)
+    assert [item.config for item in case.skipped] == [PLAIN]
 
 
 def test_the_gate_takes_general_kernels() -> None:

@@ -92,7 +92,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FLASH_ATTENTION_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setenv("CUDACXX", "/nonexistent/nvcc")
-    Path("rows.jsonl").write_bytes(b"".join(map(encode, recorded_rows()[:4])))
+    Path("rows.jsonl").write_bytes(b"".join(encode(row.to_json()) for row in recorded_rows()[:4]))
 
 
 @pytest.mark.parametrize("bad", ["no folder", "of the other kind"])

@@ -187,7 +187,7 @@ def test_a_reference_that_refuses_is_reported(monkeypatch: pytest.MonkeyPatch) -
     details = report.render_details(rows, [])
     assert any(line.endswith("flash-attn 3: not installed") for line in details)
     with pytest.raises(ReferenceUnavailableError, match="cuDNN refuses this"):
-        peer(*OPTIONS.workload(DType.FP16, 64).generate("cpu"))
+        peer(*OPTIONS.problem(DType.FP16, 64).tensors(OPTIONS.seed, "cpu"))
 
 
 def test_peers_say_why_a_better_one_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

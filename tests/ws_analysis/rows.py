@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flash_lab.bench.results import ProblemResult, by_problem
+from flash_lab.bench.row import Row
 from tests.ws_analysis.fake_backend import PARAMETERS, RESOURCES
 
 
@@ -21,4 +22,4 @@ def row(provider: str, n_ctx: int, times: list[float], **more: Any) -> dict[str,
 
 
 def problems(*rows: dict[str, Any]) -> list[ProblemResult]:
-    return by_problem(rows)
+    return by_problem(map(Row.from_json, rows))

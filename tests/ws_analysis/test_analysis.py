@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from flash_helpers.base.dtypes import DType
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench.ceilings import Ceilings
 from flash_lab.waves.plan import plan
 from flash_lab.ws_analysis import analysis, resources
@@ -101,8 +101,8 @@ def test_blocks_that_an_sm_holds(
         n_warps=threads // 32, registers=registers, stack_bytes=0, shared_bytes=shared
     )
     monkeypatch.setattr(resources, "_compiled", lambda *_: compiled)
-    workload = Workload(1, 32, 32, 8192, 128, DType.FP16, 1)
-    found = resources.of_gluon("a configuration", workload, ping_pong=True)
+    problem = AttentionProblem.self_attention(DType.FP16, 1, 8192, 32, 128)
+    found = resources.of_gluon("a configuration", problem, ping_pong=True)
     assert found.get("blocks_per_sm", 0) == blocks
     assert ("no SM of compute capability 9.0 holds such a block" in found.get("note", "")) == (
         blocks == 0
@@ -154,9 +154,9 @@ def test_resources_of_a_gluon_kernel() -> None:
     pytest.importorskip("triton")
     from flash_attention.gluon import configs
 
-    workload = Workload(1, 32, 32, 8192, 128, DType.FP16, 1)
+    problem = AttentionProblem.self_attention(DType.FP16, 1, 8192, 32, 128)
     config = configs(True, 128)[0]
-    found = resources.of_gluon(config, workload, ping_pong=True)
+    found = resources.of_gluon(config, problem, ping_pong=True)
     assert found["threads"] == 384
     assert found["registers"] == 65536 // 384 // 8 * 8
     assert (found["spilled_bytes"], found["blocks_per_sm"]) == (0, 1)
@@ -166,8 +166,7 @@ def test_resources_of_a_gluon_kernel() -> None:
 
 def test_resources_that_cannot_be_had_are_said() -> None:
     pytest.importorskip("triton")
-    found = resources.of_gluon(
-        "no configuration", Workload(1, 1, 1, 128, 128, DType.FP16, 1), ping_pong=True
-    )
+    problem = AttentionProblem.self_attention(DType.FP16, 1, 128, 1, 128)
+    found = resources.of_gluon("no configuration", problem, ping_pong=True)
     assert list(found) == ["note"]
     assert "its resources are not known" in found["note"]

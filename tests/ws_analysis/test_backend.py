@@ -11,9 +11,10 @@ import torch
 import flash_attention
 from flash_attention import _library
 from flash_helpers.base.dtypes import DType
+from flash_helpers.check.judge import Judge
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.kernel_configs import get_hopper_kernel_configs
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench import cuda_backend
 from flash_lab.bench.measure import NotBuiltError, SkippedError, run_problem
 from flash_lab.ws_analysis import resources
@@ -40,12 +41,9 @@ class CpuBackend(WsBackend):
         self._ceiling_shape = None
 
     def prepare(self, shape: dict[str, Any]) -> None:
-        workload = Workload(1, 2, 2, shape["seq_len"], 128, DType.FP16, 5)
-        q, k, v = workload.generate("cpu")
-        reference, _ = attention_reference(q, k, v)
-        self._inputs = cuda_backend._Inputs(
-            shape, (q, k, v), (q.clone(), k.clone(), v.clone()), torch.empty_like(q), reference
-        )
+        problem = AttentionProblem.self_attention(DType.FP16, 1, shape["seq_len"], 2, 128)
+        judge = Judge(problem.tensors(5, "cpu"))
+        self._inputs = cuda_backend._Inputs(shape, judge, judge.poisoned())
 
 
 @pytest.fixture
@@ -131,7 +129,9 @@ def test_without_triton_the_row_says_so(
 def test_a_build_without_the_kernel(backend: CpuBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flash_attention, "available_kernels", list)
     on_cpu = [config for config in get_hopper_kernel_configs() if config.ping_pong]
-    monkeypatch.setattr("flash_helpers.kernel_configs.get_hopper_kernel_configs", lambda: on_cpu)
+    monkeypatch.setattr(
+        "flash_helpers.kernels.sm90_fwd.sets.get_hopper_kernel_configs", lambda: on_cpu
+    )
     with pytest.raises(SkippedError, match="without ping-pong for FP16 and head dimension 128"):
         backend.candidate("cuda-ws-fp16", "cuda-ws-fp16")
 

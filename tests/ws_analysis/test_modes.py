@@ -81,7 +81,7 @@ def test_another_shape(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--mode", "benchmark", *shape, "--provider", "cuda-ws-fp16") == 0
     assert "BATCH=2, H=16, N_CTX=256, HEAD_DIM=64" in capsys.readouterr().out
     (row,) = read_store(Path("rows.jsonl")).finished()
-    assert row["shape"]["causal"] is True
+    assert row.problem.causal is True
 
 
 def test_analysis(

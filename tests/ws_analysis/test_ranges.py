@@ -16,7 +16,7 @@ import torch
 from flash_attention.triton_kit.tuning import NotTunedError
 from flash_attention.tuning import TABLE_VARIABLE
 from flash_helpers.check.reference import attention_reference
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench.measure import SkippedError
 from flash_lab.profiling.trace import parse as parse_trace
 from flash_lab.ws_analysis import checking, ncu_mode, nvtx_mode, providers
@@ -71,7 +71,7 @@ def trace(*arguments: str) -> int:
 def test_names() -> None:
     from flash_helpers.base.dtypes import DType
 
-    w = Workload(1, 32, 32, 8192, 128, DType.FP16, 1)
+    w = AttentionProblem.self_attention(DType.FP16, 1, 8192, 32, 128)
     assert nvtx_mode.bench_range("triton-ws-fp16", w) == "bench_triton-ws-fp16_B1_H32_N8192_D128"
     assert nvtx_mode.attention_range("triton-ws-fp16", w) == "attention_ws_B1_H32_N8192_D128"
     assert nvtx_mode.attention_range("triton-ws-pp-fp16", w) == "attention_ws_pp_B1_H32_N8192_D128"
@@ -110,7 +110,7 @@ def test_kernels_count_in_the_ranges_that_launched_them() -> None:
         return {"ph": "X", "cat": kind, "name": name, "tid": 1, "ts": begin, "dur": us,
                 "args": {"correlation": id}}  # fmt: skip
 
-    w = Workload(1, 32, 32, 128, 128, DType.FP16, 1)
+    w = AttentionProblem.self_attention(DType.FP16, 1, 128, 32, 128)
     outer, inner = nvtx_mode.bench_range("fa2", w), nvtx_mode.attention_range("fa2", w)
     calls = [
         event(*call)
@@ -187,11 +187,12 @@ def test_a_wrong_kernel_is_not_traced(
     ],
 )
 def test_what_is_compared(place: tuple[int, ...], value: float, expected: str) -> None:
-    q, k, v = tensors = [torch.randn(3, 16, 8, 64).half() for _ in range(3)]
+    q, k, v = (torch.randn(3, 16, 8, 64).half() for _ in range(3))
+    judge = checking.judge_of((q, k, v), False, heads=1)
     output = attention_reference(q, k, v)[0].half()
-    assert checking.problem_with(output, tensors, False, heads=1) == ""
+    assert judge.problem_with(output) == ""
     output[place] = value
-    problem = checking.problem_with(output, tensors, False, heads=1)
+    problem = judge.problem_with(output)
     assert problem.startswith(expected) if expected else problem == ""
 
 

@@ -27,7 +27,7 @@ from flash_helpers.base.tool import EXIT_NO_DATA, guarded
 from flash_helpers.check.sizes import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
 from flash_helpers.kernels.problem import fresh_seed
 from flash_lab.bench.arguments import dtype_list, list_of, positive, positive_list, seed
-from flash_lab.bench.ncu import Problem, Result, exit_code, measure
+from flash_lab.bench.ncu import NcuCase, Result, exit_code, measure
 from flash_lab.bench.ncu_classify import PROVIDERS
 from flash_lab.bench.ncu_metrics import with_extra
 from flash_lab.bench.ncu_run import CLOCK_CONTROLS, READERS, Ncu, NcuError, find_ncu, open_ncu
@@ -74,13 +74,13 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def make_problems(args: argparse.Namespace) -> list[Problem]:
+def make_cases(args: argparse.Namespace) -> list[NcuCase]:
     configs = [c for c in select_kernels(args.kernels) if c.dtype in args.dtypes]
     run_seed = fresh_seed() if args.seed is None else args.seed
     by_dtype = [[c for c in configs if c.dtype == dtype] for dtype in args.dtypes]
     # One run per dtype: the symbols of some references do not tell it.
     return [
-        Problem.of(
+        NcuCase.of(
             same, seq_len, d_head, args.batch or BATCH_SIZE_FOR_SEQ_LEN[seq_len], args.heads,
             run_seed, args.runs, args.providers,
         )
@@ -91,15 +91,15 @@ def make_problems(args: argparse.Namespace) -> list[Problem]:
     ]  # fmt: skip
 
 
-def run(args: argparse.Namespace, ncu: Ncu, problems: list[Problem]) -> int:
+def run(args: argparse.Namespace, ncu: Ncu, cases: list[NcuCase]) -> int:
     reader = "ncu's CSV" if ncu.module is None else f"ncu_report ({ncu.module.__file__})"
     origin = provenance() | {"ncu": ncu.version, "clock_control": ncu.clock_control}
     for key, value in (origin | {"reader": reader}).items():
         say(f"{key}: {value}")
     results: list[Result] = []
     header = True
-    for problem in problems:
-        result = measure(ncu, RUN_KERNELS, problem, say)
+    for case in cases:
+        result = measure(ncu, RUN_KERNELS, case, say)
         results.append(result)
         if not args.csv:
             print(f"\n{render_table(result, ncu.metrics, not args.no_sort)}", flush=True)
@@ -117,14 +117,14 @@ def main() -> int:
     parser = make_parser()
     args = parser.parse_args()
     try:
-        problems = make_problems(args)
+        cases = make_cases(args)
         metrics = with_extra(args.metrics)
     except ValueError as error:
         parser.error(str(error))
     try:
         path = find_ncu(args.ncu)
         ncu = open_ncu(path, args.reader, args.clock_control, args.timeout, metrics)
-        return run(args, ncu, problems)
+        return run(args, ncu, cases)
     except NcuError as error:
         say(f"ncu_bench.py: no data: {error}")
         return EXIT_NO_DATA

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from .atomic_file import write_atomically
 from .lock_file import holder, is_current, open_lock, try_lock
 from .trusted_folders import UnsafeCacheError as UnsafeCacheError
 from .trusted_folders import make_private
+
+T = TypeVar("T")
 
 _DIGEST_BYTES = 32
 _SUM = b"// sha256 of the lines above: "
@@ -79,6 +83,26 @@ def _locked(path: Path, deadline: float, timeout_s: float) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def build_once(path: Path, load: Callable[[], T | None], build: Callable[[], T]) -> T:
+    """What `load` finds in the cache entry `path`; where that is None, what `build` makes of it and
+    publishes, in one process at a time: another that wants it waits and loads. Raises what the two
+    raise, and what exclusive() does."""
+    if (found := load()) is not None:
+        return found
+    with exclusive(path):
+        found = load()
+        return build() if found is None else found
+
+
+def publish_built(build: Callable[[Path], object], destination: Path) -> None:
+    """publish() of the file that `build` writes where it is told, in a folder of its own."""
+    name = f".{destination.name}-"
+    with tempfile.TemporaryDirectory(dir=destination.parent, prefix=name) as folder:
+        built = Path(folder, "built")
+        build(built)
+        publish(built, destination)
 
 
 def publish(built: Path, destination: Path) -> None:

@@ -43,6 +43,11 @@ class DType(IntEnum):
         raise ValueError(f"dtype {text!r} is not valid: expected one of {valid}")
 
     @property
+    def bytes(self) -> int:
+        """Of one element."""
+        return 2
+
+    @property
     def eps(self) -> float:
         """Half a unit in the last place at 1.0: 2^-11 for FP16, 2^-8 for BF16."""
         return 2.0**-11 if self is DType.FP16 else 2.0**-8

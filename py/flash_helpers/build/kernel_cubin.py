@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..base.cache import is_intact, publish_bytes
+from ..base.cache import build_once, is_intact, publish_bytes
 from ..kernels.contract import KernelConfig, Variant
 from .kernel_ptx import COMMON_FLAGS, cached_kernel
 
@@ -21,6 +21,9 @@ def kernel_cubin(
     which the CUDA tools ignore."""
     flags = (*COMMON_FLAGS, f"-arch={architecture}")
     kernel = cached_kernel(config, flags, f"{architecture}.cubin", variant)
-    if not is_intact(kernel.path):
+
+    def built() -> Path:
         publish_bytes(kernel.compile("-cubin"), kernel.path)
-    return kernel.path
+        return kernel.path
+
+    return build_once(kernel.path, lambda: kernel.path if is_intact(kernel.path) else None, built)

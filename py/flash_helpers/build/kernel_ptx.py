@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ..base.cache import cache_dir, publish_text, read_intact_text
+from ..base.cache import build_once, cache_dir, publish_text, read_intact_text
 from ..codegen import render_kernel, source_fingerprint
 from ..codegen.sources import include_dirs
 from ..compilers.nvcc_wheels import find_or_install_nvcc
@@ -41,11 +41,13 @@ def source_ptx(text: str, name: str, architecture: str, include: Path | None = N
     headers lie, if they are not ours."""
     flags = (*COMMON_FLAGS, f"-arch={architecture}")
     kernel = _cached(text, name, flags, "ptx", include)
-    ptx = read_intact_text(kernel.path)
-    if ptx is None:
+
+    def built() -> str:
         ptx = kernel.compile("-ptx").decode()
         publish_text(ptx, kernel.path)
-    return ptx
+        return ptx
+
+    return build_once(kernel.path, lambda: read_intact_text(kernel.path), built)
 
 
 @dataclass(frozen=True)

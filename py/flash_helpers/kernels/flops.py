@@ -39,19 +39,40 @@ def calc_total_flop(
 
 
 def calc_self_attn_flop(n_samples: int, n_heads: int, seq_len: int, d_head: int) -> int:
+    """calc_attn_flop() of as many keys as queries, without a mask."""
+    return calc_attn_flop(n_samples, n_heads, seq_len, seq_len, d_head)
+
+
+def calc_attn_flop(
+    batch: int, n_heads: int, seqlen_q: int, seqlen_k: int, d_head: int, causal: bool = False,
+    d_v: int = 0,
+) -> int:  # fmt: skip
     """Attention without regard to tiling: two matmuls and six operations per score."""
-    return n_samples * n_heads * (4 * seq_len**2 * d_head + 6 * seq_len**2)
+    scores = _twice_the_scores(seqlen_q, seqlen_k, causal)
+    return batch * n_heads * scores * (d_head + (d_v or d_head) + 3)
 
 
 def calc_matmul_flop(
-    batch: int, n_heads: int, seqlen_q: int, seqlen_k: int, d_head: int, causal: bool = False
+    batch: int, n_heads: int, seqlen_q: int, seqlen_k: int, d_head: int, causal: bool = False,
+    d_v: int = 0,
+) -> int:  # fmt: skip
+    """The two matmuls alone, 4*B*H*Sq*Sk*d: the count that peers publish (half when causal, where
+    the lengths are equal). `d_v` of 0 stands for d_head."""
+    scores = _twice_the_scores(seqlen_q, seqlen_k, causal)
+    return batch * n_heads * scores * (d_head + (d_v or d_head))
+
+
+def _twice_the_scores(seqlen_q: int, seqlen_k: int, causal: bool) -> int:
+    """The area of the score matrix that counts, twice (half of it need not be whole). Causal: what
+    lies below the diagonal that ends in the last query and key."""
+    if not causal:
+        return 2 * seqlen_q * seqlen_k
+    shorter = min(seqlen_q, seqlen_k)
+    return 2 * shorter * seqlen_k - shorter**2
+
+
+def calc_io_elements(
+    batch: int, seqlen_q: int, seqlen_k: int, n_heads: int, n_kv_heads: int, d_head: int, d_v: int
 ) -> int:
-    """The two matmuls alone, 4*B*H*Sq*Sk*d: the count that peers publish (half when causal)."""
-    flop = 4 * batch * n_heads * seqlen_q * seqlen_k * d_head
-    return flop // 2 if causal else flop
-
-
-def calc_io_bytes(batch: int, n_heads: int, n_kv_heads: int, seq_len: int, d_head: int) -> int:
-    """Q, K and V read once and O written once, in elements of 16 bits: what has to cross the
-    device memory."""
-    return 2 * batch * seq_len * (2 * n_heads + 2 * n_kv_heads) * d_head
+    """Elements of Q, K, V and O."""
+    return batch * (seqlen_q * n_heads + seqlen_k * n_kv_heads) * (d_head + d_v)

@@ -1,4 +1,4 @@
-"""A problem to run: shapes, element type and seed, and what it costs."""
+"""An attention problem: element type, sizes and mask, what it costs, and tensors for it."""
 
 from __future__ import annotations
 
@@ -7,69 +7,104 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..base.dtypes import DType
-from .flops import calc_io_bytes, calc_matmul_flop, calc_self_attn_flop
+from .flops import calc_attn_flop, calc_io_elements, calc_matmul_flop
 
 if TYPE_CHECKING:
     import torch
 
+_AT_LEAST_ONE = ("batch", "seqlen_q", "n_heads", "n_kv_heads", "d_head")
+_MAY_BE_ZERO = ("seqlen_k", "d_v")
+
 
 @dataclass(frozen=True)
-class Workload:
-    """Self-attention on (batch, seq, heads, d), without a mask or causal."""
+class AttentionProblem:
+    """Q of (batch, seqlen_q, n_heads, d_head), K of (batch, seqlen_k, n_kv_heads, d_head) and V of
+    (batch, seqlen_k, n_kv_heads, d_v).
 
+    `d_v` of 0 stands for d_head. `causal`: the last query sees every key, each query before it one
+    key less. Raises ValueError for sizes that make no problem; without a key there is one, whose
+    output is 0.
+    """
+
+    dtype: DType
     batch: int
+    seqlen_q: int
+    seqlen_k: int
     n_heads: int
     n_kv_heads: int
-    seq_len: int
     d_head: int
-    dtype: DType
-    seed: int
+    d_v: int = 0
     causal: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("batch", "n_heads", "n_kv_heads", "seq_len", "d_head"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for least, names in ((1, _AT_LEAST_ONE), (0, _MAY_BE_ZERO)):
+            for name in names:
+                if getattr(self, name) < least:
+                    raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if self.n_heads % self.n_kv_heads:
             raise ValueError(
                 f"n_heads {self.n_heads} is not a multiple of n_kv_heads {self.n_kv_heads}"
             )
+        if not self.d_v:
+            object.__setattr__(self, "d_v", self.d_head)
+
+    @classmethod
+    def self_attention(
+        cls, dtype: DType, batch: int, seq_len: int, n_heads: int, d_head: int, *,
+        n_kv_heads: int = 0, causal: bool = False,
+    ) -> AttentionProblem:  # fmt: skip
+        """As many keys as queries; `n_kv_heads` of 0 stands for n_heads."""
+        kv_heads = n_kv_heads or n_heads
+        return cls(dtype, batch, seq_len, seq_len, n_heads, kv_heads, d_head, causal=causal)
 
     def __str__(self) -> str:
         kv = f" ({self.n_kv_heads} KV)" if self.n_kv_heads != self.n_heads else ""
+        keys = f" x {self.seqlen_k}" if self.seqlen_k != self.seqlen_q else ""
+        d_v = f" and {self.d_v}" if self.d_v != self.d_head else ""
         causal = ", causal" if self.causal else ""
         return (
             f"{self.dtype.name}, batch {self.batch}, heads {self.n_heads}{kv}, "
-            f"seq {self.seq_len}, d {self.d_head}{causal}, seed {self.seed}"
+            f"seq {self.seqlen_q}{keys}, d {self.d_head}{d_v}{causal}"
         )
 
     def matmul_flop(self) -> int:
-        return calc_matmul_flop(
-            self.batch, self.n_heads, self.seq_len, self.seq_len, self.d_head, self.causal
-        )
+        """The two matmuls alone: the count that peers publish."""
+        return calc_matmul_flop(*self._counted)
 
     def attn_flop(self) -> int:
-        flop = calc_self_attn_flop(self.batch, self.n_heads, self.seq_len, self.d_head)
-        return flop // 2 if self.causal else flop
+        """The two matmuls and the softmax."""
+        return calc_attn_flop(*self._counted)
+
+    @property
+    def _counted(self) -> tuple[int, int, int, int, int, bool, int]:
+        lengths = (self.seqlen_q, self.seqlen_k)
+        return self.batch, self.n_heads, *lengths, self.d_head, self.causal, self.d_v
 
     def n_bytes(self) -> int:
-        """Q, K, V read once and O written once."""
-        return calc_io_bytes(self.batch, self.n_heads, self.n_kv_heads, self.seq_len, self.d_head)
+        """Q, K and V read once and O written once: what has to cross the device memory."""
+        elements = calc_io_elements(
+            self.batch, self.seqlen_q, self.seqlen_k, self.n_heads, self.n_kv_heads, self.d_head,
+            self.d_v,
+        )  # fmt: skip
+        return self.dtype.bytes * elements
 
-    def generate(
-        self, device: str | torch.device
+    def tensors(
+        self, seed: int, device: str | torch.device
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """q, k and v, standard normal: the same for the same workload and kind of device."""
+        """q, k and v, standard normal: the same for the same problem, seed and kind of device."""
         import torch
 
-        generator = torch.Generator(device=device).manual_seed(self.seed)
+        generator = torch.Generator(device=device).manual_seed(seed)
         dtype = self.dtype.to_torch_dtype()
 
-        def draw(n_heads: int) -> torch.Tensor:
-            shape = (self.batch, self.seq_len, n_heads, self.d_head)
-            return torch.randn(shape, generator=generator, device=device, dtype=dtype)
+        def draw(*sizes: int) -> torch.Tensor:
+            return torch.randn(self.batch, *sizes, generator=generator, device=device, dtype=dtype)
 
-        return draw(self.n_heads), draw(self.n_kv_heads), draw(self.n_kv_heads)
+        return (
+            draw(self.seqlen_q, self.n_heads, self.d_head),
+            draw(self.seqlen_k, self.n_kv_heads, self.d_head),
+            draw(self.seqlen_k, self.n_kv_heads, self.d_v),
+        )
 
 
 def fresh_seed() -> int:

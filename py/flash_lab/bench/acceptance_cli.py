@@ -10,25 +10,25 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from flash_helpers.base.dtypes import DType
 from flash_helpers.base.outputs import OutputError, append_output, check_outputs, write_output
 from flash_helpers.base.paths import repository_root
 from flash_helpers.base.timing import Policy
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL, ranked
+from flash_helpers.check.sizes import BENCHMARK_N_HEADS
 from flash_helpers.kernels.names import parse_kernel_name_into_config
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.variants import has_kernel_for, launched_symbol
 
 from ..provenance import command_line
 from . import arguments as args
 from . import gate
-from .measure import Json
 from .progress import Progress
 from .providers import OURS
-from .records import OK, Record
+from .records import OK
 from .repeats import agreement_verdicts, rank_verdicts, read_ncu
+from .row import Json, Row
 from .runs import RunError, drop_incomplete
-from .session import CUDA_BACKEND, announce, problems_of, with_session
+from .session import CUDA_BACKEND, announce, cases_of, with_session
 from .store import ResultStore, StoreError, read_store
 from .supervisor import Measurer, Supervisor
 from .sweep import Job, Sweep, our_job
@@ -100,9 +100,9 @@ def main(argv: Sequence[str] | None = None, backend: str = "") -> int:
 
         def measure(store: ResultStore, workers: Measurer) -> int:
             rows = work(store, workers, options)
-            failed = [row for row in rows if row["status"] != OK]
+            failed = [row for row in rows if row.status != OK]
             for row in failed:
-                print(f"{row['status']}: {row['kernel']}: {row['error']}")
+                print(f"{row.status}: {row.kernel}: {row.error}")
             if failed:
                 return EXIT_PARTIAL
             return _conclude(options, rows)
@@ -125,10 +125,10 @@ def _check_outputs(options: argparse.Namespace) -> None:
     )  # fmt: skip
 
 
-def _gate(store: ResultStore, workers: Measurer, options: argparse.Namespace) -> list[Record]:
+def _gate(store: ResultStore, workers: Measurer, options: argparse.Namespace) -> list[Row]:
     jobs = gate_jobs(options)
     policy = Policy(warmups=2, repeats=options.num_repeats, cold_l2=True)
-    rows: list[Record] = []
+    rows: list[Row] = []
     runs = gate.plan(options.rounds)
     with Progress(len(runs), "gate") as progress:
         for i, (kind, number) in enumerate(runs):
@@ -138,8 +138,9 @@ def _gate(store: ResultStore, workers: Measurer, options: argparse.Namespace) ->
             sweep = Sweep(store, workers, policy, command_line(), 0, gate.stage_name(kind, number))
             if i == 0:
                 announce(store, sweep)
-            problem = gate.GateProblem(_workload(options), jobs, (Job("fa2", "fa2"),), slowed)
-            rows += sweep.run(problem)
+            references = (Job("fa2", "fa2"),)
+            case = gate.GateCase(_problem(options), options.seed, jobs, references, slowed)
+            rows += sweep.run(case)
             progress.advance(f"{kind} {number}")
     return rows
 
@@ -166,45 +167,44 @@ def gate_jobs(options: argparse.Namespace) -> tuple[Job, ...]:
     return tuple(our_job(config, launched_symbol(config, *lengths)) for config in chosen)
 
 
-def _workload(options: argparse.Namespace) -> Workload:
-    dtype: DType = options.dtypes[0]
-    return Workload(
-        options.batch, 16, 16, options.seq_lens[0], options.d_heads[0], dtype, options.seed
+def _problem(options: argparse.Namespace) -> AttentionProblem:
+    return AttentionProblem.self_attention(
+        options.dtypes[0], options.batch, options.seq_lens[0], BENCHMARK_N_HEADS, options.d_heads[0]
     )
 
 
-def _repeat(store: ResultStore, workers: Measurer, options: argparse.Namespace) -> list[Record]:
+def _repeat(store: ResultStore, workers: Measurer, options: argparse.Namespace) -> list[Row]:
     policy = Policy(warmups=1, repeats=options.num_repeats, cold_l2=True)
-    rows: list[Record] = []
+    rows: list[Row] = []
     for number in range(options.sweeps):
         if isinstance(workers, Supervisor):
             workers.stop()
         sweep = Sweep(store, workers, policy, command_line(), stage=f"sweep-{number:02}")
         if number == 0:
             announce(store, sweep)
-        for problem in problems_of(options, [OURS]):
-            rows += [row for row in sweep.run(problem) if row["status"] != "skipped"]
+        for case in cases_of(options, [OURS]):
+            rows += [row for row in sweep.run(case) if row.status != "skipped"]
     return rows
 
 
-def _agreement(store: ResultStore, workers: Measurer, options: argparse.Namespace) -> list[Record]:
+def _agreement(store: ResultStore, workers: Measurer, options: argparse.Namespace) -> list[Row]:
     policy = Policy(warmups=2, repeats=options.num_repeats, cold_l2=True)
     sweep = Sweep(store, workers, policy, command_line())
     announce(store, sweep)
-    rows = [row for problem in problems_of(options, [OURS]) for row in sweep.run(problem)]
+    rows = [row for case in cases_of(options, [OURS]) for row in sweep.run(case)]
     if isinstance(workers, Supervisor):
         workers.stop()  # the GPU is ncu's now
     if not options.ncu_csv.exists():
-        _profile(options, [row for row in rows if row["status"] == OK])
+        _profile(options, [row for row in rows if row.status == OK])
     return rows
 
 
-def _profile(options: argparse.Namespace, rows: Sequence[Record]) -> None:
+def _profile(options: argparse.Namespace, rows: Sequence[Row]) -> None:
     """Runs ncu_bench.py on the kernels that were timed. Raises RunError."""
     root = repository_root()
     if root is None:
         raise RunError("ncu_bench.py is in the source tree only: give its --csv with --ncu_csv")
-    names = dict.fromkeys(parse_kernel_name_into_config(row["kernel"]) for row in rows)
+    names = dict.fromkeys(parse_kernel_name_into_config(row.kernel) for row in rows)
     command = [
         sys.executable, str(root / _NCU_BENCH), "--csv", "--providers=ours", "--runs=3",
         "--seq_lens=" + ",".join(map(str, options.seq_lens)),
@@ -224,14 +224,14 @@ def _profile(options: argparse.Namespace, rows: Sequence[Record]) -> None:
     write_output(options.ncu_csv, done.stdout)
 
 
-def _conclude(options: argparse.Namespace, rows: Sequence[Record]) -> int:
-    rows = [row for row in rows if row["status"] == OK]
+def _conclude(options: argparse.Namespace, rows: Sequence[Row]) -> int:
+    rows = [row for row in rows if row.status == OK]
     if not rows:
         raise RunError(f"{options.out} has no row that is ok")
-    if options.kind != "agreement" and not all("stage" in row.get("policy", {}) for row in rows):
+    if options.kind != "agreement" and not all("stage" in row.policy for row in rows):
         raise RunError(f"{options.out} is no store of acceptance.py {options.kind}")
     found = list(_verdicts(options, rows))
-    provenance = {name: rows[-1].get(name) for name in ("environment", "command")}
+    provenance = {"environment": rows[-1].environment, "command": rows[-1].command}
     found[-1] |= provenance
     for line in found[:-1]:
         print(_short(line))
@@ -246,13 +246,13 @@ def _conclude(options: argparse.Namespace, rows: Sequence[Record]) -> int:
     return code
 
 
-def _verdicts(options: argparse.Namespace, rows: Sequence[Record]) -> Iterable[Json]:
+def _verdicts(options: argparse.Namespace, rows: Sequence[Row]) -> Iterable[Json]:
     if options.kind == "gate":
         return gate.verdicts(rows)
     if options.kind == "agreement":
         return agreement_verdicts(rows, read_ncu(options.ncu_csv))
-    stages = dict.fromkeys(row["policy"]["stage"] for row in rows)
-    return rank_verdicts([[r for r in rows if r["policy"]["stage"] == s] for s in stages])
+    stages = dict.fromkeys(row.stage for row in rows)
+    return rank_verdicts([[r for r in rows if r.stage == s] for s in stages])
 
 
 def _short(line: Json) -> str:

@@ -25,12 +25,13 @@ from .objective import TIME, Objective, ObjectiveError
 from .parallel import each
 from .progress import Progress
 from .providers import OURS
-from .records import OK, SKIPPED, WRONG, Record
-from .session import CUDA_BACKEND, announce, default_store, problems_of, with_session
+from .records import OK, SKIPPED, WRONG
+from .row import Row
+from .session import CUDA_BACKEND, announce, cases_of, default_store, with_session
 from .store import ResultStore
 from .supervisor import Measurer, Supervisor
-from .sweep import Problem, Sweep
-from .tuning import Stage, Winner, costs, prune, table_entries, tune_problem
+from .sweep import Case, Sweep
+from .tuning import Stage, Winner, costs, prune, table_entries, tune_case
 from .wave_warning import wave_warning
 
 DESCRIPTION = """Find the best kernel for every dtype, head size and sequence length of this GPU.
@@ -87,7 +88,7 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
     options = parser.parse_args(argv)
     args.check_store_arguments(parser, options)
     try:
-        problems = problems_of(options, [OURS])
+        cases = cases_of(options, [OURS])
     except ValueError as error:
         parser.error(str(error))
     if options.ray and not options.no_build:
@@ -96,13 +97,13 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
     check_outputs({"--out": options.out, "--table": options.table})
     if not options.no_build:
         try:
-            return _build_and_tune(problems, options, backend)
+            return _build_and_tune(cases, options, backend)
         except (ValueError, NoSourcesError) as error:
             parser.error(str(error))
 
     def measure(store: ResultStore, supervisor: Measurer) -> int:
         try:
-            return _tune(store, supervisor, problems, options)
+            return _tune(store, supervisor, cases, options)
         except ObjectiveError as error:
             print(f"no data: --objective {options.objective}: {error}", file=sys.stderr)
             return EXIT_NO_DATA
@@ -130,23 +131,23 @@ def kernels_word(options: argparse.Namespace) -> str:
     return str((options.kernels or [os.environ.get(KERNELS_VARIABLE, DEFAULT_KERNELS)])[0])
 
 
-def _build_and_tune(problems: Sequence[Problem], options: argparse.Namespace, backend: str) -> int:
+def _build_and_tune(cases: Sequence[Case], options: argparse.Namespace, backend: str) -> int:
     log = default_store("autotune-build").with_suffix(".log")
     with Build(kernels_word(options), options.parts, log) as build:
 
         def measure(store: ResultStore, supervisor: Measurer) -> int:
-            _tune_parts(build, store, problems, options, backend)
+            _tune_parts(build, store, cases, options, backend)
             problem = build.finish()
             if problem:
                 print(f"error: {problem}", file=sys.stderr)
                 return EXIT_USAGE
-            return _tune(store, supervisor, problems, options)
+            return _tune(store, supervisor, cases, options)
 
         return with_session("autotune", options, backend, measure)
 
 
 def _tune_parts(
-    build: Build, store: ResultStore, problems: Sequence[Problem], options: argparse.Namespace,
+    build: Build, store: ResultStore, cases: Sequence[Case], options: argparse.Namespace,
     backend: str,
 ) -> None:  # fmt: skip
     """The first pass over the kernels that are there, while the others compile. Their rows stand in
@@ -158,8 +159,8 @@ def _tune_parts(
         ) as supervisor:
             sweep = _stages(store, supervisor, options)[0].sweep
             arch = str(sweep.environment.get("compute_capability", ""))
-            for problem in problems:
-                pruned = prune(problem, arch)
+            for case in cases:
+                pruned = prune(case, arch)
                 ours = tuple(job for job in pruned.ours if job.kernel in part.kernels)
                 n += sum(1 for _ in sweep.run(replace(pruned, ours=ours, skipped=())))
         print(f"{n} rows of {len(part.kernels)} kernels, while the others compile", flush=True)
@@ -183,39 +184,39 @@ def _stages(store: ResultStore, supervisor: Measurer, options: argparse.Namespac
 
 
 def _tune(
-    store: ResultStore, supervisor: Measurer, problems: Sequence[Problem],
+    store: ResultStore, supervisor: Measurer, cases: Sequence[Case],
     options: argparse.Namespace,
 ) -> int:  # fmt: skip
     stages = _stages(store, supervisor, options)
     announce(store, stages[0].sweep)
     arch = str(stages[0].sweep.environment.get("compute_capability", ""))
-    problems = [prune(problem, arch) for problem in problems]
+    cases = [prune(case, arch) for case in cases]
     if not options.no_ceilings:
         measure_ceilings(stages[0].sweep, options.dtypes, options.seed)
     winners: list[Winner] = []
-    rows: list[Record] = []
-    with Progress(sum(stages[0].sweep.n_rows(problem) for problem in problems), "tune") as bar:
+    rows: list[Row] = []
+    with Progress(sum(stages[0].sweep.n_rows(case) for case in cases), "tune") as bar:
 
-        def on_row(row: Record) -> None:
+        def on_row(row: Row) -> None:
             rows.append(row)
-            if row["policy"]["stage"] == "coarse":
-                bar.advance(f"{row['shape']['seq_len']} {row['kernel']}")
+            if row.policy["stage"] == "coarse":
+                bar.advance(f"{row.problem.seqlen_q} {row.kernel}")
 
-        def tuned(problem: Problem) -> Winner | None:
-            return tune_problem(problem, stages, on_row, options.objective)
+        def tuned(case: Case) -> Winner | None:
+            return tune_case(case, stages, on_row, options.objective)
 
-        for problem, winner in each(problems, tuned, supervisor.n_workers):
+        for case, winner in each(cases, tuned, supervisor.n_workers):
             if winner is None:
-                bar.print(f"{problem.workload}: no kernel gave a right result")
+                bar.print(f"{case}: no kernel gave a right result")
             else:
                 winners.append(winner)
                 bar.print(describe(winner))
     for row in rows:
-        if row["status"] not in (OK, SKIPPED):
-            print(f"{row['status']}: {row['kernel']} at {row['shape']['seq_len']}: {row['error']}")
+        if row.status not in (OK, SKIPPED):
+            print(f"{row.status}: {row.kernel} at {row.problem.seqlen_q}: {row.error}")
     if not winners:
         return EXIT_NO_DATA
-    statuses = {row["status"] for row in rows}
+    statuses = {row.status for row in rows}
     unwritten = write_table(winners, options.table) if options.table else ""
     if unwritten:
         print(f"error: no table: {unwritten}; every row is in {store.path}", file=sys.stderr)
@@ -223,7 +224,7 @@ def _tune(
         return EXIT_FAILED
     if unwritten:
         return EXIT_USAGE
-    complete = statuses <= {OK, SKIPPED} and len(winners) == len(problems)
+    complete = statuses <= {OK, SKIPPED} and len(winners) == len(cases)
     return EXIT_OK if complete else EXIT_PARTIAL
 
 
@@ -231,7 +232,7 @@ def describe(winner: Winner) -> str:
     """One line, one for the ties, and a warning if the last wave of blocks is nearly empty."""
     best = winner.best
     lines = [
-        f"{winner.problem.workload}: {best.label}: {best.summary.median:.4f} ms, "
+        f"{winner.case}: {best.label}: {best.summary.median:.4f} ms, "
         f"{best.matmul_tflops:.1f} TFLOP/s (standard error {100 * best.standard_error:.2f} %)"
     ]
     if str(winner.objective) != TIME:

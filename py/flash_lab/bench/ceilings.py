@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from flash_helpers.base.dtypes import DType
 
 from .providers import CEILING
-from .records import OK, Record
+from .records import OK
 from .results import usable_bursts
+from .row import Row
 from .sweep import Job, Sweep
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ MATMUL, COPY = "matmul", "copy"
 
 
 @dataclass(frozen=True)
-class CeilingProblem:
-    """What a sweep runs for one dtype: takes the place of a sweep.Problem."""
+class CeilingCase:
+    """What a sweep runs for one dtype: takes the place of a sweep.Case."""
 
     dtype: DType
     seed: int
@@ -72,7 +73,7 @@ class CeilingCandidate:
 
 
 def make_candidate(kernel: str, shape: Json, device: str) -> CeilingCandidate:
-    """Raises ValueError for a name that is none of CeilingProblem's."""
+    """Raises ValueError for a name that is none of CeilingCase's."""
     kind, _, size = kernel.partition(" ")
     if kind == MATMUL:
         return _matmul(int(size), DType.from_string(shape["dtype"]), int(shape["seed"]), device)
@@ -144,20 +145,19 @@ class Ceilings:
         return next((value for name, value in self.peaks if name.startswith(dtype)), None)
 
 
-def measured_ceilings(rows: Iterable[Record]) -> Ceilings | None:
+def measured_ceilings(rows: Iterable[Row]) -> Ceilings | None:
     """From a run's rows; None if a matmul or a copy is missing among them."""
     peaks: dict[str, tuple[str, float]] = {}
     copies: list[tuple[str, float]] = []
     for row in rows:
-        if row["provider"] != CEILING or row["status"] != OK:
+        if row.provider != CEILING or row.status != OK:
             continue
         ms = statistics.median(ms for burst in usable_bursts(row) for ms in burst)
-        if "flop" in row:
-            dtype = str(row["shape"]["dtype"])
-            found = (f"{dtype} {row['kernel']}", row["flop"] / ms / 1e9)
-            peaks[dtype] = max(peaks.get(dtype, found), found, key=_value)
+        if row.flop:
+            found = (f"{row.dtype} {row.kernel}", row.flop / ms / 1e9)
+            peaks[row.dtype] = max(peaks.get(row.dtype, found), found, key=_value)
         else:
-            copies.append((str(row["kernel"]), row["bytes"] / ms / 1e9))
+            copies.append((row.kernel, (row.bytes or 0) / ms / 1e9))
     if not peaks or not copies:
         return None
     return Ceilings(_descending(peaks.values()), (max(copies, key=_value),), "measured")
@@ -171,16 +171,16 @@ def _descending(named: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], 
     return tuple(sorted(named, key=_value, reverse=True))
 
 
-def measure_ceilings(sweep: Sweep, dtypes: Sequence[DType], seed: int) -> list[Record]:
+def measure_ceilings(sweep: Sweep, dtypes: Sequence[DType], seed: int) -> list[Row]:
     """Measures, says what came out, and returns all rows."""
-    rows = [row for dtype in dtypes for row in sweep.run(CeilingProblem(dtype, seed))]
+    rows = [row for dtype in dtypes for row in sweep.run(CeilingCase(dtype, seed))]
     found = measured_ceilings(rows)
     if found is not None:
         parts = [f"{name} {value:.0f} TFLOP/s" for name, value in found.peaks]
         parts += [f"{name} {value:.2f} TB/s" for name, value in found.bandwidths]
         print(f"ceilings: {', '.join(parts)}", flush=True)
     for row in rows:
-        if row["status"] != OK:
-            where = f"ceiling {row['kernel']} ({row['shape']['dtype']})"
-            print(f"{row['status']}: {where}: {row['error']}")
+        if row.status != OK:
+            where = f"ceiling {row.kernel} ({row.dtype})"
+            print(f"{row.status}: {where}: {row.error}")
     return rows

@@ -41,11 +41,11 @@ def over_lengths(
     for problem in problems:
         seen: set[str] = set()
         for m in problem.ranked:  # fastest first
-            provider = m.row["provider"]
+            provider = m.row.provider
             if provider not in seen:
                 seen.add(provider)
                 label = "ours, the best" if m.is_ours else m.label
-                point = (problem.shape["seq_len"], value(m), label)
+                point = (problem.seq_len, value(m), label)
                 lines.setdefault(provider, []).append(point)
     for provider, points in sorted(lines.items(), key=lambda item: -max(p[1] for p in item[1])):
         points.sort()
@@ -54,7 +54,7 @@ def over_lengths(
             color=_COLOURS.get(provider), marker=_MARKERS.get(provider, "x"), markersize=5,
             linewidth=2.4 if provider == "ours" else 1.6,
         )  # fmt: skip
-    lengths = sorted({problem.shape["seq_len"] for problem in problems})
+    lengths = sorted({problem.seq_len for problem in problems})
     axes.set_xscale("log", base=2)
     axes.set_xticks(lengths, [str(length) for length in lengths])
     axes.minorticks_off()
@@ -90,11 +90,11 @@ def roofline(measurements: Sequence[Measurement], ceilings: Ceilings, title: str
                   xytext=(8, -3), textcoords="offset points")  # fmt: skip
     # Ours are many: they go below the references.
     for provider in sorted(
-        {m.row["provider"] for m in measurements}, key=lambda name: (name != "ours", name)
+        {m.row.provider for m in measurements}, key=lambda name: (name != "ours", name)
     ):
-        mine = [(x, y) for x, y, m in points if m.row["provider"] == provider]
+        mine = [(x, y) for x, y, m in points if m.row.provider == provider]
         label = next(
-            "ours" if m.is_ours else m.label for m in measurements if m.row["provider"] == provider
+            "ours" if m.is_ours else m.label for m in measurements if m.row.provider == provider
         )
         axes.scatter(
             [x for x, _ in mine], [y for _, y in mine], s=18, alpha=0.75, label=label,

@@ -109,7 +109,7 @@ def render(comparison: Comparison, rules: Rules, *, everything: bool) -> str:
             table.add_row(_cells(line))
     lines = [str(table.get_string())] if table.rows else []
     lines += [
-        f"{row['status']}: {row['kernel']} at seq {row['shape']['seq_len']}: {row['error']}"
+        f"{row.status}: {row.kernel} at seq {row.problem.seqlen_q}: {row.error}"
         for row in comparison.broken
     ]
     counts = Counter(line.verdict for line in comparison.lines)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from .records import Record
-from .results import Measurement, ShapeKey
+from flash_helpers.kernels.problem import AttentionProblem
+
+from .results import Measurement, usable_bursts
+from .row import Row
 from .runs import RowKey, Run, RunError, observations
 from .significance import Shift, shift
 
@@ -39,7 +41,7 @@ class Line:
 @dataclass
 class Comparison:
     lines: list[Line]
-    broken: list[Record] = field(default_factory=list)  # ok in BASE, something else in NEW
+    broken: list[Row] = field(default_factory=list)  # ok in BASE, something else in NEW
     missing: list[RowKey] = field(default_factory=list)  # measured in BASE, not tried in NEW
     n_added: int = 0
 
@@ -69,7 +71,7 @@ def compare_runs(base: Run, new: Run, rules: Rules, *, any_gpu: bool = False) ->
 
 def _line(
     key: RowKey, base: Measurement, new: Measurement, found: Shift,
-    anchors: dict[ShapeKey, Shift], rules: Rules,
+    anchors: dict[AttentionProblem, Shift], rules: Rules,
 ) -> Line:  # fmt: skip
     if base.is_ours and anchors:
         if key[0] not in anchors:
@@ -96,9 +98,9 @@ def judge(found: Shift, rules: Rules) -> str:
 
 def _anchors(
     pairs: Sequence[tuple[RowKey, Measurement, Measurement]], shifts: dict[RowKey, Shift]
-) -> dict[ShapeKey, Shift]:
+) -> dict[AttentionProblem, Shift]:
     """What the first reference did at every problem: it is the same code in both runs."""
-    found: dict[ShapeKey, Shift] = {}
+    found: dict[AttentionProblem, Shift] = {}
     for key, base, _ in pairs:
         if not base.is_ours:
             found.setdefault(key[0], shifts[key])
@@ -133,15 +135,14 @@ def halves(run: Run) -> tuple[Run, Run]:
     return parts[0], parts[1]
 
 
-def _every_other(row: Record, start: int) -> Record:
-    (whole,) = [Measurement((row,))]
-    bursts = whole.bursts[start::2]
-    return {
-        **row,
-        "samples_ms": [ms for burst in bursts for ms in burst],
-        "bursts": [len(burst) for burst in bursts],
-        "throttled": {},
-    }
+def _every_other(row: Row, start: int) -> Row:
+    bursts = usable_bursts(row)[start::2]
+    return replace(
+        row,
+        samples_ms=[ms for burst in bursts for ms in burst],
+        bursts=[len(burst) for burst in bursts],
+        throttled={},
+    )
 
 
 @dataclass(frozen=True)
@@ -169,5 +170,5 @@ def noise_floor(lines: Sequence[Line]) -> NoiseFloor:
 
 
 def describe(key: RowKey) -> str:
-    dtype, d_head, seq_len, *_ = key[0]
-    return f"{dtype}, d {d_head}, seq {seq_len}"
+    problem, _ = key
+    return f"{problem.dtype.name}, d {problem.d_head}, seq {problem.seqlen_q}"

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flash_helpers.base.dtypes import DType
 from flash_helpers.base.timing import CudaTimer, Policy, Timer
+from flash_helpers.check.judge import Judge
 from flash_helpers.check.peers import ReferenceUnavailableError
-from flash_helpers.check.reference import attention_reference
-from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernels.names import parse_kernel_name_into_config
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 
 from ..provenance import UNKNOWN, device_state, library_state
 from .ceilings import is_ceiling, make_candidate
@@ -24,6 +22,7 @@ from .loaded_clock import LoadedClock
 from .measure import Candidate, Json, NotBuiltError, SkippedError
 from .providers import CEILING, OURS, find_reference
 from .results import gpu_sms
+from .shapes import problem_of
 from .stats import tflops
 
 if TYPE_CHECKING:
@@ -34,40 +33,18 @@ if TYPE_CHECKING:
 # Dense fp16 operations per SM and cycle (NVIDIA's architecture white papers).
 _TENSOR_FLOP = {"8.0": 2048, "8.6": 1024, "8.9": 1024, "9.0": 4096, "10.0": 8192, "12.0": 1024}
 # The whole batch would cost more time than the sweep: two entries show every row's path.
-_CHECKED_ENTRIES = 2
-
-
-def workload_of(shape: Json) -> Workload:
-    names = ("batch", "n_heads", "n_kv_heads", "seq_len", "d_head")
-    sizes = {name: int(shape[name]) for name in names}
-    causal = bool(shape.get("causal", False))
-    return Workload(
-        **sizes, dtype=DType.from_string(shape["dtype"]), seed=int(shape["seed"]), causal=causal
-    )
+CHECKED_ENTRIES = slice(2)
 
 
 @dataclass
 class _Inputs:
     shape: Json
-    tensors: Tensors
-    pristine: Tensors
+    judge: Judge
     o: torch.Tensor
-    reference: torch.Tensor  # of the first entries of the batch
 
-    def problem_with(self, output: torch.Tensor) -> str:
-        """Also mends what it did to the inputs: the next kernel needs them."""
-        pairs = list(zip("qkv", self.tensors, self.pristine, strict=True))
-        changed = [name for name, tensor, copy in pairs if not bitwise_equal(tensor, copy)]
-        for _, tensor, copy in pairs:
-            tensor.copy_(copy)
-        if changed:
-            return f"it overwrote its input {', '.join(changed)}"
-        outcome = compare(output[: self.reference.shape[0]], self.reference)
-        if not outcome.passed:
-            return outcome.describe()
-        if not bool(output.isfinite().all()):
-            return "NaN or infinity behind the entries that were compared"
-        return ""
+    @property
+    def tensors(self) -> Tensors:
+        return self.judge.tensors
 
 
 @dataclass
@@ -93,7 +70,7 @@ class _Candidate:
             raise SkippedError(str(error)) from error
         torch.cuda.synchronize()
         self.details["memory_bytes"] = self._memory(torch.cuda.max_memory_allocated() - before)
-        return self.inputs.problem_with(output)
+        return self.inputs.judge.problem_with(output)
 
     def _memory(self, allocated: int) -> int:
         """Inputs, output and whatever else a call needs on the device, in bytes."""
@@ -145,26 +122,24 @@ class CudaBackend:
         torch.cuda.empty_cache()
         if is_ceiling(shape):
             return
-        workload = workload_of(shape)
-        q, k, v = workload.generate("cuda")
-        n = min(_CHECKED_ENTRIES, q.shape[0])
-        reference, _ = attention_reference(q[:n], k[:n], v[:n], causal=workload.causal)
-        pristine = (q.clone(), k.clone(), v.clone())
-        self._inputs = _Inputs(shape, (q, k, v), pristine, torch.empty_like(q), reference)
+        problem = problem_of(shape)
+        tensors = problem.tensors(shape["seed"], "cuda")
+        judge = Judge(tensors, causal=problem.causal, entries=CHECKED_ENTRIES)
+        self._inputs = _Inputs(shape, judge, judge.poisoned())
 
     def candidate(self, provider: str, kernel: str) -> Candidate:
         if provider == CEILING and self._ceiling_shape is not None:
             return make_candidate(kernel, self._ceiling_shape, "cuda")
         if provider == OURS:
             return self.our_candidate(kernel)
-        label, note, function = find_reference(provider, self.workload().causal)
+        label, note, function = find_reference(provider, self.problem().causal)
         inputs = self._prepared()
         return _Candidate(
             inputs, partial(function, *inputs.tensors), {"label": label, "note": note}
         )
 
-    def workload(self) -> Workload:
-        return workload_of(self._prepared().shape)
+    def problem(self) -> AttentionProblem:
+        return problem_of(self._prepared().shape)
 
     def _prepared(self) -> _Inputs:
         if self._inputs is None:
@@ -188,7 +163,7 @@ class CudaBackend:
 
         inputs = self._prepared()
         config = parse_kernel_name_into_config(kernel)
-        causal = workload_of(inputs.shape).causal
+        causal = problem_of(inputs.shape).causal
         run = partial(flash_attention.forward, config, *inputs.tensors, inputs.o, causal=causal)
         details: Json = {"label": config.short_form(), "note": ""}
         library = load_library()
@@ -238,7 +213,7 @@ class CudaBackend:
     def implausible(self, shape: Json, milliseconds: float) -> str:
         if is_ceiling(shape):
             return ""
-        rate = tflops(workload_of(shape).matmul_flop(), milliseconds)
+        rate = tflops(problem_of(shape).matmul_flop(), milliseconds)
         peak = peak_tflops(self._state)
         if peak is None or rate <= peak:
             return ""

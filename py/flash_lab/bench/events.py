@@ -9,7 +9,7 @@ from flash_helpers.base.safe_read import check_json, parse_json
 
 from .measure import result
 from .records import FINAL_STATUSES, LAUNCH_FAIL, OK
-from .row_fields import problem_with
+from .row import problem_with
 
 Event = dict[str, Any]
 # Of a line: the most samples that can be asked for take 2 MB.

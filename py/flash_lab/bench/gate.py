@@ -12,18 +12,20 @@ import io
 import statistics
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 
 from . import compare_cli
 from .comparison import Rules, compare_runs
 from .events import Event
 from .measure import Json
-from .records import Record, encode
+from .records import encode
 from .results import Measurement
+from .row import Row
 from .runs import RunError, load_run, observations
+from .shapes import shape_of
 from .significance import shift
 from .sweep import Job
 
@@ -35,23 +37,22 @@ BASE_BLOCKS, SLOWED_BLOCKS = 38, 40
 
 
 @dataclass(frozen=True)
-class GateProblem:
-    """What one run measures; takes the place of a sweep.Problem."""
+class GateCase:
+    """What one run measures; takes the place of a sweep.Case."""
 
-    workload: Workload
+    problem: AttentionProblem
+    seed: int
     ours: tuple[Job, ...]
     references: tuple[Job, ...]
     slowed: str = ""
     skipped: tuple[tuple[Job, str], ...] = ()
 
     def shape(self) -> Event:
-        w = self.workload
-        return {
-            "batch": w.batch, "n_heads": w.n_heads, "n_kv_heads": w.n_kv_heads,
-            "seq_len": w.seq_len, "d_head": w.d_head, "dtype": w.dtype.name, "causal": False,
-            "seed": w.seed, "kv_len": BASE_BLOCKS * BLOCK, "slowed_kernel": self.slowed,
+        return shape_of(self.problem, self.seed) | {
+            "kv_len": BASE_BLOCKS * BLOCK,
+            "slowed_kernel": self.slowed,
             "slowed_kv_len": SLOWED_BLOCKS * BLOCK,
-        }  # fmt: skip
+        }
 
     def groups(self, size: int) -> list[tuple[Job, ...]]:
         return [(*self.references, *self.ours)]
@@ -69,11 +70,11 @@ def stage_name(kind: str, number: int) -> str:
     return f"{kind}-{number:02}"
 
 
-def verdicts(rows: Sequence[Record]) -> Iterator[Json]:
+def verdicts(rows: Sequence[Row]) -> Iterator[Json]:
     """One for every comparison, from all rows of a gate's store; at last a summary."""
-    runs: dict[str, list[Record]] = {}
+    runs: dict[str, list[Row]] = {}
     for row in rows:
-        runs.setdefault(row["policy"]["stage"], []).append(row)
+        runs.setdefault(row.stage, []).append(row)
     n_rounds = sum(name.startswith("slowed") for name in runs)
     _check_complete(runs, n_rounds)
     found = []
@@ -81,7 +82,7 @@ def verdicts(rows: Sequence[Record]) -> Iterator[Json]:
         base, again = (runs[stage_name("base", n)] for n in (number - 1, number))
         slowed = runs[stage_name("slowed", number)]
         found.append({"check": "gate", "kind": "same build", "round": number, **judge(base, again)})
-        name = slowed[0]["shape"]["slowed_kernel"]
+        name = slowed[0].shape["slowed_kernel"]
         outcome = judge(again, slowed)
         for mode in ("plain", "anchored"):
             outcome[f"{mode}_found"] = outcome[f"{mode}_regressions"] == [name]
@@ -92,23 +93,23 @@ def verdicts(rows: Sequence[Record]) -> Iterator[Json]:
     yield summary(found, rows)
 
 
-def _check_complete(runs: Mapping[str, Sequence[Record]], n_rounds: int) -> None:
+def _check_complete(runs: Mapping[str, Sequence[Row]], n_rounds: int) -> None:
     """Raises RunError."""
     names = [stage_name(kind, number) for kind, number in plan(n_rounds)]
     if missing := [name for name in names if name not in runs]:
         raise RunError(f"the gate's store lacks the run {missing[0]}")
-    if not all("slowed_kernel" in row["shape"] for rows in runs.values() for row in rows):
+    if not all("slowed_kernel" in row.shape for rows in runs.values() for row in rows):
         raise RunError("a row of the gate's store does not say which kernel was slowed")
 
 
-def judge(base: Sequence[Record], new: Sequence[Record]) -> Json:
+def judge(base: Sequence[Row], new: Sequence[Row]) -> Json:
     """compare.py's exit code, and the kernels that it calls regressions, plain and --anchored."""
     found: Json = {}
     with tempfile.TemporaryDirectory(prefix="flash-gate-") as folder:
         paths = []
         for name, rows in (("base", base), ("new", new)):
             path = Path(folder) / f"{name}.jsonl"
-            path.write_bytes(b"".join(encode(_plain(row)) for row in rows))
+            path.write_bytes(b"".join(encode(_plain(row).to_json()) for row in rows))
             paths.append(path)
         for mode, options in (("plain", []), ("anchored", ["--anchored"])):
             with contextlib.redirect_stdout(io.StringIO()):
@@ -123,14 +124,13 @@ def judge(base: Sequence[Record], new: Sequence[Record]) -> Json:
     return found
 
 
-def _plain(row: Record) -> Record:
+def _plain(row: Row) -> Row:
     """As pt_bench would have written it, without what marks the run."""
-    policy = {name: value for name, value in row["policy"].items() if name != "stage"}
-    left_out = ("schema", "crc32", "time")
-    return {**{k: v for k, v in row.items() if k not in left_out}, "policy": policy}
+    policy = {name: value for name, value in row.policy.items() if name != "stage"}
+    return replace(row, policy=policy, time=None)
 
 
-def summary(found: Sequence[Json], rows: Sequence[Record]) -> Json:
+def summary(found: Sequence[Json], rows: Sequence[Row]) -> Json:
     same = [line for line in found if line["kind"] == "same build"]
     slowed = [line for line in found if line["kind"] == "slowed"]
     result: Json = {"check": "gate", "kind": "summary", "rounds": len(same)}
@@ -144,13 +144,13 @@ def summary(found: Sequence[Json], rows: Sequence[Record]) -> Json:
     return result
 
 
-def true_slowdown(rows: Sequence[Record]) -> dict[str, list[float]]:
+def true_slowdown(rows: Sequence[Row]) -> dict[str, list[float]]:
     """By kernel, from all runs of a kernel together: [estimate, low, high] in %, 95 % sure."""
     times: dict[tuple[str, bool], list[float]] = {}
     for row in rows:
-        if row["status"] == "ok" and row["provider"] == "ours":
-            is_slowed = row["shape"]["slowed_kernel"] == row["kernel"]
-            own = times.setdefault((row["kernel"], is_slowed), [])
+        if row.status == "ok" and row.provider == "ours":
+            is_slowed = row.shape["slowed_kernel"] == row.kernel
+            own = times.setdefault((row.kernel, is_slowed), [])
             own.append(statistics.fmean(observations(Measurement((row,)))))
     found = {}
     for kernel in sorted({kernel for kernel, _ in times}):

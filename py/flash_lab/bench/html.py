@@ -9,8 +9,8 @@ from html import escape
 from .ceilings import Ceilings
 from .comparison import Comparison
 from .comparison import describe as describe_key
-from .records import Record
 from .results import Measurement, ProblemResult, clock_line
+from .row import Json
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -96,7 +96,7 @@ def _breakable(text: str) -> str:
     return escape(text).replace("+", "+<wbr>")
 
 
-def environment_table(environment: Record, command: str) -> str:
+def environment_table(environment: Json, command: str) -> str:
     rows = [[name, str(value)] for name, value in environment.items()]
     columns = ["what", "value"]
     return table(columns, [*rows, ["command", command]], words=columns)
@@ -104,26 +104,26 @@ def environment_table(environment: Record, command: str) -> str:
 
 def winners_table(problems: Sequence[ProblemResult], ceilings: Ceilings | None) -> str:
     providers = list(
-        dict.fromkeys(m.row["provider"] for p in problems for m in p.ranked if not m.is_ours)
+        dict.fromkeys(m.row.provider for p in problems for m in p.ranked if not m.is_ours)
     )
     share = ["% of matmul"] if ceilings and ceilings.origin == "measured" else []
     rows = []
     for problem in problems:
         best = next((m for m in problem.ranked if m.is_ours), None)
-        s = problem.shape
-        row = [s["dtype"], str(s["seq_len"]), f"{best.matmul_tflops:.0f}" if best else "-"]
+        dtype = problem.problem.dtype.name
+        row = [dtype, str(problem.seq_len), f"{best.matmul_tflops:.0f}" if best else "-"]
         row += [_ratio(problem, provider, best) for provider in providers]
         if share and ceilings:
-            peak = ceilings.peak_of(s["dtype"])
+            peak = ceilings.peak_of(dtype)
             row.append(f"{100 * best.matmul_tflops / peak:.0f}" if best and peak else "-")
-        row += [f"{best.summary.median:.4f}" if best else "-", str(s["d_head"])]
+        row += [f"{best.summary.median:.4f}" if best else "-", str(problem.problem.d_head)]
         rows.append([*row, best.label if best else "none is right"])
     columns = ["dtype", "seq", "TFLOP/s", *(f"× {provider}" for provider in providers), *share]
     return table([*columns, "ms", "d", "our best"], rows, words=["dtype", "our best"])
 
 
 def _ratio(problem: ProblemResult, provider: str, best: Measurement | None) -> str:
-    reference = next((m for m in problem.ranked if m.row["provider"] == provider), None)
+    reference = next((m for m in problem.ranked if m.row.provider == provider), None)
     if best is None or reference is None:
         return "-"
     return f"{reference.summary.median / best.summary.median:.3f}"
@@ -142,8 +142,8 @@ def problem_details(problem: ProblemResult) -> str:
     body = table(columns, rows, words=["kernel"], marked=marked)
     body += paragraph(clock_line(problem.ranked), "quiet")
     body += "".join(
-        paragraph(f"{row['status']}: {row['kernel']}: {row['error']}",
-                  "quiet" if row["status"] == "skipped" else "bad")
+        paragraph(f"{row.status}: {row.kernel}: {row.error}",
+                  "quiet" if row.status == "skipped" else "bad")
         for row in problem.others
     )  # fmt: skip
     body += "".join(paragraph(f"{m.label}: {n}", "quiet") for m in problem.ranked for n in m.notes)
@@ -152,7 +152,7 @@ def problem_details(problem: ProblemResult) -> str:
 
 def _cells(m: Measurement) -> list[str]:
     s, row = m.summary, m.row
-    mhz = row.get("effective_sm_mhz")
+    mhz = row.effective_sm_mhz
     return [
         f"{s.median:.4f}",
         f"{m.matmul_tflops:.1f}",
@@ -161,7 +161,7 @@ def _cells(m: Measurement) -> list[str]:
         f"{100 * m.standard_error:.2f}" if len(m.bursts) > 1 else "-",
         str(s.outliers),
         f"{mhz:.0f}" if mhz else "-",
-        str(row.get("registers") or "-"),
+        str(row.registers or "-"),
     ]
 
 

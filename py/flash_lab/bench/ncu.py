@@ -14,7 +14,7 @@ from pathlib import Path
 from flash_helpers.base.dtypes import DType
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL
 from flash_helpers.kernels.contract import KernelConfig
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 
 from ..correctness.selection import Skipped, partition
 from .ncu_classify import OURS, V2, V3
@@ -27,8 +27,8 @@ _REFERENCE_OPTIONS = {V2: "--ref", V3: "--ref_v3"}
 
 
 @dataclass(frozen=True)
-class Problem:
-    """`configs`: those that fit the shape, whether they are to be shown or not."""
+class NcuCase:
+    """What one run of ncu is about. `configs`: those that fit the shape, shown or not."""
 
     seq_len: int
     d_head: int
@@ -44,7 +44,7 @@ class Problem:
     def of(
         cls, configs: Sequence[KernelConfig], seq_len: int, d_head: int, batch: int,
         n_heads: int, seed: int, n_runs: int, providers: Sequence[str],
-    ) -> Problem:  # fmt: skip
+    ) -> NcuCase:  # fmt: skip
         kept, skipped = partition(configs, seq_len, d_head)
         if OURS not in providers:  # run_kernels.py runs a reference for each dtype of a kernel
             kept = list({config.dtype: config for config in kept}.values())
@@ -64,9 +64,10 @@ class Problem:
     def references(self) -> list[str]:
         return [name for name in _REFERENCE_OPTIONS if name in self.providers]
 
-    def workload(self, dtype: DType) -> Workload:
-        heads = self.n_heads
-        return Workload(self.batch, heads, heads, self.seq_len, self.d_head, dtype, self.seed)
+    def problem(self, dtype: DType) -> AttentionProblem:
+        return AttentionProblem.self_attention(
+            dtype, self.batch, self.seq_len, self.n_heads, self.d_head
+        )
 
     def arguments(self, configs: Sequence[KernelConfig], references: Sequence[str]) -> list[str]:
         """Of run_kernels.py. Nothing is left to its defaults: the FLOP counts depend on it."""
@@ -83,7 +84,7 @@ class Problem:
 class Result:
     """`troubles`: why rows are missing; `unknown`: profiled symbols that nobody claims."""
 
-    problem: Problem
+    case: NcuCase
     rows: list[NcuRow] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)
@@ -97,15 +98,15 @@ class Result:
         return None
 
 
-def measure(ncu: Ncu, script: Path, problem: Problem, say: Callable[[str], None]) -> Result:
+def measure(ncu: Ncu, script: Path, case: NcuCase, say: Callable[[str], None]) -> Result:
     """Never raises for what one problem suffers; NcuError means that none can be measured."""
-    result = Result(problem)
-    pending, references = list(problem.configs), problem.references()
+    result = Result(case)
+    pending, references = list(case.configs), case.references()
     if not pending:
         result.troubles.append("no selected kernel fits this problem: see the skipped ones")
     while pending:
-        say(f"{problem}: {len(pending)} kernel(s) and {len(references)} reference(s) under ncu")
-        command = target_command(script, problem.arguments(pending, references))
+        say(f"{case}: {len(pending)} kernel(s) and {len(references)} reference(s) under ncu")
+        command = target_command(script, case.arguments(pending, references))
         try:
             run = profile(ncu, command)
         except NcuTimeoutError as error:
@@ -135,20 +136,20 @@ def _collect(
     references: Sequence[str],
 ) -> None:  # fmt: skip
     """Adds the rows of one run. Those that get another run are left out."""
-    problem = result.problem
+    case = result.case
     launches = run.reading.launches
     assembly = Assembly.of(
-        launches, ncu.metrics, problem.n_runs, verdicts, set(problem.dtypes)
+        launches, ncu.metrics, case.n_runs, verdicts, set(case.dtypes)
     )  # fmt: skip
     rows = [
-        assembly.reference_row(name, dtype, problem.workload(dtype))
+        assembly.reference_row(name, dtype, case.problem(dtype))
         for name in references
-        for dtype in problem.dtypes
+        for dtype in case.dtypes
     ]
-    if OURS in problem.providers:
+    if OURS in case.providers:
         retried = set(lost) if len(lost) < len(configs) else set()
         rows += [
-            assembly.our_row(config, problem.workload(config.dtype))
+            assembly.our_row(config, case.problem(config.dtype))
             for config in configs
             if config not in retried
         ]
@@ -179,7 +180,7 @@ def exit_code(results: Sequence[Result]) -> int:
     rows = [row for result in results for row in result.rows]
     if any(row.status == WRONG for row in rows):
         return EXIT_FAILED
-    wanted = OURS if any(OURS in result.problem.providers for result in results) else None
+    wanted = OURS if any(OURS in result.case.providers for result in results) else None
     if not any(row.is_measured and wanted in (None, row.provider) for row in rows):
         return EXIT_NO_DATA
     whole = all(result.rows and not result.troubles for result in results)

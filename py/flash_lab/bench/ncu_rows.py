@@ -17,7 +17,7 @@ from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.flops import calc_total_flop
 from flash_helpers.kernels.names import parse_symbol
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 
 from .ncu_classify import OURS, PROVIDERS, UNKNOWN, Identity, classify
 from .ncu_metrics import (
@@ -55,7 +55,7 @@ class NcuRow:
     name: str
     provider: str
     dtype: DType
-    workload: Workload
+    problem: AttentionProblem
     config: KernelConfig | None = None
     symbol: str = ""
     status: str = OK
@@ -80,12 +80,12 @@ class NcuRow:
 
     def derive(self) -> None:
         """What follows from the counters and the shape."""
-        size = self.workload
+        size = self.problem
         self.values["attn_tflops"] = tflops(size.attn_flop(), self.milliseconds)
         self.values["matmul_tflops"] = tflops(size.matmul_flop(), self.milliseconds)
-        if self.tile and not any(size.seq_len % block for block in self.tile):
+        if self.tile and not any(size.seqlen_q % block for block in self.tile):
             flop = calc_total_flop(
-                size.batch, size.n_heads, size.seq_len, *self.tile, size.d_head
+                size.batch, size.n_heads, size.seqlen_q, *self.tile, size.d_head
             )  # fmt: skip
             self.values["total_tflops"] = tflops(flop, self.milliseconds)
         conflicts = self.values.get(LOAD_CONFLICTS.key)
@@ -154,14 +154,14 @@ class Assembly:
     def _dtype(self, identity: Identity) -> DType | None:
         return identity.dtype or self.only_dtype
 
-    def our_row(self, config: KernelConfig, workload: Workload) -> NcuRow:
+    def our_row(self, config: KernelConfig, problem: AttentionProblem) -> NcuRow:
         symbol = config.kernel_name()
-        row = NcuRow(config.short_form(), OURS, config.dtype, workload, config, symbol)
+        row = NcuRow(config.short_form(), OURS, config.dtype, problem, config, symbol)
         row.tile = config.blocks()
         symbols = [s for s, identity in self.identities.items() if identity.config == config]
         return self._fill(row, symbols, self.verdicts.get(symbol))
 
-    def reference_row(self, provider: str, dtype: DType, workload: Workload) -> NcuRow:
+    def reference_row(self, provider: str, dtype: DType, problem: AttentionProblem) -> NcuRow:
         symbols = [
             symbol
             for symbol, identity in self.identities.items()
@@ -169,7 +169,7 @@ class Assembly:
         ]
         labels = dict.fromkeys(self.identities[symbol].label for symbol in symbols)
         name = " + ".join(labels) or provider.upper()
-        row = NcuRow(f"{name} ({dtype.name}, {workload.d_head})", provider, dtype, workload)
+        row = NcuRow(f"{name} ({dtype.name}, {problem.d_head})", provider, dtype, problem)
         return self._fill(row, symbols, self.verdicts.get((provider, dtype.name)))
 
     def _fill(self, row: NcuRow, symbols: list[str], verdict: Verdict | None) -> NcuRow:

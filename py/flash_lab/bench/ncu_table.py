@@ -39,7 +39,7 @@ def ratios(result: Result, row: NcuRow) -> dict[str, float]:
 def render_table(result: Result, metrics: Sequence[Metric], sort: bool) -> str:
     """The table, if there is anything in it, and a line for everything that is not in it."""
     rows = order(result, sort)
-    lines = [str(result.problem)]
+    lines = [str(result.case)]
     if rows:
         lines += [_table(result, rows, metrics), _legend(result)]
     return "\n".join([*lines, *render_notes(result)])
@@ -73,7 +73,7 @@ def _cell(values: Mapping[str, float], key: str, digits: int, divisor: float = 1
 
 
 def _legend(result: Result) -> str:
-    bases = {dtype: result.reference_for(dtype) for dtype in result.problem.dtypes}
+    bases = {dtype: result.reference_for(dtype) for dtype in result.case.dtypes}
     named = [f"{row.name}" for row in bases.values() if row is not None]
     base = f"relative: times as fast as {', '.join(named)}" if named else "relative: no reference"
     return (
@@ -90,7 +90,7 @@ def render_notes(result: Result) -> list[str]:
             notes.setdefault((row.status, note), []).append(row.name)
     lines = [f"{status}: {_names(names)}: {note}" for (status, note), names in notes.items()]
     lines += result.troubles
-    reasons = Counter(item.reason for item in result.problem.skipped)
+    reasons = Counter(item.reason for item in result.case.skipped)
     lines += [f"skipped: {count} kernel(s): {reason}" for reason, count in reasons.items()]
     if result.unknown:
         total = sum(result.unknown.values())
@@ -123,10 +123,10 @@ def render_csv(
         values = row.values | (ratios(result, row) if row.is_measured else {})
         rows.append({
             "kernel": row.name, "symbol": row.symbol, "provider": row.provider,
-            "dtype": row.dtype.name, "d_head": row.workload.d_head,
-            "seq_len": row.workload.seq_len, "batch": row.workload.batch,
-            "n_heads": row.workload.n_heads, "seed": row.workload.seed,
-            "n_runs": result.problem.n_runs, "launches": row.launches,
+            "dtype": row.dtype.name, "d_head": row.problem.d_head,
+            "seq_len": row.problem.seqlen_q, "batch": row.problem.batch,
+            "n_heads": row.problem.n_heads, "seed": result.case.seed,
+            "n_runs": result.case.n_runs, "launches": row.launches,
             "status": row.status, "notes": "; ".join(row.notes),
             **{key: f"{values[key]:.10g}" for key in numbers if key in values},
             **origin,

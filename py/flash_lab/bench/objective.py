@@ -97,9 +97,9 @@ def _weight(text: str, item: str) -> float:
 def _series(m: Measurement, name: str) -> list[float]:
     if name == TIME:
         return observations(m)
-    joules = [float(value) for row in m.rows for value in row.get("joules") or []]
+    joules = [float(value) for row in m.rows for value in row.joules]
     if not joules or min(joules) <= 0:
-        why = m.row.get("energy_note") or "it was measured without"
+        why = m.row.energy_note or "it was measured without"
         raise ObjectiveError(f"there is no energy of {m.label}: {why}")
     return joules
 
@@ -109,7 +109,7 @@ def _value(m: Measurement, name: str) -> float:
         return m.summary.median
     if name == ENERGY:
         return statistics.fmean(_series(m, ENERGY))
-    n_bytes = m.row.get("memory_bytes")
+    n_bytes = m.row.memory_bytes
     if not n_bytes:
         raise ObjectiveError(f"the memory that {m.label} uses is not known")
     return float(n_bytes)

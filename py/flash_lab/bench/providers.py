@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flash_helpers.check.peers import find_peer, package_function, sdpa_function
 
 from .measure import SkippedError
+from .shapes import CEILING as CEILING
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 OURS = "ours"
-CEILING = "ceiling"  # no attention: what bounds it (ceilings.py)
 # The first that a table has is what its column `relative` refers to.
 REFERENCES = {
     "fa2": "FlashAttention-2: flash-attn, else PyTorch's build of it",

@@ -16,13 +16,14 @@ from .ceilings import measure_ceilings
 from .parallel import each
 from .progress import Progress
 from .providers import OURS
-from .records import COMPILE_FAIL, LAUNCH_FAIL, OK, TIMEOUT, WRONG, Record
+from .records import COMPILE_FAIL, LAUNCH_FAIL, OK, TIMEOUT, WRONG
 from .report import render_csv, render_json, table
 from .results import by_problem
-from .session import CUDA_BACKEND, announce, problems_of, with_session
+from .row import Row
+from .session import CUDA_BACKEND, announce, cases_of, with_session
 from .store import ResultStore
 from .supervisor import Measurer
-from .sweep import Problem, Sweep
+from .sweep import Case, Sweep
 
 DESCRIPTION = """Time kernels and the references side by side on one GPU, with CUDA events.
 
@@ -71,7 +72,7 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
     options = parser.parse_args(argv)
     args.check_store_arguments(parser, options)
     try:
-        problems, policy = problems_of(options, options.providers), args.policy_of(options)
+        cases, policy = cases_of(options, options.providers), args.policy_of(options)
     except ValueError as error:
         parser.error(str(error))
     check_outputs({"--out": options.out, "--csv": options.csv, "--json": options.json})
@@ -82,34 +83,34 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
             retry_failed=options.retry_failed,
         )  # fmt: skip
         announce(store, sweep)
-        return _run(sweep, problems, options)
+        return _run(sweep, cases, options)
 
     return with_session("pt_bench", options, backend, measure)
 
 
-def _run(sweep: Sweep, problems: Sequence[Problem], options: argparse.Namespace) -> int:
-    rows: list[Record] = []
+def _run(sweep: Sweep, cases: Sequence[Case], options: argparse.Namespace) -> int:
+    rows: list[Row] = []
     ceilings = [] if options.no_ceilings else measure_ceilings(sweep, options.dtypes, options.seed)
-    with Progress(sum(sweep.n_rows(problem) for problem in problems), "pt_bench") as progress:
+    with Progress(sum(sweep.n_rows(case) for case in cases), "pt_bench") as progress:
 
-        def measured(problem: Problem) -> list[Record]:
+        def measured(case: Case) -> list[Row]:
             found = []
-            for row in sweep.run(problem):
-                progress.advance(f"{row['shape']['seq_len']} {row['kernel']}")
+            for row in sweep.run(case):
+                progress.advance(f"{row.problem.seqlen_q} {row.kernel}")
                 found.append(row)
             return found
 
-        for _, found in each(problems, measured, sweep.supervisor.n_workers):
+        for _, found in each(cases, measured, sweep.supervisor.n_workers):
             rows += found
             for result in by_problem(found):
                 progress.print(f"\n{table(result, options.top)}")
     unwritten = _write(sweep, rows, options)
-    failed = any(row["status"] != OK for row in ceilings)
+    failed = any(row.status != OK for row in ceilings)
     code = exit_code(rows) or (EXIT_PARTIAL if failed else EXIT_OK)
     return ranked(code, unwritten)
 
 
-def _write(sweep: Sweep, rows: Sequence[Record], options: argparse.Namespace) -> list[str]:
+def _write(sweep: Sweep, rows: Sequence[Row], options: argparse.Namespace) -> list[str]:
     """What could not be written, after saying so."""
     results = by_problem(rows)
     files: dict[Path, Callable[[], str | bytes]] = {}
@@ -124,13 +125,13 @@ def _write(sweep: Sweep, rows: Sequence[Record], options: argparse.Namespace) ->
     return problems
 
 
-def exit_code(rows: Sequence[Record]) -> int:
+def exit_code(rows: Sequence[Row]) -> int:
     """A wrong result outranks a missing one. References that are not here are no failure."""
-    statuses = {row["status"] for row in rows}
+    statuses = {row.status for row in rows}
     if WRONG in statuses:
         return EXIT_FAILED
-    asked = {row["provider"] for row in rows}
-    measured = {row["provider"] for row in rows if row["status"] == OK}
+    asked = {row.provider for row in rows}
+    measured = {row.provider for row in rows if row.status == OK}
     if (OURS in asked and OURS not in measured) or not measured:
         return EXIT_NO_DATA
     return EXIT_PARTIAL if statuses & {LAUNCH_FAIL, TIMEOUT, COMPILE_FAIL} else 0

@@ -1,4 +1,4 @@
-"""One row of a result store: what it says, and when two rows are about the same thing."""
+"""Rows of a result store as lines of JSON, and when two of them are about the same thing."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping
-from typing import Any
 
 from flash_helpers.base.safe_read import parse_json
 
-from .row_fields import problem_with
+from .row import OK as OK
+from .row import Row
 
 SCHEMA = 1
 STARTED = "started"
-OK, WRONG, COMPILE_FAIL, LAUNCH_FAIL = "ok", "wrong", "compile_fail", "launch_fail"
+WRONG, COMPILE_FAIL, LAUNCH_FAIL = "wrong", "compile_fail", "launch_fail"
 TIMEOUT, SKIPPED = "timeout", "skipped"
 FINAL_STATUSES = (OK, WRONG, COMPILE_FAIL, LAUNCH_FAIL, TIMEOUT, SKIPPED)
 STATUSES = (STARTED, *FINAL_STATUSES)
@@ -22,8 +22,6 @@ STATUSES = (STARTED, *FINAL_STATUSES)
 _CHECKSUM = "crc32"
 _ERROR_LINES, _ERROR_CHARACTERS = 4, 600
 _REQUIRED = {"schema": int, "status": str, "key": str, "kernel": str, "provider": str}
-
-Record = dict[str, Any]
 
 
 def row_key(kernel: str, shape: Mapping[str, object], policy: Mapping[str, object]) -> str:
@@ -51,7 +49,7 @@ def encode(record: Mapping[str, object]) -> bytes:
     return f'{body[:-1]},"{_CHECKSUM}":{zlib.crc32(body.encode())}}}\n'.encode()
 
 
-def decode(line: bytes) -> Record:
+def decode(line: bytes) -> Row:
     """Raises ValueError that says what is wrong with the line."""
     try:
         record = parse_json(line)
@@ -69,9 +67,7 @@ def decode(line: bytes) -> Record:
         raise ValueError(f"schema {record['schema']}: this version reads schema {SCHEMA}")
     if record["status"] not in STATUSES:
         raise ValueError(f"status {record['status']!r}: expected one of {', '.join(STATUSES)}")
-    if problem := problem_with(record):
-        raise ValueError(problem)
-    return record
+    return Row.from_json(record)
 
 
 def _canonical(value: object) -> str:

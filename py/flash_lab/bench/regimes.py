@@ -19,7 +19,7 @@ from flash_helpers.base.outputs import OutputError, append_output, check_outputs
 from flash_helpers.base.timing import CudaTimer
 from flash_helpers.base.tool import EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL
 from flash_helpers.check.sizes import BATCH_SIZE_FOR_SEQ_LEN
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 
 from ..provenance import provenance
 from .arguments import dtype, number, positive, positive_list, seed
@@ -28,23 +28,24 @@ from .energy import EnergyMeter, cuda_mark
 from .providers import OURS, find_reference
 from .regimes_table import PEERS, show
 from .row_fields import is_figure
+from .shapes import shape_of
 
-_SHAPE = ("batch", "seq_len", "n_heads", "n_kv_heads", "d_head")
+_SHAPE = ("batch", "seq_len", "n_heads", "n_kv_heads", "d_head", "causal", "dtype")
 REST_S = 0.2  # before each burst
 BURST_CALLS = 3
 
 
-def functions(workload: Workload) -> dict[str, Callable[[], object]]:
+def functions(problem: AttentionProblem, seed: int) -> dict[str, Callable[[], object]]:
     """Ours and the peers that are here, on the same tensors; missing ones are said."""
     import flash_attention
 
-    q, k, v = workload.generate("cuda")
+    q, k, v = problem.tensors(seed, "cuda")
     found: dict[str, Callable[[], object]] = {
-        OURS: lambda: flash_attention.flash_attn_func(q, k, v, causal=workload.causal)
+        OURS: lambda: flash_attention.flash_attn_func(q, k, v, causal=problem.causal)
     }
     for peer in PEERS:
         try:
-            _, _, attention = find_reference(peer, workload.causal)
+            _, _, attention = find_reference(peer, problem.causal)
             attention(q, k, v)
         except Exception as error:  # a peer refuses in its own way; the row says that it is missing
             print(f"{peer}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
@@ -101,18 +102,19 @@ def _median(found: list[dict[str, Any]], key: str) -> float | None:
     return None if None in values else statistics.median(values)
 
 
-def rows(problems: Iterable[Workload], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    for workload in problems:
-        calls = functions(workload)
-        tera = workload.matmul_flop() / 1e12
+def rows(
+    problems: Iterable[AttentionProblem], options: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    for problem in problems:
+        calls = functions(problem, options.seed)
+        tera = problem.matmul_flop() / 1e12
         short = burst(calls, options.rounds, options.seed)
         long = sustained_rounds(calls, short, options) if options.seconds else {}
+        shape = shape_of(problem, options.seed)
         for name in calls:
             row = {
                 "provider": name,
-                **{field: getattr(workload, field) for field in _SHAPE},
-                "causal": workload.causal,
-                "dtype": workload.dtype.name,
+                **{field: shape[field] for field in _SHAPE},
             }
             try:
                 row |= _figures(tera, short[name], long.get(name))
@@ -137,7 +139,7 @@ def _figures(tera: float, burst_ms: float, long: Mapping[str, Any] | None) -> di
     return found
 
 
-def workloads(options: argparse.Namespace) -> Iterator[Workload]:
+def problems_of(options: argparse.Namespace) -> Iterator[AttentionProblem]:
     """Raises ValueError for a length without a usual batch size, unless one is given."""
     masks = {"full": (False,), "causal": (True,), "both": (False, True)}[options.mask]
     axes = itertools.product(options.d_heads, masks, options.seq_lens)
@@ -146,10 +148,9 @@ def workloads(options: argparse.Namespace) -> Iterator[Workload]:
         if batch is None:
             known = ", ".join(map(str, BATCH_SIZE_FOR_SEQ_LEN))
             raise ValueError(f"--seq_lens {seq_len}: give --batch, or take one of {known}")
-        yield Workload(
-            batch=batch, seq_len=seq_len, n_heads=options.heads,
-            n_kv_heads=options.kv_heads or options.heads, d_head=d_head, dtype=options.dtype,
-            causal=causal, seed=options.seed,
+        yield AttentionProblem.self_attention(
+            options.dtype, batch, seq_len, options.heads, d_head,
+            n_kv_heads=options.kv_heads or 0, causal=causal,
         )  # fmt: skip
 
 
@@ -181,7 +182,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if options.show:
             return show(options.show, options.bar)
-        problems = list(workloads(options))
+        problems = list(problems_of(options))
     except (ValueError, OSError) as error:
         parser.error(str(error))
     if options.out is None:

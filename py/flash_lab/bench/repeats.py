@@ -9,10 +9,11 @@ from pathlib import Path
 
 from flash_helpers.base import csv_text
 from flash_helpers.base.safe_read import read_regular
+from flash_helpers.kernels.problem import AttentionProblem
 
 from .measure import Json
-from .records import Record
-from .results import Measurement, by_problem, shape_key
+from .results import Measurement, by_problem
+from .row import Row
 from .runs import RunError
 
 RANK_BAR_PCT = 1.0
@@ -20,7 +21,7 @@ AGREEMENT_BAR_PCT = 5.0
 _FROM_NCU = ("seq_len", "duration_ns", "cycles")
 
 
-def rank_verdicts(sweeps: Sequence[Sequence[Record]]) -> Iterator[Json]:
+def rank_verdicts(sweeps: Sequence[Sequence[Row]]) -> Iterator[Json]:
     """For every problem and pair of sweeps: how much slower is the best of the one in the other
     than what is best there. At last a summary."""
     tables = [_times(rows) for rows in sweeps]
@@ -37,8 +38,8 @@ def rank_verdicts(sweeps: Sequence[Sequence[Record]]) -> Iterator[Json]:
             loss = 100 * (other[best] / other[there] - 1)
             worst, n = max(worst, loss), n + 1
             yield {
-                "check": "repeat", "kind": "pair", "sweeps": [i, j], "dtype": key[0],
-                "d_head": key[1], "seq_len": key[2], "best": best, "best_there": there,
+                "check": "repeat", "kind": "pair", "sweeps": [i, j], "dtype": key.dtype.name,
+                "d_head": key.d_head, "seq_len": key.seqlen_q, "best": best, "best_there": there,
                 "loss_pct": round(loss, 3),
                 "best_ms": [round(one[best], 5), round(other[there], 5)],
             }  # fmt: skip
@@ -48,12 +49,12 @@ def rank_verdicts(sweeps: Sequence[Sequence[Record]]) -> Iterator[Json]:
     }  # fmt: skip
 
 
-def _times(rows: Sequence[Record]) -> dict[tuple[object, ...], dict[str, float]]:
+def _times(rows: Sequence[Row]) -> dict[AttentionProblem, dict[str, float]]:
     found = {}
     for problem in by_problem(rows):
         ours = {m.kernel: m.summary.median for m in problem.ranked if m.is_ours}
         if ours:
-            found[shape_key(problem.ranked[0].row)] = ours
+            found[problem.problem] = ours
     return found
 
 
@@ -82,7 +83,7 @@ def _is_positive(text: str) -> bool:
 
 
 def agreement_verdicts(
-    rows: Sequence[Record], profiled: Sequence[Mapping[str, str]]
+    rows: Sequence[Row], profiled: Sequence[Mapping[str, str]]
 ) -> Iterator[Json]:
     """For every kernel and length that both have: cycles of pt_bench (time × clock under load)
     against ncu's. Two clocks are not equal for two tools, but cycles do not depend on them."""
@@ -90,7 +91,7 @@ def agreement_verdicts(
     n, n_unknown, worst = 0, 0, 0.0
     for problem in by_problem(rows):
         for m in problem.ranked:
-            row = by_ncu.get((str(m.row.get("symbol")), int(problem.shape["seq_len"])))
+            row = by_ncu.get((str(m.row.symbol), problem.seq_len))
             if row is None or not m.is_ours:
                 continue
             line = _agreement(m, row)
@@ -110,13 +111,13 @@ def agreement_verdicts(
 def _agreement(m: Measurement, profiled: Mapping[str, str]) -> Json:
     ms, ncu_ms = m.summary.median, float(profiled["duration_ns"]) / 1e6
     ncu_cycles = float(profiled["cycles"])
-    mhz = m.row.get("loaded_sm_mhz")
+    mhz = m.row.loaded_sm_mhz
     cycles = ms * 1e3 * mhz if mhz else None
     return {
         "check": "agreement", "kind": "kernel", "kernel": m.kernel,
-        "seq_len": m.shape["seq_len"], "pt_ms": round(ms, 5), "ncu_ms": round(ncu_ms, 5),
+        "seq_len": m.problem.seqlen_q, "pt_ms": round(ms, 5), "ncu_ms": round(ncu_ms, 5),
         "time_pct": round(100 * (ms / ncu_ms - 1), 2),
-        "pt_loaded_mhz": mhz, "pt_waiting_mhz": m.row.get("effective_sm_mhz"),
+        "pt_loaded_mhz": mhz, "pt_waiting_mhz": m.row.effective_sm_mhz,
         "ncu_mhz": round(ncu_cycles / ncu_ms / 1e3, 1),
         "pt_cycles": cycles and round(cycles), "ncu_cycles": round(ncu_cycles),
         "cycles_pct": None if cycles is None else round(100 * (cycles / ncu_cycles - 1), 2),

@@ -10,8 +10,8 @@ from prettytable import PrettyTable
 
 from flash_helpers.base import csv_text
 
-from .records import Record
 from .results import Measurement, ProblemResult, clock_line
+from .row import Row
 
 COLUMNS = (
     "kernel", "mean ms", "median", "min", "max", "stdev", "p90", "noise %", "relative",
@@ -26,7 +26,7 @@ def table(problem: ProblemResult, top: int = 0) -> str:
     lines = [problem.title(), clock_line(problem.ranked)]
     if problem.ranked:
         lines.append(_ranking(problem, top))
-    lines += [f"{row['status']}: {row['kernel']}: {row['error']}" for row in problem.others]
+    lines += [f"{row.status}: {row.kernel}: {row.error}" for row in problem.others]
     lines += [f"note: {m.label}: {note}" for m in problem.ranked for note in m.notes]
     return "\n".join(lines)
 
@@ -46,7 +46,7 @@ def _ranking(problem: ProblemResult, top: int) -> str:
 
 def _figures(m: Measurement, reference: Measurement | None) -> list[str]:
     s = m.summary
-    mhz = m.row.get("effective_sm_mhz")
+    mhz = m.row.effective_sm_mhz
     times = (s.mean, s.median, s.minimum, s.maximum, s.stdev, s.p90)
     return [
         *(f"{ms:.4f}" for ms in times),
@@ -76,16 +76,16 @@ def render_json(problems: Sequence[ProblemResult], environment: object) -> str:
     return json.dumps({"environment": environment, "rows": flat(problems)}, indent=1) + "\n"
 
 
-def flat(problems: Sequence[ProblemResult]) -> list[Record]:
+def flat(problems: Sequence[ProblemResult]) -> list[dict[str, object]]:
     """Every kernel and problem as one dictionary of plain values."""
-    found: list[Record] = []
+    found: list[dict[str, object]] = []
     for problem in problems:
         found += [_identity(m.row) | _values(m, problem.reference) for m in problem.ranked]
         found += [_identity(row) for row in problem.others]
     return found
 
 
-def _identity(row: Record) -> Record:
+def _identity(row: Row) -> dict[str, object]:
     names = (
         "status",
         "provider",
@@ -96,13 +96,13 @@ def _identity(row: Record) -> Record:
         "memory_bytes",
         "error",
     )
-    return {name: row.get(name) for name in names} | dict(row["shape"])
+    return {name: getattr(row, name) for name in names} | row.shape
 
 
-def _values(m: Measurement, reference: Measurement | None) -> Record:
+def _values(m: Measurement, reference: Measurement | None) -> dict[str, object]:
     s = m.summary
-    clocks = m.row.get("clocks") or {}
-    joules = m.row.get("joules")
+    clocks = m.row.clocks
+    joules = m.row.joules
     return {
         "n": s.n,
         **{f"{name}_ms": round(getattr(s, name), 6) for name in ("mean", "median", "stdev")},
@@ -112,12 +112,12 @@ def _values(m: Measurement, reference: Measurement | None) -> Record:
         "rsd": round(s.rsd, 6),
         "standard_error": round(m.standard_error, 6) if len(m.bursts) > 1 else None,
         "outliers": s.outliers,
-        "throttled": sum(len(row.get("throttled") or {}) for row in m.rows),
+        "throttled": sum(len(row.throttled) for row in m.rows),
         "relative": round(reference.summary.median / s.median, 4) if reference else None,
         "attn_tflops": round(m.attn_tflops, 2),
         "matmul_tflops": round(m.matmul_tflops, 2),
-        "effective_sm_mhz": m.row.get("effective_sm_mhz"),
-        "loaded_sm_mhz": m.row.get("loaded_sm_mhz"),
+        "effective_sm_mhz": m.row.effective_sm_mhz,
+        "loaded_sm_mhz": m.row.loaded_sm_mhz,
         "sm_mhz": clocks.get("sm_mhz"),
         "watts": clocks.get("watts"),
         "joules": round(statistics.fmean(joules), 6) if joules else None,

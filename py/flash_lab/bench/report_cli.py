@@ -16,8 +16,8 @@ from .ceilings import Ceilings, measured_ceilings
 from .comparison import Rules, compare_runs
 from .cuda_backend import peak_tflops
 from .landscape import worth_of_switches
-from .records import Record
 from .results import ProblemResult, by_problem
+from .row import Row
 from .runs import RunError, load_run, rows_of
 from .wave_warning import wave_warning
 
@@ -77,9 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 Images = dict[str, tuple[str, bytes]]
 
 
-def ceilings_of(rows: Sequence[Record]) -> Ceilings | None:
+def ceilings_of(rows: Sequence[Row]) -> Ceilings | None:
     """As measured with the run; else of the data sheet, where it is known."""
-    environment = rows[-1].get("environment", {})
+    environment = rows[-1].environment
     measured = measured_ceilings(rows)
     peak = peak_tflops(environment)
     gpu = str(environment.get("gpu", ""))
@@ -92,9 +92,9 @@ def ceilings_of(rows: Sequence[Record]) -> Ceilings | None:
 def draw(problems: Sequence[ProblemResult], ceilings: Ceilings | None) -> Images:
     """The charts by name, each with what it shows."""
     images: Images = {}
-    kinds = dict.fromkeys((p.shape["dtype"], p.shape["d_head"]) for p in problems)
+    kinds = dict.fromkeys((p.problem.dtype.name, p.problem.d_head) for p in problems)
     for dtype, d_head in kinds:
-        mine = [p for p in problems if (p.shape["dtype"], p.shape["d_head"]) == (dtype, d_head)]
+        mine = [p for p in problems if (p.problem.dtype.name, p.problem.d_head) == (dtype, d_head)]
         title = f"{dtype}, head size {d_head}"
         name = f"{dtype.lower()}-d{d_head}"
         images[f"throughput-{name}"] = (
@@ -114,10 +114,10 @@ def draw(problems: Sequence[ProblemResult], ceilings: Ceilings | None) -> Images
 
 
 def _page(
-    options: argparse.Namespace, problems: Sequence[ProblemResult], rows: Sequence[Record],
+    options: argparse.Namespace, problems: Sequence[ProblemResult], rows: Sequence[Row],
     images: Images, notes: Sequence[str], ceilings: Ceilings | None,
 ) -> str:  # fmt: skip
-    wrong = [row for row in rows if row["status"] not in ("ok", "skipped")]
+    wrong = [row for row in rows if row.status not in ("ok", "skipped")]
     explanation = (
         "TFLOP/s of the two matmuls alone. × is how many times as fast as the reference; above 1 "
         "ours is faster. Times are medians."
@@ -137,9 +137,7 @@ def _page(
         sections.append(html.section(title, html.comparison_table(comparison)))
     details = map(html.problem_details, problems)
     sections.append(html.section("Every kernel", html.paragraph(error, "quiet"), *details))
-    environment = html.environment_table(
-        rows[-1].get("environment", {}), str(rows[-1].get("command", ""))
-    )
+    environment = html.environment_table(rows[-1].environment, str(rows[-1].command))
     sections.append(html.section("Environment", environment))
     return html.page(options.title, sections)
 

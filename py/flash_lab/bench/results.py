@@ -9,44 +9,42 @@ from typing import Any
 
 from flash_helpers.base.timing import standard_error
 from flash_helpers.kernels.contract import KernelConfig
-from flash_helpers.kernels.flops import calc_io_bytes, calc_matmul_flop, calc_self_attn_flop
 from flash_helpers.kernels.names import parse_kernel_name_into_config
+from flash_helpers.kernels.problem import AttentionProblem
 
 from .providers import CEILING, OURS
-from .records import OK, Record
+from .records import OK
+from .row import Row
 from .row_fields import is_size
 from .stats import Summary, summarize, tflops
-
-ShapeKey = tuple[Any, ...]
-_SIZES = ("dtype", "batch", "n_heads", "n_kv_heads", "seq_len", "d_head", "seed")
 
 
 @dataclass(frozen=True)
 class Measurement:
     """One kernel on one problem; of a reference, all its groups together."""
 
-    rows: tuple[Record, ...]
+    rows: tuple[Row, ...]
+    order: int = 0  # among all that ran on the problem
 
     @property
-    def row(self) -> Record:
+    def row(self) -> Row:
         return self.rows[0]
 
     @property
     def kernel(self) -> str:
-        return str(self.row["kernel"])
+        return self.row.kernel
 
     @property
     def label(self) -> str:
-        return str(self.row.get("label") or self.row["kernel"])
+        return self.row.label or self.row.kernel
 
     @property
     def is_ours(self) -> bool:
-        return bool(self.row["provider"] == OURS)
+        return self.row.provider == OURS
 
     @property
-    def shape(self) -> dict[str, Any]:
-        shape: dict[str, Any] = self.row["shape"]
-        return shape
+    def problem(self) -> AttentionProblem:
+        return self.row.problem
 
     @cached_property
     def bursts(self) -> list[list[float]]:
@@ -63,127 +61,95 @@ class Measurement:
     @property
     def notes(self) -> list[str]:
         """What a reader has to know, beside the figures."""
-        found = {str(row.get("note", "")): None for row in self.rows}
-        found |= {throttle_note(row): None for row in self.rows}
-        return [note for note in found if note]
+        found = [row.note for row in self.rows] + [throttle_note(row) for row in self.rows]
+        return list(filter(None, dict.fromkeys(found)))
 
     @property
     def matmul_tflops(self) -> float:
-        return tflops(matmul_flop(self.shape), self.summary.median)
+        return tflops(self.problem.matmul_flop(), self.summary.median)
 
     @property
     def n_bytes(self) -> int:
         """Q, K and V read once and O written once: what has to cross the device memory."""
-        s = self.shape
-        return calc_io_bytes(s["batch"], s["n_heads"], s["n_kv_heads"], s["seq_len"], s["d_head"])
+        return self.problem.n_bytes()
 
     @property
     def intensity(self) -> float:
         """FLOP of the two matmuls for each of those bytes."""
-        return matmul_flop(self.shape) / self.n_bytes
+        return self.problem.matmul_flop() / self.n_bytes
 
     @property
     def attn_tflops(self) -> float:
-        s = self.shape
-        flop = calc_self_attn_flop(s["batch"], s["n_heads"], s["seq_len"], s["d_head"])
-        return tflops(flop // 2 if s.get("causal") else flop, self.summary.median)
+        return tflops(self.problem.attn_flop(), self.summary.median)
 
 
 @dataclass(frozen=True)
 class ProblemResult:
     """Everything about one problem: what was measured, fastest first, and what was not."""
 
-    shape: dict[str, Any]
+    problem: AttentionProblem
+    seed: int
     ranked: list[Measurement]
-    others: list[Record]
+    others: list[Row]
 
     @property
     def reference(self) -> Measurement | None:
         """The yardstick: the first reference that was asked for."""
         references = [m for m in self.ranked if not m.is_ours]
-        return min(references, key=lambda m: m.row["order"], default=None)
+        return min(references, key=lambda m: m.order, default=None)
 
     def title(self) -> str:
-        s = self.shape
-        return (
-            f"{s['dtype']}, batch {s['batch']}, heads {s['n_heads']}, seq {s['seq_len']}, "
-            f"d {s['d_head']}{', causal' if s.get('causal') else ''}, seed {s['seed']}"
-        )
+        return f"{self.problem}, seed {self.seed}"
+
+    @property
+    def seq_len(self) -> int:
+        """Of the queries."""
+        return self.problem.seqlen_q
 
 
-def matmul_flop(shape: dict[str, Any]) -> int:
-    return calc_matmul_flop(
-        shape["batch"], shape["n_heads"], shape["seq_len"], shape["seq_len"], shape["d_head"],
-        bool(shape.get("causal")),
-    )  # fmt: skip
-
-
-def shape_key(row: Record) -> ShapeKey:
-    shape = row["shape"]
-    names = ("dtype", "d_head", "seq_len", "batch", "n_heads", "n_kv_heads", "causal")
-    return tuple(shape.get(name) for name in names)
-
-
-def by_problem(rows: Iterable[Record]) -> list[ProblemResult]:
+def by_problem(rows: Iterable[Row]) -> list[ProblemResult]:
     """Final rows, grouped by problem in the order of the first row of each; ceilings are none."""
-    problems: dict[ShapeKey, list[Record]] = {}
-    for order, row in enumerate(rows):
-        if row["provider"] != CEILING:
-            problems.setdefault(shape_key(row), []).append({**row, "order": order})
+    problems: dict[AttentionProblem, list[Row]] = {}
+    for row in rows:
+        if row.provider != CEILING:
+            problems.setdefault(row.problem, []).append(row)
     return [_problem(found) for found in problems.values()]
 
 
-def _problem(rows: list[Record]) -> ProblemResult:
-    kernels: dict[str, list[Record]] = {}
+def _problem(rows: list[Row]) -> ProblemResult:
+    kernels: dict[str, list[Row]] = {}
     for row in rows:
-        if row["status"] == OK and row.get("samples_ms"):
-            kernels.setdefault(row["kernel"], []).append(row)
-    measured = [Measurement(tuple(found)) for found in kernels.values()]
-    others: dict[tuple[str, str], Record] = {}
+        if row.status == OK and row.samples_ms:
+            kernels.setdefault(row.kernel, []).append(row)
+    measured = [Measurement(tuple(found), order) for order, found in enumerate(kernels.values())]
+    others: dict[tuple[str, str], Row] = {}
     for row in rows:  # an absent reference is said once, not once a group
-        if row["status"] != OK:
-            others.setdefault((row["kernel"], row["status"]), row)
+        if row.status != OK:
+            others.setdefault((row.kernel, row.status), row)
     ranked = sorted(measured, key=lambda m: m.summary.median)
-    return ProblemResult(rows[0]["shape"], ranked, list(others.values()))
+    return ProblemResult(rows[0].problem, rows[0].seed, ranked, list(others.values()))
 
 
-def lacking(row: Record) -> str:
-    """What a final row without problem_with() lacks to be computed with, in a sentence; else an
-    empty string."""
-    is_ok, is_ceiling = row["status"] == OK, row["provider"] == CEILING
-    shape = row.get("shape")
-    if shape is None:
-        return "it has no shape"
-    missing = [name for name in (("dtype",) if is_ceiling else _SIZES) if name not in shape]
-    if missing:
-        return f"its shape has no {missing[0]}"
-    if is_ok and not row.get("samples_ms"):
-        return "it is ok, but has no samples_ms"
-    if is_ok and is_ceiling and not ("flop" in row or "bytes" in row):
-        return "it is of a ceiling, but has neither flop nor bytes"
-    return "" if is_ok or "error" in row else "it has no error"
-
-
-def usable_bursts(row: Record) -> list[list[float]]:
+def usable_bursts(row: Row) -> list[list[float]]:
     """The samples that no throttling spoilt, by burst; all of them where it spoilt every one."""
-    spoilt = {int(index) for index in row.get("throttled") or {}}
-    samples = row["samples_ms"]
+    spoilt = {int(index) for index in row.throttled}
+    samples = row.samples_ms
     if len(spoilt) >= len(samples):
         spoilt = set()
     bursts, start = [], 0
-    for size in row.get("bursts") or [1] * len(samples):
+    for size in row.bursts or [1] * len(samples):
         indices = range(start, start + size)
         bursts.append([samples[i] for i in indices if i not in spoilt])
         start += size
     return [burst for burst in bursts if burst]
 
 
-def throttle_note(row: Record) -> str:
-    spoilt = row.get("throttled") or {}
+def throttle_note(row: Row) -> str:
+    spoilt = row.throttled
     if not spoilt:
         return ""
     reasons = ", ".join(sorted(set(spoilt.values())))
-    n = len(row["samples_ms"])
+    n = len(row.samples_ms)
     if len(spoilt) >= n:
         return f"all {n} samples were taken throttled ({reasons}): not comparable with others"
     return f"{len(spoilt)} of {n} samples left out: {reasons}"
@@ -195,10 +161,10 @@ def gpu_sms(environment: Mapping[str, Any]) -> int:
     return found if is_size(found) else 0
 
 
-def config_of(row: Record) -> KernelConfig | None:
+def config_of(row: Row) -> KernelConfig | None:
     """The configuration of one of our kernels; None for a name that this version does not know."""
     try:
-        return parse_kernel_name_into_config(row["kernel"])
+        return parse_kernel_name_into_config(row.kernel)
     except ValueError:
         return None
 
@@ -206,7 +172,7 @@ def config_of(row: Record) -> KernelConfig | None:
 def clock_line(measurements: Sequence[Measurement]) -> str:
     """Of all that ran on one problem, in a sentence."""
     rows = [row for m in measurements for row in m.rows]
-    clocks = [row["clocks"] for row in rows if row.get("clocks")]
+    clocks = [row.clocks for row in rows if row.clocks]
     parts = []
     if clocks:
         low, high = (f(c["sm_mhz"] for c in clocks) for f in (min, max))
@@ -216,8 +182,8 @@ def clock_line(measurements: Sequence[Measurement]) -> str:
             f"SM {low:.0f}-{high:.0f} MHz, up to {watts:.0f} W, "
             f"{max(c['celsius'] for c in clocks):.0f} °C, at the power limit {limited:.0%}"
         )
-    effective = [row["effective_sm_mhz"] for row in rows if "effective_sm_mhz" in row]
+    effective = [row.effective_sm_mhz for row in rows if row.effective_sm_mhz is not None]
     if effective:
         parts.append(f"by the SMs' own counters {min(effective):.0f}-{max(effective):.0f} MHz")
-    parts += sorted({str(row["clock_note"]) for row in rows if row.get("clock_note")})
+    parts += sorted({str(row.clock_note) for row in rows if row.clock_note})
     return "; ".join(parts) or "clocks: not sampled"

@@ -1,11 +1,12 @@
-"""What may stand in the fields of a row. A store may have been edited, a worker may send anything;
-what computes with rows relies on this."""
+"""What may stand in the fields of a row (row.py). A store may have been edited, a worker may send
+anything; what computes with rows relies on this."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 # A time below is lost in the rounding of rows, one above is longer than any --time_limit allows.
@@ -16,11 +17,19 @@ _MOST_SIZE = 2**31
 Check = Callable[[Any], bool]
 
 
-def problem_with(row: Mapping[str, Any]) -> str:
+@dataclass(frozen=True)
+class Kind:
+    """What a field may hold, as a check and in words."""
+
+    check: Check
+    expected: str
+
+
+def problem_with(row: Mapping[str, Any], fields: Mapping[str, Kind]) -> str:
     """What is wrong with a field that is there, in a sentence; else an empty string."""
-    for name, (check, expected) in _FIELDS.items():
-        if name in row and not check(row[name]):
-            return f"{name} is {_shown(row[name])}: expected {expected}"
+    for name, kind in fields.items():
+        if name in row and not kind.check(row[name]):
+            return f"{name} is {_shown(row[name])}: expected {kind.expected}"
     samples = row.get("samples_ms", [])
     for number, ms in enumerate(samples):
         if not is_time(ms):
@@ -78,7 +87,8 @@ def _is_dtype(value: object) -> bool:
 _SHAPE: dict[str, Check] = {
     "dtype": _is_dtype,
     **dict.fromkeys(("batch", "n_heads", "n_kv_heads", "seq_len", "d_head"), is_size),
-    **dict.fromkeys(("kv_len", "slowed_kv_len"), is_size),
+    **dict.fromkeys(("d_v", "kv_len", "slowed_kv_len"), is_size),
+    "seqlen_k": is_count,
     "causal": lambda value: isinstance(value, bool),
     "seed": lambda value: isinstance(value, int) and not isinstance(value, bool),
     "slowed_kernel": lambda value: isinstance(value, str),
@@ -109,35 +119,23 @@ def _is_list_of(check: Check) -> Check:
     return lambda value: isinstance(value, list) and all(map(check, value))
 
 
-_TEXT = (lambda value: isinstance(value, str), "text")
-_COUNT = (is_count, "a whole number from 0 on")
-_FIGURE = (is_figure, "a number from 0 on")
-_FIELDS: dict[str, tuple[Check, str]] = {
-    **dict.fromkeys(
-        ("status", "key", "kernel", "provider", "symbol", "label", "note", "error", "phase",
-         "command", "time", "worker", "environment_fingerprint", "clock_note", "energy_note",
-         "loaded_clock_note", "tuned", "configuration"), _TEXT,
-    ),
-    **dict.fromkeys(
-        ("group", "memory_bytes", "registers", "spilled_bytes", "shared_bytes", "threads",
-         "blocks_per_sm"), _COUNT,
-    ),
-    **dict.fromkeys(("flop", "bytes"), (lambda value: is_count(value) and value > 0, "a count")),
-    **dict.fromkeys(("effective_sm_mhz", "loaded_sm_mhz", "loop_watts"), _FIGURE),
-    "samples_ms": (lambda value: isinstance(value, list), "a list of milliseconds"),
-    "bursts": (_is_list_of(is_size), "a list of sizes"),
-    "joules": (_is_list_of(is_figure), "a list of numbers from 0 on"),
-    "throttled": (
-        lambda value: value is None or (isinstance(value, dict)
-        and all(isinstance(reason, str) for reason in value.values())),
-        "reasons by the number of the sample",
-    ),
-    "clocks": (_are_clocks, f"an object with {', '.join(_CLOCKS)}"),
-    "shape": (_is_object_of(_SHAPE), "an object with the sizes of the problem"),
-    "policy": (_is_object_of(_POLICY), "an object that says how it was sampled"),
-    "environment": (_are_scalars, "an object of plain values"),
-    "parameters": (lambda value: value is None or _are_scalars(value), "an object of plain values"),
-}  # fmt: skip
+TEXT = Kind(lambda value: isinstance(value, str), "text")
+COUNT = Kind(is_count, "a whole number from 0 on")
+WORK = Kind(lambda value: is_count(value) and value > 0, "a count")
+FIGURE = Kind(is_figure, "a number from 0 on")
+SAMPLES = Kind(lambda value: isinstance(value, list), "a list of milliseconds")
+SIZES = Kind(_is_list_of(is_size), "a list of sizes")
+FIGURES = Kind(_is_list_of(is_figure), "a list of numbers from 0 on")
+REASONS = Kind(
+    lambda value: value is None or (isinstance(value, dict)
+    and all(isinstance(reason, str) for reason in value.values())),
+    "reasons by the number of the sample",
+)  # fmt: skip
+CLOCKS = Kind(_are_clocks, f"an object with {', '.join(_CLOCKS)}")
+SHAPE = Kind(_is_object_of(_SHAPE), "an object with the sizes of the problem")
+POLICY = Kind(_is_object_of(_POLICY), "an object that says how it was sampled")
+SCALARS = Kind(_are_scalars, "an object of plain values")
+SCALARS_OR_NONE = Kind(lambda value: value is None or _are_scalars(value), SCALARS.expected)
 
 
 def _shown(value: object) -> str:

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from flash_helpers.base.safe_read import parse_json, read_regular
+from flash_helpers.kernels.problem import AttentionProblem
 
 from .providers import OURS
-from .records import OK, Record
-from .results import Measurement, ShapeKey, by_problem, lacking, shape_key
-from .row_fields import problem_with
+from .records import OK
+from .results import Measurement, by_problem
+from .row import Row
 from .store import contents_of
 
 _FIRST_STAGE = b'{\n "provenance"'
-RowKey = tuple[ShapeKey, str]
+RowKey = tuple[AttentionProblem, str]
 _FIRST_STAGE_BURST = 4  # what pt_bench took in turns before it kept a store
 
 
@@ -31,7 +32,7 @@ class Run:
 
     path: str
     measured: dict[RowKey, Measurement]
-    failed: dict[RowKey, Record]
+    failed: dict[RowKey, Row]
     gpus: frozenset[str]
     policies: frozenset[str]  # what must agree for times to be comparable
     notes: list[str] = field(default_factory=list)
@@ -46,12 +47,12 @@ def load_run(path: Path) -> Run:
     return run
 
 
-def rows_of(path: Path) -> tuple[list[Record], list[str]]:
+def rows_of(path: Path) -> tuple[list[Row], list[str]]:
     """The final rows of a file, and notes on what was left out. Raises RunError."""
     try:
         data = read_regular(path)
         if data.startswith(_FIRST_STAGE):
-            rows, notes = _first_stage(parse_json(data)), []
+            rows, notes = _first_stage(parse_json(data))
         else:
             contents = contents_of(data)
             rows, notes = contents.finished(), [f"{path}, {line}" for line in contents.left_out()]
@@ -63,11 +64,11 @@ def rows_of(path: Path) -> tuple[list[Record], list[str]]:
     return rows, [*notes, *_several_environments(rows, path), *_last_stages(rows)]
 
 
-def drop_incomplete(rows: list[Record]) -> list[str]:
+def drop_incomplete(rows: list[Row]) -> list[str]:
     """Takes away the rows that nothing can be computed with. A sentence for each."""
-    problems = [problem_with(row) or lacking(row) for row in rows]
+    problems = [row.lacking() for row in rows]
     notes = [
-        f"a row of {row['kernel']} is left out: {problem}"
+        f"a row of {row.kernel} is left out: {problem}"
         for row, problem in zip(rows, problems, strict=True)
         if problem
     ]
@@ -75,76 +76,78 @@ def drop_incomplete(rows: list[Record]) -> list[str]:
     return notes
 
 
-def make_run(path: str, rows: Iterable[Record], notes: list[str]) -> Run:
+def make_run(path: str, rows: Iterable[Row], notes: list[str]) -> Run:
     rows = list(rows)
     measured: dict[RowKey, Measurement] = {}
-    failed: dict[RowKey, Record] = {}
+    failed: dict[RowKey, Row] = {}
     for problem in by_problem(rows):
-        measured |= {(shape_key(m.row), m.kernel): m for m in problem.ranked}
-        failed |= {(shape_key(row), row["kernel"]): row for row in problem.others}
+        measured |= {(m.problem, m.kernel): m for m in problem.ranked}
+        failed |= {(row.problem, row.kernel): row for row in problem.others}
     return Run(
         path,
         measured,
         {key: row for key, row in failed.items() if key not in measured},
-        frozenset(str(row.get("environment", {}).get("gpu")) for row in rows),
-        frozenset(_policy(row) for row in rows if row["status"] == OK),
+        frozenset(str(row.environment.get("gpu")) for row in rows),
+        frozenset(_policy(row) for row in rows if row.status == OK),
         notes,
     )
 
 
-def _policy(row: Record) -> str:
-    policy = row.get("policy", {})
+def _policy(row: Row) -> str:
+    policy = row.policy
     cold = "cold L2" if policy.get("cold_l2", True) else "warm L2"
     return f"{cold}, graph" if policy.get("graph") else cold
 
 
-def _several_environments(rows: list[Record], path: Path) -> list[str]:
+def _several_environments(rows: list[Row], path: Path) -> list[str]:
     """Rows of one kernel from two builds in one file would be taken together."""
-    found = {row.get("environment_fingerprint") for row in rows}
+    found = {row.environment_fingerprint for row in rows}
     if len(found) <= 1:
         return []
-    latest = rows[-1].get("environment_fingerprint")
-    left_out = [row for row in rows if row.get("environment_fingerprint") != latest]
-    rows[:] = [row for row in rows if row.get("environment_fingerprint") == latest]
+    latest = rows[-1].environment_fingerprint
+    left_out = [row for row in rows if row.environment_fingerprint != latest]
+    rows[:] = [row for row in rows if row.environment_fingerprint == latest]
     return [f"{path}: {len(left_out)} rows of other environments than the last are left out"]
 
 
-def _last_stages(rows: list[Record]) -> list[str]:
+def _last_stages(rows: list[Row]) -> list[str]:
     """A tuner measures its leaders again: a kernel's last pass counts, not the sum of them."""
-    last: dict[tuple[ShapeKey, str], str] = {}
+    last: dict[object, str] = {}
     for row in rows:
-        last[shape_key(row), row["kernel"]] = row.get("policy", {}).get("stage", "")
-    kept = [
-        row
-        for row in rows
-        if row.get("policy", {}).get("stage", "") == last[shape_key(row), row["kernel"]]
-    ]
+        last[row.subject] = row.stage
+    kept = [row for row in rows if row.stage == last[row.subject]]
     dropped = len(rows) - len(kept)
     rows[:] = kept
     return [f"{dropped} rows of earlier passes are left out"] if dropped else []
 
 
-def _first_stage(data: dict[str, Any]) -> list[Record]:
+def _first_stage(data: dict[str, Any]) -> tuple[list[Row], list[str]]:
+    rows, notes = [], []
+    for row in data["rows"]:
+        try:
+            rows.append(Row.from_json(_as_in_a_store(row) | {"environment": data["provenance"]}))
+        except ValueError as error:
+            notes.append(f"a row of {row['name']} is left out: {error}")
+    return rows, notes
+
+
+def _as_in_a_store(row: dict[str, Any]) -> dict[str, Any]:
     references = {"PyTorch FlashAttention-2": "fa2", "PyTorch cuDNN": "cudnn"}
-    return [
-        {
-            "status": OK if row["status"] == "ok" else "launch_fail",
-            "provider": references.get(row["name"], OURS),
-            "kernel": references.get(row["name"], row["name"]),
-            "label": row["name"],
-            "error": row["note"],
-            "environment": data["provenance"],
-            "policy": {"cold_l2": True},
-            "shape": {
-                "dtype": row["dtype"], "batch": row["batch"], "n_heads": row["heads"],
-                "n_kv_heads": row["heads"], "seq_len": row["seq_len"], "d_head": row["d_head"],
-                "seed": row["seed"], "causal": False,
-            },
-            "samples_ms": row["samples_ms"],
-            "bursts": _burst_sizes(len(row["samples_ms"])),
-        }
-        for row in data["rows"]
-    ]  # fmt: skip
+    return {
+        "status": OK if row["status"] == "ok" else "launch_fail",
+        "provider": references.get(row["name"], OURS),
+        "kernel": references.get(row["name"], row["name"]),
+        "label": row["name"],
+        "error": row["note"],
+        "policy": {"cold_l2": True},
+        "shape": {
+            "dtype": row["dtype"], "batch": row["batch"], "n_heads": row["heads"],
+            "n_kv_heads": row["heads"], "seq_len": row["seq_len"], "d_head": row["d_head"],
+            "seed": row["seed"], "causal": False,
+        },
+        "samples_ms": row["samples_ms"],
+        "bursts": _burst_sizes(len(row["samples_ms"])),
+    }  # fmt: skip
 
 
 def _burst_sizes(n: int) -> list[int]:

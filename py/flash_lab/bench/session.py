@@ -13,37 +13,30 @@ from flash_helpers.base.outputs import OutputError, describe
 from flash_helpers.base.paths import repository_root
 from flash_helpers.base.tool import EXIT_INTERRUPTED, EXIT_NO_DATA, EXIT_USAGE
 from flash_helpers.check.sizes import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 
 from . import arguments as args
 from .ray_pool import RayMissingError, RayPool
 from .store import ResultStore, StoreError, open_store
 from .supervisor import Measurer, Supervisor, WorkerStartError
-from .sweep import Problem, Sweep, make_problem
+from .sweep import Case, Sweep, make_case
 
 CUDA_BACKEND = "flash_lab.bench.cuda_backend:CudaBackend"
 
 
-def problems_of(options: argparse.Namespace, providers: Sequence[str]) -> list[Problem]:
+def cases_of(options: argparse.Namespace, providers: Sequence[str]) -> list[Case]:
     """Raises ValueError."""
     configs = args.configs_of(options)
-    heads = BENCHMARK_N_HEADS
-    workloads = (
-        Workload(
-            BATCH_SIZE_FOR_SEQ_LEN[seq_len],
-            heads,
-            heads,
-            seq_len,
-            d_head,
-            dtype,
-            options.seed,
-            options.causal,
+    problems = (
+        AttentionProblem.self_attention(
+            dtype, BATCH_SIZE_FOR_SEQ_LEN[seq_len], seq_len, BENCHMARK_N_HEADS, d_head,
+            causal=options.causal,
         )
         for d_head in options.d_heads
         for seq_len in options.seq_lens
         for dtype in options.dtypes
-    )
-    return [make_problem(workload, configs, providers) for workload in workloads]
+    )  # fmt: skip
+    return [make_case(problem, options.seed, configs, providers) for problem in problems]
 
 
 def with_session(
@@ -96,7 +89,7 @@ def default_store(tool: str) -> Path:
 def announce(store: ResultStore, sweep: Sweep) -> None:
     """Where the rows go, what was found there, and what is measured on what."""
     print(f"store: {store.path}")
-    known = {row.get("environment_fingerprint") for row in store.contents.rows}
+    known = {row.environment_fingerprint for row in store.contents.rows}
     others = known - {sweep.environment_fingerprint}
     if others:
         print(f"note: rows of {len(others)} other environment(s) are kept and not used")

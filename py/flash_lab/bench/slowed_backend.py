@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.judge import Judge
 
-from .cuda_backend import CudaBackend, _Inputs
+from .cuda_backend import CHECKED_ENTRIES, CudaBackend, _Inputs
 from .measure import Candidate, Json
 
 
@@ -48,7 +48,4 @@ def _shortened(inputs: _Inputs, length: int) -> _Inputs:
     """With the first `length` keys and values."""
     q, k, v = inputs.tensors
     tensors = (q, k[:, :length].contiguous(), v[:, :length].contiguous())
-    n = inputs.reference.shape[0]
-    reference, _ = attention_reference(q[:n], tensors[1][:n], tensors[2][:n])
-    pristine = (q.clone(), tensors[1].clone(), tensors[2].clone())
-    return replace(inputs, tensors=tensors, pristine=pristine, reference=reference)
+    return replace(inputs, judge=Judge(tensors, entries=CHECKED_ENTRIES))

@@ -21,7 +21,8 @@ from pathlib import Path
 from flash_helpers.base.atomic_file import write_atomically
 from flash_helpers.base.safe_read import read_regular
 
-from .records import FINAL_STATUSES, STARTED, Record, decode, encode
+from .records import FINAL_STATUSES, STARTED, decode, encode
+from .row import Row
 
 
 class StoreError(RuntimeError):
@@ -37,31 +38,30 @@ class BadLine:
 
 @dataclass(frozen=True)
 class Contents:
-    rows: list[Record]
+    rows: list[Row]
     bad: list[BadLine]
 
-    def finished(self) -> list[Record]:
+    def finished(self) -> list[Row]:
         """The last final row of every (key, environment), in the order of the file."""
-        latest: dict[tuple[str, str], Record] = {}
+        latest: dict[tuple[str, str], Row] = {}
         for row in self.rows:
-            if row["status"] in FINAL_STATUSES:
-                identity = _identity(row)
-                latest.pop(identity, None)  # a repeated row moves to its new place
-                latest[identity] = row
+            if row.status in FINAL_STATUSES:
+                latest.pop(row.identity, None)  # a repeated row moves to its new place
+                latest[row.identity] = row
         return list(latest.values())
 
     def left_out(self) -> list[str]:
         """A sentence for each bad line."""
         return [f"line {line.number} is left out: {line.reason}" for line in self.bad]
 
-    def interrupted(self) -> list[Record]:
+    def interrupted(self) -> list[Row]:
         """Rows that were started and never finished: what ran when a sweep died."""
-        open_rows: dict[tuple[str, str], Record] = {}
+        open_rows: dict[tuple[str, str], Row] = {}
         for row in self.rows:
-            if row["status"] == STARTED:
-                open_rows[_identity(row)] = row
+            if row.status == STARTED:
+                open_rows[row.identity] = row
             else:
-                open_rows.pop(_identity(row), None)
+                open_rows.pop(row.identity, None)
         return list(open_rows.values())
 
 
@@ -75,7 +75,7 @@ def read_store(path: Path) -> Contents:
 
 def contents_of(data: bytes) -> Contents:
     """What the bytes of a store hold; nothing in them is an error, a line at worst a bad one."""
-    rows: list[Record] = []
+    rows: list[Row] = []
     bad: list[BadLine] = []
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
@@ -95,11 +95,11 @@ class ResultStore:
     contents: Contents
     notes: list[str]  # what was found wrong on opening, for the user
     _descriptor: int
-    _done: dict[tuple[str, str], Record] = field(default_factory=dict)
+    _done: dict[tuple[str, str], Row] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_open: bool = True
 
-    def append(self, record: Mapping[str, object]) -> Record:
+    def append(self, record: Mapping[str, object]) -> Row:
         """Writes one row, on disk when this returns. Returns the row as a reader will see it."""
         line = encode({**record, "time": _now()})
         with self._lock:
@@ -111,7 +111,7 @@ class ResultStore:
             self._is_open = False
             os.close(self._descriptor)
 
-    def _append(self, line: bytes) -> Record:
+    def _append(self, line: bytes) -> Row:
         if not self._is_open:
             raise StoreError(f"{self.path} was closed")
         try:
@@ -124,11 +124,11 @@ class ResultStore:
             raise StoreError(f"cannot write {self.path}: {error.strerror}") from error
         row = decode(line.rstrip(b"\n"))
         self.contents.rows.append(row)
-        if row["status"] != STARTED:
-            self._done[_identity(row)] = row
+        if row.status != STARTED:
+            self._done[row.identity] = row
         return row
 
-    def find(self, key: str, environment_fingerprint: str) -> Record | None:
+    def find(self, key: str, environment_fingerprint: str) -> Row | None:
         """The final row of a measurement, if it was made in this very environment."""
         return self._done.get((key, environment_fingerprint))
 
@@ -185,7 +185,7 @@ def _open_locked(path: Path, lock: int, resume: bool) -> ResultStore:
             f"{path} already has {len(contents.rows)} rows: add --resume to continue it, "
             "or name another file"
         )
-    done = {_identity(row): row for row in contents.finished()}
+    done = {row.identity: row for row in contents.finished()}
     descriptor = os.open(path, _FLAGS | os.O_WRONLY | os.O_APPEND, 0o644)
     try:
         os.fsync(descriptor)
@@ -214,7 +214,7 @@ def _recover(path: Path) -> tuple[Contents, list[str]]:
         return Contents([], []), []
     contents = read_store(path)
     notes = [
-        f"{row['kernel']} was running when the last sweep ended: it is measured again"
+        f"{row.kernel} was running when the last sweep ended: it is measured again"
         for row in contents.interrupted()
     ]
     data = path.read_bytes()
@@ -225,7 +225,7 @@ def _recover(path: Path) -> tuple[Contents, list[str]]:
         _keep_aside(aside, contents.bad)
         notes += [f"{path}, line {bad.number}: {bad.reason}" for bad in contents.bad]
         notes.append(f"{len(contents.bad)} unreadable line(s) moved to {aside}")
-    data = b"".join(map(encode, contents.rows))
+    data = b"".join(encode(row.to_json()) for row in contents.rows)
     write_atomically(path, data, mode=path.stat().st_mode & 0o777, durable=True)
     return Contents(contents.rows, []), notes
 
@@ -246,10 +246,6 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _identity(row: Record) -> tuple[str, str]:
-    return row["key"], str(row.get("environment_fingerprint", ""))
 
 
 def _beside(path: Path, suffix: str) -> Path:

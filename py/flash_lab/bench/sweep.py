@@ -9,15 +9,16 @@ from typing import Protocol
 
 from flash_helpers.base.timing import Policy
 from flash_helpers.kernels.contract import KernelConfig
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.variants import launched_symbol
 
 from ..correctness.selection import partition
 from ..provenance import source_state
 from .events import Event
 from .providers import OURS
-from .records import SKIPPED, STARTED, Record, fingerprint, row_key
-from .results import lacking
+from .records import SKIPPED, STARTED, fingerprint, row_key
+from .row import Row
+from .shapes import shape_of
 from .store import ResultStore
 from .supervisor import Measurer
 
@@ -33,7 +34,7 @@ class Job:
 
 
 class Work(Protocol):
-    """What a sweep runs: a Problem, or the ceilings."""
+    """What a sweep runs: a Case, or the ceilings."""
 
     @property
     def skipped(self) -> tuple[tuple[Job, str], ...]: ...
@@ -44,15 +45,20 @@ class Work(Protocol):
 
 
 @dataclass(frozen=True)
-class Problem:
-    workload: Workload
+class Case:
+    """Our kernels and the references on one problem, and the `seed` of its tensors."""
+
+    problem: AttentionProblem
+    seed: int
     ours: tuple[Job, ...]
     references: tuple[Job, ...]
     skipped: tuple[tuple[Job, str], ...] = ()
 
+    def __str__(self) -> str:
+        return f"{self.problem}, seed {self.seed}"
+
     def shape(self) -> Event:
-        values = dataclasses.asdict(self.workload)
-        return values | {"dtype": self.workload.dtype.name}
+        return shape_of(self.problem, self.seed)
 
     def groups(self, size: int) -> list[tuple[Job, ...]]:
         """What runs in turns with each other: `size` of our kernels (0: all) and all references,
@@ -64,17 +70,18 @@ class Problem:
         )
 
 
-def make_problem(
-    workload: Workload, configs: Sequence[KernelConfig], providers: Sequence[str]
-) -> Problem:
-    """The kernels of the workload's dtype and head size; those that do not take its sequence or its
+def make_case(
+    problem: AttentionProblem, seed: int, configs: Sequence[KernelConfig], providers: Sequence[str]
+) -> Case:
+    """The kernels of the problem's dtype and head size; those that do not take its sequence or its
     mask are rows that say so."""
-    fitting = [c for c in configs if (c.dtype, c.d_head) == (workload.dtype, workload.d_head)]
+    fitting = [c for c in configs if (c.dtype, c.d_head) == (problem.dtype, problem.d_head)]
     ours = fitting if OURS in providers else []
-    kept, skipped = partition(ours, workload.seq_len, causal=workload.causal)
-    lengths = (workload.seq_len, workload.seq_len, workload.causal)
-    return Problem(
-        workload,
+    kept, skipped = partition(ours, problem.seqlen_q, causal=problem.causal)
+    lengths = (problem.seqlen_q, problem.seqlen_k, problem.causal)
+    return Case(
+        problem,
+        seed,
         tuple(our_job(config, launched_symbol(config, *lengths)) for config in kept),
         tuple(Job(name, name) for name in providers if name != OURS),
         tuple((our_job(item.config), item.reason) for item in skipped),
@@ -88,7 +95,7 @@ def our_job(config: KernelConfig, symbol: str = "") -> Job:
 
 @dataclass
 class Sweep:
-    """Measures problems and appends every row. `stage` keeps the passes of a tuner apart."""
+    """Measures cases and appends every row. `stage` keeps the passes of a tuner apart."""
 
     store: ResultStore
     supervisor: Measurer
@@ -104,21 +111,21 @@ class Sweep:
         self.environment = {**source_state(), **self.supervisor.environment()}
         self.environment_fingerprint = fingerprint(self.environment)
 
-    def run(self, problem: Work) -> Iterator[Record]:
-        """The final row of every job of a problem; those of earlier sweeps come from the store."""
-        for job, reason in problem.skipped:
-            identity = self._identity(problem, job, 0)
+    def run(self, case: Work) -> Iterator[Row]:
+        """The final row of every job of a case; those of earlier sweeps come from the store."""
+        for job, reason in case.skipped:
+            identity = self._identity(case, job, 0)
             found = self._found(identity)
             yield found or self.store.append({**identity, "status": SKIPPED, "error": reason})
-        for number, group in enumerate(problem.groups(self.group_size)):
-            yield from self._run_group(problem, number, group)
+        for number, group in enumerate(case.groups(self.group_size)):
+            yield from self._run_group(case, number, group)
 
-    def n_rows(self, problem: Work) -> int:
-        groups = problem.groups(self.group_size)
-        return len(problem.skipped) + sum(len(group) for group in groups)
+    def n_rows(self, case: Work) -> int:
+        groups = case.groups(self.group_size)
+        return len(case.skipped) + sum(len(group) for group in groups)
 
-    def _run_group(self, problem: Work, number: int, group: Sequence[Job]) -> Iterator[Record]:
-        identities = {job.kernel: self._identity(problem, job, number) for job in group}
+    def _run_group(self, case: Work, number: int, group: Sequence[Job]) -> Iterator[Row]:
+        identities = {job.kernel: self._identity(case, job, number) for job in group}
         found = {kernel: self._found(row) for kernel, row in identities.items()}
         missing = [job for job in group if found[job.kernel] is None]
         if any(job.provider == OURS for job in missing):  # with the references, for comparison
@@ -128,7 +135,7 @@ class Sweep:
         if not missing:
             return
         request = {
-            "shape": problem.shape(),
+            "shape": case.shape(),
             "policy": dataclasses.asdict(self.policy),
             "candidates": [{"provider": job.provider, "kernel": job.kernel} for job in missing],
         }
@@ -145,18 +152,18 @@ class Sweep:
                 said = {name: value for name, value in event.items() if name not in _RESERVED}
                 yield self.store.append({**said, **identity, "status": event["status"]})
 
-    def _found(self, identity: Event) -> Record | None:
+    def _found(self, identity: Event) -> Row | None:
         row = self.store.find(identity["key"], self.environment_fingerprint)
-        if row is None or (self.retry_failed and row["status"] != "ok"):
+        if row is None or (self.retry_failed and row.status != "ok"):
             return None
         # Its key and fingerprint are of what is asked for: so is what they stand for, whatever else
         # the row says.
-        row = {**row, **{name: identity[name] for name in _OF_THE_KEY}}
-        return None if lacking(row) else row
+        row = dataclasses.replace(row, **{name: identity[name] for name in _OF_THE_KEY})
+        return None if row.lacking() else row
 
-    def _identity(self, problem: Work, job: Job, group: int) -> Event:
+    def _identity(self, case: Work, job: Job, group: int) -> Event:
         """All that is known of a row before it is measured."""
-        shape = problem.shape()
+        shape = case.shape()
         policy = dataclasses.asdict(self.policy) | {"stage": self.stage}
         name = job.kernel if job.provider == OURS else f"{job.kernel}#{group}"
         return {

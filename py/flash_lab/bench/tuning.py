@@ -12,10 +12,10 @@ from typing import Any
 from flash_helpers.kernels.registry import violations
 
 from .objective import Objective
-from .records import Record
 from .results import Measurement, by_problem
+from .row import Row
 from .significance import p_faster
-from .sweep import Job, Problem, Sweep
+from .sweep import Case, Job, Sweep
 
 _SURE = 0.05  # of naming a winner that is none, for all rivals of a problem together
 
@@ -34,7 +34,7 @@ class Stage:
 class Winner:
     """`ranked` begins with the winner; `tied` are the rivals that may be as fast."""
 
-    problem: Problem
+    case: Case
     objective: Objective
     ranked: list[Measurement]
     tied: list[str]
@@ -45,14 +45,14 @@ class Winner:
         return self.ranked[0]
 
 
-def prune(problem: Problem, arch: str) -> Problem:
+def prune(case: Case, arch: str) -> Case:
     """Moves what the GPU cannot run (shared memory, architecture) to the skipped ones, and earlier
     steps: they are kept to be looked at, not to be used."""
     from flash_helpers.kernels.names import parse_kernel_name_into_config
 
     kept: list[Job] = []
-    skipped = list(problem.skipped)
-    for job in problem.ours:
+    skipped = list(case.skipped)
+    for job in case.ours:
         config = parse_kernel_name_into_config(job.kernel)
         reasons = violations(config, arch or None)
         if unused := config.kept_for_study():
@@ -61,19 +61,19 @@ def prune(problem: Problem, arch: str) -> Problem:
             skipped.append((job, " ".join(reasons)))
         else:
             kept.append(job)
-    return replace(problem, ours=tuple(kept), skipped=tuple(skipped))
+    return replace(case, ours=tuple(kept), skipped=tuple(skipped))
 
 
-def tune_problem(
-    problem: Problem, stages: Sequence[Stage], on_row: Callable[[Record], None],
+def tune_case(
+    case: Case, stages: Sequence[Stage], on_row: Callable[[Row], None],
     objective: Objective,
 ) -> Winner | None:  # fmt: skip
     """Runs the stages; None if no kernel gives a right result. Raises ObjectiveError."""
     everyone: dict[str, Measurement] = {}
     ranked: list[Measurement] = []
-    current = problem
+    current = case
     for stage in stages:
-        rows: list[Record] = []
+        rows: list[Row] = []
         for row in stage.sweep.run(current):
             rows.append(row)
             on_row(row)
@@ -88,7 +88,7 @@ def tune_problem(
     names = {m.kernel for m in ranked}
     others = objective.ranked([m for m in everyone.values() if m.kernel not in names])
     rest = [*best_by_blocks(others), *best_for_any_length(ranked, others)]
-    return Winner(problem, objective, ranked, ties(ranked, objective), list(dict.fromkeys(rest)))
+    return Winner(case, objective, ranked, ties(ranked, objective), list(dict.fromkeys(rest)))
 
 
 def survivors(
@@ -136,18 +136,18 @@ def table_entries(winners: Sequence[Winner]) -> list[dict[str, Any]]:
     """Entries of the tuning table: a measured length stands for those nearest to it, by ratio."""
     subjects: dict[tuple[object, ...], list[Winner]] = {}
     for winner in winners:
-        workload = winner.problem.workload
+        problem = winner.case.problem
         subject = (
-            winner.best.row["environment"].get("gpu"),
-            workload.dtype,
-            workload.d_head,
-            workload.causal,
+            winner.best.row.environment.get("gpu"),
+            problem.dtype,
+            problem.d_head,
+            problem.causal,
         )
         subjects.setdefault(subject, []).append(winner)
     entries = []
     for found in subjects.values():
-        found.sort(key=lambda winner: winner.problem.workload.seq_len)
-        lengths = [winner.problem.workload.seq_len for winner in found]
+        found.sort(key=lambda winner: winner.case.problem.seqlen_q)
+        lengths = [winner.case.problem.seqlen_q for winner in found]
         for winner, (low, high) in zip(found, ranges(lengths), strict=True):
             entries += _entries(winner, low, high)
     return entries
@@ -175,9 +175,9 @@ def costs(objective: Objective, measured: Measurement) -> dict[str, object]:
     measured."""
     row = measured.row
     found: dict[str, object] = {"objective": str(objective)}
-    if row.get("joules"):
-        found["joules"] = round(statistics.fmean(row["joules"]), 5)
-    return found | ({"memory_bytes": row["memory_bytes"]} if row.get("memory_bytes") else {})
+    if row.joules:
+        found["joules"] = round(statistics.fmean(row.joules), 5)
+    return found | ({"memory_bytes": row.memory_bytes} if row.memory_bytes else {})
 
 
 def _numbers(winner: Winner, measured: Measurement | None) -> dict[str, Any]:
@@ -194,24 +194,24 @@ def _numbers(winner: Winner, measured: Measurement | None) -> dict[str, Any]:
 
 def _entry(winner: Winner, kernels: list[str], low: int, high: int | None) -> dict[str, Any]:
     measured = next((m for m in winner.ranked if m.kernel == kernels[0]), None)
-    row, workload = winner.best.row, winner.problem.workload
-    environment = row["environment"]
+    row, problem = winner.best.row, winner.case.problem
+    environment = row.environment
     kept = ("commit", "build_fingerprint", "driver", "cuda", "torch")
     return {
         "gpu": str(environment.get("gpu", "")),
         "compute_capability": str(environment.get("compute_capability", "")),
-        "dtype": workload.dtype.name,
-        "d_head": workload.d_head,
-        "causal": workload.causal,
+        "dtype": problem.dtype.name,
+        "d_head": problem.d_head,
+        "causal": problem.causal,
         "seq_min": low,
         "seq_max": high,
         "kernels": tuple(kernels),
         "evidence": {
-            "measured_at": workload.seq_len,
-            "batch": workload.batch,
-            "heads": workload.n_heads,
+            "measured_at": problem.seqlen_q,
+            "batch": problem.batch,
+            "heads": problem.n_heads,
             **_numbers(winner, measured),
-            "time": row.get("time", ""),
+            "time": row.time,
             **{name: environment[name] for name in kept if name in environment},
         },
     }

@@ -20,10 +20,11 @@ import torch
 from flash_attention.gluon.config import FENCES, GluonForwardConfig, configs, default_config
 from flash_attention.gluon.launch import forward
 from flash_attention.triton_kit.tuning import Call, failures, medians
+from flash_helpers.base.dtypes import DType
 from flash_helpers.base.timing import Policy
+from flash_helpers.check.judge import Judge
 from flash_helpers.check.peers import package_function, sdpa_function
-from flash_helpers.check.reference import attention_reference
-from flash_helpers.check.tolerance import compare
+from flash_helpers.kernels.problem import AttentionProblem, fresh_seed
 
 _LENGTHS = ((1, 1), (63, 63), (203, 203), (1024, 1024), (1023, 2500), (4097, 4097))
 _KIND = {False: "WS", True: "WS PP"}
@@ -70,22 +71,22 @@ def space(ping_pong: bool, d_head: int, all_fences: bool) -> list[GluonForwardCo
 def check_numerics(d_head: int, dtype: str) -> int:
     """How many outputs are wrong by the row rule."""
     wrong = 0
-    torch.manual_seed(seed := int(time.time()))
+    seed, element = fresh_seed(), _element(dtype)
     print(f"# numerics, d {d_head}, {dtype}, seed {seed}")
     for ping_pong, causal in ((p, c) for p in (False, True) for c in (False, True)):
         worst = 0.0
-        for config in space(ping_pong, d_head, all_fences=False):
-            for n_q, n_k in _LENGTHS:
-                q, k, v = _random((2, n_q, 4, d_head), (2, n_k, 2, d_head), dtype)
-                reference, _ = attention_reference(q, k, v, causal=causal)
-                out = torch.full_like(q, float("nan"))
-                forward(q, k, v, ping_pong=ping_pong, causal=causal, config=config, out=out)
-                found = compare(out, reference)
+        for n_q, n_k in _LENGTHS:
+            problem = AttentionProblem(element, 2, n_q, n_k, 4, 2, d_head, causal=causal)
+            judge = Judge(problem.tensors(seed, "cuda"), causal=causal)
+            for config in space(ping_pong, d_head, all_fences=False):
+                out = judge.poisoned()
+                forward(*judge.tensors, ping_pong=ping_pong, causal=causal, config=config, out=out)
+                found, overwritten = judge.compare(out), judge.restore()
                 worst = max(worst, found.relative)
-                if not found.passed:
+                if overwritten or not found.passed:
                     wrong += 1
                     print(f"WRONG {_KIND[ping_pong]} causal {causal} {n_q} x {n_k} {config}: "
-                          f"{found.describe()}", flush=True)  # fmt: skip
+                          f"{overwritten or found.describe()}", flush=True)  # fmt: skip
         print(f"{_KIND[ping_pong]:6s} causal {causal!s:5s} worst {worst:.2f} of the tolerance",
               flush=True)  # fmt: skip
     return wrong
@@ -93,20 +94,23 @@ def check_numerics(d_head: int, dtype: str) -> int:
 
 def measure(options: argparse.Namespace, causal: bool) -> int:
     """Prints a table; how many configurations failed."""
-    shape = (options.batch, options.seqlen, options.heads, options.d_head)
-    q, k, v = _random(shape, shape, options.dtype)
-    flops = 4 * options.batch * options.heads * options.seqlen**2 * options.d_head / (1 + causal)
+    problem = AttentionProblem.self_attention(
+        _element(options.dtype), options.batch, options.seqlen, options.heads, options.d_head,
+        causal=causal,
+    )  # fmt: skip
+    q, k, v = problem.tensors(fresh_seed(), "cuda")
+    flop = problem.matmul_flop()
     calls = dict(_candidates(q, k, v, causal, options))
     began = time.monotonic()
     reasons = failures(calls, q.device)
     for name, reason in reasons.items():  # the others shall still be measured
         print(f"FAILED {name}: {reason}", flush=True)
-    print(f"# {tuple(shape)} causal {causal}: compiled in {time.monotonic() - began:.0f} s")
+    print(f"# {tuple(q.shape)} causal {causal}: compiled in {time.monotonic() - began:.0f} s")
     policy = Policy(warmups=1, repeats=options.repeats, cold_l2=False, burst=2)
     running = {name: call for name, call in calls.items() if name not in reasons}
     times = medians(running, q.device, policy)
     for name, ms in sorted(times.items(), key=itemgetter(1)):
-        print(f"{flops / ms / 1e9:7.1f} TFLOP/s {ms:8.3f} ms  {name}", flush=True)
+        print(f"{flop / ms / 1e9:7.1f} TFLOP/s {ms:8.3f} ms  {name}", flush=True)
     return sum(not name.startswith("peer") for name in reasons)
 
 
@@ -130,12 +134,5 @@ def _candidates(
             )  # fmt: skip
 
 
-def _random(
-    q_shape: tuple[int, ...], kv_shape: tuple[int, ...], dtype: str
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    kind = getattr(torch, dtype)
-    return (
-        torch.randn(q_shape, device="cuda", dtype=kind),
-        torch.randn(kv_shape, device="cuda", dtype=kind),
-        torch.randn(kv_shape, device="cuda", dtype=kind),
-    )
+def _element(dtype: str) -> DType:
+    return DType.from_torch_dtype(getattr(torch, dtype))

@@ -11,16 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from flash_helpers.base.dtypes import DType
+from flash_helpers.check.judge import Judge
 from flash_helpers.check.peers import find_peer
-from flash_helpers.check.reference import attention_reference
-from flash_helpers.check.tolerance import Comparison, bitwise_equal, compare
+from flash_helpers.check.tolerance import Comparison, bitwise_equal
 from flash_helpers.kernels.contract import KernelConfig, Variant
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 
 if TYPE_CHECKING:
     import torch
 
-    Qkv = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     Forward = Callable[..., torch.Tensor | None]
     # Runs once on (q, k, v), writing to o if it can; returns the output.
     Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -41,11 +40,10 @@ class Options:
     n_runs: int
     causal: bool = False
 
-    def workload(self, dtype: DType, d_head: int) -> Workload:
-        return Workload(
-            self.batch, self.n_heads, self.n_heads, self.seq_len, d_head, dtype, self.seed,
-            self.causal,
-        )  # fmt: skip
+    def problem(self, dtype: DType, d_head: int) -> AttentionProblem:
+        return AttentionProblem.self_attention(
+            dtype, self.batch, self.seq_len, self.n_heads, d_head, causal=self.causal
+        )
 
 
 @dataclass(frozen=True)
@@ -91,21 +89,12 @@ class Row:
 
 
 @dataclass
-class _Problem:
-    """Inputs with pristine copies, and the reference output."""
-
-    inputs: Qkv
-    pristine: Qkv
-    reference: torch.Tensor
-
-
-@dataclass
 class Session:
     """Runs rows of one table. Inputs and references are made once per dtype and head size."""
 
     options: Options
     forward: Forward
-    _problems: dict[tuple[DType, int], _Problem] = field(default_factory=dict)
+    _judges: dict[tuple[DType, int], Judge] = field(default_factory=dict)
     _lost: str = ""  # why nothing more can run on this device
 
     def run(self, configs: Sequence[KernelConfig], references: Iterable[str]) -> Iterator[Row]:
@@ -149,12 +138,11 @@ class Session:
             return replace(row, problem=describe_error(error), broke_a_rule=broke_a_rule)
 
     def _checked(self, row: Row, attention: Attention) -> Row:
-        problem = self._problem(row.dtype, row.d_head)
+        judge = self._judge(row.dtype, row.d_head)
         first: torch.Tensor | None = None
         repeats_equal = True
         for _ in range(self.options.n_runs):
-            o = problem.inputs[0].new_full(problem.inputs[0].shape, float("nan"))
-            o = attention(*problem.inputs, o)
+            o = attention(*judge.tensors, judge.poisoned())
             self._synchronize()
             if first is None:
                 first = o
@@ -164,30 +152,18 @@ class Session:
             raise ValueError(f"n_runs must be at least 1, got {self.options.n_runs}")
         return replace(
             row,
-            comparison=compare(first, problem.reference),
+            comparison=judge.compare(first),
             repeats_equal=repeats_equal if self.options.n_runs > 1 else None,
-            problem=self._restore_inputs(problem),
+            problem=judge.restore(),
         )
 
-    def _problem(self, dtype: DType, d_head: int) -> _Problem:
+    def _judge(self, dtype: DType, d_head: int) -> Judge:
         key = (dtype, d_head)
-        if key not in self._problems:
-            inputs = self.options.workload(dtype, d_head).generate(self.options.device)
-            pristine = (inputs[0].clone(), inputs[1].clone(), inputs[2].clone())
-            o, _ = attention_reference(*inputs, causal=self.options.causal)
-            self._problems[key] = _Problem(inputs, pristine, o)
-        return self._problems[key]
-
-    def _restore_inputs(self, problem: _Problem) -> str:
-        """What the kernel did to its inputs (nothing, it is hoped); undone for the next one."""
-        changed = [
-            name
-            for name, tensor, pristine in zip("qkv", problem.inputs, problem.pristine, strict=True)
-            if not bitwise_equal(tensor, pristine)
-        ]
-        for tensor, pristine in zip(problem.inputs, problem.pristine, strict=True):
-            tensor.copy_(pristine)
-        return f"it overwrote its input {', '.join(changed)}" if changed else ""
+        if key not in self._judges:
+            problem = self.options.problem(dtype, d_head)
+            inputs = problem.tensors(self.options.seed, self.options.device)
+            self._judges[key] = Judge(inputs, causal=problem.causal)
+        return self._judges[key]
 
     def _synchronize(self) -> None:
         if self.options.device == "cuda":

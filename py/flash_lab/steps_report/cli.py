@@ -15,7 +15,7 @@ from flash_helpers.base.tool import EXIT_INTERRUPTED, EXIT_NO_DATA, EXIT_OK, EXI
 from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE
 from flash_helpers.compilers.errors import BuildError
 
-from ..bench.records import Record
+from ..bench.row import Json
 from ..sass.disassembler import SassError
 from ..sass.steps import programs
 from .data import ReportError, StepFacts, join, read_counters, read_speeds
@@ -83,7 +83,7 @@ def _write(options: argparse.Namespace) -> int:
 
 
 def _where(
-    facts: Sequence[StepFacts], environment: Record, problem: dict[str, str]
+    facts: Sequence[StepFacts], environment: Json, problem: dict[str, str]
 ) -> dict[str, str]:
     names = ("gpu", "driver", "power_limit", "cuda", "torch", "commit")
     where = {name: str(environment.get(name, "unknown")) for name in names}

@@ -13,8 +13,8 @@ from flash_helpers.base.safe_read import read_regular
 from flash_helpers.kernels.history import load_steps
 from flash_helpers.kernels.step import Step
 
-from ..bench.records import Record
 from ..bench.results import by_problem, config_of
+from ..bench.row import Json
 from ..bench.runs import RunError, rows_of
 from ..sass.claims import Program
 from ..sass.classes import count_classes
@@ -98,7 +98,7 @@ class StepFacts:
         return 100 * (self.step.fa2[gpu] / before.step.fa2[gpu] - 1)
 
 
-def read_speeds(path: Path) -> tuple[dict[int, Speed], Record]:
+def read_speeds(path: Path) -> tuple[dict[int, Speed], Json]:
     """Step number -> its speeds, and the environment they were measured in. ReportError unless
     every step has a right result at every length, with the yardstick beside it."""
     try:
@@ -108,19 +108,19 @@ def read_speeds(path: Path) -> tuple[dict[int, Speed], Record]:
     found: dict[str, dict[int, float]] = {}
     yardstick: dict[int, float] = {}
     for problem in by_problem(rows):
-        length = int(problem.shape["seq_len"])
+        length = problem.seq_len
         for m in problem.ranked:
             config = config_of(m.row) if m.is_ours else None
             if config is not None:
                 found.setdefault(config.kernel_name(), {})[length] = m.matmul_tflops
-            elif m.row["provider"] == YARDSTICK:
+            elif m.row.provider == YARDSTICK:
                 yardstick[length] = m.matmul_tflops
     speeds = {
         step.number: Speed(found.get(step.config.kernel_name(), {}), yardstick)
         for step in load_steps()
     }
     _require_complete(path, speeds, yardstick)
-    return speeds, rows[-1].get("environment", {})
+    return speeds, rows[-1].environment
 
 
 def _require_complete(

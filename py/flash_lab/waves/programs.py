@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from flash_helpers.base.cache import cache_dir, exclusive, is_intact, publish
+from flash_helpers.base.cache import build_once, cache_dir, is_intact, publish_built
 from flash_helpers.build.kernel_ptx import COMMON_FLAGS, run_nvcc
 from flash_helpers.codegen.sources import include_dirs
 from flash_helpers.compilers.nvcc_wheels import find_or_install_nvcc
@@ -27,14 +27,16 @@ def build(
         flags += ["-shared", "-Xcompiler", "-fPIC"]
     key = _fingerprint([nvcc.version, host.version, *flags, *files])
     path = cache_dir("profiling") / f"{name}-{key}{'.so' if shared else ''}"
-    with exclusive(path):
-        if not is_intact(path):
-            with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{name}-") as folder:
-                built = Path(folder, "built")
-                sources = [str(SOURCES / file) for file in files]
-                run_nvcc(nvcc, [*flags, *sources, *nvcc.link_flags, "-o", str(built)], name)
-                publish(built, path)
-    return path
+    sources = [str(SOURCES / file) for file in files]
+
+    def compile_to(output: Path) -> None:
+        run_nvcc(nvcc, [*flags, *sources, *nvcc.link_flags, "-o", str(output)], name)
+
+    def built() -> Path:
+        publish_built(compile_to, path)
+        return path
+
+    return build_once(path, lambda: path if is_intact(path) else None, built)
 
 
 def compile_log(file: str, architecture: str) -> str:

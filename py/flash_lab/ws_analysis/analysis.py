@@ -80,13 +80,13 @@ def speedups(problems: Sequence[ProblemResult]) -> list[Speedup]:
     """Where both of a pair were measured."""
     found = []
     for problem in problems:
-        by_provider = {m.row["provider"]: m for m in problem.ranked}
+        by_provider = {m.row.provider: m for m in problem.ranked}
         for pair in PAIRS:
             if all(name in by_provider for name in pair):
                 basic, pipelined = (observations(by_provider[name]) for name in pair)
                 # Times the other way round: a factor above 1 says that the pipelined is faster.
                 factor = shift(pipelined, basic, _ALPHA)
-                found.append(Speedup(problem.shape["seq_len"], pair, factor))
+                found.append(Speedup(problem.seq_len, pair, factor))
     return found
 
 
@@ -96,7 +96,7 @@ def speedup_section(problems: Sequence[ProblemResult], say: Words) -> list[str]:
         return ["no length has both kernels of a pair (WS and WS PP): nothing to compare"]
     columns = [say("provider"), "N_CTX", "WS ms", "PP ms", say("speedup"), say("verdict")]
     times = {
-        (m.row["provider"], problem.shape["seq_len"]): m.summary.median
+        (m.row.provider, problem.seq_len): m.summary.median
         for problem in problems
         for m in problem.ranked
     }
@@ -112,12 +112,12 @@ def speedup_section(problems: Sequence[ProblemResult], say: Words) -> list[str]:
 
 def scaling_section(problems: Sequence[ProblemResult], say: Words) -> list[str]:
     """From the shortest to the longest length: how the rate grows."""
-    lengths = sorted({problem.shape["seq_len"] for problem in problems})
+    lengths = sorted({problem.seq_len for problem in problems})
     if len(lengths) < 2:
         return ["one length only: nothing to compare"]
     ends = (lengths[0], lengths[-1])
     rates = {
-        (m.row["provider"], problem.shape["seq_len"]): m.matmul_tflops
+        (m.row.provider, problem.seq_len): m.matmul_tflops
         for problem in problems
         for m in problem.ranked
     }
@@ -150,12 +150,12 @@ def roofline_section(
     rows, best = [], dict[int, str]()
     for problem in problems:
         for m in problem.ranked:
-            n_ctx = problem.shape["seq_len"]
+            n_ctx = problem.seq_len
             roof = min(peak, m.intensity * bandwidth)
             bound = "tensor cores" if roof == peak else "device memory"
             share = 100 * m.matmul_tflops / roof
             rows.append([
-                m.row["provider"], n_ctx, f"{m.intensity:.1f}", f"{roof:.1f}",
+                m.row.provider, n_ctx, f"{m.intensity:.1f}", f"{roof:.1f}",
                 text.fixed(m.matmul_tflops, 2), text.fixed(share, 1), say(bound),
             ])  # fmt: skip
             best.setdefault(n_ctx, _sentence(m, roof, bound))
@@ -170,7 +170,7 @@ def roofline_section(
 def _sentence(m: Measurement, roof: float, bound: str) -> str:
     allowed = {"tensor cores": "the tensor cores allow", "device memory": "device memory allows"}
     return (
-        f"N_CTX={m.shape['seq_len']}: the fastest, {m.row['provider']}, reaches "
+        f"N_CTX={m.problem.seqlen_q}: the fastest, {m.row.provider}, reaches "
         f"{100 * m.matmul_tflops / roof:.1f} % of what {allowed[bound]} at {m.intensity:.0f} FLOP "
         "per byte."
     )

@@ -13,7 +13,7 @@ class WsBackend(CudaBackend):
         if provider not in WS_PROVIDERS:
             return super().candidate(provider, kernel)
         tensors, out = self.tensors()
-        bound = bind(provider, tensors, out, self.workload().causal)
+        bound = bind(provider, tensors, out, self.problem().causal)
         details: Json = {
             "label": provider, "parameters": bound.parameters, "tuned": bound.tuned,
             "note": bound.note,
@@ -22,5 +22,5 @@ class WsBackend(CudaBackend):
         if ws.family == CUDA:
             kernel = bound.config.short_form()
             return self.our_candidate(kernel, **details, configuration=kernel)
-        details |= resources.of_gluon(bound.config, self.workload(), ping_pong=ws.ping_pong)
+        details |= resources.of_gluon(bound.config, self.problem(), ping_pong=ws.ping_pong)
         return self.candidate_of(bound.run, details)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from flash_helpers.check.reference import attention_reference
-from flash_helpers.check.tolerance import compare
+from flash_helpers.check.judge import Judge
 
 if TYPE_CHECKING:
-    import torch
+    from flash_helpers.check.judge import Qkv
 
 
 def has_gpu(mode: str) -> bool:
@@ -27,17 +25,9 @@ def has_gpu(mode: str) -> bool:
     return False
 
 
-def problem_with(
-    output: torch.Tensor, tensors: Sequence[torch.Tensor], causal: bool, heads: int
-) -> str:
-    """What is wrong with an output of (batch, seq, heads, d), or an empty string. Compared are the
-    first and the last entry of the batch, of each the first and the last `heads`, where the
-    tensors are; the rest must be finite."""
-    entries = sorted({0, output.shape[0] - 1})
-    n_heads = output.shape[2]
+def judge_of(tensors: Qkv, causal: bool, heads: int) -> Judge:
+    """Compares the first and the last entry of the batch, of each the first and the last `heads`,
+    where the tensors are; the rest must be finite."""
+    batch, _, n_heads, _ = tensors[0].shape
     chosen = sorted({*range(min(heads, n_heads)), *range(max(0, n_heads - heads), n_heads)})
-    q, k, v, o = (x[entries][:, :, chosen] for x in (*tensors, output))
-    outcome = compare(o, attention_reference(q, k, v, causal=causal)[0])
-    if not outcome.passed:
-        return outcome.describe()
-    return "" if bool(output.isfinite().all()) else "NaN or infinity in what was not compared"
+    return Judge(tensors, causal=causal, entries=sorted({0, batch - 1}), heads=chosen)

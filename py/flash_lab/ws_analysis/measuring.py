@@ -15,15 +15,16 @@ from ..bench import charts
 from ..bench.ceilings import measure_ceilings
 from ..bench.progress import Progress
 from ..bench.providers import CEILING
-from ..bench.records import COMPILE_FAIL, LAUNCH_FAIL, OK, SKIPPED, TIMEOUT, WRONG, Record
+from ..bench.records import COMPILE_FAIL, LAUNCH_FAIL, OK, SKIPPED, TIMEOUT, WRONG
 from ..bench.results import Measurement, ProblemResult, by_problem
+from ..bench.row import Row
 from ..bench.session import announce, with_session
 from ..bench.store import ResultStore
 from ..bench.supervisor import Measurer
-from ..bench.sweep import Job, Problem, Sweep
+from ..bench.sweep import Case, Job, Sweep
 from ..provenance import command_line
 from . import text
-from .options import workloads
+from .options import problems
 from .recorded import Measured, recorded
 from .words import Words, words
 
@@ -51,14 +52,14 @@ def measure(
         )
         announce(store, sweep)
         ceilings = measure_ceilings(sweep, [DType.FP16], options.seed) if with_ceilings else []
-        problems = [Problem(workload, (), jobs) for workload in workloads(options)]
-        rows: list[Record] = []
-        with Progress(sum(map(sweep.n_rows, problems)), "WS analysis") as progress:
-            for problem in problems:
-                for row in sweep.run(problem):
-                    progress.advance(f"{row['shape']['seq_len']} {row['kernel']}")
+        cases = [Case(problem, options.seed, (), jobs) for problem in problems(options)]
+        rows: list[Row] = []
+        with Progress(sum(map(sweep.n_rows, cases)), "WS analysis") as progress:
+            for case in cases:
+                for row in sweep.run(case):
+                    progress.advance(f"{row.problem.seqlen_q} {row.kernel}")
                     rows.append(row)
-        failed = any(row["status"] != OK for row in ceilings)
+        failed = any(row.status != OK for row in ceilings)
         found = Measured([*ceilings, *rows], by_problem(rows), sweep.environment)
         return _present(found, options, show) or (EXIT_PARTIAL if failed else EXIT_OK)
 
@@ -69,7 +70,7 @@ def _present(
     found: Measured, options: argparse.Namespace,
     show: Callable[[Measured, argparse.Namespace], int],
 ) -> int:  # fmt: skip
-    code = exit_code([row for row in found.rows if row["provider"] != CEILING], options.named)
+    code = exit_code([row for row in found.rows if row.provider != CEILING], options.named)
     if code == EXIT_NO_DATA:
         print("no data: no provider could be measured")
         print("\n".join(text.not_measured(found.problems)))
@@ -78,15 +79,15 @@ def _present(
     return shown if shown == EXIT_USAGE and code != EXIT_FAILED else code or shown
 
 
-def exit_code(rows: Sequence[Record], named: Sequence[str]) -> int:
+def exit_code(rows: Sequence[Row], named: Sequence[str]) -> int:
     """A wrong result outranks a missing one. A provider that is not here is a failure where it was
     asked for by name."""
-    statuses = {row["status"] for row in rows}
+    statuses = {row.status for row in rows}
     if WRONG in statuses:
         return EXIT_FAILED
     if OK not in statuses:
         return EXIT_NO_DATA
-    absent = any(row["status"] == SKIPPED and row["provider"] in named for row in rows)
+    absent = any(row.status == SKIPPED and row.provider in named for row in rows)
     failed = statuses & {LAUNCH_FAIL, TIMEOUT, COMPILE_FAIL}
     return EXIT_PARTIAL if failed or absent else EXIT_OK
 
@@ -105,7 +106,7 @@ def _show(found: Measured, options: argparse.Namespace) -> int:
 def print_configurations(problems: Sequence[ProblemResult], say: Words) -> None:
     for problem in problems:
         for m in problem.ranked:
-            if m.row.get("parameters"):
+            if m.row.parameters:
                 print(f"\n{text.configuration_block(m, say)}")
 
 
@@ -167,24 +168,23 @@ COLUMNS = (
 
 def render_csv(problems: Sequence[ProblemResult]) -> str:
     """One line for every provider and length. Unknown values are empty."""
-    rows: list[Record] = []
+    rows: list[dict[str, object]] = []
     for problem in problems:
         rows += [_identity(m.row) | _figures(m) for m in problem.ranked]
-        rows += [_identity(row) | {"error": row["error"]} for row in problem.others]
+        rows += [_identity(row) | {"error": row.error} for row in problem.others]
     return csv_text.render(rows, COLUMNS)
 
 
-def _identity(row: Record) -> Record:
-    s = row["shape"]
+def _identity(row: Row) -> dict[str, object]:
+    p = row.problem
     return {
-        "provider": row["provider"], "status": row["status"], "n_ctx": s["seq_len"],
-        "batch": s["batch"], "heads": s["n_heads"], "head_dim": s["d_head"],
-        "causal": bool(s.get("causal")),
+        "provider": row.provider, "status": row.status, "n_ctx": p.seqlen_q, "batch": p.batch,
+        "heads": p.n_heads, "head_dim": p.d_head, "causal": p.causal,
     }  # fmt: skip
 
 
-def _figures(m: Measurement) -> Record:
-    n_bytes = m.row.get("memory_bytes")
+def _figures(m: Measurement) -> dict[str, object]:
+    n_bytes = m.row.memory_bytes
     return {
         "time_ms": round(m.summary.median, 6),
         "tflops": round(m.matmul_tflops, 4),

@@ -8,12 +8,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 
 from ..profiling.nvtx import annotate
 from . import checking, profiles
 from .nvtx_mode import attention_range
-from .options import NCU, workloads
+from .options import NCU, problems
 from .providers import Bound, bind
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def run(options: argparse.Namespace) -> int:
     if not checking.has_gpu(NCU):
         return EXIT_NO_DATA
     codes = [
-        _one(provider, workload, tune=options.prepare)
-        for workload in workloads(options)
+        _one(provider, problem, options.seed, tune=options.prepare)
+        for problem in problems(options)
         for provider in options.provider
     ]
     if EXIT_FAILED in codes:
@@ -39,24 +39,24 @@ def run(options: argparse.Namespace) -> int:
     return max(codes) and EXIT_PARTIAL
 
 
-def _one(provider: str, workload: Workload, *, tune: bool) -> int:
+def _one(provider: str, problem: AttentionProblem, seed: int, *, tune: bool) -> int:
     """Launches, checks on the CPU, and says which configuration it was."""
     import torch
 
-    where = f"{provider}, N_CTX={workload.seq_len}"
-    host = workload.generate("cpu")
+    where = f"{provider}, N_CTX={problem.seqlen_q}"
+    host = problem.tensors(seed, "cpu")
     # Copies are no kernels; numbers drawn on the GPU would be in the profile.
     q, k, v = (x.to("cuda") for x in host)
     out = torch.empty_like(q)
     try:
-        bound = bind(provider, (q, k, v), out, workload.causal, tune=tune)
-        output = _launch(bound, attention_range(provider, workload))
+        bound = bind(provider, (q, k, v), out, problem.causal, tune=tune)
+        output = _launch(bound, attention_range(provider, problem))
     except Exception as error:  # whatever a kernel raises is its result
         print(f"not run: {where}: {error}", file=sys.stderr)
         return EXIT_NO_DATA
-    problem = checking.problem_with(output.cpu(), host, workload.causal, _CHECKED_HEADS)
-    if problem:
-        print(f"wrong: {where}: {problem}", file=sys.stderr)
+    wrong = checking.judge_of(host, problem.causal, _CHECKED_HEADS).problem_with(output.cpu())
+    if wrong:
+        print(f"wrong: {where}: {wrong}", file=sys.stderr)
         return EXIT_FAILED
     chosen = ", ".join(f"{name}={value}" for name, value in bound.parameters.items())
     print(f"{where}: right; {chosen or bound.label}" + (f" ({bound.tuned})" if bound.tuned else ""))

@@ -14,12 +14,12 @@ from typing import Any
 
 from flash_helpers.base.outputs import OutputError, write_output
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL, ranked
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 
 from ..profiling.nvtx import annotate
 from ..profiling.trace import RANGE, Trace, load
 from . import checking, text
-from .options import NVTX, workloads
+from .options import NVTX, problems
 from .providers import WS_PROVIDERS, Bound, bind
 from .words import words
 
@@ -30,22 +30,22 @@ _CHECKED_HEADS = 4
 _UNDER_NSYS = "NSYS_PROFILING_SESSION_ID"
 
 
-def bench_range(provider: str, w: Workload) -> str:
+def bench_range(provider: str, p: AttentionProblem) -> str:
     """The seed's name."""
-    return f"bench_{provider}_B{w.batch}_H{w.n_heads}_N{w.seq_len}_D{w.d_head}"
+    return f"bench_{provider}_B{p.batch}_H{p.n_heads}_N{p.seqlen_q}_D{p.d_head}"
 
 
-def attention_range(provider: str, w: Workload) -> str:
+def attention_range(provider: str, p: AttentionProblem) -> str:
     """The seed's names, `attention_ws` and `attention_ws_pp`; a reference has its own."""
     ws = WS_PROVIDERS.get(provider)
     kind = provider if ws is None else "ws_pp" if ws.ping_pong else "ws"
-    return f"attention_{kind}_B{w.batch}_H{w.n_heads}_N{w.seq_len}_D{w.d_head}"
+    return f"attention_{kind}_B{p.batch}_H{p.n_heads}_N{p.seqlen_q}_D{p.d_head}"
 
 
 @dataclass(frozen=True)
 class Prepared:
     provider: str
-    workload: Workload
+    problem: AttentionProblem
     bound: Bound
 
 
@@ -83,29 +83,25 @@ def trace(options: argparse.Namespace, device: str) -> int:
 
 
 def _prepare(options: argparse.Namespace, device: str) -> tuple[list[Prepared], int]:
-    import torch
-
     prepared: list[Prepared] = []
     code = EXIT_OK
-    for workload in workloads(options):
-        tensors = workload.generate(device)
+    for problem in problems(options):
+        tensors = problem.tensors(options.seed, device)
+        judge = checking.judge_of(tensors, problem.causal, _CHECKED_HEADS)
         for provider in options.provider:
-            where = f"{provider}, N_CTX={workload.seq_len}"
+            where = f"{provider}, N_CTX={problem.seqlen_q}"
             try:
-                out = torch.full_like(tensors[0], float("nan"))
-                bound = bind(provider, tensors, out, workload.causal)
-                problem = checking.problem_with(
-                    bound.run(), tensors, workload.causal, _CHECKED_HEADS
-                )
+                bound = bind(provider, tensors, judge.poisoned(), problem.causal)
+                wrong = judge.problem_with(bound.run())
             except Exception as error:  # whatever a kernel raises is its result
                 print(f"not run: {where}: {error}", file=sys.stderr)
                 code = code or EXIT_PARTIAL
                 continue
-            if problem:
-                print(f"wrong: {where}: {problem}", file=sys.stderr)
+            if wrong:
+                print(f"wrong: {where}: {wrong}", file=sys.stderr)
                 code = EXIT_FAILED
             else:
-                prepared.append(Prepared(provider, workload, bound))
+                prepared.append(Prepared(provider, problem, bound))
     if not prepared and code == EXIT_PARTIAL:
         code = EXIT_NO_DATA
     return prepared, code
@@ -113,9 +109,9 @@ def _prepare(options: argparse.Namespace, device: str) -> tuple[list[Prepared], 
 
 def _run_all(prepared: list[Prepared], device: str) -> None:
     for item in prepared:
-        with annotate(bench_range(item.provider, item.workload)):
+        with annotate(bench_range(item.provider, item.problem)):
             for _ in range(_CALLS):
-                with annotate(attention_range(item.provider, item.workload)):
+                with annotate(attention_range(item.provider, item.problem)):
                     item.bound.run()
             _synchronize(device)  # the kernels end before the range does
 
@@ -142,7 +138,7 @@ def ranges_table(recorded: Trace, prepared: list[Prepared], language: str) -> st
     """Times of the host in every range, and of the kernels that were launched in it."""
     say = words(language)
     names = dict.fromkeys(
-        name(item.provider, item.workload)
+        name(item.provider, item.problem)
         for item in prepared
         for name in (bench_range, attention_range)
     )

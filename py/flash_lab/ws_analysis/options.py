@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from flash_helpers.kernels.problem import Workload
+from flash_helpers.kernels.problem import AttentionProblem
 
 from ..bench import arguments as args
 from .providers import PROVIDERS, SEED_PROVIDERS
@@ -131,13 +131,12 @@ def _one(values: Sequence[object] | None) -> bool:
     return values is not None and len(values) == 1
 
 
-def workloads(options: argparse.Namespace) -> list[Workload]:
+def problems(options: argparse.Namespace) -> list[AttentionProblem]:
     from flash_helpers.base.dtypes import DType
 
     return [
-        Workload(
-            options.batch, options.heads, options.heads, n_ctx, options.head_dim, DType.FP16,
-            options.seed, options.causal,
+        AttentionProblem.self_attention(
+            DType.FP16, options.batch, n_ctx, options.heads, options.head_dim, causal=options.causal
         )
         for n_ctx in options.n_ctx
-    ]  # fmt: skip
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from ..bench.results import Measurement, ProblemResult, matmul_flop
+from ..bench.results import Measurement, ProblemResult
 from .words import Words
 
 RULE = "=" * 80
@@ -29,10 +29,10 @@ def gb_per_s(m: Measurement) -> float:
 
 def configuration_block(m: Measurement, say: Words) -> str:
     """The seed's `AutoTune` block of one provider on one shape."""
-    s = m.shape
-    tera = matmul_flop(s) / 1e12
-    title = f"{say('best configuration')} - {m.row['provider']}"
-    shape = f"BATCH={s['batch']}, H={s['n_heads']}, N_CTX={s['seq_len']}, HEAD_DIM={s['d_head']}"
+    p = m.problem
+    tera = p.matmul_flop() / 1e12
+    title = f"{say('best configuration')} - {m.row.provider}"
+    shape = f"BATCH={p.batch}, H={p.n_heads}, N_CTX={p.seqlen_q}, HEAD_DIM={p.d_head}"
     lines = [
         RULE,
         title,
@@ -50,7 +50,7 @@ def configuration_block(m: Measurement, say: Words) -> str:
 
 def parameters(m: Measurement) -> list[tuple[str, int | str]]:
     """In the seed's order."""
-    found = dict(m.row.get("parameters") or {})
+    found = dict(m.row.parameters)
     first = [(name, found.pop(name)) for name in _FIRST if name in found]
     last = [(name, found.pop(name)) for name in _LAST if name in found]
     return [*first, *found.items(), *last]
@@ -63,7 +63,7 @@ def performance_table(problems: Sequence[ProblemResult], say: Words) -> str:
     ]  # fmt: skip
     rows = [
         [
-            m.row["provider"], m.shape["seq_len"], fixed(m.summary.median, 3),
+            m.row.provider, m.problem.seqlen_q, fixed(m.summary.median, 3),
             fixed(m.matmul_tflops, 2), fixed(gb_per_s(m), 2), memory_mb(m), noise(m),
         ]
         for problem in problems
@@ -73,7 +73,7 @@ def performance_table(problems: Sequence[ProblemResult], say: Words) -> str:
 
 
 def memory_mb(m: Measurement) -> str:
-    n_bytes = m.row.get("memory_bytes")
+    n_bytes = m.row.memory_bytes
     return "-" if n_bytes is None else fixed(n_bytes / 1e6, 1)
 
 
@@ -84,21 +84,21 @@ def noise(m: Measurement) -> str:
 def not_measured(problems: Sequence[ProblemResult]) -> list[str]:
     """A line for everything that has no time, and for what a reader has to know of the others."""
     lines = [
-        f"N_CTX={problem.shape['seq_len']}: {row['provider']}: {row['status']}: {row['error']}"
+        f"N_CTX={problem.seq_len}: {row.provider}: {row.status}: {row.error}"
         for problem in problems
         for row in problem.others
     ]
     labels = {
-        m.row["provider"]: m.label
+        m.row.provider: m.label
         for problem in problems
         for m in problem.ranked
-        if m.label != m.row["provider"]
+        if m.label != m.row.provider
     }
     lines += [f"{provider} is {label}" for provider, label in labels.items()]
     for problem in problems:
         for m in problem.ranked:
-            notes = [m.row["tuned"]] if m.row.get("tuned") else []
-            where = f"N_CTX={problem.shape['seq_len']}: {m.row['provider']}"
+            notes = [m.row.tuned] if m.row.tuned else []
+            where = f"N_CTX={problem.seq_len}: {m.row.provider}"
             lines += [f"{where}: {note}" for note in [*notes, *m.notes]]
     return lines
 

@@ -13,14 +13,13 @@ import os
 import platform
 import shlex
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...base.cache import cache_dir, exclusive, is_intact, publish
+from ...base.cache import build_once, cache_dir, is_intact, publish_built
 from ...base.paths import csrc_dir
 from ...compilers.errors import BuildError
 from ...compilers.programs import ask, find_program
@@ -165,26 +164,18 @@ def load_or_build(
     path: Path, build: Callable[[Path], None], load: Callable[[str], ctypes.CDLL]
 ) -> ctypes.CDLL:
     """Loads a cached library; builds it first if it is absent, damaged or cannot be loaded."""
-    if is_intact(path):
-        try:
-            return load(str(path))
-        except OSError:
-            pass  # for example built against a C library that is gone: rebuilt below
-    with exclusive(path):
-        if not is_intact(path):
-            _build_and_publish(path, build)
-        try:
-            return load(str(path))
-        except OSError:
-            _build_and_publish(path, build)
-            return load(str(path))
 
+    def cached() -> ctypes.CDLL | None:
+        try:
+            return load(str(path)) if is_intact(path) else None
+        except OSError:  # for example built against a C library that is gone
+            return None
 
-def _build_and_publish(path: Path, build: Callable[[Path], None]) -> None:
-    with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:
-        built = Path(folder) / "library.so"
-        build(built)
-        publish(built, path)
+    def built() -> ctypes.CDLL:
+        publish_built(build, path)
+        return load(str(path))
+
+    return build_once(path, cached, built)
 
 
 def run_compiler(toolchain: Toolchain, arguments: list[str]) -> None:

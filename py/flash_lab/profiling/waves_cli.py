@@ -16,7 +16,7 @@ from flash_helpers.check.sizes import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
 from flash_helpers.compilers.errors import BuildError
 from flash_helpers.kernels.contract import KernelConfig, Variant
 
-from ..bench import arguments as args
+from .. import arguments as args
 from ..correctness.selection import select_kernels
 from ..sass.disassembler import SassError
 from ..waves.curve import Curve, Subject, curve, measure

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from flash_helpers.base.outputs import check_outputs
-from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, guarded
 
 from . import arguments as args
 from .history import Build, append, measure, read, regressions
@@ -96,3 +97,6 @@ def _rows(builds: Sequence[Build], options: argparse.Namespace) -> list[dict[str
             row[title] = getattr(entry, options.what) if entry else "-"
         rows.append(row)
     return rows
+
+
+command = functools.partial(guarded, "register_history.py", main)

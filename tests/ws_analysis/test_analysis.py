@@ -100,7 +100,7 @@ def test_blocks_that_an_sm_holds(
     compiled = SimpleNamespace(
         n_warps=threads // 32, registers=registers, stack_bytes=0, shared_bytes=shared
     )
-    monkeypatch.setattr(resources, "_compiled", lambda *_: compiled)
+    monkeypatch.setattr(resources, "compiled_as", lambda *_: compiled)
     workload = Workload(1, 32, 32, 8192, 128, DType.FP16, 1)
     found = resources.of_gluon("a configuration", workload, ping_pong=True)
     assert found.get("blocks_per_sm", 0) == blocks

@@ -58,7 +58,7 @@ def test_codes_of_several_launches(
 ) -> None:
     left = list(codes)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(ncu_mode, "_one", lambda *_, tune: left.pop(0))
+    monkeypatch.setattr(ncu_mode, "profile_one", lambda *_, tune: left.pop(0))
     lengths = ",".join(str(128 * (n + 1)) for n in range(len(codes)))
     options = ["--mode", "ncu", "--prepare", "--n_ctx", lengths, "--provider", "fa2"]
     assert ncu_mode.run(parse(options)) == expected

@@ -38,10 +38,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return args.run_tool("sass_counts", make_parser(), argv, _work)
+    return args.run_tool("sass_counts", make_parser(), argv, work)
 
 
-def _work(options: argparse.Namespace) -> int:
+def work(options: argparse.Namespace) -> int:
     code = args.open_code(options)
     listings = args.selected_listings(options, code)
     counts = [_counts(listing, options) for listing in listings]

@@ -51,10 +51,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return args.run_tool("sass_diff", make_parser(), argv, _work)
+    return args.run_tool("sass_diff", make_parser(), argv, work)
 
 
-def _work(options: argparse.Namespace) -> int:
+def work(options: argparse.Namespace) -> int:
     if (options.old is None) != (options.new is None):
         raise ValueError("--old and --new belong together")
     if options.old is None:

@@ -41,10 +41,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return args.run_tool("extract_sass", make_parser(), argv, _work)
+    return args.run_tool("extract_sass", make_parser(), argv, work)
 
 
-def _work(options: argparse.Namespace) -> int:
+def work(options: argparse.Namespace) -> int:
     check_outputs({}, {"--out": options.out})
     listings = args.selected_listings(options, args.open_code(options))
     if options.out is None:

@@ -46,10 +46,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return args.run_tool("register_history", make_parser(), argv, _work)
+    return args.run_tool("register_history", make_parser(), argv, work)
 
 
-def _work(options: argparse.Namespace) -> int:
+def work(options: argparse.Namespace) -> int:
     if options.action == "record":
         return _record(options)
     if options.last < 1:

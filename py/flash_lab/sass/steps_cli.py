@@ -37,10 +37,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return args.run_tool("check_steps", make_parser(), argv, _work)
+    return args.run_tool("check_steps", make_parser(), argv, work)
 
 
-def _work(options: argparse.Namespace) -> int:
+def work(options: argparse.Namespace) -> int:
     try:
         found = programs(options.arch, jobs=os.cpu_count() or 1)
     except (BuildError, RuntimeError) as error:

@@ -13,14 +13,17 @@ from pathlib import Path
 
 from .markdown import ROOT
 
-# By import: what a test file may name at its top to have it. The library needs torch.
-SLOW = {
-    "torch": {"torch", "flash_attention"},
+# By import: what a test file may name at its top to have it. The library needs torch, and so do
+# helpers of the tests that run it.
+SLOW: dict[str, set[str]] = {
+    "torch": {
+        "torch", "flash_attention", "tests.bench.emulator_backend", "tests.tools.test_runner",
+    },
     "triton": {"triton"},
     "hypothesis": {"hypothesis", "tests.properties"},
     "scipy": set(),
     "matplotlib": set(),
-}
+}  # fmt: skip
 # Collects files, and prints those in whose collection a module came in that was not there.
 COLLECT = """
 import contextlib, io, json, pytest, sys

@@ -41,7 +41,8 @@ INSTALLED := $(VENV)/.installed-run
 TEST_INSTALLED := $(VENV)/.installed-test
 endif
 
-# Tests that share one GPU run one after another.
+# Tests that share one GPU run one after another. Without one, each worker takes neighbours first (worksteal):
+# what the tests of a file share, such as a build, is made once and not by every worker.
 WORKERS ?= $(if $(shell command -v nvidia-smi),0,auto)
 
 # The repository's own packages, also where nothing is installed.
@@ -54,10 +55,10 @@ run: build
 	$(PY) tools/benchmark/run_kernels.py $(RUN_ARGS) --kernels "$$KERNELS" --device auto
 
 test: $(TEST_INSTALLED) build lint
-	$(PY) -m pytest -n $(WORKERS) -m "not slow" $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(PYTEST_ARGS)
 
 test-all: $(TEST_INSTALLED) build lint
-	$(PY) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 test-triton: $(TEST_INSTALLED)
 	$(PY) -m tests.triton.releases $(TRITON) -- -n $(WORKERS) $(PYTEST_ARGS)

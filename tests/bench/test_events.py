@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_lab.bench.events import MOST_BYTES, EventError, checked, parse_event, usable
@@ -23,6 +21,7 @@ from flash_lab.bench.store import read_store
 from flash_lab.bench.supervisor import Supervisor, WorkerStartError
 from tests.bench import fake_ray
 from tests.bench.test_rows_of_any_kind import ANY
+from tests.properties import given, st
 
 HERE = Path(__file__).resolve().parent
 BACKEND = "fake_backend:FakeBackend"

@@ -13,8 +13,9 @@ from flash_helpers.kernel_configs import get_kernel_configs
 from flash_helpers.kernels.flops import calc_matmul_flop, calc_self_attn_flop, calc_total_flop
 from flash_lab.bench.ncu import NcuCase
 from flash_lab.bench.ncu_metrics import METRICS
+from flash_lab.correctness import run_cli
 from flash_lab.correctness.selection import select_kernels
-from tests.bench.ncu_stand_in import FAST, SHAPE, SLOW, TOOL, Bench, rows
+from tests.bench.ncu_stand_in import FAST, SHAPE, SLOW, Bench, rows
 
 
 @pytest.fixture
@@ -88,22 +89,15 @@ def test_what_ncu_is_asked(bench: Bench) -> None:
     assert pairs["--metrics"].split(",") == [
         *(metric.name for metric in METRICS), "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     ]  # fmt: skip
-    assert Path(target[0]).name == "run_kernels.py"
+    assert target[:2] == ["-m", run_cli.__name__]
     assert "--ref" in target
     assert "--ref_v3" in target
 
 
 def test_run_kernels_takes_the_arguments() -> None:
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("rk", TOOL.with_name("run_kernels.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     configs = get_kernel_configs("tune")
     case = NcuCase.of(configs, 1024, 128, 3, 5, 77, 2, ["ours", "v2", "v3"])
-    args = module.make_parser().parse_args(case.arguments(case.configs, ["v2", "v3"]))
+    args = run_cli.make_parser().parse_args(case.arguments(case.configs, ["v2", "v3"]))
     assert select_kernels(args.kernels) == configs
     assert (args.seq_len, args.d_head, args.batch, args.heads) == (1024, 128, 3, 5)
     assert (args.n_runs, args.seed, args.device) == (2, 77, "cuda")

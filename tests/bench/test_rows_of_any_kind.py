@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_lab.bench import acceptance_cli, charts, compare_cli, gate, report_cli
@@ -22,6 +20,7 @@ from flash_lab.bench.store import contents_of, open_store, read_store
 from flash_lab.steps_report.data import ReportError, read_speeds
 from flash_lab.ws_analysis import cli as ws_cli
 from flash_lab.ws_analysis import measuring
+from tests.properties import given, settings, st
 
 ROOT = Path(__file__).resolve().parents[2]
 RAW = ROOT / "docs/results/raw"

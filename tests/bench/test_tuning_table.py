@@ -16,7 +16,7 @@ import torch
 import flash_attention
 from flash_attention import TuningTableError, tuned_config, tuning, tuning_table
 from flash_attention.tuning import tuned_choice, user_table
-from flash_attention.tuning_table import Entry, merge, parse_table, read_table, update_table
+from flash_attention.tuning_table import Entry, merge, read_table, update_table
 from flash_helpers.kernel_configs import (
     DType,
     get_kernel_configs,
@@ -77,59 +77,6 @@ def test_the_packaged_table_is_good_and_knows_what_was_recorded() -> None:
     assert tuned_config(torch.bfloat16, 64, 1024).dtype is DType.BF16
     for seq_len in (64, 512, 1000 * 64, 2**20):  # a kernel for every length that has one
         assert seq_len % tuned_config(DType.FP16, 128, seq_len, family="sm80").blocks()[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"d_head": "128"}, "entry 0: d_head must be int, got '128'"),
-        ({"causal": 0}, "causal must be bool"),
-        ({"seq_max": 2.0}, "seq_max must be int or null"),
-        ({"seq_min": 0}, "0..None is no range"),
-        ({"seq_min": 9, "seq_max": 8}, "9..8 is no range"),
-        ({"kernels": []}, "kernels is empty"),
-        ({"kernels": ["fast"]}, "'fast' does not name a kernel"),
-        ({"kernels": [3]}, "a kernel must be a string"),
-        ({"kernels": [UNBUILDABLE]}, "cannot be built: n_warps = 8 needs B_r = 128"),
-        ({"dtype": "fp16"}, "dtype must be FP16 or BF16"),
-        ({"dtype": "BF16"}, "is not for BF16 and d_head 128"),
-        ({"d_head": 64}, "is not for FP16 and d_head 64"),
-        ({"speed": 3}, "field 'speed' is unknown"),
-    ],
-)
-def test_the_schema(changes: dict[str, Any], message: str) -> None:
-    text = json.dumps({"schema": 1, "entries": [entry(**changes)]})
-    with pytest.raises(TuningTableError) as caught:
-        parse_table(text, "here")
-    assert message in str(caught.value) and str(caught.value).startswith("here")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "is not JSON"),
-        ("[]", "must be an object"),
-        ("[" * 200_000, "is not JSON: nested more than"),
-        ('{"schema": true, "entries": []}', "has schema True: expected 1"),
-        ('{"schema": 1, "entries": [NaN]}', "is not JSON: nan is not a finite number"),
-        ('{"schema": 2, "entries": []}', "has schema 2: expected 1"),
-        ('{"schema": 1, "entries": {}}', "`entries` must be a list"),
-        ('{"schema": 1, "entries": [], "x": 1}', "alone"),
-    ],
-)
-def test_what_is_no_table(text: str, message: str) -> None:
-    with pytest.raises(TuningTableError, match=message):
-        parse_table(text, "here")
-
-
-def test_a_missing_field_and_ranges_that_overlap() -> None:
-    without = entry()
-    del without["gpu"]
-    with pytest.raises(TuningTableError, match="field 'gpu' is missing"):
-        parse_table(json.dumps({"schema": 1, "entries": [without]}), "here")
-    twice = [entry(seq_max=1024), entry(seq_min=1024)]
-    with pytest.raises(TuningTableError, match="cover sequence 1024"):
-        parse_table(json.dumps({"schema": 1, "entries": twice}), "here")
 
 
 def test_the_first_kernel_that_fits_the_lengths_is_taken(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import pytest
 from .conftest import ROOT, Tree, copy_sources
 
 BUILD_REQUIREMENTS = ("cmake", "jinja2", "ninja", "prettytable", "pybind11", "wheel")
+PACKAGES = ("flash_attention", "py/flash_attention_kernels", "py/flash_helpers", "py/flash_lab")
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 PROJECT = "flash-attention-from-scratch"
 # The oldest and the newest that are supported, and those between where `install` changed.
 SETUPTOOLS = ("65.5.0", "68.1.2", "75.8.0", "79.0.1", "80.9.0", "84.2.1")
@@ -72,6 +75,21 @@ def check_packed_sources(folder: Path) -> None:
     assert all((steps / p.relative_to(ROOT / "previous_kernels")).is_file() for p in bodies)
 
 
+def check_packages(site: Path) -> None:
+    """Every module of the tree's packages is installed, and nothing else is."""
+    for source in map(ROOT.joinpath, PACKAGES):
+        installed = site / source.name
+        expected = {p.relative_to(source) for p in source.rglob("*.py")}
+        assert {p.relative_to(installed) for p in installed.rglob("*.py")} == expected
+
+
+def check_commands(site: Path, folder: Path, environ: dict[str, str]) -> None:
+    """Every command of pyproject.toml is there, and one of them lists this build's kernels."""
+    assert {path.name for path in (site / "bin").iterdir()} == set(SCRIPTS)
+    listed = [site / "bin/flash-generate-kernel-instantiations", "--kernels", "prog", "--list"]
+    assert len(run(listed, folder, environ).splitlines()) == 7
+
+
 def test_pip_install(tree: Tree, tmp_path: Path) -> None:
     target = tmp_path / "site"
     command = [sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-deps"]
@@ -87,6 +105,8 @@ def test_pip_install(tree: Tree, tmp_path: Path) -> None:
     assert (target / "flash_helpers" / "build" / "record_compile.sh").is_file()
     assert (target / "flash_helpers" / "build" / "allowed_spills.toml").is_file()
     assert not list((tree.root / "build").glob("setuptools-*")), "private folders are removed"
+    check_packages(target)
+    check_commands(target, tmp_path, environ)
     # The tree itself works too: the extension was put beside its Python code.
     assert tree.run_with_extension("print(len(_C.kernel_names()))") == "7\n"
 

@@ -33,7 +33,7 @@ def usual_umask() -> Iterator[None]:
 def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     """No CUDA compiler anywhere, and a pip that copies the folder `wheels`, saying so in `said`, as
     nvcc says there that it ran."""
-    monkeypatch.setattr(toolchain, "_USUAL_FOLDER", tmp_path / "no cuda")
+    monkeypatch.setattr(toolchain, "USUAL_FOLDER", tmp_path / "no cuda")
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path / "packages"))
     nvcc = make_nvcc(tmp_path / "wheels" / "nvidia" / "cu13")
     lines = nvcc.read_text().splitlines()

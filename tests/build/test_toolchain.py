@@ -43,7 +43,7 @@ def make_nvcc(root: Path, version: str = "13.0.88", *, wrapped_in: Path | None =
 @pytest.fixture
 def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     """An environment without any CUDA compiler."""
-    monkeypatch.setattr(toolchain, "_USUAL_FOLDER", tmp_path / "no cuda")
+    monkeypatch.setattr(toolchain, "USUAL_FOLDER", tmp_path / "no cuda")
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path / "packages"))
     return {"PATH": "/usr/bin:/bin", "FLASH_ATTENTION_CACHE_DIR": str(tmp_path / "cache")}
 
@@ -51,7 +51,7 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
 def test_every_place_is_searched_in_order(
     tmp_path: Path, environ: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toolchain, "_USUAL_FOLDER", tmp_path / "usual")
+    monkeypatch.setattr(toolchain, "USUAL_FOLDER", tmp_path / "usual")
     wheel = tmp_path / "packages" / "nvidia" / "cu13"
     private = install_folder(environ) / "nvidia" / "cu13"
     places = ["explicit", "home", "path", "on_path", "usual"]
@@ -105,7 +105,8 @@ def test_an_old_or_foreign_program_is_refused(tmp_path: Path, environ: Environme
 
 
 def test_the_message_without_any_compiler_says_how_to_get_one(environ: Environment) -> None:
-    with pytest.raises(BuildError, match=r"python -m flash_helpers\.build\.toolchain --install"):
+    said = r"python -m flash_helpers\.compilers\.toolchain --install"
+    with pytest.raises(BuildError, match=said):
         find_nvcc(environ)
 
 

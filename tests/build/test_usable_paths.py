@@ -50,7 +50,7 @@ def test_a_checkout_below_such_a_path(tmp_path: Path, character: str) -> None:
 def test_compilers_below_such_a_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, character: str
 ) -> None:
-    monkeypatch.setattr(toolchain, "_USUAL_FOLDER", tmp_path / "no cuda")
+    monkeypatch.setattr(toolchain, "USUAL_FOLDER", tmp_path / "no cuda")
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path / "packages"))
     folder = tmp_path / f"a{character}b"
     nvcc = folder / "cuda" / "bin" / "nvcc"

@@ -6,8 +6,6 @@ import dataclasses
 import re
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from flash_helpers.kernel_configs import (
     DType,
@@ -20,6 +18,7 @@ from flash_helpers.kernel_configs import (
     parse_symbol,
 )
 from flash_helpers.kernels.contract import Variant
+from tests.properties import given, settings, st
 
 NUMBERS = st.integers(1, 65535)
 TILES = st.integers(0, 65535)

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flash_helpers.kernel_configs import (
     DType,
@@ -31,6 +29,7 @@ from flash_helpers.kernels.sm90_fwd.constraints import (
 from flash_helpers.kernels.sm90_fwd.constraints import (
     violations as own_violations,
 )
+from tests.properties import given, st
 
 PTX = Path(__file__).resolve().parents[2] / "csrc" / "include" / "flash" / "ptx"
 SHORT = "(FP16, 128, 128, 128, 2, 2, 1): hopper+lazy+overlap+pingpong"

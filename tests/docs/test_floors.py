@@ -28,7 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("flash_attention.triton_kit",),
     ("flash_attention.gluon", "flash_attention.triton"),
     ("flash_attention",),
-    ("flash_attention_kernels", "flash_lab.provenance"),
+    ("flash_attention_kernels", "flash_lab.arguments", "flash_lab.provenance"),
     ("flash_lab.correctness",),
     ("flash_lab.sass",),
     ("flash_lab.waves",),

@@ -168,7 +168,7 @@ def test_the_portable_paths_give_the_same_results() -> None:
     portable = compile_module.runtime(flags)
     from flash_helpers.emulator.door.launch import EmulatedKernel
 
-    from .test_warp_collectives import _mma_kernel
+    from .test_warp_collectives import mma_kernel
 
     rng = np.random.default_rng(5)
     a, b = aligned((16, 16), np.float16), aligned((16, 8), np.float16)
@@ -178,6 +178,6 @@ def test_the_portable_paths_give_the_same_results() -> None:
     results = []
     for runtime in (portable, compile_module.runtime()):
         out = aligned((4, 16, 8), np.float32)
-        run(EmulatedKernel(_mma_kernel("f16"), "kernel", runtime), [a, b, c, out])
+        run(EmulatedKernel(mma_kernel("f16"), "kernel", runtime), [a, b, c, out])
         results.append(out.view(np.uint32))
     np.testing.assert_array_equal(*results)

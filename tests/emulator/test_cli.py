@@ -210,7 +210,10 @@ def test_interruption(folder: Path) -> None:
     )
     assert process.stdout is not None
     assert "a: seed" in process.stdout.readline()
-    time.sleep(0.3)  # into the launch, which would take minutes
+    maps = Path(f"/proc/{process.pid}/maps")
+    while "/kernel-" not in maps.read_text():  # it is loaded to be launched, for minutes
+        assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (130, "interrupted\n")

@@ -134,7 +134,7 @@ def test_ldmatrix() -> None:
     np.testing.assert_array_equal(out, expected)
 
 
-def _mma_kernel(dtype: str) -> str:
+def mma_kernel(dtype: str) -> str:
     """One warp: fragments are built element by element from row-major A, B and C."""
     body = "shr.u32 %r50, %lane, 2; and.b32 %r51, %lane, 3; shl.b32 %r51, %r51, 1;\n"
     body += "mad.lo.u32 %r52, %r50, 16, %r51; mul.wide.u32 %x0, %r52, 2; add.u64 %x0, %x0, %p0;\n"
@@ -176,7 +176,7 @@ def test_mma(dtype: str) -> None:
             exact.append((target.astype(np.uint32) << 16).view(np.float32).astype(np.float64))
     c, out = aligned((16, 8), np.float32), aligned((4, 16, 8), np.float32)
     c[:] = rng.standard_normal((16, 8))
-    report = run(compile_kernel(_mma_kernel(dtype), "kernel"), [*bits, c, out])
+    report = run(compile_kernel(mma_kernel(dtype), "kernel"), [*bits, c, out])
     product = exact[0] @ exact[1]
     for actual, multiple in zip(out, (1, 2, 3, 2), strict=True):
         np.testing.assert_allclose(actual, c + multiple * product, rtol=0, atol=2e-5)
@@ -189,6 +189,6 @@ def test_mma_sums_in_f32_and_propagates_nan() -> None:
     bits[0][3, 5] = 0x7E00
     c, out = aligned((16, 8), np.float32), aligned((4, 16, 8), np.float32)
     c[:] = 2.0**24 - 16  # 16 more is exact in f32 and far beyond f16
-    run(compile_kernel(_mma_kernel("f16"), "kernel"), [*bits, c, out])
+    run(compile_kernel(mma_kernel("f16"), "kernel"), [*bits, c, out])
     assert np.isnan(out[0][3]).all()
     assert (np.delete(out[0], 3, axis=0) == 2.0**24).all()

@@ -138,7 +138,7 @@ def test_run_mlp_starts_the_profiler_once(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(cuda, "max_memory_allocated", lambda *_: 3 << 20)
     monkeypatch.setattr(cuda.profiler, "start", lambda: calls.append("start"))
     monkeypatch.setattr(cuda.profiler, "stop", lambda: calls.append("stop"))
-    monkeypatch.setattr(mlp, "_train_step", lambda *_: calls.append("step"))
+    monkeypatch.setattr(mlp, "train_step", lambda *_: calls.append("step"))
     monkeypatch.setattr(mlp, "make_mlp", lambda *_: torch.nn.Identity())
     monkeypatch.setattr(torch, "randn", lambda *_, device: None)
     monkeypatch.setattr(torch.nn.Module, "to", lambda self, _: self)

@@ -140,7 +140,7 @@ def test_a_model_that_always_spreads_is_found_out(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug: nobody looks for where an SM takes two blocks."""
-    monkeypatch.setattr(wave_model, "_with_singles", lambda model, _: Calibrated(model, model))
+    monkeypatch.setattr(wave_model, "with_singles", lambda model, _: Calibrated(model, model))
     samples = measure(subject(2), range(1, 601, 9), 5, fake_timer(undecided, seed), seed)
     assert abs(curve(subject(2), range(1, 601, 9), samples).worst.deviation) > 0.1
 
@@ -167,7 +167,7 @@ def test_times_that_cannot_be_are_refused() -> None:
 
 @pytest.fixture
 def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waves_cli, "_sms_here", lambda: SMS)
+    monkeypatch.setattr(waves_cli, "sms_here", lambda: SMS)
     monkeypatch.setattr(wave_subjects, "wave_block", lambda n, threads, us: subject(n))
     timers = iter([fake_timer(independent, 1), fake_timer(sharing, 1)])
     monkeypatch.setattr("flash_helpers.base.timing.CudaTimer", lambda *_, **__: next(timers))
@@ -193,7 +193,7 @@ def test_the_command_fails_where_the_prediction_does(
     fake_gpu: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The planted bug: the time of a block alone on its SM is taken for that of two."""
-    right = WaveModel._time
-    monkeypatch.setattr(WaveModel, "_time", lambda self, n, busy: 1.3 * right(self, n, busy))
+    right = WaveModel.time_ms
+    monkeypatch.setattr(WaveModel, "time_ms", lambda self, n, busy: 1.3 * right(self, n, busy))
     assert main(["waves", "--measure", "--blocks_per_sm", "1", "--step", "50"]) == 1
     assert "every point within 5 %: NO" in capsys.readouterr().out

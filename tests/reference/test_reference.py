@@ -69,7 +69,7 @@ def test_rows_are_chunked_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> No
     q, k, v = (draw(1, 50, 2, 8, seed=s) for s in range(3))
     whole = attention_reference(q, k, v, fp64=True)
     monkeypatch.setattr(reference, "MAX_SCORE_BYTES", 7 * 50 * 8)  # seven rows at a time
-    sizes = {rows.stop - rows.start for _, _, rows in reference._chunks(1, 2, 50, 50, 8)}
+    sizes = {rows.stop - rows.start for _, _, rows in reference.chunks(1, 2, 50, 50, 8)}
     assert sizes == {7, 1}
     for chunked, expected in zip(attention_reference(q, k, v, fp64=True), whole, strict=True):
         assert torch.allclose(chunked, expected, rtol=0, atol=1e-14)

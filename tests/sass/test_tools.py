@@ -182,5 +182,5 @@ def test_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(counts_cli, "_work", interrupted)
+    monkeypatch.setattr(counts_cli, "work", interrupted)
     assert counts_cli.main([]) == EXIT_INTERRUPTED == 130

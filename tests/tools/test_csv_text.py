@@ -9,8 +9,6 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flash_helpers.base import csv_text
 from flash_helpers.base.dtypes import DType
@@ -25,6 +23,7 @@ from flash_lab.correctness.runner import Options, Row
 from flash_lab.sass.render import render
 from flash_lab.ws_analysis import measuring
 from tests.bench.test_rows_of_any_kind import row
+from tests.properties import given, st
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMULA = '=HYPERLINK("http://x","y")'

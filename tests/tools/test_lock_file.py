@@ -26,9 +26,7 @@ def test_a_lock_names_its_holder(tmp_path: Path) -> None:
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
+    while not condition():  # pytest-timeout ends what hangs
         time.sleep(0.01)
 
 

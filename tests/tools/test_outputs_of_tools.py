@@ -13,6 +13,7 @@ import torch
 
 from flash_attention import tuning_table
 from flash_helpers.base.tool import guarded
+from flash_helpers.build import report_cli as build_report_cli
 from flash_helpers.emulator.door import cli as emulator_cli
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_lab.bench import acceptance_cli, autotune_cli, pt_cli, regimes, report_cli
@@ -44,18 +45,6 @@ def with_backend(main: Callable[[list[str], str], int], backend: str = BACKEND) 
     return lambda argv: main(argv, backend)
 
 
-def build_report(argv: list[str]) -> int:
-    import importlib.util
-
-    path = ROOT / "tools/build/build_report.py"
-    spec = importlib.util.spec_from_file_location("build_report", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    code: int = module.main(argv)
-    return code
-
-
 # (tool, its main, arguments, the option, whether it names a folder)
 CASES: list[tuple[str, Main, list[str], str, bool]] = [
     ("pt_bench", with_backend(pt_cli.main), PT, "--csv", False),
@@ -75,7 +64,7 @@ CASES: list[tuple[str, Main, list[str], str, bool]] = [
     ("ws", with_backend(ws_cli.main, WS_BACKEND), ["--mode", "benchmark", *WS], "--results", True),
     ("ws", with_backend(ws_cli.main, WS_BACKEND), ["--mode", "analysis", *WS], "--out", False),
     ("ws", with_backend(ws_cli.main, WS_BACKEND), ["--mode", "nvtx"], "--trace", False),
-    ("build_report", build_report, [], "--csv", False),
+    ("build_report", build_report_cli.main, [], "--csv", False),
     ("extract_sass", extract_cli.main, ["--compile", "--kernels", "prog"], "--out", True),
     ("register_history", history_cli.main, ["record", "--version", "9", "--compile"], "", False),
     ("steps_report", steps_cli.main, [], "--out", True),

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flash_attention.tuning_table import TuningTableError, read_table
 from flash_helpers.base.safe_read import (
@@ -31,6 +29,7 @@ from flash_lab.bench.store import StoreError, contents_of, open_store, read_stor
 from flash_lab.sass import history
 from flash_lab.sass.disassembler import SassError
 from flash_lab.steps_report.data import ReportError, read_counters, read_speeds
+from tests.properties import given, st
 
 BRACKETS = "[" * 200_000
 

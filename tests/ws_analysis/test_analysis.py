@@ -100,7 +100,7 @@ def test_blocks_that_an_sm_holds(
     compiled = SimpleNamespace(
         n_warps=threads // 32, registers=registers, stack_bytes=0, shared_bytes=shared
     )
-    monkeypatch.setattr(resources, "_compiled", lambda *_: compiled)
+    monkeypatch.setattr(resources, "compiled_as", lambda *_: compiled)
     problem = AttentionProblem.self_attention(DType.FP16, 1, 8192, 32, 128)
     found = resources.of_gluon("a configuration", problem, ping_pong=True)
     assert found.get("blocks_per_sm", 0) == blocks

@@ -14,14 +14,12 @@ import pytest
 import torch
 
 from flash_attention.triton_kit.tuning import NotTunedError
-from flash_attention.tuning import TABLE_VARIABLE
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench.measure import SkippedError
 from flash_lab.profiling.trace import parse as parse_trace
-from flash_lab.ws_analysis import checking, ncu_mode, nvtx_mode, providers
+from flash_lab.ws_analysis import checking, nvtx_mode, providers
 from flash_lab.ws_analysis.options import parse
-from flash_lab.ws_analysis.providers import WS_PROVIDERS
 
 SHAPE = ["--batch", "2", "--heads", "3", "--head_dim", "64", "--n_ctx", "32,48"]
 Forward = Callable[..., torch.Tensor]
@@ -274,50 +272,3 @@ def test_the_tuner_measures_nothing_under_ncu(
     monkeypatch.setattr(tuning, "check_call", lambda *_: (problem, x))
     with pytest.raises(NotTunedError, match="nothing was measured yet for gluon-ws-pp"):
         tuning.best_config(x, x, x, ping_pong=True, measure_now=False)
-
-
-@pytest.mark.parametrize("ping_pong", [False, True])
-def test_our_kernels_by_kind(
-    ping_pong: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a table that knows ping-pong kernels alone."""
-    table = json.loads(PACKAGED.read_text())
-    for entry in table["entries"]:
-        entry["kernels"] = [name for name in entry["kernels"] if "pingpong" in name]
-    table["entries"] = [entry for entry in table["entries"] if entry["kernels"]]
-    (tmp_path / "table.json").write_text(json.dumps(table))
-    monkeypatch.setenv(TABLE_VARIABLE, str(tmp_path / "table.json"))
-    provider = WS_PROVIDERS["cuda-ws-pp-fp16" if ping_pong else "cuda-ws-fp16"]
-    cpu = torch.device("cpu")
-    for seq_len in (128, 8192):
-        config, source = providers.cuda_config(provider, torch.float16, 128, seq_len, False, cpu)
-        ws = config.warp_specialisation()
-        assert ws is not None and ws.ping_pong is ping_pong
-        assert (config.d_head, config.dtype.name) == (128, "FP16")
-        assert ("tuning table" in source) is ping_pong
-    parameters = providers.cuda_parameters(config)
-    assert ws and parameters["NUM_MMA_WARPS"] == 4 * ws.n_mma_groups
-    assert (parameters["num_warps"], parameters["num_stages"]) == (4, 0)
-    with pytest.raises(SkippedError, match="no warp-specialised kernel"):
-        providers.cuda_config(provider, torch.float16, 80, 128, False, cpu)
-
-
-def test_an_unknown_reference_is_a_mistake_in_the_code() -> None:
-    x = torch.empty(1, 1, 1, 64)
-    with pytest.raises(ValueError, match="is not known"):
-        providers.bind("fa9", (x, x, x), None, False)
-
-
-@pytest.mark.parametrize(
-    ("codes", "expected"),
-    [([0, 0], 0), ([0, 4], 3), ([4, 4], 4), ([0, 1, 4], 1), ([4, 1], 1)],
-)
-def test_codes_of_several_launches(
-    codes: list[int], expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left = list(codes)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(ncu_mode, "_one", lambda *_, tune: left.pop(0))
-    lengths = ",".join(str(128 * (n + 1)) for n in range(len(codes)))
-    options = ["--mode", "ncu", "--prepare", "--n_ctx", lengths, "--provider", "fa2"]
-    assert ncu_mode.run(parse(options)) == expected

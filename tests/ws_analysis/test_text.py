@@ -97,7 +97,7 @@ def test_what_was_not_measured_is_said() -> None:
 def test_every_word_has_both_languages() -> None:
     from flash_lab.ws_analysis import words as module
 
-    for key, (english, chinese) in module._WORDS.items():
+    for key, (english, chinese) in module.WORDS.items():
         assert english.isascii(), key
         assert chinese, key
     with pytest.raises(KeyError):

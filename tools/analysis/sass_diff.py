@@ -1,18 +1,9 @@
 #!/usr/bin/env python3
 """Compare the machine code of two kernels or builds: see --help."""
 
-from __future__ import annotations
-
-import sys
+import runpy
 from pathlib import Path
 
-try:
-    import flash_helpers  # noqa: F401
-except ImportError:  # from a source tree that is not installed
-    sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("py", "")]
-
-from flash_helpers.base.tool import guarded
-from flash_lab.sass.diff_cli import main
-
 if __name__ == "__main__":
-    sys.exit(guarded("sass_diff.py", main))
+    door = runpy.run_path(str(Path(__file__).resolve().parents[1] / "door.py"))
+    door["enter"]("flash_lab.sass.diff_cli")

@@ -1,5 +1,6 @@
-"""Where the C++ sources lie: in the source tree, or packed beside the installed package."""
+"""Where the packages and the C++ sources lie: in the source tree, or installed."""
 
+import os
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[1]  # flash_helpers
@@ -29,3 +30,12 @@ def previous_dir() -> Path:
     """The folder with the earlier steps of the kernel, beside csrc/ in a source tree and in an
     installed package."""
     return csrc_dir().parent / "previous_kernels"
+
+
+def python_path() -> str:
+    """The PYTHONPATH with which another process imports the packages that this one has, whatever
+    else may be installed; the folders of this process's own PYTHONPATH follow."""
+    own = [str(_PACKAGE.parent)]
+    root = repository_root()
+    own += [str(root)] if root else []
+    return os.pathsep.join(filter(None, [*own, os.environ.get("PYTHONPATH", "")]))

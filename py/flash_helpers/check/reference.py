@@ -45,7 +45,7 @@ def attention_reference(
     group = n_heads // k.shape[2]
     scale = d_head**-0.5 if scale is None else scale
     with full_precision(q.device.type):
-        for b, head, rows in _chunks(batch, n_heads, seqlen_q, k.shape[1], o.element_size()):
+        for b, head, rows in chunks(batch, n_heads, seqlen_q, k.shape[1], o.element_size()):
             scores = q[b, rows, head].to(dtype) @ k[b, :, head // group].to(dtype).T
             scores *= scale
             if causal:
@@ -80,7 +80,7 @@ def attention_low_precision(
     group = n_heads // k.shape[2]
     scale = d_head**-0.5 if scale is None else scale
     with full_precision(q.device.type):
-        for b, head, rows in _chunks(batch, n_heads, seqlen_q, k.shape[1], 4):
+        for b, head, rows in chunks(batch, n_heads, seqlen_q, k.shape[1], 4):
             scores = q[b, rows, head] @ (k[b, :, head // group] * scale).T
             weights = torch.softmax(scores, dim=-1).to(q.dtype)
             o[b, rows, head] = weights @ v[b, :, head // group]
@@ -98,7 +98,7 @@ def check_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         raise ValueError(f"query heads must be a multiple of KV heads, got {shapes}")
 
 
-def _chunks(
+def chunks(
     batch: int, n_heads: int, seqlen_q: int, seqlen_k: int, element_bytes: int
 ) -> Iterator[tuple[int, int, slice]]:
     """(batch, head, rows) with at most MAX_SCORE_BYTES of scores each."""

@@ -24,7 +24,7 @@ MINIMUM_NVCC = (12, 0)
 MINIMUM_GCC = 11
 _CXX_20 = 202002  # __cplusplus
 
-_USUAL_FOLDER = Path("/usr/local/cuda")
+USUAL_FOLDER = Path("/usr/local/cuda")
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
     on_path = find_program("nvcc", environ.get("PATH"))
     if on_path:
         yield on_path, "PATH"
-    yield _USUAL_FOLDER / "bin" / "nvcc", str(_USUAL_FOLDER)
+    yield USUAL_FOLDER / "bin" / "nvcc", str(USUAL_FOLDER)
     from .nvcc_wheels import wheel_folders  # here: that module imports this one
 
     for folder, source in wheel_folders(environ):

@@ -30,6 +30,17 @@ def parse_symbol(text: str) -> tuple[KernelConfig, Variant]:
     raise ValueError(_explain(text))
 
 
+def config_of_kernel(name: str) -> KernelConfig | None:
+    """The configuration of a kernel that a profiler names, by symbol or demangled; None: it is not
+    ours."""
+    for parse in (lambda text: parse_symbol(text)[0], parse_kernel_name_into_config):
+        try:
+            return parse(name)
+        except ValueError:
+            continue
+    return None
+
+
 def expected_spellings() -> str:
     """Every family's, as the end of a sentence."""
     first, *others = families()

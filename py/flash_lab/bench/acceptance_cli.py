@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import subprocess
@@ -11,14 +12,22 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from flash_helpers.base.outputs import OutputError, append_output, check_outputs, write_output
-from flash_helpers.base.paths import repository_root
+from flash_helpers.base.paths import python_path
 from flash_helpers.base.timing import Policy
-from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL, ranked
+from flash_helpers.base.tool import (
+    EXIT_FAILED,
+    EXIT_NO_DATA,
+    EXIT_OK,
+    EXIT_PARTIAL,
+    guarded,
+    ranked,
+)
 from flash_helpers.check.sizes import BENCHMARK_N_HEADS
 from flash_helpers.kernels.names import parse_kernel_name_into_config
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.variants import has_kernel_for, launched_symbol
 
+from ..arguments import number
 from ..provenance import command_line
 from . import arguments as args
 from . import gate
@@ -45,7 +54,7 @@ are ncu's within 5 %, in cycles. With --evaluate nothing is measured: verdicts c
 Exit codes: 0 within the bar, 1 not, 2 usage, 3 a row failed, 4 no data, 130 interrupted.
 """
 
-_NCU_BENCH = "tools/benchmark/ncu_bench.py"
+_NCU_BENCH = "flash_lab.bench.ncu_cli"
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -54,7 +63,7 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     kinds = parser.add_subparsers(dest="kind", required=True)
-    count = args.number(1, 1000, int)
+    count = number(1, 1000, int)
     for name in ("gate", "repeat", "agreement"):
         own = kinds.add_parser(name, allow_abbrev=False)
         args.add_problem_arguments(own, [2560] if name == "gate" else [1024, 4096])
@@ -73,7 +82,7 @@ def make_parser() -> argparse.ArgumentParser:
             own.add_argument("--batch", type=count, default=8)
             own.add_argument("--num_repeats", type=count, default=96)
         if name == "repeat":
-            own.add_argument("--sweeps", type=args.number(2, 100, int), default=3)
+            own.add_argument("--sweeps", type=number(2, 100, int), default=3)
             own.add_argument("--num_repeats", type=count, default=20)
         if name == "agreement":
             own.add_argument("--num_repeats", type=count, default=20)
@@ -176,11 +185,11 @@ def _problem(options: argparse.Namespace) -> AttentionProblem:
 def _repeat(store: ResultStore, workers: Measurer, options: argparse.Namespace) -> list[Row]:
     policy = Policy(warmups=1, repeats=options.num_repeats, cold_l2=True)
     rows: list[Row] = []
-    for number in range(options.sweeps):
+    for turn in range(options.sweeps):
         if isinstance(workers, Supervisor):
             workers.stop()
-        sweep = Sweep(store, workers, policy, command_line(), stage=f"sweep-{number:02}")
-        if number == 0:
+        sweep = Sweep(store, workers, policy, command_line(), stage=f"sweep-{turn:02}")
+        if turn == 0:
             announce(store, sweep)
         for case in cases_of(options, [OURS]):
             rows += [row for row in sweep.run(case) if row.status != "skipped"]
@@ -201,22 +210,18 @@ def _agreement(store: ResultStore, workers: Measurer, options: argparse.Namespac
 
 def _profile(options: argparse.Namespace, rows: Sequence[Row]) -> None:
     """Runs ncu_bench.py on the kernels that were timed. Raises RunError."""
-    root = repository_root()
-    if root is None:
-        raise RunError("ncu_bench.py is in the source tree only: give its --csv with --ncu_csv")
     names = dict.fromkeys(parse_kernel_name_into_config(row.kernel) for row in rows)
     command = [
-        sys.executable, str(root / _NCU_BENCH), "--csv", "--providers=ours", "--runs=3",
+        sys.executable, "-m", _NCU_BENCH, "--csv", "--providers=ours", "--runs=3",
         "--seq_lens=" + ",".join(map(str, options.seq_lens)),
         "--d_heads=" + ",".join(map(str, options.d_heads)),
         "--dtypes=" + ",".join(dtype.name.lower() for dtype in options.dtypes),
         "--kernels", ";".join(config.kernel_name() for config in names),
         *(["--ncu", options.ncu] if options.ncu else []),
     ]  # fmt: skip
-    paths = [str(root / "py"), str(root), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(  # of this tree, whatever may be installed beside it
+    done = subprocess.run(
         command, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        env={**os.environ, "PYTHONPATH": python_path()},
     )  # fmt: skip
     if done.returncode != 0:
         last = "\n".join(done.stderr.strip().splitlines()[-8:])
@@ -272,3 +277,6 @@ def _short(line: Json) -> str:
         f"{line['dtype']} {line['seq_len']} sweeps {line['sweeps']}: {line['loss_pct']:.3f} %: "
         f"{line['best']}"
     )
+
+
+command = functools.partial(guarded, "acceptance.py", main)

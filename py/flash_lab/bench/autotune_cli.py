@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -14,9 +15,17 @@ from flash_helpers.base.cache import CacheLockTimeout
 from flash_helpers.base.dtypes import DType
 from flash_helpers.base.outputs import OutputError, check_outputs
 from flash_helpers.base.timing import Policy
-from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL, EXIT_USAGE
+from flash_helpers.base.tool import (
+    EXIT_FAILED,
+    EXIT_NO_DATA,
+    EXIT_OK,
+    EXIT_PARTIAL,
+    EXIT_USAGE,
+    guarded,
+)
 from flash_helpers.kernels.sets import DEFAULT_KERNELS, KERNELS_VARIABLE
 
+from ..arguments import number
 from ..provenance import command_line
 from . import arguments as args
 from .building import Build, NoSourcesError
@@ -63,13 +72,13 @@ def make_parser() -> argparse.ArgumentParser:
     args.add_store_arguments(parser)
     args.add_ray_arguments(parser)
     add = parser.add_argument
-    count = args.number(1, 100_000, int)
+    count = number(1, 100_000, int)
     add("--coarse", type=count, default=4, metavar="N", help="samples of every kernel (default 4)")
     add("--fine", type=count, default=12, metavar="N", help="of the better ones (default 12)")
     add("--final", type=count, default=48, metavar="N", help="of the leaders (default 48)")
-    add("--keep_within", type=args.number(0, 1000), default=10.0, metavar="P",
+    add("--keep_within", type=number(0, 1000), default=10.0, metavar="P",
         help="of the fastest go on to the second pass (default 10)")  # fmt: skip
-    add("--leaders", type=args.number(2, 100, int), default=6, metavar="N",
+    add("--leaders", type=number(2, 100, int), default=6, metavar="N",
         help="in the last pass, of those within 3 %% of the fastest (default 6)")  # fmt: skip
     add("--objective", type=Objective.parse, default=Objective(), metavar="NAME=WEIGHT,...",
         help="what to minimize: time (default), energy, memory, or some with weights, as in "
@@ -265,3 +274,6 @@ def write_table(winners: Sequence[Winner], path: Path) -> str:
         print(f"note: {note}", file=sys.stderr)
     print(f"{len(found)} entries written to {path}")
     return ""
+
+
+command = functools.partial(guarded, "autotune.py", main)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from flash_helpers.base.paths import repository_root
+from flash_helpers.base.paths import python_path, repository_root
 from flash_helpers.base.safe_read import parse_json, read_regular
 from flash_helpers.kernels.sets import KERNELS_VARIABLE
 
@@ -55,9 +55,7 @@ class Build:
         self._folder = tempfile.TemporaryDirectory(prefix="flash-build-")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._output = self.log.open("wb")
-        paths = [str(root / "py"), str(root), os.environ.get("PYTHONPATH", "")]
-        python_path = os.pathsep.join(filter(None, paths))
-        environ = {**os.environ, KERNELS_VARIABLE: self.kernels, "PYTHONPATH": python_path}
+        environ = {**os.environ, KERNELS_VARIABLE: self.kernels, "PYTHONPATH": python_path()}
         self._process = subprocess.Popen(
             build_command(self.n_parts, self._list), env=environ, stdin=subprocess.DEVNULL,
             stdout=self._output, stderr=subprocess.STDOUT,

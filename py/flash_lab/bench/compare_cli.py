@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, EXIT_USAGE, guarded
 
-from . import arguments as args
+from ..arguments import number
 from .comparison import (
     AMBIGUOUS,
     SAME,
@@ -47,9 +48,9 @@ def make_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUN", help="BASE NEW: stores of pt_bench.py")
-    add("--fail-over", type=args.number(0, 1000), default=2.5, metavar="PCT",
+    add("--fail-over", type=number(0, 1000), default=2.5, metavar="PCT",
         help="how much slower is a regression (default 2.5)")  # fmt: skip
-    add("--same-within", type=args.number(0, 100), default=1.0, metavar="PCT")
+    add("--same-within", type=number(0, 100), default=1.0, metavar="PCT")
     add(
         "--anchored",
         action="store_true",
@@ -152,3 +153,6 @@ def render_floor(comparison: Comparison, n_runs: int) -> str:
             f"{100 * floor.worst:.2f}; {floor.n_regressions} would be called a regression"
         )
     return "\n".join(lines)
+
+
+command = functools.partial(guarded, "compare.py", main)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from flash_helpers.base.dtypes import DType
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL
@@ -98,7 +97,7 @@ class Result:
         return None
 
 
-def measure(ncu: Ncu, script: Path, case: NcuCase, say: Callable[[str], None]) -> Result:
+def measure(ncu: Ncu, case: NcuCase, say: Callable[[str], None]) -> Result:
     """Never raises for what one problem suffers; NcuError means that none can be measured."""
     result = Result(case)
     pending, references = list(case.configs), case.references()
@@ -106,7 +105,7 @@ def measure(ncu: Ncu, script: Path, case: NcuCase, say: Callable[[str], None]) -
         result.troubles.append("no selected kernel fits this problem: see the skipped ones")
     while pending:
         say(f"{case}: {len(pending)} kernel(s) and {len(references)} reference(s) under ncu")
-        command = target_command(script, case.arguments(pending, references))
+        command = target_command(case.arguments(pending, references))
         try:
             run = profile(ncu, command)
         except NcuTimeoutError as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.contract import KernelConfig
-from flash_helpers.kernels.names import parse_symbol
+from flash_helpers.kernels.names import config_of_kernel
 
 OURS, V2, V3, UNKNOWN = "ours", "v2", "v3", "unknown"
 PROVIDERS = (OURS, V2, V3)
@@ -47,7 +47,7 @@ class Identity:
 
 
 def classify(symbol: str) -> Identity:
-    config = _our_config(symbol)
+    config = config_of_kernel(symbol)
     if config is not None:
         return Identity(OURS, config.short_form(), config.dtype, config, config.blocks())
     for provider, label, pattern in _PEERS:
@@ -57,13 +57,6 @@ def classify(symbol: str) -> Identity:
             name = label if label == "cuDNN" else f"{provider.upper()} {label}"
             return Identity(provider, name, _dtype(symbol), None, peer_tile)
     return Identity(UNKNOWN, symbol)
-
-
-def _our_config(symbol: str) -> KernelConfig | None:
-    try:
-        return parse_symbol(symbol)[0]
-    except ValueError:
-        return None
 
 
 def _dtype(symbol: str) -> DType | None:

@@ -16,7 +16,7 @@ from flash_helpers.base import csv_text
 from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.flops import calc_total_flop
-from flash_helpers.kernels.names import parse_symbol
+from flash_helpers.kernels.names import config_of_kernel
 from flash_helpers.kernels.problem import AttentionProblem
 
 from .ncu_classify import OURS, PROVIDERS, UNKNOWN, Identity, classify
@@ -113,7 +113,8 @@ def read_verdicts(text: str) -> Verdicts:
         verdict = Verdict(row["status"], row.get("explanation") or "")
         reference = row["kernel"].partition(":")[0]
         if row["symbol"]:
-            found[parse_symbol(row["symbol"])[0].kernel_name()] = verdict
+            config = config_of_kernel(row["symbol"])
+            found[config.kernel_name() if config else row["symbol"]] = verdict
         elif reference in PROVIDERS:
             found[reference, row["dtype"]] = verdict
     return found

@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from flash_helpers.base.paths import python_path
+
+from ..correctness import run_cli
 from .ncu_classify import KERNEL_FILTER
 from .ncu_messages import advise
 from .ncu_metrics import Metric
@@ -167,7 +170,7 @@ def import_report(
 
 def _environment() -> dict[str, str]:
     """Numbers with a decimal point, whatever the user's locale."""
-    return {**os.environ, "LC_ALL": "C"}
+    return {**os.environ, "LC_ALL": "C", "PYTHONPATH": python_path()}
 
 
 def _run_group(command: list[str], timeout_s: float, folder: Path) -> tuple[int, str]:
@@ -203,5 +206,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def target_command(script: Path, arguments: Sequence[str]) -> list[str]:
-    return [sys.executable, str(script), *arguments]
+def target_command(arguments: Sequence[str]) -> list[str]:
+    """run_kernels.py of these packages, with these arguments."""
+    return [sys.executable, "-m", run_cli.__name__, *arguments]

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flash_helpers.base.outputs import check_outputs, write_outputs
-from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL, ranked
+from flash_helpers.base.tool import (
+    EXIT_FAILED,
+    EXIT_NO_DATA,
+    EXIT_OK,
+    EXIT_PARTIAL,
+    guarded,
+    ranked,
+)
 
+from ..arguments import number
 from ..provenance import command_line
 from . import arguments as args
 from .ceilings import measure_ceilings
@@ -53,14 +62,14 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add(
         "--group",
-        type=args.number(0, 10_000, int),
+        type=number(0, 10_000, int),
         default=12,
         metavar="N",
         help="our kernels that take turns with each other and the references; 0: all (default 12)",
     )
     args.add_store_arguments(parser)
     args.add_ray_arguments(parser)
-    add("--top", type=args.number(0, 10_000, int), default=0,
+    add("--top", type=number(0, 10_000, int), default=0,
         help="print the fastest N of each problem only")  # fmt: skip
     add("--csv", type=Path, help="write figures of every row here")
     add("--json", type=Path, help="write figures and samples of every row here")
@@ -135,3 +144,6 @@ def exit_code(rows: Sequence[Row]) -> int:
     if (OURS in asked and OURS not in measured) or not measured:
         return EXIT_NO_DATA
     return EXIT_PARTIAL if statuses & {LAUNCH_FAIL, TIMEOUT, COMPILE_FAIL} else 0
+
+
+command = functools.partial(guarded, "pt_bench.py", main)

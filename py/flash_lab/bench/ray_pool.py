@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flash_helpers.base.paths import python_path
+
 from .events import Event, EventError, checked
 from .measure import result
 from .records import LAUNCH_FAIL, OK
 from .supervisor import Supervisor, WorkerStartError, measure_all
 
 LOCAL = "local"
-_PACKAGES = Path(__file__).resolve().parents[2]
 # What may differ from worker to worker. All else must be the same, or rows could not be compared.
 _OWN = ("gpu_uuid",)
 
@@ -111,8 +112,7 @@ class RayPool:
         return measure_all(request, self._attempt)
 
     def _connect(self) -> None:
-        paths = [str(_PACKAGES), str(_PACKAGES.parent), os.environ.get("PYTHONPATH", "")]
-        environ = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        environ = {"PYTHONPATH": python_path()}
         options: dict[str, Any] = {"runtime_env": {"env_vars": environ}, "log_to_driver": False}
         if self._address == LOCAL:
             self._temporary = Path(tempfile.mkdtemp(prefix="ray-"))

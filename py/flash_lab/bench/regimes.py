@@ -4,6 +4,7 @@ uninterrupted work. A card at its power limit ranks kernels by energy in the sec
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import random
@@ -17,12 +18,12 @@ from typing import Any
 from flash_helpers.base.dtypes import DType
 from flash_helpers.base.outputs import OutputError, append_output, check_outputs, write_output
 from flash_helpers.base.timing import CudaTimer
-from flash_helpers.base.tool import EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL
+from flash_helpers.base.tool import EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL, guarded
 from flash_helpers.check.sizes import BATCH_SIZE_FOR_SEQ_LEN
 from flash_helpers.kernels.problem import AttentionProblem
 
+from ..arguments import dtype, number, positive, positive_list, seed
 from ..provenance import provenance
-from .arguments import dtype, number, positive, positive_list, seed
 from .clocks import ClockSampler
 from .energy import EnergyMeter, cuda_mark
 from .providers import OURS, find_reference
@@ -203,3 +204,6 @@ def main(argv: list[str] | None = None) -> int:
         except OutputError as error:
             raise OutputError(f"{error}; the rows up to here are printed above") from error
     return EXIT_PARTIAL if failed else EXIT_OK
+
+
+command = functools.partial(guarded, "regimes.py", main)

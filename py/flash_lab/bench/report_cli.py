@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from flash_helpers.base.outputs import check_outputs, make_folder, write_output
-from flash_helpers.base.tool import EXIT_OK, EXIT_USAGE
+from flash_helpers.base.tool import EXIT_OK, EXIT_USAGE, guarded
 
 from . import charts, html
 from .ceilings import Ceilings, measured_ceilings
@@ -161,3 +162,6 @@ def _ceilings(ceilings: Ceilings | None) -> list[str]:
         f"once. Ceilings {_FROM[ceilings.origin]}."
     )
     return [html.paragraph(model, "quiet"), html.ceilings_table(ceilings)]
+
+
+command = functools.partial(guarded, "report.py", main)

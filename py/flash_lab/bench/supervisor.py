@@ -13,8 +13,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Protocol
+
+from flash_helpers.base.paths import python_path
 
 from .events import MOST_BYTES, Event, EventError, parse_event, usable
 from .measure import result
@@ -22,7 +23,6 @@ from .records import LAUNCH_FAIL, TIMEOUT
 
 _TAIL_BYTES = 2000
 _LIBRARY_VARIABLE = "FLASH_ATTENTION_LIBRARY"  # flash_attention._library reads it
-_PACKAGES = Path(__file__).resolve().parents[2]
 
 
 class Measurer(Protocol):
@@ -189,9 +189,7 @@ class Supervisor:
         return worker
 
     def _spawn(self) -> _Worker:
-        environ = dict(os.environ)
-        paths = [str(_PACKAGES), str(_PACKAGES.parent), environ.get("PYTHONPATH", "")]
-        environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        environ = {**os.environ, "PYTHONPATH": python_path()}
         if self.device:
             environ["CUDA_VISIBLE_DEVICES"] = self.device
         if self.library:

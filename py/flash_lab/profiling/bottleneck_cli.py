@@ -13,7 +13,7 @@ from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PAR
 from flash_helpers.build.architectures import present_gpus
 from flash_helpers.compilers.errors import BuildError
 
-from ..bench import arguments as args
+from .. import arguments as args
 from ..bench.ncu_messages import advise, tail
 from ..bench.ncu_metrics import MetricError
 from ..bench.ncu_read import Launch, ReadError, Reading, read_csv

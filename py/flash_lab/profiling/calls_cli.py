@@ -9,7 +9,7 @@ from pathlib import Path
 from flash_helpers.base.outputs import OutputError, check_outputs
 from flash_helpers.base.tool import EXIT_OK
 
-from ..bench import arguments as args
+from .. import arguments as args
 from .calls import StackFilesError, benchmark, profile, stack_files
 from .mlp import run_mlp
 from .workloads import EXAMPLES, Run, Size, find

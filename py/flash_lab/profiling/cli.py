@@ -4,11 +4,12 @@ flash_lab.profiling` are its entries."""
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from flash_helpers.base.tool import EXIT_INTERRUPTED
+from flash_helpers.base.tool import EXIT_INTERRUPTED, guarded
 
 from . import bottleneck_cli, waves_cli
 from .calls_cli import Benchmark, Mlp, Profile
@@ -51,3 +52,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     return code
+
+
+command = functools.partial(guarded, "profiling.py", main)

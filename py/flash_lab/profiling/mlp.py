@@ -85,7 +85,7 @@ def run_mlp(
                 torch.cuda.synchronize()
                 torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
             with annotate(f"step_{step}"):
-                _train_step(model, x, optimizer)
+                train_step(model, x, optimizer)
     finally:
         if on_gpu:
             torch.cuda.synchronize()
@@ -97,7 +97,7 @@ def run_mlp(
     return run
 
 
-def _train_step(
+def train_step(
     model: torch.nn.Module, x: torch.Tensor, optimizer: torch.optim.Optimizer | None
 ) -> None:
     model.zero_grad(set_to_none=True)

@@ -16,7 +16,7 @@ from flash_helpers.check.sizes import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
 from flash_helpers.compilers.errors import BuildError
 from flash_helpers.kernels.contract import KernelConfig, Variant
 
-from ..bench import arguments as args
+from .. import arguments as args
 from ..correctness.selection import select_kernels
 from ..sass.disassembler import SassError
 from ..waves.curve import Curve, Subject, curve, measure
@@ -108,7 +108,7 @@ def _config(name: str | None) -> KernelConfig | None:
 def _plans(
     options: argparse.Namespace, config: KernelConfig | None
 ) -> Iterator[tuple[str, WavePlan]]:
-    sms = options.sms or _sms_here() or H200_SMS
+    sms = options.sms or sms_here() or H200_SMS
     if config is None:
         per_sm = options.blocks_per_sm or _computed(options)
         for blocks in options.blocks or ():
@@ -139,7 +139,7 @@ def _computed(options: argparse.Namespace) -> int:
     return found.blocks_per_sm
 
 
-def _sms_here() -> int:
+def sms_here() -> int:
     """0 without a GPU, or without torch."""
     try:
         import torch
@@ -152,7 +152,7 @@ def _sms_here() -> int:
 
 
 def _measure(options: argparse.Namespace, config: KernelConfig | None) -> int:
-    if not _sms_here():
+    if not sms_here():
         print("profiling.py waves: no data: --measure needs a GPU", file=sys.stderr)
         return EXIT_NO_DATA
     import torch

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Sequence
 
-from flash_helpers.base.tool import EXIT_OK
+from flash_helpers.base.tool import EXIT_OK, guarded
 
 from . import arguments as args
 from .classes import count_classes, count_opcodes
@@ -37,10 +38,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return args.run_tool("sass_counts", make_parser(), argv, _work)
+    return args.run_tool("sass_counts", make_parser(), argv, work)
 
 
-def _work(options: argparse.Namespace) -> int:
+def work(options: argparse.Namespace) -> int:
     code = args.open_code(options)
     listings = args.selected_listings(options, code)
     counts = [_counts(listing, options) for listing in listings]
@@ -68,3 +69,6 @@ def _row(
     row["stack"] = usage.stack_bytes if usage else "unknown"
     row["total"] = sum(counts.values())
     return row | {name: counts.get(name, 0) for name in shown}
+
+
+command = functools.partial(guarded, "sass_counts.py", main)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, guarded
 from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.kernels.names import parse_kernel_name_into_config
 
@@ -50,10 +51,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return args.run_tool("sass_diff", make_parser(), argv, _work)
+    return args.run_tool("sass_diff", make_parser(), argv, work)
 
 
-def _work(options: argparse.Namespace) -> int:
+def work(options: argparse.Namespace) -> int:
     if (options.old is None) != (options.new is None):
         raise ValueError("--old and --new belong together")
     if options.old is None:
@@ -149,3 +150,6 @@ def _build_row(
         "verdict": "regressed" if regressed else "identical" if same else "changed",
     }
     return row, regressed
+
+
+command = functools.partial(guarded, "sass_diff.py", main)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from flash_helpers.base.outputs import check_outputs
-from flash_helpers.base.tool import EXIT_OK
+from flash_helpers.base.tool import EXIT_OK, guarded
 from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.codegen.files import write_if_changed
 from flash_helpers.kernels.names import parse_kernel_name_into_config
@@ -40,10 +41,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return args.run_tool("extract_sass", make_parser(), argv, _work)
+    return args.run_tool("extract_sass", make_parser(), argv, work)
 
 
-def _work(options: argparse.Namespace) -> int:
+def work(options: argparse.Namespace) -> int:
     check_outputs({}, {"--out": options.out})
     listings = args.selected_listings(options, args.open_code(options))
     if options.out is None:
@@ -67,3 +68,6 @@ def _text(listing: Listing, loop: bool) -> str:
     if not loop:
         return listing.text()
     return Listing(listing.name, listing.architecture, listing.loop).text()
+
+
+command = functools.partial(guarded, "extract_sass.py", main)

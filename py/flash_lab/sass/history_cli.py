@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from flash_helpers.base.outputs import check_outputs
-from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, guarded
 
 from . import arguments as args
 from .history import Build, append, measure, read, regressions
@@ -45,10 +46,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return args.run_tool("register_history", make_parser(), argv, _work)
+    return args.run_tool("register_history", make_parser(), argv, work)
 
 
-def _work(options: argparse.Namespace) -> int:
+def work(options: argparse.Namespace) -> int:
     if options.action == "record":
         return _record(options)
     if options.last < 1:
@@ -96,3 +97,6 @@ def _rows(builds: Sequence[Build], options: argparse.Namespace) -> list[dict[str
             row[title] = getattr(entry, options.what) if entry else "-"
         rows.append(row)
     return rows
+
+
+command = functools.partial(guarded, "register_history.py", main)

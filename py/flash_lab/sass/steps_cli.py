@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 from collections.abc import Sequence
 
-from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, guarded
 from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE
 from flash_helpers.compilers.errors import BuildError
 
@@ -36,10 +37,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return args.run_tool("check_steps", make_parser(), argv, _work)
+    return args.run_tool("check_steps", make_parser(), argv, work)
 
 
-def _work(options: argparse.Namespace) -> int:
+def work(options: argparse.Namespace) -> int:
     try:
         found = programs(options.arch, jobs=os.cpu_count() or 1)
     except (BuildError, RuntimeError) as error:
@@ -54,3 +55,6 @@ def _work(options: argparse.Namespace) -> int:
     good = len(results) - len(failed)
     print(f"{good} of {len(results)} steps are what they say ({options.arch})")
     return EXIT_FAILED if failed else EXIT_OK
+
+
+command = functools.partial(guarded, "check_steps.py", main)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import os
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from flash_helpers.base.outputs import check_outputs, make_folder, write_output
 from flash_helpers.base.paths import previous_dir
-from flash_helpers.base.tool import EXIT_INTERRUPTED, EXIT_NO_DATA, EXIT_OK, EXIT_USAGE
+from flash_helpers.base.tool import EXIT_INTERRUPTED, EXIT_NO_DATA, EXIT_OK, EXIT_USAGE, guarded
 from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE
 from flash_helpers.compilers.errors import BuildError
 
@@ -92,3 +93,6 @@ def _where(
     where["architecture"] = DEFAULT_ARCHITECTURE
     where["ncu_problem"] = ", ".join(f"{name} {value}" for name, value in problem.items())
     return where
+
+
+command = functools.partial(guarded, "steps_report.py", main)

@@ -51,11 +51,11 @@ class WaveModel:
         elapsed = 0.0
         while any(sms):
             busy = sum(1 for left in sms if left)
-            step = min(min(left) * self._time(len(left), busy) for left in sms if left)
+            step = min(min(left) * self.time_ms(len(left), busy) for left in sms if left)
             elapsed += step
             ended: list[list[float]] = []
             for left in sms:
-                if left and self._advance(left, step / self._time(len(left), busy)):
+                if left and self._advance(left, step / self.time_ms(len(left), busy)):
                     ended.append(left)
             waiting -= self._refill(ended, waiting)
         return self.overhead_ms + elapsed
@@ -65,7 +65,7 @@ class WaveModel:
         full = self.block_ms[-1] / (self.sms * self.blocks_per_sm)
         return blocks * full / milliseconds
 
-    def _time(self, residents: int, busy: int) -> float:
+    def time_ms(self, residents: int, busy: int) -> float:
         """Of a block, as long as `residents` share its SM and `busy` SMs have blocks."""
         share = (busy - 1) / max(1, self.sms - 1)
         return self.block_ms[residents - 1] * (self.alone + (1 - self.alone) * share)
@@ -140,10 +140,10 @@ def calibrate(
         raise ValueError(f"a wave takes {wave:.4f} ms, and less than nothing is left of a shorter")
     alone = (measured_ms[1] - overhead) / block_ms[0]
     model = WaveModel(sms, tuple(block_ms), overhead, alone, singles=sms)
-    return _with_singles(model, samples_ms)
+    return with_singles(model, samples_ms)
 
 
-def _with_singles(model: WaveModel, samples_ms: Mapping[int, Sequence[float]]) -> Calibrated:
+def with_singles(model: WaveModel, samples_ms: Mapping[int, Sequence[float]]) -> Calibrated:
     """`always`: the last of the probes of which every launch gave each SM one block; `at_times`:
     the last number before those of which none did."""
     if model.blocks_per_sm == 1:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
 from flash_helpers.base.cache import cache_dir
 from flash_helpers.base.outputs import OutputError, check_outputs
-from flash_helpers.base.tool import EXIT_INTERRUPTED, EXIT_NO_DATA, EXIT_USAGE
+from flash_helpers.base.tool import EXIT_INTERRUPTED, EXIT_NO_DATA, EXIT_USAGE, guarded
 
 from . import analysis, checking, measuring, ncu_mode, nvtx_mode, scripts
 from .options import ANALYSIS, BENCHMARK, CREATE, NCU, NVTX, parse
@@ -55,3 +56,6 @@ def _check_cache(options: argparse.Namespace) -> None:
 def _results(options: argparse.Namespace) -> Path | None:
     results: Path = options.results
     return results if options.mode in (BENCHMARK, ANALYSIS) else None
+
+
+command = functools.partial(guarded, "flash-attention-WS-hopper.py", main)

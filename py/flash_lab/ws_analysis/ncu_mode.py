@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     if not checking.has_gpu(NCU):
         return EXIT_NO_DATA
     codes = [
-        _one(provider, problem, options.seed, tune=options.prepare)
+        profile_one(provider, problem, options.seed, tune=options.prepare)
         for problem in problems(options)
         for provider in options.provider
     ]
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     return max(codes) and EXIT_PARTIAL
 
 
-def _one(provider: str, problem: AttentionProblem, seed: int, *, tune: bool) -> int:
+def profile_one(provider: str, problem: AttentionProblem, seed: int, *, tune: bool) -> int:
     """Launches, checks on the CPU, and says which configuration it was."""
     import torch
 

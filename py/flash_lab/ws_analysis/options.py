@@ -8,7 +8,13 @@ from pathlib import Path
 
 from flash_helpers.kernels.problem import AttentionProblem
 
-from ..bench import arguments as args
+from .. import arguments as args
+from ..bench.arguments import (
+    add_sampling_arguments,
+    add_store_arguments,
+    check_store_arguments,
+    policy_of,
+)
 from .providers import PROVIDERS, SEED_PROVIDERS
 from .words import ENGLISH, LANGUAGES
 
@@ -72,8 +78,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_measuring(parser: argparse.ArgumentParser) -> None:
-    args.add_sampling_arguments(parser)
-    args.add_store_arguments(parser)
+    add_sampling_arguments(parser)
+    add_store_arguments(parser)
     add = parser.add_argument
     add("--rows", type=Path, metavar="STORE",
         help="show what was recorded there instead of measuring: needs no GPU")  # fmt: skip
@@ -93,7 +99,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser()
     options = parser.parse_args(argv)
     _check_modes(parser, options)
-    args.check_store_arguments(parser, options)
+    check_store_arguments(parser, options)
     if options.rows and (options.out or options.provider or options.n_ctx):
         parser.error(
             "--rows shows all of a store: --out, --provider and --n_ctx have no part in it"
@@ -107,7 +113,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
             f"--n_ctx {SEED_LENGTHS[0]} --provider {SEED_PROVIDERS[0]}"
         )
     try:
-        options.policy = args.policy_of(options)
+        options.policy = policy_of(options)
     except ValueError as error:
         parser.error(str(error))
     options.named = tuple(options.provider or ())

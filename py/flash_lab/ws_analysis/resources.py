@@ -102,7 +102,7 @@ def of_gluon(config: Any, problem: AttentionProblem, *, ping_pong: bool) -> Json
     """What a row says of a Gluon kernel, which is compiled once more for it: registers, shared
     memory, blocks an SM. A figure beside the time: not to have it costs no row."""
     try:
-        compiled = _compiled(config, ping_pong, problem.dtype, problem.d_head, problem.causal)
+        compiled = compiled_as(config, ping_pong, problem.dtype, problem.d_head, problem.causal)
         threads = compiled.n_warps * _WARP
         on_sm = sm_occupancy(_CAPABILITY, threads, compiled.registers, compiled.shared_bytes)
     except Exception as error:  # Triton and ptxas fail in many ways
@@ -117,7 +117,7 @@ def of_gluon(config: Any, problem: AttentionProblem, *, ping_pong: bool) -> Json
 
 
 @cache
-def _compiled(config: Any, ping_pong: bool, dtype: DType, d_head: int, causal: bool) -> Compiled:
+def compiled_as(config: Any, ping_pong: bool, dtype: DType, d_head: int, causal: bool) -> Compiled:
     from flash_attention.gluon.offline import compile_gluon
 
     return compile_gluon(

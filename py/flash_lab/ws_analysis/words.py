@@ -8,7 +8,7 @@ from collections.abc import Callable
 ENGLISH, CHINESE = "en", "zh"
 LANGUAGES = (ENGLISH, CHINESE)
 
-_WORDS = {
+WORDS = {
     # The block of a configuration.
     "best configuration": ("AutoTune best configuration", "AutoTune 最佳配置信息"),
     "shape": ("shape", "形状"),
@@ -82,4 +82,4 @@ Words = Callable[[str], str]
 def words(language: str) -> Words:
     """What a key is called in this language. Raises KeyError for a key that is not known."""
     column = LANGUAGES.index(language)
-    return lambda key: _WORDS[key][column]
+    return lambda key: WORDS[key][column]

@@ -107,7 +107,7 @@ def _tiny(kind: str, role: str, seed: int, count: int) -> Any:
     return _narrow(values.astype(np.float32), "f32" if role == "c" else kind)
 
 
-def _operand(what: str, kind: str, name: str, seed: int, count: int) -> Any:
+def operand_bits(what: str, kind: str, name: str, seed: int, count: int) -> Any:
     if what.startswith("tiny"):
         role = "c" if name == "c" else "tiny" if what.endswith(name) else "large"
         return _tiny(kind, role, seed, count)
@@ -120,9 +120,9 @@ def mma_inputs(kind: str, sets: Sequence[str] = MMA_SETS) -> dict[str, Any]:
     parts: dict[str, list[Any]] = {"a": [], "b": [], "c": []}
     for number, what in enumerate(sets, 0 if sets is MMA_SETS else 50):
         seed = 1000 + 100 * number + 10 * list(MMA_FORMS).index(kind)
-        a = _operand(what, kind, "a", seed, LANES * 4 * per_register)
-        b = _operand(what, kind, "b", seed + 1, LANES * 2 * per_register)
-        c = _operand(what, kind, "c", seed + 2, LANES * 4)
+        a = operand_bits(what, kind, "a", seed, LANES * 4 * per_register)
+        b = operand_bits(what, kind, "b", seed + 1, LANES * 2 * per_register)
+        c = operand_bits(what, kind, "c", seed + 2, LANES * 4)
         if what == "cancel":  # the last two columns of A are the negatives of the first two
             half = a.reshape(LANES, 4, per_register)
             half[:, 2:] = half[:, :2] ^ half.dtype.type(1 << (8 * a.itemsize - 1))

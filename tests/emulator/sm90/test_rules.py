@@ -21,7 +21,6 @@ from flash_helpers.emulator import (
     PendingAsyncCopyError,
     ReadOnlyMemoryError,
     TensorMapError,
-    WgmmaError,
     compile_kernel,
     memory_range_of,
     pack_tensor_map,
@@ -53,11 +52,11 @@ ONE = "@!%q0 bra END;\n"
 END = "END: bar.sync 0;\n"
 
 
-def _wait(number: int = 0) -> str:
+def wait_at(number: int = 0) -> str:
     return WAIT.replace("$", str(number))
 
 
-def _run(
+def launch(
     body: str, options: LaunchOptions | None = None, block: int = 64, setup: str = SETUP
 ) -> tuple[Any, LaunchReport]:
     source, out = aligned((32, 64), np.uint16), aligned((32, 64), np.uint16)
@@ -82,7 +81,7 @@ def _run(
 
 
 READY = INIT + SYNC
-LOADED = READY + "@!%q0 bra L0;\n" + EXPECT + LOAD + "L0:\n" + _wait()
+LOADED = READY + "@!%q0 bra L0;\n" + EXPECT + LOAD + "L0:\n" + wait_at()
 STORED = "st.shared.u32 [%r10], %t;\n"
 READ_OTHER = "xor.b32 %r1, %r10, 128; ld.shared.u32 %r30, [%r1];\n"
 UNALIGNED = LOAD.replace("[%r20]", "[%r20+16]")
@@ -102,12 +101,12 @@ ERRORS: list[tuple[str, str, type[KernelError], str]] = [
      MbarrierError, "no mbarrier is initialised"),
     ("too many bytes", READY + ONE + "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r21], "
      "1048576;" + END, MbarrierError, "1048576 bytes announced"),
-    ("nobody arrives", READY + _wait(), DeadlockError,
+    ("nobody arrives", READY + wait_at(), DeadlockError,
      "mbarrier 0x2000 (of PTX line 17), for which 64 threads wait: phase 0 has had 0 of 1"),
-    ("bytes that never come", READY + ONE + EXPECT + "END:" + _wait(), DeadlockError,
+    ("bytes that never come", READY + ONE + EXPECT + "END:" + wait_at(), DeadlockError,
      "4096 bytes announced that no copy in flight brings"),
     ("bytes that nobody announced", READY + ONE + ARRIVE.replace("arrive", "expect_tx.relaxed.cta")
-     .replace("_, [%r21]", "[%r21], 16") + ARRIVE + LOAD + "END:" + _wait(), DeadlockError,
+     .replace("_, [%r21]", "[%r21], 16") + ARRIVE + LOAD + "END:" + wait_at(), DeadlockError,
      "4080 bytes landed that nobody announced"),
     ("destination of a load", READY + ONE + EXPECT + UNALIGNED + END, MisalignedAccessError,
      "not a multiple of 128"),
@@ -150,21 +149,21 @@ ERRORS: list[tuple[str, str, type[KernelError], str]] = [
 def test_an_error(body: str, error: type[KernelError], text: str) -> None:
     for options in schedules(seed=5):
         with pytest.raises(error) as caught:
-            _run(body, options)
+            launch(body, options)
         assert text in caught.value.message
 
 
 def test_a_load_that_nobody_waits_for() -> None:
     with pytest.raises(PendingAsyncCopyError, match="1 of its bulk loads are in flight"):
-        _run(READY + ONE + EXPECT + LOAD + END)
+        launch(READY + ONE + EXPECT + LOAD + END)
 
 
 def test_registers_that_are_never_given_up() -> None:
     body = "setp.lt.u32 %q2, %t, 128; @%q2 bra GIVE; setmaxnreg.inc.sync.aligned.u32 240; bra END;"
     give = "GIVE: setmaxnreg.dec.sync.aligned.u32 {};\n" + END
-    _run(body + give.format(24), block=384)
+    launch(body + give.format(24), block=384)
     with pytest.raises(DeadlockError, match=r"wait at setmaxnreg \(registers 0x900\)"):
-        _run(body + give.format(160), block=384)
+        launch(body + give.format(160), block=384)
 
 
 LOAD_UNSEEN, OVER_LOAD = "read of a bulk load not waited for", "write to a bulk load not waited for"
@@ -176,7 +175,7 @@ UNSEEN, NO_FENCE = (
 )
 RAW, WAR, UNWRITTEN = "read-after-write", "write-after-read", "read of bytes never written"
 # Threads of warp 0 write, those of warp 1 read what the thread 32 before them wrote.
-HAND_OVER = "@!%q1 bra READ;\n{write} {arrive}\nbra END;\nREAD: " + _wait() + READ_OTHER + END
+HAND_OVER = "@!%q1 bra READ;\n{write} {arrive}\nbra END;\nREAD: " + wait_at() + READ_OTHER + END
 MANY = "mov.u32 %r22, 32;\n" + READY
 
 RACES: list[tuple[str, str, set[str]]] = [
@@ -187,19 +186,19 @@ RACES: list[tuple[str, str, set[str]]] = [
     ("nor what follows them", MANY + HAND_OVER.format(write=ARRIVE, arrive=STORED),
      {RAW, WAR, UNWRITTEN}),
     ("loads are seen by those who wait", LOADED + "ld.shared.u32 %r30, [%r10];", set()),
-    ("and by those who meet them", READY + "@!%q0 bra END;\n" + EXPECT + LOAD + _wait() + END
+    ("and by those who meet them", READY + "@!%q0 bra END;\n" + EXPECT + LOAD + wait_at() + END
      + "ld.shared.u32 %r30, [%r10];", set()),
-    ("not by others", READY + "@!%q0 bra L0;\n" + EXPECT + LOAD + _wait() + "L0:\n"
+    ("not by others", READY + "@!%q0 bra L0;\n" + EXPECT + LOAD + wait_at() + "L0:\n"
      "@!%q0 ld.shared.u32 %r30, [%r10];", {LOAD_UNSEEN, UNWRITTEN, WAR}),
-    ("who may not write there", READY + "@!%q0 bra L0;\n" + EXPECT + LOAD + _wait() + "L0:\n"
+    ("who may not write there", READY + "@!%q0 bra L0;\n" + EXPECT + LOAD + wait_at() + "L0:\n"
      "@!%q0 st.shared.u32 [%r10], %t;", {OVER_LOAD, "write-after-write"}),
     ("barriers are seen behind a barrier", INIT + "@!%q1 bra END;" + "@!%q0 bra END;\n" + EXPECT
-     + LOAD + "END: bar.sync 0;" + _wait(), set()),
+     + LOAD + "END: bar.sync 0;" + wait_at(), set()),
     ("and fenced for copies", READY.replace("fence.mbarrier_init.release.cluster", "mov.u32 %r1, 0")
-     + ONE + EXPECT + LOAD + _wait() + END, {NO_FENCE}),
+     + ONE + EXPECT + LOAD + wait_at() + END, {NO_FENCE}),
     ("either fence will do",
      READY.replace("fence.mbarrier_init.release.cluster", "fence.proxy.async.shared::cta")
-     + ONE + EXPECT + LOAD + _wait() + END, set()),
+     + ONE + EXPECT + LOAD + wait_at() + END, set()),
     ("what is stored is fenced", STORED + PROXY + SYNC + ONE + STORE
      + COMMIT + WAIT_READ + END, {UNWRITTEN}),
     ("by each thread", STORED + SYNC + PROXY + ONE + STORE + COMMIT + WAIT_READ + END,
@@ -219,7 +218,7 @@ RACES: list[tuple[str, str, set[str]]] = [
 @pytest.mark.parametrize(("body", "kinds"), [rule[1:] for rule in RACES], ids=[r[0] for r in RACES])
 def test_a_race(body: str, kinds: set[str]) -> None:
     for base in schedules(seed=3, options=LaunchOptions(races="report")):
-        _, report = _run(body, base)
+        _, report = launch(body, base)
         found = {race.kind for race in report.races}
         assert found <= kinds, [str(race) for race in report.races]
         assert bool(found) == bool(kinds), base.lane_order
@@ -227,11 +226,11 @@ def test_a_race(body: str, kinds: set[str]) -> None:
 
 def test_barriers_used_before_they_are_seen() -> None:
     """Whoever comes first; in some orders the barrier does not exist yet."""
-    body = INIT + "@%q0 bar.warp.sync 1;" + ARRIVE.replace("mb", "@%q0 mb") + _wait()
-    _, report = _run(body, LaunchOptions(races="report"))
+    body = INIT + "@%q0 bar.warp.sync 1;" + ARRIVE.replace("mb", "@%q0 mb") + wait_at()
+    _, report = launch(body, LaunchOptions(races="report"))
     assert {race.kind for race in report.races} == {UNSEEN}
     with pytest.raises(MbarrierError, match="no mbarrier is initialised"):
-        _run(body, LaunchOptions(races="report", lane_order="reverse"))
+        launch(body, LaunchOptions(races="report", lane_order="reverse"))
 
 
 def test_a_wait_that_polls_lets_others_run() -> None:
@@ -240,15 +239,15 @@ def test_a_wait_that_polls_lets_others_run() -> None:
     )
     body += "@!%q9 bra P; bra END;\nWORK: bar.warp.sync -1; @!%q0 bra END;" + ARRIVE + END
     for options in schedules(seed=1):
-        _run(body, options)
+        launch(body, options)
 
 
 def test_a_look_at_a_barrier_is_no_wait_for_it() -> None:
     """try_wait may fail: the thread goes on, and completes the phase itself."""
     body = READY + ONE + "mbarrier.try_wait.parity.shared::cta.b64 %q9, [%r21], 0;"
-    body += "@%q9 bra END;" + ARRIVE + _wait() + END
+    body += "@%q9 bra END;" + ARRIVE + wait_at() + END
     for options in schedules(seed=1):
-        _run(body, options)
+        launch(body, options)
 
 
 def test_phases_by_state() -> None:
@@ -258,112 +257,4 @@ def test_phases_by_state() -> None:
     body += "S: mbarrier.try_wait.shared::cta.b64 %q9, [%r21], %x5; @!%q9 bra S;"
     body += "mbarrier.arrive.shared::cta.b64 %x6, [%r21]; mbarrier.test_wait.shared::cta.b64 %q9, "
     body += "[%r21], %x5; @!%q9 trap;" + END
-    _run(body)
-
-
-WGMMA_SETUP = (
-    SETUP
-    + """{ .reg .b32 u; shr.u32 u, %r20, 4; cvt.u64.u32 %x10, u; }
-mov.u64 %x11, 0x4000004000000000; or.b64 %x10, %x10, %x11;
-fence.proxy.async.shared::cta; bar.sync 0; setp.eq.u32 %q5, %t, %t;
-mov.f32 %f0, 0f00000000; mov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0;
-"""
-)
-FILL = """mov.u32 %r1, %r10; mov.u32 %r2, 0; F: st.shared.u32 [%r1], 0; add.u32 %r1, %r1, 512;
-add.u32 %r2, %r2, 1; setp.lt.u32 %q9, %r2, 16; @%q9 bra F; """
-FENCE, WCOMMIT = "wgmma.fence.sync.aligned;\n", "wgmma.commit_group.sync.aligned;\n"
-WGMMA = ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %x10, %x10, %q5,"
-         " 1, 1, 0, 0;\n")  # fmt: skip
-WDONE = "wgmma.wait_group.sync.aligned 0;\n"
-GOOD = FENCE + WGMMA + WCOMMIT + WDONE
-TOUCH = "add.f32 %f9, %f1, %f1;\n"
-
-WGMMA_ERRORS: list[tuple[str, str, type[KernelError], str]] = [
-    ("no fence at all", WGMMA + WCOMMIT + WDONE, WgmmaError, "a wgmma.fence is missing"),
-    ("no fence behind a write", GOOD + "mov.f32 %f2, 0f00000000;" + WGMMA + WCOMMIT + WDONE,
-     WgmmaError, "uses %f2, which the thread has touched"),
-    ("read in flight", FENCE + WGMMA + WCOMMIT + TOUCH + WDONE, WgmmaError, "touches %f1 while"),
-    ("read before the commit", FENCE + WGMMA + WDONE + TOUCH + WCOMMIT + WDONE, WgmmaError,
-     "touches %f1 while"),
-    ("one group too many in flight", FENCE + WGMMA + WCOMMIT + "wgmma.wait_group.sync.aligned 1;"
-     + TOUCH + WDONE, WgmmaError, "touches %f1 while"),
-    ("never waited for", FENCE + WGMMA + WCOMMIT, WgmmaError, "1 groups not waited for"),
-    ("never committed", FENCE + WGMMA, WgmmaError, "1 not committed"),
-    ("other operands in one lane", "setp.eq.u32 %q2, %t, 7; @%q2 add.u64 %x10, %x10, 64;" + GOOD,
-     DivergentCollectiveError, "other wgmma, or with other operands, than lane 0"),
-    ("other operands in one warp", "@%q1 add.u64 %x10, %x10, 64;" + GOOD,
-     DivergentCollectiveError, "issues another wgmma than a warp before it"),
-    ("a warp leaves it out", "@%q1 bra END;" + GOOD + "END:", DeadlockError, "wait at wgmma"),
-    ("a base offset", "mov.u64 %x11, 0x0002000000000000; or.b64 %x10, %x10, %x11;" + GOOD,
-     InvalidOperandError, "has a base offset"),
-    ("beyond the memory", "add.u64 %x10, %x10, 0x200;" + GOOD, OutOfBoundsError, "wgmma reads"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("body", "error", "text"), [e[1:] for e in WGMMA_ERRORS], ids=[e[0] for e in WGMMA_ERRORS]
-)
-def test_a_wgmma_error(body: str, error: type[KernelError], text: str) -> None:
-    setup = WGMMA_SETUP.replace("fence.proxy", FILL + "fence.proxy")
-    _run(GOOD + TOUCH, block=128, setup=setup)
-    for options in schedules(seed=5):
-        with pytest.raises(error) as caught:
-            _run(body, options, block=128, setup=setup)
-        assert text in caught.value.message
-
-
-def test_a_warpgroup_needs_four_warps() -> None:
-    with pytest.raises(DivergentCollectiveError, match="its warpgroup lacks warps"):
-        _run(GOOD, block=96, setup=WGMMA_SETUP)
-
-
-def test_matrices_that_lanes_write_need_a_fence() -> None:
-    setup = WGMMA_SETUP.replace("fence.proxy.async.shared::cta;", FILL)
-    _, report = _run(GOOD, LaunchOptions(races="report"), block=128, setup=setup)
-    assert {race.kind for race in report.races} == {UNFENCED}
-
-
-def test_released_too_early() -> None:
-    """Thread 128 overwrites what a warpgroup still multiplies: before and behind its wait."""
-    setup = WGMMA_SETUP.replace("fence.proxy", FILL + "fence.proxy")
-    over = "setp.lt.u32 %q3, %t, 128; @%q3 bra GROUP; bar.sync 1, 160; st.shared.u32 [%r20], %t;"
-    over += "bra END;\nGROUP:" + FENCE + WGMMA + WCOMMIT
-    early = over + "bar.arrive 1, 160;" + WDONE + "END:"
-    late = over + WDONE + "bar.arrive 1, 160;\nEND:"
-    setup = setup.replace("setp.eq.u32 %q5", "bar.sync 0; setp.eq.u32 %q5")
-    for options in schedules(seed=2, options=LaunchOptions(races="report")):
-        kinds = [
-            {race.kind for race in _run(body, options, block=160, setup=setup)[1].races}
-            for body in (early, late)
-        ]
-        wrong_value = {"write-after-write"}  # the lanes of the last warp
-        assert kinds[0] - wrong_value == {"write to a source of wgmma in flight"}
-        assert kinds[1] - wrong_value == set()
-
-
-BAD_MAPS: list[tuple[str, dict[str, Any], str]] = [
-    ("address", {"address": 8}, "0x8 is not a multiple of 16"),
-    ("element", {"element_bytes": 3}, "elements of 3 bytes"),
-    ("rank", {"dims": (8,) * 6, "strides": (16,) * 5, "box": (8,) * 6}, "6 dimensions"),
-    ("strides", {"strides": ()}, "0 strides for 2 dimensions"),
-    ("stride", {"strides": (120,)}, "stride 120 of dimension 1"),
-    ("empty", {"dims": (64, 0)}, "dimension 1 has 0 elements"),
-    ("box", {"box": (64, 257)}, "box of 257 in dimension 1; 1 to 256"),
-    ("box row", {"box": (4, 8)}, "a box row of 8 bytes is not a multiple of 16"),
-    ("swizzle", {"swizzle": 16}, "swizzle of 16 bytes"),
-    ("span", {"box": (128, 8)}, "a box row of 256 bytes exceeds the swizzle's 128"),
-]
-
-
-@pytest.mark.parametrize(
-    ("change", "text"), [m[1:] for m in BAD_MAPS], ids=[m[0] for m in BAD_MAPS]
-)
-def test_a_tensor_map_that_is_refused(change: dict[str, Any], text: str) -> None:
-    good: dict[str, Any] = {
-        "address": 4096, "element_bytes": 2, "dims": (64, 32), "strides": (128,), "box": (64, 8),
-        "swizzle": 128,
-    }  # fmt: skip
-    assert len(pack_tensor_map(**good)) == 128
-    with pytest.raises(ValueError, match="tensor map: ") as caught:
-        pack_tensor_map(**(good | change))
-    assert text in str(caught.value)
+    launch(body)

@@ -11,7 +11,7 @@ import pytest
 from ..conformance.compare import mismatches, ulp
 from ..conformance.micro_kernel import Case, MicroKernels
 from ..conformance.suite import Answers, save_answers
-from ..conformance.warp_kernels import MMA_MORE_SETS, MMA_SETS, _operand
+from ..conformance.warp_kernels import MMA_MORE_SETS, MMA_SETS, operand_bits
 from ..support import aligned, run_ptx
 from .conformance.copy_kernels import TensorCopy, load_kernels, loads
 from .conformance.suite import ANSWERS, all_cases, emulated, suite
@@ -179,9 +179,9 @@ def test_sums_are_those_of_mma(kind: str, what: str) -> None:
     """The same bits from B in shared memory and from B in fragments: what an H200 has answered
     to mma holds for wgmma."""
     arrays = [aligned(n, np.uint32) for n in (512, 128, 512, 1024)]
-    arrays[0][:] = _operand(what, kind, "a", 41, 1024).view(np.uint32)
-    arrays[1][:64] = _operand(what, kind, "b", 42, 128).view(np.uint32)
-    arrays[2][:] = _operand(what, kind, "c", 43, 512).view(np.uint32)
+    arrays[0][:] = operand_bits(what, kind, "a", 41, 1024).view(np.uint32)
+    arrays[1][:64] = operand_bits(what, kind, "b", 42, 128).view(np.uint32)
+    arrays[2][:] = operand_bits(what, kind, "c", 43, 512).view(np.uint32)
     body = _BOTH.replace("KIND", kind)
     run_ptx(body, arrays, ".shared .align 128 .b8 smem[256];", block=128)
     results = arrays[3].reshape(128, 2, 4)

@@ -1,5 +1,5 @@
 """Instructions on registers: a table from opcode and types to a C++ expression, and functions for
-what does not fit into it (comparisons, conversions, moves, branches).
+what does not fit into it (comparisons, conversions, moves).
 
 A row of the table: opcode with the modifiers that it must have; types that it exists for; modifiers
 that it may have; kinds of the result and of the operands; the expression. Kinds: t the
@@ -282,28 +282,3 @@ def mov(e: Emitter, ins: Instruction) -> None:
     for i, item in enumerate(parts):
         e.write(item, part, f"whole >> {i * part.bits}")
     return e.emit("}")
-
-
-@instruction("bra")
-def bra(e: Emitter, ins: Instruction) -> None:
-    mods = Modifiers(ins)
-    mods.drop("uni")
-    mods.done()
-    label = e.label(ins.operands[0])
-    if label in e.labels:
-        e.emit(f"count_backward_branch(L, {ins.line});")
-    e.emit(f"goto {label};")
-
-
-@instruction("ret", "exit")
-def ret(e: Emitter, ins: Instruction) -> None:
-    e.emit("return;")
-
-
-@instruction("trap", "call")
-def trap(e: Emitter, ins: Instruction) -> None:
-    """Kernels are inlined whole; what is left of calls is a failed assert()."""
-    if ins.opcode[0] == "call" and "__assertfail" not in ins.operands:
-        raise Unsupported("calls")
-    message = "the kernel executed trap, or an assertion failed"
-    e.emit(f'fail(L, ErrorKind::kTrap, {ins.line}, "{message}");')

@@ -9,13 +9,13 @@ from ..counters.counting import CountingCalls, make_plan
 from ..errors import UnsupportedPtxError
 from ..sm90.registers import RegisterChecks
 from ..sm90.wgmma_ops import place_accumulators
-from . import memory_ops, scalar_ops, warp_ops  # which registers their instructions
+from . import control_ops, memory_ops, scalar_ops, warp_ops  # which registers their instructions
 from .emitter import Emitter, global_name, symbol_table
 from .ptx_parser import Instruction, Label, PtxFile, Scope, Variable
 from .ptx_types import PRED
 from .registry import HANDLERS, Unsupported
 
-FAMILIES = (memory_ops, scalar_ops, warp_ops)
+FAMILIES = (control_ops, memory_ops, scalar_ops, warp_ops)
 
 
 class _Translation:

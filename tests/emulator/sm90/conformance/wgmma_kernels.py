@@ -13,7 +13,7 @@ import numpy as np
 
 from ...conformance.micro_kernel import Case
 from ...conformance.values import random_bits
-from ...conformance.warp_kernels import MMA_MORE_SETS, MMA_SETS, _operand
+from ...conformance.warp_kernels import MMA_MORE_SETS, MMA_SETS, operand_bits
 from .hopper_kernel import HopperKernels, hopper_entry
 
 THREADS = 128
@@ -190,7 +190,7 @@ def layout_kernels() -> list[HopperKernels]:
         forms = [form for form in layout_forms() if form.kind == kind]
         tile = _finite(random_bits(70, TILE_BYTES // 2).astype(np.uint16), kind)
         a = _finite(random_bits(71, 2 * THREADS * A_WORDS).astype(np.uint16), kind)
-        c = _operand("normal", "f32", "c", 72, THREADS * C_WORDS)
+        c = operand_bits("normal", "f32", "c", 72, THREADS * C_WORDS)
         kernels.append(_kernels(f"wgmma_layouts_{kind}", forms, [_inputs(tile, a, c)]))
     return kernels
 
@@ -207,10 +207,10 @@ def value_kernels() -> list[HopperKernels]:
         sets = []
         for number, what in enumerate([*MMA_SETS, *MMA_MORE_SETS]):
             seed = 3000 + 100 * number + 10 * (kind == "bf16")
-            tile = _operand(what, kind, "b", seed, TILE_BYTES // 2)
-            tile[: B_START // 2] = _operand(what, kind, "a", seed + 1, B_START // 2)
-            a = _operand(what, kind, "a", seed + 2, 2 * THREADS * A_WORDS)
-            c = _operand(what, kind, "c", seed + 3, THREADS * C_WORDS)
+            tile = operand_bits(what, kind, "b", seed, TILE_BYTES // 2)
+            tile[: B_START // 2] = operand_bits(what, kind, "a", seed + 1, B_START // 2)
+            a = operand_bits(what, kind, "a", seed + 2, 2 * THREADS * A_WORDS)
+            c = operand_bits(what, kind, "c", seed + 3, THREADS * C_WORDS)
             if what == "cancel":  # the last products are the negatives of the first
                 half = a.reshape(THREADS, 2, 4)
                 half[:, 1] = half[:, 0] ^ a.dtype.type(0x8000)

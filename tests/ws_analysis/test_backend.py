@@ -129,9 +129,7 @@ def test_without_triton_the_row_says_so(
 def test_a_build_without_the_kernel(backend: CpuBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flash_attention, "available_kernels", list)
     on_cpu = [config for config in get_hopper_kernel_configs() if config.ping_pong]
-    monkeypatch.setattr(
-        "flash_helpers.kernels.sm90_fwd.sets.get_hopper_kernel_configs", lambda: on_cpu
-    )
+    monkeypatch.setattr("flash_lab.ws_analysis.providers.known_configs", lambda: on_cpu)
     with pytest.raises(SkippedError, match="without ping-pong for FP16 and head dimension 128"):
         backend.candidate("cuda-ws-fp16", "cuda-ws-fp16")
 

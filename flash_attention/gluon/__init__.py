@@ -7,7 +7,6 @@ o = gluon.forward(q, k, v, ping_pong=True, causal=True, config=tuned.config)
 """
 
 from .config import GluonForwardConfig, configs
-from .launch import forward
-from .tuning import best_config
+from .launch import best_config, forward
 
 __all__ = ["GluonForwardConfig", "best_config", "configs", "forward"]

@@ -17,60 +17,51 @@ from .softmax import any_above, blend, hold, mask_scores, partial_sums, row_maxi
 @gluon.jit
 def take_turn(GROUP: gl.constexpr):
     """Waits until the group before has issued its scores. Barriers 9 and up are not Triton's."""
-    if GROUP == 0:
-        run_asm("bar.sync 9, 256;")
-    elif GROUP == 1:
-        run_asm("bar.sync 10, 256;")
-    else:
-        run_asm("bar.sync 11, 256;")
+    run_asm(("bar.sync 9, 256;", "bar.sync 10, 256;", "bar.sync 11, 256;")[GROUP])
 
 
 @gluon.jit
 def pass_turn(GROUP: gl.constexpr, G: gl.constexpr):
     """Lets the next group issue."""
     NEXT: gl.constexpr = (GROUP + 1) % G
-    if NEXT == 0:
-        run_asm("bar.arrive 9, 256;")
-    elif NEXT == 1:
-        run_asm("bar.arrive 10, 256;")
-    else:
-        run_asm("bar.arrive 11, 256;")
+    run_asm(("bar.arrive 9, 256;", "bar.arrive 10, 256;", "bar.arrive 11, 256;")[NEXT])
 
 
 @gluon.jit
-def issue_scores(q, k_s, k_full, step, NB: gl.constexpr, GROUP: gl.constexpr, G: gl.constexpr,
-                 TURNS: gl.constexpr):  # fmt: skip
+def issue_scores(tile, step):
     """Starts S = Q K^T with the K block of `step`, once it is there and it is this group's turn."""
-    M: gl.constexpr = q.shape[0]
-    D: gl.constexpr = q.shape[1]
-    N: gl.constexpr = k_s.shape[3]
+    M: gl.constexpr = tile.q.shape[0]
+    N: gl.constexpr = tile.k.memory.shape[3]
+    TURNS: gl.constexpr = tile.kind.PING_PONG and tile.kind.GROUPS > 1
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, N, 16])
-    place = step % NB
-    mbarrier.wait(k_full.index(place), (step // NB) & 1)
+    place = step % tile.k.count
+    tile.k.wait(place, step // tile.k.count)
     if TURNS:
-        take_turn(GROUP)
-    k = k_s.index(place).reshape([N, D]).permute([1, 0])
-    s = warpgroup_mma(q, k, gl.zeros([M, N], gl.float32, layout), use_acc=False, is_async=True)
+        take_turn(tile.GROUP)
+    k = tile.k.matrix(place).permute([1, 0])
+    s = warpgroup_mma(
+        tile.q, k, gl.zeros([M, N], gl.float32, layout), use_acc=False, is_async=True)  # fmt: skip
     if TURNS:
-        pass_turn(GROUP, G)
+        pass_turn(tile.GROUP, tile.kind.GROUPS)
     return s
 
 
 @gluon.jit
-def issue_output(p, v_s, v_full, acc, step, NB: gl.constexpr):
+def issue_output(tile, p, acc, step):
     """Starts O += P V with the V block of `step` once it is there."""
-    N: gl.constexpr = v_s.shape[3]
-    D: gl.constexpr = v_s.shape[4]
-    place = step % NB
-    mbarrier.wait(v_full.index(place), (step // NB) & 1)
-    return warpgroup_mma(p, v_s.index(place).reshape([N, D]), acc, is_async=True)
+    place = step % tile.v.count
+    tile.v.wait(place, step // tile.v.count)
+    return warpgroup_mma(p, tile.v.matrix(place), acc, is_async=True)
 
 
 @gluon.jit
-def as_operand(p, dtype: gl.constexpr, D: gl.constexpr):
-    """The weights as the left operand of O += P V, in registers."""
+def as_operand(p, v):
+    """The weights as the left operand of O += P V, in registers; `v` is the ring of V."""
+    D: gl.constexpr = v.memory.shape[4]
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, D, 16])
-    return gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, layout, 2), assert_trivial=True)
+    return gl.convert_layout(
+        p.to(v.memory.dtype), gl.DotOperandLayout(0, layout, 2), assert_trivial=True
+    )
 
 
 @gluon.jit
@@ -80,83 +71,79 @@ def scale_rows(acc, factor):
 
 
 @gluon.jit
-def first_block(q, k_s, k_full, k_empty, step, row, key, seqlen_q, seqlen_k, scale,
-                NB: gl.constexpr, GROUP: gl.constexpr, G: gl.constexpr, TURNS: gl.constexpr,
-                CAUSAL: gl.constexpr):  # fmt: skip
+def first_block(tile):
     """Scores and weights of a tile's first (last) key block: nothing to rescale yet."""
-    s = issue_scores(q, k_s, k_full, step, NB, GROUP, G, TURNS)
+    key = tile.key(0)
+    s = issue_scores(tile, tile.step)
     s = warpgroup_mma_wait(0, deps=[s])
-    mbarrier.arrive(k_empty.index(step % NB), count=1)
-    s = mask_scores(s, row, key, seqlen_q, seqlen_k, CAUSAL)
-    M: gl.constexpr = q.shape[0]
+    tile.k.release(tile.step % tile.k.count)
+    s = mask_scores(s, tile, key)
+    M: gl.constexpr = tile.q.shape[0]
     none = gl.full([M], -float("inf"), gl.float32, gl.SliceLayout(1, s.type.layout))
-    m, reference = row_maximum(s, scale, none, True)
-    p = gl.exp2(s * scale - reference[:, None])
+    m, reference = row_maximum(s, tile.sizes.scale, none, True)
+    p = gl.exp2(s * tile.sizes.scale - reference[:, None])
     return p, m
 
 
 @gluon.jit
-def pipelined_block(
-    q, k_s, v_s, k_full, k_empty, v_full, v_empty, p, acc, m, sums, step, row, key,
-    seqlen_q, seqlen_k, scale,
-    NB: gl.constexpr, GROUP: gl.constexpr, G: gl.constexpr, TURNS: gl.constexpr,
-    MASKED: gl.constexpr, CAUSAL: gl.constexpr, FENCE: gl.constexpr,
-):  # fmt: skip
-    """Scores and weights of block `step` while the tensor cores add the block before to O."""
-    s = issue_scores(q, k_s, k_full, step, NB, GROUP, G, TURNS)
-    acc = issue_output(p, v_s, v_full, acc, step - 1, NB)
+def pipelined_block(tile, p, acc, m, sums, i, MASKED: gl.constexpr):
+    """Scores and weights of block `i` while the tensor cores add the block before to O."""
+    FENCE: gl.constexpr = tile.kind.FENCE
+    step = tile.step + i
+    key = tile.key(i)  # before the scores: later, the same code in another order
+    s = issue_scores(tile, step)
+    acc = issue_output(tile, p, acc, step - 1)
     s = warpgroup_mma_wait(1, deps=[s])
     if FENCE == "warp":
         hold("warp")
-    mbarrier.arrive(k_empty.index(step % NB), count=1)
+    tile.k.release(step % tile.k.count)
     if MASKED:
-        s = mask_scores(s, row, key, seqlen_q, seqlen_k, CAUSAL)
-    m_new, reference = row_maximum(s, scale, m, MASKED)
-    weights = gl.exp2(s * scale - reference[:, None])
+        s = mask_scores(s, tile, key)
+    m_new, reference = row_maximum(s, tile.sizes.scale, m, MASKED)
+    weights = gl.exp2(s * tile.sizes.scale - reference[:, None])
     alpha = gl.exp2(m - reference)
     sums = blend(sums, alpha, partial_sums(weights))
     if FENCE != "warp":
         hold(FENCE)
     acc, p = warpgroup_mma_wait(0, deps=[acc, p])
-    mbarrier.arrive(v_empty.index((step - 1) % NB), count=1)
+    tile.v.release((step - 1) % tile.v.count)
     acc = scale_rows(acc, alpha)
-    return as_operand(weights, v_s.dtype, v_s.shape[4]), acc, m_new, sums
+    return as_operand(weights, tile.v), acc, m_new, sums
 
 
 @gluon.jit
-def optimistic_block(
-    q, k_s, v_s, k_full, k_empty, v_full, v_empty, p, acc, m, sums, step, scale,
-    NB: gl.constexpr, GROUP: gl.constexpr, G: gl.constexpr, TURNS: gl.constexpr,
-):  # fmt: skip
+def optimistic_block(tile, p, acc, m, sums, i):
     """As pipelined_block for a block without a mask, but with the maximum of the blocks before.
 
     Any reference gives the same softmax while the weights stay in range. Their sums are needed
     anyway: where one is too large, the scores are multiplied again and their maximum is taken.
     """
-    N: gl.constexpr = k_s.shape[3]
-    D: gl.constexpr = k_s.shape[4]
-    M: gl.constexpr = q.shape[0]
-    s = issue_scores(q, k_s, k_full, step, NB, GROUP, G, TURNS)
-    acc = issue_output(p, v_s, v_full, acc, step - 1, NB)
+    M: gl.constexpr = tile.q.shape[0]
+    N: gl.constexpr = tile.k.memory.shape[3]
+    scale = tile.sizes.scale
+    step = tile.step + i
+    place = step % tile.k.count
+    s = issue_scores(tile, step)
+    acc = issue_output(tile, p, acc, step - 1)
     s = warpgroup_mma_wait(1, deps=[s])
     layout: gl.constexpr = s.type.layout
     weights = gl.exp2(s * scale - m[:, None])
     part = partial_sums(weights)
-    again = any_above(part, 32768.0, GROUP)
-    mbarrier.arrive(k_empty.index(step % NB), count=1, pred=again == 0)
+    again = any_above(part, 32768.0, tile.GROUP)
+    mbarrier.arrive(tile.k.empty.index(place), count=1, pred=again == 0)
     acc, p = warpgroup_mma_wait(0, deps=[acc, p])
-    mbarrier.arrive(v_empty.index((step - 1) % NB), count=1)
-    p = as_operand(weights, v_s.dtype, D)
+    tile.v.release((step - 1) % tile.v.count)
+    p = as_operand(weights, tile.v)
     if again != 0:
-        k = k_s.index(step % NB).reshape([N, D]).permute([1, 0])
-        s = warpgroup_mma(q, k, gl.zeros([M, N], gl.float32, layout), use_acc=False)
-        mbarrier.arrive(k_empty.index(step % NB), count=1)
+        k = tile.k.matrix(place).permute([1, 0])
+        s = warpgroup_mma(tile.q, k, gl.zeros([M, N], gl.float32, layout), use_acc=False)
+        tile.k.release(place)
         m_new, _ = row_maximum(s, scale, m, False)
         weights = gl.exp2(s * scale - m_new[:, None])
         alpha = gl.exp2(m - m_new)
         sums = blend(sums, alpha, partial_sums(weights))
         acc = scale_rows(acc, alpha)
-        p = as_operand(weights, v_s.dtype, D)
+        p = as_operand(weights, tile.v)
         m = m_new
     else:
         sums = sums + part
@@ -164,23 +151,22 @@ def optimistic_block(
 
 
 @gluon.jit
-def cooperative_block(
-    q, k_s, v_s, k_full, k_empty, v_full, v_empty, acc, m, sums, step, row, key,
-    seqlen_q, seqlen_k, scale, NB: gl.constexpr, MASKED: gl.constexpr, CAUSAL: gl.constexpr,
-):  # fmt: skip
+def cooperative_block(tile, acc, m, sums, i, MASKED: gl.constexpr):
     """One block after the other: scores, weights, output. Other groups fill the gaps."""
-    s = issue_scores(q, k_s, k_full, step, NB, 0, 1, False)
+    step = tile.step + i
+    key = tile.key(i)  # before the scores: later, the same code in another order
+    s = issue_scores(tile, step)
     s = warpgroup_mma_wait(0, deps=[s])
-    mbarrier.arrive(k_empty.index(step % NB), count=1)
+    tile.k.release(step % tile.k.count)
     if MASKED:
-        s = mask_scores(s, row, key, seqlen_q, seqlen_k, CAUSAL)
-    m_new, reference = row_maximum(s, scale, m, MASKED)
-    weights = gl.exp2(s * scale - reference[:, None])
+        s = mask_scores(s, tile, key)
+    m_new, reference = row_maximum(s, tile.sizes.scale, m, MASKED)
+    weights = gl.exp2(s * tile.sizes.scale - reference[:, None])
     alpha = gl.exp2(m - reference)
     sums = blend(sums, alpha, partial_sums(weights))
     acc = scale_rows(acc, alpha)
-    p = as_operand(weights, v_s.dtype, v_s.shape[4])
-    acc = issue_output(p, v_s, v_full, acc, step, NB)
+    p = as_operand(weights, tile.v)
+    acc = issue_output(tile, p, acc, step)
     acc, p = warpgroup_mma_wait(0, deps=[acc, p])
-    mbarrier.arrive(v_empty.index(step % NB), count=1)
+    tile.v.release(step % tile.v.count)
     return acc, m_new, sums

@@ -113,9 +113,8 @@ def configs(ping_pong: bool, d_head: int) -> list[GluonForwardConfig]:
     if d_head not in HEAD_DIMS:
         raise ValueError(f"head dimension {d_head}: allowed are 64 and 128")
     base = default_config(ping_pong, d_head)
-    shapes = [base]
-    shapes.append(replace(base, BLOCK_M=192, BLOCK_N=64, NUM_MMA_WARPS=12, NUM_MMA_GROUPS=3))
-    shapes.append(replace(base, BLOCK_N=64, NUM_BUFFERS=4))
+    small = replace(base, BLOCK_M=192, BLOCK_N=64, NUM_MMA_WARPS=12, NUM_MMA_GROUPS=3)
+    shapes = [base, small, replace(base, BLOCK_N=64, NUM_BUFFERS=4)]
     if d_head == 64 and not ping_pong:  # WS PP would spill: it holds two blocks of scores
         shapes.append(replace(base, BLOCK_M=192, NUM_MMA_WARPS=12, NUM_MMA_GROUPS=3))
     if not ping_pong:

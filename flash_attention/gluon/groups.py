@@ -7,7 +7,6 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
-    mbarrier,
     tma,
     warpgroup_mma_wait,
 )
@@ -24,72 +23,51 @@ from .blocks import (
     take_turn,
 )
 from .loader import block_range, tile_of
+from .parts import Tile
 from .softmax import partial_sums
 from .tma import async_store
 
 
 @gluon.jit
-def tile_pipelined(
-    q, k_s, v_s, k_full, k_empty, v_full, v_empty, step, row, n_blocks, n_clear,
-    seqlen_q, seqlen_k, scale, NB: gl.constexpr, GROUP: gl.constexpr, G: gl.constexpr,
-    CAUSAL: gl.constexpr, FENCE: gl.constexpr, OPTIMISTIC: gl.constexpr,
-):  # fmt: skip
+def tile_pipelined(tile):
     """(O, its row sums) of one tile, not divided yet."""
-    N: gl.constexpr = k_s.shape[3]
-    D: gl.constexpr = k_s.shape[4]
-    TURNS: gl.constexpr = G > 1
+    M: gl.constexpr = tile.q.shape[0]
+    D: gl.constexpr = tile.q.shape[1]
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, D, 16])
-    weights, m = first_block(q, k_s, k_full, k_empty, step, row, (n_blocks - 1) * N, seqlen_q,
-                             seqlen_k, scale, NB, GROUP, G, TURNS, CAUSAL)  # fmt: skip
+    weights, m = first_block(tile)
     sums = partial_sums(weights)
-    p = as_operand(weights, v_s.dtype, D)
-    M: gl.constexpr = q.shape[0]
+    p = as_operand(weights, tile.v)
     acc = gl.zeros([M, D], gl.float32, layout)
-    if CAUSAL:
-        for i in range(1, n_blocks - n_clear):
-            p, acc, m, sums = pipelined_block(
-                q, k_s, v_s, k_full, k_empty, v_full, v_empty, p, acc, m, sums, step + i, row,
-                (n_blocks - 1 - i) * N, seqlen_q, seqlen_k, scale, NB, GROUP, G, TURNS, True,
-                CAUSAL, FENCE)  # fmt: skip
-    for i in range(n_blocks - n_clear, n_blocks):
-        if OPTIMISTIC:
-            p, acc, m, sums = optimistic_block(
-                q, k_s, v_s, k_full, k_empty, v_full, v_empty, p, acc, m, sums, step + i, scale,
-                NB, GROUP, G, TURNS)  # fmt: skip
+    if tile.kind.CAUSAL:
+        for i in range(1, tile.n_blocks - tile.n_clear):
+            p, acc, m, sums = pipelined_block(tile, p, acc, m, sums, i, True)
+    for i in range(tile.n_blocks - tile.n_clear, tile.n_blocks):
+        if tile.kind.OPTIMISTIC:
+            p, acc, m, sums = optimistic_block(tile, p, acc, m, sums, i)
         else:
-            p, acc, m, sums = pipelined_block(
-                q, k_s, v_s, k_full, k_empty, v_full, v_empty, p, acc, m, sums, step + i, row,
-                (n_blocks - 1 - i) * N, seqlen_q, seqlen_k, scale, NB, GROUP, G, TURNS, False,
-                CAUSAL, FENCE)  # fmt: skip
-    last = step + n_blocks - 1
-    acc = issue_output(p, v_s, v_full, acc, last, NB)
+            p, acc, m, sums = pipelined_block(tile, p, acc, m, sums, i, False)
+    last = tile.step + tile.n_blocks - 1
+    acc = issue_output(tile, p, acc, last)
     acc, p = warpgroup_mma_wait(0, deps=[acc, p])
-    mbarrier.arrive(v_empty.index(last % NB), count=1)
+    tile.v.release(last % tile.v.count)
     return acc, sums
 
 
 @gluon.jit
-def tile_cooperative(
-    q, k_s, v_s, k_full, k_empty, v_full, v_empty, step, row, n_blocks, n_clear,
-    seqlen_q, seqlen_k, scale, NB: gl.constexpr, CAUSAL: gl.constexpr,
-):  # fmt: skip
+def tile_cooperative(tile):
     """(O, its row sums) of one tile, not divided yet."""
-    N: gl.constexpr = k_s.shape[3]
-    D: gl.constexpr = k_s.shape[4]
+    M: gl.constexpr = tile.q.shape[0]
+    D: gl.constexpr = tile.q.shape[1]
+    N: gl.constexpr = tile.k.memory.shape[3]
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, D, 16])
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, N, 16])
-    M: gl.constexpr = q.shape[0]
     acc = gl.zeros([M, D], gl.float32, layout)
     sums = partial_sums(gl.zeros([M, N], gl.float32, s_layout))
     m = gl.full([M], -float("inf"), gl.float32, gl.SliceLayout(1, s_layout))
-    for i in range(0, n_blocks - n_clear):
-        acc, m, sums = cooperative_block(
-            q, k_s, v_s, k_full, k_empty, v_full, v_empty, acc, m, sums, step + i, row,
-            (n_blocks - 1 - i) * N, seqlen_q, seqlen_k, scale, NB, True, CAUSAL)  # fmt: skip
-    for i in range(n_blocks - n_clear, n_blocks):
-        acc, m, sums = cooperative_block(
-            q, k_s, v_s, k_full, k_empty, v_full, v_empty, acc, m, sums, step + i, row,
-            (n_blocks - 1 - i) * N, seqlen_q, seqlen_k, scale, NB, False, CAUSAL)  # fmt: skip
+    for i in range(0, tile.n_blocks - tile.n_clear):
+        acc, m, sums = cooperative_block(tile, acc, m, sums, i, True)
+    for i in range(tile.n_blocks - tile.n_clear, tile.n_blocks):
+        acc, m, sums = cooperative_block(tile, acc, m, sums, i, False)
     return acc, sums
 
 
@@ -106,42 +84,34 @@ def store_tile(o_desc, o_s, acc, sums, batch, head, row):
 
 
 @gluon.jit
-def consumer(
-    o_desc, q_s, k_s, v_s, o_s, q_full, q_empty, k_full, k_empty, v_full, v_empty,
-    seqlen_q, seqlen_k, n_heads, n_tiles, n_heads_all, section, scale,
-    BLOCK_M: gl.constexpr, G: gl.constexpr, GROUP: gl.constexpr, CAUSAL: gl.constexpr,
-    PING_PONG: gl.constexpr, FENCE: gl.constexpr, OPTIMISTIC: gl.constexpr,
-):  # fmt: skip
+def consumer(o_desc, o_s, q, k, v, sizes, kind, GROUP: gl.constexpr):
     """The rows of one group, tile after tile."""
-    NB: gl.constexpr = k_s.shape[0]
-    N: gl.constexpr = k_s.shape[3]
-    D: gl.constexpr = k_s.shape[4]
-    M: gl.constexpr = BLOCK_M // G
+    GROUPS: gl.constexpr = kind.GROUPS
+    M: gl.constexpr = q.memory.shape[3]
+    N: gl.constexpr = k.memory.shape[3]
     step = 0
     done = 0
-    if PING_PONG and G > 1 and GROUP == G - 1:
-        pass_turn(GROUP, G)  # group 0 begins
-    for t in range(gl.program_id(0), n_tiles * n_heads_all, gl.num_programs(0)):
-        tile, head_all = tile_of(t, n_tiles, n_heads_all, section, CAUSAL)
-        batch = head_all // n_heads
-        first = tile * BLOCK_M
+    if kind.PING_PONG and GROUPS > 1 and GROUP == GROUPS - 1:
+        pass_turn(GROUP, GROUPS)  # group 0 begins
+    for t in range(gl.program_id(0), sizes.n_tiles * sizes.n_heads_all, gl.num_programs(0)):
+        index, head_all = tile_of(t, sizes, kind.CAUSAL)
+        batch = head_all // sizes.n_heads
+        first = index * kind.BLOCK_M
         row = first + GROUP * M
-        n_blocks, n_clear = block_range(first, seqlen_q, seqlen_k, BLOCK_M, N, CAUSAL)
-        mbarrier.wait(q_full.index(GROUP), done & 1)
-        q = q_s.index(GROUP).reshape([M, D])
-        if PING_PONG:
-            acc, sums = tile_pipelined(
-                q, k_s, v_s, k_full, k_empty, v_full, v_empty, step, row, n_blocks, n_clear,
-                seqlen_q, seqlen_k, scale, NB, GROUP, G, CAUSAL, FENCE,
-                OPTIMISTIC)  # fmt: skip
+        n_blocks, n_clear = block_range(first, sizes, kind.BLOCK_M, N, kind.CAUSAL)
+        q.wait(GROUP, done)
+        tile = Tile(
+            q=q.matrix(GROUP), k=k, v=v, step=step, row=row, n_blocks=n_blocks, n_clear=n_clear,
+            sizes=sizes, kind=kind, GROUP=GROUP)  # fmt: skip
+        if kind.PING_PONG:
+            acc, sums = tile_pipelined(tile)
         else:
-            acc, sums = tile_cooperative(
-                q, k_s, v_s, k_full, k_empty, v_full, v_empty, step, row, n_blocks, n_clear,
-                seqlen_q, seqlen_k, scale, NB, CAUSAL)  # fmt: skip
-        mbarrier.arrive(q_empty.index(GROUP), count=1)
-        store_tile(o_desc, o_s.index(GROUP), acc, sums, batch, head_all - batch * n_heads, row)
+            acc, sums = tile_cooperative(tile)
+        q.release(GROUP)
+        head = head_all - batch * sizes.n_heads
+        store_tile(o_desc, o_s.index(GROUP), acc, sums, batch, head, row)
         step += n_blocks
         done += 1
-    if PING_PONG and G > 1 and GROUP == 0:
+    if kind.PING_PONG and GROUPS > 1 and GROUP == 0:
         take_turn(GROUP)  # the last group's last word: no barrier is left half full
     tma.store_wait(0)

@@ -11,10 +11,11 @@ what lies behind a sequence's end is read as zero and never written, whatever th
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
 
 from .groups import consumer
 from .loader import producer
+from .parts import Kind, Ring, Sizes, barriers
 
 SIZES = ["seqlen_q", "seqlen_k", "n_heads", "kv_group", "n_tiles", "n_heads_all", "section"]
 
@@ -33,60 +34,28 @@ def attention(
     """
     G: gl.constexpr = NUM_MMA_GROUPS
     NB: gl.constexpr = NUM_BUFFERS
-    N: gl.constexpr = k_desc.block_shape[2]
     q_s = gl.allocate_shared_memory(q_desc.dtype, [G] + q_desc.block_shape, q_desc.layout)
     o_s = gl.allocate_shared_memory(o_desc.dtype, [G] + o_desc.block_shape, o_desc.layout)
     k_s = gl.allocate_shared_memory(k_desc.dtype, [NB] + k_desc.block_shape, k_desc.layout)
     v_s = gl.allocate_shared_memory(v_desc.dtype, [NB] + v_desc.block_shape, v_desc.layout)
-    q_full = gl.allocate_shared_memory(gl.int64, [G, 1], mbarrier.MBarrierLayout())
-    q_empty = gl.allocate_shared_memory(gl.int64, [G, 1], mbarrier.MBarrierLayout())
-    k_full = gl.allocate_shared_memory(gl.int64, [NB, 1], mbarrier.MBarrierLayout())
-    k_empty = gl.allocate_shared_memory(gl.int64, [NB, 1], mbarrier.MBarrierLayout())
-    v_full = gl.allocate_shared_memory(gl.int64, [NB, 1], mbarrier.MBarrierLayout())
-    v_empty = gl.allocate_shared_memory(gl.int64, [NB, 1], mbarrier.MBarrierLayout())
+    q = Ring(memory=q_s, full=barriers(G), empty=barriers(G), count=G)
+    k = Ring(memory=k_s, full=barriers(NB), empty=barriers(NB), count=NB)
+    v = Ring(memory=v_s, full=barriers(NB), empty=barriers(NB), count=NB)
     for g in gl.static_range(G):
-        mbarrier.init(q_full.index(g), count=1)
-        mbarrier.init(q_empty.index(g), count=1)
+        q.start(g, 1)
     for b in gl.static_range(NB):
-        mbarrier.init(k_full.index(b), count=1)
-        mbarrier.init(k_empty.index(b), count=G)
-        mbarrier.init(v_full.index(b), count=1)
-        mbarrier.init(v_empty.index(b), count=G)
+        k.start(b, G)
+        v.start(b, G)
     fence_async_shared()  # the copies signal the barriers
-    # A tuple of partitions in a variable would make tensors of the constants: hence three calls.
-    if G == 1:
-        gl.warp_specialize([
-            (consumer, (o_desc, q_s, k_s, v_s, o_s, q_full, q_empty, k_full, k_empty, v_full,
-                        v_empty, seqlen_q, seqlen_k, n_heads, n_tiles, n_heads_all, section, scale,
-                        BLOCK_M, G, 0, CAUSAL, PING_PONG, FENCE, OPTIMISTIC)),
-            (producer, (q_desc, k_desc, v_desc, q_s, k_s, v_s, q_full, q_empty, k_full, k_empty,
-                        v_full, v_empty, seqlen_q, seqlen_k, n_heads, kv_group, n_tiles,
-                        n_heads_all, section, BLOCK_M, N, NB, G, CAUSAL)),
-        ], [1], [24])  # fmt: skip
-    elif G == 2:
-        gl.warp_specialize([
-            (consumer, (o_desc, q_s, k_s, v_s, o_s, q_full, q_empty, k_full, k_empty, v_full,
-                        v_empty, seqlen_q, seqlen_k, n_heads, n_tiles, n_heads_all, section, scale,
-                        BLOCK_M, G, 0, CAUSAL, PING_PONG, FENCE, OPTIMISTIC)),
-            (consumer, (o_desc, q_s, k_s, v_s, o_s, q_full, q_empty, k_full, k_empty, v_full,
-                        v_empty, seqlen_q, seqlen_k, n_heads, n_tiles, n_heads_all, section, scale,
-                        BLOCK_M, G, 1, CAUSAL, PING_PONG, FENCE, OPTIMISTIC)),
-            (producer, (q_desc, k_desc, v_desc, q_s, k_s, v_s, q_full, q_empty, k_full, k_empty,
-                        v_full, v_empty, seqlen_q, seqlen_k, n_heads, kv_group, n_tiles,
-                        n_heads_all, section, BLOCK_M, N, NB, G, CAUSAL)),
-        ], [GROUP_WARPS, 1], [MMA_REGS, 24])  # fmt: skip
-    else:
-        gl.warp_specialize([
-            (consumer, (o_desc, q_s, k_s, v_s, o_s, q_full, q_empty, k_full, k_empty, v_full,
-                        v_empty, seqlen_q, seqlen_k, n_heads, n_tiles, n_heads_all, section, scale,
-                        BLOCK_M, G, 0, CAUSAL, PING_PONG, FENCE, OPTIMISTIC)),
-            (consumer, (o_desc, q_s, k_s, v_s, o_s, q_full, q_empty, k_full, k_empty, v_full,
-                        v_empty, seqlen_q, seqlen_k, n_heads, n_tiles, n_heads_all, section, scale,
-                        BLOCK_M, G, 1, CAUSAL, PING_PONG, FENCE, OPTIMISTIC)),
-            (consumer, (o_desc, q_s, k_s, v_s, o_s, q_full, q_empty, k_full, k_empty, v_full,
-                        v_empty, seqlen_q, seqlen_k, n_heads, n_tiles, n_heads_all, section, scale,
-                        BLOCK_M, G, 2, CAUSAL, PING_PONG, FENCE, OPTIMISTIC)),
-            (producer, (q_desc, k_desc, v_desc, q_s, k_s, v_s, q_full, q_empty, k_full, k_empty,
-                        v_full, v_empty, seqlen_q, seqlen_k, n_heads, kv_group, n_tiles,
-                        n_heads_all, section, BLOCK_M, N, NB, G, CAUSAL)),
-        ], [GROUP_WARPS, GROUP_WARPS, 1], [MMA_REGS, MMA_REGS, 24])  # fmt: skip
+    sizes = Sizes(
+        seqlen_q=seqlen_q, seqlen_k=seqlen_k, n_heads=n_heads, kv_group=kv_group, n_tiles=n_tiles,
+        n_heads_all=n_heads_all, section=section, scale=scale)  # fmt: skip
+    kind = Kind(
+        BLOCK_M=BLOCK_M, GROUPS=G, CAUSAL=CAUSAL, PING_PONG=PING_PONG, FENCE=FENCE,
+        OPTIMISTIC=OPTIMISTIC)  # fmt: skip
+    # Written where it is used: a tuple in a variable would make tensors of its constants.
+    gl.warp_specialize(
+        [(consumer, (o_desc, o_s, q, k, v, sizes, kind, g)) for g in (0, 1, 2)[:G]]
+        + [(producer, (q_desc, k_desc, v_desc, q, k, v, sizes, kind))],
+        [GROUP_WARPS, GROUP_WARPS, 1][3 - G:],
+        [MMA_REGS, MMA_REGS, 24][3 - G:])  # fmt: skip

@@ -31,15 +31,15 @@ def hold(KIND: gl.constexpr):
 
 
 @gluon.jit
-def mask_scores(s, row, key, seqlen_q, seqlen_k, CAUSAL: gl.constexpr):
+def mask_scores(s, tile, key):
     """-inf where a key lies behind the sequence or in the row's future."""
     M: gl.constexpr = s.shape[0]
     N: gl.constexpr = s.shape[1]
     keys = key + gl.arange(0, N, layout=gl.SliceLayout(0, s.type.layout))
-    seen = (keys < seqlen_k)[None, :]
-    if CAUSAL:
-        rows = row + gl.arange(0, M, layout=gl.SliceLayout(1, s.type.layout))
-        last = rows + (seqlen_k - seqlen_q)
+    seen = (keys < tile.sizes.seqlen_k)[None, :]
+    if tile.kind.CAUSAL:
+        rows = tile.row + gl.arange(0, M, layout=gl.SliceLayout(1, s.type.layout))
+        last = rows + (tile.sizes.seqlen_k - tile.sizes.seqlen_q)
         seen = seen & (keys[None, :] <= last[:, None])
     return gl.where(seen, s, -float("inf"))
 
@@ -90,12 +90,7 @@ def any_above(part, LIMIT: gl.constexpr, GROUP: gl.constexpr):
         mov.b32 $1, 0;
         }""",
         "=r,=r,r,r", [part], dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
-    if GROUP == 0:
-        return vote("12")
-    elif GROUP == 1:
-        return vote("13")
-    else:
-        return vote("14")
+    return vote(("12", "13", "14")[GROUP])
 
 
 @gluon.jit

@@ -6,7 +6,6 @@ tuned = attention.best_config(q, k, v, causal=True)   # measured once, then cach
 """
 
 from .config import TritonForwardConfig, configs
-from .launch import forward
-from .tuning import best_config
+from .launch import best_config, forward
 
 __all__ = ["TritonForwardConfig", "best_config", "configs", "forward"]

@@ -10,20 +10,35 @@ rows see whole, and behind them those that the sequence's end or the diagonal cu
 import triton
 import triton.language as tl
 
+from ..triton_kit.aggregates import Value, aggregate
+
+
+@aggregate
+class Keys:
+    """The keys and values of one head, in blocks of BLOCK_N, and which of them a row sees."""
+
+    k: tl.tensor  # the first key
+    v: tl.tensor
+    k_stride: Value
+    v_stride: Value
+    seqlen_q: tl.tensor
+    seqlen_k: tl.tensor
+    scale: tl.tensor
+    BLOCK_N: tl.constexpr
+    D: tl.constexpr
+    CAUSAL: tl.constexpr
+
 
 @triton.jit
-def add_blocks(
-    acc, m, sums, q, k_base, v_base, k_stride, v_stride, first, last, rows, seqlen_q, seqlen_k,
-    scale,
-    BLOCK_N: tl.constexpr, D: tl.constexpr, MASKED: tl.constexpr, CAUSAL: tl.constexpr,
-):  # fmt: skip
+def add_blocks(head_keys, acc, m, sums, q, rows, first, last, MASKED: tl.constexpr):
     """The key blocks `first` to `last` - 1 added to the running output, maximum and sums."""
-    columns = tl.arange(0, D)
+    seqlen_k, scale = head_keys.seqlen_k, head_keys.scale
+    columns = tl.arange(0, head_keys.D)
     for block in range(first, last):
-        keys = block * BLOCK_N + tl.arange(0, BLOCK_N)
+        keys = block * head_keys.BLOCK_N + tl.arange(0, head_keys.BLOCK_N)
         places = keys.to(tl.int64)
-        k_at = k_base + places[None, :] * k_stride + columns[:, None]
-        v_at = v_base + places[:, None] * v_stride + columns[None, :]
+        k_at = head_keys.k + places[None, :] * head_keys.k_stride + columns[:, None]
+        v_at = head_keys.v + places[:, None] * head_keys.v_stride + columns[None, :]
         if MASKED:
             k = tl.load(k_at, mask=(keys < seqlen_k)[None, :], other=0.0)
         else:
@@ -31,8 +46,8 @@ def add_blocks(
         s = tl.dot(q, k)
         if MASKED:
             seen = (keys < seqlen_k)[None, :]
-            if CAUSAL:
-                seen = seen & (keys[None, :] <= (rows + (seqlen_k - seqlen_q))[:, None])
+            if head_keys.CAUSAL:
+                seen = seen & (keys[None, :] <= (rows + (seqlen_k - head_keys.seqlen_q))[:, None])
             s = tl.where(seen, s, -float("inf"))
         m_new = tl.maximum(m, tl.max(s, 1) * scale)
         reference = m_new
@@ -95,14 +110,12 @@ def attention(
     acc = tl.zeros([BLOCK_M, D], tl.float32)
     m = tl.full([BLOCK_M], -float("inf"), tl.float32)
     sums = tl.zeros([BLOCK_M], tl.float32)
-    k_base = k + batch * k_batch + kv_head * k_head
-    v_base = v + batch * v_batch + kv_head * v_head
-    acc, m, sums = add_blocks(
-        acc, m, sums, q_tile, k_base, v_base, k_row, v_row, 0, n_clear, rows, seqlen_q, seqlen_k,
-        scale, BLOCK_N, D, False, CAUSAL)  # fmt: skip
-    acc, m, sums = add_blocks(
-        acc, m, sums, q_tile, k_base, v_base, k_row, v_row, n_clear, n_blocks, rows, seqlen_q,
-        seqlen_k, scale, BLOCK_N, D, True, CAUSAL)  # fmt: skip
+    head_keys = Keys(
+        k=k + batch * k_batch + kv_head * k_head, v=v + batch * v_batch + kv_head * v_head,
+        k_stride=k_row, v_stride=v_row, seqlen_q=seqlen_q, seqlen_k=seqlen_k, scale=scale,
+        BLOCK_N=BLOCK_N, D=D, CAUSAL=CAUSAL)  # fmt: skip
+    acc, m, sums = add_blocks(head_keys, acc, m, sums, q_tile, rows, 0, n_clear, False)
+    acc, m, sums = add_blocks(head_keys, acc, m, sums, q_tile, rows, n_clear, n_blocks, True)
     acc = acc * tl.where(sums > 0.0, 1.0 / sums, 0.0)[:, None]
     tl.store(
         o + batch * o_batch + head * o_head + places * o_row + columns[None, :],

@@ -1,11 +1,16 @@
-"""What the Triton and Gluon kernels have in common: the checks before a launch."""
+"""What the Triton and Gluon attention kernels have in common: problems, checks, calls."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
+
+from flash_helpers.base.dtypes import DType
+from flash_helpers.kernels.flops import calc_matmul_flop
 
 from ..checks.arguments import (
     check_layout,
@@ -16,10 +21,11 @@ from ..checks.arguments import (
 )
 from ..checks.eager import require_eager
 from ..checks.memory import check_alignment
+from .offline import Compiled, compile_op
+from .op import C, Op, StandInTensor, Work
+from .tuning import Tuned, best_for
+from .versions import require_triton
 
-# Options of every compilation. Triton's own default comes from the environment, and shall change.
-COMPILE_OPTIONS = {"enable_fp_fusion": True}
-DTYPES = (torch.float16, torch.bfloat16)
 LOG2_E = math.log2(math.e)
 # K and V of the heads that run abreast (causal) shall stay in the L2 cache.
 _L2_SHARE_BYTES = 24 * 2**20
@@ -39,6 +45,24 @@ class Problem:
     d_head: int
     causal: bool
     softmax_scale: float
+    dtype: DType
+
+    @classmethod
+    def of_code(cls, d_head: int, causal: bool, dtype: DType) -> Problem:
+        """One of those that all have the same code: Triton specialises for none of its sizes."""
+        return cls(2, 1000, 1000, 4, 4, d_head, causal, d_head**-0.5, dtype)
+
+    @property
+    def torch_name(self) -> str:  # of the element type
+        return str(self.dtype.to_torch_dtype()).removeprefix("torch.")
+
+    def sizes(self, block_m: int) -> list[Any]:
+        """The kernels' numbers, in order."""
+        return [
+            self.seqlen_q, self.seqlen_k, self.n_heads, self.n_heads // self.n_heads_kv,
+            -(-self.seqlen_q // block_m), self.batch * self.n_heads, heads_abreast(self),
+            self.softmax_scale * LOG2_E,
+        ]  # fmt: skip
 
     def tiles(self, block_m: int) -> int:
         """Tiles of `block_m` query rows in all heads."""
@@ -54,20 +78,14 @@ def heads_abreast(problem: Problem) -> int:
 
 
 def check_call(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor | None,
-    causal: bool,
-    softmax_scale: float | None,
-    head_dims: tuple[int, ...],
-    device_type: str = "cuda",
-) -> tuple[Problem, torch.Tensor]:
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None, causal: bool,
+    softmax_scale: float | None, head_dims: tuple[int, ...], device_type: str = "cuda",
+) -> tuple[Problem, torch.Tensor]:  # fmt: skip
     """(the sizes, the output tensor) of a call. Raises TypeError or ValueError, naming the
     argument, what it is and what is allowed; NotImplementedError where the call is recorded."""
     require_eager()
     check_operands(q, k, v, softmax_scale, causal)
-    if q.dtype not in DTYPES:
+    if q.dtype not in (torch.float16, torch.bfloat16):
         raise ValueError(f"q has dtype {q.dtype}: allowed are torch.float16 and torch.bfloat16")
     if q.shape[3] not in head_dims:
         allowed = ", ".join(map(str, head_dims))
@@ -88,19 +106,82 @@ def check_call(
     check_alignment(inputs | {"out": out})
     batch, seqlen_q, n_heads, d_head = q.shape
     problem = Problem(
-        batch=batch,
-        seqlen_q=seqlen_q,
-        seqlen_k=k.shape[1],
-        n_heads=n_heads,
-        n_heads_kv=k.shape[2],
-        d_head=d_head,
-        causal=causal,
-        softmax_scale=scale_or_default(softmax_scale, d_head),
-    )
+        batch, seqlen_q, k.shape[1], n_heads, k.shape[2], d_head, causal,
+        scale_or_default(softmax_scale, d_head), DType.from_torch_dtype(q.dtype),
+    )  # fmt: skip
     check_lengths(seqlen_q, problem.seqlen_k)
     if problem.tiles(64) > _MAX_INT32:
         raise ValueError(
-            f"{batch} x {n_heads} heads of {seqlen_q} rows: at most {_MAX_INT32} tiles of 64 rows "
-            "are possible"
+            f"{batch} x {n_heads} heads of {seqlen_q} rows: at most {_MAX_INT32} tiles of 64 rows"
+            " are possible"
         )
     return problem, out
+
+
+class AttentionOp(Op[C, Problem]):
+    """An attention kernel. Its tensors are q, k, v and the output."""
+
+    head_dims: tuple[int, ...]
+    written = (3,)
+    needs_keys = False  # cannot be launched where K and V have no rows
+
+    def stand_ins(self, problem: Problem) -> Sequence[StandInTensor]:
+        p = problem
+        q = StandInTensor((p.batch, p.seqlen_q, p.n_heads, p.d_head), p.torch_name)
+        k = StandInTensor((p.batch, p.seqlen_k, p.n_heads_kv, p.d_head), p.torch_name)
+        return q, k, k, q
+
+    def key(self, problem: Problem) -> dict[str, Any]:
+        fields = asdict(problem) | {"dtype": problem.torch_name}
+        del fields["softmax_scale"]
+        return fields
+
+    def work(self, problem: Problem) -> Work:
+        """The two products (causal: half of them); Q, K, V read once and O written once."""
+        p = problem
+        flop = calc_matmul_flop(p.batch, p.n_heads, p.seqlen_q, p.seqlen_k, p.d_head, p.causal)
+        rows = 2 * p.seqlen_q * p.n_heads + 2 * p.seqlen_k * p.n_heads_kv
+        return Work(flop, p.dtype.to_torch_dtype().itemsize * p.batch * rows * p.d_head)
+
+    def code(self, config: C, problem: Problem) -> tuple[C, Problem]:
+        return config, Problem.of_code(problem.d_head, problem.causal, problem.dtype)
+
+    def compile(
+        self, config: C, dtype: str, d_head: int, causal: bool, architecture: int | None = None
+    ) -> Compiled:
+        """offline.compile_op for problems like these. `dtype` is fp16 or bf16."""
+        if dtype not in ("fp16", "bf16"):
+            raise ValueError(f"dtype {dtype}: allowed are fp16 and bf16")
+        problem = Problem.of_code(d_head, causal, DType.from_string(dtype))
+        return compile_op(self, config, problem, architecture=architecture)
+
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None,
+        causal: bool, softmax_scale: float | None, config: C | None,
+        run: Callable[[C, Problem, Sequence[torch.Tensor]], None] | None = None,
+    ) -> torch.Tensor:  # fmt: skip
+        """The output; by `run` for tensors on the CPU, else by Op.launch. Raises as the public
+        functions say, before the launch."""
+        device = "cpu" if run else "cuda"
+        problem, out = check_call(q, k, v, out, causal, softmax_scale, self.head_dims, device)
+        config = self.checked(config, problem)
+        require_triton()
+        if not run:
+            self.check_device(q.device)
+        if self.needs_keys and problem.seqlen_k == 0:
+            return out.zero_()
+        (run or self.launch)(config, problem, (q, k, v, out))
+        return out
+
+    def best_config(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, measure_now: bool
+    ) -> Tuned[C]:
+        """The fastest configuration; see tuning.best_for."""
+        problem, out = check_call(q, k, v, None, causal, None, self.head_dims)
+        self.checked(None, problem)
+        require_triton()
+        self.check_device(q.device)
+        if self.needs_keys and problem.seqlen_k == 0:
+            shape = tuple(k.shape)
+            raise ValueError(f"k has shape {shape}: without keys there is nothing to measure")
+        return best_for(self, problem, (q, k, v, out), measure_now=measure_now)

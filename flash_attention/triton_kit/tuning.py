@@ -8,8 +8,9 @@ import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic
 
 import torch
 
@@ -18,21 +19,14 @@ from flash_helpers.base.cache import cache_dir, exclusive
 from flash_helpers.base.safe_read import parse_json, read_regular
 from flash_helpers.base.timing import CudaTimer, Policy, interleaved
 
-from .calls import Problem
+from .op import C, Op, P
 from .versions import installed_version
 
 SCHEMA = 2
+KIT = Path(__file__).parent
 _MOST_MS = 1e9  # of a call: eleven days
 _POLICY = Policy(warmups=1, repeats=8, cold_l2=False, burst=2)
 
-
-class Config(Protocol):
-    """A configuration: a frozen dataclass of numbers, words and switches."""
-
-    def as_dict(self) -> dict[str, Any]: ...
-
-
-C = TypeVar("C", bound=Config)
 Call = Callable[[], object]
 # Milliseconds of each configuration that runs, the reason of each that does not.
 Measured = tuple[dict[int, float], dict[int, str]]
@@ -61,36 +55,48 @@ class TuningCacheWarning(UserWarning):
     """A file in the cache was not as it should be, or a configuration did not run."""
 
 
-# Beside those of the kernel: the grid, and how many heads run abreast.
-_SHARED_SOURCES = (Path(__file__).with_name("calls.py"),)
+def best_for(
+    op: Op[C, P], problem: P, tensors: Sequence[torch.Tensor], *, measure_now: bool = True,
+    measure: Callable[[Sequence[Call], torch.device], Measured] | None = None,
+) -> Tuned[C]:  # fmt: skip
+    """The fastest configuration of an Op for a problem and its tensors, which are checked: from the
+    cache, else by `measure` (measure_on_gpu). Raises TuningFailedError if none runs; NotTunedError
+    if the cache has none and `measure_now` is False, and launches nothing then."""
+    device = tensors[0].device
+
+    def timed(candidates: Sequence[C]) -> Measured:
+        if not measure_now:
+            raise NotTunedError(f"nothing was measured yet for {op.name}, {problem}")
+        calls: list[Call] = [partial(op.launch, c, problem, tensors) for c in candidates]
+        return (measure or measure_on_gpu)(calls, device)
+
+    def make(**fields: Any) -> C:
+        return op.checked(op.config_type(**fields), problem)
+
+    major, minor = torch.cuda.get_device_capability(device)
+    space = op.space(problem, 10 * major + minor)
+    return best(tuning_key(op, problem, device), space, make, timed)
 
 
-def tuning_key(
-    kind: str, problem: Problem, dtype: torch.dtype, device: torch.device, sources: Sequence[Path]
-) -> dict[str, Any]:
+def tuning_key(op: Op[Any, P], problem: P, device: torch.device) -> dict[str, Any]:
     """All that the fastest configuration may depend on."""
     return {
         "schema": SCHEMA,
         "gpu": torch.cuda.get_device_name(device),
         "triton": installed_version(),
-        "source": source_hash([*sources, *_SHARED_SOURCES]),
-        "kind": kind,
-        "dtype": str(dtype).removeprefix("torch."),
-        "d_head": problem.d_head,
-        "causal": problem.causal,
-        "seqlen_q": problem.seqlen_q,
-        "seqlen_k": problem.seqlen_k,
-        "batch": problem.batch,
-        "n_heads": problem.n_heads,
-        "n_heads_kv": problem.n_heads_kv,
+        "source": source_hash(op.folder(), KIT),
+        "kind": op.name,
+        **op.key(problem),
     }
 
 
-def source_hash(sources: Sequence[Path]) -> str:
-    """Of the files that the kernel and its space are written in."""
+def source_hash(*folders: Path) -> str:
+    """A hash of every Python file in the folders, so that no list of sources can lack one."""
     digest = hashlib.sha256()
-    for path in sorted(sources):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            name = path.relative_to(folder).as_posix()
+            digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 

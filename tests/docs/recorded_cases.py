@@ -26,8 +26,7 @@ Call = Callable[[Tensor, Tensor, Tensor], Any]
 
 LAUNCHES = (
     "flash_attention.emulated.launch",
-    "flash_attention.triton.emulated.launch",
-    "flash_attention.gluon.emulated.launch",
+    "flash_attention.triton_kit.emulated.launch",
 )
 
 

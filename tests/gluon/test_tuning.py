@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,7 +17,9 @@ from typing import Any
 import pytest
 import torch
 
+import flash_attention
 from flash_attention.gluon import GluonForwardConfig, configs
+from flash_attention.gluon.op import GluonAttention
 from flash_attention.triton_kit import tuning as kernel_tuning
 from flash_attention.triton_kit.calls import Problem
 from flash_attention.triton_kit.tuning import (
@@ -29,6 +32,7 @@ from flash_attention.triton_kit.tuning import (
     source_hash,
     tuning_key,
 )
+from flash_helpers.base.dtypes import DType
 from flash_helpers.base.timing import Sample
 
 KEY = {"kind": "gluon-ws-pp", "seqlen_q": 8192}
@@ -183,35 +187,47 @@ def test_a_time_that_cannot_be_never_wins(ms: float, cache: Path) -> None:
     assert best(KEY, SPACE[:2], GluonForwardConfig, measure).cached
 
 
-def test_the_source_is_part_of_the_key(tmp_path: Path) -> None:
-    path = tmp_path / "kernel.py"
-    path.write_text("a")
-    before = source_hash([path])
-    path.write_text("b")
-    assert source_hash([path]) != before
+@pytest.mark.parametrize("name", ["kernel.py", "details/blocks.py"])
+def test_every_source_is_part_of_the_key(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    hashes = {source_hash(tmp_path)}
+    for text in ("a", "b"):
+        path.write_text(text)
+        hashes.add(source_hash(tmp_path))
+    path.rename(path.with_name("other.py"))
+    hashes.add(source_hash(tmp_path))
+    assert len(hashes) == 4
 
 
-def test_what_the_kernels_share_is_part_of_the_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def key() -> dict[str, Any]:
+    problem = Problem(1, 128, 128, 4, 4, 64, False, 0.125, DType.FP16)
+    return tuning_key(GluonAttention(False), problem, torch.device("cuda"))
+
+
+@pytest.mark.parametrize("folder", ["gluon", "triton_kit"])
+def test_the_kernel_and_the_kit_are_part_of_the_key(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
-    problem = Problem(1, 128, 128, 4, 4, 64, False, 0.125)
-    arguments: Any = ("gluon-ws", problem, torch.float16, torch.device("cuda"), [])
-    before = tuning_key(*arguments)
-    shared = tmp_path / "triton_calls.py"
-    shared.write_text("another grid")
-    monkeypatch.setattr(kernel_tuning, "_SHARED_SOURCES", (shared,))
-    after = tuning_key(*arguments)
+    before = key()
+    copy = tmp_path / folder
+    shutil.copytree(Path(flash_attention.__file__).with_name(folder), copy)
+    (copy / "new.py").write_text("another grid")
+    if folder == "gluon":
+        monkeypatch.setattr(GluonAttention, "folder", lambda _: copy)
+    else:
+        monkeypatch.setattr(kernel_tuning, "KIT", copy)
+    after = key()
     assert {name for name in before if before[name] != after[name]} == {"source"}
 
 
 def test_the_release_of_triton_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     triton = pytest.importorskip("triton")
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
-    problem = Problem(1, 128, 128, 4, 4, 64, False, 0.125)
-    arguments: Any = ("gluon-ws", problem, torch.float16, torch.device("cuda"), [])
-    before = tuning_key(*arguments)
+    before = key()
     assert before["triton"] == triton.__version__
+    assert (before["kind"], before["dtype"], before["d_head"]) == ("gluon-ws", "float16", 64)
     monkeypatch.setattr(triton, "__version__", "3.7.99")
-    after = tuning_key(*arguments)
+    after = key()
     assert {name for name in before if before[name] != after[name]} == {"triton"}

@@ -15,7 +15,7 @@ import torch
 pytest.importorskip("triton")
 
 from flash_attention.triton import TritonForwardConfig, configs, emulated
-from flash_attention.triton.offline import compile_tl
+from flash_attention.triton.op import TritonAttention
 from flash_attention.triton_kit.versions import minor_of, require_triton
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.reference import attention_reference
@@ -55,10 +55,7 @@ def spilled_bytes(case: Case) -> int:
 
 
 def check(case: Case) -> None:
-    compiled = compile_tl(
-        case.config, dtype=case.dtype, d_head=case.d_head, causal=case.causal,
-        architecture=case.architecture,
-    )  # fmt: skip
+    compiled = TritonAttention().compile(*case)
     assert compiled.stack_bytes <= spilled_bytes(case)
     assert compiled.spill_bytes <= 2 * spilled_bytes(case)
     assert not compiled.warnings
@@ -80,9 +77,7 @@ def test_every_configuration(case: Case) -> None:
 
 @pytest.mark.slow
 def test_spills_are_seen() -> None:
-    compiled = compile_tl(
-        TritonForwardConfig(128, 128, 4, 2), dtype="fp16", d_head=128, causal=True, architecture=80
-    )
+    compiled = TritonAttention().compile(TritonForwardConfig(128, 128, 4, 2), "fp16", 128, True)
     assert compiled.spill_bytes > 1000
 
 
@@ -92,12 +87,11 @@ def test_the_environment_does_not_change_the_code() -> None:
     code = """if True:
         from flash_attention.gluon import GluonForwardConfig
         from flash_attention.triton import TritonForwardConfig
-        from flash_attention.gluon.offline import compile_gluon
-        from flash_attention.triton.offline import compile_tl
-        problem = {"dtype": "fp16", "d_head": 64, "causal": False}
+        from flash_attention.gluon.op import GluonAttention
+        from flash_attention.triton.op import TritonAttention
         config = GluonForwardConfig(BLOCK_M=128, BLOCK_N=64, NUM_BUFFERS=2)
-        print(compile_tl(TritonForwardConfig(64, 32, 4, 2), architecture=80, **problem).ptx)
-        print(compile_gluon(config, ping_pong=False, **problem).ptx)
+        print(TritonAttention().compile(TritonForwardConfig(64, 32, 4, 2), "fp16", 64, False).ptx)
+        print(GluonAttention(False).compile(config, "fp16", 64, False).ptx)
     """
     texts = [
         subprocess.run(
@@ -112,9 +106,7 @@ def test_the_environment_does_not_change_the_code() -> None:
 
 def test_a_bad_configuration_is_refused() -> None:
     with pytest.raises(ValueError, match=r"BLOCK_N 48: allowed are 16, 32, 64, 128, 256"):
-        compile_tl(
-            TritonForwardConfig(64, 48), dtype="fp16", d_head=64, causal=False, architecture=80
-        )
+        TritonAttention().compile(TritonForwardConfig(64, 48), "fp16", 64, False)
 
 
 def run(

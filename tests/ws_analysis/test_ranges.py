@@ -260,15 +260,16 @@ def test_the_tuner_measures_nothing_under_ncu(
 ) -> None:
     """The real one, but for the GPU: an empty cache is a reason, and nothing is launched."""
     pytest.importorskip("triton")
-    from flash_attention.gluon import tuning
-    from flash_attention.triton_kit import calls as triton_calls
+    from flash_attention.gluon import best_config
+    from flash_attention.triton_kit import calls, tuning
+    from flash_helpers.base.dtypes import DType
 
     monkeypatch.setenv("FLASH_ATTENTION_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Fake GPU")
-    monkeypatch.setattr(tuning, "check_device", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setattr(tuning, "measure_on_gpu", lambda *_: pytest.fail("it measured"))
-    problem = triton_calls.Problem(1, 32, 32, 1, 1, 64, False, 0.125)
+    problem = calls.Problem(1, 32, 32, 1, 1, 64, False, 0.125, DType.FP16)
     x = torch.randn(1, 32, 1, 64).half()
-    monkeypatch.setattr(tuning, "check_call", lambda *_: (problem, x))
+    monkeypatch.setattr(calls, "check_call", lambda *_: (problem, x))
     with pytest.raises(NotTunedError, match="nothing was measured yet for gluon-ws-pp"):
-        tuning.best_config(x, x, x, ping_pong=True, measure_now=False)
+        best_config(x, x, x, ping_pong=True, measure_now=False)

@@ -19,7 +19,7 @@ from . import text
 from .words import Words
 
 if TYPE_CHECKING:
-    from flash_attention.triton_kit.offline.resources import Compiled
+    from flash_attention.triton_kit.offline import Compiled
 
 _WARP = 32
 _CAPABILITY = (9, 0)  # warp-specialised kernels run on Hopper only
@@ -118,8 +118,6 @@ def of_gluon(config: Any, problem: AttentionProblem, *, ping_pong: bool) -> Json
 
 @cache
 def compiled_as(config: Any, ping_pong: bool, dtype: DType, d_head: int, causal: bool) -> Compiled:
-    from flash_attention.gluon.offline import compile_gluon
+    from flash_attention.gluon.op import GluonAttention
 
-    return compile_gluon(
-        config, ping_pong=ping_pong, dtype=dtype.name.lower(), d_head=d_head, causal=causal
-    )
+    return GluonAttention(ping_pong).compile(config, dtype.name.lower(), d_head, causal)

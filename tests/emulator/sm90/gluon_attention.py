@@ -7,6 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flash_attention.gluon.config import GluonForwardConfig, configs
+from flash_attention.gluon.op import GluonAttention
+from flash_attention.triton_kit.calls import Problem
+from flash_attention.triton_kit.emulated import compiled, launch
+from flash_helpers.base.dtypes import DType
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import PEAKED_FACTOR, Comparison, compare
 from flash_helpers.emulator import LaunchOptions, LaunchReport
@@ -28,12 +32,15 @@ class GluonKernel:
         return " ".join([*words, *map(str, self.config.as_dict().values())])
 
     def compiled(self) -> Any:
-        import torch
+        return compiled(self.op, self.config, Problem.of_code(self.d_head, self.causal, self.dtype))
 
-        from flash_attention.gluon.emulated import compiled
+    @property
+    def op(self) -> GluonAttention:
+        return GluonAttention(self.ping_pong)
 
-        dtype = torch.bfloat16 if self.bf16 else torch.float16
-        return compiled(self.config, self.ping_pong, dtype, self.d_head, self.causal)
+    @property
+    def dtype(self) -> DType:
+        return DType.BF16 if self.bf16 else DType.FP16
 
 
 # Small blocks: Triton and g++ take less time.
@@ -80,7 +87,7 @@ class GluonProblem:
         import torch
 
         self.kernel, self.lengths = kernel, lengths
-        dtype = torch.bfloat16 if kernel.bf16 else torch.float16
+        dtype = kernel.dtype.to_torch_dtype()
         random = torch.Generator().manual_seed(seed)
 
         def tensor(length: int, heads: int) -> Any:
@@ -101,11 +108,8 @@ class GluonProblem:
         """The output, which starts as NaN, and the report; of other PTX for the kernel if given."""
         import torch
 
-        from flash_attention.gluon.emulated import launch
-        from flash_attention.triton_kit.calls import Problem
-
         kernel, sizes = self.kernel, self.lengths
-        compiled = kernel.compiled()
+        code = kernel.compiled()
         problem = Problem(
             sizes.batch,
             sizes.seqlen_q,
@@ -115,14 +119,15 @@ class GluonProblem:
             kernel.d_head,
             kernel.causal,
             kernel.d_head**-0.5,
+            kernel.dtype,
         )
         o = torch.full_like(self.q, torch.nan)
         report = launch(
-            compiled if ptx is None else replace(compiled, ptx=ptx),
+            kernel.op,
+            code if ptx is None else replace(code, ptx=ptx),
             kernel.config,
             problem,
             (self.q, self.k, self.v, o),
-            ping_pong=kernel.ping_pong,
             blocks=sizes.blocks,
             options=options,
         )

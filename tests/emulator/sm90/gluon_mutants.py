@@ -83,20 +83,20 @@ ATTENTION = (
     ),
     Redundant(
         WAIT,
-        r"mbarrier\.wait\(k_full",
+        r"\bk\.wait\(",
         """the group's turn comes behind that of the group before, which has waited for the same
         block of K; the first group's own wait is needed""",
         r"bar\.sync 1[01], 256",
     ),
     Redundant(
         BAR,
-        r"s = warpgroup_mma\(q, k, gl\.zeros\(\[M, N\], gl\.float32, layout\), use_acc=False\)$",
+        r"s = warpgroup_mma\(tile\.q, k, gl\.zeros\(\[M, N\], .*, layout\), use_acc=False\)$",
         """the same K again: each thread has waited for it, and nobody writes it until the group
         has given it back behind this""",
     ),
     Redundant(
         "wgmma.fence removed",
-        r"s = warpgroup_mma\(q, k,",
+        r"s = warpgroup_mma\(",
         """the scores go to registers that nothing has touched before (use_acc=False), Q and K are
         in shared memory; O and P have a fence of their own""",
     ),

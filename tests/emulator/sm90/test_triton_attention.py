@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from flash_attention.triton.config import HEAD_DIMS, TritonForwardConfig, configs
+from flash_attention.triton.op import TritonAttention
+from flash_attention.triton_kit.calls import Problem
+from flash_attention.triton_kit.emulated import compiled, launch
 from flash_attention.triton_kit.versions import minor_of, require_triton
+from flash_helpers.base.dtypes import DType
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import compare
 from flash_helpers.emulator import LaunchOptions, compare_schedules
@@ -20,38 +24,41 @@ from .conformance.suite import forms_under_test
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton", reason="Triton compiles the kernels")
 
+OP = TritonAttention()
 SMALL = TritonForwardConfig(64, 32, 4, 3)
 # (query length, key length, batch, heads, KV heads)
 SIZES = ((1, 1, 1, 1, 1), (63, 113, 1, 1, 1), (203, 130, 2, 2, 1), (127, 300, 1, 3, 3))
+
+
+def _dtype(bf16: bool) -> DType:
+    return DType.BF16 if bf16 else DType.FP16
 
 
 def _problem(
     sizes: tuple[int, ...], d_head: int, bf16: bool, causal: bool, seed: int
 ) -> tuple[Any, list[Any], Any]:
     """Sizes, tensors (the output is NaN) and the reference."""
-    from flash_attention.triton_kit.calls import Problem
-
     seqlen_q, seqlen_k, batch, heads, kv_heads = sizes
-    dtype = torch.bfloat16 if bf16 else torch.float16
+    dtype = _dtype(bf16).to_torch_dtype()
     random = torch.Generator().manual_seed(seed)
     q, k, v = (
         torch.randn((batch, length, n, d_head), generator=random).to(dtype)
         for length, n in ((seqlen_q, heads), (seqlen_k, kv_heads), (seqlen_k, kv_heads))
     )
-    problem = Problem(batch, seqlen_q, seqlen_k, heads, kv_heads, d_head, causal, d_head**-0.5)
+    problem = Problem(
+        batch, seqlen_q, seqlen_k, heads, kv_heads, d_head, causal, d_head**-0.5, _dtype(bf16)
+    )
     expected, _ = attention_reference(q, k, v, causal=causal, fp64=True)
     return problem, [q, k, v, torch.full_like(q, torch.nan)], expected
 
 
 def _check(config: TritonForwardConfig, d_head: int, bf16: bool, causal: bool, seed: int) -> None:
-    from flash_attention.triton.emulated import compiled, launch
-
-    kernel = compiled(config, torch.bfloat16 if bf16 else torch.float16, d_head, causal)
+    kernel = compiled(OP, config, Problem.of_code(d_head, causal, _dtype(bf16)))
     assert set(forms_of(kernel.ptx)) <= forms_under_test()
 
     def run(options: LaunchOptions, sizes: tuple[int, ...]) -> list[Any]:
         problem, tensors, expected = _problem(sizes, d_head, bf16, causal, seed)
-        launch(kernel, config, problem, tensors, options)
+        launch(OP, kernel, config, problem, tensors, options=options)
         comparison = compare(tensors[3], expected)
         assert comparison.passed, (sizes, comparison.describe())
         return [tensors[3].float().numpy()]
@@ -79,14 +86,13 @@ def test_hopper_code(seed: int) -> None:
     execute one, behind the barrier, and since 3.9 for plain stores too; PTX does not say whether
     that suffices. No source can change it: the detector reports it, and must report nothing else.
     """
-    from flash_attention.triton.emulated import compiled, launch
-
     unfenced = ("cp.async.", "st.shared") if minor_of(require_triton()) >= (3, 9) else "cp.async."
-    kernel = compiled(SMALL, torch.float16, 64, True, architecture=90)
+    kernel = compiled(OP, SMALL, Problem.of_code(64, True, DType.FP16), architecture=90)
     assert "wgmma.mma_async" in kernel.ptx and set(forms_of(kernel.ptx)) <= forms_under_test()
+    options = LaunchOptions(races="report")
     for sizes in SIZES:
         problem, tensors, expected = _problem(sizes, 64, False, True, seed)
-        report = launch(kernel, SMALL, problem, tensors, LaunchOptions(races="report"))
+        report = launch(OP, kernel, SMALL, problem, tensors, options=options)
         assert compare(tensors[3], expected).passed
         for race in report.races:
             assert race.kind == "write not fenced for an asynchronous unit", race

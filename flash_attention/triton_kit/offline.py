@@ -1,17 +1,22 @@
-"""What ptxas says about a compiled kernel."""
+"""Compiles Triton and Gluon kernels for a GPU that need not be there: a stand-in for Triton's CUDA
+driver names an architecture and launches nothing; and what ptxas says of the code."""
 
 from __future__ import annotations
 
-import re
+import contextlib
 import subprocess
 import tempfile
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flash_helpers.compilers.ptxas import parse_ptxas
 
-_SERIALIZED = re.compile(r"C75(1[0-7])")
+from .op import C, Op, P
+
+_LOCK = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -31,10 +36,59 @@ class Compiled:
     descriptors: tuple[dict[str, Any], ...]
     scratch_bytes: int
 
-    @property
-    def serialized_wgmma(self) -> tuple[str, ...]:
-        """ptxas's warnings that matrix products wait for each other (C7510 to C7517)."""
-        return tuple(line for line in self.warnings if _SERIALIZED.search(line))
+
+def compile_op(op: Op[C, P], config: C, problem: P, *, architecture: int | None = None) -> Compiled:
+    """The kernel for sm_<architecture>, by default the Op's, with its resources. Raises ValueError
+    for a configuration that cannot be built."""
+    sm = architecture or op.architecture
+    op.checked(config, problem)
+    arguments = op.arguments(config, problem, op.stand_ins(problem))
+    with stand_in(sm), _own_cache():
+        warm = op.kernel().warmup(*arguments, **op.options(config, problem), grid=(1,))
+        return inspect(warm, sm)
+
+
+class _OfflineDriver:
+    """As much of triton's driver interface as compiling needs."""
+
+    def __init__(self, architecture: int) -> None:
+        self._architecture = architecture
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", self._architecture, 32)
+
+    def get_current_device(self) -> int:
+        return -self._architecture  # Triton keeps compiled kernels by device: never mix two
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+@contextlib.contextmanager
+def stand_in(architecture: int) -> Iterator[None]:
+    """Inside, Triton compiles for sm_<architecture>, GPU or none. `architecture` is 80, 90, …"""
+    from triton.runtime import driver
+
+    with _LOCK:
+        before = driver._active
+        driver.set_active(_OfflineDriver(architecture))
+        try:
+            yield
+        finally:
+            driver._active = before
+
+
+@contextlib.contextmanager
+def _own_cache() -> Iterator[None]:
+    """Triton's compile cache in a folder that goes away: nothing stale is inspected, and nothing
+    stays behind."""
+    from triton import knobs
+
+    with tempfile.TemporaryDirectory() as folder, knobs.cache.scope():
+        knobs.cache.dir = folder
+        yield
 
 
 def inspect(kernel: object, architecture: int) -> Compiled:

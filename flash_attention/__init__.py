@@ -9,9 +9,9 @@ CUDA tensors run on the GPU, CPU tensors in the emulator, which executes the PTX
 kernels. docs/support.md says what is supported.
 """
 
-from ._library import LibraryNotFoundError, library_info
 from .front_door import flash_attn_func
 from .interface import KernelNotBuiltError, available_kernels, forward, forward_timed
+from .library import LibraryNotFoundError, library_info
 from .tuning import tuned_config
 from .tuning_table import TuningTableError
 

@@ -6,6 +6,9 @@ from typing import Any
 
 import torch
 
+from flash_helpers.base.dtypes import DType
+from flash_helpers.kernels.problem import AttentionProblem
+
 from . import dispatch
 from .checks.arguments import check_operands
 from .checks.eager import require_eager
@@ -13,7 +16,7 @@ from .checks.memory import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS
 from .interface import launch_again, launch_checked, output_like
 
 # Stands for "the kernel of our choice" where the cache of checked calls expects a configuration.
-_CHOSEN = object()
+CHOSEN = object()
 _NO_WINDOW = (-1, -1)
 
 Result = torch.Tensor | tuple[torch.Tensor, torch.Tensor, None]
@@ -66,7 +69,7 @@ def flash_attn_func(
     require_eager()
     o = output_like(q)
     lse = _lse_like(q) if return_attn_probs else None
-    if not launch_again(_CHOSEN, q, k, v, o, lse, softmax_scale, causal):
+    if not launch_again(CHOSEN, q, k, v, o, lse, softmax_scale, causal):
         o = _first_call(q, k, v, o, lse, softmax_scale, causal)
     return o if lse is None else (o, lse, None)
 
@@ -84,13 +87,17 @@ def _first_call(
     check_operands(q, k, v, softmax_scale, causal)
     if o.numel() == 0:
         return o
-    problem = dispatch.Problem(q.dtype, q.shape[3], q.shape[1], k.shape[1], causal, q.device)
-    config = dispatch.choose(problem)
+    batch, seqlen_q, n_heads, d_head = q.shape
+    problem = AttentionProblem(
+        DType.from_torch_dtype(q.dtype), batch, seqlen_q, k.shape[1], n_heads, k.shape[2], d_head,
+        causal=causal,
+    )  # fmt: skip
+    config = dispatch.choose(problem, q.device)
     readable_q, readable_k, readable_v = map(_readable, (q, k, v))
     if readable_q is not q:
         o = torch.empty_like(readable_q)
     launch_checked(
-        config, readable_q, readable_k, readable_v, o, lse, softmax_scale, causal, key=_CHOSEN
+        config, readable_q, readable_k, readable_v, o, lse, softmax_scale, causal, key=CHOSEN
     )
     return o
 

@@ -16,10 +16,10 @@ from flash_helpers.kernels.names import parse_kernel_name_into_config
 from flash_helpers.kernels.variants import takes_everything
 
 from . import emulated
-from ._library import load_library
 from .checks.arguments import make_plan, require_tensor
 from .checks.eager import check_class, require_eager
 from .checks.memory import check_no_overlap
+from .library import load_library
 
 
 class KernelNotBuiltError(ValueError):
@@ -125,7 +125,7 @@ def launch_again(
     is none, and nothing was done."""
     if getattr(forward_ad, "_current_level", -1) >= 0:
         return False  # the cache does not see forward-mode derivatives
-    cache = _launch_cache() if getattr(o, "is_cuda", False) else None
+    cache = launch_cache() if getattr(o, "is_cuda", False) else None
     return cache is not None and cache.again(
         key, q, k, v, o, lse, softmax_scale, causal, torch.is_grad_enabled()
     )
@@ -153,19 +153,19 @@ def launch_checked(
     if q.device.type == "cpu":
         emulated.launch(plan, args, {"q": q, "k": k, "v": v}, outputs)
     else:
-        kernel_id = _kernel_id(kernel_cfg, plan.variant)
+        kernel_id = kernel_id_of(kernel_cfg, plan.variant)
         device = q.device.index
         load_library().launch(
             kernel_id, args, device, torch.cuda.current_stream(device).cuda_stream
         )
-        cache = _launch_cache()
+        cache = launch_cache()
         if cache is not None:
             key = kernel_cfg if key is None else key
             cache.remember(key, q, k, v, o, lse, softmax_scale, causal, kernel_id, args)
 
 
 @cache
-def _launch_cache() -> Any:
+def launch_cache() -> Any:
     """The extension's cache of checked calls; None where torch is older than 2.10 and every call
     is checked in full."""
     exchange_api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
@@ -173,12 +173,12 @@ def _launch_cache() -> Any:
 
 
 @cache
-def _kernel_ids() -> dict[str, int]:
+def kernel_ids() -> dict[str, int]:
     return {name: i for i, name in enumerate(load_library().kernel_names())}
 
 
-def _kernel_id(config: KernelConfig, variant: Variant) -> int:
-    kernel_id = _kernel_ids().get(config.kernel_name())
+def kernel_id_of(config: KernelConfig, variant: Variant) -> int:
+    kernel_id = kernel_ids().get(config.kernel_name())
     if kernel_id is None:
         raise KernelNotBuiltError(_not_built_message(config))
     if variant.value not in load_library().variants(kernel_id):

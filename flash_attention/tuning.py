@@ -18,7 +18,7 @@ from flash_helpers.kernels.architecture import parse_arch
 from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.registry import by_preference
 
-from ._library import LibraryNotFoundError, load_library
+from .library import LibraryNotFoundError, load_library
 from .tuning_table import Entry, TuningTableError, read_table
 
 TABLE_VARIABLE = "FLASH_ATTENTION_TUNING"
@@ -83,9 +83,9 @@ def tuned_choice(
     """`tuned_config` with where it comes from."""
     wanted = _dtype(dtype)
     tables = list(_tables(table))
-    gpu, capability = _gpu(device)
+    gpu, capability = gpu_of(device)
     seq_len_k = seq_len_q if seq_len_k is None else seq_len_k
-    built = None if _is_cpu(device) else _built()
+    built = None if _is_cpu(device) else built_variants()
     matches: list[tuple[str, Callable[[Entry], bool]]] = [
         (f"measured on {gpu}", lambda entry: entry.gpu == gpu),
         (
@@ -186,7 +186,7 @@ def _is_cpu(device: torch.device | str | int | None) -> bool:
     return device is not None and not isinstance(device, int) and str(device) == "cpu"
 
 
-def _gpu(device: torch.device | str | int | None) -> tuple[str, str]:
+def gpu_of(device: torch.device | str | int | None) -> tuple[str, str]:
     """(name, compute capability); empty without a CUDA device."""
     if _is_cpu(device) or not torch.cuda.is_available():
         return "", ""
@@ -195,7 +195,7 @@ def _gpu(device: torch.device | str | int | None) -> tuple[str, str]:
 
 
 @cache
-def _built() -> Mapping[str, Sequence[str]] | None:
+def built_variants() -> Mapping[str, Sequence[str]] | None:
     """The variants that this build has of each configuration, by name; None where nothing is built
     (the emulator compiles any)."""
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..triton_kit.calls import AttentionOp, Problem
+from ..triton_kit.calls import AttentionCall, AttentionOp
 from ..triton_kit.op import Grid
 from .config import HEAD_DIMS, configs, default_config, problems
 from .config import GluonForwardConfig as Config
@@ -34,42 +34,42 @@ class GluonAttention(AttentionOp[Config]):
 
         return attention
 
-    def space(self, problem: Problem, architecture: int) -> list[Config]:
-        return configs(self.ping_pong, problem.d_head)
+    def space(self, call: AttentionCall, architecture: int) -> list[Config]:
+        return configs(self.ping_pong, call.d_head)
 
-    def default(self, problem: Problem) -> Config:
-        return default_config(self.ping_pong, problem.d_head)
+    def default(self, call: AttentionCall) -> Config:
+        return default_config(self.ping_pong, call.d_head)
 
-    def problems(self, config: Config, problem: Problem) -> list[str]:
-        return problems(config, problem.d_head, self.ping_pong)
+    def problems(self, config: Config, call: AttentionCall) -> list[str]:
+        return problems(config, call.d_head, self.ping_pong)
 
-    def checked(self, config: Config | None, problem: Problem) -> Config:
+    def checked(self, config: Config | None, call: AttentionCall) -> Config:
         if not isinstance(self.ping_pong, bool):
             raise TypeError(
                 f"ping_pong is a {type(self.ping_pong).__name__}: expected True or False"
             )
-        return super().checked(config, problem)
+        return super().checked(config, call)
 
-    def code(self, config: Config, problem: Problem) -> tuple[Config, Problem]:
-        return super().code(replace(config, PERSISTENT=False), problem)
+    def code(self, config: Config, call: AttentionCall) -> tuple[Config, AttentionCall]:
+        return super().code(replace(config, PERSISTENT=False), call)
 
-    def arguments(self, config: Config, problem: Problem, tensors: Sequence[Any]) -> list[Any]:
+    def arguments(self, config: Config, call: AttentionCall, tensors: Sequence[Any]) -> list[Any]:
         rows = config.BLOCK_M // config.NUM_MMA_GROUPS
         boxes = (rows, config.BLOCK_N, config.BLOCK_N, rows)
         described = [_descriptor(tensor, n) for tensor, n in zip(tensors, boxes, strict=True)]
-        return [*described, *problem.sizes(config.BLOCK_M)]
+        return [*described, *call.sizes(config.BLOCK_M)]
 
-    def constants(self, config: Config, problem: Problem) -> dict[str, Any]:
+    def constants(self, config: Config, call: AttentionCall) -> dict[str, Any]:
         return {
             "BLOCK_M": config.BLOCK_M, "NUM_BUFFERS": config.NUM_BUFFERS,
             "NUM_MMA_GROUPS": config.NUM_MMA_GROUPS, "GROUP_WARPS": config.num_warps,
-            "MMA_REGS": config.mma_regs, "CAUSAL": problem.causal, "PING_PONG": self.ping_pong,
+            "MMA_REGS": config.mma_regs, "CAUSAL": call.causal, "PING_PONG": self.ping_pong,
             "FENCE": config.OVERLAP_FENCE if self.ping_pong else "none",
             "OPTIMISTIC": config.OPTIMISTIC and self.ping_pong, "num_warps": config.num_warps,
         }  # fmt: skip
 
-    def grid(self, config: Config, problem: Problem, processors: int) -> Grid:
-        tiles = problem.tiles(config.BLOCK_M)
+    def grid(self, config: Config, call: AttentionCall, processors: int) -> Grid:
+        tiles = call.tiles(config.BLOCK_M)
         return min(tiles, processors) if config.PERSISTENT else tiles, 1, 1
 
     def check_device(self, device: torch.device) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..triton_kit.calls import AttentionOp, Problem
+from ..triton_kit.calls import AttentionCall, AttentionOp
 from ..triton_kit.op import Grid
 from .config import HEAD_DIMS, configs, problems
 from .config import TritonForwardConfig as Config
@@ -23,18 +23,18 @@ class TritonAttention(AttentionOp[Config]):
 
         return attention
 
-    def space(self, problem: Problem, architecture: int) -> list[Config]:
-        return configs(problem.d_head, architecture)
+    def space(self, call: AttentionCall, architecture: int) -> list[Config]:
+        return configs(call.d_head, architecture)
 
-    def problems(self, config: Config, problem: Problem) -> list[str]:
-        return problems(config, problem.d_head)
+    def problems(self, config: Config, call: AttentionCall) -> list[str]:
+        return problems(config, call.d_head)
 
-    def arguments(self, config: Config, problem: Problem, tensors: Sequence[Any]) -> list[Any]:
+    def arguments(self, config: Config, call: AttentionCall, tensors: Sequence[Any]) -> list[Any]:
         strides = [stride for tensor in tensors for stride in tensor.stride()[:3]]
-        return [*tensors, *strides, *problem.sizes(config.BLOCK_M)]
+        return [*tensors, *strides, *call.sizes(config.BLOCK_M)]
 
-    def constants(self, config: Config, problem: Problem) -> dict[str, Any]:
-        return {**config.as_dict(), "D": problem.d_head, "CAUSAL": problem.causal}
+    def constants(self, config: Config, call: AttentionCall) -> dict[str, Any]:
+        return {**config.as_dict(), "D": call.d_head, "CAUSAL": call.causal}
 
-    def grid(self, config: Config, problem: Problem, processors: int) -> Grid:
-        return problem.tiles(config.BLOCK_M), 1, 1
+    def grid(self, config: Config, call: AttentionCall, processors: int) -> Grid:
+        return call.tiles(config.BLOCK_M), 1, 1

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from flash_helpers.base.dtypes import DType
-from flash_helpers.kernels.flops import calc_matmul_flop
+from flash_helpers.kernels.problem import AttentionProblem
 
 from ..checks.arguments import (
     check_layout,
@@ -34,45 +34,48 @@ _MAX_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Problem:
-    """The sizes of one call."""
+class AttentionCall:
+    """A problem as the kernels are launched for it."""
 
-    batch: int
-    seqlen_q: int
-    seqlen_k: int
-    n_heads: int
-    n_heads_kv: int
-    d_head: int
-    causal: bool
+    problem: AttentionProblem
     softmax_scale: float
-    dtype: DType
 
     @classmethod
-    def of_code(cls, d_head: int, causal: bool, dtype: DType) -> Problem:
+    def of_code(cls, d_head: int, causal: bool, dtype: DType) -> AttentionCall:
         """One of those that all have the same code: Triton specialises for none of its sizes."""
-        return cls(2, 1000, 1000, 4, 4, d_head, causal, d_head**-0.5, dtype)
+        problem = AttentionProblem.self_attention(dtype, 2, 1000, 4, d_head, causal=causal)
+        return cls(problem, d_head**-0.5)
+
+    @property
+    def d_head(self) -> int:
+        return self.problem.d_head
+
+    @property
+    def causal(self) -> bool:
+        return self.problem.causal
 
     @property
     def torch_name(self) -> str:  # of the element type
-        return str(self.dtype.to_torch_dtype()).removeprefix("torch.")
+        return str(self.problem.dtype.to_torch_dtype()).removeprefix("torch.")
 
     def sizes(self, block_m: int) -> list[Any]:
         """The kernels' numbers, in order."""
+        p = self.problem
         return [
-            self.seqlen_q, self.seqlen_k, self.n_heads, self.n_heads // self.n_heads_kv,
-            -(-self.seqlen_q // block_m), self.batch * self.n_heads, heads_abreast(self),
+            p.seqlen_q, p.seqlen_k, p.n_heads, p.n_heads // p.n_kv_heads,
+            -(-p.seqlen_q // block_m), p.batch * p.n_heads, heads_abreast(p),
             self.softmax_scale * LOG2_E,
         ]  # fmt: skip
 
     def tiles(self, block_m: int) -> int:
         """Tiles of `block_m` query rows in all heads."""
-        return -(-self.seqlen_q // block_m) * self.n_heads * self.batch
+        return -(-self.problem.seqlen_q // block_m) * self.problem.n_heads * self.problem.batch
 
 
-def heads_abreast(problem: Problem) -> int:
+def heads_abreast(problem: AttentionProblem) -> int:
     """How many heads a section of the causal order holds: their K and V stay in the L2 cache."""
     kv_bytes = max(1, problem.seqlen_k) * problem.d_head * 4
-    group = problem.n_heads // problem.n_heads_kv
+    group = problem.n_heads // problem.n_kv_heads
     heads = max(1, _L2_SHARE_BYTES // kv_bytes) * group
     return min(heads, max(_MAX_SECTION, group))
 
@@ -80,7 +83,7 @@ def heads_abreast(problem: Problem) -> int:
 def check_call(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None, causal: bool,
     softmax_scale: float | None, head_dims: tuple[int, ...], device_type: str = "cuda",
-) -> tuple[Problem, torch.Tensor]:  # fmt: skip
+) -> tuple[AttentionCall, torch.Tensor]:  # fmt: skip
     """(the sizes, the output tensor) of a call. Raises TypeError or ValueError, naming the
     argument, what it is and what is allowed; NotImplementedError where the call is recorded."""
     require_eager()
@@ -105,46 +108,42 @@ def check_call(
         check_output(q, out, inputs)
     check_alignment(inputs | {"out": out})
     batch, seqlen_q, n_heads, d_head = q.shape
-    problem = Problem(
-        batch, seqlen_q, k.shape[1], n_heads, k.shape[2], d_head, causal,
-        scale_or_default(softmax_scale, d_head), DType.from_torch_dtype(q.dtype),
+    problem = AttentionProblem(
+        DType.from_torch_dtype(q.dtype), batch, seqlen_q, k.shape[1], n_heads, k.shape[2], d_head,
+        causal=causal,
     )  # fmt: skip
+    call = AttentionCall(problem, scale_or_default(softmax_scale, d_head))
     check_lengths(seqlen_q, problem.seqlen_k)
-    if problem.tiles(64) > _MAX_INT32:
+    if call.tiles(64) > _MAX_INT32:
         raise ValueError(
             f"{batch} x {n_heads} heads of {seqlen_q} rows: at most {_MAX_INT32} tiles of 64 rows"
             " are possible"
         )
-    return problem, out
+    return call, out
 
 
-class AttentionOp(Op[C, Problem]):
+class AttentionOp(Op[C, AttentionCall]):
     """An attention kernel. Its tensors are q, k, v and the output."""
 
     head_dims: tuple[int, ...]
     written = (3,)
     needs_keys = False  # cannot be launched where K and V have no rows
 
-    def stand_ins(self, problem: Problem) -> Sequence[StandInTensor]:
-        p = problem
-        q = StandInTensor((p.batch, p.seqlen_q, p.n_heads, p.d_head), p.torch_name)
-        k = StandInTensor((p.batch, p.seqlen_k, p.n_heads_kv, p.d_head), p.torch_name)
+    def stand_ins(self, call: AttentionCall) -> Sequence[StandInTensor]:
+        p = call.problem
+        q = StandInTensor((p.batch, p.seqlen_q, p.n_heads, p.d_head), call.torch_name)
+        k = StandInTensor((p.batch, p.seqlen_k, p.n_kv_heads, p.d_head), call.torch_name)
         return q, k, k, q
 
-    def key(self, problem: Problem) -> dict[str, Any]:
-        fields = asdict(problem) | {"dtype": problem.torch_name}
-        del fields["softmax_scale"]
-        return fields
+    def key(self, call: AttentionCall) -> dict[str, Any]:
+        return asdict(call.problem) | {"dtype": call.torch_name}
 
-    def work(self, problem: Problem) -> Work:
+    def work(self, call: AttentionCall) -> Work:
         """The two products (causal: half of them); Q, K, V read once and O written once."""
-        p = problem
-        flop = calc_matmul_flop(p.batch, p.n_heads, p.seqlen_q, p.seqlen_k, p.d_head, p.causal)
-        rows = 2 * p.seqlen_q * p.n_heads + 2 * p.seqlen_k * p.n_heads_kv
-        return Work(flop, p.dtype.to_torch_dtype().itemsize * p.batch * rows * p.d_head)
+        return Work(call.problem.matmul_flop(), call.problem.n_bytes())
 
-    def code(self, config: C, problem: Problem) -> tuple[C, Problem]:
-        return config, Problem.of_code(problem.d_head, problem.causal, problem.dtype)
+    def code(self, config: C, call: AttentionCall) -> tuple[C, AttentionCall]:
+        return config, AttentionCall.of_code(call.d_head, call.causal, call.problem.dtype)
 
     def compile(
         self, config: C, dtype: str, d_head: int, causal: bool, architecture: int | None = None
@@ -152,36 +151,36 @@ class AttentionOp(Op[C, Problem]):
         """offline.compile_op for problems like these. `dtype` is fp16 or bf16."""
         if dtype not in ("fp16", "bf16"):
             raise ValueError(f"dtype {dtype}: allowed are fp16 and bf16")
-        problem = Problem.of_code(d_head, causal, DType.from_string(dtype))
-        return compile_op(self, config, problem, architecture=architecture)
+        call = AttentionCall.of_code(d_head, causal, DType.from_string(dtype))
+        return compile_op(self, config, call, architecture=architecture)
 
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None,
         causal: bool, softmax_scale: float | None, config: C | None,
-        run: Callable[[C, Problem, Sequence[torch.Tensor]], None] | None = None,
+        run: Callable[[C, AttentionCall, Sequence[torch.Tensor]], None] | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """The output; by `run` for tensors on the CPU, else by Op.launch. Raises as the public
         functions say, before the launch."""
         device = "cpu" if run else "cuda"
-        problem, out = check_call(q, k, v, out, causal, softmax_scale, self.head_dims, device)
-        config = self.checked(config, problem)
+        call, out = check_call(q, k, v, out, causal, softmax_scale, self.head_dims, device)
+        config = self.checked(config, call)
         require_triton()
         if not run:
             self.check_device(q.device)
-        if self.needs_keys and problem.seqlen_k == 0:
+        if self.needs_keys and call.problem.seqlen_k == 0:
             return out.zero_()
-        (run or self.launch)(config, problem, (q, k, v, out))
+        (run or self.launch)(config, call, (q, k, v, out))
         return out
 
     def best_config(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, measure_now: bool
     ) -> Tuned[C]:
         """The fastest configuration; see tuning.best_for."""
-        problem, out = check_call(q, k, v, None, causal, None, self.head_dims)
-        self.checked(None, problem)
+        call, out = check_call(q, k, v, None, causal, None, self.head_dims)
+        self.checked(None, call)
         require_triton()
         self.check_device(q.device)
-        if self.needs_keys and problem.seqlen_k == 0:
+        if self.needs_keys and call.problem.seqlen_k == 0:
             shape = tuple(k.shape)
             raise ValueError(f"k has shape {shape}: without keys there is nothing to measure")
-        return best_for(self, problem, (q, k, v, out), measure_now=measure_now)
+        return best_for(self, call, (q, k, v, out), measure_now=measure_now)

@@ -5,7 +5,7 @@
 """
 
 from flash_attention import forward
-from flash_attention._library import load_library
+from flash_attention.library import load_library
 
 _library = load_library()
 

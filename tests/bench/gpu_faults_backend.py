@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flash_lab.bench.cuda_backend import CudaBackend, _Candidate
+from flash_lab.bench.cuda_backend import CudaBackend, CudaCandidate
 
 if TYPE_CHECKING:
     from flash_lab.bench.measure import Candidate
@@ -26,7 +26,7 @@ def hang() -> torch.Tensor:
 class FaultyBackend(CudaBackend):
     def candidate(self, provider: str, kernel: str) -> Candidate:
         found = super().candidate("fa2", "fa2")
-        assert isinstance(found, _Candidate)
+        assert isinstance(found, CudaCandidate)
         found.details["label"] = kernel
         if kernel in ("fault", "hang"):
             found.run = {"fault": fault, "hang": hang}[kernel]

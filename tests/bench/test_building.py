@@ -107,7 +107,7 @@ def test_leaving_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with Build("128,64", 2, tmp_path / "log.txt") as build:
         part = next(build.parts())
         assert part.kernels == frozenset(FP16[::2])
-        process = build._process
+        process = build.process
         assert process is not None and process.poll() is None
     assert process.returncode == -15
 

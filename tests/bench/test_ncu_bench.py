@@ -227,7 +227,7 @@ def test_the_words_for_a_lost_device_are_the_runners() -> None:
     from flash_lab.bench import ncu
     from flash_lab.correctness import runner
 
-    assert ncu._DEVICE_LOST in inspect.getsource(runner)
+    assert ncu.DEVICE_LOST in inspect.getsource(runner)
 
 
 def test_a_missing_ncu(bench: Bench) -> None:

@@ -61,7 +61,7 @@ def test_an_interrupt_keeps_what_is_done_and_leaves_nobody_behind(
 def test_a_target_that_ignores_signals_is_killed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ncu_run, "_GRACE_S", (0.1, 0.1))
+    monkeypatch.setattr(ncu_run, "GRACE_S", (0.1, 0.1))
     for name, value in bench.environment("stubborn").items():
         monkeypatch.setenv(name, value)
     pids = Path(f"{bench.log}.pids")

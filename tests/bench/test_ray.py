@@ -24,7 +24,7 @@ from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench.autotune_cli import main as autotune
 from flash_lab.bench.parallel import each
 from flash_lab.bench.pt_cli import main as pt_bench
-from flash_lab.bench.ray_pool import RayPool, _common
+from flash_lab.bench.ray_pool import RayPool, in_common
 from flash_lab.bench.row import Row
 from flash_lab.bench.store import StoreError, open_store, read_store
 from flash_lab.bench.supervisor import WorkerStartError
@@ -236,12 +236,12 @@ def test_arguments_that_do_not_go_together(
 
 def test_workers_that_differ_are_refused() -> None:
     one = {"gpu": "NVIDIA H200", "driver": "580", "gpu_uuid": "GPU-1"}
-    same = _common([one, {**one, "gpu_uuid": "GPU-2"}])
+    same = in_common([one, {**one, "gpu_uuid": "GPU-2"}])
     assert same == {"gpu": "NVIDIA H200", "driver": "580"}
     with pytest.raises(WorkerStartError, match="differ in driver: '580' and '570'"):
-        _common([one, {**one, "driver": "570"}])
+        in_common([one, {**one, "driver": "570"}])
     with pytest.raises(WorkerStartError, match="differ in build_fingerprint: None and 'f'"):
-        _common([one, {**one, "build_fingerprint": "f"}])
+        in_common([one, {**one, "build_fingerprint": "f"}])
 
 
 def test_problems_run_at_once_and_an_error_in_one_is_raised() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from flash_attention import _library
+from flash_attention import library
 from flash_helpers.base.timing import Policy, Sample
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_helpers.kernels.problem import AttentionProblem
@@ -79,7 +79,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     state = {"gpu_sms": 132, "compute_capability": "9.0", "top_sm_clock": "1980 MHz"}
     monkeypatch.setattr(cuda_backend, "device_state", lambda: state)
     monkeypatch.setattr(cuda_backend, "library_state", dict)
-    monkeypatch.setattr(_library, "load_library", Library)
+    monkeypatch.setattr(library, "load_library", Library)
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -113,9 +113,9 @@ def test_a_slowed_kernel_that_leaves_the_added_keys_out_is_wrong(
     backend = OnCpu()
     backend.prepare({**SHAPE, "slowed_kernel": KERNEL})
     assert backend.candidate("ours", KERNEL).check() == ""
-    fewer, all_keys = (backend._by_length[length].judge for length in (64, 128))
+    fewer, all_keys = (backend.by_length[length].judge for length in (64, 128))
     monkeypatch.setattr(fewer, "compare", all_keys.compare)
-    backend._shape = {**SHAPE, "slowed_kernel": ""}
+    backend.shape = {**SHAPE, "slowed_kernel": ""}
     assert "rows" in backend.candidate("ours", KERNEL).check()
 
 
@@ -139,7 +139,7 @@ class Both(Library):
 def test_a_row_has_the_registers_of_the_kernel_that_is_launched(
     seq_len: int, causal: bool, registers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_library, "load_library", Both)
+    monkeypatch.setattr(library, "load_library", Both)
     backend = cuda_backend.CudaBackend()
     backend.prepare({**SHAPE, "seq_len": seq_len, "causal": causal})
     assert backend.candidate("ours", KERNEL).describe()["registers"] == registers

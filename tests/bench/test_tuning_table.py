@@ -40,8 +40,8 @@ GENERAL_WIDE, GENERAL_NARROW = (
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLASH_ATTENTION_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("FLASH_ATTENTION_TUNING", raising=False)
-    monkeypatch.setattr(tuning, "_built", lambda: None)
-    monkeypatch.setattr(tuning, "_gpu", lambda device: ("NVIDIA H200", "9.0"))
+    monkeypatch.setattr(tuning, "built_variants", lambda: None)
+    monkeypatch.setattr(tuning, "gpu_of", lambda device: ("NVIDIA H200", "9.0"))
 
 
 def entry(**changes: Any) -> dict[str, Any]:
@@ -102,10 +102,10 @@ def test_other_problems_get_the_first_kernel_that_is_general(
     symbols = [parse_sm80_name(kernel).kernel_name() for kernel in ranked]
     whole, both = ("whole",), ("whole", "any")
     built = dict(zip(symbols, (whole, whole, both), strict=True))  # of WIDE the general is missing
-    monkeypatch.setattr(tuning, "_built", lambda: built)
+    monkeypatch.setattr(tuning, "built_variants", lambda: built)
     assert tuned_config("fp16", 128, 1000, table=table).short_form() == GENERAL_NARROW
     assert tuned_config("fp16", 128, 1000, table=table, device="cpu").short_form() == GENERAL_WIDE
-    monkeypatch.setattr(tuning, "_built", lambda: dict.fromkeys(built, whole))
+    monkeypatch.setattr(tuning, "built_variants", lambda: dict.fromkeys(built, whole))
     with pytest.raises(LookupError, match="multiples of its blocks, without causal"):
         tuned_config("fp16", 128, 1000, table=table)
     with pytest.raises(LookupError, match="128, sequences 1024 and 1024, causal: they know"):
@@ -155,18 +155,18 @@ def test_who_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     # A measurement on this GPU is worth more than a named table's of another one.
     write(Path(tables[2]), entry(gpu="NVIDIA A100", compute_capability="8.0"))
     assert tuned_choice("fp16", 128, 1024).table == tables[1]
-    monkeypatch.setattr(tuning, "_gpu", lambda device: ("NVIDIA H100", "9.0"))
+    monkeypatch.setattr(tuning, "gpu_of", lambda device: ("NVIDIA H100", "9.0"))
     choice = tuned_choice("fp16", 128, 1024)
     assert (choice.table, choice.reason) == (
         tables[1], "measured on a GPU of compute capability 9.0",
     )  # fmt: skip
-    monkeypatch.setattr(tuning, "_gpu", lambda device: ("", ""))
+    monkeypatch.setattr(tuning, "gpu_of", lambda device: ("", ""))
     assert tuned_choice("fp16", 128, 1024).reason == "measured on another GPU"
 
 
 def test_only_kernels_of_this_build_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     symbol = parse_sm80_name(NARROW).kernel_name()
-    monkeypatch.setattr(tuning, "_built", lambda: {symbol: ("whole",)})
+    monkeypatch.setattr(tuning, "built_variants", lambda: {symbol: ("whole",)})
     write(user_table(), entry())
     assert tuned_config("fp16", 128, 1024).short_form() == NARROW
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import flash_attention
-from flash_attention import _library, interface
+from flash_attention import interface, library
 from flash_helpers.compilers.nvcc_wheels import find_or_install_nvcc
 from flash_helpers.emulator.door.compile import find_toolchain
 from flash_helpers.kernel_configs import get_sm80_kernel_configs
@@ -85,11 +85,11 @@ def _not_built(monkeypatch: pytest.MonkeyPatch) -> object:
         kernel_set=lambda: "prog",
     )
     monkeypatch.setattr(interface, "load_library", lambda: library)
-    interface._kernel_ids.cache_clear()
+    interface.kernel_ids.cache_clear()
     try:
-        return interface._kernel_id(CONFIG, Variant.WHOLE)
+        return interface.kernel_id_of(CONFIG, Variant.WHOLE)
     finally:
-        interface._kernel_ids.cache_clear()
+        interface.kernel_ids.cache_clear()
 
 
 def _no_general_kernel(monkeypatch: pytest.MonkeyPatch) -> object:
@@ -98,21 +98,21 @@ def _no_general_kernel(monkeypatch: pytest.MonkeyPatch) -> object:
         variants=lambda kernel_id: ["whole", "any"] if kernel_id == 0 else ["whole"],
     )
     monkeypatch.setattr(interface, "load_library", lambda: library)
-    interface._kernel_ids.cache_clear()
+    interface.kernel_ids.cache_clear()
     try:
-        return interface._kernel_id(PLAIN, Variant.ANY)
+        return interface.kernel_id_of(PLAIN, Variant.ANY)
     finally:
-        interface._kernel_ids.cache_clear()
+        interface.kernel_ids.cache_clear()
 
 
 def _no_extension(monkeypatch: pytest.MonkeyPatch) -> object:
-    monkeypatch.delenv(_library.LIBRARY_VARIABLE, raising=False)
+    monkeypatch.delenv(library.LIBRARY_VARIABLE, raising=False)
 
     def absent(name: str) -> None:
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr("importlib.import_module", absent)
-    return _library.load_library.__wrapped__()
+    return library.load_library.__wrapped__()
 
 
 def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +11,8 @@ from torch import Tensor
 
 import flash_attention
 from flash_attention import dispatch
+from flash_helpers.base.dtypes import DType
+from flash_helpers.kernels.problem import AttentionProblem
 
 from .cases import SHAPE, Computed, Provoke, draw, freed
 
@@ -123,8 +124,8 @@ def _not_built(monkeypatch: pytest.MonkeyPatch) -> object:
 
 def _old_gpu(monkeypatch: pytest.MonkeyPatch) -> object:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    problem = dispatch.Problem(torch.float16, 128, 64, 64, False, torch.device("cpu"))
-    return dispatch.choose(replace(problem, device=torch.device("cuda", 0)))
+    problem = AttentionProblem.self_attention(DType.FP16, 1, 64, 1, 128)
+    return dispatch.choose(problem, torch.device("cuda", 0))
 
 
 FUNC_REFUSED: Mapping[str, Provoke] = {

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from flash_attention import _library
+from flash_attention import library
 
 Load = Callable[[Path, pytest.MonkeyPatch], object]
 
 
 def load(path: str | Path, monkeypatch: pytest.MonkeyPatch) -> object:
-    monkeypatch.setenv(_library.LIBRARY_VARIABLE, str(path))
-    return _library.load_library.__wrapped__()
+    monkeypatch.setenv(library.LIBRARY_VARIABLE, str(path))
+    return library.load_library.__wrapped__()
 
 
 def load_file(name: str = "_C.so", mode: int = 0o755) -> Load:

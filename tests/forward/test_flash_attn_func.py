@@ -4,7 +4,7 @@ added. What it supports and refuses is tested row by row from docs/support.md (t
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 
 import flash_attention
 from flash_attention import dispatch, front_door, interface
-from flash_attention.dispatch import Problem
+from flash_helpers.base.dtypes import DType
 from flash_helpers.check.tolerance import bitwise_equal
 from flash_helpers.kernel_configs import (
     KernelConfig,
@@ -21,12 +21,19 @@ from flash_helpers.kernel_configs import (
     parse_kernel_name_into_config,
 )
 from flash_helpers.kernels.family import Capability
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.registry import registered
 from flash_helpers.kernels.sm80_fwd.family import FAMILY as SM80_FORWARD
 from flash_helpers.kernels.sm80_fwd.family import Sm80Forward
 
 CPU = torch.device("cpu")
-PROBLEM = Problem(torch.float16, 128, 64, 64, False, CPU)
+
+
+def of(d_head: int, seqlen_q: int, seqlen_k: int, *, causal: bool = False) -> AttentionProblem:
+    return AttentionProblem(DType.FP16, 1, seqlen_q, seqlen_k, 2, 1, d_head, causal=causal)
+
+
+PROBLEM = of(128, 64, 64)
 
 
 def draw(*shape: int) -> torch.Tensor:
@@ -40,7 +47,7 @@ class Recorder:
     calls: list[tuple[KernelConfig, tuple[torch.Tensor, ...]]] = field(default_factory=list)
 
     def __call__(self, config: KernelConfig, *tensors: Any, key: object) -> None:
-        assert key is front_door._CHOSEN
+        assert key is front_door.CHOSEN
         self.calls.append((config, tensors[:4]))
 
 
@@ -63,7 +70,7 @@ def test_the_signature_is_flash_attn_2_s() -> None:
 
 def test_the_result_is_that_of_forward_with_the_chosen_kernel() -> None:
     q, k, v = draw(1, 100, 2, 128), draw(1, 130, 1, 128), draw(1, 130, 1, 128)
-    config = dispatch.choose(Problem(torch.float16, 128, 100, 130, True, CPU))
+    config = dispatch.choose(of(128, 100, 130, causal=True), CPU)
     expected = flash_attention.forward(config, q, k, v, causal=True)
     o = flash_attention.flash_attn_func(q, k, v, causal=True)
     assert isinstance(o, torch.Tensor) and bitwise_equal(o, expected)
@@ -94,17 +101,17 @@ def test_where_no_table_knows_the_largest_built_kernel_serves(
 
     monkeypatch.setattr(dispatch, "tuned_config", tuned_config)
     monkeypatch.setattr(dispatch, "available_kernels", lambda: get_kernel_configs("prog")[::-1])
-    problem = Problem(torch.float16, 128, 64, 64, causal, CPU)
+    problem = of(128, 64, 64, causal=causal)
     assert (
-        dispatch.choose_from(SM80_FORWARD, problem) in get_kernel_configs("prog")[-2:]
+        dispatch.choose_from(SM80_FORWARD, problem, CPU) in get_kernel_configs("prog")[-2:]
     )  # the general ones
     plain = [parse_kernel_name_into_config("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles")]
     monkeypatch.setattr(dispatch, "available_kernels", lambda: plain)
     if not causal:
-        assert dispatch.choose_from(SM80_FORWARD, problem) == plain[0]
+        assert dispatch.choose_from(SM80_FORWARD, problem, CPU) == plain[0]
         return
     with pytest.raises(flash_attention.KernelNotBuiltError, match=r"causal.* and 1 for FP16 and"):
-        dispatch.choose_from(SM80_FORWARD, problem)
+        dispatch.choose_from(SM80_FORWARD, problem, CPU)
 
 
 def test_a_family_is_added_in_one_place(
@@ -115,25 +122,25 @@ def test_a_family_is_added_in_one_place(
     class Other(Sm80Forward):
         NAME, TITLE = "other", "other"
 
-        def refusal(self, d_head: int, capability: Capability | None) -> str | None:
-            return None if d_head == 64 else "its head dimension is 64"
+        def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
+            return None if problem.d_head == 64 else "its head dimension is 64"
 
         def preference(self, capability: Capability | None) -> int:
             return 3
 
-    own = dispatch.choose(PROBLEM)
+    own = dispatch.choose(PROBLEM, CPU)
     with registered(Other()):
-        assert dispatch.choose(PROBLEM) == own  # it refuses
-        problem = replace(PROBLEM, d_head=64)
+        assert dispatch.choose(PROBLEM, CPU) == own  # it refuses
+        problem = of(64, 64, 64)
         with pytest.raises(flash_attention.KernelNotBuiltError, match="of the other family for"):
-            dispatch.choose(problem)
+            dispatch.choose(problem, CPU)
         config = get_kernel_configs("d64")[0]
         monkeypatch.setattr(
             dispatch, "tuned_config", lambda *_, **kw: {"other": config}[kw["family"]]
         )
-        assert dispatch.choose(problem) == config
+        assert dispatch.choose(problem, CPU) == config
     with pytest.raises(ValueError, match="the Ampere family does not: its head dimensions are 64"):
-        dispatch.choose(replace(PROBLEM, d_head=72))
+        dispatch.choose(of(72, 64, 64), CPU)
 
 
 def test_only_what_cannot_be_read_is_copied(launches: Recorder) -> None:
@@ -185,7 +192,7 @@ def test_a_remembered_call_launches_without_a_choice(monkeypatch: pytest.MonkeyP
         x, x, x, None or 0.0, 0.5, True, return_attn_probs=True
     )
     ((key, *rest),) = seen
-    assert key is front_door._CHOSEN
+    assert key is front_door.CHOSEN
     assert [r is x for r in rest[:3]] == [True] * 3
     assert rest[3] is o and rest[4] is lse and rest[5:] == [0.5, True]
 
@@ -199,8 +206,8 @@ def test_the_cache_is_asked_with_the_choice_s_own_key(monkeypatch: pytest.Monkey
             calls.append((key, *arguments[-2:]))
             return False
 
-    monkeypatch.setattr(interface, "_launch_cache", Cache)
+    monkeypatch.setattr(interface, "launch_cache", Cache)
     x: Any = SimpleNamespace(is_cuda=True)
-    assert not interface.launch_again(front_door._CHOSEN, x, x, x, x, None, None, True)
-    assert calls == [(front_door._CHOSEN, True, torch.is_grad_enabled())]
-    assert front_door._CHOSEN not in get_kernel_configs("all")
+    assert not interface.launch_again(front_door.CHOSEN, x, x, x, x, None, None, True)
+    assert calls == [(front_door.CHOSEN, True, torch.is_grad_enabled())]
+    assert front_door.CHOSEN not in get_kernel_configs("all")

@@ -10,6 +10,7 @@ import torch
 
 import flash_attention
 from flash_attention import dispatch, emulated
+from flash_helpers.base.dtypes import DType
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernel_configs import (
@@ -18,6 +19,7 @@ from flash_helpers.kernel_configs import (
     get_hopper_smoke_kernel_configs,
     parse_kernel_name_into_config,
 )
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.sm90_fwd.config import MaxPolicy
 
 MARGIN = 64
@@ -115,8 +117,8 @@ def test_a_scale_that_is_not_positive_is_refused() -> None:
 
 def test_flash_attn_func_on_the_cpu_for_head_dimensions_of_this_family_alone() -> None:
     for d_head in (64, 96, 128, 192, 256):
-        problem = dispatch.Problem(torch.float16, d_head, 70, 130, True, torch.device("cpu"))
-        chosen = dispatch.choose(problem)
+        problem = AttentionProblem(DType.FP16, 1, 70, 130, 1, 1, d_head, causal=True)
+        chosen = dispatch.choose(problem, torch.device("cpu"))
         assert chosen.d_head == d_head
         assert isinstance(chosen, HopperForwardKernelConfig) is (d_head not in (64, 128))
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flash_attention import _library
-from flash_attention._library import LIBRARY_VARIABLE, LibraryNotFoundError, load_library
+from flash_attention import library
+from flash_attention.library import LIBRARY_VARIABLE, LibraryNotFoundError, load_library
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PRINT_INFO = "import flash_attention; print(flash_attention.library_info().path)"
@@ -55,7 +55,7 @@ def test_somebody_elses_build_is_refused(copied: Path, monkeypatch: pytest.Monke
         pytest.skip("only root can give a file away")
     os.chown(copied, 12345, -1)
     with pytest.raises(LibraryNotFoundError, match="belongs to user 12345"):
-        _library._check_trusted(copied)
+        library.check_trusted(copied)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import flash_attention
 from flash_attention.gluon import GluonForwardConfig, configs
 from flash_attention.gluon.op import GluonAttention
 from flash_attention.triton_kit import tuning as kernel_tuning
-from flash_attention.triton_kit.calls import Problem
+from flash_attention.triton_kit.calls import AttentionCall
 from flash_attention.triton_kit.tuning import (
     Measured,
     Tuned,
@@ -34,6 +34,7 @@ from flash_attention.triton_kit.tuning import (
 )
 from flash_helpers.base.dtypes import DType
 from flash_helpers.base.timing import Sample
+from flash_helpers.kernels.problem import AttentionProblem
 
 KEY = {"kind": "gluon-ws-pp", "seqlen_q": 8192}
 SPACE = configs(True, 128)
@@ -201,8 +202,9 @@ def test_every_source_is_part_of_the_key(name: str, tmp_path: Path) -> None:
 
 
 def key() -> dict[str, Any]:
-    problem = Problem(1, 128, 128, 4, 4, 64, False, 0.125, DType.FP16)
-    return tuning_key(GluonAttention(False), problem, torch.device("cuda"))
+    problem = AttentionProblem.self_attention(DType.FP16, 1, 128, 4, 64)
+    call = AttentionCall(problem, 0.125)
+    return tuning_key(GluonAttention(False), call, torch.device("cuda"))
 
 
 @pytest.mark.parametrize("folder", ["gluon", "triton_kit"])

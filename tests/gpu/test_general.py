@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import flash_attention
-from flash_attention._library import load_library
+from flash_attention.library import load_library
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernel_configs import FlashForwardKernelConfig

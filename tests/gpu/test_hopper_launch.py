@@ -13,6 +13,7 @@ import flash_attention
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernel_configs import HopperForwardKernelConfig
+from flash_helpers.kernels.problem import AttentionProblem
 from tests.gpu.hopper import built, check, draw, some
 
 pytestmark = pytest.mark.gpu
@@ -125,10 +126,9 @@ def test_flash_attn_func_takes_the_family() -> None:
     from flash_attention import dispatch
 
     for dtype, d_head in sorted({(c.dtype, c.d_head) for c in built()}):
-        problem = dispatch.Problem(
-            dtype.to_torch_dtype(), d_head, 203, 311, True, torch.device("cuda", 0)
-        )
-        assert isinstance(dispatch.choose(problem), HopperForwardKernelConfig)
+        problem = AttentionProblem(dtype, 2, 203, 311, 4, 2, d_head, causal=True)
+        chosen = dispatch.choose(problem, torch.device("cuda", 0))
+        assert isinstance(chosen, HopperForwardKernelConfig)
         q = torch.randn(2, 203, 4, d_head, device="cuda").to(dtype.to_torch_dtype())
         k, v = torch.randn(2, 2, 311, 2, d_head, device="cuda").to(q.dtype).unbind(0)
         o, lse, _ = flash_attention.flash_attn_func(q, k, v, causal=True, return_attn_probs=True)

@@ -7,8 +7,10 @@ import torch
 
 import flash_attention
 from flash_attention import dispatch
+from flash_helpers.base.dtypes import DType
 from flash_helpers.check.tolerance import compare
 from flash_helpers.kernels.family import Family
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.registry import FAMILIES
 from tests.gpu.fp64 import many_heads, some_rows, truncation
 
@@ -45,13 +47,14 @@ def attend(
     causal: bool,
     o: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    problem = dispatch.Problem(q.dtype, q.shape[3], q.shape[1], k.shape[1], causal, q.device)
-    capability = torch.cuda.get_device_capability(q.device)
-    reason = dispatch.refusal(family, problem, capability)
+    batch, seqlen_q, n_heads, d_head = q.shape
+    sizes = (batch, seqlen_q, k.shape[1], n_heads, k.shape[2], d_head)
+    problem = AttentionProblem(DType.from_torch_dtype(q.dtype), *sizes, causal=causal)
+    reason = family.refusal(problem, torch.cuda.get_device_capability(q.device))
     if reason is not None:
         pytest.skip(f"the {family.TITLE} family does not serve this: {reason}")
     try:
-        config = dispatch.choose_from(family, problem)
+        config = dispatch.choose_from(family, problem, q.device)
     except flash_attention.KernelNotBuiltError as error:
         pytest.skip(str(error))
     lse = torch.full(

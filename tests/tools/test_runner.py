@@ -145,7 +145,7 @@ def test_a_lost_device_is_said_once_and_for_all(monkeypatch: pytest.MonkeyPatch)
         raise RuntimeError("an illegal memory access was encountered")
 
     session = Session(OPTIONS, right)
-    monkeypatch.setattr(Session, "_synchronize", lost)
+    monkeypatch.setattr(Session, "synchronize", lost)
     rows = list(session.run(PROG[:2], []))
     assert [row.status for row in rows] == [NOT_RUN, NOT_RUN]
     assert "the device is lost since an earlier row" in rows[1].explanation()

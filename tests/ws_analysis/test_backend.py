@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import flash_attention
-from flash_attention import _library
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.judge import Judge
 from flash_helpers.check.reference import attention_reference
@@ -43,7 +42,7 @@ class CpuBackend(WsBackend):
     def prepare(self, shape: dict[str, Any]) -> None:
         problem = AttentionProblem.self_attention(DType.FP16, 1, shape["seq_len"], 2, 128)
         judge = Judge(problem.tensors(5, "cpu"))
-        self._inputs = cuda_backend._Inputs(shape, judge, judge.poisoned())
+        self._inputs = cuda_backend.Inputs(shape, judge, judge.poisoned())
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> CpuBackend:
         kernel_attributes=lambda kernel, device, variant: ATTRIBUTES,
         variants=lambda kernel: ["any"],
     )  # fmt: skip
-    monkeypatch.setattr(_library, "load_library", lambda: library)
+    monkeypatch.setattr(library, "load_library", lambda: library)
     monkeypatch.setattr(flash_attention, "available_kernels", get_hopper_kernel_configs)
 
     def forward(config: Any, q: Any, k: Any, v: Any, o: Any, *, causal: bool) -> torch.Tensor:

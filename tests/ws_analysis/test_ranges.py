@@ -268,7 +268,7 @@ def test_the_tuner_measures_nothing_under_ncu(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Fake GPU")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setattr(tuning, "measure_on_gpu", lambda *_: pytest.fail("it measured"))
-    problem = calls.Problem(1, 32, 32, 1, 1, 64, False, 0.125, DType.FP16)
+    problem = calls.AttentionCall(AttentionProblem.self_attention(DType.FP16, 1, 32, 1, 64), 0.125)
     x = torch.randn(1, 32, 1, 64).half()
     monkeypatch.setattr(calls, "check_call", lambda *_: (problem, x))
     with pytest.raises(NotTunedError, match="nothing was measured yet for gluon-ws-pp"):

@@ -1,6 +1,7 @@
 // Counts of a launch that asks for them: executions of every basic block by a warp, wavefronts of
 // every shared and sectors of every global access. Only the counting variant of a translated
-// kernel (py/flash_helpers/emulator/counters/counting.py) calls in here, so the other one pays nothing.
+// kernel (py/flash_helpers/emulator/counters/counting.py) calls in here, so the other one pays
+// nothing.
 //
 // Lanes are fibers, so the accesses of one warp instruction come one by one. Those belong together
 // that are each lane's k-th execution of the basic block since the warp last met at a barrier.

@@ -54,7 +54,7 @@ def build_plan(plan: Plan, parts: InParts | None = None, publish_to: Sequence[Pa
         print(f"flash_attention: left out: {message}", flush=True)
     try:
         with build_lock(plan.directory / "lock") as lock:
-            rows = _build_locked(plan, lock, parts)
+            rows = build_locked(plan, lock, parts)
             # Before anybody else may build here. The folders need no lock of their own, which two
             # build directories could want in different orders: a file is replaced in one step.
             library = plan.directory / plan.extension_name
@@ -77,7 +77,7 @@ def _describe(plan: Plan) -> str:
     )
 
 
-def _build_locked(plan: Plan, lock: int, wanted: InParts | None) -> list[report.Row]:
+def build_locked(plan: Plan, lock: int, wanted: InParts | None) -> list[report.Row]:
     inputs = _write_inputs(plan, wanted)
     damaged = sealed.drop_damaged(plan.directory, _outputs(plan, inputs))
     if damaged:

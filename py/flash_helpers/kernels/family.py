@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from .contract import KernelConfig, Variant
+from .problem import AttentionProblem
 from .step import Step
 
 Capability = tuple[int, int]
@@ -73,17 +74,16 @@ class Family(ABC):
         the largest first; 0: only where all others refuse."""
 
     @abstractmethod
-    def refusal(self, d_head: int, capability: Capability | None) -> str | None:
-        """Why its kernels cannot serve heads of this dimension there; None: they can, where
-        built."""
+    def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
+        """Why its kernels cannot serve the problem there; None: they can, where built."""
 
     def candidates(self) -> Sequence[KernelConfig]:
         """What the emulator may choose from where no build is asked; by default what is built."""
         return ()
 
-    @abstractmethod
     def promise(self, config: KernelConfig) -> tuple[object, ...]:
         """What a kernel is worth where nothing was measured: larger is better."""
+        return config.order_key()
 
     @abstractmethod
     def how_to_build(self) -> str:

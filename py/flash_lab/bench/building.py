@@ -43,7 +43,7 @@ class Build:
     kernels: str  # the KERNELS word
     n_parts: int
     log: Path
-    _process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[bytes] | None = None
     _folder: tempfile.TemporaryDirectory[str] | None = None
     _output: IO[bytes] | None = None
     _left: list[BuiltPart] | None = field(default=None)
@@ -56,27 +56,27 @@ class Build:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._output = self.log.open("wb")
         environ = {**os.environ, KERNELS_VARIABLE: self.kernels, "PYTHONPATH": python_path()}
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             build_command(self.n_parts, self._list), env=environ, stdin=subprocess.DEVNULL,
             stdout=self._output, stderr=subprocess.STDOUT,
         )  # fmt: skip
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICENESS)
+            os.setpriority(os.PRIO_PROCESS, self.process.pid, _NICENESS)
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process is not None and self._folder is not None and self._output is not None
-        if self._process.poll() is None:
-            self._process.terminate()  # ninja and its compilers end with it
-            self._process.wait()
+        assert self.process is not None and self._folder is not None and self._output is not None
+        if self.process.poll() is None:
+            self.process.terminate()  # ninja and its compilers end with it
+            self.process.wait()
         self._output.close()
         self._folder.cleanup()
 
     def parts(self) -> Iterator[BuiltPart]:
         """Every part that is complete while the rest still compiles. Ends with the build: what is
         left then is better measured with the whole."""
-        assert self._process is not None
-        while self._process.poll() is None:
+        assert self.process is not None
+        while self.process.poll() is None:
             part = self._next()
             if part is not None:
                 yield part
@@ -85,8 +85,8 @@ class Build:
 
     def finish(self) -> str:
         """Waits. What went wrong, or an empty string."""
-        assert self._process is not None
-        code = self._process.wait()
+        assert self.process is not None
+        code = self.process.wait()
         if code == 0:
             return ""
         lines = self.log.read_text(errors="replace").splitlines()[-_SHOWN_LINES:]

@@ -37,7 +37,7 @@ CHECKED_ENTRIES = slice(2)
 
 
 @dataclass
-class _Inputs:
+class Inputs:
     shape: Json
     judge: Judge
     o: torch.Tensor
@@ -48,8 +48,8 @@ class _Inputs:
 
 
 @dataclass
-class _Candidate:
-    inputs: _Inputs
+class CudaCandidate:
+    inputs: Inputs
     run: Callable[[], torch.Tensor]
     details: Json
     preallocated_bytes: int = 0  # output and local memory, which no allocation during a call shows
@@ -104,7 +104,7 @@ class CudaBackend:
         if not torch.cuda.is_available():
             raise RuntimeError("no data: torch sees no CUDA device")
         self._state: Json = {**device_state(), **library_state()}
-        self._inputs: _Inputs | None = None
+        self._inputs: Inputs | None = None
         self._ceiling_shape: Json | None = None
         self._loaded_clock: LoadedClock | None = None
 
@@ -125,7 +125,7 @@ class CudaBackend:
         problem = problem_of(shape)
         tensors = problem.tensors(shape["seed"], "cuda")
         judge = Judge(tensors, causal=problem.causal, entries=CHECKED_ENTRIES)
-        self._inputs = _Inputs(shape, judge, judge.poisoned())
+        self._inputs = Inputs(shape, judge, judge.poisoned())
 
     def candidate(self, provider: str, kernel: str) -> Candidate:
         if provider == CEILING and self._ceiling_shape is not None:
@@ -134,14 +134,14 @@ class CudaBackend:
             return self.our_candidate(kernel)
         label, note, function = find_reference(provider, self.problem().causal)
         inputs = self._prepared()
-        return _Candidate(
+        return CudaCandidate(
             inputs, partial(function, *inputs.tensors), {"label": label, "note": note}
         )
 
     def problem(self) -> AttentionProblem:
         return problem_of(self._prepared().shape)
 
-    def _prepared(self) -> _Inputs:
+    def _prepared(self) -> Inputs:
         if self._inputs is None:
             raise RuntimeError("candidate() before prepare()")
         return self._inputs
@@ -154,12 +154,12 @@ class CudaBackend:
     def candidate_of(self, run: Callable[[], torch.Tensor], details: Json) -> Candidate:
         """Of a function that reads tensors()'s inputs and writes tensors()'s output."""
         inputs = self._prepared()
-        return _Candidate(inputs, run, details, inputs.o.nbytes)
+        return CudaCandidate(inputs, run, details, inputs.o.nbytes)
 
     def our_candidate(self, kernel: str, **more: Any) -> Candidate:
         """`kernel`: a short form; `more` goes into the row."""
         import flash_attention
-        from flash_attention._library import load_library
+        from flash_attention.library import load_library
 
         inputs = self._prepared()
         config = parse_kernel_name_into_config(kernel)
@@ -188,7 +188,7 @@ class CudaBackend:
         # The driver sets local memory aside for every thread that can be resident.
         n_threads = details["blocks_per_sm"] * config.n_threads() * int(self._state["gpu_sms"])
         spilled = details["spilled_bytes"] * n_threads
-        return _Candidate(inputs, run, details | more, inputs.o.nbytes + spilled)
+        return CudaCandidate(inputs, run, details | more, inputs.o.nbytes + spilled)
 
     def timer(self, policy: Policy) -> Timer:
         import torch

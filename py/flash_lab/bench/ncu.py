@@ -21,7 +21,7 @@ from .ncu_messages import advise, application_code, counters_are_refused, tail
 from .ncu_rows import INCOMPLETE, WRONG, Assembly, NcuRow, Verdicts, read_verdicts
 from .ncu_run import Ncu, NcuError, NcuTimeoutError, Run, profile, target_command
 
-_DEVICE_LOST = "the device is lost since an earlier row"  # what runner.py writes
+DEVICE_LOST = "the device is lost since an earlier row"  # what runner.py writes
 _REFERENCE_OPTIONS = {V2: "--ref", V3: "--ref_v3"}
 
 
@@ -124,7 +124,7 @@ def measure(ncu: Ncu, case: NcuCase, say: Callable[[str], None]) -> Result:
 def _lost(configs: Sequence[KernelConfig], verdicts: Verdicts) -> list[KernelConfig]:
     def is_lost(config: KernelConfig) -> bool:
         verdict = verdicts.get(config.kernel_name())
-        return verdict is not None and _DEVICE_LOST in verdict.explanation
+        return verdict is not None and DEVICE_LOST in verdict.explanation
 
     return [config for config in configs if is_lost(config)]
 

@@ -29,7 +29,7 @@ from .ncu_read import ReadError, Reading, find_report_module, read_csv, read_rep
 
 CLOCK_CONTROLS = ("none", "base")
 READERS = ("auto", "ncu-report", "csv")
-_GRACE_S = (10.0, 5.0)  # after SIGINT, after SIGTERM
+GRACE_S = (10.0, 5.0)  # after SIGINT, after SIGTERM
 
 
 class NcuError(RuntimeError):
@@ -196,7 +196,7 @@ def _run_group(command: list[str], timeout_s: float, folder: Path) -> tuple[int,
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Ends the whole group, politely first: ncu's target too, also when ncu itself has crashed."""
     with suppress(KeyboardInterrupt):  # a second Ctrl-C: no more politeness
-        for number, grace in ((signal.SIGINT, _GRACE_S[0]), (signal.SIGTERM, _GRACE_S[1])):
+        for number, grace in ((signal.SIGINT, GRACE_S[0]), (signal.SIGTERM, GRACE_S[1])):
             if process.poll() is None:
                 os.killpg(process.pid, number)
                 with suppress(subprocess.TimeoutExpired):

@@ -134,7 +134,7 @@ class RayPool:
         self._make = lambda: remote.remote(self._backend, self._time_limit_s)
         actors = [self._make() for _ in range(n)]
         found = [self._ready(actor) for actor in actors]
-        self._environment = _common([environment for _, environment in found])
+        self._environment = in_common([environment for _, environment in found])
         for number, (host, environment) in enumerate(found):
             name = _name(host, environment, number)
             self._free.put(_Worker(actors[number], number, name))
@@ -201,7 +201,7 @@ class RayPool:
         actor = self._make()
         try:
             host, environment = self._ready(actor)
-            _common([self._environment, environment])
+            in_common([self._environment, environment])
             name = _name(host, environment, lost.number)
             self._free.put(_Worker(actor, lost.number, name))
         except WorkerStartError as error:
@@ -213,7 +213,7 @@ def _name(host: str, environment: Event, number: int) -> str:
     return f"{host} {environment.get('gpu_uuid') or f'worker {number}'}"
 
 
-def _common(environments: list[Event]) -> Event:
+def in_common(environments: list[Event]) -> Event:
     """What all have. Raises WorkerStartError where they differ in more than their own identity."""
     first = {name: value for name, value in environments[0].items() if name not in _OWN}
     for other in environments[1:]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from flash_helpers.check.judge import Judge
 
-from .cuda_backend import CHECKED_ENTRIES, CudaBackend, _Inputs
+from .cuda_backend import CHECKED_ENTRIES, CudaBackend, Inputs
 from .measure import Candidate, Json
 
 
@@ -21,7 +21,7 @@ class SlowedBackend(CudaBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self._by_length: dict[int, _Inputs] = {}
+        self.by_length: dict[int, Inputs] = {}
         self._problem: Json = {}
 
     def prepare(self, shape: Json) -> None:
@@ -31,20 +31,20 @@ class SlowedBackend(CudaBackend):
             whole = self._inputs
             assert whole is not None
             lengths = {int(shape["kv_len"]), int(shape["slowed_kv_len"])}
-            self._by_length = {length: _shortened(whole, length) for length in lengths}
+            self.by_length = {length: _shortened(whole, length) for length in lengths}
             self._problem = problem
-        self._shape = shape
+        self.shape = shape
 
     def candidate(self, provider: str, kernel: str) -> Candidate:
-        is_slowed = kernel == self._shape["slowed_kernel"]
-        length = int(self._shape["slowed_kv_len" if is_slowed else "kv_len"])
-        self._inputs = self._by_length[length]
+        is_slowed = kernel == self.shape["slowed_kernel"]
+        length = int(self.shape["slowed_kv_len" if is_slowed else "kv_len"])
+        self._inputs = self.by_length[length]
         found = super().candidate(provider, kernel)
         found.describe()["note"] = f"slowed on purpose: {length} keys" if is_slowed else ""
         return found
 
 
-def _shortened(inputs: _Inputs, length: int) -> _Inputs:
+def _shortened(inputs: Inputs, length: int) -> Inputs:
     """With the first `length` keys and values."""
     q, k, v = inputs.tensors
     tensors = (q, k[:, :length].contiguous(), v[:, :length].contiguous())

@@ -22,7 +22,7 @@ from .measure import result
 from .records import LAUNCH_FAIL, TIMEOUT
 
 _TAIL_BYTES = 2000
-_LIBRARY_VARIABLE = "FLASH_ATTENTION_LIBRARY"  # flash_attention._library reads it
+_LIBRARY_VARIABLE = "FLASH_ATTENTION_LIBRARY"  # flash_attention.library reads it
 
 
 class Measurer(Protocol):

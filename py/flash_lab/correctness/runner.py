@@ -143,7 +143,7 @@ class Session:
         repeats_equal = True
         for _ in range(self.options.n_runs):
             o = attention(*judge.tensors, judge.poisoned())
-            self._synchronize()
+            self.synchronize()
             if first is None:
                 first = o
             else:
@@ -165,7 +165,7 @@ class Session:
             self._judges[key] = Judge(inputs, causal=problem.causal)
         return self._judges[key]
 
-    def _synchronize(self) -> None:
+    def synchronize(self) -> None:
         if self.options.device == "cuda":
             import torch
 
@@ -174,7 +174,7 @@ class Session:
     def _check_device(self) -> None:
         """After some CUDA errors nothing runs any more: say so instead of blaming every row."""
         try:
-            self._synchronize()
+            self.synchronize()
         except Exception as error:
             self._lost = f"the device is lost since an earlier row: {describe_error(error)}"
 

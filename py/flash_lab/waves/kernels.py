@@ -41,7 +41,7 @@ def residency(config: KernelConfig, variant: Variant | None = None) -> Residency
 
 def of_driver(config: KernelConfig, variant: Variant) -> Residency | None:
     try:
-        from flash_attention._library import load_library
+        from flash_attention.library import load_library
 
         library = load_library()
         if not library.device_count():

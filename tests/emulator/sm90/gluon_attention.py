@@ -8,12 +8,13 @@ from typing import Any
 
 from flash_attention.gluon.config import GluonForwardConfig, configs
 from flash_attention.gluon.op import GluonAttention
-from flash_attention.triton_kit.calls import Problem
+from flash_attention.triton_kit.calls import AttentionCall
 from flash_attention.triton_kit.emulated import compiled, launch
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import PEAKED_FACTOR, Comparison, compare
 from flash_helpers.emulator import LaunchOptions, LaunchReport
+from flash_helpers.kernels.problem import AttentionProblem
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class GluonKernel:
         return " ".join([*words, *map(str, self.config.as_dict().values())])
 
     def compiled(self) -> Any:
-        return compiled(self.op, self.config, Problem.of_code(self.d_head, self.causal, self.dtype))
+        return compiled(
+            self.op, self.config, AttentionCall.of_code(self.d_head, self.causal, self.dtype)
+        )
 
     @property
     def op(self) -> GluonAttention:
@@ -110,23 +113,23 @@ class GluonProblem:
 
         kernel, sizes = self.kernel, self.lengths
         code = kernel.compiled()
-        problem = Problem(
+        problem = AttentionProblem(
+            kernel.dtype,
             sizes.batch,
             sizes.seqlen_q,
             sizes.seqlen_k,
             sizes.heads,
             sizes.kv_heads,
             kernel.d_head,
-            kernel.causal,
-            kernel.d_head**-0.5,
-            kernel.dtype,
+            causal=kernel.causal,
         )
+        call = AttentionCall(problem, kernel.d_head**-0.5)
         o = torch.full_like(self.q, torch.nan)
         report = launch(
             kernel.op,
             code if ptx is None else replace(code, ptx=ptx),
             kernel.config,
-            problem,
+            call,
             (self.q, self.k, self.v, o),
             blocks=sizes.blocks,
             options=options,

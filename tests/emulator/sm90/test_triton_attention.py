@@ -10,13 +10,14 @@ import pytest
 
 from flash_attention.triton.config import HEAD_DIMS, TritonForwardConfig, configs
 from flash_attention.triton.op import TritonAttention
-from flash_attention.triton_kit.calls import Problem
+from flash_attention.triton_kit.calls import AttentionCall
 from flash_attention.triton_kit.emulated import compiled, launch
 from flash_attention.triton_kit.versions import minor_of, require_triton
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import compare
 from flash_helpers.emulator import LaunchOptions, compare_schedules
+from flash_helpers.kernels.problem import AttentionProblem
 
 from ..conformance.forms import forms_of
 from .conformance.suite import forms_under_test
@@ -45,15 +46,14 @@ def _problem(
         torch.randn((batch, length, n, d_head), generator=random).to(dtype)
         for length, n in ((seqlen_q, heads), (seqlen_k, kv_heads), (seqlen_k, kv_heads))
     )
-    problem = Problem(
-        batch, seqlen_q, seqlen_k, heads, kv_heads, d_head, causal, d_head**-0.5, _dtype(bf16)
-    )
+    sizes = (batch, seqlen_q, seqlen_k, heads, kv_heads, d_head)
+    problem = AttentionCall(AttentionProblem(_dtype(bf16), *sizes, causal=causal), d_head**-0.5)
     expected, _ = attention_reference(q, k, v, causal=causal, fp64=True)
     return problem, [q, k, v, torch.full_like(q, torch.nan)], expected
 
 
 def _check(config: TritonForwardConfig, d_head: int, bf16: bool, causal: bool, seed: int) -> None:
-    kernel = compiled(OP, config, Problem.of_code(d_head, causal, _dtype(bf16)))
+    kernel = compiled(OP, config, AttentionCall.of_code(d_head, causal, _dtype(bf16)))
     assert set(forms_of(kernel.ptx)) <= forms_under_test()
 
     def run(options: LaunchOptions, sizes: tuple[int, ...]) -> list[Any]:
@@ -87,7 +87,7 @@ def test_hopper_code(seed: int) -> None:
     that suffices. No source can change it: the detector reports it, and must report nothing else.
     """
     unfenced = ("cp.async.", "st.shared") if minor_of(require_triton()) >= (3, 9) else "cp.async."
-    kernel = compiled(OP, SMALL, Problem.of_code(64, True, DType.FP16), architecture=90)
+    kernel = compiled(OP, SMALL, AttentionCall.of_code(64, True, DType.FP16), architecture=90)
     assert "wgmma.mma_async" in kernel.ptx and set(forms_of(kernel.ptx)) <= forms_under_test()
     options = LaunchOptions(races="report")
     for sizes in SIZES:

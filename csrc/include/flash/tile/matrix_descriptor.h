@@ -1,8 +1,8 @@
 // Matrix descriptors: how wgmma finds a swizzled tile in shared memory (PTX ISA 9.7.15.5.1).
 //
 // A tile is stored as chunks of [rows][swizzle bytes], one after the other, each as the copy
-// engine writes it with the same swizzle. Plain C++: tests/device/tile/test_plain_headers.py decodes
-// what this encodes.
+// engine writes it with the same swizzle. Plain C++: tests/device/tile/test_plain_headers.py
+// decodes what this encodes.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..architecture import dotted
 from ..family import Capability
+from ..problem import AttentionProblem
 from .config import FlashForwardKernelConfig
 from .constraints import ALLOWED_VALUES, MINIMUM_ARCH
 
@@ -14,9 +15,9 @@ def preference(capability: Capability | None) -> int:
     return 1
 
 
-def refusal(d_head: int, capability: Capability | None) -> str | None:
-    """Why not; None: it serves heads of this dimension on such a GPU, or (None) in the emulator."""
-    if d_head not in HEAD_DIMENSIONS:
+def refusal(problem: AttentionProblem, capability: Capability | None) -> str | None:
+    """Why not; None: it serves the problem on such a GPU, or (None) in the emulator."""
+    if problem.d_head not in HEAD_DIMENSIONS:
         return f"its head dimensions are {' and '.join(map(str, HEAD_DIMENSIONS))}"
     if capability is not None and capability < MINIMUM_ARCH:
         needed, found = dotted(MINIMUM_ARCH), dotted(capability)

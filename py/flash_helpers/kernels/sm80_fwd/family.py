@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from ..contract import KernelConfig, Variant
 from ..family import Capability, Family, Sets
+from ..problem import AttentionProblem
 from ..step import Step
 from . import choice, sets
 from .config import GENERAL_SUFFIX, FlashForwardKernelConfig
@@ -75,8 +76,8 @@ class Sm80Forward(Family):
     def preference(self, capability: Capability | None) -> int:
         return choice.preference(capability)
 
-    def refusal(self, d_head: int, capability: Capability | None) -> str | None:
-        return choice.refusal(d_head, capability)
+    def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
+        return choice.refusal(problem, capability)
 
     def promise(self, config: KernelConfig) -> tuple[object, ...]:
         return choice.promise(_own(config))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..architecture import dotted
 from ..family import Capability
+from ..problem import AttentionProblem
 from .config import HopperForwardKernelConfig
 from .constraints import ARCHITECTURE, HEAD_DIMENSIONS
 
@@ -13,9 +14,9 @@ def preference(capability: Capability | None) -> int:
     return 2 if capability == ARCHITECTURE else 0
 
 
-def refusal(d_head: int, capability: Capability | None) -> str | None:
-    """Why not; None: it serves heads of this dimension on such a GPU, or (None) in the emulator."""
-    if d_head not in HEAD_DIMENSIONS:
+def refusal(problem: AttentionProblem, capability: Capability | None) -> str | None:
+    """Why not; None: it serves the problem on such a GPU, or (None) in the emulator."""
+    if problem.d_head not in HEAD_DIMENSIONS:
         return f"its head dimensions are {', '.join(map(str, HEAD_DIMENSIONS))}"
     if capability not in (None, ARCHITECTURE):
         needed, found = dotted(ARCHITECTURE), dotted(capability)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from ..contract import KernelConfig, Variant
 from ..family import Capability, Family, Sets
+from ..problem import AttentionProblem
 from . import choice
 from .arguments import pack_launch_arguments
 from .config import HopperForwardKernelConfig
@@ -47,8 +48,8 @@ class Sm90Forward(Family):
     def preference(self, capability: Capability | None) -> int:
         return choice.preference(capability)
 
-    def refusal(self, d_head: int, capability: Capability | None) -> str | None:
-        return choice.refusal(d_head, capability)
+    def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
+        return choice.refusal(problem, capability)
 
     def candidates(self) -> Sequence[KernelConfig]:
         return get_hopper_kernel_configs()

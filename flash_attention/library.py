@@ -60,7 +60,7 @@ def library_info() -> LibraryInfo:
 
 
 def _load_from(path: Path) -> ModuleType:
-    _check_trusted(path)
+    check_trusted(path)
     spec = importlib.util.spec_from_file_location("flash_attention._C", path)
     if spec is None or spec.loader is None:
         raise LibraryNotFoundError(f"{LIBRARY_VARIABLE}={path} is not an extension module (*.so)")
@@ -69,7 +69,7 @@ def _load_from(path: Path) -> ModuleType:
     return module
 
 
-def _check_trusted(path: Path) -> None:
+def check_trusted(path: Path) -> None:
     """Loading a library runs its code: only a file that nobody else can have written is taken."""
     if not path.is_absolute():
         raise LibraryNotFoundError(f"{LIBRARY_VARIABLE}={path} must be an absolute path")

@@ -14,8 +14,10 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
+from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.family import Family
+from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.registry import FAMILIES, by_preference
 
 from .markdown import SUPPORT
@@ -76,7 +78,8 @@ def emulated(family: Family) -> list[int]:
     """The head dimensions for which it is the first that serves CPU tensors."""
     found = []
     for d_head in values(family, "d_head"):
-        serving = [f for f in by_preference(None) if f.refusal(d_head, None) is None]
+        problem = AttentionProblem.self_attention(DType.FP16, 1, 64, 1, d_head)
+        serving = [f for f in by_preference(None) if f.refusal(problem, None) is None]
         if serving and serving[0] is family:
             found.append(d_head)
     return found

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import flash_attention
+from flash_attention import library
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.judge import Judge
 from flash_helpers.check.reference import attention_reference
@@ -52,12 +53,12 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> CpuBackend:
     for name in ("memory_allocated", "max_memory_allocated"):
         monkeypatch.setattr(torch.cuda, name, lambda: 0)
     names = sorted(config.kernel_name() for config in get_hopper_kernel_configs())
-    library = SimpleNamespace(
+    built = SimpleNamespace(
         kernel_names=lambda: names, kernel_set=lambda: "hopper",
         kernel_attributes=lambda kernel, device, variant: ATTRIBUTES,
         variants=lambda kernel: ["any"],
     )  # fmt: skip
-    monkeypatch.setattr(library, "load_library", lambda: library)
+    monkeypatch.setattr(library, "load_library", lambda: built)
     monkeypatch.setattr(flash_attention, "available_kernels", get_hopper_kernel_configs)
 
     def forward(config: Any, q: Any, k: Any, v: Any, o: Any, *, causal: bool) -> torch.Tensor:

@@ -15,10 +15,9 @@ DEFAULT_KERNELS = "all"
 
 
 def _words() -> dict[str, Callable[[], Sequence[KernelConfig]]]:
-    words: dict[str, Callable[[], Sequence[KernelConfig]]] = {}
-    for family in families():
-        words |= family.sets()
-    return {**words, "all": _all}
+    words = [item for family in families() for item in family.sets().items()]
+    words.insert(2, ("all", _all))  # where messages have always shown it
+    return dict(words)
 
 
 def _all() -> list[KernelConfig]:

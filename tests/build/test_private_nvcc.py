@@ -14,7 +14,7 @@ import pytest
 
 from flash_helpers.compilers import toolchain
 from flash_helpers.compilers.errors import BuildError
-from flash_helpers.compilers.nvcc_wheels import find_or_install_nvcc, install_folder
+from flash_helpers.compilers.nvcc_wheels import PINNED_WHEELS, find_or_install_nvcc, install_folder
 from flash_helpers.compilers.toolchain import Nvcc, find_nvcc
 from tests.build.test_toolchain import make_nvcc
 
@@ -41,8 +41,10 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     nvcc.write_text("\n".join(lines) + "\n")
     ptxas = nvcc.with_name("ptxas")
     ptxas.write_text("the assembler")
+    for name, version in PINNED_WHEELS.items():
+        info = tmp_path / "wheels" / f"{name.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
     info = tmp_path / "wheels" / "nvidia_cuda_nvcc-13.0.88.dist-info"
-    info.mkdir()
     sizes = [f"nvidia/cu13/bin/{p.name},sha256=x,{p.stat().st_size}" for p in (nvcc, ptxas)]
     (info / "RECORD").write_text("\n".join([*sizes, "../../bin/x,,1", "a/RECORD,,"]) + "\n")
     pip = tmp_path / "python"
@@ -63,6 +65,17 @@ def said(tmp_path: Path) -> set[str]:
     found = set(log.read_text().split()) if log.exists() else set()
     log.unlink(missing_ok=True)
     return found
+
+
+def test_a_copy_of_fewer_wheels_is_replaced(tmp_path: Path, environ: Environment) -> None:
+    """An earlier release had none of cuda_fp16.h's own headers."""
+    find_or_install_nvcc(environ)
+    (added,) = install_folder(environ).glob("nvidia_cuda_cccl-*.dist-info")
+    added.rmdir()
+    said(tmp_path)
+    find_or_install_nvcc(environ)
+    assert said(tmp_path) == {"pip", "nvcc"}
+    assert added.is_dir()
 
 
 @pytest.mark.parametrize("place", ["", "nvidia", "nvidia/cu13/bin", "nvidia/cu13/bin/nvcc",

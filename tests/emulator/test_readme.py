@@ -118,6 +118,7 @@ def test_command(
 
 
 def test_every_option_is_described() -> None:
-    options = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", make_parser().format_help()))
+    help_text = make_parser().format_help()
+    options = set(re.findall(r"(?:^  |, )(--?[a-z][\w-]*)", help_text, re.MULTILINE))
     missing = {name for name in options - {"-h", "--include"} if f"`{name}" not in README}
     assert missing <= {"--help"}, missing

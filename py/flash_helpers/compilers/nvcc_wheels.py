@@ -31,6 +31,7 @@ PINNED_WHEELS = {
     "nvidia-nvvm": "13.0.88",
     "nvidia-cuda-crt": "13.0.88",
     "nvidia-cuda-runtime": "13.0.96",
+    "nvidia-cuda-cccl": "13.0.85",  # cuda_fp16.h and cuda_bf16.h include <nv/target>
 }
 # These three are one compiler and must agree; the runtime may be of another patch release.
 _ONE_COMPILER = ("nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt")
@@ -78,7 +79,7 @@ def find_or_install_nvcc(environ: Mapping[str, str] | None = None) -> Nvcc:
     check_path("the cache, where a CUDA compiler would be installed,", folder, TOOL_REFUSED)
     wheels = [f"{name}=={version}" for name, version in PINNED_WHEELS.items()]
     print(
-        f"no CUDA compiler found: taking {', '.join(wheels)} (101 MB) from PyPI into {folder}",
+        f"no CUDA compiler found: taking {', '.join(wheels)} (105 MB) from PyPI into {folder}",
         file=sys.stderr,
         flush=True,
     )
@@ -144,6 +145,9 @@ def _is_complete(folder: Path) -> bool:
     """Whether nvcc is there and every file has the size that its wheel's RECORD names: what is cut
     or lost is found. Checksums of 300 MB would slow down every search for the compiler."""
     if not (folder / _INSIDE_WHEEL / "bin" / "nvcc").is_file():
+        return False
+    infos = (f"{n.replace('-', '_')}-{version}.dist-info" for n, version in PINNED_WHEELS.items())
+    if not all((folder / info).is_dir() for info in infos):  # an earlier release's
         return False
     try:
         return all(

@@ -1,7 +1,7 @@
 """Finds the CUDA compiler and the host compiler, or says how to get them.
 
-python -m flash_helpers.compilers.toolchain             print what a build would use
-python -m flash_helpers.compilers.toolchain --install   take nvcc from PyPI where none is found
+python -m flash_helpers.build.toolchain             print what a build would use
+python -m flash_helpers.build.toolchain --install   take nvcc from PyPI where none is found
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def find_nvcc(environ: Mapping[str, str] | None = None) -> Nvcc:
     raise BuildError(
         "no usable CUDA compiler found: looked at CUDACXX, CUDA_HOME, CUDA_PATH, PATH, "
         "/usr/local/cuda and the PyPI wheels. Install CUDA 12 or newer, or take it from PyPI "
-        "(101 MB): python -m flash_helpers.compilers.toolchain --install"
+        "(105 MB): python -m flash_helpers.build.toolchain --install"
         + "".join(f"\n  {problem}" for problem in problems)
     )
 
@@ -177,7 +177,7 @@ def _first_with(folders: list[Path], file: str, nvcc: Nvcc) -> Path:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m flash_helpers.compilers.toolchain")
+    parser = argparse.ArgumentParser(prog="python -m flash_helpers.build.toolchain")
     parser.description = "Print the compilers that a build would use."
     parser.add_argument(
         "--install", action="store_true", help="take nvcc from PyPI (pinned) where none is found"

@@ -29,7 +29,7 @@ def rank_verdicts(sweeps: Sequence[Sequence[Row]]) -> Iterator[Json]:
     n = 0
     for key in tables[0]:
         for (i, first), (j, second) in itertools.permutations(enumerate(tables), 2):
-            if key not in second:
+            if key not in first or key not in second:
                 continue
             one, other = first[key], second[key]
             best, there = (min(times, key=lambda k: times[k]) for times in (one, other))

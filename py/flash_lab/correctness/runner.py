@@ -67,7 +67,9 @@ class Row:
     @property
     def symbol(self) -> str:
         """Of the kernel that is launched; empty for a reference."""
-        return self.config.symbol(self.variant) if self.config and self.variant else ""
+        if self.config is None:
+            return ""
+        return self.config.symbol(self.variant or self.config.variants()[0])
 
     @property
     def status(self) -> str:

@@ -31,7 +31,7 @@ PINNED_WHEELS = {
     "nvidia-nvvm": "13.0.88",
     "nvidia-cuda-crt": "13.0.88",
     "nvidia-cuda-runtime": "13.0.96",
-    "nvidia-cuda-cccl": "13.0.85",  # cuda_fp16.h and cuda_bf16.h include <nv/target>
+    "nvidia-cuda-cccl": "13.0.85",  # the half precision headers include <nv/target>
 }
 # These three are one compiler and must agree; the runtime may be of another patch release.
 _ONE_COMPILER = ("nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt")

@@ -1,5 +1,5 @@
-"""Waits that end early, operands that are read from their issue on, registers that nobody owns, and
-instructions of a warp that only a part of it executes: a wrong kernel and its right twin for each."""
+"""Waits that end early, operands that are read from their issue on, registers that nobody owns,
+and instructions of a warp that only a part of it executes: a wrong kernel and its right twin each."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_wait_may_end_before_its_phase() -> None:
     # In the end all wait in earnest, so that the load does not outlive the block.
     assert LOAD_UNSEEN in kinds(loading + ASKED_ONCE + READ_TILE + wait_at())
     assert kinds(loading + wait_at() + READ_TILE) == set()
-    assert LOADED == loading + wait_at()
+    assert loading + wait_at() == LOADED
 
 
 def test_a_wgmma_reads_from_its_issue_on() -> None:

@@ -19,6 +19,7 @@ AMPERE = "(FP16, 64, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles+opt_softm
 HOPPER = "(FP16, 64, 128, 64, 2, 2, 1): hopper+lazy+overlap"
 THREE_GROUPS = "(FP16, 64, 192, 96, 3, 2, 2): hopper+optimistic+overlap"
 STAGED = "(FP16, 256, 128, 80, 2, 2, 1): hopper+lazy+overlap+pingpong+oinq"
+NO_RESERVE = 0x4000  # Linux; mmap has it from Python 3.13 on
 FAR = 2**31 + 1024  # elements: more than 32 bits can say
 
 
@@ -54,7 +55,7 @@ def test_more_than_32_kv_heads(name: str, seed: int) -> None:
 @pytest.fixture
 def sparse() -> Iterator[torch.Tensor]:
     """Memory of 2^31 + 2^20 elements, of which only what is touched exists."""
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE
     memory = mmap.mmap(-1, 2 * (FAR + 2**20), flags=flags)
     yield torch.frombuffer(memory, dtype=torch.float16)
 

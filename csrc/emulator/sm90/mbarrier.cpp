@@ -176,6 +176,13 @@ bool Mbarriers::wait(Lane* lane, u32 address, u64 state, bool by_parity, Orderin
   Mbarrier& barrier = use(lane, address, site);
   auto is_over = [&] { return by_parity ? (barrier.phase & 1) != state : barrier.phase > state; };
   if (!is_over()) {
+    // A wait may end before the phase does (PTX ISA, mbarrier.try_wait): whoever asks again in a
+    // loop is right under every schedule, and whoever does not is found under a random one.
+    Schedule& schedule = lane->block->schedule;
+    if (schedule.order == Order::kRandom && schedule.random(4) == 0) {
+      continue_in_order(lane, &lane->block->warps[schedule.pick(lane->block->runnable_warps)]);
+      return false;
+    }
     lane->wait = Wait::kMbarrier;
     lane->wait_site = site;
     lane->wait_detail = barrier.offset;

@@ -8,10 +8,11 @@
 namespace emulator {
 
 // A kernel with setmaxnreg has a known register count at its start: ptxas gives each thread its
-// share of the SM, in steps of 8.
-void RegisterPool::start_block(u32 n_threads, u32 n_warps) {
+// share of the SM, in steps of 8. The pool is what the block was given and its warps give back (PTX
+// ISA, setmaxnreg): what the division leaves over belongs to nobody.
+void RegisterPool::start_block(u32 n_threads) {
   const u32 share = std::min(kAll / std::max(n_threads, 1u) / 8 * 8, 256u);
-  free_ = kAll - share * n_warps * kWarpSize;
+  free_ = 0;
   std::fill(of_warp_, of_warp_ + kMaxWarps, share);
   std::fill(waiting_, waiting_ + kMaxWarps, 0);
 }

@@ -18,7 +18,7 @@ void Sm90::start_block() {
   mbarriers.start_block();
   bulk.start_block();
   warpgroups.start_block();
-  registers.start_block(block->n_threads, block->n_warps);
+  registers.start_block(block->n_threads);
   shadow.start_block(block->races);
   last_stall_ = {};
 }

@@ -151,26 +151,51 @@ const FactorsB& Warpgroups::factors_of(Warp* warp, const Wgmma& wgmma) {
   return *step.factors;
 }
 
-void Warpgroups::track_reads(Warp* warp, const Wgmma& wgmma) {
-  Sm90* sm90 = warp->block->sm90;
-  if (!sm90->shadow.tracked()) return;
-  Group& group = groups_[warp->index / 4];
-  Observers observers;
-  for (u32 lane = 0; lane < kWarpSize; ++lane) observers.add(&warp->lanes[lane]);
+u32 Warpgroups::agent_of(Lane* lane, u32 site) {
+  Group& group = groups_[lane->warp_id / 4];
+  if (group.agent == 0) group.agent = lane->block->sm90->knowledge.new_agent() + 1;
+  if (group.agent > kMaxAgents) {
+    fail(lane, ErrorKind::kInvalidOperand, site,
+         "the emulator follows mbarriers, warpgroups and threads with bulk stores, %u in all",
+         kMaxAgents);
+  }
+  return group.agent - 1;
+}
+
+// What the 16 rows of a warp need of shared memory is read from now on, as the lanes of `observers`
+// know it.
+void Warpgroups::track_reads(Lane* lane, const Observers& observers, const Wgmma& wgmma) {
+  Sm90* sm90 = lane->block->sm90;
   const u32 id =
-      sm90->shadow.begin({AsyncKind::kWgmma, group.agent - 1, queue(warp->lanes).commits + 1,
-                          warp->index * kWarpSize, wgmma.site});
+      sm90->shadow.begin({AsyncKind::kWgmma, agent_of(lane, wgmma.site), queue(lane).commits + 1,
+                          lane->warp_id * kWarpSize, wgmma.site});
   auto track = [&](u64 bits, bool transposed, u32 first, u32 rows) {
     const MatrixDescriptor matrix(bits);
     for_each_piece(transposed, first, rows, [&](u32 major, u32 minor) {
-      piece_of(warp->lanes, matrix, transposed, major, minor, wgmma.site);
+      piece_of(lane, matrix, transposed, major, minor, wgmma.site);
       sm90->shadow.read(id, observers, matrix.piece(transposed, major, minor) - kSharedBase, 16);
     });
   };
   if (!wgmma.form.a_in_registers) {
-    track(wgmma.a_descriptor, wgmma.form.a_transposed, warp->index % 4 * kWarpRows, kWarpRows);
+    track(wgmma.a_descriptor, wgmma.form.a_transposed, lane->warp_id % 4 * kWarpRows, kWarpRows);
   }
   track(wgmma.b, wgmma.form.b_transposed, 0, wgmma.form.columns);
+}
+
+// A wgmma may read its operands as soon as it is issued, by its first lane here. (The commit looks
+// once more, as all lanes know it.)
+void Warpgroups::track_issue(Lane* lane, const Wgmma& wgmma) {
+  if (!lane->block->sm90->shadow.tracked()) return;
+  Observers observers;
+  observers.add(lane);
+  track_reads(lane, observers, wgmma);
+}
+
+void Warpgroups::track_commit(Warp* warp, const Wgmma& wgmma) {
+  if (!warp->block->sm90->shadow.tracked()) return;
+  Observers observers;
+  for (u32 lane = 0; lane < kWarpSize; ++lane) observers.add(&warp->lanes[lane]);
+  track_reads(warp->lanes, observers, wgmma);
 }
 
 void Warpgroups::load_accumulators(Warp* warp, u32 index) {
@@ -191,13 +216,7 @@ void Warpgroups::store_accumulators(Warp* warp, u32 index) {
 
 void Warpgroups::execute(Warp* warp) {
   check_alike(warp);
-  Group& group = groups_[warp->index / 4];
-  if (group.agent == 0) group.agent = warp->block->sm90->knowledge.new_agent() + 1;
-  if (group.agent > kMaxAgents) {
-    fail(warp->lanes, ErrorKind::kInvalidOperand, warp->lanes->wait_site,
-         "the emulator follows mbarriers, warpgroups and threads with bulk stores, %u in all",
-         kMaxAgents);
-  }
+  agent_of(warp->lanes, warp->lanes->wait_site);
   const std::vector<Wgmma>& items = queue(warp->lanes).uncommitted;
   auto continues = [&](u64 index) {  // with the accumulators of the one before
     return index != 0 && index < items.size() && items[index].d == items[index - 1].d &&
@@ -208,7 +227,7 @@ void Warpgroups::execute(Warp* warp) {
     warp->block->counts.mma_instructions += 1;
     if (!wgmma.form.a_in_registers) check_descriptor(warp->lanes, wgmma.a_descriptor, wgmma.site);
     check_descriptor(warp->lanes, wgmma.b, wgmma.site);
-    track_reads(warp, wgmma);
+    track_commit(warp, wgmma);
     if (!wgmma.accumulates) {
       memset(c_, 0, sizeof c_);
     } else if (!continues(index)) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "async_shadow.h"
 #include "block.h"
 #include "sm90_calls.h"
 #include "tensor_core.h"
@@ -39,6 +40,7 @@ class Warpgroups {
 
   void start_block();
   WgmmaQueue& queue(const Lane* lane) { return queues_[lane->warp_id * kWarpSize + lane->lane_id]; }
+  void track_issue(Lane* lane, const Wgmma& wgmma);
   void execute(Warp* warp);  // what its lanes have queued
   void commit(Warp* warp);
   void wait(Lane* lane, u32 pending_groups, u32 site);
@@ -66,7 +68,9 @@ class Warpgroups {
   void load_accumulators(Warp* warp, u32 index);
   void store_accumulators(Warp* warp, u32 index);
   void check_alike(Warp* warp);
-  void track_reads(Warp* warp, const Wgmma& wgmma);
+  u32 agent_of(Lane* lane, u32 site);
+  void track_reads(Lane* lane, const Observers& observers, const Wgmma& wgmma);
+  void track_commit(Warp* warp, const Wgmma& wgmma);
 
   std::vector<WgmmaQueue> queues_;
   std::vector<Group> groups_;

@@ -11,6 +11,17 @@ namespace {
 void execute_now(Warp* warp, u32) { warp->block->sm90->warpgroups.execute(warp); }
 void execute_committed(Warp* warp, u32) { warp->block->sm90->warpgroups.commit(warp); }
 
+void do_nothing(Warp*, u32) {}
+
+// What the lanes of a warp must agree on, beside 0 and 1 of commit and execute.
+constexpr u32 kFenceKey = 2, kWaitKey = 3;
+
+// `.sync.aligned`: all lanes of the warp execute the instruction.
+void together(Lane* lane, u32 key, u32 site) {
+  require_full_warp(lane, Wait::kWgmma, site);
+  meet(lane, Wait::kWgmma, key, ~0u, site, nullptr, &do_nothing, SameSite::kRequired);
+}
+
 WgmmaQueue& queue_of(Lane* lane) { return lane->block->sm90->warpgroups.queue(lane); }
 
 }  // namespace
@@ -29,10 +40,14 @@ void wgmma(Lane* lane, const WgmmaForm& form, f32* d, const void* a, u64 b, bool
   } else {
     memcpy(&item.a_descriptor, a, sizeof item.a_descriptor);
   }
+  if (lane->lane_id == 0) lane->block->sm90->warpgroups.track_issue(lane, item);
   queue_of(lane).uncommitted.push_back(item);
 }
 
-void wgmma_fence(Lane* lane, u32) { queue_of(lane).fences += 1; }
+void wgmma_fence(Lane* lane, u32 site) {
+  together(lane, kFenceKey, site);
+  queue_of(lane).fences += 1;
+}
 
 void wgmma_execute(Lane* lane, u32 site) {
   require_full_warp(lane, Wait::kWgmma, site);
@@ -51,6 +66,7 @@ void wgmma_commit_group(Lane* lane, u32 site) {
 }
 
 void wgmma_wait_group(Lane* lane, u32 pending_groups, u32 site) {
+  together(lane, kWaitKey + pending_groups, site);
   lane->block->sm90->warpgroups.wait(lane, pending_groups, site);
 }
 

@@ -1,0 +1,85 @@
+"""Shapes and data that ordinary problems miss, in the emulator, for both families: every diagonal
+of the mask against the blocks, more KV heads than a section holds, strides beyond 2^31 elements, and
+scores that outgrow what the optimistic softmax assumed."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import flash_attention
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import compare
+from flash_helpers.kernel_configs import KernelConfig, parse_kernel_name_into_config
+
+AMPERE = "(FP16, 64, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles+opt_softmax"
+HOPPER = "(FP16, 64, 128, 64, 2, 2, 1): hopper+lazy+overlap"
+THREE_GROUPS = "(FP16, 64, 192, 96, 3, 2, 2): hopper+optimistic+overlap"
+STAGED = "(FP16, 256, 128, 80, 2, 2, 1): hopper+lazy+overlap+pingpong+oinq"
+NO_RESERVE = 0x4000  # Linux; mmap has it from Python 3.13 on
+FAR = 2**31 + 1024  # elements: more than 32 bits can say
+
+
+def check(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> None:
+    config: KernelConfig = parse_kernel_name_into_config(name)
+    o = torch.full_like(q, torch.nan)
+    flash_attention.forward(config, q, k, v, o, causal=causal)
+    reference, _ = attention_reference(q, k, v, causal=causal)
+    outcome = compare(o, reference)
+    assert outcome.passed, f"{q.shape[1]} x {k.shape[1]}: {outcome.describe()}"
+
+
+def draw(seed: int, *shapes: tuple[int, ...]) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator).half() for shape in shapes]
+
+
+@pytest.mark.parametrize("name", [AMPERE, HOPPER])
+def test_every_diagonal(name: str, seed: int) -> None:
+    """The last key that the first row of a block sees stands in every place of a block of keys."""
+    for n_keys in range(70, 70 + 64):
+        q, k, v = draw(seed, (1, 70, 1, 64), (1, n_keys, 1, 64), (1, n_keys, 1, 64))
+        check(name, q, k, v, causal=True)
+
+
+@pytest.mark.parametrize("name", [AMPERE, HOPPER])
+def test_more_than_32_kv_heads(name: str, seed: int) -> None:
+    """Several tiles a head, so that sections of heads are walked and the last is cut."""
+    q, k, v = draw(seed, (1, 140, 40, 64), (1, 100, 40, 64), (1, 100, 40, 64))
+    check(name, q, k, v, causal=True)
+
+
+@pytest.fixture
+def sparse() -> Iterator[torch.Tensor]:
+    """Memory of 2^31 + 2^20 elements, of which only what is touched exists."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE
+    memory = mmap.mmap(-1, 2 * (FAR + 2**20), flags=flags)
+    yield torch.frombuffer(memory, dtype=torch.float16)
+
+
+@pytest.mark.parametrize("name", [AMPERE, HOPPER])
+@pytest.mark.parametrize("far", ["q", "k", "v"])
+@pytest.mark.parametrize("axis", [0, 2], ids=["batch", "head"])
+def test_strides_beyond_2_31(
+    name: str, far: str, axis: int, sparse: torch.Tensor, seed: int
+) -> None:
+    tensors = dict(zip("qkv", draw(seed, *[(2, 70, 2, 64)] * 3), strict=True))
+    strides = list(tensors[far].stride())
+    strides[axis] = FAR
+    moved = sparse.as_strided(tensors[far].shape, strides)
+    moved.copy_(tensors[far])
+    check(name, **(tensors | {far: moved}), causal=False)
+
+
+@pytest.mark.parametrize("name", [THREE_GROUPS, STAGED])
+@pytest.mark.parametrize("causal", [False, True])
+def test_scores_that_outgrow_what_was_assumed(name: str, causal: bool, seed: int) -> None:
+    """Each block of keys has larger scores than all before it, by more than fp16 can hold."""
+    d_head = parse_kernel_name_into_config(name).d_head
+    q, k, v = draw(seed, (1, 200, 1, d_head), (1, 330, 1, d_head), (1, 330, 1, d_head))
+    growth = torch.linspace(0, 1, 330).view(1, -1, 1, 1)
+    k = (k.float() * 0.1 + 24 * growth * q.float().mean((1, 2), keepdim=True)).half()
+    check(name, q * 2, k, v, causal=causal)

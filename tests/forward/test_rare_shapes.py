@@ -1,6 +1,6 @@
 """Shapes and data that ordinary problems miss, in the emulator, for both families: every diagonal
-of the mask against the blocks, more KV heads than a section holds, strides beyond 2^31 elements, and
-scores that outgrow what the optimistic softmax assumed."""
+of the mask against the blocks, more KV heads than a section holds, strides beyond 2^31 elements,
+and scores that outgrow what the optimistic softmax assumed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Waits that end early, operands that are read from their issue on, registers that nobody owns,
-and instructions of a warp that only a part of it executes: a wrong kernel and its right twin each."""
+and instructions of a warp that only a part of it executes: a wrong kernel for each, and its right
+twin."""
 
 from __future__ import annotations
 

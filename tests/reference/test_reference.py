@@ -16,9 +16,10 @@ def draw(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torc
 
 
 def by_hand(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Element by element, in Python floats."""
+    """Element by element, in Python floats. Causal: the last query sees all keys, the one before it
+    all but the last, and so on."""
     batch, seqlen_q, n_heads, d_head = q.shape
     group = n_heads // k.shape[2]
     o = torch.zeros(q.shape, dtype=torch.float64)
@@ -27,6 +28,11 @@ def by_hand(
         for h in range(n_heads):
             for i in range(seqlen_q):
                 keys, values = k[b, :, h // group].tolist(), v[b, :, h // group].tolist()
+                n_visible = max(0, len(keys) - (seqlen_q - 1 - i)) if causal else len(keys)
+                keys, values = keys[:n_visible], values[:n_visible]
+                if not keys:
+                    lse[b, h, i] = -math.inf
+                    continue
                 query = q[b, i, h].tolist()
                 scores = [
                     scale * sum(x * y for x, y in zip(query, key, strict=True)) for key in keys
@@ -55,6 +61,44 @@ def test_against_the_definition(seqlen_k: int, kv_heads: int, scale: float | Non
         assert o.dtype == lse.dtype == (torch.float64 if fp64 else torch.float32)
         assert torch.allclose(o.double(), expected_o, rtol=0, atol=tolerance)
         assert torch.allclose(lse.double(), expected_lse, rtol=0, atol=3 * tolerance)
+
+
+@pytest.mark.parametrize("seqlen_k", [1, 2, 5, 6, 9], ids=lambda n: f"5x{n}")
+@pytest.mark.parametrize("rows_at_a_time", [None, 1, 2])
+def test_causal_against_the_definition(
+    seqlen_k: int, rows_at_a_time: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer, as many and more keys than the 5 queries; also where rows that see nothing, and the
+    first that sees something, lie in different chunks."""
+    q, k, v = (draw(2, 5, 4, 8), *(draw(2, seqlen_k, 2, 8, seed=s) for s in (1, 2)))
+    if rows_at_a_time:
+        monkeypatch.setattr(reference, "MAX_SCORE_BYTES", rows_at_a_time * seqlen_k * 8)
+    expected_o, expected_lse = by_hand(q, k, v, 0.7, causal=True)
+    for fp64, tolerance in ((False, 1e-6), (True, 1e-12)):
+        o, lse = attention_reference(q, k, v, 0.7, fp64=fp64, causal=True)
+        assert torch.allclose(o.double(), expected_o, rtol=0, atol=tolerance)
+        assert torch.allclose(lse.double(), expected_lse, rtol=0, atol=3 * tolerance)
+    n_blind = max(0, 5 - seqlen_k)
+    assert (o[:, :n_blind] == 0).all() and (lse[:, :, :n_blind] == -math.inf).all()
+    assert lse[:, :, n_blind:].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("seqlen_q", "means"),
+    [
+        # The values are 1, 2, 4, 8; equal scores make each output the mean of what a row sees.
+        (1, [15 / 4]),
+        (2, [7 / 3, 15 / 4]),
+        (4, [1, 3 / 2, 7 / 3, 15 / 4]),
+        (6, [0, 0, 1, 3 / 2, 7 / 3, 15 / 4]),
+    ],
+)
+def test_causal_means(seqlen_q: int, means: list[float]) -> None:
+    v = torch.tensor([1.0, 2.0, 4.0, 8.0]).view(1, 4, 1, 1).expand(1, 4, 1, 8)
+    o, lse = attention_reference(draw(1, seqlen_q, 1, 8), torch.zeros_like(v), v, causal=True)
+    assert torch.allclose(o[0, :, 0], torch.tensor(means).view(-1, 1).expand(-1, 8))
+    visible = torch.tensor([max(0, 4 - seqlen_q + 1 + i) for i in range(seqlen_q)])
+    assert torch.allclose(lse[0, 0], visible.log())
 
 
 def test_against_pytorch_with_16_bit_inputs() -> None:

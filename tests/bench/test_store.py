@@ -70,6 +70,22 @@ def test_only_a_final_row_of_the_same_environment_is_found(tmp_path: Path) -> No
         assert found is not None and found.status == "launch_fail"
 
 
+def test_a_repeated_measurement_is_finished_once(tmp_path: Path) -> None:
+    """The last final row of each key and environment, at its place in the file."""
+    path = tmp_path / "rows.jsonl"
+    with open_store(path, resume=False) as store:
+        store.append(record("a", "launch_fail"))
+        store.append(record("b"))
+        store.append(record("a", environment="e2"))
+        store.append(record("a", "started"))
+        store.append(record("a"))
+        store.append(record("b", "started"))  # begun again, never finished: the old row holds
+        for contents in (store.contents, read_store(path)):
+            finished = [(r.kernel, r.status, r.environment_fingerprint) for r in contents.finished()]
+            assert finished == [("b", "ok", "e1"), ("a", "ok", "e2"), ("a", "ok", "e1")]
+            assert len(contents.rows) == 6
+
+
 def test_a_store_with_rows_needs_resume_and_names_what_was_running(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     with open_store(path, resume=False) as store:

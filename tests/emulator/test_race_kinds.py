@@ -1,0 +1,45 @@
+"""The rule tests themselves: each kind of race is expected alone; a rule that is gone is missed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flash_helpers.emulator import LaunchOptions, LaunchReport
+from flash_helpers.emulator.detector.races import KINDS
+
+from .race_kinds import Kinds, check_kinds
+from .sm90 import test_rules as hopper_rules
+from .test_race_rules import RULES, launch
+
+# Whose micro-kernels have tests of their own.
+ELSEWHERE = {
+    "write to a source of wgmma in flight",  # sm90/test_wgmma_rules.py
+    "mbarrier used before its initialisation is seen",  # sm90/test_rules.py
+}
+
+
+def _cases() -> list[tuple[str, str, Kinds]]:
+    return [*RULES, *hopper_rules.RACES]
+
+
+def test_each_kind_is_expected_alone() -> None:
+    assert ELSEWHERE | {kind for *_, kinds in _cases() for kind in kinds} == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - ELSEWHERE))
+def test_a_rule_that_is_gone_is_missed(kind: str) -> None:
+    """Without the reports of one kind every rule that expects it fails, and no other."""
+    for case in _cases():
+        hopper, (_, body, kinds) = case not in RULES, case
+
+        def run(options: LaunchOptions, body: str = body, hopper: bool = hopper) -> LaunchReport:
+            report = hopper_rules.launch(body, options)[1] if hopper else launch(body, options)
+            return replace(report, races=tuple(r for r in report.races if r.kind != kind))
+
+        if kind in kinds:
+            with pytest.raises(AssertionError, match="order: "):
+                check_kinds(run, kinds)
+        else:
+            check_kinds(run, kinds)

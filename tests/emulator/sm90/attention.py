@@ -3,6 +3,7 @@ several tiles, lengths end within blocks, masks, rows without keys."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,9 @@ from flash_helpers.kernels.sm90_fwd.arguments import pack_launch_arguments
 from flash_helpers.kernels.sm90_fwd.config import GROUP_ROWS
 
 from ..attention import EPS, from_bits, to_bits
+from ..planting import WRONG
 from ..support import aligned
+from .work import TOO_MUCH, matrix_instructions
 
 TOLERANCE = PEAKED_FACTOR * ROW_FACTOR  # eps; the keys of a problem grow
 
@@ -126,6 +129,18 @@ class HopperProblem:
             lse_error = np.where(lse == expected_lse, 0.0, np.abs(lse - expected_lse)) / 1e-4
         worst = max(np.where(np.isnan(e), np.inf, e).max() for e in (rows / eps, lse_error))
         return float(worst)
+
+    @functools.cached_property
+    def needed(self) -> int:
+        return matrix_instructions(self)
+
+    def wrong(self, o: Any, lse: Any, report: LaunchReport) -> str:
+        """What is wrong with a run, '' for nothing."""
+        if not (error := self.error(o, lse)) <= TOLERANCE:
+            return f"{WRONG}: error {error:.3g}, allowed {TOLERANCE:.3g}"
+        if report.mma_instructions != self.needed:
+            return f"{TOO_MUCH}: {report.mma_instructions} matrix instructions, not {self.needed}"
+        return ""
 
 
 def ends_with_a_block(config: HopperForwardKernelConfig, seed: int) -> HopperProblem:

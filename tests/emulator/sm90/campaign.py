@@ -21,8 +21,9 @@ from flash_helpers.kernels.sm90_fwd.config import GROUP_ROWS, MaxPolicy
 
 from ..mutations import Mutant
 from ..planting import WRONG, Outcome, plant, report
-from .attention import TOLERANCE, HopperProblem, crowded_problems, problems
+from .attention import HopperProblem, crowded_problems, problems
 from .mutations import hopper_synchronisation
+from .work import TOO_MUCH
 
 OPTIONS = LaunchOptions(workers=1, max_backward_branches=1 << 16)
 # One group of warps runs as far ahead of the others as the barriers let it.
@@ -161,12 +162,10 @@ def check(config: HopperForwardKernelConfig, ptx: str, seed: int, n_random: int)
     """What is wrong with the results, or ''; a wrong one does not keep a later run from ending in
     an error."""
     kernel = compile_kernel(ptx, config.kernel_name())
-    wrong = ""
+    wrong: set[str] = set()
     for problem, options in _runs(config, seed, n_random):
-        o, lse, _ = problem.run(kernel, options)
-        if not problem.error(o, lse) <= TOLERANCE:
-            wrong = WRONG
-    return wrong
+        wrong.add(problem.wrong(*problem.run(kernel, options)).partition(":")[0])
+    return next((words for words in (WRONG, TOO_MUCH) if words in wrong), "")
 
 
 def _runs(

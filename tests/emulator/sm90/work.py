@@ -1,0 +1,87 @@
+"""How many matrix instructions the Hopper family's kernels need for a problem: a kernel that does
+more is right, and slow; nothing but a count shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flash_helpers.kernels.sm90_fwd.config import GROUP_ROWS, MaxPolicy
+
+from ..attention import from_bits
+
+if TYPE_CHECKING:
+    from .attention import HopperProblem
+
+TOO_MUCH = "more or less work than needed"
+_WARPS = 4  # of a group, each of which counts
+_LAG, _LARGEST = 8.0, 32768.0  # RowStatistics in sm90/softmax.cuh
+
+
+def matrix_instructions(problem: HopperProblem) -> int:
+    """Q K^T and P V for every block of keys that some row of a group sees, in steps of 16; and once
+    more Q K^T for every block that an optimistic step computes again."""
+    config = problem.config
+    scores, output = config.d_head // 16, config.block_n // 16
+    blocks = problem.heads * sum(-(-_visible(problem, last)[0] // config.block_n)
+                                 for last in _last_rows(problem))  # fmt: skip
+    return _WARPS * (blocks * (scores + output) + repairs(problem) * scores)
+
+
+def repairs(problem: HopperProblem) -> int:
+    """Blocks whose exponentials are too large for the maximum so far."""
+    if problem.config.max_policy is not MaxPolicy.OPTIMISTIC:
+        return 0
+    return sum(_repairs_of_a_group(problem, head, last)
+               for head in range(problem.heads) for last in _last_rows(problem))  # fmt: skip
+
+
+def _last_rows(problem: HopperProblem) -> Iterator[int]:
+    """Of every group; that of a head's last group may lie behind the end."""
+    return iter(range(GROUP_ROWS - 1, problem.seqlen_q + GROUP_ROWS - 1, GROUP_ROWS))
+
+
+def _visible(problem: HopperProblem, *rows: int) -> Any:
+    """Keys that each row sees, counted from the first."""
+    if not problem.causal:
+        return np.full(len(rows), problem.seqlen_k)
+    keys = np.array(rows) + 1 + problem.seqlen_k - problem.seqlen_q
+    return np.clip(keys, 0, problem.seqlen_k)
+
+
+def _repairs_of_a_group(problem: HopperProblem, head: int, last: int) -> int:
+    """Walks the blocks as a group does. In fp64: only a score within some 1e-6 of a limit could
+    make the kernel decide differently."""
+    n = problem.config.block_n
+    visible = _visible(problem, *range(last + 1 - GROUP_ROWS, last + 1))
+    optimistic = max(0, int(visible[0]) - 1) // n  # blocks behind a key of every row
+    exponents = _exponents(problem, head, last)
+    maxima = np.full(GROUP_ROWS, -np.inf)
+    repaired = 0
+    for block in reversed(range(-(-int(visible[-1]) // n))):
+        keys = np.arange(block * n, (block + 1) * n)
+        scores = np.where(keys < visible[:, None], exponents[:, keys], -np.inf)
+        first = block == -(-int(visible[-1]) // n) - 1
+        if block < optimistic and not first:
+            sums = np.exp2(scores - maxima[:, None]).reshape(GROUP_ROWS, n // 8, 4, 2)
+            if not (sums.sum(axis=(1, 3)) > _LARGEST).any():
+                continue
+            repaired += 1
+        largest = scores.max(axis=1)
+        with np.errstate(invalid="ignore"):
+            maxima = np.where(largest - maxima > _LAG, largest, maxima)
+    return repaired
+
+
+def _exponents(problem: HopperProblem, head: int, last: int) -> Any:
+    """[row of a group][key] as exponents of 2; rows and keys behind the end are 0."""
+    config = problem.config
+    n_keys = -(-problem.seqlen_k // config.block_n) * config.block_n
+    q, k = np.zeros((GROUP_ROWS, config.d_head)), np.zeros((n_keys, config.d_head))
+    rows = from_bits(problem.q[0, last + 1 - GROUP_ROWS : last + 1, head], config.dtype)
+    q[: len(rows)] = rows
+    kv_head = head // (problem.heads // problem.kv_heads)
+    k[: problem.seqlen_k] = from_bits(problem.k[0, :, kv_head], config.dtype)
+    return q @ k.T * config.d_head**-0.5 / np.log(2)

@@ -20,6 +20,7 @@ from flash_helpers.kernel_configs import (
 from flash_helpers.kernels.sm90_fwd.config import MaxPolicy
 
 from ..conformance.forms import forms_of
+from ..mutations import removed
 from .attention import TOLERANCE, HopperProblem, ends_with_a_block, problems
 from .campaign import CONFIGS, LAZY, TWO_Q, campaign
 from .conformance.suite import forms_under_test
@@ -111,16 +112,21 @@ def test_a_head_takes_less_than_the_bar(seed: int) -> None:
 
 
 def test_a_few_mutants(seed: int) -> None:
-    """`make mutants` plants all."""
+    """`make mutants` plants all. A missing fence changes no result and blocks nobody here: the race
+    detector alone sees it."""
     ptx = kernel_ptx(LAZY)
+    fences = removed(ptx, "fence.proxy.async")
+    assert len(fences) >= 2
     mutants = [
         *weakened_waits(ptx)[:2],
         *unannounced_bytes(ptx)[:2],
         *hopper_synchronisation(ptx)[:2],
+        *fences,
     ]
     outcome = campaign(LAZY, mutants, seed, n_random=5)
     print(outcome, outcome.found)
-    assert outcome.survivors == []
+    assert outcome.survivors == [] and outcome.redundant == 0
+    assert outcome.found["race detector"] >= len(fences)
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from .attention import Problem
 from .mask_mutations import bounds_and_masks
 from .mutations import Mutant, arithmetic_and_addressing, synchronisation
 from .planting import WRONG, Outcome, plant, report
+from .totals import SM80
 
 LSE_TOLERANCE = 1e-4
 OPTIONS = LaunchOptions(max_backward_branches=1 << 16)
@@ -127,9 +128,12 @@ def full_campaign(family: Family, seed: int) -> Iterable[tuple[str, Outcome]]:
 
 def main() -> int:
     return report(
-        (f"{family.name} {title}", outcome)
-        for family in FAMILIES
-        for title, outcome in full_campaign(family, seed=1)
+        (
+            (f"{family.name} {title}", outcome)
+            for family in FAMILIES
+            for title, outcome in full_campaign(family, seed=1)
+        ),
+        SM80,
     )
 
 

@@ -10,8 +10,9 @@ import pytest
 from flash_helpers.emulator import compile_kernel
 
 from .mutations import Mutant
-from .planting import WRONG, Outcome, plant, report
+from .planting import WRONG, Outcome, plant, report, sum_of
 from .support import aligned, ptx_kernel, run
+from .totals import Total
 
 PTX = ptx_kernel("ld.global.u32 %r0, [%p0];\nadd.u32 %r0, %r0, 0;\nst.global.u32 [%p1], %r0;")
 LINE = 1 + PTX.splitlines().index("add.u32 %r0, %r0, 0;")
@@ -84,4 +85,14 @@ def test_exit_codes(outcomes: list[Outcome], code: int, capsys: pytest.CaptureFi
     printed = capsys.readouterr().out.splitlines()
     survivors = [name for outcome in outcomes for name in outcome.survivors]
     assert [line for line in printed if "SURVIVED" in line] == [f"SURVIVED {x}" for x in survivors]
+    assert sum_of(outcomes).planted == sum(outcome.planted for outcome in outcomes)
     assert printed[-1].startswith(f"planted {sum(outcome.planted for outcome in outcomes)} found")
+
+
+def test_another_total_than_recorded_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    outcomes = [("a", Outcome(2, Counter(a=1), 1, [])), ("b", Outcome(1, Counter(b=1), 0, []))]
+    assert report(outcomes, Total(3, 2, 1)) == 0
+    assert capsys.readouterr().out.endswith("planted 3 found 2 redundant 1\n")
+    for recorded in (Total(4, 2, 1), Total(3, 3, 0)):
+        assert report(outcomes, recorded) == 1
+        assert f"RECORDED {recorded}" in capsys.readouterr().out

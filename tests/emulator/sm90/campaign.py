@@ -21,6 +21,7 @@ from flash_helpers.kernels.sm90_fwd.config import GROUP_ROWS, MaxPolicy
 
 from ..mutations import Mutant
 from ..planting import WRONG, Outcome, plant, report
+from ..totals import SM90
 from .attention import HopperProblem, crowded_problems, problems
 from .mutations import hopper_synchronisation
 from .work import TOO_MUCH
@@ -200,10 +201,13 @@ def campaign(
 def main() -> int:
     return report(
         (
-            f"sm90 {config} synchronisation",
-            campaign(config, hopper_synchronisation(kernel_ptx(config)), seed=1),
-        )
-        for config in CONFIGS
+            (
+                f"sm90 {config} synchronisation",
+                campaign(config, hopper_synchronisation(kernel_ptx(config)), seed=1),
+            )
+            for config in CONFIGS
+        ),
+        SM90,
     )
 
 

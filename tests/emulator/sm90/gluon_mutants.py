@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from flash_attention.triton_kit.versions import installed_version, minor_of
 from flash_helpers.emulator import LaunchOptions, schedules
 
 from ..mutations import Mutant
 from ..planting import WRONG, Outcome, plant, report
+from ..totals import GLUON, GLUON_TRITON, Total
 from .gluon_attention import FEW, GluonKernel, GluonProblem, Lengths
 from .mutations import hopper_synchronisation
 
@@ -167,13 +169,21 @@ def attention_campaign(
     return campaign(runs, compiled.ptx, compiled.name, mutants, ATTENTION)
 
 
+def recorded() -> Total | None:
+    """None: of another Triton's code."""
+    return GLUON if minor_of(installed_version() or "") == GLUON_TRITON else None
+
+
 def main() -> int:
     return report(
         (
-            f"gluon {kernel} synchronisation",
-            attention_campaign(kernel, hopper_synchronisation(kernel.compiled().ptx), seed=1),
-        )
-        for kernel in CAMPAIGN
+            (
+                f"gluon {kernel} synchronisation",
+                attention_campaign(kernel, hopper_synchronisation(kernel.compiled().ptx), seed=1),
+            )
+            for kernel in CAMPAIGN
+        ),
+        recorded(),
     )
 
 

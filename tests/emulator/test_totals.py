@@ -1,0 +1,46 @@
+"""The READMEs quote what the mutation campaigns print; `make mutants` compares the rest."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from flash_helpers.build.kernel_ptx import kernel_ptx
+
+from .campaign import FAMILIES
+from .sm90 import gluon_mutants
+from .sm90.campaign import CONFIGS
+from .sm90.mutations import hopper_synchronisation
+from .totals import QUOTED, README, SM90
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_readmes_quote_the_totals() -> None:
+    documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("py/**/*.md")]
+    quoted: dict[str, list[str]] = {}
+    for path in documents:
+        if found := re.findall(r"planted \d+ found \d+ redundant \d+", path.read_text()):
+            quoted[str(path.relative_to(ROOT))] = sorted(found)
+    assert quoted == {name: sorted(map(str, totals)) for name, totals in QUOTED.items()}
+
+
+def test_the_readme_says_how_many_kernels() -> None:
+    (ampere,) = FAMILIES
+    n_kernels = len(list(ampere.synchronisation()))
+    assert f" of {n_kernels} kernels removed in turn" in (ROOT / README).read_text()
+
+
+def test_as_many_hopper_mutants_as_recorded() -> None:
+    """Without running them."""
+    assert SM90.planted == sum(len(hopper_synchronisation(kernel_ptx(c))) for c in CONFIGS)
+
+
+def test_as_many_gluon_mutants_as_recorded() -> None:
+    pytest.importorskip("triton", reason="Triton compiles the kernels")
+    if (recorded := gluon_mutants.recorded()) is None:
+        pytest.skip("recorded with another release of Triton")
+    texts = [kernel.compiled().ptx for kernel in gluon_mutants.CAMPAIGN]
+    assert recorded.planted == sum(len(hopper_synchronisation(text)) for text in texts)

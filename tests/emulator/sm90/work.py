@@ -25,8 +25,8 @@ def matrix_instructions(problem: HopperProblem) -> int:
     more Q K^T for every block that an optimistic step computes again."""
     config = problem.config
     scores, output = config.d_head // 16, config.block_n // 16
-    blocks = problem.heads * sum(-(-_visible(problem, last)[0] // config.block_n)
-                                 for last in _last_rows(problem))  # fmt: skip
+    visible = (int(_visible(problem, last)[0]) for last in _last_rows(problem))
+    blocks = problem.heads * sum(-(-keys // config.block_n) for keys in visible)
     return _WARPS * (blocks * (scores + output) + repairs(problem) * scores)
 
 

@@ -136,6 +136,18 @@ class GluonProblem:
         )
         return o, report
 
+    def mma_instructions(self) -> int:
+        """How many a warp needs: in every 64 rows of a tile, Q K^T and P V in steps of 16 for all
+        blocks of keys that some row of the tile sees. What is computed again is not in it."""
+        sizes, config = self.lengths, self.kernel.config
+        blocks = 0
+        for first in range(0, sizes.seqlen_q, config.BLOCK_M):
+            seen = first + config.BLOCK_M + sizes.seqlen_k - sizes.seqlen_q
+            keys = min(sizes.seqlen_k, max(0, seen)) if self.kernel.causal else sizes.seqlen_k
+            blocks += -(-keys // config.BLOCK_N)
+        steps = (self.kernel.d_head + config.BLOCK_N) // 16
+        return 4 * sizes.batch * sizes.heads * blocks * config.BLOCK_M // 64 * steps
+
     def comparison(self, o: Any) -> Comparison:
         return compare(o, self.expected)
 

@@ -30,7 +30,8 @@ def _check(kernel: GluonKernel, lengths: Lengths, seed: int) -> None:
         o, report = problem.run(options)
         described = problem.comparison(o).describe()
         assert problem.is_right(o), (lengths, options.lane_order, described)
-        assert report.mma_instructions > 0
+        repeated = report.mma_instructions - problem.mma_instructions()
+        assert repeated >= 0 if kernel.config.OPTIMISTIC else repeated == 0, (lengths, repeated)
         return [o.float().numpy()]
 
     compare_schedules(run, seed)

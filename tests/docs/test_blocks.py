@@ -196,3 +196,14 @@ def test_a_planted_block_is_found(text: str, words: str, tmp_path: Path) -> None
     except ValueError as error:
         found = [str(error)]
     assert words in "".join(found)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected", "verdict"),
+    [(0, 0, "ok"), (4, 0, "WRONG"), (0, 1, "WRONG"), (1, 1, "ok"), (130, 1, "ok")],
+)
+def test_the_script_for_a_gpu_says_what_went_wrong(code: int, expected: int, verdict: str) -> None:
+    script = f"{gpu_commands.HEAD}ended place {code} {expected}\n{gpu_commands.TAIL}"
+    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert ran.stdout.startswith(f"{verdict}: place ended with {code}")
+    assert ran.returncode == (verdict == "WRONG")

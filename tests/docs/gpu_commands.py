@@ -21,7 +21,7 @@ export PYTHONPATH=$PWD/py:$PWD${PYTHONPATH:+:$PYTHONPATH}
 log=$(mktemp)
 ended() { # PLACE CODE EXPECTED
   local verdict=ok
-  if (( ($2 != 0) != ($3 != 0) )); then verdict=WRONG; fi
+  if [ "$2" != "$3" ]; then verdict=WRONG; fi
   echo "$verdict: $1 ended with $2" | tee -a "$log"
 }
 """

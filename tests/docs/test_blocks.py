@@ -200,7 +200,7 @@ def test_a_planted_block_is_found(text: str, words: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("code", "expected", "verdict"),
-    [(0, 0, "ok"), (4, 0, "WRONG"), (0, 1, "WRONG"), (1, 1, "ok"), (130, 1, "ok")],
+    [(0, 0, "ok"), (4, 0, "WRONG"), (0, 1, "WRONG"), (1, 1, "ok"), (130, 1, "WRONG")],
 )
 def test_the_script_for_a_gpu_says_what_went_wrong(code: int, expected: int, verdict: str) -> None:
     script = f"{gpu_commands.HEAD}ended place {code} {expected}\n{gpu_commands.TAIL}"

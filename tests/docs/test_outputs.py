@@ -15,7 +15,7 @@ from .markdown import README, ROOT, SUPPORT, code_blocks
 
 FOLDERS = ("csrc", "flash_attention", "previous_kernels", "py", "tools")
 FILES = ("CMakeLists.txt", "pyproject.toml", "setup.py")
-NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]\d+)?")
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?|\bnan\b|-?\binf\b")
 
 
 def shape(line: str) -> str:

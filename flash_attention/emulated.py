@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from flash_helpers.build.kernel_ptx import kernel_ptx
+from flash_helpers.kernels.architecture import EMULATED_MULTIPROCESSORS
 from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.registry import family_of
 
 from .checks.arguments import Plan
 from .checks.memory import byte_range
-
-# As many blocks as a persistent kernel starts here: few, so that each computes several tiles.
-MULTIPROCESSORS = 3
 
 if TYPE_CHECKING:
     from flash_helpers.emulator import EmulatedKernel
@@ -36,7 +34,7 @@ def launch(
             begin, end = byte_range(tensor)
             memory.append(MemoryRange(begin, end - begin, writable, name))
     config = plan.config
-    grid = min(plan.grid, MULTIPROCESSORS) if config.PERSISTENT else plan.grid
+    grid = min(plan.grid, EMULATED_MULTIPROCESSORS) if config.PERSISTENT else plan.grid
     emulated_kernel(config, plan.variant).launch(
         grid=(grid, 1, 1),
         block=(config.n_threads(), 1, 1),
@@ -52,5 +50,5 @@ def emulated_kernel(config: KernelConfig, variant: Variant | None = None) -> Emu
     cache if it was before)."""
     from flash_helpers.emulator import compile_kernel
 
-    variant = variant or config.variants()[0]
+    variant = variant or config.first_variant()
     return compile_kernel(kernel_ptx(config, variant), config.symbol(variant))

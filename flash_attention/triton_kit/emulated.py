@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from flash_helpers.kernels.architecture import EMULATED_MULTIPROCESSORS
+
 from .offline import Compiled, compile_op
 from .op import C, Op, P
 
 if TYPE_CHECKING:
     from flash_helpers.emulator import LaunchOptions, LaunchReport, TritonKernel
-
-# As many blocks as a persistent kernel starts here: few, so that each computes several tiles.
-MULTIPROCESSORS = 3
 
 
 def run(
@@ -53,6 +52,6 @@ def launch(
     deadlock."""
     from flash_helpers.emulator import launch_triton
 
-    grid = (blocks, 1, 1) if blocks else op.grid(config, problem, MULTIPROCESSORS)
+    grid = (blocks, 1, 1) if blocks else op.grid(config, problem, EMULATED_MULTIPROCESSORS)
     arguments = op.arguments(config, problem, tensors)
     return launch_triton(kernel, grid, arguments, written=op.written, options=options)

@@ -105,6 +105,16 @@ def test_a_planted_import_is_found(module: str, statement: str) -> None:
     assert len(wrong) == 1
 
 
+def test_the_registry_does_not_load_the_emulator() -> None:
+    """Every build, tool and import of the library asks it, and few of them emulate."""
+    code = (
+        "import sys, flash_helpers.kernel_configs; "
+        "sys.exit('flash_helpers.emulator' in sys.modules)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "py")}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
+
+
 def test_the_lower_floors_import_neither_torch_nor_the_library() -> None:
     """Every module of flash_helpers, in one process in which both cannot be imported."""
     library = ROOMS["flash_attention.checks"]

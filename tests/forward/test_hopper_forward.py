@@ -104,7 +104,7 @@ def test_how_many_blocks_share_the_tiles_changes_nothing(
 ) -> None:
     outputs = []
     for blocks in (1, 2, 1000):
-        monkeypatch.setattr(emulated, "MULTIPROCESSORS", blocks)
+        monkeypatch.setattr(emulated, "EMULATED_MULTIPROCESSORS", blocks)
         outputs.append(check(small(), (1, 260, 130, 2, 1), True, seed))
     assert all(bitwise_equal(o, outputs[0]) for o in outputs)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..base.cache import build_once, is_intact, publish_bytes
 from ..kernels.contract import KernelConfig, Variant
-from .kernel_ptx import COMMON_FLAGS, cached_kernel
+from .kernel_ptx import cached_kernel, flags_for
 
 DEFAULT_ARCHITECTURE = "sm_90a"
 
@@ -19,8 +19,7 @@ def kernel_cubin(
     """The file of one of its kernels (by default the first), compiled on first use and kept in the
     cache directory like `kernel_ptx`'s; raises what that raises. After the cubin comes a checksum,
     which the CUDA tools ignore."""
-    flags = (*COMMON_FLAGS, f"-arch={architecture}")
-    kernel = cached_kernel(config, flags, f"{architecture}.cubin", variant)
+    kernel = cached_kernel(config, flags_for(architecture), f"{architecture}.cubin", variant)
 
     def built() -> Path:
         publish_bytes(kernel.compile("-cubin"), kernel.path)

@@ -24,24 +24,28 @@ COMMON_FLAGS = ("-std=c++20", "-O3", "--expt-relaxed-constexpr", "-lineinfo")
 
 def kernel_ptx(config: KernelConfig, variant: Variant | None = None) -> str:
     """PTX with source lines of one of the configuration's kernels (by default the first); its entry
-    is `config.symbol(variant)`. Compiled once and kept in the
-    cache directory under a fingerprint of sources, flags and compiler; again if it is damaged.
+    is `config.symbol(variant)`. Compiled once and kept in the cache directory under a fingerprint
+    of sources, flags and compiler; again if it is damaged.
 
     Raises BuildError if there is no nvcc, ValueError if the configuration cannot be built,
     RuntimeError with nvcc's message if it does not compile, UnsafeCacheError and OSError if the
     cache cannot be used.
     """
-    variant = variant or config.variants()[0]
-    text = render_kernel(config, variant)
-    return source_ptx(text, config.symbol(variant), config.PTX_ARCHITECTURE)
+    return _ptx(cached_kernel(config, flags_for(config.PTX_ARCHITECTURE), "ptx", variant))
 
 
 def source_ptx(text: str, name: str, architecture: str, include: Path | None = None) -> str:
     """The same of any translation unit. `name` is for messages and the cache; `include`: where its
     headers lie, if they are not ours."""
-    flags = (*COMMON_FLAGS, f"-arch={architecture}")
-    kernel = _cached(text, name, flags, "ptx", include)
+    return _ptx(_cached(text, name, flags_for(architecture), "ptx", include))
 
+
+def flags_for(architecture: str) -> tuple[str, ...]:
+    """nvcc's, for an -arch such as "compute_80"."""
+    return (*COMMON_FLAGS, f"-arch={architecture}")
+
+
+def _ptx(kernel: CachedKernel) -> str:
     def built() -> str:
         ptx = kernel.compile("-ptx").decode()
         publish_text(ptx, kernel.path)
@@ -74,7 +78,7 @@ def cached_kernel(
     config: KernelConfig, flags: Sequence[str], suffix: str, variant: Variant | None = None
 ) -> CachedKernel:
     """Raises BuildError, ValueError, UnsafeCacheError and OSError as kernel_ptx() does."""
-    variant = variant or config.variants()[0]
+    variant = variant or config.first_variant()
     return _cached(render_kernel(config, variant), config.symbol(variant), flags, suffix)
 
 

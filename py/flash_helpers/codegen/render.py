@@ -62,7 +62,6 @@ def render_kernel(config: KernelConfig, variant: Variant) -> str:
     """One CUDA source with one kernel, whether or not a build would have it. Raises ValueError for
     a configuration that cannot be built, or has no such kernel."""
     check_buildable([config])
-    config.symbol(variant)
     return _render(UNIT_TEMPLATE, [Instance(config, "kConfig1", (variant,))])
 
 

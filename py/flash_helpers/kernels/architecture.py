@@ -26,6 +26,9 @@ UNKNOWN_ARCH_SHARED_MEMORY = min(SHARED_MEMORY_PER_BLOCK.values())
 MAX_REGISTERS_PER_THREAD = 255
 WARP_SIZE = 32
 
+# The emulator's: few, so that each block of a persistent kernel computes several tiles.
+EMULATED_MULTIPROCESSORS = 3
+
 
 def parse_arch(arch: str | tuple[int, int]) -> tuple[int, int]:
     """(8, 6) from '8.6', '8.6+PTX', '86', 'sm_86', 'compute_86' or (8, 6); '9.0a' is (9, 0)."""

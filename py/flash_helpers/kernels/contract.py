@@ -143,6 +143,10 @@ class KernelConfig(ABC):
     def variants(self) -> tuple[Variant, ...]:
         """Those that nvcc can compile; the emulator has all of them."""
 
+    def first_variant(self) -> Variant:
+        """The one that is meant where none is named: that of `kernel_name()`."""
+        return self.variants()[0]
+
     def built_variants(self) -> tuple[Variant, ...]:
         """Those that a build of the extension has."""
         return self.variants()

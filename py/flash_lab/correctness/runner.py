@@ -69,7 +69,7 @@ class Row:
         """Of the kernel that is launched; empty for a reference."""
         if self.config is None:
             return ""
-        return self.config.symbol(self.variant or self.config.variants()[0])
+        return self.config.symbol(self.variant or self.config.first_variant())
 
     @property
     def status(self) -> str:
@@ -120,7 +120,7 @@ class Session:
 
         problem = (self.options.seq_len, self.options.seq_len, self.options.causal)
         needed = config.variant_for(*problem)
-        variant = needed if needed in config.variants() else config.variants()[0]
+        variant = needed if needed in config.variants() else config.first_variant()
         row = Row(config.short_form(), config.dtype, config.d_head, config, variant=variant)
         return self._run(row, attention)
 

@@ -119,7 +119,7 @@ def _plans(
         variant = config.variant_for(seq_len, seq_len, causal=False)
         if variant not in found:
             found[variant] = residency(config, variant)
-            is_first = variant is config.variants()[0]
+            is_first = variant is config.first_variant()
             name = str(config) if is_first else f"{config}, general kernel"
             blocks_per_sm, origin = found[variant].blocks_per_sm, found[variant].origin
             print(f"{name}: {blocks_per_sm} block(s) an SM ({origin})")

@@ -35,7 +35,7 @@ def residency(config: KernelConfig, variant: Variant | None = None) -> Residency
     configuration has not."""
     if config.PERSISTENT:
         return Residency(1, "one persistent block for each SM")
-    variant = variant or config.variants()[0]
+    variant = variant or config.first_variant()
     return of_driver(config, variant) or of_compiler(config, variant)
 
 

@@ -113,7 +113,7 @@ class FlashForwardKernelConfig(KernelConfig):
 
     def smem_bytes(self) -> int:
         """One Q block, one K block, one V block of 16-bit elements; O reuses Q's memory."""
-        return (self.B_r + 2 * self.B_c) * self.d_head * 2
+        return (self.B_r + 2 * self.B_c) * self.d_head * self.dtype.bytes
 
     def min_blocks_per_sm(self) -> int:
         return 2 if self.n_warps <= 4 else 1

@@ -11,7 +11,7 @@ import struct
 
 from ...emulator import pack_tensor_map
 from ..forward_args import unpack_forward_args
-from .config import ELEMENT_BYTES, GROUP_ROWS, HopperForwardKernelConfig
+from .config import GROUP_ROWS, HopperForwardKernelConfig
 
 WARP_ROWS = 16  # of one copy of the output
 # K and V of this many bytes stay in L2 while query tiles of other heads come and go.
@@ -56,12 +56,12 @@ def _tensor_map(config: HopperForwardKernelConfig, fields: Fields, name: str) ->
     def stride(axis: str, size: int) -> int:
         # Of a dimension of one element it is never used, but has to be a good one.
         elements = int(fields[f"{name}_stride_{axis}"]) if size > 1 else config.d_head
-        return elements * ELEMENT_BYTES
+        return elements * config.dtype.bytes
 
     return pack_tensor_map(
         # Without keys nothing is loaded, but a map must have an address.
         int(fields[name if seqlen else "q"]),
-        ELEMENT_BYTES,
+        config.dtype.bytes,
         (columns, max(seqlen, 1), chunks, heads, batch),
         (stride("seq", seqlen), config.swizzle_bytes(), stride("head", heads),
          stride("batch", batch)),
@@ -72,7 +72,7 @@ def _tensor_map(config: HopperForwardKernelConfig, fields: Fields, name: str) ->
 
 def _heads_per_section(config: HopperForwardKernelConfig, fields: Fields) -> int:
     """Query heads whose keys and values share L2; at least one."""
-    kv_head_bytes = 2 * int(fields["seqlen_k"]) * config.d_head * ELEMENT_BYTES
+    kv_head_bytes = 2 * int(fields["seqlen_k"]) * config.d_head * config.dtype.bytes
     if not kv_head_bytes:
         return 1
     heads = int(fields["n_heads_q"]) * int(fields["batch"])

@@ -17,7 +17,6 @@ from ..flops import calc_tiled_flop
 
 GROUP_ROWS = 64  # rows of one wgmma, and so of one consumer warpgroup
 GROUP_THREADS = 128
-ELEMENT_BYTES = 2  # both dtypes have 16 bits
 
 # (field, its word), in the order of the names. A switch is spelt by its word if it is on; a number
 # by word and digits, and an enumeration by word and name, unless it is 0.
@@ -119,7 +118,7 @@ class HopperForwardKernelConfig(KernelConfig):
     def smem_bytes(self) -> int:
         """The rings of Q tiles and of K and V blocks, O unless it is staged in Q's place, barriers,
         and the number of the tile in each Q buffer."""
-        row_bytes = self.d_head * ELEMENT_BYTES
+        row_bytes = self.d_head * self.dtype.bytes
         q_bytes, kv_bytes = self.block_m() * row_bytes, self.block_n * row_bytes
         n_q_tiles = self.n_q_buffers + (0 if self.o_in_q else 1)
         n_barriers = 2 * self.n_q_buffers * self.n_mma_groups + 4 * self.n_buffers
@@ -128,10 +127,10 @@ class HopperForwardKernelConfig(KernelConfig):
 
     def swizzle_bytes(self) -> int:
         """The shared-memory row of a tile, and the mode of its swizzle."""
-        return 128 if self.d_head * ELEMENT_BYTES % 128 == 0 else 64
+        return 128 if self.d_head * self.dtype.bytes % 128 == 0 else 64
 
     def chunk_columns(self) -> int:
-        return self.swizzle_bytes() // ELEMENT_BYTES
+        return self.swizzle_bytes() // self.dtype.bytes
 
     def n_chunks(self) -> int:
         return self.d_head // self.chunk_columns()

@@ -9,7 +9,6 @@ from ..contract import KernelConfig, Variant
 from ..family import Capability, Family, Sets
 from ..problem import AttentionProblem
 from . import choice
-from .arguments import pack_launch_arguments
 from .config import HopperForwardKernelConfig
 from .constraints import HEAD_DIMENSIONS, violations
 from .names import SPELLINGS, parse_short_form, parse_symbol
@@ -43,6 +42,8 @@ class Sm90Forward(Family):
         return violations(_own(config), arch)
 
     def launch_arguments(self, config: KernelConfig, record: bytes) -> bytes:
+        from .arguments import pack_launch_arguments  # loads the emulator, which few processes need
+
         return pack_launch_arguments(_own(config), record)
 
     def preference(self, capability: Capability | None) -> int:

@@ -7,24 +7,19 @@
 
 namespace emulator {
 
-void Observers::add(Lane* lane) {
-  lanes[count++] = lane;
-  if (std::find(seen, seen + distinct, lane->seen) == seen + distinct)
-    seen[distinct++] = lane->seen;
-}
-
 AsyncShadow::AsyncShadow(Knowledge& knowledge, u32 shared_bytes, u32 n_warps)
-    : knowledge_(knowledge), columns_(kFirstGroup + (n_warps + 3) / 4) {
+    : knowledge_(knowledge),
+      columns_(kFirstGroup + (n_warps + 3) / 4),
+      fences_(n_warps * kWarpSize) {
   if (!knowledge.tracked()) return;
   cells_.resize(u64{shared_bytes / kCellBytes + 1} * columns_);
-  fences_.resize(u64{n_warps} * kWarpSize);
 }
 
 void AsyncShadow::start_block(Races* races) {
   races_ = races;
   first_id_ = next_id_;  // older ones in the cells mean nothing
   operations_.clear();
-  std::fill(fences_.begin(), fences_.end(), Fences{});
+  fences_.start_block();
 }
 
 u32 AsyncShadow::begin(const AsyncOperation& operation) {
@@ -137,42 +132,20 @@ void AsyncShadow::check_record(u32 id, const Observers& observers, const Record&
   }
   if (!ordered) {
     report_race(*races_, observers.lanes[0], site, kind, {thread, record.site}, offset, kCellBytes);
-  } else if (kind != RaceKind::kWriteAfterRead && !is_fenced(observers, record)) {
+  } else if (kind != RaceKind::kWriteAfterRead && !fences_.cover(record, observers)) {
     report_race(*races_, observers.lanes[0], site, RaceKind::kNoProxyFence, {thread, record.site},
                 offset, kCellBytes);
   }
 }
 
-// Every writer must have executed the fence after the write, and before the barrier through which
-// the observers know of it.
-bool AsyncShadow::is_fenced(const Observers& observers, const Record& record) const {
-  for (u32 lanes = record.lanes; lanes != 0; lanes &= lanes - 1) {
-    const u32 thread = record.warp * kWarpSize + u32(__builtin_ctz(lanes));
-    const Fences& fences = fences_[thread];
-    u32 fence = ~0u;  // the first behind the write
-    for (u32 index = 0; index < std::min(fences.count, Fences::kKept); ++index) {
-      if (fences.clocks[index] >= record.clock) fence = std::min(fence, fences.clocks[index]);
-    }
-    if (fence == ~0u) return false;
-    for (u32 index = 0; index < observers.count; ++index) {
-      Lane* observer = observers.lanes[index];
-      if (observer->warp_id * kWarpSize + observer->lane_id == thread) continue;
-      if (observer->seen->ticks()[thread] <= fence) return false;
-    }
-  }
-  return true;
-}
-
 void AsyncShadow::fence(Lane* lane) {
   if (races_ == nullptr) return;
-  Fences& fences = fences_[lane->warp_id * kWarpSize + lane->lane_id];
-  fences.clocks[fences.count++ % Fences::kKept] = lane->clock;
+  fences_.fence(lane);
   lane->clock += 1;
 }
 
 void AsyncShadow::lane_access(Lane* lane, u32 offset, u32 bytes, bool writes, u32 site) {
-  Observers observers;
-  observers.add(lane);
+  const Observers observers(lane);
   judged_ = 0;
   const u32 end = offset + bytes;
   for (offset -= offset % kCellBytes; offset < end; offset += kCellBytes) {

@@ -11,6 +11,8 @@
 
 #include "knowledge.h"
 #include "lane.h"
+#include "observers.h"
+#include "proxy_fences.h"
 #include "race.h"
 
 namespace emulator {
@@ -24,17 +26,6 @@ struct AsyncOperation {
   u32 thread;  // that issued it, or the first of the warp
   u32 site;
   static constexpr u32 kNever = ~0u;
-};
-
-// Lanes on whose behalf an operation happens: one, or a warp. Of lanes that know the same only the
-// first is asked.
-struct Observers {
-  Lane* lanes[kWarpSize];
-  u32 count = 0;
-  const Seen* seen[kWarpSize];
-  u32 distinct = 0;
-
-  void add(Lane* lane);
 };
 
 class AsyncShadow {
@@ -73,14 +64,6 @@ class AsyncShadow {
   bool check_lanes(u32 id, const Observers& observers, u32 offset, bool writes);
   void check_record(u32 id, const Observers& observers, const Record& record, RaceKind kind,
                     u32 offset);
-  bool is_fenced(const Observers& observers, const Record& record) const;
-
-  // The clocks at which a thread executed its last fences.
-  struct Fences {
-    static constexpr u32 kKept = 8;
-    u32 clocks[kKept];
-    u32 count;
-  };
 
   Knowledge& knowledge_;
   Races* races_ = nullptr;
@@ -88,7 +71,7 @@ class AsyncShadow {
   u32 first_id_ = 1, next_id_ = 1;
   std::vector<u32> cells_;
   std::vector<AsyncOperation> operations_;  // of this block
-  std::vector<Fences> fences_;
+  ProxyFences fences_;
   u32 judged_ = 0;  // the operation asked about last, and the answer for the current observers
   bool judged_over_ = false;
 };

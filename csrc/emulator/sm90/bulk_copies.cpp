@@ -84,12 +84,6 @@ void check_place(Lane* lane, const TensorMap& map, const s32* place, bool is_sto
   }
 }
 
-Observers only(Lane* lane) {
-  Observers observers;
-  observers.add(lane);
-  return observers;
-}
-
 }  // namespace
 
 void BulkCopies::start_block() {
@@ -116,7 +110,7 @@ void BulkCopies::load(Lane* lane, const TensorMap& map, const s32* place, u32 de
     }
     operation = sm90->shadow.begin(
         {AsyncKind::kBulkLoad, barrier.agent, AsyncOperation::kNever, thread_of(lane), site});
-    sm90->shadow.write(operation, only(lane), offset, bytes);
+    sm90->shadow.write(operation, Observers(lane), offset, bytes);
   }
   fill(map, lane->shared, offset, 0xFF);
   Load load{map, {}, offset, &barrier, operation, site, lane};
@@ -192,7 +186,7 @@ void BulkCopies::store(Lane* lane, const TensorMap& map, const s32* place, u32 s
   if (sm90->shadow.tracked()) {
     u32 operation = sm90->shadow.begin(
         {AsyncKind::kBulkStore, groups.agent - 1, groups.commits + 1, thread_of(lane), site});
-    sm90->shadow.read(operation, only(lane), offset, bytes);
+    sm90->shadow.read(operation, Observers(lane), offset, bytes);
   }
   for_each_row(map, place, [&](const BoxRow& row) {
     if (row.bytes == 0) return;

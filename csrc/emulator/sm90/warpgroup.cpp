@@ -186,9 +186,7 @@ void Warpgroups::track_reads(Lane* lane, const Observers& observers, const Wgmma
 // once more, as all lanes know it.)
 void Warpgroups::track_issue(Lane* lane, const Wgmma& wgmma) {
   if (!lane->block->sm90->shadow.tracked()) return;
-  Observers observers;
-  observers.add(lane);
-  track_reads(lane, observers, wgmma);
+  track_reads(lane, Observers(lane), wgmma);
 }
 
 void Warpgroups::track_commit(Warp* warp, const Wgmma& wgmma) {

@@ -1,0 +1,20 @@
+// Lanes on whose behalf an asynchronous operation happens.
+#pragma once
+
+#include "race.h"
+
+namespace emulator {
+
+// One, or a warp. Of lanes that know the same only the first is asked.
+struct Observers {
+  Lane* lanes[kWarpSize];
+  u32 count = 0;
+  const Seen* seen[kWarpSize];
+  u32 distinct = 0;
+
+  Observers() = default;
+  explicit Observers(Lane* lane) { add(lane); }
+  void add(Lane* lane);
+};
+
+}  // namespace emulator

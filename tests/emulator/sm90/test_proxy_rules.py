@@ -1,0 +1,45 @@
+"""What orders ordinary accesses and those of asynchronous units: fences, completion, and waits. A
+wrong kernel for each rule, and its right twin."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..race_kinds import Kinds, check_kinds
+from .test_rules import (
+    ARRIVE,
+    COMMIT,
+    END,
+    ONE,
+    OVER_STORE,
+    PROXY,
+    READY,
+    STORE,
+    SYNC,
+    TILE,
+    UNFENCED,
+    WAIT_READ,
+    launch,
+    wait_at,
+)
+
+
+def handed_over(fence: str, later: str) -> str:
+    """All 64 threads write the tile and arrive; thread 0 waits and stores it."""
+    written = "mov.u32 %r22, 64;\n" + READY + TILE + fence + ARRIVE + later
+    return written + ONE + wait_at() + STORE + COMMIT + WAIT_READ + END
+
+
+FENCES, FENCES_AND_BARRIERS = PROXY * 20, (PROXY + "bar.warp.sync -1;\n") * 20
+
+RACES: list[tuple[str, str, Kinds]] = [
+    ("fences behind a hand-over", handed_over(PROXY, FENCES), ()),
+    ("with barriers", handed_over(PROXY, FENCES_AND_BARRIERS), ()),
+    ("do not replace the one before it", handed_over("", FENCES), (UNFENCED,)),
+    ("nor with barriers", handed_over("", FENCES_AND_BARRIERS), (UNFENCED,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "kinds"), [rule[1:] for rule in RACES], ids=[r[0] for r in RACES])
+def test_a_race(body: str, kinds: Kinds) -> None:
+    check_kinds(lambda options: launch(body, options)[1], kinds)

@@ -19,6 +19,7 @@ void AsyncShadow::start_block(Races* races) {
   races_ = races;
   first_id_ = next_id_;  // older ones in the cells mean nothing
   operations_.clear();
+  other_stores_.clear();
   fences_.start_block();
 }
 
@@ -45,6 +46,15 @@ void AsyncShadow::report(u32 id, RaceKind kind, const Lane* lane, u32 site, u32 
   report_race(*races_, lane, site, kind, {first.thread, first.site}, offset, kCellBytes);
 }
 
+// Before store `id` takes its place: the cell's last store, if nothing says that it is over.
+void AsyncShadow::keep_store(const u32* cell, u32 id, const Observers& observers, u32 offset) {
+  const u32 last = cell[kStore];
+  if (!exists(last) || operation(last).agent == operation(id).agent || is_over(last, observers)) {
+    return;
+  }
+  other_stores_[offset].push_back(last);
+}
+
 // Who still reads what is about to be overwritten?
 void AsyncShadow::check_reads(u32 id, const u32* cell, const Observers& observers, u32 site,
                               u32 offset) {
@@ -53,6 +63,13 @@ void AsyncShadow::check_reads(u32 id, const u32* cell, const Observers& observer
     if (reader == id || !exists(reader) || is_over(reader, observers)) continue;
     report(reader, column == kStore ? RaceKind::kWriteToStoreSource : RaceKind::kWriteToWgmmaSource,
            observers.lanes[0], site, offset);
+  }
+  if (other_stores_.empty()) return;
+  const auto others = other_stores_.find(offset);
+  if (others == other_stores_.end()) return;
+  for (u32 reader : others->second) {
+    if (is_over(reader, observers)) continue;
+    report(reader, RaceKind::kWriteToStoreSource, observers.lanes[0], site, offset);
   }
 }
 
@@ -80,6 +97,7 @@ void AsyncShadow::read(u32 id, const Observers& observers, u32 offset, u32 bytes
                          : kFirstGroup + self.thread / (4 * kWarpSize);
   for (u32 end = offset + bytes; offset < end; offset += kCellBytes) {
     u32* own = cell(offset);
+    if (column == kStore) keep_store(own, id, observers, offset);
     own[column] = id;
     bool copied = exists(own[kWrite]);
     if (copied && !is_over(own[kWrite], observers)) {

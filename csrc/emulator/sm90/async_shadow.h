@@ -7,6 +7,7 @@
 // touch them.
 #pragma once
 
+#include <unordered_map>
 #include <vector>
 
 #include "knowledge.h"
@@ -39,8 +40,8 @@ class AsyncShadow {
   u32 begin(const AsyncOperation& operation);
   void landed(u32 id, u32 tick) { operation(id).tick = tick; }
 
-  // The operation touches shared bytes [offset, offset + bytes), multiples of 16. Matmuls of the
-  // same warpgroup replace each other's reads, stores any store's.
+  // The operation touches shared bytes [offset, offset + bytes), multiples of 16. A read replaces
+  // one of the same agent, whose operations end in order, or one that was over for the observers.
   void write(u32 id, const Observers& observers, u32 offset, u32 bytes);
   void read(u32 id, const Observers& observers, u32 offset, u32 bytes);
 
@@ -60,6 +61,7 @@ class AsyncShadow {
   bool exists(u32 id) const { return id >= first_id_; }
   bool is_over(u32 id, const Observers& observers);
   void report(u32 id, RaceKind kind, const Lane* lane, u32 site, u32 offset);
+  void keep_store(const u32* cell, u32 id, const Observers& observers, u32 offset);
   void check_reads(u32 id, const u32* cell, const Observers& observers, u32 site, u32 offset);
   bool check_lanes(u32 id, const Observers& observers, u32 offset, bool writes);
   void check_record(u32 id, const Observers& observers, const Record& record, RaceKind kind,
@@ -71,6 +73,8 @@ class AsyncShadow {
   u32 first_id_ = 1, next_id_ = 1;
   std::vector<u32> cells_;
   std::vector<AsyncOperation> operations_;  // of this block
+  // Stores that read a cell beside its last one, by the cell's offset.
+  std::unordered_map<u32, std::vector<u32>> other_stores_;
   ProxyFences fences_;
   u32 judged_ = 0;  // the operation asked about last, and the answer for the current observers
   bool judged_over_ = false;

@@ -30,6 +30,12 @@ def handed_over(fence: str, later: str) -> str:
     return written + ONE + wait_at() + STORE + COMMIT + WAIT_READ + END
 
 
+# Threads 0 and 32 store the tile's first lines to different places; thread 33 writes there.
+BULK = "@{q} cp.async.bulk.global.shared::cta.bulk_group [%p1+{at}], [%r20], 1024;\n@{q} " + COMMIT
+FIRST, SECOND = (BULK.format(q=q, at=at) for q, at in (("%q0", 0), ("%q3", 1024)))
+STORED_TWICE = TILE + PROXY + SYNC + "setp.eq.u32 %q3, %t, 32;\n" + FIRST + SYNC + SECOND
+OVERWRITTEN = SYNC + "setp.eq.u32 %q4, %t, 33; @%q4 st.shared.u32 [%r20], %t;\n" + WAIT_READ
+
 FENCES, FENCES_AND_BARRIERS = PROXY * 20, (PROXY + "bar.warp.sync -1;\n") * 20
 
 RACES: list[tuple[str, str, Kinds]] = [
@@ -37,6 +43,10 @@ RACES: list[tuple[str, str, Kinds]] = [
     ("with barriers", handed_over(PROXY, FENCES_AND_BARRIERS), ()),
     ("do not replace the one before it", handed_over("", FENCES), (UNFENCED,)),
     ("nor with barriers", handed_over("", FENCES_AND_BARRIERS), (UNFENCED,)),
+    ("a second store does not hide the first", STORED_TWICE + "@%q3 " + WAIT_READ + OVERWRITTEN,
+     (OVER_STORE,)),
+    ("nor the first the second", STORED_TWICE + "@%q0 " + WAIT_READ + OVERWRITTEN, (OVER_STORE,)),
+    ("both are waited for", STORED_TWICE + WAIT_READ + OVERWRITTEN, ()),
 ]  # fmt: skip
 
 

@@ -48,7 +48,34 @@ TensorMap plain_map(Lane* lane, u64 address, u32 bytes, u32 site) {
   return map;
 }
 
+// What createpolicy returns, as libcu++ encodes it (cuda/annotated_ptr): from bit 52 on 4 bits of
+// fraction or block size, then the secondary and primary priority (1 and 2 bits) and how the policy
+// applies (2 bits). A fraction of all accesses has nothing below; a range of addresses has where it
+// starts (7 bits, from 44 on) and how many blocks it has (7, from 37 on).
+bool is_cache_policy(u64 policy) {
+  constexpr u64 kFraction = 2, kRange = 3;
+  constexpr u64 kLargestBlock = 13;  // 32 MiB
+  if (policy >> 61 != 0) return false;
+  switch (policy >> 59) {
+    case kFraction:
+      return policy << 12 == 0;
+    case kRange:
+      return policy << 27 == 0 && (policy >> 51 & 1) == 0 && (policy >> 37 & 0x7F) != 0 &&
+             (policy >> 52 & 0xF) <= kLargestBlock;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
+
+void check_cache_policy(Lane* lane, u64 policy, u32 site) {
+  if (is_cache_policy(policy)) return;
+  fail(lane, ErrorKind::kInvalidOperand, site,
+       "L2 cache policy 0x%016llx, which no createpolicy returns (evict_first of all accesses: "
+       "0x12f0000000000000, evict_last: 0x14f0000000000000)",
+       static_cast<unsigned long long>(policy));
+}
 
 void tensor_load(Lane* lane, u32 rank, u32 destination, u64 map, const s32* place, u32 barrier,
                  u32 site) {

@@ -35,6 +35,8 @@ void bulk_store(Lane* lane, u64 destination, u32 source, u32 bytes, u32 site);
 void tensor_load(Lane* lane, u32 rank, u32 destination, u64 map, const s32* place, u32 barrier,
                  u32 site);
 void tensor_store(Lane* lane, u32 rank, u64 map, const s32* place, u32 source, u32 site);
+// The operand of .L2::cache_hint, which is all that is looked at: there is no cache.
+void check_cache_policy(Lane* lane, u64 policy, u32 site);
 void bulk_commit_group(Lane* lane);
 void bulk_wait_group(Lane* lane, u32 pending_groups);  // .read or not: stores happen at once
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import pytest
 
+from flash_helpers.emulator import InvalidOperandError
+
 from ..race_kinds import Kinds, check_kinds
 from .test_rules import (
     ARRIVE,
     COMMIT,
     END,
+    EXPECT,
+    LOAD,
     ONE,
     OVER_STORE,
     PROXY,
@@ -53,3 +57,30 @@ RACES: list[tuple[str, str, Kinds]] = [
 @pytest.mark.parametrize(("body", "kinds"), [rule[1:] for rule in RACES], ids=[r[0] for r in RACES])
 def test_a_race(body: str, kinds: Kinds) -> None:
     check_kinds(lambda options: launch(body, options)[1], kinds)
+
+
+HINTED = LOAD.replace("bytes [", "bytes.L2::cache_hint [").replace("[%r21];", "[%r21], %x9;")
+LOADED = READY + ONE + EXPECT + "mov.b64 %x9, {};\n" + HINTED.replace("{", "{{").replace("}", "}}")
+LOADED += wait_at() + END
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [0x1000000000000000, 0x10F0000000000000, 0x12F0000000000000, 0x14F0000000000000,
+     0x1520000000000000, 0x18D0002000000000],
+    ids=hex,
+)  # fmt: skip
+def test_a_cache_policy(policy: int) -> None:
+    """Normal, evict first and last, with a fraction; and of a range of addresses."""
+    launch(LOADED.format(policy))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [0, 1, 0x12F0000000000001, 0x02F0000000000000, 0x92F0000000000000, 0x0AF0000000000000,
+     0x18D0000000000000, 0x18E0002000000000, 0xFFFFFFFFFFFFFFFF],
+    ids=hex,
+)  # fmt: skip
+def test_no_cache_policy(policy: int) -> None:
+    with pytest.raises(InvalidOperandError, match="which no createpolicy returns"):
+        launch(LOADED.format(policy))

@@ -116,10 +116,18 @@ def bulk_copy(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
         mods.take("read")  # the emulator's stores have read and written when they are issued
         e.emit(f"bulk_wait_group(L, {e.read(ins.operands[0], U32)});")
     elif mods.take("prefetch"):
+        _check_policy(e, ins, mods)
         mods.drop(*mods.left)
     else:
+        _check_policy(e, ins, mods)
         _copy(e, ins, mods)
     mods.done()
+
+
+def _check_policy(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
+    """The last operand: there is no cache that it could change, but it must be one."""
+    if mods.take("L2::cache_hint"):
+        e.emit(f"check_cache_policy(L, {e.read(ins.operands[-1], U64)}, {ins.line});")
 
 
 def _copy(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
@@ -131,7 +139,6 @@ def _copy(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
     mods.take("tile")
     if not mods.take("global"):
         raise Unsupported("bulk copy within shared memory")
-    mods.drop("L2::cache_hint")
     e.smallest_access = min(e.smallest_access, 4)
     operands = ins.operands
     shared = _shared(e, mods, operands[0 if loads else 1])

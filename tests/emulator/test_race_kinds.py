@@ -10,6 +10,7 @@ from flash_helpers.emulator import LaunchOptions, LaunchReport
 from flash_helpers.emulator.detector.races import KINDS
 
 from .race_kinds import Kinds, check_kinds
+from .sm90 import test_proxy_rules as proxy_rules
 from .sm90 import test_rules as hopper_rules
 from .test_race_rules import RULES, launch
 
@@ -21,7 +22,7 @@ ELSEWHERE = {
 
 
 def _cases() -> list[tuple[str, str, Kinds]]:
-    return [*RULES, *hopper_rules.RACES]
+    return [*RULES, *hopper_rules.RACES, *proxy_rules.RACES, *proxy_rules.GLOBAL_RACES]
 
 
 def test_each_kind_is_expected_alone() -> None:

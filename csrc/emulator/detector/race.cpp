@@ -1,33 +1,15 @@
 #include "race.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 
 #include "async_copies.h"
 #include "block.h"
-#include "kernel_info.h"
 #include "memory.h"
 #include "sm90_watch.h"
 
 namespace emulator {
-
-// Zero pages, of which only those that are touched cost memory.
-Cells map_cells(u64 count, u32 slots) {
-  Cells cells{nullptr, count, count * slots * sizeof(Record)};
-  if (count == 0) return cells;
-  void* memory = mmap(nullptr, cells.bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) abort();
-  cells.records = static_cast<Record*>(memory);
-  return cells;
-}
-
-void unmap_cells(const Cells& cells) {
-  if (cells.records != nullptr) munmap(cells.records, cells.bytes);
-}
 
 namespace {
 
@@ -68,6 +50,9 @@ u32 racing_thread(const Races& races, const Lane* lane, const Record& record) {
 }
 
 RaceKind kind_of(const Record& first, bool first_writes, bool second_writes) {
+  if (first.in_flight() && first.bulk) {
+    return second_writes ? RaceKind::kWriteToStore : RaceKind::kReadOfStore;
+  }
   if (first.in_flight()) return second_writes ? RaceKind::kWriteInFlight : RaceKind::kReadInFlight;
   if (!first_writes) return RaceKind::kWriteAfterRead;
   return second_writes ? RaceKind::kWriteAfterWrite : RaceKind::kReadAfterWrite;
@@ -136,11 +121,13 @@ void keep(const Races& races, const Lane* lane, const Cells& cells, u64 cell, co
   }
 }
 
+template <Space kSpace>
 Record record_of(const Lane* lane, Access access, u32 site) {
   const u32 in_flight = access == Access::kAsyncWrite ? Record::kInFlight : 0;
   const bool atomic = access == Access::kAtomic;
-  return {lane->clock | in_flight, 1u << lane->lane_id,      site, atomic,
-          lane->warp_id,           lane->block->races->block};
+  const bool bulk = kSpace == Space::kGlobal && access == Access::kAsyncWrite;
+  return {lane->clock | in_flight, 1u << lane->lane_id, site, atomic, bulk, lane->warp_id,
+          lane->block->races->block};
 }
 
 // Whether all that these records say lies before the last barrier of the whole block.
@@ -176,7 +163,7 @@ void check(Lane* lane, const Cells& cells, u64 cell, u32 count, Access access, u
   const bool atomic = access == Access::kAtomic;
   const bool writes = access != Access::kRead;
   if (!races.suspects.empty()) races.settle();
-  const Record own = record_of(lane, access, site);
+  const Record own = record_of<kSpace>(lane, access, site);
   if (kSpace == Space::kShared && passes(races, lane, cell, count, own, access)) return;
   races.access += 1;
   races.atomics |= atomic;
@@ -230,18 +217,16 @@ void watch_shared(Lane* lane, u32 offset, u32 bytes, Access access, u32 site) {
 void watch_global(Lane* lane, u64 address, u32 bytes, Access access, u32 site) {
   if (lane->watch & kWatchSchedule) preempt(lane);
   if ((lane->watch & kWatchRaces) == 0) return;
-  GlobalShadow& shadow = *lane->block->races->global;
-  const GlobalRange* range = lane->recent_range;
-  const Cells& cells = shadow.ranges[u64(range - lane->block->ranges.ranges)];
-  u32 granule = shadow.granule_log2;
-  u8* lock = &shadow.locks[address >> 6 & 255];
-  while (__atomic_test_and_set(lock, __ATOMIC_ACQUIRE)) {
+  if (lane->block->sm90 != nullptr && access != Access::kRead) {
+    watch_sm90_global(lane, address, bytes, site);
   }
+  GlobalShadow& shadow = *lane->block->races->global;
+  const u32 granule = shadow.granule_log2;
+  const auto [cells, cell] = global_cells(lane, address);
+  const LineLock lock(shadow, address);
   u64 start = address >> granule << granule;
-  check<Space::kGlobal>(lane, cells, (address >> granule) - (range->begin >> granule),
-                        std::max(bytes >> granule, 1u), access, site,
+  check<Space::kGlobal>(lane, cells, cell, std::max(bytes >> granule, 1u), access, site,
                         {true, start, 1u << granule, reinterpret_cast<u8*>(start)});
-  __atomic_clear(lock, __ATOMIC_RELEASE);
 }
 
 bool Races::is_ordered_in_block(const Lane* lane, const Record& record) const {
@@ -265,21 +250,6 @@ void land_async_write(Lane* lane, const AsyncCopy& copy) {
   lane->recent_range = copy.watched_source;
   watch_global(lane, reinterpret_cast<u64>(copy.source), copy.source_bytes, Access::kRead,
                copy.site);
-}
-
-GlobalShadow::GlobalShadow(const KernelInfo& kernel, const GlobalRange* table, u32 count)
-    : granule_log2(u32(__builtin_ctz(kernel.smallest_access))),
-      judges_blocks(kernel.orders_blocks == 0),
-      locks{} {
-  for (const GlobalRange* range = table; range != table + count; ++range) {
-    u64 first = range->begin >> granule_log2;
-    u64 last = (range->begin + range->bytes - 1) >> granule_log2;
-    ranges.push_back(map_cells(range->writable ? last - first + 1 : 0, kGlobalSlots));
-  }
-}
-
-GlobalShadow::~GlobalShadow() {
-  for (const Cells& cells : ranges) unmap_cells(cells);
 }
 
 }  // namespace emulator

@@ -13,6 +13,7 @@
 // becomes that thread's write there.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "lane.h"
@@ -36,15 +37,17 @@ struct Seen {
 
 // Accesses of lanes of one warp between the same barriers.
 struct Record {
-  u32 clock;  // 0: none; kInFlight is added until a cp.async has landed: seen by nobody
+  u32 clock;  // 0: none; kInFlight is added until an asynchronous copy has landed: seen by nobody
   u32 lanes;
-  u32 site : 31;
+  u32 site : 30;
   u32 atomic : 1;
+  u32 bulk : 1;  // a bulk copy's, in global memory
   u32 warp : 5;
   u32 block : 27;  // index + 1
 
   static constexpr u32 kInFlight = 1u << 31;
   bool in_flight() const { return (clock & kInFlight) != 0; }
+  bool operator==(const Record&) const = default;
 };
 
 // The records of one memory: slot 0 holds writes, the others reads and atomic updates.
@@ -72,6 +75,10 @@ enum class RaceKind : u32 {
   kNoProxyFence,
   kBarrierUnseen,
   kBarrierUnfenced,
+  // In global memory (sm90/global_async.h):
+  kReadOfStore,
+  kWriteToStore,
+  kWriteToLoadSource,
 };
 
 struct RaceParty {
@@ -120,13 +127,54 @@ struct GlobalShadow {
   std::vector<Cells> ranges;  // in the order of the range table
   u32 granule_log2;
   bool judges_blocks;  // reports accesses of different blocks
-  u8 locks[256];
+  u8 locks[256];  // of lines
 
   GlobalShadow(const KernelInfo& kernel, const GlobalRange* table, u32 count);
   ~GlobalShadow();
   GlobalShadow(const GlobalShadow&) = delete;
   GlobalShadow& operator=(const GlobalShadow&) = delete;
 };
+
+// Cells of global memory are looked at, and changed, by one worker at a time.
+inline constexpr u32 kLineBytes = 64;
+class LineLock {
+ public:
+  LineLock(GlobalShadow& shadow, u64 address);
+  ~LineLock();
+  LineLock(const LineLock&) = delete;
+  LineLock& operator=(const LineLock&) = delete;
+
+ private:
+  u8* lock_;
+};
+
+// Calls visit(address, bytes) for the part of each line.
+template <typename Visit>
+void for_each_line(u64 address, u32 bytes, Visit visit) {
+  for (const u64 end = address + bytes; address < end;) {
+    const u64 next = std::min(end, (address / kLineBytes + 1) * kLineBytes);
+    visit(address, u32(next - address));
+    address = next;
+  }
+}
+
+// The cell of an address in the range that `lane` has just accessed, which is writable.
+struct GlobalCells {
+  const Cells& cells;
+  u64 first;
+};
+GlobalCells global_cells(const Lane* lane, u64 address);
+
+// Appends the writes and atomic updates that these bytes remember, equal neighbours as one.
+struct GlobalWrite {
+  Record record;
+  u64 address;
+  u32 bytes;
+};
+void global_writes(const Lane* lane, u64 address, u32 bytes, std::vector<GlobalWrite>& writes);
+
+// What the bulk store of `lane` at `site` wrote there has landed: now it is a write of the lane.
+void land_bulk_write(const Lane* lane, u64 address, u32 bytes, u32 site);
 
 // The detector's state of one worker, used for its blocks in turn.
 struct Races {

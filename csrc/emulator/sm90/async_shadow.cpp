@@ -111,13 +111,15 @@ void AsyncShadow::read(u32 id, const Observers& observers, u32 offset, u32 bytes
   }
 }
 
-// The lanes' own accesses to one cell; returns whether they wrote all of it.
+// The lanes' own accesses to one cell, atomic updates among the writes; returns whether plain ones
+// wrote all of it.
 bool AsyncShadow::check_lanes(u32 id, const Observers& observers, u32 offset, bool writes) {
   const u32 granule = races_->global->granule_log2;
   const u32 first = offset >> granule;
   const u32 count = kCellBytes >> granule;
   bool written = true;
-  for (u32 slot = 0; slot < (writes ? 1 + races_->n_warps : 1); ++slot) {
+  const bool others = writes || races_->atomics;  // beside the last plain write
+  for (u32 slot = 0; slot < (others ? 1 + races_->n_warps : 1); ++slot) {
     const Record* last = nullptr;  // neighbours mostly have the same record
     for (u32 index = first; index < first + count; ++index) {
       const Record& record = races_->shared.slot(slot)[index];
@@ -126,14 +128,15 @@ bool AsyncShadow::check_lanes(u32 id, const Observers& observers, u32 offset, bo
         continue;
       }
       if (record.clock == 0) continue;  // of a copy
+      if (slot != 0 && !writes && !record.atomic) continue;
       if (last && last->clock == record.clock && last->lanes == record.lanes &&
           last->site == record.site && last->warp == record.warp) {
         continue;
       }
       last = &record;
-      RaceKind kind = slot != 0 ? RaceKind::kWriteAfterRead
-                      : writes  ? RaceKind::kWriteAfterWrite
-                                : RaceKind::kReadAfterWrite;
+      RaceKind kind = slot != 0 && !record.atomic ? RaceKind::kWriteAfterRead
+                      : writes                    ? RaceKind::kWriteAfterWrite
+                                                  : RaceKind::kReadAfterWrite;
       check_record(id, observers, record, kind, offset);
     }
   }
@@ -156,10 +159,11 @@ void AsyncShadow::check_record(u32 id, const Observers& observers, const Record&
   }
 }
 
-void AsyncShadow::fence(Lane* lane) {
-  if (races_ == nullptr) return;
-  fences_.fence(lane);
-  lane->clock += 1;
+bool AsyncShadow::is_over_for(u32 id, Lane* lane) {
+  judged_ = 0;
+  const bool over = is_over(id, Observers(lane));
+  judged_ = 0;
+  return over;
 }
 
 void AsyncShadow::lane_access(Lane* lane, u32 offset, u32 bytes, bool writes, u32 site) {
@@ -181,7 +185,7 @@ void AsyncShadow::lane_access(Lane* lane, u32 offset, u32 bytes, bool writes, u3
     for (Record* last = record + (kCellBytes >> granule); record != last; ++record) {
       if (record->block == races_->block) continue;
       *record = {0, 1u << (operation(own[kWrite]).thread % kWarpSize), operation(own[kWrite]).site,
-                 0, operation(own[kWrite]).thread / kWarpSize,         races_->block};
+                 0, 0, operation(own[kWrite]).thread / kWarpSize,      races_->block};
     }
   }
 }

@@ -48,7 +48,11 @@ class AsyncShadow {
   // A lane's own access, before the detector looks at it.
   void lane_access(Lane* lane, u32 offset, u32 bytes, bool writes, u32 site);
 
-  void fence(Lane* lane);
+  void fence(const Lane* lane) { fences_.fence(lane); }
+
+  // Whether an operation of this block is over for a lane; what it was.
+  bool is_over_for(u32 id, Lane* lane);
+  const AsyncOperation& known(u32 id) { return operation(id); }
 
  private:
   // Columns of a cell: stamp of the block in which lanes have touched it since it was last copied

@@ -33,8 +33,8 @@ u32 shared_offset(Lane* lane, u32 address, u32 bytes, u32 alignment, Access acce
   return offset;
 }
 
-// Checks a row in global memory, byte ranges of any alignment, and shows it to the race detector.
-void check_global(Lane* lane, u64 address, u32 bytes, Access access, u32 site) {
+// Finds the range of a row in global memory, which has any alignment.
+const GlobalRange& range_of(Lane* lane, u64 address, u32 bytes, Access access, u32 site) {
   if (!range_allows(lane->recent_range, address, bytes, access)) {
     find_range(lane, address, 1, access, site);
     if (!range_allows(lane->recent_range, address, bytes, access)) {
@@ -42,9 +42,19 @@ void check_global(Lane* lane, u64 address, u32 bytes, Access access, u32 site) {
       fail(lane, ErrorKind::kOutOfBounds, site, "bulk copy of %u bytes across two ranges", bytes);
     }
   }
-  if (lane->watch != 0 && lane->recent_range->writable) {
-    watch_global(lane, address, bytes, access, site);
-  }
+  return *lane->recent_range;
+}
+
+// Checks a row, and shows it to the race detector; true if kernels may write there.
+bool check_global(Lane* lane, u64 address, u32 bytes, Access access, u32 site) {
+  if (!range_of(lane, address, bytes, access, site).writable) return false;
+  if (lane->watch == 0) return true;
+  Sm90* sm90 = lane->block->sm90;
+  if (sm90->shadow.tracked()) sm90->global.check_fences(lane, address, bytes, site);
+  for_each_line(address, bytes, [&](u64 line, u32 n_bytes) {
+    watch_global(lane, line, n_bytes, access, site);
+  });
+  return true;
 }
 
 // Moves a row between its place in global memory and the swizzled one in shared memory.
@@ -89,6 +99,7 @@ void check_place(Lane* lane, const TensorMap& map, const s32* place, bool is_sto
 void BulkCopies::start_block() {
   in_flight_.clear();
   std::fill(groups_.begin(), groups_.end(), Groups{});
+  for (std::vector<Store>& stores : written_) stores.clear();
 }
 
 void BulkCopies::load(Lane* lane, const TensorMap& map, const s32* place, u32 destination,
@@ -99,8 +110,10 @@ void BulkCopies::load(Lane* lane, const TensorMap& map, const s32* place, u32 de
   check_place(lane, map, place, /*is_store=*/false, site);
   u32 offset = shared_offset(lane, destination, bytes, alignment, Access::kAsyncWrite, site);
   Mbarrier& barrier = sm90->mbarriers.use(lane, barrier_address, site);
+  bool writable = false;
   for_each_row(map, place, [&](const BoxRow& row) {
-    if (row.bytes != 0) check_global(lane, row.address, row.bytes, Access::kRead, site);
+    if (row.bytes == 0) return;
+    writable |= check_global(lane, row.address, row.bytes, Access::kRead, site);
   });
   u32 operation = 0;
   if (sm90->shadow.tracked()) {
@@ -111,6 +124,11 @@ void BulkCopies::load(Lane* lane, const TensorMap& map, const s32* place, u32 de
     operation = sm90->shadow.begin(
         {AsyncKind::kBulkLoad, barrier.agent, AsyncOperation::kNever, thread_of(lane), site});
     sm90->shadow.write(operation, Observers(lane), offset, bytes);
+    for_each_row(map, place, [&](const BoxRow& row) {
+      if (writable && row.bytes != 0) {
+        sm90->global.keep_load(lane, operation, row.address, row.bytes);
+      }
+    });
   }
   fill(map, lane->shared, offset, 0xFF);
   Load load{map, {}, offset, &barrier, operation, site, lane};
@@ -187,10 +205,12 @@ void BulkCopies::store(Lane* lane, const TensorMap& map, const s32* place, u32 s
     u32 operation = sm90->shadow.begin(
         {AsyncKind::kBulkStore, groups.agent - 1, groups.commits + 1, thread_of(lane), site});
     sm90->shadow.read(operation, Observers(lane), offset, bytes);
+    Store& store = written_[thread_of(lane)].emplace_back(Store{map, {}, groups.commits + 1, site});
+    std::copy_n(place, map.rank, store.place);
   }
   for_each_row(map, place, [&](const BoxRow& row) {
     if (row.bytes == 0) return;
-    check_global(lane, row.address, row.bytes, Access::kWrite, site);
+    check_global(lane, row.address, row.bytes, Access::kAsyncWrite, site);
     for_each_piece(map, row, offset, [&](u32 from, u64 to, u32 count) {
       memcpy(reinterpret_cast<void*>(to), lane->shared + from, count);
     });
@@ -203,13 +223,29 @@ void BulkCopies::commit_group(Lane* lane) {
   groups.uncommitted = 0;
 }
 
-void BulkCopies::wait_group(Lane* lane, u32 pending_groups) {
+void BulkCopies::wait_group(Lane* lane, u32 pending_groups, Until until) {
   Groups& groups = groups_[thread_of(lane)];
   if (groups.commits <= pending_groups) return;
   groups.waited = std::max(groups.waited, groups.commits - pending_groups);
   if (groups.agent != 0) {
     lane->block->sm90->knowledge.learn(lane, groups.agent - 1, groups.waited);
   }
+  if (until == Until::kWritten) land_stores(lane, groups.commits - pending_groups);
+}
+
+// The first groups of the thread have written.
+void BulkCopies::land_stores(Lane* lane, u32 groups) {
+  std::vector<Store>& stores = written_[thread_of(lane)];
+  const auto end = std::find_if(stores.begin(), stores.end(),
+                                [&](const Store& store) { return store.group > groups; });
+  for (auto store = stores.begin(); store != end; ++store) {
+    for_each_row(store->map, store->place, [&](const BoxRow& row) {
+      if (row.bytes == 0) return;
+      range_of(lane, row.address, row.bytes, Access::kWrite, store->site);
+      land_bulk_write(lane, row.address, row.bytes, store->site);
+    });
+  }
+  stores.erase(stores.begin(), end);
 }
 
 void BulkCopies::exit_lane(Lane* lane) {

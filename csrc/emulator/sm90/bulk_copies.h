@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "block.h"
+#include "sm90_calls.h"
 #include "tensor_map.h"
 
 namespace emulator {
@@ -18,14 +19,14 @@ struct Mbarrier;
 
 class BulkCopies {
  public:
-  BulkCopies(u32 n_threads, bool early) : early_(early), groups_(n_threads) {}
+  BulkCopies(u32 n_threads, bool early) : early_(early), groups_(n_threads), written_(n_threads) {}
 
   void start_block();
   void load(Lane* lane, const TensorMap& map, const s32* place, u32 destination, u32 barrier,
             u32 site);
   void store(Lane* lane, const TensorMap& map, const s32* place, u32 source, u32 site);
   void commit_group(Lane* lane);
-  void wait_group(Lane* lane, u32 pending_groups);
+  void wait_group(Lane* lane, u32 pending_groups, Until until);
 
   bool land_one(Block* block);  // false: nothing is in flight
   void surprise(Lane* lane);    // random schedules: lands one now and then
@@ -50,12 +51,21 @@ class BulkCopies {
     u32 agent;  // + 1; 0: has none yet
     u32 site;   // of the last store
   };
+  // Whose writes nobody has waited for yet.
+  struct Store {
+    TensorMap map;
+    s32 place[TensorMap::kMaxRank];
+    u32 group;  // as `commits` counts them
+    u32 site;
+  };
 
   void land(Block* block, u64 index);
+  void land_stores(Lane* lane, u32 groups);
 
   bool early_;
   std::vector<Load> in_flight_;
-  std::vector<Groups> groups_;
+  std::vector<Groups> groups_;               // by thread
+  std::vector<std::vector<Store>> written_;  // by thread; where races are looked for
   u64 count_ = 0;
 };
 

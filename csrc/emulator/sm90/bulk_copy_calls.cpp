@@ -102,13 +102,18 @@ void bulk_store(Lane* lane, u64 destination, u32 source, u32 bytes, u32 site) {
 
 void bulk_commit_group(Lane* lane) { lane->block->sm90->bulk.commit_group(lane); }
 
-void bulk_wait_group(Lane* lane, u32 pending_groups) {
-  lane->block->sm90->bulk.wait_group(lane, pending_groups);
+void bulk_wait_group(Lane* lane, u32 pending_groups, Until until) {
+  lane->block->sm90->bulk.wait_group(lane, pending_groups, until);
 }
 
-void fence_proxy_async(Lane* lane) {
-  lane->block->sm90->mbarriers.fence(lane);
-  lane->block->sm90->shadow.fence(lane);
+void fence_proxy_async(Lane* lane, Proxied memory) {
+  Sm90* sm90 = lane->block->sm90;
+  const bool of_shared = (u32(memory) & u32(Proxied::kShared)) != 0;
+  if (of_shared) sm90->mbarriers.fence(lane);
+  if (!sm90->shadow.tracked()) return;
+  if (of_shared) sm90->shadow.fence(lane);
+  if ((u32(memory) & u32(Proxied::kGlobal)) != 0) sm90->global.fence(lane);
+  lane->clock += 1;
 }
 
 }  // namespace emulator

@@ -5,10 +5,11 @@
 namespace emulator {
 
 void report_race(Races& races, const Lane* lane, u32 site, RaceKind kind, FirstParty first,
-                 u64 offset, u64 bytes) {
+                 u64 address, u64 bytes, Memory memory) {
   RaceReport race{};
   race.kind = kind;
-  race.address = offset;
+  race.is_global = memory == Memory::kGlobal;
+  race.address = address;
   race.bytes = bytes;
   race.count = 1;
   race.latest_access = races.access;

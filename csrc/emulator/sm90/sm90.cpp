@@ -11,7 +11,8 @@ Sm90::Sm90(Block* owner, u32 shared_bytes, bool early_loads)
       mbarriers(shared_bytes),
       bulk(owner->n_threads, early_loads),
       warpgroups(owner->n_warps * kWarpSize),
-      shadow(knowledge, shared_bytes, owner->n_warps) {}
+      shadow(knowledge, shared_bytes, owner->n_warps),
+      global(shadow, owner->n_warps * kWarpSize) {}
 
 void Sm90::start_block() {
   knowledge.start_block();
@@ -20,6 +21,7 @@ void Sm90::start_block() {
   warpgroups.start_block();
   registers.start_block(block->n_threads);
   shadow.start_block(block->races);
+  global.start_block(block->races);
   last_stall_ = {};
 }
 
@@ -63,6 +65,10 @@ void watch_sm90(Lane* lane, u32 offset, u32 bytes, bool writes, u32 site) {
          barrier->init_site);
   }
   sm90->shadow.lane_access(lane, offset, bytes, writes, site);
+}
+
+void watch_sm90_global(Lane* lane, u64 address, u32 bytes, u32 site) {
+  lane->block->sm90->global.write(lane, address, bytes, site);
 }
 
 }  // namespace emulator

@@ -7,6 +7,7 @@
 #include "async_shadow.h"
 #include "block.h"
 #include "bulk_copies.h"
+#include "global_async.h"
 #include "knowledge.h"
 #include "mbarrier.h"
 #include "register_pool.h"
@@ -22,6 +23,7 @@ struct Sm90 {
   Warpgroups warpgroups;
   RegisterPool registers;
   AsyncShadow shadow;
+  GlobalAsync global;
 
   Sm90(Block* block, u32 shared_bytes, bool early_loads);
   void start_block();

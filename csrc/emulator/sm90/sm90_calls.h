@@ -26,7 +26,8 @@ bool mbarrier_wait_state(Lane* lane, u32 address, u64 state, Ordering ordering, 
 // --- fences ------------------------------------------------------------------------------------
 
 void fence_mbarrier_init(Lane* lane);
-void fence_proxy_async(Lane* lane);  // of shared memory
+enum class Proxied : u32 { kShared = 1, kGlobal = 2, kAll = 3 };
+void fence_proxy_async(Lane* lane, Proxied memory);
 
 // --- bulk copies -------------------------------------------------------------------------------
 
@@ -38,7 +39,9 @@ void tensor_store(Lane* lane, u32 rank, u64 map, const s32* place, u32 source, u
 // The operand of .L2::cache_hint, which is all that is looked at: there is no cache.
 void check_cache_policy(Lane* lane, u64 policy, u32 site);
 void bulk_commit_group(Lane* lane);
-void bulk_wait_group(Lane* lane, u32 pending_groups);  // .read or not: stores happen at once
+// Stores happen at once; but what nobody has waited for is known to nobody.
+enum class Until : bool { kRead, kWritten };
+void bulk_wait_group(Lane* lane, u32 pending_groups, Until until);
 
 // --- warpgroup matmuls -------------------------------------------------------------------------
 

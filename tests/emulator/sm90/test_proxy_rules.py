@@ -13,6 +13,7 @@ from .test_rules import (
     COMMIT,
     END,
     EXPECT,
+    FILL,
     LOAD,
     ONE,
     OVER_STORE,
@@ -40,6 +41,8 @@ FIRST, SECOND = (BULK.format(q=q, at=at) for q, at in (("%q0", 0), ("%q3", 1024)
 STORED_TWICE = TILE + PROXY + SYNC + "setp.eq.u32 %q3, %t, 32;\n" + FIRST + SYNC + SECOND
 OVERWRITTEN = SYNC + "setp.eq.u32 %q4, %t, 33; @%q4 st.shared.u32 [%r20], %t;\n" + WAIT_READ
 
+ADDED, STORED = "red.shared.add.u32 [%r10], %t;\n", ONE + STORE + COMMIT + WAIT_READ + END
+
 FENCES, FENCES_AND_BARRIERS = PROXY * 20, (PROXY + "bar.warp.sync -1;\n") * 20
 
 RACES: list[tuple[str, str, Kinds]] = [
@@ -51,11 +54,64 @@ RACES: list[tuple[str, str, Kinds]] = [
      (OVER_STORE,)),
     ("nor the first the second", STORED_TWICE + "@%q0 " + WAIT_READ + OVERWRITTEN, (OVER_STORE,)),
     ("both are waited for", STORED_TWICE + WAIT_READ + OVERWRITTEN, ()),
+    ("an atomic update is a write", FILL + ADDED + SYNC + STORED, (UNFENCED,)),
+    ("a fenced one", FILL + ADDED + PROXY + SYNC + STORED, ()),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("body", "kinds"), [rule[1:] for rule in RACES], ids=[r[0] for r in RACES])
 def test_a_race(body: str, kinds: Kinds) -> None:
+    check_kinds(lambda options: launch(body, options)[1], kinds)
+
+
+# The threads' words of `out`, from where the copy engine loads; or to where it stores, %q0 waiting.
+STORE_WORD = "cvt.u64.u32 %x8, %r0; add.u64 %x8, %p1, %x8; st.global.u32 [%x8], %t;\n"
+ADD_WORD = STORE_WORD.replace("st.global.u32", "red.global.add.u32")
+LOAD_OUT = ONE + EXPECT + LOAD.replace("%x1", "%x2")
+LOADED_OUT = LOAD_OUT + wait_at() + END
+STORED_OUT = TILE + PROXY + SYNC + ONE + STORE + COMMIT
+READ, WRITE = "ld.global.u32 %r30, [%p1+256];\n", "st.global.u32 [%p1+256], %t;\n"
+WRITTEN = WAIT_READ.replace(".read", "")
+ALL, OF_GLOBAL = "fence.proxy.async;\n", "fence.proxy.async.global;\n"
+READ_STORED, OVER_STORED = (f"{word} what a bulk store in flight writes" for word in
+                            ("read of", "write to"))  # fmt: skip
+OVER_LOADED = "write to the source of a bulk load in flight"
+
+GLOBAL_RACES: list[tuple[str, str, Kinds]] = [
+    ("stored and fenced", READY + STORE_WORD + ALL + SYNC + LOADED_OUT, ()),
+    ("for global memory", READY + STORE_WORD + OF_GLOBAL + SYNC + LOADED_OUT, ()),
+    ("not fenced", READY + STORE_WORD + SYNC + LOADED_OUT, (UNFENCED,)),
+    ("for shared memory alone", READY + STORE_WORD + PROXY + SYNC + LOADED_OUT, (UNFENCED,)),
+    ("too late", READY + STORE_WORD + SYNC + ALL + LOADED_OUT, (UNFENCED,)),
+    ("an atomic update is a write", READY + ADD_WORD + SYNC + LOADED_OUT, (UNFENCED,)),
+    ("a fenced one", READY + ADD_WORD + ALL + SYNC + LOADED_OUT, ()),
+    ("stored over a store", STORE_WORD + STORED_OUT + WAIT_READ + END, (UNFENCED,)),
+    ("over a fenced one", STORE_WORD + OF_GLOBAL + STORED_OUT + WAIT_READ + END, ()),
+    ("the source has been read, nothing written", STORED_OUT + WAIT_READ + READ + END,
+     (READ_STORED,)),
+    ("written", STORED_OUT + WRITTEN + READ + END, ()),
+    ("others do not know", STORED_OUT + WAIT_READ + END + READ, (READ_STORED,)),
+    ("but after a barrier", STORED_OUT + WRITTEN + END + READ, ()),
+    ("the wait is for older groups", STORED_OUT + WRITTEN.replace("0;", "1;") + READ + WRITTEN
+     + END, (READ_STORED,)),
+    ("two stores", STORED_OUT + STORE + COMMIT + WAIT_READ + END, (OVER_STORED,)),
+    ("one after the other", STORED_OUT + WRITTEN + STORE + COMMIT + WAIT_READ + END, ()),
+    ("a write over a store", STORED_OUT + WAIT_READ + WRITE + END, (OVER_STORED,)),
+    ("a write after a store", STORED_OUT + WRITTEN + WRITE + END, ()),
+    ("a load of what is being stored", READY + STORED_OUT + WAIT_READ + SYNC.replace("sync 0",
+     "warp.sync 1") + EXPECT + LOAD.replace("%x1", "%x2") + wait_at() + END, (READ_STORED,)),
+    ("a load of what has been stored", READY + STORED_OUT + WRITTEN + EXPECT
+     + LOAD.replace("%x1", "%x2") + wait_at() + END, ()),
+    ("the source of a load stays", READY + LOAD_OUT + WRITE + wait_at() + END, (OVER_LOADED,)),
+    ("until it has landed", READY + LOAD_OUT + wait_at() + WRITE + END, ()),
+    ("for those who know", READY + LOAD_OUT + wait_at() + END + "@%q0 " + WRITE, ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "kinds"), [rule[1:] for rule in GLOBAL_RACES], ids=[r[0] for r in GLOBAL_RACES]
+)
+def test_a_race_in_global_memory(body: str, kinds: Kinds) -> None:
     check_kinds(lambda options: launch(body, options)[1], kinds)
 
 

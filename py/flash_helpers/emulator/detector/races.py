@@ -27,6 +27,9 @@ KINDS = (  # RaceKind in race.h
     "write not fenced for an asynchronous unit",
     "mbarrier used before its initialisation is seen",
     "mbarrier used by a bulk load, without a fence after its initialisation",
+    "read of what a bulk store in flight writes",
+    "write to what a bulk store in flight writes",
+    "write to the source of a bulk load in flight",
 )
 IN_FLIGHT = KINDS[3:5]
 UNWRITTEN = KINDS[5]
@@ -91,10 +94,10 @@ class Race:
         first, second = self.first, self.second
         if first is None:
             return "no thread or copy of the block wrote these bytes before"
-        if self.kind in REMEDIES:
-            return REMEDIES[self.kind]
         if first.block != second.block:
             return "nothing orders blocks within a launch: use atomics, or two launches"
+        if self.kind in REMEDIES:
+            return REMEDIES[self.kind]
         same_warp = first.warp == second.warp
         barrier = "bar.warp.sync (__syncwarp)" if same_warp else "bar.sync (__syncthreads)"
         if self.kind in IN_FLIGHT:

@@ -97,9 +97,8 @@ def fence(e: Emitter, ins: Instruction) -> bool:
     elif mods.take("proxy"):
         if not mods.take("async"):
             raise Unsupported("fences of this proxy")
-        if not mods.take("global"):
-            mods.take(*_SHARED)
-            e.emit("fence_proxy_async(L);")
+        memory = "kGlobal" if mods.take("global") else "kShared" if mods.take(*_SHARED) else "kAll"
+        e.emit(f"fence_proxy_async(L, Proxied::{memory});")
     else:
         return False
     e.uses_sm90 = True
@@ -113,8 +112,8 @@ def bulk_copy(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
     if mods.take("commit_group"):
         e.emit("bulk_commit_group(L);")
     elif mods.take("wait_group"):
-        mods.take("read")  # the emulator's stores have read and written when they are issued
-        e.emit(f"bulk_wait_group(L, {e.read(ins.operands[0], U32)});")
+        until = "kRead" if mods.take("read") else "kWritten"
+        e.emit(f"bulk_wait_group(L, {e.read(ins.operands[0], U32)}, Until::{until});")
     elif mods.take("prefetch"):
         _check_policy(e, ins, mods)
         mods.drop(*mods.left)

@@ -11,6 +11,14 @@ REMEDIES = {
     "cp.async.bulk.wait_group.read by the thread that stores, then a barrier with this thread",
     "write not fenced for an asynchronous unit": "missing between the two: fence.proxy.async by "
     "the thread that writes, before the barrier that orders the two",
+    "read of what a bulk store in flight writes": (
+        _WRITTEN := "missing between the two: "
+        "cp.async.bulk.wait_group, without .read, by the thread that stores, then a barrier with this "
+        "thread"
+    ),
+    "write to what a bulk store in flight writes": _WRITTEN,
+    "write to the source of a bulk load in flight": "missing before the write: a wait for the "
+    "phase of the mbarrier that the load completes, by this thread or before a barrier with it",
     "mbarrier used before its initialisation is seen": "missing between the two: a barrier of both "
     "threads, such as bar.sync (__syncthreads)",
     "mbarrier used by a bulk load, without a fence after its initialisation": "missing after "

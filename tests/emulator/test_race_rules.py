@@ -193,12 +193,18 @@ extern "C" __global__ void kernel(float* partial, float* total) {
 }"""
 
 
-def test_blocks_of_a_kernel_with_fences_are_not_judged() -> None:
+def test_the_last_block_sums_what_all_have_published() -> None:
     partial, total = aligned(8, np.float32), aligned(1, np.float32)
     run(cuda_kernel(LAST_BLOCK), [partial, total], block=64, grid=8)
     assert total[0] == 28
-    with pytest.raises(RaceError, match="nothing orders blocks"):
-        run(cuda_kernel(LAST_BLOCK.replace("__threadfence();", "")), [partial, total], grid=8)
+    before, behind = LAST_BLOCK.split("last = ")
+    for racing in (
+        LAST_BLOCK.replace("__threadfence();", ""),
+        before.replace("__threadfence();", "") + "last = " + behind,
+        before + "last = " + behind.replace("__threadfence();", ""),
+    ):
+        with pytest.raises(RaceError, match="nothing orders blocks"):
+            run(cuda_kernel(racing), [partial, total], block=64, grid=8)
     unsynchronised = cuda_kernel(LAST_BLOCK.replace("__syncthreads();", ""))
     with pytest.raises(RaceError, match="shared memory last"):  # threads of a block still are
         run(unsynchronised, [partial, total], block=64, grid=8)

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include "block.h"
+#include "block_order.h"
 #include "kernel_info.h"
 #include "race.h"
 
@@ -25,7 +26,8 @@ void unmap_cells(const Cells& cells) {
 
 GlobalShadow::GlobalShadow(const KernelInfo& kernel, const GlobalRange* table, u32 count)
     : granule_log2(u32(__builtin_ctz(kernel.smallest_access))),
-      judges_blocks(kernel.orders_blocks == 0),
+      atomics(kernel.uses_global_atomics != 0 || kernel.orders_blocks != 0),
+      order(kernel.orders_blocks ? std::make_unique<BlockOrder>() : nullptr),
       locks{} {
   for (const GlobalRange* range = table; range != table + count; ++range) {
     u64 first = range->begin >> granule_log2;
@@ -63,7 +65,7 @@ void global_writes(const Lane* lane, u64 address, u32 bytes, std::vector<GlobalW
       const Record* before = nullptr;
       for (u32 index = 0; index << granule < n_bytes; ++index) {
         const Record& record = cells.slot(slot)[first + index];
-        const bool writes_there = record.clock != 0 && (slot == 0 || record.atomic);
+        const bool writes_there = record.clock != 0 && (slot == 0 || record.update);
         if (writes_there && before != nullptr && *before == record) {
           writes.back().bytes += 1u << granule;
         } else if (writes_there) {

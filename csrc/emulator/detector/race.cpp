@@ -6,6 +6,7 @@
 
 #include "async_copies.h"
 #include "block.h"
+#include "block_order.h"
 #include "memory.h"
 #include "sm90_watch.h"
 
@@ -24,7 +25,9 @@ bool exists(const Races& races, const Record& record) {
 // Does a barrier, or the program's own order, put what `record` says before what `lane` does now?
 template <Space kSpace>
 bool is_ordered(const Races& races, const Lane* lane, const Record& record) {
-  if (kSpace == Space::kGlobal && record.block != races.block) return !races.global->judges_blocks;
+  if (kSpace == Space::kGlobal && record.block != races.block) {
+    return BlockOrder::is_ordered(lane->seen, record);
+  }
   if (record.clock <= lane->seen->floor) return true;
   u32 lanes = record.lanes;
   if (record.warp == lane->warp_id) lanes &= ~(1u << lane->lane_id);
@@ -92,7 +95,9 @@ struct Place {
       race.first.passed_since = other.clock > (first->clock & ~Record::kInFlight);
     }
   }
-  if (may_be_equal && kind == RaceKind::kWriteAfterWrite && !first->atomic) {
+  // Blocks that store the same do the same work: a second time, if not wrongly.
+  const bool of_block = first != nullptr && first->block == races.block;
+  if (may_be_equal && of_block && kind == RaceKind::kWriteAfterWrite && !first->atomic) {
     Suspect suspect{race, place.memory, 0};
     memcpy(&suspect.before, place.memory, place.bytes);
     races.suspects.push_back(suspect);
@@ -110,7 +115,8 @@ void keep(const Races& races, const Lane* lane, const Cells& cells, u64 cell, co
   for (;; ++slot) {
     Record& record = cells.slot(slot)[cell];
     bool same = exists<kSpace>(races, record) && record.clock == own.clock &&
-                record.block == own.block && record.warp == own.warp && record.atomic == own.atomic;
+                record.block == own.block && record.warp == own.warp &&
+                record.atomic == own.atomic && record.update == own.update;
     u32 lanes = same ? record.lanes : 0;
     if (same || slot + 1 == end || !exists<kSpace>(races, record) ||
         is_ordered<kSpace>(races, lane, record)) {
@@ -124,10 +130,10 @@ void keep(const Races& races, const Lane* lane, const Cells& cells, u64 cell, co
 template <Space kSpace>
 Record record_of(const Lane* lane, Access access, u32 site) {
   const u32 in_flight = access == Access::kAsyncWrite ? Record::kInFlight : 0;
-  const bool atomic = access == Access::kAtomic;
+  const bool atomic = is_strong(access), update = atomic && writes(access);
   const bool bulk = kSpace == Space::kGlobal && access == Access::kAsyncWrite;
-  return {lane->clock | in_flight, 1u << lane->lane_id, site, atomic, bulk, lane->warp_id,
-          lane->block->races->block};
+  return {lane->clock | in_flight, 1u << lane->lane_id, site, atomic, update, bulk,
+          lane->warp_id,           lane->block->races->block};
 }
 
 // Whether all that these records say lies before the last barrier of the whole block.
@@ -142,8 +148,8 @@ bool is_old(const Record* records, u32 count, u32 block, u32 floor, bool must_ex
 // The usual case without a race, quickly; false: look closer.
 bool passes(const Races& races, const Lane* lane, u64 cell, u32 count, const Record& own,
             Access access) {
-  if (races.atomics || access == Access::kAtomic) return false;
-  const bool writes = access != Access::kRead;
+  if (races.atomics || is_strong(access)) return false;
+  const bool writes = emulator::writes(access);
   const u32 floor = lane->seen->floor;
   Record* target = races.shared.slot(writes ? 0 : 1 + lane->warp_id) + cell;
   if (!is_old(races.shared.slot(0) + cell, count, own.block, floor, !writes)) return false;
@@ -160,13 +166,14 @@ template <Space kSpace>
 void check(Lane* lane, const Cells& cells, u64 cell, u32 count, Access access, u32 site,
            Place place) {
   Races& races = *lane->block->races;
-  const bool atomic = access == Access::kAtomic;
-  const bool writes = access != Access::kRead;
+  const bool atomic = is_strong(access);
+  const bool writes = emulator::writes(access);
   if (!races.suspects.empty()) races.settle();
   const Record own = record_of<kSpace>(lane, access, site);
   if (kSpace == Space::kShared && passes(races, lane, cell, count, own, access)) return;
   races.access += 1;
-  races.atomics |= atomic;
+  races.atomics |= atomic && kSpace == Space::kShared;
+  const bool atomics = kSpace == Space::kShared ? races.atomics : races.global->atomics;
   const u32 n_slots = kSpace == Space::kShared ? 1 + races.n_warps : kGlobalSlots;
   for (u32 index = 0; index < count; ++index, ++cell, ++place) {
     Record& write = cells.slot(0)[cell];
@@ -178,11 +185,12 @@ void check(Lane* lane, const Cells& cells, u64 cell, u32 count, Access access, u
       report(races, lane, site, kind_of(write, true, writes), &write, place,
              access == Access::kWrite);
     }
-    for (u32 slot = 1; slot < n_slots && (writes || races.atomics); ++slot) {
+    for (u32 slot = 1; slot < n_slots && (writes || atomics); ++slot) {
       const Record& other = cells.slot(slot)[cell];
-      if (!exists<kSpace>(races, other) || (other.atomic ? atomic : !writes)) continue;
+      if (!exists<kSpace>(races, other) || (other.atomic && atomic)) continue;
+      if (!writes && !other.update) continue;
       if (is_ordered<kSpace>(races, lane, other)) continue;
-      report(races, lane, site, kind_of(other, other.atomic, writes), &other, place);
+      report(races, lane, site, kind_of(other, other.update, writes), &other, place);
     }
     if (writes && !atomic) {
       write = own;
@@ -208,7 +216,7 @@ void watch_shared(Lane* lane, u32 offset, u32 bytes, Access access, u32 site) {
   if (lane->watch & kWatchSchedule) preempt(lane);
   if ((lane->watch & kWatchRaces) == 0) return;
   Races& races = *lane->block->races;
-  if (lane->block->sm90 != nullptr) watch_sm90(lane, offset, bytes, access != Access::kRead, site);
+  if (lane->block->sm90 != nullptr) watch_sm90(lane, offset, bytes, writes(access), site);
   u32 granule = races.global->granule_log2;
   check<Space::kShared>(lane, races.shared, offset >> granule, std::max(bytes >> granule, 1u),
                         access, site, {false, offset, 1u << granule, lane->shared + offset});
@@ -216,8 +224,9 @@ void watch_shared(Lane* lane, u32 offset, u32 bytes, Access access, u32 site) {
 
 void watch_global(Lane* lane, u64 address, u32 bytes, Access access, u32 site) {
   if (lane->watch & kWatchSchedule) preempt(lane);
+  if ((lane->watch & kWatchBlocks) && is_strong(access)) pause_block(lane);
   if ((lane->watch & kWatchRaces) == 0) return;
-  if (lane->block->sm90 != nullptr && access != Access::kRead) {
+  if (lane->block->sm90 != nullptr && writes(access)) {
     watch_sm90_global(lane, address, bytes, site);
   }
   GlobalShadow& shadow = *lane->block->races->global;
@@ -227,6 +236,9 @@ void watch_global(Lane* lane, u64 address, u32 bytes, Access access, u32 site) {
   u64 start = address >> granule << granule;
   check<Space::kGlobal>(lane, cells, cell, std::max(bytes >> granule, 1u), access, site,
                         {true, start, 1u << granule, reinterpret_cast<u8*>(start)});
+  if (shadow.order == nullptr || !is_strong(access)) return;
+  if (access != Access::kStrongWrite) shadow.order->read_flag(lane, address);
+  if (writes(access)) shadow.order->write_flag(lane, address, access);
 }
 
 bool Races::is_ordered_in_block(const Lane* lane, const Record& record) const {

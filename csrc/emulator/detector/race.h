@@ -3,9 +3,8 @@
 // Every thread has a clock, which its barriers advance, and knows how far it has seen every other
 // thread of its block: bar.sync, named barriers and bar.warp.sync join that knowledge for exactly
 // the threads that take part (bar.arrive gives its own and takes none). shfl, vote, ldmatrix and
-// mma order nothing, as in the PTX memory model. Threads of different blocks are never ordered; but
-// where a kernel has fences for other blocks, which flags they guard is not followed, and accesses
-// of different blocks are not judged.
+// mma order nothing, as in the PTX memory model. Threads of different blocks are ordered by flags
+// with fences around them (block_order.h), and by nothing else.
 //
 // Every cell (4 bytes, or the smallest access of the kernel if that is less) remembers its last
 // write, and its last reads: one record per warp in shared memory, which loses none; two in all in
@@ -14,6 +13,8 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <vector>
 
 #include "lane.h"
@@ -22,13 +23,18 @@
 namespace emulator {
 
 enum class Access : u32;
+class BlockOrder;
 struct KernelInfo;
 struct AsyncCopy;
 struct Barrier;
 
+// The clocks up to which threads of other blocks are known: by block + 1, by thread.
+using Known = std::map<u32, std::vector<u32>>;
+
 // What a thread knows: the clocks up to which it has seen all threads of its block. Shared by
 // threads that met at a barrier.
 struct Seen {
+  const Known* others;  // of other blocks (block_order.h); null: nothing
   u32 references;
   u32 floor;  // the least of ticks: records up to here are ordered for sure
   u32* ticks() { return reinterpret_cast<u32*>(this + 1); }
@@ -39,8 +45,9 @@ struct Seen {
 struct Record {
   u32 clock;  // 0: none; kInFlight is added until an asynchronous copy has landed: seen by nobody
   u32 lanes;
-  u32 site : 30;
-  u32 atomic : 1;
+  u32 site : 29;
+  u32 atomic : 1;  // does not race with others that are
+  u32 update : 1;  // an atomic one that writes
   u32 bulk : 1;  // a bulk copy's, in global memory
   u32 warp : 5;
   u32 block : 27;  // index + 1
@@ -126,7 +133,8 @@ struct Suspect {
 struct GlobalShadow {
   std::vector<Cells> ranges;  // in the order of the range table
   u32 granule_log2;
-  bool judges_blocks;  // reports accesses of different blocks
+  bool atomics;  // the kernel has atomic updates
+  std::unique_ptr<BlockOrder> order;  // null: the kernel has no fences for other blocks
   u8 locks[256];  // of lines
 
   GlobalShadow(const KernelInfo& kernel, const GlobalRange* table, u32 count);
@@ -185,9 +193,17 @@ struct Races {
   u32 n_agents;
   Cells shared{};
   u32 block = 0;         // index + 1 of the running one
-  bool atomics = false;  // since the first one, reads look for atomic updates
+  bool atomics = false;  // of shared memory: since the first one, reads look for them
   u64 access = 0;
   std::vector<Suspect> suspects;
+  // Of each thread, in kernels with fences for other blocks: what the flags said that it has read
+  // since its last fence, and what it knew there.
+  struct Flags {
+    Known read;
+    Seen* fenced = nullptr;
+    u32 clock = 0;
+  };
+  std::vector<Flags> flags;
   RaceTable table{};
 
   Races(Block* owner, GlobalShadow* global, u32 shared_bytes, u32 n_agents);
@@ -202,6 +218,7 @@ struct Races {
   // takes it with it, `drop`. `meet` is all that for lanes of one warp, and for those that wait at
   // a barrier of the block.
   Seen* make();
+  Seen* copy_of(const Seen* source);  // knows nothing if null
   void join(Seen* into, const Lane& lane);
   void complete(Seen* seen);
   void give(Seen* seen, Lane& lane);

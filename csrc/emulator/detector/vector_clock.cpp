@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "block.h"
+#include "block_order.h"
 #include "race.h"
 
 namespace emulator {
@@ -28,6 +29,7 @@ void Races::start_block(u64 index) {
   Seen* seen = make();
   complete(seen);
   for (u32 thread = 0; thread < n_threads; ++thread) give(seen, owner->lanes[thread]);
+  if (global->order) flags.assign(n_threads_padded(), Flags{});
 }
 
 Seen* Races::make() {
@@ -39,6 +41,7 @@ Seen* Races::make() {
   }
   Seen* seen = unused.back();
   unused.pop_back();
+  seen->others = nullptr;
   seen->references = 1;
   seen->floor = 0;
   u32* ticks = seen->ticks();
@@ -47,6 +50,15 @@ Seen* Races::make() {
   std::fill(ticks + n_threads_padded(), ticks + n_ticks(), 0);
   joined_into = nullptr;
   return seen;
+}
+
+Seen* Races::copy_of(const Seen* source) {
+  Seen* copy = make();
+  if (source == nullptr) return copy;
+  copy->others = source->others;
+  copy->floor = source->floor;
+  std::copy_n(source->ticks(), n_ticks(), copy->ticks());
+  return copy;
 }
 
 void Races::drop(Seen* seen) {
@@ -61,6 +73,7 @@ void Races::join(Seen* into, const Lane& lane) {
     for (u32 thread = 0; thread < n_ticks(); ++thread) {
       ticks[thread] = std::max(ticks[thread], known[thread]);
     }
+    if (global->order) into->others = global->order->merged(into->others, lane.seen->others);
     joined_into = into;
     joined_from = lane.seen;
   }

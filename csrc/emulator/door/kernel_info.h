@@ -31,7 +31,7 @@ struct KernelInfo {
   u64 stack_bytes;          // an upper bound of the frame
   u32 uses_global_atomics;  // results may depend on the order of blocks
   u32 smallest_access;      // bytes, at most 4, of accesses to shared and global memory
-  u32 orders_blocks;        // has fences for other blocks: who waits for whom is not followed
+  u32 orders_blocks;        // has fences for other blocks
   u32 uses_sm90;            // mbarriers, bulk copies or warpgroup matmuls
 };
 

@@ -1,73 +1,44 @@
 // A launch: thread blocks in order of their index, spread over OS threads.
 //
 // Blocks start in ascending order and a failure stops only later ones, so the error that is
-// reported is always that of the lowest failing block, however many workers there are.
+// reported is always that of the lowest failing block, however many workers there are. Blocks that
+// may talk to each other, through atomic updates or flags in global memory, take turns on one
+// worker, several at a time, and the first failure ends the launch.
 #include "launch.h"
 
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
-#include "async_copies.h"
-#include "memory.h"
-#include "sm90.h"
+#include "resident.h"
 
 namespace emulator {
 
 namespace {
 
-constexpr u64 kRuntimeStackBytes = 24 * 1024;  // for the calls that a kernel makes
-
-// Stacks of one worker's fibers, each above an inaccessible page. The start within the last page
-// is different for neighbours: equal offsets would compete for the same cache sets.
-class FiberStacks {
- public:
-  FiberStacks(u32 count, u64 bytes)
-      : page_(u64(sysconf(_SC_PAGESIZE))),
-        stride_((bytes + kColours * kColourBytes + 2 * page_ - 1) / page_ * page_ + page_),
-        total_(stride_ * count),
-        base_(static_cast<u8*>(mmap(nullptr, total_, PROT_READ | PROT_WRITE,
-                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
-    for (u32 index = 0; ok() && index < count; ++index) {
-      mprotect(base_ + index * stride_, page_, PROT_NONE);
-    }
-  }
-  ~FiberStacks() {
-    if (ok()) munmap(base_, total_);
-  }
-  FiberStacks(const FiberStacks&) = delete;
-  FiberStacks& operator=(const FiberStacks&) = delete;
-
-  bool ok() const { return base_ != MAP_FAILED; }
-  u8* bottom(u32 index) const { return base_ + index * stride_ + page_; }
-  u64 bytes(u32 index) const { return stride_ - page_ - u64{index % kColours} * kColourBytes; }
-
- private:
-  static constexpr u64 kColours = 16;
-  static constexpr u64 kColourBytes = 5 * 64;
-  u64 page_, stride_, total_;
-  u8* base_;
-};
+constexpr u64 kMaxResidents = 16;  // blocks that take turns
 
 class Launch {
  public:
   Launch(const LaunchRequest& request, LaunchResult& result)
       : request_(request),
         result_(result),
-        n_blocks_(u64{request.grid[0]} * request.grid[1] * request.grid[2]) {
+        n_blocks_(u64{request.grid[0]} * request.grid[1] * request.grid[2]),
+        alternates_(request.kernel->uses_global_atomics != 0 ||
+                    request.kernel->orders_blocks != 0) {
+    schedule_.order = Order{request.order};
+    schedule_.state = request.seed;
     if (request.finds_races == 0) return;
     shadow_ = std::make_unique<GlobalShadow>(*request.kernel, request.ranges, request.n_ranges);
   }
 
   void run() {
+    if (alternates_) return take_turns();
     std::vector<std::thread> threads;
     for (u64 left = std::clamp<u64>(request_.n_workers, 1, n_blocks_); --left != 0;) {
       threads.emplace_back([this] { work(); });
@@ -77,124 +48,104 @@ class Launch {
   }
 
  private:
+  using Residents = std::vector<std::unique_ptr<Resident>>;
+
   void work();
-  void init_block(Block& block);
-  void init_lane(Block& block, u32 thread);
-  void finish_block(Block& block, u64 index);
+  void take_turns();
+  Resident* make_resident(Residents& residents);
+  u64 next_turn(u64 last, u64 n_running);
+  void finish_block(Resident& resident);
+  void fail(u64 index, const ErrorRecord& error);
 
   const LaunchRequest& request_;
   LaunchResult& result_;
   const u64 n_blocks_;
+  const bool alternates_;
+  Schedule schedule_{};                   // of blocks that take turns
   std::unique_ptr<GlobalShadow> shadow_;  // null: no race detector
   std::atomic<u64> next_block_{0};
   std::atomic<u64> first_failure_{~u64{0}};
   std::mutex result_mutex_;
 };
 
-// What is the same in all blocks of a worker.
-void Launch::init_block(Block& block) {
-  const u32* size = request_.block;
-  block.n_threads = size[0] * size[1] * size[2];
-  block.n_warps = (block.n_threads + kWarpSize - 1) / kWarpSize;
-  block.schedule.order = Order{request_.order};
-  std::copy_n(size, 3, block.position.ntid);
-  std::copy_n(request_.grid, 3, block.position.nctaid);
-  block.ranges = {request_.ranges, request_.n_ranges};
-  block.entry = request_.kernel->entry;
-}
-
-void Launch::init_lane(Block& block, u32 thread) {
-  static constexpr GlobalRange kNoRange{};
-  const bool preempted = block.schedule.order == Order::kRandom;
-  Lane& lane = block.lanes[thread];
-  lane.params = request_.params;
-  lane.recent_range = &kNoRange;
-  lane.watch = (block.races ? kWatchRaces : 0) | (preempted ? kWatchSchedule : 0);
-  lane.branch_budget = s64(request_.max_backward_branches);
-  lane.lane_id = thread % kWarpSize;
-  lane.warp_id = thread / kWarpSize;
-  lane.n_warps = block.n_warps;
-  lane.tid[0] = thread % request_.block[0];
-  lane.tid[1] = thread / request_.block[0] % request_.block[1];
-  lane.tid[2] = thread / request_.block[0] / request_.block[1];
-  lane.warp = &block.warps[thread / kWarpSize];
-  lane.block = &block;
-  lane.position = &block.position;
+// Null, and the launch has failed, where there is no memory.
+Resident* Launch::make_resident(Residents& residents) {
+  auto made = std::make_unique<Resident>(request_, shadow_.get(), alternates_);
+  if (made->ok()) return residents.emplace_back(std::move(made)).get();
+  ErrorRecord error{};
+  error.kind = ErrorKind::kInvalidLaunch;
+  strcpy(error.message, "no memory for the stacks of the thread block");
+  std::lock_guard lock(result_mutex_);
+  fail(next_block_++, error);
+  return nullptr;
 }
 
 void Launch::work() {
-  auto block = std::make_unique<Block>();
-  init_block(*block);
-  std::vector<Lane> lanes(block->n_threads);
-  std::vector<AsyncCopies> copies(block->n_threads);
-  std::optional<Traffic> traffic;
-  if (request_.traffic) traffic.emplace(*request_.traffic, block->n_threads);
-  std::vector<u8> shared(request_.kernel->static_shared_bytes + request_.dynamic_shared_bytes);
-  std::unique_ptr<Races> races;
-  const bool uses_sm90 = request_.kernel->uses_sm90 != 0;
-  if (shadow_) {
-    races = std::make_unique<Races>(block.get(), shadow_.get(), u32(shared.size()),
-                                    uses_sm90 ? kMaxAgents : 0);
-  }
-  block->races = races.get();
-  std::unique_ptr<Sm90> sm90;
-  if (uses_sm90) {
-    sm90 = std::make_unique<Sm90>(block.get(), u32(shared.size()), request_.early_loads != 0);
-  }
-  block->sm90 = sm90.get();
-  FiberStacks stacks(block->n_threads, request_.kernel->stack_bytes + kRuntimeStackBytes);
-  if (!stacks.ok()) {
-    block->error.kind = ErrorKind::kInvalidLaunch;
-    strcpy(block->error.message, "no memory for the stacks of the thread block");
-    return finish_block(*block, next_block_++);
-  }
+  Residents residents;
+  Resident* resident = make_resident(residents);
+  if (resident == nullptr) return;
   for (u64 index; (index = next_block_++) < std::min<u64>(n_blocks_, first_failure_);) {
-    block->lanes = lanes.data();
-    copies.assign(block->n_threads, AsyncCopies{});
-    std::fill(shared.begin(), shared.end(), u8{0xFF});
-    block->schedule.state = request_.seed + index * 0xD1342543DE82EF95u;
-    block->schedule.until_preemption = 1;
-    for (u32 thread = 0; thread < block->n_threads; ++thread) {
-      Lane& lane = lanes[thread] = Lane{};
-      init_lane(*block, thread);
-      lane.shared = shared.data();
-      lane.shared_bytes = u32(shared.size());
-      lane.copies = &copies[thread];
-      lane.traffic = traffic ? &*traffic : nullptr;
-      lane.executions = traffic ? traffic->executions_of(thread) : nullptr;
-      start_lane(&lanes[thread], stacks.bottom(thread), stacks.bytes(thread));
-    }
-    if (races) races->start_block(index);
-    if (sm90) sm90->start_block();
-    const u32* grid = request_.grid;
-    const u32 ctaid[3] = {u32(index % grid[0]), u32(index / grid[0] % grid[1]),
-                          u32(index / grid[0] / grid[1])};
-    run_block(block.get(), ctaid);
-    if (races) races->settle();
-    for (u32 warp = 0; traffic && warp < block->n_warps; ++warp) traffic->flush(block->warps[warp]);
-    finish_block(*block, index);
+    resident->start(index);
+    resident->run();
+    finish_block(*resident);
   }
   std::lock_guard lock(result_mutex_);
-  if (traffic) traffic->add_to_request();
-  if (races) result_.races.merge(races->table);
+  resident->add_to(result_);
 }
 
-void Launch::finish_block(Block& block, u64 index) {
+// Whose turn is it? The block behind, the one before, or any.
+u64 Launch::next_turn(u64 last, u64 n_running) {
+  if (schedule_.order == Order::kRandom) return schedule_.random(u32(n_running));
+  const u64 step = schedule_.order == Order::kForward ? 1 : n_running - 1;
+  return (last + step) % n_running;
+}
+
+void Launch::take_turns() {
+  Residents all;
+  std::vector<Resident*> running, unused;
+  for (u64 turn = 0; first_failure_ == ~u64{0};) {
+    if (next_block_ < n_blocks_ && running.size() < kMaxResidents) {
+      if (unused.empty()) unused.push_back(make_resident(all));
+      if (unused.back() == nullptr) break;
+      unused.back()->start(next_block_++);
+      running.push_back(unused.back());
+      unused.pop_back();
+      turn = running.size() - 1;
+    } else if (running.empty()) {
+      break;
+    } else {
+      turn = next_turn(std::min<u64>(turn, running.size() - 1), running.size());
+    }
+    if (!running[turn]->run()) continue;
+    finish_block(*running[turn]);
+    unused.push_back(running[turn]);
+    running.erase(running.begin() + s64(turn));
+  }
+  for (const auto& resident : all) resident->add_to(result_);
+}
+
+void Launch::finish_block(Resident& resident) {
+  const Counts counts = resident.take_counts();
+  const ErrorRecord error = resident.take_error();
   std::lock_guard lock(result_mutex_);
   for (u32 kind = 0; kind < u32(Wait::kCount); ++kind) {
-    result_.counts.collectives[kind] += block.counts.collectives[kind];
+    result_.counts.collectives[kind] += counts.collectives[kind];
   }
-  result_.counts.mma_instructions += block.counts.mma_instructions;
-  result_.counts.async_copies += block.counts.async_copies;
+  result_.counts.mma_instructions += counts.mma_instructions;
+  result_.counts.async_copies += counts.async_copies;
+  result_.counts.bulk_loads += counts.bulk_loads;
+  result_.counts.bulk_stores += counts.bulk_stores;
+  result_.counts.global_loads += counts.global_loads;
+  result_.counts.global_stores += counts.global_stores;
   result_.blocks_run += 1;
-  block.counts = Counts{};
-  if (block.error.kind == ErrorKind::kNone) return;
-  if (index < first_failure_) {
-    first_failure_ = index;
-    result_.error = block.error;
-    result_.error.block_index = index;
-  }
-  block.error.kind = ErrorKind::kNone;
+  if (error.kind != ErrorKind::kNone) fail(resident.index(), error);
+}
+
+void Launch::fail(u64 index, const ErrorRecord& error) {
+  if (index >= first_failure_) return;
+  first_failure_ = index;
+  result_.error = error;
+  result_.error.block_index = index;
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
 // One thread block in execution: warps, barriers, and the choice of the next lane to run.
 //
-// An OS thread owns a Block and runs thread blocks through it, one after the other. Fibers never
-// leave their OS thread, so nothing here is shared between OS threads except the launch record
-// (launch.cpp).
+// An OS thread owns Blocks and runs thread blocks through them (door/resident.h). Fibers never leave
+// their OS thread, so nothing here is shared between OS threads.
 #pragma once
 
 #include "device_calls.h"
@@ -52,6 +51,8 @@ struct Counts {
   u64 collectives[u32(Wait::kCount)];
   u64 mma_instructions;
   u64 async_copies;
+  u64 bulk_loads, bulk_stores;      // instructions
+  u64 global_loads, global_stores;  // of threads: ld.global, st.global
 };
 
 struct RangeTable {
@@ -95,6 +96,7 @@ struct Block {
   u32 n_warps;
   u32 runnable_warps;
   u32 alive;
+  Lane* paused;  // who let other blocks go first; null: nobody
   Schedule schedule;
   Races* races;  // null: not looked for
   Sm90* sm90;    // null: the kernel uses none of Hopper's asynchronous units
@@ -155,8 +157,11 @@ inline void continue_in_order(Lane* lane, Warp* warp) {
   if (next != lane) switch_context(lane->context, next->context);
 }
 
-// Runs one thread block to its end; block->error tells whether it failed.
-void run_block(Block* block, const u32 ctaid[3]);
+// Prepares a thread block. Runs it to its end, and block->error tells whether it failed; or until
+// a thread of it lets other blocks go first: false.
+void start_block(Block* block, const u32 ctaid[3]);
+bool run_block(Block* block);
+void pause_block(Lane* lane);
 
 // Barriers count threads that have not exited, so an exit may complete one.
 void complete_barriers(Block* block);

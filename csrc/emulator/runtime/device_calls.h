@@ -35,6 +35,11 @@ struct MmaOperands {
 enum class MmaType : u32 { kF16, kBf16, kTf32 };
 void mma(Lane* lane, MmaType type, MmaOperands* operands, u32 count, u32 site);
 
+// --- fences --------------------------------------------------------------------------------------
+
+// For threads of other blocks; before a release and behind an acquire instruction too.
+void fence_blocks(Lane* lane);
+
 // --- block barriers ----------------------------------------------------------------------------
 
 inline constexpr u32 kWholeBlock = 0;  // no thread count given

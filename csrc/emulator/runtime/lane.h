@@ -67,6 +67,7 @@ struct Lane {
   AsyncCopies* copies;
   Traffic* traffic;  // null unless the launch counts; then the kernel is the counting variant
   u32* executions;   // of each basic block since the warp's last barrier
+  u64 global_loads, global_stores;
 
   // The race detector's (race.h).
   u32 clock;

@@ -9,7 +9,7 @@ namespace emulator {
 namespace {
 
 const char* verb(Access access) {
-  static constexpr const char* kVerbs[] = {"read", "write", "atomic update", "copy"};
+  static constexpr const char* kVerbs[] = {"read", "write", "atomic update", "copy", "read", "write"};
   return kVerbs[u32(access)];
 }
 
@@ -43,7 +43,7 @@ void find_range(Lane* lane, u64 address, u32 bytes, Access access, u32 site) {
     fail(lane, ErrorKind::kOutOfBounds, site, "global %s of %u bytes at 0x%llx{outside:%llu}",
          verb(access), bytes, ull(address), ull(address));
   }
-  if (access != Access::kRead && !before->writable) {
+  if (writes(access) && !before->writable) {
     fail(lane, ErrorKind::kReadOnly, site,
          "global %s of %u bytes at byte %llu of {range:%u}, which is read-only", verb(access),
          bytes, ull(address - before->begin), before->index);

@@ -17,15 +17,31 @@ inline constexpr u32 kLocalBase = 256;
 inline constexpr u64 kSharedWindow = u64{1} << 56;
 inline constexpr u64 kLocalWindow = u64{2} << 56;
 
-enum class Access : u32 { kRead, kWrite, kAtomic, kAsyncWrite };
+// Strong ones, in global memory, are those through which blocks talk to each other: atomic, but
+// for the order of what lies around them.
+enum class Access : u32 { kRead, kWrite, kAtomic, kAsyncWrite, kStrongRead, kStrongWrite };
+
+constexpr bool writes(Access access) {
+  return access != Access::kRead && access != Access::kStrongRead;
+}
+constexpr bool is_strong(Access access) {
+  return access == Access::kAtomic || access == Access::kStrongRead ||
+         access == Access::kStrongWrite;
+}
+// As shared and local memory see it.
+constexpr Access plain(Access access) {
+  if (access == Access::kStrongRead) return Access::kRead;
+  return access == Access::kStrongWrite ? Access::kWrite : access;
+}
 
 // Of `window` bytes of shared or local memory.
 [[noreturn, gnu::cold]] void fail_window(Lane* lane, const char* space, s64 offset, u32 window,
                                          u32 bytes, Access access, u32 site);
-// What else happens before an access, as lane->watch says: the race detector's checks, and a change
-// to another lane under random schedules.
+// What else happens before an access, as lane->watch says: the race detector's checks, a change to
+// another lane under random schedules, and one to another block at strong accesses.
 inline constexpr u32 kWatchRaces = 1;
 inline constexpr u32 kWatchSchedule = 2;
+inline constexpr u32 kWatchBlocks = 4;
 void watch_shared(Lane* lane, u32 offset, u32 bytes, Access access, u32 site);
 void watch_global(Lane* lane, u64 address, u32 bytes, Access access, u32 site);
 
@@ -56,7 +72,7 @@ inline u8* local_pointer(Lane* lane, u64 address, Access access, u32 site) {
 inline bool range_allows(const GlobalRange* range, u64 address, u32 bytes, Access access) {
   u64 offset = address - range->begin;
   return offset < range->bytes && range->bytes - offset >= bytes &&
-         (access == Access::kRead || range->writable);
+         (!writes(access) || range->writable);
 }
 
 template <u32 kBytes>
@@ -74,9 +90,9 @@ inline u8* global_pointer(Lane* lane, u64 address, Access access, u32 site) {
 template <u32 kBytes>
 inline u8* generic_pointer(Lane* lane, u64 address, Access access, u32 site) {
   if ((address & kSharedWindow) != 0) {
-    return shared_pointer<kBytes>(lane, u32(address), access, site);
+    return shared_pointer<kBytes>(lane, u32(address), plain(access), site);
   }
-  if ((address & kLocalWindow) != 0) return local_pointer<kBytes>(lane, address, access, site);
+  if ((address & kLocalWindow) != 0) return local_pointer<kBytes>(lane, address, plain(access), site);
   return global_pointer<kBytes>(lane, address, access, site);
 }
 

@@ -56,6 +56,25 @@ void fiber_main(void* const* frame) {
   exit_lane(lane);
 }
 
+Lane* first(Block* block) {
+  return next_runnable(&block->warps[block->schedule.pick(block->runnable_warps)]);
+}
+
+// Who goes on after a pause: not the same thread, which may wait for another of its block. The next
+// one in order, which begins anew behind the last.
+Lane* behind(Lane* lane) {
+  Block* block = lane->block;
+  block->paused = nullptr;
+  if (block->schedule.order == Order::kRandom) return first(block);
+  const bool forward = block->schedule.order == Order::kForward;
+  const u32 n_lanes = block->n_warps * kWarpSize;
+  u32 thread = lane->warp_id * kWarpSize + lane->lane_id;
+  do {
+    thread = (thread + (forward ? 1 : n_lanes - 1)) % n_lanes;
+  } while ((block->warps[thread / kWarpSize].runnable >> thread % kWarpSize & 1) == 0);
+  return &block->lanes[thread];
+}
+
 // Nobody can run: do asynchronous operations let somebody go on?
 bool resume_waiting(Block* block) {
   if (block->sm90 == nullptr) return false;
@@ -76,21 +95,30 @@ void start_lane(Lane* lane, u8* stack, u64 stack_bytes) {
   prepare_context(lane->context, stack, stack_bytes, &fiber_main, lane);
 }
 
-void run_block(Block* block, const u32 ctaid[3]) {
+void start_block(Block* block, const u32 ctaid[3]) {
   std::copy_n(ctaid, 3, block->position.ctaid);
   memset(block->barriers, 0, sizeof block->barriers);
   block->runnable_warps = 0;
   block->alive = block->n_threads;
+  block->paused = nullptr;
   for (u32 index = 0; index < block->n_warps; ++index) reset_warp(block, index);
+}
 
+void pause_block(Lane* lane) {
+  lane->block->paused = lane;
+  switch_context(lane->context, lane->block->scheduler);
+}
+
+bool run_block(Block* block) {
   do {
-    Lane* first = next_runnable(&block->warps[block->schedule.pick(block->runnable_warps)]);
-    switch_context(block->scheduler, first->context);
+    switch_context(block->scheduler, (block->paused ? behind(block->paused) : first(block))->context);
+    if (block->error.kind == ErrorKind::kNone && block->paused != nullptr) return false;
   } while (block->error.kind == ErrorKind::kNone && block->alive != 0 && resume_waiting(block));
   if (block->sm90 != nullptr && block->error.kind == ErrorKind::kNone && block->alive == 0) {
     block->sm90->finish_block();
   }
   if (block->error.kind == ErrorKind::kNone && block->alive != 0) report_deadlock(block);
+  return true;
 }
 
 }  // namespace emulator

@@ -128,13 +128,13 @@ bool AsyncShadow::check_lanes(u32 id, const Observers& observers, u32 offset, bo
         continue;
       }
       if (record.clock == 0) continue;  // of a copy
-      if (slot != 0 && !writes && !record.atomic) continue;
+      if (slot != 0 && !writes && !record.update) continue;
       if (last && last->clock == record.clock && last->lanes == record.lanes &&
           last->site == record.site && last->warp == record.warp) {
         continue;
       }
       last = &record;
-      RaceKind kind = slot != 0 && !record.atomic ? RaceKind::kWriteAfterRead
+      RaceKind kind = slot != 0 && !record.update ? RaceKind::kWriteAfterRead
                       : writes                    ? RaceKind::kWriteAfterWrite
                                                   : RaceKind::kReadAfterWrite;
       check_record(id, observers, record, kind, offset);
@@ -185,7 +185,7 @@ void AsyncShadow::lane_access(Lane* lane, u32 offset, u32 bytes, bool writes, u3
     for (Record* last = record + (kCellBytes >> granule); record != last; ++record) {
       if (record->block == races_->block) continue;
       *record = {0, 1u << (operation(own[kWrite]).thread % kWarpSize), operation(own[kWrite]).site,
-                 0, 0, operation(own[kWrite]).thread / kWarpSize,      races_->block};
+                 0, 0, 0, operation(own[kWrite]).thread / kWarpSize,   races_->block};
     }
   }
 }

@@ -134,7 +134,7 @@ void BulkCopies::load(Lane* lane, const TensorMap& map, const s32* place, u32 de
   Load load{map, {}, offset, &barrier, operation, site, lane};
   std::copy_n(place, map.rank, load.place);
   in_flight_.push_back(load);
-  count_ += 1;
+  lane->block->counts.bulk_loads += 1;
   if (early_) {
     land(lane->block, in_flight_.size() - 1);
     if (lane->block->error.kind != ErrorKind::kNone) {
@@ -200,7 +200,7 @@ void BulkCopies::store(Lane* lane, const TensorMap& map, const s32* place, u32 s
   }
   groups.uncommitted += 1;
   groups.site = site;
-  count_ += 1;
+  lane->block->counts.bulk_stores += 1;
   if (sm90->shadow.tracked()) {
     u32 operation = sm90->shadow.begin(
         {AsyncKind::kBulkStore, groups.agent - 1, groups.commits + 1, thread_of(lane), site});

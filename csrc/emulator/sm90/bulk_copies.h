@@ -32,7 +32,6 @@ class BulkCopies {
   void surprise(Lane* lane);    // random schedules: lands one now and then
   void exit_lane(Lane* lane);
   void finish_block(Block* block);
-  u64 count() const { return count_; }
 
  private:
   struct Load {
@@ -66,7 +65,6 @@ class BulkCopies {
   std::vector<Load> in_flight_;
   std::vector<Groups> groups_;               // by thread
   std::vector<std::vector<Store>> written_;  // by thread; where races are looked for
-  u64 count_ = 0;
 };
 
 }  // namespace emulator

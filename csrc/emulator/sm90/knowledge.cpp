@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "block_order.h"
 #include "lane.h"
 
 namespace emulator {
@@ -10,14 +11,6 @@ namespace emulator {
 void Knowledge::start_block() {
   n_agents_ = 0;
   std::fill(steps_, steps_ + kSteps, Step{});
-}
-
-Seen* Knowledge::copy_of(const Seen* source) {
-  Seen* copy = races_->make();
-  if (source == nullptr) return copy;
-  copy->floor = source->floor;
-  std::copy_n(source->ticks(), races_->n_ticks(), copy->ticks());
-  return copy;
 }
 
 template <typename Make>
@@ -48,18 +41,21 @@ void Knowledge::acquire(Lane* lane, Seen* source, u32 site) {
   lane->barrier_site = site;
   if (source == nullptr) return;
   take(lane, source, 0, 0, [&] {
-    Seen* after = copy_of(lane->seen);
+    Seen* after = races_->copy_of(lane->seen);
     const u32* other = source->ticks();
     u32* ticks = after->ticks();
     for (u32 i = 0; i < races_->n_ticks(); ++i) ticks[i] = std::max(ticks[i], other[i]);
     after->floor = std::max(after->floor, source->floor);
+    if (BlockOrder* order = races_->global->order.get()) {
+      after->others = order->merged(after->others, source->others);
+    }
     return after;
   });
 }
 
 void Knowledge::release(Lane* lane, Seen*& into, const Seen* base, u32 site) {
   if (races_ == nullptr) return;
-  if (into == nullptr) into = copy_of(base);
+  if (into == nullptr) into = races_->copy_of(base);
   races_->join(into, *lane);
   lane->clock += 1;
   lane->barrier_site = site;
@@ -68,7 +64,7 @@ void Knowledge::release(Lane* lane, Seen*& into, const Seen* base, u32 site) {
 void Knowledge::learn(Lane* lane, u32 agent, u32 tick) {
   if (races_ == nullptr || knows(lane->seen, agent, tick)) return;
   take(lane, nullptr, agent, tick, [&] {
-    Seen* after = copy_of(lane->seen);
+    Seen* after = races_->copy_of(lane->seen);
     set_tick(after, agent, tick);
     return after;
   });

@@ -30,7 +30,6 @@ class Knowledge {
   void release(Lane* lane, Seen*& into, const Seen* base, u32 site);
   void learn(Lane* lane, u32 agent, u32 tick);
 
-  Seen* copy_of(const Seen* source);  // all zero if null
   bool knows(const Seen* seen, u32 agent, u32 tick) const {
     return seen->ticks()[races_->n_threads_padded() + agent] >= tick;
   }

@@ -141,7 +141,7 @@ void Mbarriers::complete_if_due(Block* block, Mbarrier& barrier) {
   barrier.phase += 1;
   if (Races* races = block->races) {
     Knowledge& knowledge = block->sm90->knowledge;
-    if (barrier.arrived == nullptr) barrier.arrived = knowledge.copy_of(barrier.completed);
+    if (barrier.arrived == nullptr) barrier.arrived = races->copy_of(barrier.completed);
     knowledge.set_tick(barrier.arrived, barrier.agent, u32(barrier.phase));
     races->complete(barrier.arrived);
     if (barrier.completed) races->drop(barrier.completed);

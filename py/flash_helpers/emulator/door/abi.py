@@ -103,6 +103,10 @@ class Counts(Structure):
         ("collectives", c_uint64 * len(WAITS)),
         ("mma_instructions", c_uint64),
         ("async_copies", c_uint64),
+        ("bulk_loads", c_uint64),
+        ("bulk_stores", c_uint64),
+        ("global_loads", c_uint64),
+        ("global_stores", c_uint64),
     ]
 
 

@@ -69,6 +69,10 @@ class LaunchReport:
     collectives: dict[str, int]
     mma_instructions: int
     async_copies: int
+    bulk_loads: int  # instructions, each of one thread
+    bulk_stores: int
+    global_loads: int  # ld.global and st.global of threads
+    global_stores: int
     races: tuple[Race, ...] = ()  # distinct pairs of places
     racing_accesses: int = 0
     counts: Counts | None = None
@@ -118,8 +122,8 @@ class EmulatedKernel:
         packed = self._pack_parameters(params)
         names, ranges = self._ranges(memory, packed)
         workers = options.workers or os.cpu_count() or 1
-        if self._info.uses_global_atomics:
-            workers = 1  # their order would differ from run to run
+        if self._info.uses_global_atomics or self._info.orders_blocks:
+            workers = 1  # the order of blocks that talk to each other would differ from run to run
         mode = _race_mode(options)
         counter = Counter(self._counting_variant()) if options.count else None
         request = abi.LaunchRequest(
@@ -157,6 +161,10 @@ class EmulatedKernel:
             collectives=dict(zip(abi.WAITS, result.counts.collectives, strict=True)),
             mma_instructions=result.counts.mma_instructions,
             async_copies=result.counts.async_copies,
+            bulk_loads=result.counts.bulk_loads,
+            bulk_stores=result.counts.bulk_stores,
+            global_loads=result.counts.global_loads,
+            global_stores=result.counts.global_stores,
             races=races,
             racing_accesses=result.races.total,
             counts=counter.result() if counter else None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..sm90 import ops as sm90
 from .emitter import Emitter, elements
 from .ptx_parser import Instruction, Parameter, parse_integer
@@ -17,6 +19,8 @@ HINTS = (
     *("L1::no_allocate", "L2::64B", "L2::128B", "L2::256B", "L2::evict_first", "L2::evict_last"),
     "L2::evict_normal",
 )
+# Accesses through which blocks may talk to each other, in kernels that have fences for it.
+STRONG = ("volatile", "relaxed", "acquire", "release")
 # What is stored where `a` was, of the operands b and c.
 ATOMICS = {
     "add": "a + b",
@@ -47,12 +51,12 @@ def pointer(
     expression = address.expression
     if space == "param":
         expression += f" + {_PARAMETERS}"
-    if {"acquire", "release", "acq_rel"} & set(ins.opcode) and "cta" not in ins.opcode:
-        e.orders_blocks = True
     if space in ("", "global", "shared"):
         e.smallest_access = min(e.smallest_access, n_bytes)
     function = {"": "generic", "param": "global", "const": "global"}.get(space, space)
-    return f"{function}_pointer<{n_bytes}>(L, {expression}, Access::{access}, {ins.line})"
+    if not access.endswith("IfOrdered"):
+        access = f"Access::{access}"
+    return f"{function}_pointer<{n_bytes}>(L, {expression}, {access}, {ins.line})"
 
 
 def _parameter_pointer(parameter: Parameter, offset: int, n_bytes: int, access: str) -> str:
@@ -63,8 +67,32 @@ def _parameter_pointer(parameter: Parameter, offset: int, n_bytes: int, access: 
     return f"L->params + {parameter.offset + offset}"
 
 
+def _for_other_blocks(ins: Instruction, space: str) -> bool:
+    """Whether others than threads of the block may be meant."""
+    return space in ("", "global") and "cta" not in ins.opcode
+
+
+def _with_fences(e: Emitter, ins: Instruction, space: str, access: Callable[[], None]) -> None:
+    """A release or acquire instruction is a relaxed one with a fence before or behind it."""
+    releases, acquires = (
+        _for_other_blocks(ins, space) and bool({kind, "acq_rel"} & set(ins.opcode))
+        for kind in ("release", "acquire")
+    )
+    e.orders_blocks |= releases or acquires
+    if releases:
+        e.emit("fence_blocks(L);")
+    access()
+    if acquires:
+        e.emit("fence_blocks(L);")
+
+
 @instruction("ld", "ldu", "st")
 def load_store(e: Emitter, ins: Instruction) -> None:
+    space = Modifiers(ins).take("global", "shared", "shared::cta", "local", "param", "const")
+    _with_fences(e, ins, space, lambda: _load_store(e, ins))
+
+
+def _load_store(e: Emitter, ins: Instruction) -> None:
     mods = Modifiers(ins)
     ptx_type = mods.type()
     count = int(mods.take("v2", "v4")[1:] or 1)
@@ -77,7 +105,12 @@ def load_store(e: Emitter, ins: Instruction) -> None:
     values, n_bytes = elements(registers), ptx_type.n_bytes
     if len(values) != count:
         raise Unsupported(f"{len(values)} registers")
-    host = pointer(e, ins, space, place, count * n_bytes, "kWrite" if stores else "kRead")
+    access = "kWrite" if stores else "kRead"
+    if _for_other_blocks(ins, space) and set(STRONG) & set(ins.opcode):
+        access = f"{access}IfOrdered"
+    if space == "global":
+        e.emit(f"L->global_{'stores' if stores else 'loads'} += 1;")
+    host = pointer(e, ins, space, place, count * n_bytes, access)
     if count == 1 and not stores:
         return e.write(values[0], ptx_type, f"load<{ptx_type.cpp}>({host})")
     e.emit(f"{{ auto* p = {host};")
@@ -92,6 +125,11 @@ def load_store(e: Emitter, ins: Instruction) -> None:
 
 @instruction("atom", "red")
 def atomic(e: Emitter, ins: Instruction) -> None:
+    space = Modifiers(ins).take("global", "shared", "shared::cta")
+    _with_fences(e, ins, space, lambda: _atomic(e, ins))
+
+
+def _atomic(e: Emitter, ins: Instruction) -> None:
     mods = Modifiers(ins)
     ptx_type, operation, space = mods.type(), mods.take(*ATOMICS), _space(mods)
     mods.drop(*HINTS)
@@ -129,10 +167,13 @@ def cvta(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
 
 @instruction("prefetch", "prefetchu", "discard", "membar", "fence", "nanosleep")
 def no_effect(e: Emitter, ins: Instruction) -> None:
-    """Hints, and orderings that a sequentially executed block has anyway."""
+    """Hints, and orderings that a sequentially executed block has anyway: but for the race
+    detector, which follows those between blocks."""
     if ins.opcode[0] == "fence" and sm90.fence(e, ins):
         return
-    e.orders_blocks |= ins.opcode[0] in ("membar", "fence") and "cta" not in ins.opcode
+    if ins.opcode[0] in ("membar", "fence") and "cta" not in ins.opcode:
+        e.orders_blocks = True
+        e.emit("fence_blocks(L);")
 
 
 @instruction("cp")

@@ -116,6 +116,7 @@ L->local_bytes = {local_bytes};"""
     )
     # Every register and every operand record may have a stack slot of its own.
     stack_bytes = 2 * (e.register_bytes + local_bytes) + 64 * e.mma_run_max
+    strong = "Strong" if e.orders_blocks else ""
     body, declared = "\n".join(e.lines), "\n".join(map(_array, arrays))
     return f"""// {entry.name}
 #include "kernel.h"
@@ -123,6 +124,8 @@ L->local_bytes = {local_bytes};"""
 using namespace emulator;
 namespace {{
 constexpr u32 kStaticSharedBytes = {shared_bytes};
+[[maybe_unused]] constexpr Access kReadIfOrdered = Access::k{strong}Read;
+[[maybe_unused]] constexpr Access kWriteIfOrdered = Access::k{strong}Write;
 {declared}
 void kernel_body(Lane* L)
 {{

@@ -13,6 +13,7 @@ from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.forward_args import pack_forward_args
 
 from .support import aligned
+from .work import Work
 
 EPS = {DType.FP16: 2.0**-11, DType.BF16: 2.0**-8}
 
@@ -117,16 +118,29 @@ class Problem:
         )
         return o, lse, report
 
-    def mma_instructions(self) -> int:
-        """How many a warp needs over all blocks of keys that some row of a thread block sees."""
+    def needed(self) -> Work:
+        """All blocks of keys that some row of a thread block sees, multiplied twice. Copies and
+        stores of 16 bytes; those of rows behind the end are zero-filled, or left out where they go
+        through registers. Each row stores its log-sum-exp."""
         n_queries, n_keys, config = len(self.q), len(self.k), self.config
         block_rows, block_keys = config.blocks()
-        blocks = 0
+        blocks = rows = existing_rows = 0  # of keys; of all matrices
         for first in range(0, n_queries, block_rows):
             last = min(first + block_rows, n_queries)
             keys = max(0, last + n_keys - n_queries) if self.causal else n_keys
-            blocks += -(-keys // block_keys)
-        return blocks * 2 * block_rows * block_keys * config.d_head // (16 * 8 * 16)
+            needed = -(-keys // block_keys)
+            blocks += needed
+            if needed != 0:
+                rows += block_rows + 2 * needed * block_keys
+                existing_rows += last - first + 2 * min(needed * block_keys, n_keys)
+        pieces = config.d_head * 2 // 16
+        copies = getattr(config, "async_copy", True)
+        return Work(
+            blocks * 2 * block_rows * block_keys * config.d_head // (16 * 8 * 16),
+            async_copies=rows * pieces if copies else 0,
+            global_loads=0 if copies else existing_rows * pieces,
+            global_stores=n_queries * (pieces + 1),
+        )
 
     def lse_error(self, lse: Any) -> float:
         """Largest error of a log-sum-exp; NaN, and an infinity that is not expected, count as

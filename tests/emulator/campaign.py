@@ -23,6 +23,7 @@ from .mask_mutations import bounds_and_masks
 from .mutations import Mutant, arithmetic_and_addressing, synchronisation
 from .planting import WRONG, Outcome, plant, report
 from .totals import SM80
+from .work import TOO_MUCH
 
 LSE_TOLERANCE = 1e-4
 OPTIONS = LaunchOptions(max_backward_branches=1 << 16)
@@ -65,8 +66,8 @@ def check(problems: Sequence[Problem], ptx: str, name: str, seed: int) -> str:
         o, lse, launched = problem.run(kernel, options)
         if problem.row_error(o) > ROW_FACTOR or problem.lse_error(lse) > LSE_TOLERANCE:
             return WRONG
-        if launched.mma_instructions != problem.mma_instructions():
-            return "more work than needed"
+        if problem.needed().wrong(launched):
+            return TOO_MUCH
     return ""
 
 

@@ -32,7 +32,8 @@ def test_row_rule_and_orders(config: FlashForwardKernelConfig) -> None:
     assert problem.row_error(o) <= 1.25
     np.testing.assert_allclose(lse, problem.expected_lse, atol=2e-5)
     # Two matmuls of 192 x 192 x d_head, 4096 multiplications an mma.
-    assert report.mma_instructions == 2 * 192 * 192 * config.d_head // (16 * 8 * 16)
+    assert problem.needed().matrix_instructions == 2 * 192 * 192 * config.d_head // (16 * 8 * 16)
+    assert problem.needed().wrong(report) == ""
     for options in (
         LaunchOptions(lane_order="reverse", workers=1),
         LaunchOptions(lane_order="forward", workers=2),

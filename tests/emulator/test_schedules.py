@@ -36,7 +36,9 @@ def _check(
     problem = Problem.make(config, shape[0], seed, shape[1])
 
     def outputs(options: LaunchOptions) -> tuple[Any, Any]:
-        return problem.run(kernel, options)[:2]  # a race is an error
+        o, lse, report = problem.run(kernel, options)  # a race is an error
+        assert problem.needed().wrong(report) == ""
+        return o, lse
 
     o, _ = compare_schedules(outputs, seed)
     assert problem.row_error(o) <= 1.25

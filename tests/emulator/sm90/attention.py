@@ -19,7 +19,8 @@ from flash_helpers.kernels.sm90_fwd.config import GROUP_ROWS
 from ..attention import EPS, from_bits, to_bits
 from ..planting import WRONG
 from ..support import aligned
-from .work import TOO_MUCH, matrix_instructions
+from ..work import Work
+from .work import needed_work
 
 TOLERANCE = PEAKED_FACTOR * ROW_FACTOR  # eps; the keys of a problem grow
 
@@ -131,16 +132,14 @@ class HopperProblem:
         return float(worst)
 
     @functools.cached_property
-    def needed(self) -> int:
-        return matrix_instructions(self)
+    def needed(self) -> Work:
+        return needed_work(self)
 
     def wrong(self, o: Any, lse: Any, report: LaunchReport) -> str:
         """What is wrong with a run, '' for nothing."""
         if not (error := self.error(o, lse)) <= TOLERANCE:
             return f"{WRONG}: error {error:.3g}, allowed {TOLERANCE:.3g}"
-        if report.mma_instructions != self.needed:
-            return f"{TOO_MUCH}: {report.mma_instructions} matrix instructions, not {self.needed}"
-        return ""
+        return self.needed.wrong(report)
 
 
 def ends_with_a_block(config: HopperForwardKernelConfig, seed: int) -> HopperProblem:

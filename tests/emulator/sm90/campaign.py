@@ -22,9 +22,9 @@ from flash_helpers.kernels.sm90_fwd.config import GROUP_ROWS, MaxPolicy
 from ..mutations import Mutant
 from ..planting import WRONG, Outcome, plant, report
 from ..totals import SM90
+from ..work import TOO_MUCH
 from .attention import HopperProblem, crowded_problems, problems
 from .mutations import hopper_synchronisation
-from .work import TOO_MUCH
 
 OPTIONS = LaunchOptions(workers=1, max_backward_branches=1 << 16)
 # One group of warps runs as far ahead of the others as the barriers let it.

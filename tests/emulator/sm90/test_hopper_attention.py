@@ -21,12 +21,12 @@ from flash_helpers.kernels.sm90_fwd.config import MaxPolicy
 
 from ..conformance.forms import forms_of
 from ..mutations import removed
+from ..work import TOO_MUCH
 from .attention import TOLERANCE, HopperProblem, ends_with_a_block, problems
 from .campaign import CONFIGS, LAZY, TWO_Q, campaign
 from .conformance.suite import forms_under_test
 from .gemm import hopper_ptx
 from .mutations import hopper_synchronisation, unannounced_bytes, weakened_waits
-from .work import TOO_MUCH
 
 ALL = sorted({*CONFIGS, *get_hopper_kernel_configs(), *get_hopper_smoke_kernel_configs()})
 WARM_BAR = 0.060  # CPU seconds for one head of 256 x 128

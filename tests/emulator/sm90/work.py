@@ -1,5 +1,4 @@
-"""How many matrix instructions the Hopper family's kernels need for a problem: a kernel that does
-more is right, and slow; nothing but a count shows it."""
+"""How much work the Hopper family's kernels need for a problem."""
 
 from __future__ import annotations
 
@@ -11,11 +10,11 @@ import numpy as np
 from flash_helpers.kernels.sm90_fwd.config import GROUP_ROWS, MaxPolicy
 
 from ..attention import from_bits
+from ..work import Work
 
 if TYPE_CHECKING:
     from .attention import HopperProblem
 
-TOO_MUCH = "more or less work than needed"
 _WARPS = 4  # of a group, each of which counts
 _LAG, _LARGEST = 8.0, 32768.0  # RowStatistics in sm90/softmax.cuh
 
@@ -28,6 +27,38 @@ def matrix_instructions(problem: HopperProblem) -> int:
     visible = (int(_visible(problem, last)[0]) for last in _last_rows(problem))
     blocks = problem.heads * sum(-(-keys // config.block_n) for keys in visible)
     return _WARPS * (blocks * (scores + output) + repairs(problem) * scores)
+
+
+def needed_work(problem: HopperProblem) -> Work:
+    """A tile needs Q for each group, and K and V of all blocks that its last row sees; each warp
+    stores its 16 rows, where they do not lie before the first, and each row its log-sum-exp."""
+    config = problem.config
+    last_rows = [first + config.block_m() - 1 for first in _tiles(problem)]
+    loads = sum(
+        config.n_mma_groups + 2 * -(-int(_visible(problem, last)[0]) // config.block_n)
+        for last in last_rows
+    )
+    groups = sum(
+        first + group * GROUP_ROWS >= 0
+        for first in _tiles(problem)
+        for group in range(config.n_mma_groups)
+    )
+    return Work(
+        matrix_instructions(problem),
+        bulk_loads=problem.heads * loads,
+        bulk_stores=problem.heads * groups * _WARPS,
+        global_stores=problem.heads * problem.seqlen_q,
+    )
+
+
+def _tiles(problem: HopperProblem) -> range:
+    """The first row of each tile of a head. Where the last tile would have one group at work, the
+    first begins that much earlier, if causal (sm90/schedule.cuh)."""
+    config, rows = problem.config, problem.config.block_m()
+    groups = -(-problem.seqlen_q // GROUP_ROWS)
+    alone = problem.causal and groups % config.n_mma_groups == 1 < config.n_mma_groups
+    origin = (1 - config.n_mma_groups) * GROUP_ROWS if alone else 0
+    return range(origin, origin + -(-problem.seqlen_q // rows) * rows, rows)
 
 
 def repairs(problem: HopperProblem) -> int:

@@ -105,3 +105,15 @@ def test_random_schedules_switch_between_accesses_and_repeat() -> None:
     assert len(np.unique(random)) > 8
     np.testing.assert_array_equal(random, seen[5])
     assert (random != seen[8]).any()
+
+
+def test_loads_that_land_early_are_a_schedule() -> None:
+    runs: list[LaunchOptions] = []
+
+    def outputs(options: LaunchOptions) -> list[Any]:
+        runs.append(options)
+        return [np.array([options.early_loads])]
+
+    with pytest.raises(ScheduleError, match="forward order, with early loads"):
+        compare_schedules(outputs, seed=1)
+    assert [run.lane_order for run in runs] == ["forward", "reverse", "random", "forward"]

@@ -38,6 +38,7 @@ class HopperProblem:
     counts_tiles: bool = False  # blocks draw their tiles from a counter
     grid: int = 1
     seed: int = 0
+    scale: float = 1.0  # of the queries
     q: Any = field(init=False, repr=False)
     k: Any = field(init=False, repr=False)
     v: Any = field(init=False, repr=False)
@@ -51,7 +52,7 @@ class HopperProblem:
                 (self.seqlen_q, self.heads) if name == "q" else (self.seqlen_k, self.kv_heads)
             )
             array = aligned((1, rows, heads, self.config.d_head), np.uint16)
-            values = rng.standard_normal(array.shape) * (growth if name == "k" else 1.0)
+            values = rng.standard_normal(array.shape) * (growth if name == "k" else self.scale)
             array[:] = to_bits(values, self.config.dtype)
             setattr(self, name, array)
 
@@ -147,6 +148,29 @@ def ends_with_a_block(config: HopperForwardKernelConfig, seed: int) -> HopperPro
     first, it alone sees nothing, and the next one has no mask."""
     rows, keys = config.blocks()
     return HopperProblem(config, rows, rows + 2 * keys - GROUP_ROWS - 1, causal=True, seed=seed)
+
+
+def overflowing(config: HopperForwardKernelConfig, seed: int) -> HopperProblem:
+    """In most blocks exponentials leave the range of fp16, were the maximum kept."""
+    rows, keys = config.blocks()
+    return HopperProblem(config, rows, 4 * keys, seed=seed, scale=4.0)
+
+
+def spiked(config: HopperForwardKernelConfig, seed: int) -> HopperProblem:
+    """In one block of keys one score of a single row grows to 2^16.5 times what came before, in
+    another one of a row that the same thread has: fp16 holds it no more, a sum of them might."""
+    rows, keys = config.blocks()
+    problem = HopperProblem(config, rows, 4 * keys, seed=seed)
+    rng = np.random.default_rng(seed)
+    q, k = (rng.standard_normal(array.shape) for array in (problem.q, problem.k))
+    k *= 0.1
+    q[..., :2] = k[..., :2] = 0.0
+    for column, (block, half) in enumerate(((2, 0), (1, 8))):
+        row, key = 16 * rng.integers(rows // 16) + half + rng.integers(8), rng.integers(keys)
+        q[:, row, :, column] = 1.0
+        k[:, block * keys + key, :, column] = 16.8 * config.d_head**0.5 * np.log(2)
+    problem.q[:], problem.k[:] = to_bits(q, config.dtype), to_bits(k, config.dtype)
+    return problem
 
 
 def problems(config: HopperForwardKernelConfig, seed: int) -> list[HopperProblem]:

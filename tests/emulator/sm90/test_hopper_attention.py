@@ -22,19 +22,20 @@ from flash_helpers.kernels.sm90_fwd.config import MaxPolicy
 from ..conformance.forms import forms_of
 from ..mutations import removed
 from ..work import TOO_MUCH
-from .attention import TOLERANCE, HopperProblem, ends_with_a_block, problems
+from .attention import TOLERANCE, HopperProblem, ends_with_a_block, overflowing, problems, spiked
 from .campaign import CONFIGS, LAZY, TWO_Q, campaign
 from .conformance.suite import forms_under_test
 from .gemm import hopper_ptx
 from .mutations import hopper_synchronisation, unannounced_bytes, weakened_waits
+from .work import repairs
 
 ALL = sorted({*CONFIGS, *get_hopper_kernel_configs(), *get_hopper_smoke_kernel_configs()})
 WARM_BAR = 0.060  # CPU seconds for one head of 256 x 128
 
 
-def _check(config: HopperForwardKernelConfig, seed: int) -> None:
+def _check(config: HopperForwardKernelConfig, chosen: Iterable[HopperProblem], seed: int) -> None:
     kernel = compile_kernel(kernel_ptx(config), config.kernel_name())
-    for problem in problems(config, seed):
+    for problem in chosen:
 
         def run(options: LaunchOptions, problem: HopperProblem = problem) -> list[Any]:
             o, lse, report = problem.run(kernel, options)
@@ -46,7 +47,19 @@ def _check(config: HopperForwardKernelConfig, seed: int) -> None:
 
 
 def test_right_under_every_schedule(seed: int) -> None:
-    _check(LAZY, seed)
+    _check(LAZY, problems(LAZY, seed), seed)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_each_kind_of_kernel_under_every_schedule(
+    config: HopperForwardKernelConfig, seed: int
+) -> None:
+    """Optimistic softmax, three groups, staging in Q's buffer, other head dimensions: by problems
+    that take all branches of the softmax in few blocks."""
+    chosen = [make(config, seed) for make in (ends_with_a_block, overflowing, spiked)]
+    if config.max_policy is MaxPolicy.OPTIMISTIC:
+        assert all(repairs(problem) > 0 for problem in chosen[1:])
+    _check(config, chosen, seed)
 
 
 @pytest.mark.parametrize("config", [c for c in CONFIGS if c.max_policy is MaxPolicy.OPTIMISTIC])
@@ -68,7 +81,7 @@ def test_a_row_without_a_key_in_the_first_block(
 @pytest.mark.slow
 @pytest.mark.parametrize("config", ALL, ids=str)
 def test_all_kernels(config: HopperForwardKernelConfig, seed: int) -> None:
-    _check(config, seed)
+    _check(config, [*problems(config, seed), overflowing(config, seed), spiked(config, seed)], seed)
 
 
 def _untested_forms(configs: Iterable[HopperForwardKernelConfig]) -> set[str]:

@@ -16,6 +16,8 @@ from flash_helpers.check.tolerance import PEAKED_FACTOR, Comparison, compare
 from flash_helpers.emulator import LaunchOptions, LaunchReport
 from flash_helpers.kernels.problem import AttentionProblem
 
+from ..work import Work
+
 
 @dataclass(frozen=True)
 class GluonKernel:
@@ -136,17 +138,25 @@ class GluonProblem:
         )
         return o, report
 
-    def mma_instructions(self) -> int:
-        """How many a warp needs: in every 64 rows of a tile, Q K^T and P V in steps of 16 for all
-        blocks of keys that some row of the tile sees. What is computed again is not in it."""
+    def needed(self) -> Work:
+        """In every 64 rows of a tile, Q K^T and P V in steps of 16 for all blocks of keys that some
+        row of the tile sees: what is computed again is not in it. Boxes are 64 columns wide; each
+        group loads its Q, and stores."""
         sizes, config = self.lengths, self.kernel.config
-        blocks = 0
+        blocks = tiles = 0
         for first in range(0, sizes.seqlen_q, config.BLOCK_M):
             seen = first + config.BLOCK_M + sizes.seqlen_k - sizes.seqlen_q
             keys = min(sizes.seqlen_k, max(0, seen)) if self.kernel.causal else sizes.seqlen_k
             blocks += -(-keys // config.BLOCK_N)
+            tiles += 1
+        heads, boxes = sizes.batch * sizes.heads, self.kernel.d_head // 64
         steps = (self.kernel.d_head + config.BLOCK_N) // 16
-        return 4 * sizes.batch * sizes.heads * blocks * config.BLOCK_M // 64 * steps
+        groups = tiles * config.NUM_MMA_GROUPS
+        return Work(
+            4 * heads * blocks * config.BLOCK_M // 64 * steps,
+            bulk_loads=heads * boxes * (groups + 2 * blocks),
+            bulk_stores=heads * boxes * groups,
+        )
 
     def comparison(self, o: Any) -> Comparison:
         return compare(o, self.expected)

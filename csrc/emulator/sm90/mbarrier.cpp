@@ -86,7 +86,7 @@ void Mbarriers::init(Lane* lane, u32 address, u32 count, u32 site) {
   barrier.alive = true;
   if (barrier.agent == kMaxAgents) {
     fail(lane, ErrorKind::kMbarrier, site, "more than %u mbarriers in one thread block",
-         kMaxAgents - 1);
+         kMaxAgents);
   }
   barriers_.push_back(barrier);
   slot = u16(barriers_.size());

@@ -50,7 +50,6 @@ void wgmma_fence(Lane* lane, u32 site) {
 }
 
 void wgmma_execute(Lane* lane, u32 site) {
-  require_full_warp(lane, Wait::kWgmma, site);
   lane->wait_site = site;
   meet(lane, Wait::kWgmma, 1, ~0u, site, nullptr, &execute_now, SameSite::kRequired);
   queue_of(lane).uncommitted.clear();

@@ -16,6 +16,7 @@ from .test_rules import (
     FILL,
     LOAD,
     ONE,
+    OVER_LOAD,
     OVER_STORE,
     PROXY,
     READY,
@@ -54,6 +55,10 @@ RACES: list[tuple[str, str, Kinds]] = [
      (OVER_STORE,)),
     ("nor the first the second", STORED_TWICE + "@%q0 " + WAIT_READ + OVERWRITTEN, (OVER_STORE,)),
     ("both are waited for", STORED_TWICE + WAIT_READ + OVERWRITTEN, ()),
+    ("a load over one in flight", READY + ONE + EXPECT.replace("4096", "8192") + LOAD + LOAD
+     + wait_at() + END, (OVER_LOAD,)),
+    ("over one that has landed", READY + ONE + EXPECT + LOAD + wait_at() + EXPECT + LOAD
+     + wait_at(1).replace("[%r21], 0", "[%r21], 1") + END, ()),
     ("an atomic update is a write", FILL + ADDED + SYNC + STORED, (UNFENCED,)),
     ("a fenced one", FILL + ADDED + PROXY + SYNC + STORED, ()),
 ]  # fmt: skip

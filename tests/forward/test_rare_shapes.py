@@ -46,6 +46,14 @@ def test_every_diagonal(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", [AMPERE, HOPPER])
+def test_every_key_length(name: str, seed: int) -> None:
+    """The keys end in every place of a block, and no mask hides it; 129 is three blocks."""
+    for n_keys in (*range(1, 65), 127, 128, 129):
+        q, k, v = draw(seed, (1, 33, 1, 64), (1, n_keys, 1, 64), (1, n_keys, 1, 64))
+        check(name, q, k, v, causal=False)
+
+
+@pytest.mark.parametrize("name", [AMPERE, HOPPER])
 def test_more_than_32_kv_heads(name: str, seed: int) -> None:
     """Several tiles a head, so that sections of heads are walked and the last is cut."""
     q, k, v = draw(seed, (1, 140, 40, 64), (1, 100, 40, 64), (1, 100, 40, 64))

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -85,11 +86,8 @@ def deletable() -> Iterator[list[Rule]]:
         target = Path(folder) / "emulator"
         shutil.copytree(csrc_dir() / "emulator", target)
         rules = list(_patch(target))
-        original, door.csrc_dir = door.csrc_dir, lambda: Path(folder)
-        try:
+        with patch.object(door, "csrc_dir", lambda: Path(folder)):
             yield rules
-        finally:
-            door.csrc_dir = original
 
 
 def _patch(folder: Path) -> Iterator[Rule]:

@@ -22,6 +22,7 @@ from flash_helpers.base.tool import (
     EXIT_PARTIAL,
     guarded,
     ranked,
+    tool_parser,
 )
 from flash_helpers.check.sizes import BENCHMARK_N_HEADS
 from flash_helpers.kernels.names import parse_kernel_name_into_config
@@ -59,10 +60,7 @@ _NCU_BENCH = "flash_lab.bench.ncu_cli"
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="acceptance.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("acceptance.py", DESCRIPTION)
     kinds = parser.add_subparsers(dest="kind", required=True)
     count = number(1, 1000, int)
     for name in ("gate", "repeat", "agreement"):

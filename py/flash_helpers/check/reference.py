@@ -67,26 +67,6 @@ def _hidden(rows: slice, seqlen_q: int, seqlen_k: int, device: torch.device) -> 
     return key > query + (seqlen_k - seqlen_q)
 
 
-def attention_low_precision(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None = None
-) -> torch.Tensor:
-    """The same formula with every intermediate rounded to the inputs' 16 bits: the yardstick of
-    FlashAttention-2's rule. Scales k rather than q, as FlashAttention-2's tests do for it."""
-    import torch
-
-    check_shapes(q, k, v)
-    batch, seqlen_q, n_heads, d_head = q.shape
-    o = torch.empty_like(q)
-    group = n_heads // k.shape[2]
-    scale = d_head**-0.5 if scale is None else scale
-    with full_precision(q.device.type):
-        for b, head, rows in chunks(batch, n_heads, seqlen_q, k.shape[1], 4):
-            scores = q[b, rows, head] @ (k[b, :, head // group] * scale).T
-            weights = torch.softmax(scores, dim=-1).to(q.dtype)
-            o[b, rows, head] = weights @ v[b, :, head // group]
-    return o
-
-
 def check_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     """(batch, seq, heads, d) each, k and v alike, query heads a multiple of KV heads."""
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"

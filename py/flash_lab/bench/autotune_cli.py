@@ -22,6 +22,7 @@ from flash_helpers.base.tool import (
     EXIT_PARTIAL,
     EXIT_USAGE,
     guarded,
+    tool_parser,
 )
 from flash_helpers.kernels.sets import DEFAULT_KERNELS, KERNELS_VARIABLE
 
@@ -63,10 +64,7 @@ _ENERGY_ROUNDS = {"coarse": 1, "fine": 2, "final": 8}
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="autotune.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("autotune.py", DESCRIPTION)
     args.add_problem_arguments(parser, [512, 1024, 2048, 4096, 8192, 16384])
     parser.set_defaults(dtypes=[DType.FP16, DType.BF16])
     args.add_store_arguments(parser)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, EXIT_USAGE, guarded
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, EXIT_USAGE, guarded, tool_parser
 
 from ..arguments import number
 from .comparison import (
@@ -42,10 +42,7 @@ than --fail-over, or gives no right result any more, 2 usage or unusable input.
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="compare.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("compare.py", DESCRIPTION)
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUN", help="BASE NEW: stores of pt_bench.py")
     add("--fail-over", type=number(0, 1000), default=2.5, metavar="PCT",

@@ -16,6 +16,7 @@ from flash_helpers.base.tool import (
     EXIT_PARTIAL,
     guarded,
     ranked,
+    tool_parser,
 )
 
 from ..arguments import number
@@ -47,10 +48,7 @@ order, in a process of their own: a kernel that crashes or hangs costs its row. 
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="pt_bench.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("pt_bench.py", DESCRIPTION)
     args.add_problem_arguments(parser, [512, 1024, 2048, 4096])
     args.add_sampling_arguments(parser)
     add = parser.add_argument

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flash_helpers.base.outputs import check_outputs, make_folder, write_output
-from flash_helpers.base.tool import EXIT_OK, EXIT_USAGE, guarded
+from flash_helpers.base.tool import EXIT_OK, EXIT_USAGE, guarded, tool_parser
 
 from . import charts, html
 from .ceilings import Ceilings, measured_ceilings
@@ -36,10 +36,7 @@ _BANDWIDTH = {"H200": 4.8, "H100": 3.35, "A100": 2.039, "B200": 8.0}
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="report.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("report.py", DESCRIPTION)
     add = parser.add_argument
     add("run", type=Path, help="a store of pt_bench.py or autotune.py")
     add("--base", type=Path, help="compare with this run")

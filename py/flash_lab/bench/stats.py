@@ -31,11 +31,6 @@ class Summary:
         return self.median
 
     @property
-    def noise(self) -> float:
-        """Half the interquartile range over the median: robust against a few outliers."""
-        return (self.upper_quartile - self.lower_quartile) / 2 / self.median
-
-    @property
     def rsd(self) -> float:
         """Relative standard deviation."""
         return self.stdev / self.mean

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from flash_helpers.base.tool import EXIT_INTERRUPTED, guarded
+from flash_helpers.base.tool import EXIT_INTERRUPTED, guarded, tool_parser
 
 from . import bottleneck_cli, waves_cli
 from .calls_cli import Benchmark, Mlp, Profile
@@ -29,10 +29,7 @@ _COMMANDS: dict[str, tuple[Any, str]] = {
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="profiling.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("profiling.py", DESCRIPTION)
     commands = parser.add_subparsers(dest="subcommand", required=True, metavar="COMMAND")
     for name, (module, title) in _COMMANDS.items():
         sub = commands.add_parser(

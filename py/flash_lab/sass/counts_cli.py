@@ -7,7 +7,7 @@ import functools
 import sys
 from collections.abc import Sequence
 
-from flash_helpers.base.tool import EXIT_OK, guarded
+from flash_helpers.base.tool import EXIT_OK, guarded, tool_parser
 
 from . import arguments as args
 from .classes import count_classes, count_opcodes
@@ -25,10 +25,7 @@ Exit codes: 0 ok, 2 usage, 4 no machine code to be had, 130 interrupted.
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="sass_counts.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("sass_counts.py", DESCRIPTION)
     args.add_source_arguments(parser)
     add = parser.add_argument
     add("--where", choices=("loop", "kernel"), default="loop", help="default: loop")

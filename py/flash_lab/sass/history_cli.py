@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flash_helpers.base.outputs import check_outputs
-from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, guarded
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, guarded, tool_parser
 
 from . import arguments as args
 from .history import Build, append, measure, read, regressions
@@ -30,10 +30,7 @@ _QUANTITIES = ("registers", "stack_bytes", "instructions", "loop", "spills", "lo
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="register_history.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("register_history.py", DESCRIPTION)
     parser.add_argument("action", choices=("record", "show"))
     parser.add_argument("history", type=Path, help="JSON lines; created by the first record")
     args.add_source_arguments(parser)

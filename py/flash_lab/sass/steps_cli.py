@@ -7,7 +7,7 @@ import functools
 import os
 from collections.abc import Sequence
 
-from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, guarded
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, guarded, tool_parser
 from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE
 from flash_helpers.compilers.errors import BuildError
 
@@ -26,10 +26,7 @@ Exit codes: 0 all claims hold, 1 one does not, 2 usage, 4 nothing to disassemble
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="check_steps.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("check_steps.py", DESCRIPTION)
     add = parser.add_argument
     add("--arch", default=DEFAULT_ARCHITECTURE, metavar="sm_XY")
     args.add_colour_argument(parser)

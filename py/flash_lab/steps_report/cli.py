@@ -12,7 +12,14 @@ from pathlib import Path
 
 from flash_helpers.base.outputs import check_outputs, make_folder, write_output
 from flash_helpers.base.paths import previous_dir
-from flash_helpers.base.tool import EXIT_INTERRUPTED, EXIT_NO_DATA, EXIT_OK, EXIT_USAGE, guarded
+from flash_helpers.base.tool import (
+    EXIT_INTERRUPTED,
+    EXIT_NO_DATA,
+    EXIT_OK,
+    EXIT_USAGE,
+    guarded,
+    tool_parser,
+)
 from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE
 from flash_helpers.compilers.errors import BuildError
 
@@ -35,10 +42,7 @@ lacks what the page needs, or there is no compiler, 130 interrupted.
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="steps_report.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("steps_report.py", DESCRIPTION)
     add = parser.add_argument
     add("--sweep", type=Path, metavar="FILE.jsonl")
     add("--ncu", type=Path, metavar="FILE.csv", help="needs --sweep")

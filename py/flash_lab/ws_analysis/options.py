@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from flash_helpers.base.tool import tool_parser
 from flash_helpers.kernels.problem import AttentionProblem
 
 from .. import arguments as args
@@ -49,10 +50,7 @@ docs/ws-analysis.md explains the figures.
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=TOOL, description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser(TOOL, DESCRIPTION)
     add = parser.add_argument
     add("--mode", type=args.one_of("mode", MODES), required=True, help=", ".join(MODES))
     add("--lang", type=args.one_of("language", LANGUAGES), default=ENGLISH,

@@ -23,7 +23,8 @@ from .comparison import (
     halves,
     noise_floor,
 )
-from .runs import Run, RunError, load_run
+from .report import text_table
+from .runs import RunError, load_run
 
 DESCRIPTION = """Compare two runs of pt_bench.py, row by row.
 
@@ -80,32 +81,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             return EXIT_OK
         print(render(comparison, rules, everything=options.all))
         if comparison.missing and not options.partial:
-            raise RunError(_missing(comparison, new))
+            raise RunError(
+                f"{new.path} lacks {len(comparison.missing)} rows of the base, the first "
+                f"{comparison.missing[0][1]} at {describe(comparison.missing[0])}: measure them, "
+                "or add --partial"
+            )
     except RunError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USAGE
     return EXIT_FAILED if comparison.regressions() or comparison.broken else EXIT_OK
 
 
-def _missing(comparison: Comparison, new: Run) -> str:
-    shape, kernel = comparison.missing[0]
-    return (
-        f"{new.path} lacks {len(comparison.missing)} rows of the base, the first {kernel} at "
-        f"{describe((shape, kernel))}: measure them, or add --partial"
-    )
-
-
 def render(comparison: Comparison, rules: Rules, *, everything: bool) -> str:
-    from prettytable import PrettyTable
-
-    table = PrettyTable(["kernel", "problem", "base ms", "new ms", "change %", "sure within", "is"])
-    table.align = "r"
-    table.align["kernel"] = table.align["problem"] = table.align["is"] = "l"
+    columns = ["kernel", "problem", "base ms", "new ms", "change %", "sure within", "is"]
     ordered = sorted(comparison.lines, key=lambda line: -line.shift.estimate)
-    for line in ordered:
-        if everything or line.verdict not in (SAME, AMBIGUOUS):
-            table.add_row(_cells(line))
-    lines = [str(table.get_string())] if table.rows else []
+    shown = [x for x in ordered if everything or x.verdict not in (SAME, AMBIGUOUS)]
+    words = ("kernel", "problem", "is")
+    lines = [text_table(columns, map(_cells, shown), words)] if shown else []
     lines += [
         f"{row.status}: {row.kernel} at seq {row.problem.seqlen_q}: {row.error}"
         for row in comparison.broken

@@ -69,13 +69,11 @@ class CudaCandidate:
         except ReferenceUnavailableError as error:
             raise SkippedError(str(error)) from error
         torch.cuda.synchronize()
-        self.details["memory_bytes"] = self._memory(torch.cuda.max_memory_allocated() - before)
+        # Inputs, output and whatever else a call needs on the device.
+        needed = sum(tensor.nbytes for tensor in self.inputs.tensors) + self.preallocated_bytes
+        allocated = torch.cuda.max_memory_allocated() - before
+        self.details["memory_bytes"] = needed + allocated
         return self.inputs.judge.problem_with(output)
-
-    def _memory(self, allocated: int) -> int:
-        """Inputs, output and whatever else a call needs on the device, in bytes."""
-        inputs = sum(tensor.nbytes for tensor in self.inputs.tensors)
-        return inputs + self.preallocated_bytes + allocated
 
     def describe(self) -> Json:
         return self.details

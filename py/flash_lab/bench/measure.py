@@ -189,11 +189,13 @@ def _loads(
             found[kernel] |= _clock(functions[kernel], times[kernel], backend)
         if policy.energy_rounds:
             meter = backend.energy_meter()
-            for kernel in _rounds(order, policy.energy_rounds, chance):
-                emit({"event": "running", "kernel": kernel, "phase": "energy"})
-                energy = meter.per_call(functions[kernel], times[kernel], policy.energy_s)
-                found[kernel].setdefault("joules", []).append(round(energy.joules, 7))
-                found[kernel]["loop_watts"] = round(energy.watts, 1)
+            for _ in range(policy.energy_rounds):
+                chance.shuffle(order)
+                for kernel in order:
+                    emit({"event": "running", "kernel": kernel, "phase": "energy"})
+                    energy = meter.per_call(functions[kernel], times[kernel], policy.energy_s)
+                    found[kernel].setdefault("joules", []).append(round(energy.joules, 7))
+                    found[kernel]["loop_watts"] = round(energy.watts, 1)
     except EnergyError as error:
         for row in found.values():
             row.pop("joules", None)
@@ -215,12 +217,6 @@ def _clock(function: Callable[[], object], call_ms: float, backend: Backend) -> 
     return {} if mhz is None else {"loaded_sm_mhz": round(mhz, 1)}
 
 
-def _rounds(names: list[str], n: int, chance: random.Random) -> Iterator[str]:
-    for _ in range(n):
-        chance.shuffle(names)
-        yield from names
-
-
 def _measured(bursts: Bursts, clocks: ClockSampler) -> Json:
     samples = [sample for burst in bursts for sample in burst]
     mhz = [sample.sm_mhz for sample in samples if sample.sm_mhz is not None]
@@ -239,10 +235,5 @@ def _measured(bursts: Bursts, clocks: ClockSampler) -> Json:
 
 
 def result(kernel: str, status: str, error: str = "", more: Json | None = None) -> Json:
-    return {
-        "event": "result",
-        "kernel": kernel,
-        "status": status,
-        "error": head(error),
-        **(more or {}),
-    }
+    row = {"event": "result", "kernel": kernel, "status": status, "error": head(error)}
+    return row | (more or {})

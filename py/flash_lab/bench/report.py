@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from prettytable import PrettyTable
 
@@ -34,14 +34,21 @@ def table(problem: ProblemResult, top: int = 0) -> str:
 def _ranking(problem: ProblemResult, top: int) -> str:
     ours = [m for m in problem.ranked if m.is_ours]
     hidden = ours[top:] if top else []
-    output = PrettyTable(list(COLUMNS))
-    output.align = "r"
-    output.align["kernel"] = "l"
-    for m in problem.ranked:
-        if m not in hidden:
-            output.add_row([m.label, *_figures(m, problem.reference)])
-    text: str = output.get_string()
+    shown = [m for m in problem.ranked if m not in hidden]
+    text = text_table(COLUMNS, ([m.label, *_figures(m, problem.reference)] for m in shown))
     return f"{text}\n({len(hidden)} slower kernels not shown)" if hidden else text
+
+
+def text_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], words: Sequence[str] = ("kernel",)
+) -> str:
+    """A table for terminals: the columns in `words` to the left, figures to the right."""
+    table = PrettyTable(list(columns))
+    table.align = "r"
+    for name in words:
+        table.align[name] = "l"
+    table.add_rows([list(row) for row in rows])
+    return str(table.get_string())
 
 
 def _figures(m: Measurement, reference: Measurement | None) -> list[str]:
@@ -87,16 +94,12 @@ def flat(problems: Sequence[ProblemResult]) -> list[dict[str, object]]:
 
 def _identity(row: Row) -> dict[str, object]:
     names = (
-        "status",
-        "provider",
-        "kernel",
-        "label",
-        "symbol",
-        "registers",
-        "memory_bytes",
-        "error",
-    )
+        "status", "provider", "kernel", "label", "symbol", "registers", "memory_bytes", "error",
+    )  # fmt: skip
     return {name: getattr(row, name) for name in names} | row.shape
+
+
+_TIMES = ("mean", "median", "stdev", "p50", "p90", "p99")
 
 
 def _values(m: Measurement, reference: Measurement | None) -> dict[str, object]:
@@ -105,8 +108,7 @@ def _values(m: Measurement, reference: Measurement | None) -> dict[str, object]:
     joules = m.row.joules
     return {
         "n": s.n,
-        **{f"{name}_ms": round(getattr(s, name), 6) for name in ("mean", "median", "stdev")},
-        **{f"{name}_ms": round(getattr(s, name), 6) for name in ("p50", "p90", "p99")},
+        **{f"{name}_ms": round(getattr(s, name), 6) for name in _TIMES},
         "min_ms": s.minimum,
         "max_ms": s.maximum,
         "rsd": round(s.rsd, 6),

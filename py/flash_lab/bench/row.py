@@ -116,7 +116,9 @@ class Row:
         is_ok, is_ceiling = self.status == OK, self.provider == CEILING
         if not self.shape:
             return "it has no shape"
-        missing = [name for name in _needed(is_ceiling) if name not in self.shape]
+        sizes = ("batch", "n_heads", "n_kv_heads", "seq_len", "d_head", "seed")
+        needed = ("dtype", *(() if is_ceiling else sizes))
+        missing = [name for name in needed if name not in self.shape]
         if missing:
             return f"its shape has no {missing[0]}"
         if is_ok and not self.samples_ms:
@@ -128,11 +130,6 @@ class Row:
         except ValueError as error:
             return f"its shape is no problem: {error}"
         return "" if is_ok or self.error is not None else "it has no error"
-
-
-def _needed(is_ceiling: bool) -> tuple[str, ...]:
-    sizes = ("batch", "n_heads", "n_kv_heads", "seq_len", "d_head", "seed")
-    return ("dtype",) if is_ceiling else ("dtype", *sizes)
 
 
 _KINDS: dict[str, Kind] = {

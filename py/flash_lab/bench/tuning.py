@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from flash_helpers.kernels.names import parse_kernel_name_into_config
 from flash_helpers.kernels.registry import violations
+from flash_helpers.kernels.variants import takes_everything
 
 from .objective import Objective
 from .results import Measurement, by_problem
@@ -48,8 +50,6 @@ class Winner:
 def prune(case: Case, arch: str) -> Case:
     """Moves what the GPU cannot run (shared memory, architecture) to the skipped ones, and earlier
     steps: they are kept to be looked at, not to be used."""
-    from flash_helpers.kernels.names import parse_kernel_name_into_config
-
     kept: list[Job] = []
     skipped = list(case.skipped)
     for job in case.ours:
@@ -109,8 +109,6 @@ def ties(ranked: Sequence[Measurement], objective: Objective) -> list[str]:
 def best_by_blocks(ranked: Sequence[Measurement]) -> list[str]:
     """For lengths that the winner's blocks do not divide: each family's first of every block
     shape."""
-    from flash_helpers.kernels.names import parse_kernel_name_into_config
-
     best: dict[tuple[str, tuple[int, int]], Measurement] = {}
     for m in ranked:
         config = parse_kernel_name_into_config(m.kernel)
@@ -121,9 +119,6 @@ def best_by_blocks(ranked: Sequence[Measurement]) -> list[str]:
 def best_for_any_length(ranked: Sequence[Measurement], others: Sequence[Measurement]) -> list[str]:
     """For lengths that no blocks divide, and the mask: each family's first kernel that takes them,
     unless it is ranked."""
-    from flash_helpers.kernels.names import parse_kernel_name_into_config
-    from flash_helpers.kernels.variants import takes_everything
-
     best: dict[str, str] = {}
     for m in (*ranked, *others):
         config = parse_kernel_name_into_config(m.kernel)
@@ -161,8 +156,6 @@ def ranges(lengths: Sequence[int]) -> list[tuple[int, int | None]]:
 
 def _entries(winner: Winner, low: int, high: int | None) -> list[dict[str, Any]]:
     """One for each family of kernels, so that a later sweep of one keeps what the other has."""
-    from flash_helpers.kernels.names import parse_kernel_name_into_config
-
     by_family: dict[str, list[str]] = {}
     for kernel in [m.kernel for m in winner.ranked] + winner.others:
         family = parse_kernel_name_into_config(kernel).FAMILY

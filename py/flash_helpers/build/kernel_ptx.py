@@ -19,6 +19,7 @@ from ..compilers.toolchain import Nvcc
 from ..compilers.usable_paths import NVCC_REFUSED, NVCC_TEMPORARY_REFUSED, check_path, nvcc_folder
 from ..kernels.contract import KernelConfig, Variant
 
+_find_nvcc = cache(find_or_install_nvcc)
 COMMON_FLAGS = ("-std=c++20", "-O3", "--expt-relaxed-constexpr", "-lineinfo")
 
 
@@ -85,16 +86,11 @@ def cached_kernel(
 def _cached(
     text: str, name: str, flags: Sequence[str], suffix: str, include: Path | None = None
 ) -> CachedKernel:
-    nvcc = _nvcc()
+    nvcc = _find_nvcc()
     fingerprint = source_fingerprint(text, include)
     key = hashlib.sha256("\0".join((fingerprint, nvcc.version, *flags)).encode()).hexdigest()
     path = cache_dir("ptx") / f"{name}-{key[:16]}.{suffix}"
     return CachedKernel(text, nvcc, tuple(flags), path, include)
-
-
-@cache
-def _nvcc() -> Nvcc:
-    return find_or_install_nvcc()
 
 
 def run_nvcc(nvcc: Nvcc, arguments: Sequence[str], name: str, include: Path | None = None) -> str:

@@ -19,18 +19,9 @@ from .cmake import object_of
 ALLOWED_SPILLS_FILE = Path(__file__).resolve().parent / "allowed_spills.toml"
 
 HEADINGS = (
-    "kernel",
-    "arch",
-    "registers",
-    "shared_bytes",
-    "stack_bytes",
-    "spill_store_bytes",
-    "spill_load_bytes",
-    "barriers",
-    "ptxas_seconds",
-    "unit_seconds",
-    "unit_kernels",
-)
+    "kernel", "arch", "registers", "shared_bytes", "stack_bytes", "spill_store_bytes",
+    "spill_load_bytes", "barriers", "ptxas_seconds", "unit_seconds", "unit_kernels",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,20 +33,13 @@ class Row:
     unit_kernels: int
 
     def cells(self) -> list[str | int | float]:
-        usage = self.usage
+        u = self.usage
         return [
-            usage.kernel,
-            usage.architecture,
-            usage.registers,
-            usage.static_shared_bytes + self.dynamic_shared_bytes,
-            usage.stack_bytes,
-            usage.spill_store_bytes,
-            usage.spill_load_bytes,
-            usage.barriers,
-            round(usage.ptxas_seconds, 3),
-            self.unit_seconds,
+            u.kernel, u.architecture, u.registers,
+            u.static_shared_bytes + self.dynamic_shared_bytes, u.stack_bytes, u.spill_store_bytes,
+            u.spill_load_bytes, u.barriers, round(u.ptxas_seconds, 3), self.unit_seconds,
             self.unit_kernels,
-        ]
+        ]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -101,11 +85,8 @@ def _unit_rows(unit: str, text: str) -> list[Row]:
     seconds = parse_compile_seconds(text)
     found = parse_ptxas(text)
     n_kernels = len({usage.kernel for usage in found})
-    return [Row(usage, _dynamic_shared(usage.kernel), unit, seconds, n_kernels) for usage in found]
-
-
-def _dynamic_shared(kernel: str) -> int:
-    return parse_symbol(kernel)[0].smem_bytes()
+    shared = [parse_symbol(usage.kernel)[0].smem_bytes() for usage in found]
+    return [Row(*x, unit, seconds, n_kernels) for x in zip(found, shared, strict=True)]
 
 
 def check_complete(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,7 +57,12 @@ def find_peer(version: str, device_type: str, causal: bool = False) -> Peer:
     if version not in VERSIONS:
         raise ValueError(f"reference {version!r} is not known: expected one of {VERSIONS}")
     if device_type == "cpu":
-        return Peer("fp32 reference", f"{version} needs a GPU", partial(_own_reference, causal))
+        from .reference import attention_reference
+
+        def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return attention_reference(q, k, v, causal=causal)[0].to(q.dtype)
+
+        return Peer("fp32 reference", f"{version} needs a GPU", reference)
     notes: list[str] = []
     for module_name, label in _PACKAGES[version]:
         function, problem = package_function(module_name, causal)
@@ -104,9 +108,3 @@ def sdpa_function(backend: str, causal: bool = False) -> Attention:
         return output.transpose(1, 2)
 
     return attention
-
-
-def _own_reference(causal: bool, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    from .reference import attention_reference
-
-    return attention_reference(q, k, v, causal=causal)[0].to(q.dtype)

@@ -151,17 +151,13 @@ def _is_complete(folder: Path) -> bool:
         return False
     try:
         return all(
-            _has_size(folder / name, int(size))
+            (folder / name).is_file() and (folder / name).stat().st_size == int(size)
             for record in folder.glob("*.dist-info/RECORD")
             for name, _, size in csv.reader(record.read_text().splitlines())
             if size and not name.startswith("..")  # scripts, which lie elsewhere with --target
         )
     except ValueError:  # the RECORD is what is damaged
         return False
-
-
-def _has_size(path: Path, size: int) -> bool:
-    return path.is_file() and path.stat().st_size == size
 
 
 def _check_trusted(folder: Path) -> None:

@@ -66,11 +66,7 @@ def possible_pairs() -> set[Pair]:
     pairs: set[Pair] = set()
     for a, b in itertools.combinations(values, 2):
         pairs.update((a, x, b, y) for x in values[a] for y in values[b])
-    return {pair for pair in pairs if not _impossible(pair)}
-
-
-def _impossible(pair: Pair) -> bool:
-    return next(_completions(pair), None) is None
+    return {pair for pair in pairs if next(_completions(pair), None) is not None}
 
 
 def _completions(pair: Pair) -> Iterator[FlashForwardKernelConfig]:

@@ -38,6 +38,14 @@ def parse_short_form(text: str) -> FlashForwardKernelConfig | None:
     return config_of(FlashForwardKernelConfig, _short_pattern().fullmatch(cell(text)))
 
 
+def parse_known(text: str) -> FlashForwardKernelConfig:
+    """Of a text of ours. Raises ValueError for one that names no kernel of the family."""
+    config = parse_short_form(text) or parse_symbol(text)
+    if config is None:
+        raise ValueError(f"{text!r} does not name a kernel of the Ampere family")
+    return config
+
+
 def parse_demangled(text: str) -> FlashForwardKernelConfig | None:
     """The configuration of a demangled C++ name; None for anything else."""
     patterns = (_demangled_pattern(typed) for typed in (False, True))

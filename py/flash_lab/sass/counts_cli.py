@@ -41,30 +41,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 def work(options: argparse.Namespace) -> int:
     code = args.open_code(options)
     listings = args.selected_listings(options, code)
-    counts = [_counts(listing, options) for listing in listings]
-    totals: dict[str, int] = {}
-    for found in counts:
-        for name, number in found.items():
-            totals[name] = totals.get(name, 0) + number
-    shown = [name for name, number in totals.items() if number]
+    count = count_classes if options.by == "class" else count_opcodes
+    counts = [count(listing.part(options.where)) for listing in listings]
+    names = dict.fromkeys(name for found in counts for name in found)
+    shown = [name for name in names if any(found.get(name) for found in counts)]
     rows = [_row(x, code, found, shown) for x, found in zip(listings, counts, strict=True)]
     sys.stdout.write(render(rows, options.format))
     return EXIT_OK
-
-
-def _counts(listing: Listing, options: argparse.Namespace) -> dict[str, int]:
-    count = count_classes if options.by == "class" else count_opcodes
-    return count(listing.part(options.where))
 
 
 def _row(
     listing: Listing, code: Code, counts: dict[str, int], shown: Sequence[str]
 ) -> dict[str, Cell]:
     usage = code.usage.get((listing.name, listing.architecture))
-    row: dict[str, Cell] = {"kernel": listing.name, "arch": listing.architecture}
-    row["registers"] = usage.registers if usage else "unknown"
-    row["stack"] = usage.stack_bytes if usage else "unknown"
-    row["total"] = sum(counts.values())
+    row: dict[str, Cell] = {
+        "kernel": listing.name, "arch": listing.architecture,
+        "registers": usage.registers if usage else "unknown",
+        "stack": usage.stack_bytes if usage else "unknown", "total": sum(counts.values()),
+    }  # fmt: skip
     return row | {name: counts.get(name, 0) for name in shown}
 
 

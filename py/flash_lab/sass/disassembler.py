@@ -48,16 +48,14 @@ def _folders(environ: Mapping[str, str]) -> Iterator[Path]:
         yield root / "cuda_nvdisasm" / "bin"
 
 
-@cache
-def _cuobjdump() -> Path:
-    return find_cuobjdump()
+_found_cuobjdump = cache(find_cuobjdump)
 
 
 def cuobjdump(*arguments: str, file: Path) -> str:
     """Its standard output. SassError with its message if it cannot read `file`."""
     if not file.is_file():
         raise SassError(f"{file} does not exist")
-    tool = _cuobjdump()
+    tool = _found_cuobjdump()
     path = f"{tool.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     try:
         done = subprocess.run(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -61,22 +60,14 @@ class Listing:
         of them. (A persistent kernel has a loop over tiles around it.) Without any, the shortest
         loop; empty if nothing branches back."""
         bodies = [
-            tuple(i for i in self.instructions if first <= i.address <= last)
-            for first, last in self._loops()
+            tuple(i for i in self.instructions if branch.target <= i.address <= branch.address)
+            for branch in self.instructions
+            # A branch to itself is the trap after the last instruction.
+            if branch.target is not None and branch.target < branch.address
         ]
         working = [body for body in bodies if _n_matrix(body)]
-        innermost = [
-            body for body in working
-            if not any(_is_inside(other, body) for other in working)
-        ]  # fmt: skip
+        innermost = [x for x in working if not any(_is_inside(other, x) for other in working)]
         return max(innermost or bodies, key=lambda b: (_n_matrix(b), -len(b)), default=())
-
-    def _loops(self) -> Iterator[tuple[int, int]]:
-        for instruction in self.instructions:
-            target = instruction.target
-            # A branch to itself is the trap after the last instruction.
-            if target is not None and target < instruction.address:
-                yield target, instruction.address
 
     def part(self, where: str) -> tuple[Instruction, ...]:
         if where not in ("kernel", "loop"):

@@ -28,7 +28,8 @@ def render(rows: Sequence[Row], form: str, columns: Sequence[str] | None = None)
 
 def _table(rows: Sequence[Row], names: Sequence[str]) -> str:
     """Plain columns: text to the left, numbers to the right."""
-    cells = [[_text(row[name]) for name in names] for row in rows]
+    values = [[row[name] for name in names] for row in rows]
+    cells = [[f"{x:.3g}" if isinstance(x, float) else str(x) for x in line] for line in values]
     lines = [list(names), *cells]
     widths = [max(len(line[n]) for line in lines) for n in range(len(names))]
     numeric = [all(not isinstance(row[name], str) for row in rows) for name in names]
@@ -41,10 +42,6 @@ def _table(rows: Sequence[Row], names: Sequence[str]) -> str:
         text.append("  ".join(padded).rstrip())
     text.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join(text) + "\n"
-
-
-def _text(value: Cell) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def signed(difference: int) -> str:

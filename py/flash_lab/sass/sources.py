@@ -63,15 +63,13 @@ class Code:
         for name in names:
             matching = [x for x in fitting if x.name == name or fnmatchcase(x.name, name)]
             if not matching:
-                raise SassError(_not_there(name, fitting))
+                known = sorted({listing.name for listing in fitting})
+                (close,) = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+                raise SassError(
+                    f"{name} is not among the {len(known)} kernels here; the nearest is {close}"
+                )
             found |= {(x.name, x.architecture): x for x in matching}
         return list(found.values())
-
-
-def _not_there(name: str, listings: Iterable[Listing]) -> str:
-    known = sorted({listing.name for listing in listings})
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-    return f"{name} is not among the {len(known)} kernels here; the nearest is {close[0]}"
 
 
 def _listings_of(file: Path) -> list[Listing]:

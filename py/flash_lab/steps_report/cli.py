@@ -13,7 +13,6 @@ from pathlib import Path
 from flash_helpers.base.outputs import check_outputs, make_folder, write_output
 from flash_helpers.base.paths import previous_dir
 from flash_helpers.base.tool import (
-    EXIT_INTERRUPTED,
     EXIT_NO_DATA,
     EXIT_OK,
     EXIT_USAGE,
@@ -66,8 +65,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"steps_report: error: {error.filename}: {error.strerror}", file=sys.stderr)
         return EXIT_USAGE
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
 
 
 def _write(options: argparse.Namespace) -> int:

@@ -61,11 +61,9 @@ def table(facts: Sequence[StepFacts]) -> str:
     heads += ["predecessor A100, 3090", "registers", "loop instructions", "moves", "integer"]
     if profiled:
         heads += ["executed (10⁶)", "bank conflicts per LDSM", "tensor pipe"]
-    lines = [heads, ["---"] * len(heads)]
-    before: StepFacts | None = None
-    for f in facts:
-        lines.append(_row(f, before, measured, profiled))
-        before = f
+    befores = [None, *facts]
+    rows = [_row(*pair, measured, profiled) for pair in zip(facts, befores, strict=False)]
+    lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -74,11 +72,10 @@ def _row(f: StepFacts, before: StepFacts | None, measured: bool, profiled: bool)
     if measured and f.speed:
         gain = f.gain(before) if before else None
         cells += [
-            f"{f.speed.tflops[HEADLINE_LENGTH]:.0f}",
-            "" if gain is None else f"{gain:+.1f} %",
-        ]
-        cells += [f"{f.speed.percent():.1f} %", f"{f.speed.harmonic_mean:.0f}"]
-        cells += [f"{f.speed.harmonic_percent:.1f} %"]
+            f"{f.speed.tflops[HEADLINE_LENGTH]:.0f}", "" if gain is None else f"{gain:+.1f} %",
+            f"{f.speed.percent():.1f} %", f"{f.speed.harmonic_mean:.0f}",
+            f"{f.speed.harmonic_percent:.1f} %",
+        ]  # fmt: skip
     cells += [f"{f.step.fa2['a100']}, {f.step.fa2['rtx3090']}", str(f.code.registers)]
     cells += [str(f.code.loop), str(f.code.classes["move"]), str(f.code.classes["integer"])]
     if profiled:
@@ -93,19 +90,14 @@ def conflicts_per_load(f: StepFacts) -> float:
 
 
 def notes(facts: Sequence[StepFacts]) -> list[Note]:
-    first = Note(facts[0], _size(facts[0]), "", "")
-    return [first, *(_note(before, after) for before, after in pairwise(facts))]
-
-
-def _size(f: StepFacts) -> str:
-    code = f.code
+    code = facts[0].code
     counts = ", ".join(f"{n} {name}" for name, n in code.classes.items() if n)
-    return f"{code.loop} instructions in the loop ({counts}), {code.registers} registers"
-
-
-def _note(before: StepFacts, after: StepFacts) -> Note:
-    return Note(after, _code_change(before, after), _counter_change(before, after),
-                _gains(before, after))  # fmt: skip
+    size = f"{code.loop} instructions in the loop ({counts}), {code.registers} registers"
+    return [Note(facts[0], size, "", "")] + [
+        Note(after, _code_change(before, after), _counter_change(before, after),
+             _gains(before, after))
+        for before, after in pairwise(facts)
+    ]  # fmt: skip
 
 
 def _code_change(before: StepFacts, after: StepFacts) -> str:
@@ -176,5 +168,4 @@ def final(facts: Sequence[StepFacts]) -> str:
 
 def identical_difference(facts: Sequence[StepFacts]) -> str:
     """Steps 4 and 5 are one machine code: what differs between them is the measurement's noise."""
-    gain = facts[4].gain(facts[3])
-    return f"{gain:+.1f} %"
+    return f"{facts[4].gain(facts[3]):+.1f} %"

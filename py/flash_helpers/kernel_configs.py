@@ -14,7 +14,6 @@ from .kernels.registry import families, violations
 from .kernels.sets import get_kernel_configs, get_kernels_to_build, known_configs, valid_words
 from .kernels.sm80_fwd.config import FlashForwardKernelConfig
 from .kernels.sm80_fwd.coverage import get_covering_kernel_configs
-from .kernels.sm80_fwd.registers import RegisterEstimate, register_advice, register_estimate
 from .kernels.sm80_fwd.sets import (
     get_autotuning_kernel_configs,
     get_d64_kernel_configs,
@@ -55,7 +54,6 @@ __all__ = [
     "HopperForwardKernelConfig",
     "KernelConfig",
     "PreviousKernelConfig",
-    "RegisterEstimate",
     "Variant",
     "calc_matmul_flop",
     "calc_self_attn_flop",
@@ -80,8 +78,6 @@ __all__ = [
     "parse_kernel_name_into_config",
     "parse_sm80_name",
     "parse_symbol",
-    "register_advice",
-    "register_estimate",
     "should_autotune_config",
     "takes_everything",
     "tile_softmax_flop",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,11 +18,6 @@ from .cmake import object_of
 
 ALLOWED_SPILLS_FILE = Path(__file__).resolve().parent / "allowed_spills.toml"
 
-HEADINGS = (
-    "kernel", "arch", "registers", "shared_bytes", "stack_bytes", "spill_store_bytes",
-    "spill_load_bytes", "barriers", "ptxas_seconds", "unit_seconds", "unit_kernels",
-)  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Row:
@@ -33,13 +28,23 @@ class Row:
     unit_kernels: int
 
     def cells(self) -> list[str | int | float]:
-        u = self.usage
-        return [
-            u.kernel, u.architecture, u.registers,
-            u.static_shared_bytes + self.dynamic_shared_bytes, u.stack_bytes, u.spill_store_bytes,
-            u.spill_load_bytes, u.barriers, round(u.ptxas_seconds, 3), self.unit_seconds,
-            self.unit_kernels,
-        ]  # fmt: skip
+        return [value(self) for value in _COLUMNS.values()]
+
+
+_COLUMNS: dict[str, Callable[[Row], str | int | float]] = {
+    "kernel": lambda row: row.usage.kernel,
+    "arch": lambda row: row.usage.architecture,
+    "registers": lambda row: row.usage.registers,
+    "shared_bytes": lambda row: row.usage.static_shared_bytes + row.dynamic_shared_bytes,
+    "stack_bytes": lambda row: row.usage.stack_bytes,
+    "spill_store_bytes": lambda row: row.usage.spill_store_bytes,
+    "spill_load_bytes": lambda row: row.usage.spill_load_bytes,
+    "barriers": lambda row: row.usage.barriers,
+    "ptxas_seconds": lambda row: round(row.usage.ptxas_seconds, 3),
+    "unit_seconds": lambda row: row.unit_seconds,
+    "unit_kernels": lambda row: row.unit_kernels,
+}
+HEADINGS = tuple(_COLUMNS)
 
 
 @dataclass(frozen=True)

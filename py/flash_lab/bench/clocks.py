@@ -97,12 +97,12 @@ class ClockSampler:
         reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", older)
         while not self._stop.is_set():
             try:
-                self.readings.append(Reading(
-                    time.monotonic(), nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-                    nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-                    nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-                    reasons(handle) if reasons else 0,
-                ))  # fmt: skip
+                now = time.monotonic()
+                mhz = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
+                watts = nvml.nvmlDeviceGetPowerUsage(handle) / 1000
+                celsius = nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+                bits = reasons(handle) if reasons else 0
+                self.readings.append(Reading(now, mhz, watts, celsius, bits))
             except nvml.NVMLError as error:
                 self.note = f"NVML stopped answering: {error}"
                 return

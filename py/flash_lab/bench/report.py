@@ -94,8 +94,15 @@ def flat(problems: Sequence[ProblemResult]) -> list[dict[str, object]]:
 
 def _identity(row: Row) -> dict[str, object]:
     names = (
-        "status", "provider", "kernel", "label", "symbol", "registers", "memory_bytes", "error",
-    )  # fmt: skip
+        "status",
+        "provider",
+        "kernel",
+        "label",
+        "symbol",
+        "registers",
+        "memory_bytes",
+        "error",
+    )
     return {name: getattr(row, name) for name in names} | row.shape
 
 

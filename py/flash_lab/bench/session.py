@@ -40,9 +40,11 @@ def cases_of(options: argparse.Namespace, providers: Sequence[str]) -> list[Case
 
 
 def with_session(
-    tool: str, options: argparse.Namespace, backend: str,
+    tool: str,
+    options: argparse.Namespace,
+    backend: str,
     measure: Callable[[ResultStore, Measurer], int],
-) -> int:  # fmt: skip
+) -> int:
     """Opens store and worker; the exit code of `measure`, or of what went wrong around it."""
     path = options.out or default_store(tool)
     kept = f"the finished rows are in {path}; --out {path} --resume goes on"

@@ -55,10 +55,12 @@ def _row(
 ) -> dict[str, Cell]:
     usage = code.usage.get((listing.name, listing.architecture))
     row: dict[str, Cell] = {
-        "kernel": listing.name, "arch": listing.architecture,
+        "kernel": listing.name,
+        "arch": listing.architecture,
         "registers": usage.registers if usage else "unknown",
-        "stack": usage.stack_bytes if usage else "unknown", "total": sum(counts.values()),
-    }  # fmt: skip
+        "stack": usage.stack_bytes if usage else "unknown",
+        "total": sum(counts.values()),
+    }
     return row | {name: counts.get(name, 0) for name in shown}
 
 

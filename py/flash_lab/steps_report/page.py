@@ -71,11 +71,10 @@ def _row(f: StepFacts, before: StepFacts | None, measured: bool, profiled: bool)
     cells = [str(f.step.number), f.step.title]
     if measured and f.speed:
         gain = f.gain(before) if before else None
-        cells += [
-            f"{f.speed.tflops[HEADLINE_LENGTH]:.0f}", "" if gain is None else f"{gain:+.1f} %",
-            f"{f.speed.percent():.1f} %", f"{f.speed.harmonic_mean:.0f}",
-            f"{f.speed.harmonic_percent:.1f} %",
-        ]  # fmt: skip
+        shown = "" if gain is None else f"{gain:+.1f} %"
+        cells += [f"{f.speed.tflops[HEADLINE_LENGTH]:.0f}", shown]
+        cells += [f"{f.speed.percent():.1f} %", f"{f.speed.harmonic_mean:.0f}"]
+        cells += [f"{f.speed.harmonic_percent:.1f} %"]
     cells += [f"{f.step.fa2['a100']}, {f.step.fa2['rtx3090']}", str(f.code.registers)]
     cells += [str(f.code.loop), str(f.code.classes["move"]), str(f.code.classes["integer"])]
     if profiled:
@@ -93,11 +92,10 @@ def notes(facts: Sequence[StepFacts]) -> list[Note]:
     code = facts[0].code
     counts = ", ".join(f"{n} {name}" for name, n in code.classes.items() if n)
     size = f"{code.loop} instructions in the loop ({counts}), {code.registers} registers"
-    return [Note(facts[0], size, "", "")] + [
-        Note(after, _code_change(before, after), _counter_change(before, after),
-             _gains(before, after))
-        for before, after in pairwise(facts)
-    ]  # fmt: skip
+    found = [Note(facts[0], size, "", "")]
+    for pair in pairwise(facts):
+        found.append(Note(pair[1], _code_change(*pair), _counter_change(*pair), _gains(*pair)))
+    return found
 
 
 def _code_change(before: StepFacts, after: StepFacts) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,28 +95,34 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
     parser = make_parser()
     options = parser.parse_args(argv)
     args.check_store_arguments(parser, options)
+    log = default_store("autotune-build").with_suffix(".log")
     try:
         cases = cases_of(options, [OURS])
+        build = None if options.no_build else Build(kernels_word(options), options.parts, log)
     except ValueError as error:
         parser.error(str(error))
     if options.ray and not options.no_build:
         parser.error("--ray needs --no_build: every host must have the same build beforehand")
     options.table = table_path(options)
     check_outputs({"--out": options.out, "--table": options.table})
-    if not options.no_build:
-        try:
-            return _build_and_tune(cases, options, backend)
-        except (ValueError, NoSourcesError) as error:
-            parser.error(str(error))
 
     def measure(store: ResultStore, supervisor: Measurer) -> int:
+        if build is not None:
+            _tune_parts(build, store, cases, options, backend)
+            if problem := build.finish():
+                print(f"error: {problem}", file=sys.stderr)
+                return EXIT_USAGE
         try:
             return _tune(store, supervisor, cases, options)
         except ObjectiveError as error:
             print(f"no data: --objective {options.objective}: {error}", file=sys.stderr)
             return EXIT_NO_DATA
 
-    return with_session("autotune", options, backend, measure)
+    try:
+        with build or nullcontext():
+            return with_session("autotune", options, backend, measure)
+    except NoSourcesError as error:
+        parser.error(str(error))
 
 
 def table_path(options: argparse.Namespace) -> Path | None:
@@ -136,21 +143,6 @@ def kernels_word(options: argparse.Namespace) -> str:
     if options.kernels and len(options.kernels) > 1:
         raise ValueError("--kernels more than once needs --no_build: a build has one KERNELS word")
     return str((options.kernels or [os.environ.get(KERNELS_VARIABLE, DEFAULT_KERNELS)])[0])
-
-
-def _build_and_tune(cases: Sequence[Case], options: argparse.Namespace, backend: str) -> int:
-    log = default_store("autotune-build").with_suffix(".log")
-    with Build(kernels_word(options), options.parts, log) as build:
-
-        def measure(store: ResultStore, supervisor: Measurer) -> int:
-            _tune_parts(build, store, cases, options, backend)
-            problem = build.finish()
-            if problem:
-                print(f"error: {problem}", file=sys.stderr)
-                return EXIT_USAGE
-            return _tune(store, supervisor, cases, options)
-
-        return with_session("autotune", options, backend, measure)
 
 
 def _tune_parts(
@@ -274,4 +266,4 @@ def write_table(winners: Sequence[Winner], path: Path) -> str:
     return ""
 
 
-command = functools.partial(guarded, "autotune.py", main)
+command = partial(guarded, "autotune.py", main)

@@ -15,8 +15,8 @@ from ..bench.results import Measurement, ProblemResult
 from ..bench.runs import observations
 from ..bench.significance import Shift, shift
 from . import measuring, profiles, resources, text
+from .measuring import Measured
 from .providers import PAIRS
-from .recorded import Measured
 from .words import Words, words
 
 # For a table of few comparisons: one of twenty may be called a difference by chance.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from ..bench.report import text_table
 from ..bench.results import Measurement, ProblemResult
 from .words import Words
 
@@ -105,13 +106,7 @@ def not_measured(problems: Sequence[ProblemResult]) -> list[str]:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """The first column is text, the others are figures."""
-    from prettytable import PrettyTable
-
-    output = PrettyTable(list(columns))
-    output.align = "r"
-    output.align[columns[0]] = "l"
-    output.add_rows([list(row) for row in rows])
-    return str(output.get_string())
+    return text_table(columns, rows, columns[:1])
 
 
 def section(title: str, *parts: str) -> str:

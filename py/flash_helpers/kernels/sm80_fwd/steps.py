@@ -147,20 +147,13 @@ def _read_step(entry: dict[str, Any], before: dict[str, Any]) -> Step:
         raise ValueError(f"step {entry.get('number')}: unknown {', '.join(sorted(unknown))}")
     source = entry.get("source", "")
     plain = parse_known(entry["config"])
-    return Step(
-        number=entry["number"],
-        title=entry["title"],
-        idea=entry["idea"],
-        source=source,
-        is_configuration=bool(before) and source == before.get("source", ""),
-        config=PreviousKernelConfig(plain, entry["number"]) if source else plain,
-        sass=entry["sass"],
-        problem=entry["problem"],
-        change=entry["change"],
-        why=entry["why"],
-        fa2=entry["fa2"],
-        shows=tuple(entry.get("shows", ())),
-    )
+    read: dict[str, Any] = {
+        "source": source,
+        "is_configuration": bool(before) and source == before.get("source", ""),
+        "config": PreviousKernelConfig(plain, entry["number"]) if source else plain,
+        "shows": tuple(entry.get("shows", ())),
+    }
+    return Step(**{**entry, **read})
 
 
 def _body_of(number: int) -> tuple[str, FlashForwardKernelConfig]:

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from flash_helpers.base.atomic_file import write_atomically
 
@@ -15,9 +15,6 @@ from . import trace
 from .flamegraph import flame_graph
 from .nvtx import annotate
 from .stacks import fold, render
-
-if TYPE_CHECKING:
-    import torch
 
 # The longest of the operations' names that a table shows, and how many operations.
 _NAME_WIDTH, _ROWS = 80, 10
@@ -114,31 +111,24 @@ def _synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def _record(
-    description: str, run: Callable[[], object], *, with_stack: bool
-) -> torch.profiler.profile:
+def _record(description: str, run: Callable[[], object], *, with_stack: bool) -> Any:
     import torch
-    from torch.profiler import ProfilerActivity
 
-    activities = [ProfilerActivity.CPU]
-    if torch.cuda.is_available():
-        activities.append(ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=activities, with_stack=with_stack) as prof:
+    def annotated() -> None:
         with annotate(description):
             run()
         _synchronize()
-    recorded: torch.profiler.profile = prof
-    return recorded
+
+    return trace.record(annotated, on_gpu=torch.cuda.is_available(), with_stack=with_stack)
 
 
-def _table(recorded: torch.profiler.profile) -> str:
+def _table(recorded: Any) -> str:
     import torch
 
     averages = recorded.key_averages()
-    if not torch.cuda.is_available():
-        keys = ["cpu_time_total"]
-    else:  # newer releases of torch have another name for it
-        keys = ["device_time_total", "cuda_time_total"]
+    # Newer releases of torch have another name for it.
+    on_gpu = ["device_time_total", "cuda_time_total"]
+    keys = on_gpu if torch.cuda.is_available() else ["cpu_time_total"]
     for key in keys:
         if all(hasattr(average, key) for average in averages):
             table: str = averages.table(

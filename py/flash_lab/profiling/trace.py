@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -62,6 +62,16 @@ class OnGpu:
 class Trace:
     spans: tuple[Span, ...]
     on_gpu: tuple[OnGpu, ...]
+
+
+def record(run: Callable[[], object], *, on_gpu: bool, with_stack: bool = False) -> Any:
+    """The torch.profiler.profile of one call, which waits for what it queues."""
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    with profile(activities=activities, with_stack=with_stack) as recorded:
+        run()
+    return recorded
 
 
 def read(recorded: Any) -> Trace:

@@ -6,7 +6,7 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from flash_helpers.base import csv_text
@@ -19,7 +19,7 @@ from flash_helpers.kernels.contract import KernelConfig, Variant
 from .. import arguments as args
 from ..correctness.selection import select_kernels
 from ..sass.disassembler import SassError
-from ..waves.curve import Curve, Subject, curve, measure
+from ..waves.curve import Curve, curve, measure
 from ..waves.kernels import Residency, n_blocks, residency
 from ..waves.occupancy import LIMITS, occupancy
 from ..waves.plan import WavePlan, plan
@@ -172,30 +172,21 @@ def _measure(options: argparse.Namespace, config: KernelConfig | None) -> int:
     curves, unwritten = [], []
     for subject in subjects:
         samples = measure(subject, blocks, options.repeats, timer, seed)
-        found, problem = _finish(subject, blocks, samples, options.out)
+        found = curve(subject, blocks, samples)
         curves.append(found)
-        unwritten += problem
+        print(found.describe(), flush=True)
+        if options.out is None:
+            continue
+        name = "".join(c if c.isalnum() else "-" for c in subject.name)[:80].strip("-")
+        try:
+            write(found, samples, options.out, f"waves-{name}")
+        except OutputError as error:
+            print(f"error: {error}; the rows are printed instead", file=sys.stderr)
+            print(table_of(found), flush=True)
+            unwritten.append(str(error))
     good = all(abs(found.worst.deviation) <= options.within / 100 for found in curves)
     print(f"every point within {options.within:g} %: {'yes' if good else 'NO'} (seed {seed})")
     return ranked(EXIT_OK if good else EXIT_FAILED, unwritten)
-
-
-def _finish(
-    subject: Subject, blocks: Sequence[int], samples: dict[int, list[float]], out: Path | None
-) -> tuple[Curve, list[str]]:
-    """The curve, and what of it could not be written: its rows are then printed."""
-    found = curve(subject, blocks, samples)
-    print(found.describe(), flush=True)
-    if out is None:
-        return found, []
-    name = "".join(c if c.isalnum() else "-" for c in subject.name)[:80].strip("-")
-    try:
-        write(found, samples, out, f"waves-{name}")
-    except OutputError as error:
-        print(f"error: {error}; the rows are printed instead", file=sys.stderr)
-        print(table_of(found), flush=True)
-        return found, [str(error)]
-    return found, []
 
 
 def write(found: Curve, samples: dict[int, list[float]], folder: Path, name: str) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-import jinja2
-
 from flash_helpers.base.paths import previous_dir
+from flash_helpers.codegen.render import load_template
 
 from .data import HEADLINE_LENGTH, StepFacts
 
@@ -29,16 +28,8 @@ class Note:
 
 def render_page(facts: Sequence[StepFacts], where: Mapping[str, str]) -> str:
     """`where`: what the template says about the measurement (empty: none was made)."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(previous_dir()),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701  the output is Markdown, and its input our own figures
-    )
     measured = all(f.speed is not None for f in facts)
-    return environment.get_template(TEMPLATE).render(
+    return load_template(previous_dir(), TEMPLATE).render(
         rows=table(facts),
         notes=notes(facts),
         where=where,

@@ -22,9 +22,8 @@ from flash_lab.bench.events import Event
 from flash_lab.bench.measure import Json
 from flash_lab.bench.records import encode
 from flash_lab.bench.results import Measurement
-from flash_lab.bench.row import Row
+from flash_lab.bench.row import Row, shape_of
 from flash_lab.bench.runs import RunError, load_run, observations
-from flash_lab.bench.shapes import shape_of
 from flash_lab.bench.significance import shift
 from flash_lab.bench.sweep import Job
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from flash_helpers.base.tool import EXIT_INTERRUPTED
-from flash_helpers.build.kernel_cubin import kernel_cubin
+from flash_helpers.build.kernel_ptx import kernel_cubin
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_lab.sass import counts_cli, diff_cli, extract_cli, history_cli, steps_cli
 from flash_lab.sass.disassembler import SassError, find_cuobjdump

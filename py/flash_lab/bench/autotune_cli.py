@@ -37,13 +37,13 @@ from .parallel import each
 from .progress import Progress
 from .providers import OURS
 from .records import OK, SKIPPED, WRONG
+from .report import wave_warning
 from .row import Row
 from .session import CUDA_BACKEND, announce, cases_of, default_store, with_session
 from .store import ResultStore
 from .supervisor import Measurer, Supervisor
 from .sweep import Case, Sweep
 from .tuning import Stage, Winner, costs, prune, table_entries, tune_case
-from .wave_warning import wave_warning
 
 DESCRIPTION = """Find the best kernel for every dtype, head size and sequence length of this GPU.
 

@@ -22,7 +22,7 @@ from .loaded_clock import LoadedClock
 from .measure import Candidate, Json, NotBuiltError, SkippedError
 from .providers import CEILING, OURS, find_reference
 from .results import gpu_sms
-from .shapes import problem_of
+from .row import problem_of
 from .stats import tflops
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flash_helpers.check.peers import find_peer, package_function, sdpa_function
 
 from .measure import SkippedError
-from .shapes import CEILING as CEILING
+from .row import CEILING as CEILING
 
 if TYPE_CHECKING:
     import torch

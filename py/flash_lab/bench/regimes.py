@@ -28,8 +28,8 @@ from .clocks import ClockSampler
 from .energy import EnergyMeter, cuda_mark
 from .providers import OURS, find_reference
 from .regimes_table import PEERS, show
+from .row import shape_of
 from .row_fields import is_figure
-from .shapes import shape_of
 
 _SHAPE = ("batch", "seq_len", "n_heads", "n_kv_heads", "d_head", "causal", "dtype")
 REST_S = 0.2  # before each burst

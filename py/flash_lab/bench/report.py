@@ -10,7 +10,9 @@ from prettytable import PrettyTable
 
 from flash_helpers.base import csv_text
 
-from .results import Measurement, ProblemResult, clock_line
+from ..waves.kernels import n_blocks
+from ..waves.plan import plan
+from .results import Measurement, ProblemResult, clock_line, config_of, gpu_sms
 from .row import Row
 
 COLUMNS = (
@@ -63,6 +65,17 @@ def _figures(m: Measurement, reference: Measurement | None) -> list[str]:
         f"{m.matmul_tflops:.1f}",
         f"{mhz:.0f}" if mhz else "-",
     ]
+
+
+def wave_warning(row: Row) -> str:
+    """About a measured row of one of our kernels (bench/row.py): what its last wave wastes;
+    empty if that is little, or not known. With a causal mask blocks differ in length, which fills
+    the end of the launch: no warning then."""
+    sms, problem, config = gpu_sms(row.environment), row.problem, config_of(row)
+    if not sms or problem.causal or config is None:
+        return ""
+    blocks = n_blocks(config, problem.batch, problem.n_heads, problem.seqlen_q)
+    return plan(blocks, sms, row.blocks_per_sm or 1).warning()
 
 
 CSV_COLUMNS = (

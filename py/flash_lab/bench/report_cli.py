@@ -17,10 +17,10 @@ from .ceilings import Ceilings, measured_ceilings
 from .comparison import Rules, compare_runs
 from .cuda_backend import peak_tflops
 from .landscape import worth_of_switches
+from .report import wave_warning
 from .results import ProblemResult, by_problem
 from .row import Row
 from .runs import RunError, load_run, rows_of
-from .wave_warning import wave_warning
 
 DESCRIPTION = """One self-contained HTML page about a run of pt_bench.py or autotune.py, with PNGs.
 

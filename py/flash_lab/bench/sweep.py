@@ -17,8 +17,7 @@ from ..provenance import source_state
 from .events import Event
 from .providers import OURS
 from .records import SKIPPED, STARTED, fingerprint, row_key
-from .row import Row
-from .shapes import shape_of
+from .row import Row, shape_of
 from .store import ResultStore
 from .supervisor import Measurer
 

@@ -1,4 +1,5 @@
-"""Reads what `cuobjdump -sass` prints, and finds the main loop. Pure functions over text."""
+"""Reads what `cuobjdump -sass` prints, and finds the main loop; registers and memory as
+`-res-usage` prints them. Pure functions over text."""
 
 from __future__ import annotations
 
@@ -12,6 +13,9 @@ _CODE_FOR = re.compile(r"^\s*code for (sm_\w+)$")
 _INSTRUCTION = re.compile(
     r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:\{\s*)?(@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)\s*([^;]*?)\s*;"
 )
+_USAGE_OF = re.compile(r"^arch = (sm_\w+)$")
+_USED_BY = re.compile(r"^\s*Function (\S+):$")
+_VALUES = re.compile(r"\b(REG|STACK|SHARED|LOCAL):(\d+)")
 _BRANCHES = ("BRA", "BRX", "JMP")
 _TARGET = re.compile(r"0x([0-9a-f]+)\s*$")
 _MATRIX = ("HMMA", "HGMMA", "QGMMA", "IMMA", "IGMMA", "DMMA")
@@ -141,4 +145,41 @@ def parse_listings(text: str) -> list[Listing]:
     empty = [listing.name for listing in found if not listing.instructions]
     if empty:
         raise ValueError(f"the listing names {empty[0]}, but has none of its instructions")
+    return found
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Per thread, but `shared_bytes`, which is static and per block. A stack in a kernel that calls
+    nothing is what it spills."""
+
+    kernel: str
+    architecture: str
+    registers: int
+    stack_bytes: int
+    shared_bytes: int
+    local_bytes: int
+
+
+def parse_usage(text: str) -> list[Usage]:
+    """Every kernel of the text. ValueError if one lacks its figures."""
+    found: list[Usage] = []
+    architecture, name = "", ""
+    for line in text.splitlines():
+        if match := _USAGE_OF.match(line):
+            architecture, name = match[1], ""
+        elif match := _USED_BY.match(line):
+            name = match[1]
+        elif name and "REG:" in line:
+            values = {key: int(value) for key, value in _VALUES.findall(line)}
+            missing = {"REG", "STACK", "SHARED", "LOCAL"} - set(values)
+            if missing:
+                raise ValueError(f"no {', '.join(sorted(missing))} for {name}: {line.strip()}")
+            found.append(
+                Usage(
+                    name, architecture, values["REG"], values["STACK"], values["SHARED"],
+                    values["LOCAL"],
+                )
+            )  # fmt: skip
+            name = ""
     return found

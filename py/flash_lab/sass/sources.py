@@ -10,12 +10,11 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
-from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE, kernel_cubin
+from flash_helpers.build.kernel_ptx import DEFAULT_ARCHITECTURE, kernel_cubin
 from flash_helpers.kernels.contract import KernelConfig
 
 from .disassembler import SassError, cuobjdump
-from .listing import Listing, parse_listings
-from .usage import Usage, parse_usage
+from .listing import Listing, Usage, parse_listings, parse_usage
 
 _TEXT_SUFFIXES = (".sass", ".txt")
 

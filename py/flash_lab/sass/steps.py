@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE
-from flash_helpers.build.kernel_ptx import kernel_ptx
+from flash_helpers.build.kernel_ptx import DEFAULT_ARCHITECTURE, kernel_ptx
 from flash_helpers.kernels.history import load_steps
 from flash_helpers.kernels.step import Step
 

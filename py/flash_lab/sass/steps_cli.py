@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, guarded, tool_parser
-from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE
+from flash_helpers.build.kernel_ptx import DEFAULT_ARCHITECTURE
 from flash_helpers.compilers.errors import BuildError
 
 from . import arguments as args

@@ -19,7 +19,7 @@ from flash_helpers.base.tool import (
     guarded,
     tool_parser,
 )
-from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE
+from flash_helpers.build.kernel_ptx import DEFAULT_ARCHITECTURE
 from flash_helpers.compilers.errors import BuildError
 
 from ..bench.row import Json

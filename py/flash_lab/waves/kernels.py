@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flash_helpers.build.kernel_cubin import kernel_cubin
+from flash_helpers.build.kernel_ptx import kernel_cubin
 from flash_helpers.kernels.contract import KernelConfig, Variant
 
 from ..sass.disassembler import cuobjdump
-from ..sass.usage import parse_usage
+from ..sass.listing import parse_usage
 from .occupancy import occupancy
 
 _CAPABILITY = (9, 0)  # of kernel_cubin's architecture

@@ -45,9 +45,7 @@ def kernel_ptx(config: KernelConfig, variant: Variant | None = None) -> str:
 
 
 def kernel_cubin(
-    config: KernelConfig,
-    architecture: str = DEFAULT_ARCHITECTURE,
-    variant: Variant | None = None,
+    config: KernelConfig, architecture: str = DEFAULT_ARCHITECTURE, variant: Variant | None = None
 ) -> Path:
     """The file of one of the configuration's kernels (by default the first), what it is on a GPU:
     compiled on first use and kept like `kernel_ptx`'s; raises what that raises. After the cubin

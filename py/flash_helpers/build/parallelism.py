@@ -27,10 +27,7 @@ class Jobs:
 
 
 def jobs(
-    environ: Mapping[str, str] | None = None,
-    *,
-    cores: int | None = None,
-    memory: int | None = None,
+    environ: Mapping[str, str] | None = None, *, cores: int | None = None, memory: int | None = None
 ) -> Jobs:
     environ = os.environ if environ is None else environ
     asked = environ.get(JOBS_VARIABLE, "").strip()

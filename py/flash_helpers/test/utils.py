@@ -32,9 +32,7 @@ def generate_qkv(cfg: QKVConfig) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
     return q, k, v
 
 
-def generate_qkvo(
-    cfg: QKVConfig,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def generate_qkvo(cfg: QKVConfig) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """q, k, v and an output filled with NaN, so that a row that is not written shows."""
     import torch
 

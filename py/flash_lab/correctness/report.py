@@ -6,12 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from flash_helpers.base import csv_text
-from flash_helpers.base.tool import (
-    EXIT_FAILED,
-    EXIT_NO_DATA,
-    EXIT_OK,
-    EXIT_PARTIAL,
-)
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL
 
 from .runner import FAIL, NOT_RUN, PASS, Options, Row
 from .selection import Skipped

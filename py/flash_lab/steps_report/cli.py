@@ -12,13 +12,7 @@ from pathlib import Path
 
 from flash_helpers.base.outputs import check_outputs, make_folder, write_output
 from flash_helpers.base.paths import previous_dir
-from flash_helpers.base.tool import (
-    EXIT_NO_DATA,
-    EXIT_OK,
-    EXIT_USAGE,
-    guarded,
-    tool_parser,
-)
+from flash_helpers.base.tool import EXIT_NO_DATA, EXIT_OK, EXIT_USAGE, guarded, tool_parser
 from flash_helpers.build.kernel_ptx import DEFAULT_ARCHITECTURE
 from flash_helpers.compilers.errors import BuildError
 

@@ -19,12 +19,7 @@ from .config import FlashForwardKernelConfig
 MMA_M = 16  # rows of one mma
 MMA_K = 16  # depth of one k-tile of mma.sync.m16n8k16
 
-ALLOWED_VALUES = {
-    "d_head": (64, 128),
-    "B_r": (64, 128),
-    "B_c": (32, 64, 128),
-    "n_warps": (4, 8),
-}
+ALLOWED_VALUES = {"d_head": (64, 128), "B_r": (64, 128), "B_c": (32, 64, 128), "n_warps": (4, 8)}
 
 MINIMUM_ARCH = (8, 0)  # cp.async, ldmatrix and the bf16 mma
 

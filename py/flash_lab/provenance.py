@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 
+from flash_helpers.base.lazy import torch
 from flash_helpers.base.paths import repository_root
 
 UNKNOWN = "unknown"
@@ -54,8 +55,6 @@ def source_state() -> dict[str, str | bool]:
 
 def device_state() -> dict[str, str | int]:
     """GPU, driver and versions as seen by this process; imports torch."""
-    import torch
-
     versions: dict[str, str | int] = {"torch": str(torch.__version__)}
     if not torch.cuda.is_available():
         return versions | {"gpu": "none"}

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..base.lazy import torch
 from .reference import attention_reference
 from .tolerance import Comparison, bitwise_equal, compare
 
 if TYPE_CHECKING:
-    import torch
-
     Qkv = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     Part = slice | Sequence[int]
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import torch
+from ..base.lazy import torch
 
+if TYPE_CHECKING:
     Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 VERSIONS = ("v2", "v3")
@@ -97,7 +97,6 @@ def sdpa_function(backend: str, causal: bool = False) -> Attention:
     """PyTorch's attention on one of its backends: the name of a member of SDPBackend."""
 
     def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))  # heads before the sequence

@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..base.dtypes import DType
-
-if TYPE_CHECKING:
-    import torch
+from ..base.lazy import torch
 
 ROW_FACTOR = 1.25
 # The row rule is that of kernels whose largest weight is exactly 1. Where the exponent's reference
@@ -76,8 +73,6 @@ def compare(
     """Apply the row rule. `reference` is fp32 or fp64; `dtype` (default: that of `actual`) is the
     type whose rounding is granted. NaN never passes, not even where the reference has one;
     infinities must stand at the same places with the same sign."""
-    import torch
-
     if actual.shape != reference.shape:
         raise ValueError(
             f"the output has shape {tuple(actual.shape)}, the reference {tuple(reference.shape)}"
@@ -137,7 +132,5 @@ def _kind(actual: float, wanted: float) -> str:
 
 def bitwise_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Equal as bits: NaN equals the same NaN, and -0 is not 0."""
-    import torch
-
     bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
     return a.dtype == b.dtype and torch.equal(a.view(bits), b.view(bits))

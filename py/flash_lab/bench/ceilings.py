@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from flash_helpers.base.dtypes import DType
+from flash_helpers.base.lazy import torch
 
 from .providers import CEILING
 from .records import OK
@@ -19,8 +20,6 @@ from .sweep import Job, Sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import torch
 
     from .measure import Json
 
@@ -81,8 +80,6 @@ def make_candidate(kernel: str, shape: Json, device: str) -> CeilingCandidate:
 
 def _matmul(side: int, dtype: DType, seed: int, device: str) -> CeilingCandidate:
     """Normally distributed, as Q, K and V are: the bits decide the power, and so the clock."""
-    import torch
-
     generator = torch.Generator(device=device).manual_seed(seed)
     a, b = (
         torch.randn(side, side, generator=generator, device=device, dtype=dtype.to_torch_dtype())
@@ -105,8 +102,6 @@ def _matmul(side: int, dtype: DType, seed: int, device: str) -> CeilingCandidate
 
 
 def _copy(mib: int, seed: int, device: str) -> CeilingCandidate:
-    import torch
-
     generator = torch.Generator(device=device).manual_seed(seed)
     source: torch.Tensor = torch.randint(
         -(2**31), 2**31 - 1, (mib << 18,), generator=generator, device=device, dtype=torch.int32

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from flash_helpers.base.lazy import torch
 from flash_helpers.base.timing import CudaTimer, Policy, Timer
 from flash_helpers.check.judge import Judge
 from flash_helpers.check.peers import ReferenceUnavailableError
@@ -26,8 +27,6 @@ from .row import problem_of
 from .stats import tflops
 
 if TYPE_CHECKING:
-    import torch
-
     Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 # Dense fp16 operations per SM and cycle (NVIDIA's architecture white papers).
@@ -58,8 +57,6 @@ class CudaCandidate:
         return self.run()
 
     def check(self) -> str:
-        import torch
-
         self.inputs.o.fill_(float("nan"))
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
@@ -79,8 +76,6 @@ class CudaCandidate:
         return self.details
 
     def captured(self) -> Callable[[], object]:
-        import torch
-
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -97,8 +92,6 @@ class CudaBackend:
     """One GPU: the current device of this process."""
 
     def __init__(self) -> None:
-        import torch
-
         if not torch.cuda.is_available():
             raise RuntimeError("no data: torch sees no CUDA device")
         self._state: Json = {**device_state(), **library_state()}
@@ -111,8 +104,6 @@ class CudaBackend:
 
     def prepare(self, shape: Json) -> None:
         """Keeps the inputs of the last problem: its next group needs them again."""
-        import torch
-
         if self._inputs is not None and self._inputs.shape == shape:
             return
         self._inputs = None
@@ -189,8 +180,6 @@ class CudaBackend:
         return CudaCandidate(inputs, run, details | more, inputs.o.nbytes + spilled)
 
     def timer(self, policy: Policy) -> Timer:
-        import torch
-
         return CudaTimer(torch.device("cuda"), cold_l2=policy.cold_l2)
 
     def clocks(self) -> ClockSampler:
@@ -198,8 +187,6 @@ class CudaBackend:
         return ClockSampler("" if UNKNOWN in uuid else uuid)
 
     def clock_under(self, function: Callable[[], object], call_ms: float) -> float | None:
-        import torch
-
         if self._loaded_clock is None:
             self._loaded_clock = LoadedClock(torch.device("cuda"))
         return self._loaded_clock.mhz(function, call_ms)
@@ -218,8 +205,6 @@ class CudaBackend:
         return f"{rate:.0f} TFLOP/s is more than this GPU can do ({peak:.0f}): not all was computed"
 
     def lost(self) -> str:
-        import torch
-
         try:
             torch.cuda.synchronize()
             torch.zeros(1, device="cuda").item()

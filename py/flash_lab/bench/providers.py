@@ -6,14 +6,13 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from flash_helpers.base.lazy import torch
 from flash_helpers.check.peers import find_peer, package_function, sdpa_function
 
 from .measure import SkippedError
 from .row import CEILING as CEILING
 
 if TYPE_CHECKING:
-    import torch
-
     Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 OURS = "ours"
@@ -48,8 +47,6 @@ def find_reference(provider: str, causal: bool = False) -> tuple[str, str, Atten
 
 
 def _flex(causal: bool) -> Attention:
-    import torch
-
     try:
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     except ImportError as error:

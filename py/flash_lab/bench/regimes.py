@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flash_helpers.base.dtypes import DType
+from flash_helpers.base.lazy import torch
 from flash_helpers.base.outputs import OutputError, append_output, check_outputs, write_output
 from flash_helpers.base.timing import CudaTimer
 from flash_helpers.base.tool import EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL, guarded
@@ -57,8 +58,6 @@ def functions(problem: AttentionProblem, seed: int) -> dict[str, Callable[[], ob
 
 def burst(calls: Mapping[str, Callable[[], object]], rounds: int, seed: int) -> dict[str, float]:
     """Median milliseconds; each group of calls begins on a card that has rested."""
-    import torch
-
     timer = CudaTimer(torch.device("cuda"), cold_l2=True)
     chance = random.Random(seed)  # noqa: S311  an order, nothing secret
     samples: dict[str, list[float]] = {name: [] for name in calls}
@@ -179,8 +178,6 @@ def main(argv: list[str] | None = None) -> int:
     if options.out is None:
         parser.error("the following arguments are required: --out")
     check_outputs({"--out": options.out})
-    import torch
-
     if not torch.cuda.is_available():
         print("regimes.py: no GPU", file=sys.stderr)
         return EXIT_NO_DATA

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from flash_helpers.base.dtypes import DType
+from flash_helpers.base.lazy import torch
 from flash_helpers.check.judge import Judge
 from flash_helpers.check.peers import find_peer
 from flash_helpers.check.tolerance import Comparison, bitwise_equal
@@ -18,8 +19,6 @@ from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.problem import AttentionProblem
 
 if TYPE_CHECKING:
-    import torch
-
     Forward = Callable[..., torch.Tensor | None]
     # Runs once on (q, k, v), writing to o if it can; returns the output.
     Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -169,8 +168,6 @@ class Session:
 
     def synchronize(self) -> None:
         if self.options.device == "cuda":
-            import torch
-
             torch.cuda.synchronize()
 
     def _check_device(self) -> None:

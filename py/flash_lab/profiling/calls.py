@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flash_helpers.base.atomic_file import write_atomically
+from flash_helpers.base.lazy import torch
 
 from . import trace
 from .flamegraph import flame_graph
@@ -105,15 +106,11 @@ def _warm_up(run: Callable[[], object], count: int) -> None:
 
 
 def _synchronize() -> None:
-    import torch
-
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def _record(description: str, run: Callable[[], object], *, with_stack: bool) -> Any:
-    import torch
-
     def annotated() -> None:
         with annotate(description):
             run()
@@ -123,8 +120,6 @@ def _record(description: str, run: Callable[[], object], *, with_stack: bool) ->
 
 
 def _table(recorded: Any) -> str:
-    import torch
-
     averages = recorded.key_averages()
     # Newer releases of torch have another name for it.
     on_gpu = ["device_time_total", "cuda_time_total"]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flash_helpers.base import csv_text
+from flash_helpers.base.lazy import torch
 from flash_helpers.base.outputs import OutputError, check_outputs, make_folder, write_output
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, ranked
 from flash_helpers.check.sizes import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
@@ -155,8 +156,6 @@ def _measure(options: argparse.Namespace, config: KernelConfig | None) -> int:
     if not sms_here():
         print("profiling.py waves: no data: --measure needs a GPU", file=sys.stderr)
         return EXIT_NO_DATA
-    import torch
-
     from flash_helpers.base.timing import CudaTimer
 
     from ..waves.subjects import attention, wave_block

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from flash_helpers.base.lazy import torch
 from flash_helpers.check.judge import Judge
 
 if TYPE_CHECKING:
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
 
 def has_gpu(mode: str) -> bool:
     """False after saying so: the caller has no data."""
-    import torch
-
     if torch.cuda.is_available():
         return True
     print(

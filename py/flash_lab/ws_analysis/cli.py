@@ -7,6 +7,7 @@ import functools
 from collections.abc import Sequence
 
 from flash_helpers.base.cache import cache_dir
+from flash_helpers.base.lazy import torch
 from flash_helpers.base.outputs import OutputError, check_outputs
 from flash_helpers.base.tool import EXIT_NO_DATA, EXIT_USAGE, guarded
 
@@ -44,11 +45,9 @@ def _check_cache(options: argparse.Namespace) -> None:
     """The tuner's, before a sweep of which every tuned kernel would fail. Raises
     UnsafeCacheError."""
     kinds = {WS_PROVIDERS[name].family for name in options.provider if name in WS_PROVIDERS}
-    if TRITON in kinds and not (options.rows or options.report):
-        import torch
-
-        if torch.cuda.is_available():  # else nothing is tuned
-            cache_dir("triton_tuning")
+    measures = TRITON in kinds and not (options.rows or options.report)
+    if measures and torch.cuda.is_available():  # else nothing is tuned
+        cache_dir("triton_tuning")
 
 
 command = functools.partial(guarded, "flash-attention-WS-hopper.py", main)

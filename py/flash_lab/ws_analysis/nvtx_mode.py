@@ -10,6 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from flash_helpers.base.lazy import torch
 from flash_helpers.base.outputs import OutputError, write_output
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL, ranked
 from flash_helpers.kernels.problem import AttentionProblem
@@ -106,8 +107,6 @@ def _prepare(options: argparse.Namespace, device: str) -> tuple[list[Prepared], 
 
 
 def _run_all(prepared: list[Prepared], device: str) -> None:
-    import torch
-
     for item in prepared:
         with annotate(bench_range(item.provider, item.problem)):
             for _ in range(_CALLS):

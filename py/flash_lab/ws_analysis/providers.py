@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flash_helpers.base.dtypes import DType
+from flash_helpers.base.lazy import torch
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.registry import family_of
 from flash_helpers.kernels.sets import known_configs
@@ -17,8 +18,6 @@ from ..bench.measure import NotBuiltError, SkippedError
 from ..bench.providers import find_reference
 
 if TYPE_CHECKING:
-    import torch
-
     Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 TRITON, CUDA = "triton", "cuda"

@@ -10,13 +10,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from ..base.lazy import torch
 
-if TYPE_CHECKING:
-    Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-
+Attention: TypeAlias = "Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]"
 VERSIONS = ("v2", "v3")
 # Module and the text that names it in tables, best first.
 _PACKAGES = {

@@ -4,10 +4,9 @@ ceilings of a roofline. They are rows of the store like any other, of the provid
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from flash_helpers.base.dtypes import DType
 from flash_helpers.base.lazy import torch
@@ -15,13 +14,8 @@ from flash_helpers.base.lazy import torch
 from .providers import CEILING
 from .records import OK
 from .results import usable_bursts
-from .row import Row
+from .row import Json, Row
 from .sweep import Job, Sweep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .measure import Json
 
 # Of several sizes the fastest counts: which one that is depends on the library and the power limit.
 _MATMUL_SIDES = (4096, 8192)

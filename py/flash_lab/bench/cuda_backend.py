@@ -6,11 +6,11 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flash_helpers.base.lazy import torch
 from flash_helpers.base.timing import CudaTimer, Policy, Timer
-from flash_helpers.check.judge import Judge
+from flash_helpers.check.judge import Judge, Qkv
 from flash_helpers.check.peers import ReferenceUnavailableError
 from flash_helpers.kernels.names import parse_kernel_name_into_config
 from flash_helpers.kernels.problem import AttentionProblem
@@ -26,9 +26,6 @@ from .results import gpu_sms
 from .row import problem_of
 from .stats import tflops
 
-if TYPE_CHECKING:
-    Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-
 # Dense fp16 operations per SM and cycle (NVIDIA's architecture white papers).
 _TENSOR_FLOP = {"8.0": 2048, "8.6": 1024, "8.9": 1024, "9.0": 4096, "10.0": 8192, "12.0": 1024}
 # The whole batch would cost more time than the sweep: two entries show every row's path.
@@ -42,7 +39,7 @@ class Inputs:
     o: torch.Tensor
 
     @property
-    def tensors(self) -> Tensors:
+    def tensors(self) -> Qkv:
         return self.judge.tensors
 
 
@@ -135,7 +132,7 @@ class CudaBackend:
             raise RuntimeError("candidate() before prepare()")
         return self._inputs
 
-    def tensors(self) -> tuple[Tensors, torch.Tensor]:
+    def tensors(self) -> tuple[Qkv, torch.Tensor]:
         """q, k, v and the output of the problem."""
         inputs = self._prepared()
         return inputs.tensors, inputs.o

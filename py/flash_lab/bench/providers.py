@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flash_helpers.base.lazy import torch
-from flash_helpers.check.peers import find_peer, package_function, sdpa_function
+from flash_helpers.check.peers import Attention, find_peer, package_function, sdpa_function
 
 from .measure import SkippedError
 from .row import CEILING as CEILING
-
-if TYPE_CHECKING:
-    Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 OURS = "ours"
 # The first that a table has is what its column `relative` refers to.

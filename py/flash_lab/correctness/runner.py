@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from flash_helpers.base.dtypes import DType
 from flash_helpers.base.lazy import torch
@@ -18,10 +18,9 @@ from flash_helpers.check.tolerance import Comparison, bitwise_equal
 from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.problem import AttentionProblem
 
-if TYPE_CHECKING:
-    Forward = Callable[..., torch.Tensor | None]
-    # Runs once on (q, k, v), writing to o if it can; returns the output.
-    Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+Forward: TypeAlias = "Callable[..., torch.Tensor | None]"
+# Runs once on (q, k, v, o), writing to o if it can; returns the output.
+Attention: TypeAlias = "Callable[..., torch.Tensor]"
 
 PASS, FAIL, NOT_RUN = "pass", "FAIL", "NOT RUN"
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 from flash_helpers.base.lazy import torch
-from flash_helpers.check.judge import Judge
-
-if TYPE_CHECKING:
-    from flash_helpers.check.judge import Qkv
+from flash_helpers.check.judge import Judge, Qkv
 
 
 def has_gpu(mode: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ class Result:
 
 
 def build(
-    environ: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] = os.environ,
     parts: InParts | None = None,
     publish_to: Sequence[Path] = (),
 ) -> Result:

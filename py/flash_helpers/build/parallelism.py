@@ -27,9 +27,8 @@ class Jobs:
 
 
 def jobs(
-    environ: Mapping[str, str] | None = None, *, cores: int | None = None, memory: int | None = None
+    environ: Mapping[str, str] = os.environ, *, cores: int | None = None, memory: int | None = None
 ) -> Jobs:
-    environ = os.environ if environ is None else environ
     asked = environ.get(JOBS_VARIABLE, "").strip()
     if asked:
         count = _whole_number(asked)

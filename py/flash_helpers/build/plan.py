@@ -76,8 +76,7 @@ class Plan:
         return f"_C{self.extension_suffix}"
 
 
-def make_plan(environ: Mapping[str, str] | None = None) -> Plan:
-    environ = os.environ if environ is None else environ
+def make_plan(environ: Mapping[str, str] = os.environ) -> Plan:
     root = repository_root()
     if root is None:
         raise BuildError(

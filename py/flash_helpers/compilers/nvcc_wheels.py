@@ -43,7 +43,7 @@ class UnsafeCompilerError(BuildError):
     """The private copy could have been changed by somebody else: it is not run."""
 
 
-def install_folder(environ: Mapping[str, str] | None = None) -> Path:
+def install_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """The private copy's folder, in the cache of flash_attention."""
     return configured_directory(environ) / f"nvcc-{PINNED_WHEELS['nvidia-cuda-nvcc']}"
 
@@ -63,11 +63,10 @@ def wheel_folders(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
             yield private / _INSIDE_WHEEL, "PyPI wheels of this project"
 
 
-def find_or_install_nvcc(environ: Mapping[str, str] | None = None) -> Nvcc:
+def find_or_install_nvcc(environ: Mapping[str, str] = os.environ) -> Nvcc:
     """`find_nvcc`, and where there is none, the pinned wheels. An existing but unusable CUDACXX
     stays an error: replacing what was asked for in silence would hide it. A private copy that is
     damaged is replaced; one that somebody else could have changed is an UnsafeCompilerError."""
-    environ = os.environ if environ is None else environ
     try:
         return find_nvcc(environ)
     except UnsafeCompilerError:

@@ -19,9 +19,8 @@ class SassError(Exception):
     """There is no machine code to be had; the message says why and what to do."""
 
 
-def find_cuobjdump(environ: Mapping[str, str] | None = None) -> Path:
+def find_cuobjdump(environ: Mapping[str, str] = os.environ) -> Path:
     """The first folder with both tools decides, so that their versions agree."""
-    environ = os.environ if environ is None else environ
     looked: list[str] = []
     for folder in _folders(environ):
         looked.append(str(folder))

@@ -117,9 +117,8 @@ def _check_comparable(base: Run, new: Run, any_gpu: bool) -> None:
             "the same"
         )
     if len(base.policies | new.policies) > 1:
-        raise RunError(
-            "the runs were not timed alike: " + "; ".join(sorted(base.policies | new.policies))
-        )
+        both = sorted(base.policies | new.policies)
+        raise RunError(f"the runs were not timed alike: {'; '.join(both)}")
 
 
 def halves(run: Run) -> tuple[Run, Run]:

@@ -128,11 +128,8 @@ def _collect(
     references: Sequence[str],
 ) -> None:  # fmt: skip
     """Adds the rows of one run. Those that get another run are left out."""
-    case = result.case
-    launches = run.reading.launches
-    assembly = Assembly.of(
-        launches, ncu.metrics, case.n_runs, verdicts, set(case.dtypes)
-    )  # fmt: skip
+    case, launches = result.case, run.reading.launches
+    assembly = Assembly.of(launches, ncu.metrics, case.n_runs, verdicts, set(case.dtypes))
     rows = [
         assembly.reference_row(name, dtype, case.problem(dtype))
         for name in references

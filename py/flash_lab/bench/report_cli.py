@@ -142,12 +142,11 @@ def _page(
 
 def _wave_warnings(problems: Sequence[ProblemResult]) -> list[str]:
     """About the fastest of our kernels on each problem."""
-    best = [(p, next((m for m in p.ranked if m.is_ours), None)) for p in problems]
-    found = [(p, m.label, wave_warning(m.row)) for p, m in best if m is not None]
     return [
-        html.paragraph(f"Warning, {problem.title()}: {label}: {text}.", "quiet")
-        for problem, label, text in found
-        if text
+        html.paragraph(f"Warning, {problem.title()}: {best.label}: {text}.", "quiet")
+        for problem in problems
+        for best in [m for m in problem.ranked if m.is_ours][:1]
+        if (text := wave_warning(best.row))
     ]
 
 

@@ -120,8 +120,7 @@ class Sweep:
             yield from self._run_group(case, number, group)
 
     def n_rows(self, case: Work) -> int:
-        groups = case.groups(self.group_size)
-        return len(case.skipped) + sum(len(group) for group in groups)
+        return len(case.skipped) + sum(map(len, case.groups(self.group_size)))
 
     def _run_group(self, case: Work, number: int, group: Sequence[Job]) -> Iterator[Row]:
         identities = {job.kernel: self._identity(case, job, number) for job in group}

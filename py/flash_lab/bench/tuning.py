@@ -131,20 +131,19 @@ def table_entries(winners: Sequence[Winner]) -> list[dict[str, Any]]:
     """Entries of the tuning table: a measured length stands for those nearest to it, by ratio."""
     subjects: dict[tuple[object, ...], list[Winner]] = {}
     for winner in winners:
-        problem = winner.case.problem
-        subject = (
-            winner.best.row.environment.get("gpu"),
-            problem.dtype,
-            problem.d_head,
-            problem.causal,
-        )
-        subjects.setdefault(subject, []).append(winner)
+        p, gpu = winner.case.problem, winner.best.row.environment.get("gpu")
+        subjects.setdefault((gpu, p.dtype, p.d_head, p.causal), []).append(winner)
     entries = []
     for found in subjects.values():
         found.sort(key=lambda winner: winner.case.problem.seqlen_q)
         lengths = [winner.case.problem.seqlen_q for winner in found]
         for winner, (low, high) in zip(found, ranges(lengths), strict=True):
-            entries += _entries(winner, low, high)
+            # One for each family, so that a later sweep of one keeps what the other has.
+            by_family: dict[str, list[str]] = {}
+            for kernel in [m.kernel for m in winner.ranked] + winner.others:
+                family = parse_kernel_name_into_config(kernel).FAMILY
+                by_family.setdefault(family, []).append(kernel)
+            entries += [_entry(winner, kernels, low, high) for kernels in by_family.values()]
     return entries
 
 
@@ -152,15 +151,6 @@ def ranges(lengths: Sequence[int]) -> list[tuple[int, int | None]]:
     """Around ascending lengths, meeting at their geometric means."""
     middles = [math.isqrt(a * b) for a, b in itertools.pairwise(lengths)]
     return list(zip([1, *(m + 1 for m in middles)], [*middles, None], strict=True))
-
-
-def _entries(winner: Winner, low: int, high: int | None) -> list[dict[str, Any]]:
-    """One for each family of kernels, so that a later sweep of one keeps what the other has."""
-    by_family: dict[str, list[str]] = {}
-    for kernel in [m.kernel for m in winner.ranked] + winner.others:
-        family = parse_kernel_name_into_config(kernel).FAMILY
-        by_family.setdefault(family, []).append(kernel)
-    return [_entry(winner, kernels, low, high) for kernels in by_family.values()]
 
 
 def costs(objective: Objective, measured: Measurement) -> dict[str, object]:

@@ -59,13 +59,8 @@ def of_driver(config: KernelConfig, variant: Variant) -> Residency | None:
 
 
 def of_compiler(config: KernelConfig, variant: Variant) -> Residency:
-    usage = next(
-        found
-        for found in parse_usage(
-            cuobjdump("-res-usage", file=kernel_cubin(config, variant=variant))
-        )
-        if found.kernel == config.symbol(variant)
-    )
+    text = cuobjdump("-res-usage", file=kernel_cubin(config, variant=variant))
+    usage = next(u for u in parse_usage(text) if u.kernel == config.symbol(variant))
     found = occupancy(_CAPABILITY, config.n_threads(), usage.registers, config.smem_bytes())
     return Residency(
         found.blocks_per_sm,

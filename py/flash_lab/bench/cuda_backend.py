@@ -92,6 +92,8 @@ class CudaBackend:
         if not torch.cuda.is_available():
             raise RuntimeError("no data: torch sees no CUDA device")
         self._state: Json = {**device_state(), **library_state()}
+        uuid = str(self._state.get("gpu_uuid", ""))
+        self._uuid = "" if UNKNOWN in uuid else uuid
         self._inputs: Inputs | None = None
         self._ceiling_shape: Json | None = None
         self._loaded_clock: LoadedClock | None = None
@@ -120,9 +122,8 @@ class CudaBackend:
             return self.our_candidate(kernel)
         label, note, function = find_reference(provider, self.problem().causal)
         inputs = self._prepared()
-        return CudaCandidate(
-            inputs, partial(function, *inputs.tensors), {"label": label, "note": note}
-        )
+        run = partial(function, *inputs.tensors)
+        return CudaCandidate(inputs, run, {"label": label, "note": note})
 
     def problem(self) -> AttentionProblem:
         return problem_of(self._prepared().shape)
@@ -180,8 +181,7 @@ class CudaBackend:
         return CudaTimer(torch.device("cuda"), cold_l2=policy.cold_l2)
 
     def clocks(self) -> ClockSampler:
-        uuid = str(self._state.get("gpu_uuid", ""))
-        return ClockSampler("" if UNKNOWN in uuid else uuid)
+        return ClockSampler(self._uuid)
 
     def clock_under(self, function: Callable[[], object], call_ms: float) -> float | None:
         if self._loaded_clock is None:
@@ -189,8 +189,7 @@ class CudaBackend:
         return self._loaded_clock.mhz(function, call_ms)
 
     def energy_meter(self) -> EnergyMeter:
-        uuid = str(self._state.get("gpu_uuid", ""))
-        return EnergyMeter("" if UNKNOWN in uuid else uuid, cuda_mark)
+        return EnergyMeter(self._uuid, cuda_mark)
 
     def implausible(self, shape: Json, milliseconds: float) -> str:
         if is_ceiling(shape):

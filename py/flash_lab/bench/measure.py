@@ -143,14 +143,17 @@ def _time(
             # Even where the device lives: the others' turns were cut short, so they start anew.
             raise DeviceLostError(f"{current} failed while it was timed: {error}") from error
     chance = random.Random(request["shape"]["seed"])  # noqa: S311  an order, nothing secret
-    loads = _loads(functions, bursts, policy, backend, emit, chance)
+    medians = {
+        kernel: statistics.median(sample.ms for burst in taken for sample in burst)
+        for kernel, taken in bursts.items()
+    }
+    loads = _loads(functions, medians, policy, backend, emit, chance)
     for kernel, taken in bursts.items():
         emit({"event": "running", "kernel": kernel, "phase": "check again"})
         with _reported(kernel, backend, emit):
             measured = _measured(taken, clocks)
             problem = right[kernel].check()
-            times = [sample.ms for burst in taken for sample in burst]
-            problem = problem or backend.implausible(request["shape"], statistics.median(times))
+            problem = problem or backend.implausible(request["shape"], medians[kernel])
             details = right[kernel].describe() | loads.get(kernel, {})
             if problem:
                 emit(result(kernel, WRONG, problem, details))
@@ -172,16 +175,12 @@ def _possible(timer: Timer) -> Timer:
 
 
 def _loads(
-    functions: dict[str, Callable[[], object]], bursts: dict[str, Bursts], policy: Policy,
+    functions: dict[str, Callable[[], object]], times: dict[str, float], policy: Policy,
     backend: Backend, emit: Emit, chance: random.Random,
 ) -> dict[str, Json]:  # fmt: skip
     """By kernel, what the GPU does under it: its clock, and if asked for the joules of a call, one
     value for each round (in turns, like times)."""
     found: dict[str, Json] = {kernel: {} for kernel in functions}
-    times = {
-        kernel: statistics.median(sample.ms for burst in taken for sample in burst)
-        for kernel, taken in bursts.items()
-    }
     order, kernel = list(functions), ""
     try:
         for kernel in order:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..base.lazy import torch
+from .reference import attention_reference
 
 Attention: TypeAlias = "Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]"
 VERSIONS = ("v2", "v3")
@@ -55,7 +56,6 @@ def find_peer(version: str, device_type: str, causal: bool = False) -> Peer:
     if version not in VERSIONS:
         raise ValueError(f"reference {version!r} is not known: expected one of {VERSIONS}")
     if device_type == "cpu":
-        from .reference import attention_reference
 
         def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             return attention_reference(q, k, v, causal=causal)[0].to(q.dtype)

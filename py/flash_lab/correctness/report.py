@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from prettytable import PrettyTable
+
 from flash_helpers.base import csv_text
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL
 
@@ -25,8 +27,6 @@ def exit_code(rows: Sequence[Row]) -> int:
 
 def render_table(rows: Sequence[Row]) -> str:
     """A row of it names its kernel: parse_kernel_name_into_config reads it back."""
-    from prettytable import PrettyTable
-
     table = PrettyTable(["kernel", "max error", "error / tolerance", "repeats equal", "result"])
     table.align["kernel"] = "l"
     for row in rows:

@@ -15,6 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from flash_helpers.base.lazy import torch
 from flash_helpers.base.safe_read import parse_json
 
 RANGE = "user_annotation"  # of record_function
@@ -66,10 +67,9 @@ class Trace:
 
 def record(run: Callable[[], object], *, on_gpu: bool, with_stack: bool = False) -> Any:
     """The torch.profiler.profile of one call, which waits for what it queues."""
-    from torch.profiler import ProfilerActivity, profile
-
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-    with profile(activities=activities, with_stack=with_stack) as recorded:
+    kinds = torch.profiler.ProfilerActivity
+    activities = [kinds.CPU, *([kinds.CUDA] if on_gpu else [])]
+    with torch.profiler.profile(activities=activities, with_stack=with_stack) as recorded:
         run()
     return recorded
 

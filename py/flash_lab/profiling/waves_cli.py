@@ -12,18 +12,21 @@ from pathlib import Path
 from flash_helpers.base import csv_text
 from flash_helpers.base.lazy import torch
 from flash_helpers.base.outputs import OutputError, check_outputs, make_folder, write_output
+from flash_helpers.base.timing import CudaTimer
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, ranked
 from flash_helpers.check.sizes import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
 from flash_helpers.compilers.errors import BuildError
 from flash_helpers.kernels.contract import KernelConfig, Variant
 
 from .. import arguments as args
+from ..bench.charts import measured_and_predicted
 from ..correctness.selection import select_kernels
 from ..sass.disassembler import SassError
 from ..waves.curve import Curve, curve, measure
 from ..waves.kernels import Residency, n_blocks, residency
 from ..waves.occupancy import LIMITS, occupancy
 from ..waves.plan import WavePlan, plan
+from ..waves.subjects import attention, wave_block
 
 H200_SMS = 132
 
@@ -156,10 +159,6 @@ def _measure(options: argparse.Namespace, config: KernelConfig | None) -> int:
     if not sms_here():
         print("profiling.py waves: no data: --measure needs a GPU", file=sys.stderr)
         return EXIT_NO_DATA
-    from flash_helpers.base.timing import CudaTimer
-
-    from ..waves.subjects import attention, wave_block
-
     if config is None:
         per_sm = [options.blocks_per_sm] if options.blocks_per_sm else [1, 2]
         subjects = [wave_block(n, options.threads, options.block_us) for n in per_sm]
@@ -212,8 +211,6 @@ def table_of(found: Curve) -> str:
 
 def picture(found: Curve) -> bytes:
     """PNG. Raises ImportError without matplotlib."""
-    from ..bench.charts import measured_and_predicted
-
     points = found.points
     always, at_times = zip(*(point.predictions for point in points), strict=True)
     predicted = {"predicted": always}

@@ -99,7 +99,7 @@ EXAMPLES: dict[str, Callable[[Size], Run]] = {
 
 def make_block(size: Size) -> torch.nn.Module:
     """On (batch, seq, dim): x + attention, then + MLP, each after a norm."""
-    from torch import nn
+    nn = torch.nn
 
     class Block(nn.Module):
         def __init__(self) -> None:

@@ -7,11 +7,13 @@ import datetime
 import functools
 import sys
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from flash_helpers.base.outputs import check_outputs
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, guarded, tool_parser
 
+from ..provenance import source_state
 from . import arguments as args
 from .history import Build, append, measure, read, regressions
 from .render import FORMATS, Cell, painted, render
@@ -63,8 +65,6 @@ def work(options: argparse.Namespace) -> int:
 
 
 def _record(options: argparse.Namespace) -> int:
-    from ..provenance import source_state
-
     check_outputs({"history": options.history})
     code = args.open_code(options)
     listings = args.selected_listings(options, code)
@@ -77,8 +77,6 @@ def _record(options: argparse.Namespace) -> int:
 
 
 def _rows(builds: Sequence[Build], options: argparse.Namespace) -> list[dict[str, Cell]]:
-    from fnmatch import fnmatchcase
-
     names = [config.kernel_name() for config in args.selected_configs(options)]
     patterns = [*names, *options.match] or ["*"]
     keys = dict.fromkeys((e.kernel, e.architecture) for build in builds for e in build.entries)

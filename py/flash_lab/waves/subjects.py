@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable
 
 from flash_helpers.base.lazy import torch
+from flash_helpers.base.timing import CudaTimer
 from flash_helpers.kernels.contract import KernelConfig
 
 from .curve import Subject
@@ -56,8 +57,6 @@ def wave_block(blocks_per_sm: int, threads: int, block_us: float) -> Subject:
 
 def _steps_for(launch: Callable[[int], None], block_us: float) -> int:
     """So that a block takes that long; between two launches, so that their overhead drops out."""
-    from flash_helpers.base.timing import CudaTimer
-
     timer = CudaTimer(torch.device("cuda"), cold_l2=False)
     launch(_PROBE_STEPS)
     short, long = (

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from flash_helpers.base.dtypes import DType
 from flash_helpers.base.tool import tool_parser
 from flash_helpers.kernels.problem import AttentionProblem
 
@@ -136,8 +137,6 @@ def _one(values: Sequence[object] | None) -> bool:
 
 
 def problems(options: argparse.Namespace) -> list[AttentionProblem]:
-    from flash_helpers.base.dtypes import DType
-
     return [
         AttentionProblem.self_attention(
             DType.FP16, options.batch, n_ctx, options.heads, options.head_dim, causal=options.causal

@@ -10,17 +10,17 @@ import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 from flash_helpers.base.timing import Bursts, Policy, Sample, Timer, interleaved
 
 from .clocks import ClockSampler, throttled
 from .energy import EnergyError, EnergyMeter
 from .records import COMPILE_FAIL, LAUNCH_FAIL, OK, SKIPPED, WRONG, head
+from .row import Json as Json
 from .row_fields import LEAST_MS, MOST_MS, is_time
 
 Emit = Callable[[Mapping[str, object]], None]
-Json = dict[str, Any]
 
 
 class SkippedError(Exception):

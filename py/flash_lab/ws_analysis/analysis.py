@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..bench import charts
 from ..bench.ceilings import Ceilings
 from ..bench.report_cli import ceilings_of
-from ..bench.results import Measurement, ProblemResult
+from ..bench.results import ProblemResult
 from ..bench.runs import observations
 from ..bench.significance import Shift, shift
 from . import measuring, profiles, resources, text
@@ -158,19 +158,15 @@ def roofline_section(
                 m.row.provider, n_ctx, f"{m.intensity:.1f}", f"{roof:.1f}",
                 text.fixed(m.matmul_tflops, 2), text.fixed(share, 1), say(bound),
             ])  # fmt: skip
-            best.setdefault(n_ctx, _sentence(m, roof, bound))
+            allowed = "the tensor cores allow" if roof == peak else "device memory allows"
+            best.setdefault(
+                n_ctx,
+                f"N_CTX={n_ctx}: the fastest, {m.row.provider}, reaches {share:.1f} % of what "
+                f"{allowed} at {m.intensity:.0f} FLOP per byte.",
+            )
     note = (
         f"Ceilings ({ceilings.origin}): {ceilings.peaks[0][0]} {peak:.0f} TFLOP/s, "
         f"{ceilings.bandwidths[0][0]} {bandwidth:.2f} TB/s. FLOP of the two matmuls over the bytes "
         "of Q, K and V read once and O written once."
     )
     return [text.table(columns, rows), note, *best.values()]
-
-
-def _sentence(m: Measurement, roof: float, bound: str) -> str:
-    allowed = {"tensor cores": "the tensor cores allow", "device memory": "device memory allows"}
-    return (
-        f"N_CTX={m.problem.seqlen_q}: the fastest, {m.row.provider}, reaches "
-        f"{100 * m.matmul_tflops / roof:.1f} % of what {allowed[bound]} at {m.intensity:.0f} FLOP "
-        "per byte."
-    )

@@ -62,24 +62,16 @@ def performance_table(problems: Sequence[ProblemResult], say: Words) -> str:
         say("provider"), "N_CTX", say("time (ms)"), "TFLOPS", say("bandwidth (GB/s)"),
         say("memory (MB)"), say("noise %"),
     ]  # fmt: skip
-    rows = [
-        [
+    rows = []
+    for m in (m for problem in problems for m in problem.ranked):
+        n_bytes = m.row.memory_bytes
+        memory_mb = "-" if n_bytes is None else fixed(n_bytes / 1e6, 1)
+        noise = f"{100 * m.standard_error:.2f}" if len(m.bursts) > 1 else "-"
+        rows.append([
             m.row.provider, m.problem.seqlen_q, fixed(m.summary.median, 3),
-            fixed(m.matmul_tflops, 2), fixed(gb_per_s(m), 2), memory_mb(m), noise(m),
-        ]
-        for problem in problems
-        for m in problem.ranked
-    ]  # fmt: skip
+            fixed(m.matmul_tflops, 2), fixed(gb_per_s(m), 2), memory_mb, noise,
+        ])  # fmt: skip
     return table(columns, rows)
-
-
-def memory_mb(m: Measurement) -> str:
-    n_bytes = m.row.memory_bytes
-    return "-" if n_bytes is None else fixed(n_bytes / 1e6, 1)
-
-
-def noise(m: Measurement) -> str:
-    return f"{100 * m.standard_error:.2f}" if len(m.bursts) > 1 else "-"
 
 
 def not_measured(problems: Sequence[ProblemResult]) -> list[str]:

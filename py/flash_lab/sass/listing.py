@@ -79,16 +79,14 @@ class Listing:
         return self.loop if where == "loop" else self.instructions
 
     def text(self) -> str:
-        """The listing without encodings: addresses, labels at branch targets, and no padding after
-        the trap that ends every kernel."""
-        kept = _without_padding(self.instructions)
-        targets = sorted({i.target for i in kept if i.target is not None})
+        """The listing without encodings: addresses, and labels at branch targets."""
+        targets = sorted({i.target for i in self.instructions if i.target is not None})
         labels = {target: f".L{n}" for n, target in enumerate(targets)}
         marks = {}
         if self.loop:
             marks = {self.loop[0].address: "begins", self.loop[-1].address: "ends"}
-        lines = [f"// {self.name} ({self.architecture}), {len(kept)} instructions"]
-        for i in kept:
+        lines = [f"// {self.name} ({self.architecture}), {len(self.instructions)} instructions"]
+        for i in self.instructions:
             if i.address in labels:
                 lines.append(f"{labels[i.address]}:")
             line = f"  {i.address:05x}  {i.predicate:5} {i.opcode:28} {i.operands}"
@@ -110,23 +108,18 @@ def _is_inside(body: tuple[Instruction, ...], other: tuple[Instruction, ...]) ->
     return inside and len(body) < len(other)
 
 
-def _without_padding(instructions: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
-    last = len(instructions)
-    while last and instructions[last - 1].base == "NOP":
-        last -= 1
-    return instructions[:last]
-
-
 def parse_listings(text: str) -> list[Listing]:
-    """Every kernel of a `cuobjdump -sass`, in its order, padding removed."""
+    """Every kernel of a `cuobjdump -sass`, in its order, without the padding after the trap that
+    ends it."""
     found: list[Listing] = []
     architecture, name = "", ""
     instructions: list[Instruction] = []
 
     def close() -> None:
         if name:
-            kept = _without_padding(tuple(instructions))
-            found.append(Listing(name, architecture, kept))
+            while instructions and instructions[-1].base == "NOP":
+                instructions.pop()
+            found.append(Listing(name, architecture, tuple(instructions)))
         instructions.clear()
 
     for line in text.splitlines():

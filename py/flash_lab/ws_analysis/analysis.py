@@ -41,9 +41,8 @@ def _show(found: Measured, options: argparse.Namespace) -> int:
     files = measuring.plots(problems, f"batch {options.batch}, {options.heads} heads")
     if ceilings is not None:
         print(text.section(say("roofline"), *roofline_section(problems, ceilings, say)))
-        everything = [m for problem in problems for m in problem.ranked]
         title = f"Roofline, ceilings: {ceilings.origin}"
-        files["roofline.png"] = lambda: charts.roofline(everything, ceilings, title)
+        files["roofline.png"] = lambda: charts.roofline(text.measured(problems), ceilings, title)
     lines, code = profiles.section(options, say)
     print(text.section(say("pipeline"), *lines))
     print("\n".join(text.not_measured(problems)))
@@ -95,11 +94,8 @@ def speedup_section(problems: Sequence[ProblemResult], say: Words) -> list[str]:
     if not found:
         return ["no length has both kernels of a pair (WS and WS PP): nothing to compare"]
     columns = [say("provider"), "N_CTX", "WS ms", "PP ms", say("speedup"), say("verdict")]
-    times = {
-        (m.row.provider, problem.seq_len): m.summary.median
-        for problem in problems
-        for m in problem.ranked
-    }
+    measured = text.measured(problems)
+    times = {(m.row.provider, m.problem.seqlen_q): m.summary.median for m in measured}
     rows = [
         [
             s.pair[1], s.n_ctx, *(text.fixed(times[name, s.n_ctx], 3) for name in s.pair),
@@ -116,11 +112,7 @@ def scaling_section(problems: Sequence[ProblemResult], say: Words) -> list[str]:
     if len(lengths) < 2:
         return ["one length only: nothing to compare"]
     ends = (lengths[0], lengths[-1])
-    rates = {
-        (m.row.provider, problem.seq_len): m.matmul_tflops
-        for problem in problems
-        for m in problem.ranked
-    }
+    rates = {(m.row.provider, m.problem.seqlen_q): m.matmul_tflops for m in text.measured(problems)}
     ratio = f"{say('efficiency')} ({ends[1]}/{ends[0]})"
     columns = [say("provider"), *(f"N_CTX={n} TFLOPS" for n in ends), ratio]
     rows, sentences = [], []
@@ -148,22 +140,21 @@ def roofline_section(
         say("of roof %"), say("bound by"),
     ]  # fmt: skip
     rows, best = [], dict[int, str]()
-    for problem in problems:
-        for m in problem.ranked:
-            n_ctx = problem.seq_len
-            roof = min(peak, m.intensity * bandwidth)
-            bound = "tensor cores" if roof == peak else "device memory"
-            share = 100 * m.matmul_tflops / roof
-            rows.append([
-                m.row.provider, n_ctx, f"{m.intensity:.1f}", f"{roof:.1f}",
-                text.fixed(m.matmul_tflops, 2), text.fixed(share, 1), say(bound),
-            ])  # fmt: skip
-            allowed = "the tensor cores allow" if roof == peak else "device memory allows"
-            best.setdefault(
-                n_ctx,
-                f"N_CTX={n_ctx}: the fastest, {m.row.provider}, reaches {share:.1f} % of what "
-                f"{allowed} at {m.intensity:.0f} FLOP per byte.",
-            )
+    for m in text.measured(problems):
+        n_ctx = m.problem.seqlen_q
+        roof = min(peak, m.intensity * bandwidth)
+        bound = "tensor cores" if roof == peak else "device memory"
+        share = 100 * m.matmul_tflops / roof
+        rows.append([
+            m.row.provider, n_ctx, f"{m.intensity:.1f}", f"{roof:.1f}",
+            text.fixed(m.matmul_tflops, 2), text.fixed(share, 1), say(bound),
+        ])  # fmt: skip
+        allowed = "the tensor cores allow" if roof == peak else "device memory allows"
+        best.setdefault(
+            n_ctx,
+            f"N_CTX={n_ctx}: the fastest, {m.row.provider}, reaches {share:.1f} % of what "
+            f"{allowed} at {m.intensity:.0f} FLOP per byte.",
+        )
     note = (
         f"Ceilings ({ceilings.origin}): {ceilings.peaks[0][0]} {peak:.0f} TFLOP/s, "
         f"{ceilings.bandwidths[0][0]} {bandwidth:.2f} TB/s. FLOP of the two matmuls over the bytes "

@@ -132,10 +132,9 @@ def _show(found: Measured, options: argparse.Namespace) -> int:
 
 
 def print_configurations(problems: Sequence[ProblemResult], say: Words) -> None:
-    for problem in problems:
-        for m in problem.ranked:
-            if m.row.parameters:
-                print(f"\n{text.configuration_block(m, say)}")
+    for m in text.measured(problems):
+        if m.row.parameters:
+            print(f"\n{text.configuration_block(m, say)}")
 
 
 def explanation(options: argparse.Namespace) -> str:

@@ -23,6 +23,11 @@ def fixed(value: float, decimals: int) -> str:
     return f"{value:.{decimals}f}"
 
 
+def measured(problems: Sequence[ProblemResult]) -> list[Measurement]:
+    """The fastest of a length first."""
+    return [m for problem in problems for m in problem.ranked]
+
+
 def gb_per_s(m: Measurement) -> float:
     """Q, K and V read once and O written once, over the time."""
     return m.n_bytes / m.summary.median / 1e6
@@ -63,7 +68,7 @@ def performance_table(problems: Sequence[ProblemResult], say: Words) -> str:
         say("memory (MB)"), say("noise %"),
     ]  # fmt: skip
     rows = []
-    for m in (m for problem in problems for m in problem.ranked):
+    for m in measured(problems):
         n_bytes = m.row.memory_bytes
         memory_mb = "-" if n_bytes is None else fixed(n_bytes / 1e6, 1)
         noise = f"{100 * m.standard_error:.2f}" if len(m.bursts) > 1 else "-"
@@ -81,18 +86,11 @@ def not_measured(problems: Sequence[ProblemResult]) -> list[str]:
         for problem in problems
         for row in problem.others
     ]
-    labels = {
-        m.row.provider: m.label
-        for problem in problems
-        for m in problem.ranked
-        if m.label != m.row.provider
-    }
+    labels = {m.row.provider: m.label for m in measured(problems) if m.label != m.row.provider}
     lines += [f"{provider} is {label}" for provider, label in labels.items()]
-    for problem in problems:
-        for m in problem.ranked:
-            notes = [m.row.tuned] if m.row.tuned else []
-            where = f"N_CTX={problem.seq_len}: {m.row.provider}"
-            lines += [f"{where}: {note}" for note in [*notes, *m.notes]]
+    for m in measured(problems):
+        where = f"N_CTX={m.problem.seqlen_q}: {m.row.provider}"
+        lines += [f"{where}: {note}" for note in filter(None, (m.row.tuned, *m.notes))]
     return lines
 
 

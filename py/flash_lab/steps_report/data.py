@@ -16,8 +16,8 @@ from flash_helpers.kernels.step import Step
 from ..bench.results import by_problem, config_of
 from ..bench.row import Json
 from ..bench.runs import RunError, rows_of
-from ..sass.claims import Program
 from ..sass.classes import count_classes
+from ..sass.steps import Program
 
 HEADLINE_LENGTH = 4096
 YARDSTICK = "fa2"

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, guarded, tool_parser
 from flash_helpers.build.kernel_ptx import DEFAULT_ARCHITECTURE
 from flash_helpers.compilers.errors import BuildError
+from flash_lab.sass import arguments as args
+from flash_lab.sass.disassembler import SassError
+from flash_lab.sass.render import painted
+from flash_lab.sass.steps import programs
 
-from . import arguments as args
-from .disassembler import SassError
-from .render import painted
-from .steps import check_steps, programs
+from .claims import check_steps
 
 DESCRIPTION = """Whether each of the sixteen steps shows in its machine code what steps.toml says.
 

@@ -1,7 +1,5 @@
 """`flash_attn_func`: attention as the flash-attn package calls it, with a kernel of our choice."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

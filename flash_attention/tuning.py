@@ -1,7 +1,5 @@
 """Choosing a kernel by what was measured: `tuned_config`."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import warnings

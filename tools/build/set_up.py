@@ -12,8 +12,6 @@ places, those count, and no index is added.
 Exit codes: 0 installed, 1 pip failed (its message is above), 2 usage, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

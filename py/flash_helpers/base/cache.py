@@ -4,8 +4,6 @@
 Place: $FLASH_ATTENTION_CACHE_DIR, else flash_attention in $XDG_CACHE_HOME, else in ~/.cache.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile

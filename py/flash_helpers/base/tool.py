@@ -1,8 +1,6 @@
 """What every command-line tool shares: its parser, its exit codes, and how it ends when something
 outside of it fails (a full disk, a closed pipe, an unsafe cache)."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -4,8 +4,6 @@
 before the whole is, and FILE lists them.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

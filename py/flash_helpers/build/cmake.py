@@ -1,7 +1,5 @@
 """Runs CMake and ninja."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """One build from start to end: stage, generate, configure, compile, check, publish."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

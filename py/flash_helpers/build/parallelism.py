@@ -1,7 +1,5 @@
 """How many compile jobs run at once: MAX_JOBS, else what cores and memory allow."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

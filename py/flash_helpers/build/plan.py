@@ -1,7 +1,5 @@
 """What a build is: its tools, its architectures, its kernels, and the directory they lead to."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

@@ -1,7 +1,5 @@
 """What each kernel of a build needs, and the rule that none spills unless it is allowed to."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

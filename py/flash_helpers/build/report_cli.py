@@ -6,8 +6,6 @@
 Exit status: 0 all well, 1 a kernel spills without being allowed to, 2 wrong usage, 4 no build.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import os

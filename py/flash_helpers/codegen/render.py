@@ -1,7 +1,5 @@
 """Text of the generated C++ files. All decisions are made here; the templates only loop."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fingerprints of what a kernel is compiled from."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from pathlib import Path

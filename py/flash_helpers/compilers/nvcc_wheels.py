@@ -5,8 +5,6 @@ CUDA runtime that the installed torch was built for. It lies in the cache, and l
 used only if nobody else can have changed it.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import shutil

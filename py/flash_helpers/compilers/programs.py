@@ -1,7 +1,5 @@
 """Programs that a build runs: where they are, and what they say of themselves."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

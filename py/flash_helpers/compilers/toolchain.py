@@ -4,8 +4,6 @@ python -m flash_helpers.build.toolchain             print what a build would use
 python -m flash_helpers.build.toolchain --install   take nvcc from PyPI where none is found
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -6,8 +6,6 @@ again every time, or runs what stands between $( and ). What is refused here was
 3.25 and 4.4, ninja 1.11 and 1.13, nvcc 13.0; blanks, commas, quotes (') and all scripts work.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from pathlib import Path
 

@@ -7,8 +7,6 @@ C++ it has a folder and namespace of its name, and a table of functions for its 
 registry.py lists the families.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ The GPU and the emulator receive the same bytes. `tests/config/test_cpp_contract
 every offset with what a C++ compiler says.
 """
 
-from __future__ import annotations
-
 import struct
 
 POINTER_FIELDS = ("q", "k", "v", "o", "lse")

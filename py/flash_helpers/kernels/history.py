@@ -1,7 +1,5 @@
 """The steps of previous_kernels/, the earlier forms of a kernel: by number."""
 
-from __future__ import annotations
-
 import re
 
 from .contract import KernelConfig

@@ -1,7 +1,5 @@
 """The named sets of configurations, and the strict selection word (`KERNELS`)."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence

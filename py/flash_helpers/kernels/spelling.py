@@ -3,8 +3,6 @@ only as a whole; blanks, signs, leading zeros, other digits than ASCII's, double
 and anything before or after are errors.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """One step in the history of a family's kernel."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

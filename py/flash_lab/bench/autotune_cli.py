@@ -1,7 +1,5 @@
 """autotune: the command line. tools/benchmark/autotune.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

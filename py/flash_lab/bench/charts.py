@@ -1,7 +1,5 @@
 """Charts of results as PNG, by matplotlib. Colours are told apart by the colour-blind, too."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

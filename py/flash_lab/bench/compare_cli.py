@@ -1,7 +1,5 @@
 """compare: the command line. tools/benchmark/compare.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys

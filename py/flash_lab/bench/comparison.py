@@ -1,7 +1,5 @@
 """Row by row: is NEW slower than BASE, and is that sure?"""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

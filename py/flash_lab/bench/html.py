@@ -1,7 +1,5 @@
 """One page about a run: everything in one file, nothing loaded from elsewhere."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable, Sequence
 from html import escape

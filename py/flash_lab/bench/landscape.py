@@ -1,7 +1,5 @@
 """What each switch of a configuration is worth: kernels that differ in nothing else, in pairs."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 Runs in a worker (worker.py). The backend is what differs between a GPU and a test.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 import statistics

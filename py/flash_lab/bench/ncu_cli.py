@@ -9,8 +9,6 @@ base.
 Exit codes: 0 ok, 1 a check failed, 2 usage, 3 some rows failed, 4 no data, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import sys

@@ -6,8 +6,6 @@ table may share one stream. A damaged line costs its value, and is reported. The
 each metric, and the units in a line of their own).
 """
 
-from __future__ import annotations
-
 import csv
 import importlib
 import re

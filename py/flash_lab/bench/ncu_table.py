@@ -1,7 +1,5 @@
 """ncu_bench's tables and CSV lines."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 

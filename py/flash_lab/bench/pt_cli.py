@@ -1,7 +1,5 @@
 """pt_bench: the command line around a sweep. tools/benchmark/pt_bench.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys

@@ -1,7 +1,5 @@
 """Results as tables, CSV and JSON."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """report: the command line. tools/benchmark/report.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import importlib.util

@@ -1,8 +1,6 @@
 """What may stand in the fields of a row (row.py). A store may have been edited, a worker may send
 anything; what computes with rows relies on this."""
 
-from __future__ import annotations
-
 import functools
 import math
 import re

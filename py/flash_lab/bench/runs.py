@@ -1,7 +1,5 @@
 """Recorded runs, for tools that compare them: from a store, or from the JSON of the first stage."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What the measuring tools do alike around their sweeps: problems, store, worker, exit codes."""
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import os

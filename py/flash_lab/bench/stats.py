@@ -1,7 +1,5 @@
 """Summaries of repeated measurements. Pure functions."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

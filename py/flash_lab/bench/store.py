@@ -5,8 +5,6 @@ crash names its culprit. Lines that cannot be read are moved to `<store>.corrupt
 One sweep at a time writes a store: flock on `<store>.lock`, which ends with its holder.
 """
 
-from __future__ import annotations
-
 import datetime
 import errno
 import os

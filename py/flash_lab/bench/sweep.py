@@ -1,7 +1,5 @@
 """Many problems, many kernels, one store: what is measured, in which company, and what is kept."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

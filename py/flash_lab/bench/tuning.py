@@ -1,7 +1,5 @@
 """From coarse to fine: which kernel is best, and is it surely?"""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

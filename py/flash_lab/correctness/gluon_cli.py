@@ -6,8 +6,6 @@ space, beside cuDNN and flash-attn where they are there, sampled in turns in one
 Hopper GPU; 130: interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Iterator, Sequence

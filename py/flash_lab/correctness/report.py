@@ -1,7 +1,5 @@
 """The tables, the summary and the exit code of a run."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -9,8 +9,6 @@ Exit codes: 0 all checks passed, 1 a check failed, 2 usage, 3 some rows could no
 4 no kernel gave a result, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys

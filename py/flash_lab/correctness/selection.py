@@ -1,7 +1,5 @@
 """Which kernels a tool runs: what the user named, less what does not fit the problem."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """bottleneck: what limits kernels, by ncu's counters. A command of `profiling.py`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """profiling: the command line. tools/benchmark/profiling.py and `python -m
 flash_lab.profiling` are its entries."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys

@@ -1,7 +1,5 @@
 """Command-line arguments that the tools for machine code share."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Sequence

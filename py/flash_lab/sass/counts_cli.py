@@ -1,7 +1,5 @@
 """sass_counts: the command line. tools/analysis/sass_counts.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys

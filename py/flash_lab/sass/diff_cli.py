@@ -1,7 +1,5 @@
 """sass_diff: the command line. tools/analysis/sass_diff.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys

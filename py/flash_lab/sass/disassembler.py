@@ -1,7 +1,5 @@
 """Runs cuobjdump: from CUDA_HOME, PATH, beside nvcc, or the PyPI packages that carry it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

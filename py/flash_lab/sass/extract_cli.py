@@ -1,7 +1,5 @@
 """extract_sass: the command line. tools/build/extract_sass.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys

@@ -1,7 +1,5 @@
 """register_history: the command line. tools/analysis/register_history.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import functools

@@ -1,8 +1,6 @@
 """Reads what `cuobjdump -sass` prints, and finds the main loop; registers and memory as
 `-res-usage` prints them. Pure functions over text."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Tables of counts as text, CSV and JSON, and a little colour."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Where kernels' machine code comes from: a built extension, a cubin, a saved listing, or nvcc."""
 
-from __future__ import annotations
-
 import difflib
 import importlib.util
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """steps_report: the command line. tools/analysis/steps_report.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import importlib.util

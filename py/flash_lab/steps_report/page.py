@@ -1,7 +1,5 @@
 """The page in Markdown: the figures. The text stands in previous_kernels/README.md.jinja."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

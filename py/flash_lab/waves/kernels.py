@@ -1,7 +1,5 @@
 """Blocks and occupancy of our own kernels, by name, for a shape of the problem."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from flash_helpers.build.kernel_ptx import kernel_cubin

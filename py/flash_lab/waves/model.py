@@ -12,8 +12,6 @@ fit. For the first so many waiting blocks it is the one, from a number on the ot
 between the two it changes from launch to launch: launches of a wave and a bit more tell where.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Builds the kit's own CUDA sources (cuda/) with nvcc, once, into the cache directory."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,8 +1,6 @@
 """`--mode analysis`: what the pipelined kernels gain, how they scale, what they use, and how near
 they come to what the GPU can do."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`--mode benchmark`, and the measurement that `--mode analysis` shares with it."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Sequence

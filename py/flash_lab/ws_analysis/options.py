@@ -1,7 +1,5 @@
 """The tool's command line."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the tool prints about measurements: the seed's block of a configuration, and tables."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """Which problems the Ampere family serves, and what its kernels are worth unmeasured."""
 
-from __future__ import annotations
-
 from ..architecture import dotted
 from ..family import Capability
 from ..problem import AttentionProblem

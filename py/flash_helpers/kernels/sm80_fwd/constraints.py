@@ -5,8 +5,6 @@ loop would then go through local memory, and no entry of the list of allowed spi
 that. (What else the registers may cost, the build reports.)
 """
 
-from __future__ import annotations
-
 from ..architecture import (
     MAX_REGISTERS_PER_THREAD,
     SHARED_MEMORY_PER_BLOCK,

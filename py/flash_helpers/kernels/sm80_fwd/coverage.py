@@ -5,8 +5,6 @@ a time, or has more keys than queries in a block. The covering set does all of i
 kernels, so that what any two switches do to each other is built, emulated and run.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The Ampere family: cp.async, ldmatrix and mma.sync; with the earlier steps of its kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Reading a configuration of the Ampere family back from any of its spellings."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from functools import cache

@@ -1,7 +1,5 @@
 """The named sets of the Ampere family."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The Hopper family: TMA, wgmma and warp specialisation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Reading a Hopper-family configuration back from its symbol or its short form."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from functools import cache

@@ -1,10 +1,10 @@
 """`Family`: what the rest of the system asks of a family of kernels, beside its configurations.
 
 A family is a folder with these files: `config.py` (the configuration), `names.py` (its spellings
-read back), `sets.py`, `constraints.py`, `arguments.py` (what its kernels are launched with),
-`choice.py` (which problems it serves, and how well) and `family.py`, which puts them together. In
-C++ it has a folder and namespace of its name, and a table of functions for its launches.
-registry.py lists the families.
+read back), `sets.py`, `constraints.py`, `arguments.py` (what its kernels are launched with)
+and `family.py`, which puts them together and says which problems it serves, and how well. In C++
+it has a folder and namespace of its name, and a table of functions for its launches. registry.py
+lists the families.
 """
 
 from abc import ABC, abstractmethod

@@ -8,12 +8,13 @@ import json
 import shutil
 import sysconfig
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flash_helpers.base.tool import EXIT_INTERRUPTED
+from flash_helpers.base.tool import EXIT_INTERRUPTED, guarded
 from flash_helpers.build.kernel_ptx import kernel_cubin
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_lab.sass import counts_cli, diff_cli, extract_cli, history_cli
@@ -184,4 +185,4 @@ def test_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(counts_cli, "work", interrupted)
-    assert counts_cli.main([]) == EXIT_INTERRUPTED == 130
+    assert guarded("sass_counts.py", partial(counts_cli.main, [])) == EXIT_INTERRUPTED == 130

@@ -194,7 +194,3 @@ def main(arguments: list[str] | None = None) -> int:
         f"nvcc {nvcc.version} at {nvcc.path} (from {nvcc.source})\nhost {host.version}, {host.path}"
     )
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

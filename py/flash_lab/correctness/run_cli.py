@@ -122,8 +122,6 @@ def main(arguments: list[str] | None = None) -> int:
     except NoDataError as error:
         print(f"run_kernels.py: {error}", file=sys.stderr)
         return EXIT_NO_DATA
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
 
 
 command = functools.partial(guarded, "run_kernels.py", main)

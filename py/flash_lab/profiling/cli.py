@@ -3,11 +3,10 @@ flash_lab.profiling` are its entries."""
 
 import argparse
 import functools
-import sys
 from collections.abc import Sequence
 from typing import Any
 
-from flash_helpers.base.tool import EXIT_INTERRUPTED, guarded, tool_parser
+from flash_helpers.base.tool import guarded, tool_parser
 
 from . import bottleneck_cli, waves_cli
 from .calls_cli import Benchmark, Mlp, Profile
@@ -41,11 +40,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(argv)
-    try:
-        code: int = options.run(options.parser, options)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+    code: int = options.run(options.parser, options)
     return code
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flash_helpers.base.outputs import check_outputs, make_folder, write_output
 from flash_helpers.base.paths import previous_dir
-from flash_helpers.base.tool import EXIT_NO_DATA, EXIT_OK, EXIT_USAGE, guarded, tool_parser
+from flash_helpers.base.tool import EXIT_NO_DATA, EXIT_OK, guarded, tool_parser
 from flash_helpers.build.kernel_ptx import DEFAULT_ARCHITECTURE
 from flash_helpers.compilers.errors import BuildError
 
@@ -54,9 +54,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ReportError, SassError, BuildError, RuntimeError) as error:
         print(f"steps_report: no data: {error}", file=sys.stderr)
         return EXIT_NO_DATA
-    except OSError as error:
-        print(f"steps_report: error: {error.filename}: {error.strerror}", file=sys.stderr)
-        return EXIT_USAGE
 
 
 def _write(options: argparse.Namespace) -> int:

@@ -170,7 +170,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waves_cli, "sms_here", lambda: SMS)
     monkeypatch.setattr(wave_subjects, "wave_block", lambda n, threads, us: subject(n))
     timers = iter([fake_timer(independent, 1), fake_timer(sharing, 1)])
-    monkeypatch.setattr("flash_helpers.base.timing.CudaTimer", lambda *_, **__: next(timers))
+    monkeypatch.setattr("flash_lab.profiling.waves_cli.CudaTimer", lambda *_, **__: next(timers))
 
 
 def test_the_command_measures_and_writes(

@@ -59,7 +59,10 @@ def run_mlp(
     backward and optimizer_step. On a GPU the CUDA profiler starts after the warm-up steps, once,
     and stops at the end. Raises ValueError for sizes that are not positive.
     """
-    _check(dim=dim, num_layers=num_layers, batch_size=batch_size, num_steps=num_steps)
+    sizes = {"dim": dim, "num_layers": num_layers, "batch_size": batch_size, "num_steps": num_steps}
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}: it must be at least 1")
     device = get_device()
     on_gpu = device.type == "cuda"
     if on_gpu:
@@ -110,9 +113,3 @@ def describe(run: MlpRun, num_steps: int) -> str:
     if not run.profiled_steps:
         seen += f" (they begin at step_{LAST_WARMUP_STEP + 1})"
     return f"{seen} on {run.device}; peak memory {run.peak_bytes / 2**20:.1f} MiB"
-
-
-def _check(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} is {size}: it must be at least 1")

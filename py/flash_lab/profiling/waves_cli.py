@@ -146,13 +146,11 @@ def _computed(options: argparse.Namespace) -> int:
 def sms_here() -> int:
     """0 without a GPU, or without torch."""
     try:
-        import torch
+        if not torch.cuda.is_available():
+            return 0
     except ImportError:
         return 0
-    if not torch.cuda.is_available():
-        return 0
-    sms: int = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
-    return sms
+    return int(torch.cuda.get_device_properties("cuda").multi_processor_count)
 
 
 def _measure(options: argparse.Namespace, config: KernelConfig | None) -> int:

@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flash_helpers.kernels.family import Step
 from flash_helpers.kernels.history import load_steps
-from flash_helpers.kernels.step import Step
 from flash_lab.sass.classes import count_matching
 from flash_lab.sass.compare import Comparison
 from flash_lab.sass.listing import Instruction

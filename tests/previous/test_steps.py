@@ -25,9 +25,9 @@ from flash_helpers.kernel_configs import (
     violations,
 )
 from flash_helpers.kernels.contract import KernelConfig, Variant
+from flash_helpers.kernels.family import Step
 from flash_helpers.kernels.history import load_steps, select_versions
 from flash_helpers.kernels.sm80_fwd import steps as sm80_steps
-from flash_helpers.kernels.step import Step
 from tests.sm80_kernels import has_general_kernel
 
 STEPS = load_steps()

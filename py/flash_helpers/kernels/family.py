@@ -9,15 +9,33 @@ lists the families.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .contract import KernelConfig, Variant
 from .problem import AttentionProblem
-from .step import Step
 
 Capability = tuple[int, int]
 Sets = Mapping[str, Callable[[], Sequence[KernelConfig]]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step in the history of a family's kernel: an entry of previous_kernels/steps.toml."""
+
+    number: int
+    title: str
+    idea: str
+    source: str  # folder of the body; "": the live kernel
+    is_configuration: bool  # shares the body of the step before, and differs by options alone
+    config: KernelConfig  # the kernel that the tools run
+    sass: str
+    problem: str
+    change: str
+    why: str
+    fa2: dict[str, float]  # GPU -> percent of FlashAttention-2, in the predecessor
+    shows: tuple[dict[str, Any], ...]
 
 
 class Family(ABC):

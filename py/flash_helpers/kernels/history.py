@@ -3,8 +3,8 @@
 import re
 
 from .contract import KernelConfig
+from .family import Step
 from .registry import families
-from .step import Step
 
 
 def load_steps() -> tuple[Step, ...]:

@@ -133,7 +133,10 @@ class Session:
         try:
             return self._checked(row, attention)
         except Exception as error:  # one kernel that cannot run must not hide the others
-            self._check_device()
+            try:  # after some CUDA errors nothing runs any more: not every row is to blame
+                self.synchronize()
+            except Exception as lost:
+                self._lost = f"the device is lost since an earlier row: {describe_error(lost)}"
             broke_a_rule = _is_kernel_error(error)
             return replace(row, problem=describe_error(error), broke_a_rule=broke_a_rule)
 
@@ -168,13 +171,6 @@ class Session:
     def synchronize(self) -> None:
         if self.options.device == "cuda":
             torch.cuda.synchronize()
-
-    def _check_device(self) -> None:
-        """After some CUDA errors nothing runs any more: say so instead of blaming every row."""
-        try:
-            self.synchronize()
-        except Exception as error:
-            self._lost = f"the device is lost since an earlier row: {describe_error(error)}"
 
 
 def _is_kernel_error(error: Exception) -> bool:

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from flash_helpers.build.kernel_ptx import DEFAULT_ARCHITECTURE, kernel_ptx
+from flash_helpers.kernels.family import Step
 from flash_helpers.kernels.history import load_steps
-from flash_helpers.kernels.step import Step
 
 from .listing import Listing
 from .sources import compiled

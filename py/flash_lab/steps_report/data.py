@@ -10,8 +10,8 @@ from pathlib import Path
 
 from flash_helpers.base import csv_text
 from flash_helpers.base.safe_read import read_regular
+from flash_helpers.kernels.family import Step
 from flash_helpers.kernels.history import load_steps
-from flash_helpers.kernels.step import Step
 
 from ..bench.results import by_problem, config_of
 from ..bench.row import Json

@@ -39,19 +39,16 @@ def residency(config: KernelConfig, variant: Variant | None = None) -> Residency
 
 def of_driver(config: KernelConfig, variant: Variant) -> Residency | None:
     try:
+        from flash_attention.interface import KernelNotBuiltError, kernel_id_of
         from flash_attention.library import load_library
 
-        library = load_library()
-        if not library.device_count():
+        if not load_library().device_count():
             return None
-        names = library.kernel_names()
-        if config.kernel_name() not in names:
-            return None
-        kernel_id = names.index(config.kernel_name())
-        if variant.value not in library.variants(kernel_id):
-            return None
-        found = library.kernel_attributes(kernel_id, 0, variant.value)
+        kernel_id = kernel_id_of(config, variant)
+        found = load_library().kernel_attributes(kernel_id, 0, variant.value)
     except (ImportError, RuntimeError):  # no build, no driver, no code for this GPU
+        return None
+    except KernelNotBuiltError:
         return None
     return Residency(found["blocks_per_multiprocessor"], "the driver, for this GPU")
 

@@ -6,9 +6,8 @@ from typing import ClassVar
 
 from ..architecture import dotted
 from ..contract import KernelConfig, Variant
-from ..family import Capability, Family, Sets
+from ..family import Capability, Family, Sets, Step
 from ..problem import AttentionProblem
-from ..step import Step
 from . import sets
 from .config import GENERAL_SUFFIX, FlashForwardKernelConfig
 from .constraints import ALLOWED_VALUES, MINIMUM_ARCH, violations

@@ -16,7 +16,7 @@ from ...base.dtypes import DType
 from ...base.paths import previous_dir
 from ...base.safe_read import parse_toml
 from ..contract import KernelConfig, Variant
-from ..step import Step
+from ..family import Step
 from .config import FlashForwardKernelConfig
 from .names import parse_known, parse_short_form, parse_symbol
 

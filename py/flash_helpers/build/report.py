@@ -158,13 +158,10 @@ def render_csv(rows: Iterable[Row]) -> str:
 
 def as_table(rows: Iterable[Row]) -> str:
     try:
-        from prettytable import PrettyTable
+        from ..base.text_table import text_table
     except ModuleNotFoundError:
         raise BuildError("prettytable is not installed: pip install it, or ask for CSV") from None
-    table = PrettyTable(HEADINGS, align="r")
-    table.align["kernel"] = "l"
-    table.add_rows([row.cells() for row in rows])
-    return str(table)
+    return text_table(HEADINGS, (row.cells() for row in rows))
 
 
 def latest_build(build_root: Path) -> Path:

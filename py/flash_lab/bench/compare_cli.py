@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from flash_helpers.base.text_table import text_table
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, EXIT_USAGE, guarded, tool_parser
 
 from ..arguments import number
@@ -21,7 +22,6 @@ from .comparison import (
     halves,
     noise_floor,
 )
-from .report import text_table
 from .runs import RunError, load_run
 
 DESCRIPTION = """Compare two runs of pt_bench.py, row by row.

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from flash_helpers.base import csv_text
+from flash_helpers.base.text_table import text_table
 
 from .ncu import Result
 from .ncu_metrics import LOAD_CONFLICTS, LOAD_WAVEFRONTS, Metric
 from .ncu_rows import NcuRow
-from .report import text_table
 
 _HIDDEN = (LOAD_CONFLICTS, LOAD_WAVEFRONTS)  # shown as their quotient
 _DERIVED = (

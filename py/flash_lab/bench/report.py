@@ -2,11 +2,10 @@
 
 import json
 import statistics
-from collections.abc import Iterable, Sequence
-
-from prettytable import PrettyTable
+from collections.abc import Sequence
 
 from flash_helpers.base import csv_text
+from flash_helpers.base.text_table import text_table
 
 from ..waves.kernels import n_blocks
 from ..waves.plan import plan
@@ -37,18 +36,6 @@ def _ranking(problem: ProblemResult, top: int) -> str:
     shown = [m for m in problem.ranked if m not in hidden]
     text = text_table(COLUMNS, ([m.label, *_figures(m, problem.reference)] for m in shown))
     return f"{text}\n({len(hidden)} slower kernels not shown)" if hidden else text
-
-
-def text_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], words: Sequence[str] = ("kernel",)
-) -> str:
-    """A table for terminals: the columns in `words` to the left, figures to the right."""
-    table = PrettyTable(list(columns))
-    table.align = "r"
-    for name in words:
-        table.align[name] = "l"
-    table.add_rows([list(row) for row in rows])
-    return str(table.get_string())
 
 
 def _figures(m: Measurement, reference: Measurement | None) -> list[str]:

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from ..bench.report import text_table
+from flash_helpers.base.text_table import text_table
+
 from ..bench.results import Measurement, ProblemResult
 from .words import Words
 

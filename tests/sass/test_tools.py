@@ -120,7 +120,7 @@ def test_history(tmp_path: Path, output: Output) -> None:
     assert history_cli.main(["show", str(file)]) == 1
     captured = output()
     assert "spills more: 0 -> 4" in captured.err
-    assert [line.split()[-1] for line in captured.out.splitlines()[2:]] == ["255", "-"]
+    assert [line.split()[-2] for line in captured.out.splitlines()[3:-1]] == ["255", "-"]
     file.write_text(file.read_text() + "{\n")
     assert history_cli.main(["show", str(file)]) == 2
     assert f"{file}:4 is not a recorded build" in output().err

@@ -137,7 +137,11 @@ class Session:
                 self.synchronize()
             except Exception as lost:
                 self._lost = f"the device is lost since an earlier row: {describe_error(lost)}"
-            broke_a_rule = _is_kernel_error(error)
+            from flash_helpers.emulator.errors import KernelError
+
+            # Found in the kernel itself (an access out of bounds, a deadlock, ...), as opposed to a
+            # missing compiler or kernel.
+            broke_a_rule = isinstance(error, KernelError)
             return replace(row, problem=describe_error(error), broke_a_rule=broke_a_rule)
 
     def _checked(self, row: Row, attention: Attention) -> Row:
@@ -171,14 +175,6 @@ class Session:
     def synchronize(self) -> None:
         if self.options.device == "cuda":
             torch.cuda.synchronize()
-
-
-def _is_kernel_error(error: Exception) -> bool:
-    """An out-of-bounds access, a deadlock, ... that the emulator found in the kernel itself, as
-    opposed to a missing compiler or kernel."""
-    from flash_helpers.emulator.errors import KernelError
-
-    return isinstance(error, KernelError)
 
 
 def describe_error(error: BaseException) -> str:

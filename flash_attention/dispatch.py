@@ -1,7 +1,5 @@
 """Which family of kernels serves a problem, and with which configuration."""
 
-from __future__ import annotations
-
 import torch
 
 from flash_helpers.kernels.contract import KernelConfig

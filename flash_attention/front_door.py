@@ -1,7 +1,5 @@
 """`flash_attn_func`: attention as the flash-attn package calls it, with a kernel of our choice."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -121,17 +119,13 @@ def _lse_like(q: Any) -> torch.Tensor:
 def _check_defaults(
     dropout_p: float, window_size: tuple[int, int], softcap: float, alibi_slopes: Any
 ) -> None:
+    given = tuple(window_size) if isinstance(window_size, list) else window_size  # both are taken
     for name, value, default in (
         ("dropout_p", dropout_p, 0.0),
-        ("window_size", _as_tuple(window_size), _NO_WINDOW),
+        ("window_size", given, _NO_WINDOW),
         ("softcap", softcap, 0.0),
     ):
         if value != default:
             raise ValueError(f"{name} is {value}: only {default} is supported")
     if alibi_slopes is not None:
         raise ValueError("alibi_slopes is given: only None is supported")
-
-
-def _as_tuple(window_size: Any) -> Any:
-    """flash-attn takes a list as well."""
-    return tuple(window_size) if isinstance(window_size, list) else window_size

@@ -1,8 +1,6 @@
 """The public functions: check, choose the kernel by its configuration, launch on the tensors'
 device."""
 
-from __future__ import annotations
-
 import difflib
 import time
 from functools import cache

@@ -1,8 +1,6 @@
 """Loads the compiled kernels: `flash_attention._C`, or the build that an environment variable
 names."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

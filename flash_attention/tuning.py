@@ -1,7 +1,5 @@
 """Choosing a kernel by what was measured: `tuned_config`."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import warnings
@@ -95,7 +93,9 @@ def tuned_choice(
         ("measured on another GPU", lambda entry: True),
     ]
     measured_with = (True, False) if causal else (False,)
-    families = [family] if family else _families_for(capability)
+    parsed = parse_arch(capability) if capability else None
+    asked = [f.NAME for f in by_preference(parsed) if f.preference(parsed)]
+    families = [family] if family else asked  # by default in their order
     for reason, is_match in matches if gpu else matches[2:]:
         for path, with_mask, wanted_family in itertools.product(tables, measured_with, families):
             for entry in _entries(path):
@@ -106,12 +106,6 @@ def tuned_choice(
                 if config is not None:
                     return Choice(config, str(path), entry, reason)
     raise LookupError(_explain(tables, wanted, d_head, seq_len_q, seq_len_k, causal))
-
-
-def _families_for(capability: str) -> list[str]:
-    """Those that are asked by default, in their order."""
-    parsed = parse_arch(capability) if capability else None
-    return [family.NAME for family in by_preference(parsed) if family.preference(parsed)]
 
 
 def user_table() -> Path:

@@ -9,8 +9,6 @@ says what was measured, and is for people, but for `measured_at`, the length: it
 configuration's two kernels was ranked.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -4,8 +4,6 @@ Each of them calls a module's `command`, as the installed commands do (pyproject
 [project.scripts]): `flash-pt-bench` is pt_bench.py.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys

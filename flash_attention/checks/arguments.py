@@ -1,7 +1,5 @@
 """Checks the tensors of a call and turns them into launch arguments."""
 
-from __future__ import annotations
-
 import math
 import struct
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Refuses calls that would not run as they are written: PyTorch records or transforms them without
 seeing the kernel, or a tensor's values are not in its memory."""
 
-from __future__ import annotations
-
 import torch
 from torch._C import DispatchKey, _is_tracing, _len_torch_dispatch_stack
 from torch.autograd import forward_ad

@@ -1,7 +1,5 @@
 """Where the elements of tensors lie: ranges of addresses, alignment, overlap."""
 
-from __future__ import annotations
-
 import torch
 
 ALIGNMENT_BYTES = 16  # one cp.async, and one vector store

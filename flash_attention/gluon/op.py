@@ -1,7 +1,5 @@
 """The warp-specialised kernels as Ops: WS, and WS PP, which takes turns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The functions for users: the kernel on CUDA tensors, and its fastest configuration."""
 
-from __future__ import annotations
-
 import torch
 
 from ..triton_kit.tuning import Tuned

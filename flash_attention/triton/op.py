@@ -1,7 +1,5 @@
 """The plain Triton kernel as an Op."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,8 +1,6 @@
 """Compiles Triton and Gluon kernels for a GPU that need not be there: a stand-in for Triton's CUDA
 driver names an architecture and launches nothing; and what ptxas says of the code."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import tempfile

@@ -2,8 +2,6 @@
 launched (here), emulated (emulated.py), compiled for a GPU that need not be there (offline.py),
 tuned, and found in the cache again (tuning.py)."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from abc import ABC, abstractmethod

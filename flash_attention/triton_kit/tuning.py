@@ -1,8 +1,6 @@
 """The fastest configuration of a Triton or Gluon kernel for a problem: measured once, then read
 from a JSON file in the cache directory (flash_helpers.base.cache)."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings

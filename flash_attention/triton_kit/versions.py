@@ -5,8 +5,6 @@ minor release counts when the kernels' tests have passed with it (`make test-tri
 its patch releases, which mend only, count with it.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import re

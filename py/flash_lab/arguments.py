@@ -1,8 +1,6 @@
 """Converters for the arguments of command lines: text to a value, or a refusal that says what is
 expected."""
 
-from __future__ import annotations
-
 import argparse
 import difflib
 from collections.abc import Callable, Sequence

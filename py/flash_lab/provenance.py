@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 
+from flash_helpers.base.lazy import torch
 from flash_helpers.base.paths import repository_root
 
 UNKNOWN = "unknown"
@@ -19,9 +20,10 @@ COMMIT_VARIABLE = "FLASH_ATTENTION_COMMIT"
 
 def provenance(argv: list[str] | None = None) -> dict[str, str]:
     """Commit, command, date; and on a CUDA machine GPU, driver and versions."""
+    state = source_state()
     found = {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": _readable(source_state()),
+        "commit": f"{state['commit']}{' (dirty)' if state['dirty'] is True else ''}",
         "command": command_line(argv),
         "python": platform.python_version(),
     }
@@ -54,8 +56,6 @@ def source_state() -> dict[str, str | bool]:
 
 def device_state() -> dict[str, str | int]:
     """GPU, driver and versions as seen by this process; imports torch."""
-    import torch
-
     versions: dict[str, str | int] = {"torch": str(torch.__version__)}
     if not torch.cuda.is_available():
         return versions | {"gpu": "none"}
@@ -92,10 +92,6 @@ def library_state() -> dict[str, str | int]:
         "build_kernels": info.kernel_set,
         "build_architectures": ",".join(info.architectures),
     }
-
-
-def _readable(state: dict[str, str | bool]) -> str:
-    return f"{state['commit']} (dirty)" if state["dirty"] is True else str(state["commit"])
 
 
 def _output(command: list[str]) -> str:

@@ -14,7 +14,7 @@ from flash_helpers.check.tolerance import compare
 from flash_helpers.kernel_configs import parse_kernel_name_into_config
 from flash_lab.bench.clocks import ClockSampler
 from flash_lab.bench.energy import EnergyError, EnergyMeter
-from flash_lab.bench.shapes import problem_of
+from flash_lab.bench.row import problem_of
 
 if TYPE_CHECKING:
     import torch

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from flash_helpers.kernel_configs import get_kernel_configs
-from flash_lab.bench import gate
-from flash_lab.bench.acceptance_cli import gate_jobs, main, make_parser
 from flash_lab.bench.records import encode
-from flash_lab.bench.repeats import agreement_verdicts, rank_verdicts, read_ncu
 from flash_lab.bench.store import read_store
+from tests.acceptance import gate
+from tests.acceptance.cli import gate_jobs, main, make_parser
+from tests.acceptance.repeats import agreement_verdicts, rank_verdicts, read_ncu
 from tests.bench.report_rows import recorded_rows
 
 HERE = Path(__file__).resolve().parent

@@ -12,15 +12,15 @@ import torch
 from flash_helpers.base.dtypes import DType
 from flash_helpers.base.timing import CudaTimer
 from flash_helpers.kernels.problem import AttentionProblem
-from flash_lab.bench.acceptance_cli import gate_jobs, make_parser
 from flash_lab.bench.ceilings import CeilingCase, measured_ceilings
 from flash_lab.bench.cuda_backend import CudaBackend, peak_tflops
-from flash_lab.bench.gate import GateCase
 from flash_lab.bench.measure import run_problem
 from flash_lab.bench.row import Row
-from flash_lab.bench.slowed_backend import SlowedBackend
 from flash_lab.bench.supervisor import Supervisor
 from flash_lab.bench.sweep import Job
+from tests.acceptance.cli import gate_jobs, make_parser
+from tests.acceptance.gate import GateCase
+from tests.acceptance.slowed_backend import SlowedBackend
 
 pytestmark = pytest.mark.gpu
 HERE = Path(__file__).resolve().parent

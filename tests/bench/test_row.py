@@ -7,8 +7,7 @@ import pytest
 from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench.results import by_problem
-from flash_lab.bench.row import Row
-from flash_lab.bench.shapes import problem_of, shape_of
+from flash_lab.bench.row import Row, problem_of, shape_of
 from tests.bench.report_rows import recorded_rows
 
 SIZES = {"dtype": "FP16", "batch": 2, "n_heads": 4, "n_kv_heads": 2, "seq_len": 64, "d_head": 32}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flash_helpers.kernel_configs import get_kernel_configs
-from flash_lab.bench import acceptance_cli, charts, compare_cli, gate, report_cli
+from flash_lab.bench import charts, compare_cli, report_cli
 from flash_lab.bench.records import encode, row_key
 from flash_lab.bench.row import Json, Row, problem_with
 from flash_lab.bench.runs import rows_of
@@ -20,6 +20,8 @@ from flash_lab.bench.store import contents_of, open_store, read_store
 from flash_lab.steps_report.data import ReportError, read_speeds
 from flash_lab.ws_analysis import cli as ws_cli
 from flash_lab.ws_analysis import measuring
+from tests.acceptance import cli as acceptance_cli
+from tests.acceptance import gate
 from tests.properties import given, settings, st
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ from flash_helpers.kernel_configs import get_kernel_configs
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench import cuda_backend
 from flash_lab.bench.measure import NotBuiltError, run_problem
-from flash_lab.bench.slowed_backend import SlowedBackend
+from tests.acceptance.slowed_backend import SlowedBackend
 
 CONFIG = get_kernel_configs("prog")[-1]
 KERNEL = CONFIG.short_form()

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CODE = """
 import sys
 from flash_helpers.kernel_configs import get_kernel_configs
-from flash_helpers.build.kernel_cubin import kernel_cubin
+from flash_helpers.build.kernel_ptx import kernel_cubin
 from flash_helpers.build.kernel_ptx import kernel_ptx
 config = get_kernel_configs("prog")[0]
 text = kernel_ptx(config) if sys.argv[1] == "ptx" else kernel_cubin(config, "sm_80").read_bytes()

@@ -18,8 +18,8 @@ from flash_helpers.kernel_configs import (
     KernelConfig,
     PreviousKernelConfig,
 )
+from flash_helpers.kernels.family import Step
 from flash_helpers.kernels.history import load_steps
-from flash_helpers.kernels.step import Step
 from tests.emulator.attention import Problem
 from tests.emulator.campaign import campaign
 from tests.emulator.mutations import synchronisation

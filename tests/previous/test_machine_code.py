@@ -9,9 +9,10 @@ from functools import cache
 import pytest
 
 from flash_helpers.kernels.history import load_steps
-from flash_lab.sass.claims import Program, check_claim
 from flash_lab.sass.compare import Comparison
-from flash_lab.sass.steps import check_steps, programs
+from flash_lab.sass.steps import Program, programs
+
+from .claims import check_claim, check_steps
 
 STEPS = load_steps()
 # ptxas orders a basic block as it likes: step 5 differs from step 4 in PTX alone, as it says.

@@ -6,11 +6,13 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from flash_helpers.base.tool import guarded
 from flash_lab.profiling import workloads
 from flash_lab.profiling.cli import main
 
@@ -101,4 +103,4 @@ def test_an_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("flash_lab.profiling.calls_cli.find", interrupted)
-    assert main(["benchmark", "mlp"]) == 130
+    assert guarded("profiling.py", partial(main, ["benchmark", "mlp"])) == 130

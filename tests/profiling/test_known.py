@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from flash_helpers.build.kernel_ptx import COMMON_FLAGS, run_nvcc
+from flash_helpers.compilers.nvcc_wheels import find_or_install_nvcc
 from flash_helpers.compilers.ptxas import parse_ptxas
+from flash_helpers.compilers.toolchain import find_host_compiler
 from flash_lab.bench.ncu_run import NcuError, find_ncu
 from flash_lab.profiling import bottleneck as b
 from flash_lab.profiling import bottleneck_metrics as m
 from flash_lab.profiling import known
 from flash_lab.profiling.cli import main
-from flash_lab.waves.programs import SOURCES, compile_log
+from flash_lab.waves.programs import SOURCES
 
 from .test_bottleneck import CASES, QUIET
 
@@ -48,8 +51,11 @@ def test_every_kernel_has_its_file_and_its_case() -> None:
 
 
 @pytest.mark.parametrize("symbol", known.KNOWN)
-def test_only_the_spilling_kernel_spills(symbol: str) -> None:
-    (usage,) = parse_ptxas(compile_log(f"{symbol}.cu", "sm_90"))
+def test_only_the_spilling_kernel_spills(symbol: str, tmp_path: Path) -> None:
+    flags = [*COMMON_FLAGS, "-arch=sm_90", "-ccbin", str(find_host_compiler().path)]
+    files = ["-cubin", str(SOURCES / f"{symbol}.cu"), "-o", str(tmp_path / "kernel.cubin")]
+    log = run_nvcc(find_or_install_nvcc(), [*flags, "-Xptxas", "-v", *files], symbol)
+    (usage,) = parse_ptxas(log)
     assert usage.kernel == symbol
     assert usage.spills == (known.KNOWN[symbol] == b.SPILLING)
 

@@ -17,7 +17,6 @@ from flash_helpers.base.timing import Sample
 from flash_lab.profiling import waves_cli
 from flash_lab.profiling.cli import main
 from flash_lab.waves import model as wave_model
-from flash_lab.waves import subjects as wave_subjects
 from flash_lab.waves.curve import Subject, curve, measure
 from flash_lab.waves.model import Calibrated, WaveModel, calibrate, calibration_blocks
 
@@ -168,9 +167,9 @@ def test_times_that_cannot_be_are_refused() -> None:
 @pytest.fixture
 def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waves_cli, "sms_here", lambda: SMS)
-    monkeypatch.setattr(wave_subjects, "wave_block", lambda n, threads, us: subject(n))
+    monkeypatch.setattr(waves_cli, "wave_block", lambda n, threads, us: subject(n))
     timers = iter([fake_timer(independent, 1), fake_timer(sharing, 1)])
-    monkeypatch.setattr("flash_helpers.base.timing.CudaTimer", lambda *_, **__: next(timers))
+    monkeypatch.setattr("flash_lab.profiling.waves_cli.CudaTimer", lambda *_, **__: next(timers))
 
 
 def test_the_command_measures_and_writes(

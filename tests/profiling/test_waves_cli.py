@@ -15,11 +15,11 @@ from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench import autotune_cli, report_cli
 from flash_lab.bench.objective import Objective
 from flash_lab.bench.records import encode
+from flash_lab.bench.report import wave_warning
 from flash_lab.bench.results import Measurement
 from flash_lab.bench.row import Row
 from flash_lab.bench.sweep import make_case
 from flash_lab.bench.tuning import Winner
-from flash_lab.bench.wave_warning import wave_warning
 from flash_lab.profiling.cli import main
 from flash_lab.waves.kernels import n_blocks, of_compiler, of_driver, residency
 from flash_lab.waves.occupancy import occupancy

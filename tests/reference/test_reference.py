@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from flash_helpers.check import reference
-from flash_helpers.check.reference import attention_low_precision, attention_reference
+from flash_helpers.check.reference import attention_reference
+from tests.reference.fa2_rule import attention_low_precision
 
 
 def draw(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:

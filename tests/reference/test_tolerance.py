@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from flash_helpers.base.dtypes import DType
-from flash_helpers.check.reference import attention_low_precision, attention_reference
-from flash_helpers.check.tolerance import ROW_FACTOR, bitwise_equal, compare, fa2_rule
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import ROW_FACTOR, bitwise_equal, compare
+from tests.reference.fa2_rule import attention_low_precision, fa2_rule
 
 SEQ, HEADS, D, TILE, BLOCK = 512, 2, 64, 64, 64
 DTYPES = [torch.float16, torch.bfloat16]

@@ -13,8 +13,7 @@ from flash_lab.sass.classes import (
     count_opcodes,
 )
 from flash_lab.sass.compare import Comparison, normalised
-from flash_lab.sass.listing import Instruction, Listing, parse_listings
-from flash_lab.sass.usage import parse_usage
+from flash_lab.sass.listing import Instruction, Listing, parse_listings, parse_usage
 
 # What cuobjdump 13.0 prints, encodings shortened.
 TEXT = """

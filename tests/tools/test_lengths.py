@@ -21,18 +21,17 @@ from flash_helpers.kernel_configs import (
     KernelConfig,
     PreviousKernelConfig,
     get_kernel_configs,
-    get_sm80_kernel_configs,
-    has_general_kernel,
     has_kernel_for,
     launched_symbol,
 )
 from flash_helpers.kernels.contract import Variant
-from flash_lab.bench.acceptance_cli import gate_jobs, make_parser
 from flash_lab.bench.ncu import NcuCase
 from flash_lab.bench.ncu_rows import Verdict, read_verdicts
 from flash_lab.correctness import report
 from flash_lab.correctness.runner import PASS, Options, Session
 from flash_lab.correctness.selection import partition
+from tests.acceptance.cli import gate_jobs, make_parser
+from tests.sm80_kernels import get_sm80_kernel_configs, has_general_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = [*get_kernel_configs("all"), *get_kernel_configs("pairs")]

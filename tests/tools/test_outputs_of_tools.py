@@ -16,13 +16,14 @@ from flash_helpers.base.tool import guarded
 from flash_helpers.build import report_cli as build_report_cli
 from flash_helpers.emulator.door import cli as emulator_cli
 from flash_helpers.kernel_configs import get_kernel_configs
-from flash_lab.bench import acceptance_cli, autotune_cli, pt_cli, regimes, report_cli
+from flash_lab.bench import autotune_cli, pt_cli, regimes, report_cli
 from flash_lab.bench.records import encode
 from flash_lab.bench.store import read_store
 from flash_lab.profiling import cli as profiling_cli
 from flash_lab.sass import extract_cli, history_cli
 from flash_lab.steps_report import cli as steps_cli
 from flash_lab.ws_analysis import cli as ws_cli
+from tests.acceptance import cli as acceptance_cli
 from tests.bench.report_rows import recorded_rows
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,12 +23,12 @@ from flash_helpers.build.report import load_allowed_spills
 from flash_helpers.codegen import load_manifest
 from flash_helpers.compilers.errors import BuildError
 from flash_lab.bench import regimes_table
-from flash_lab.bench.repeats import read_ncu
 from flash_lab.bench.runs import RunError, rows_of
 from flash_lab.bench.store import StoreError, contents_of, open_store, read_store
 from flash_lab.sass import history
 from flash_lab.sass.disassembler import SassError
 from flash_lab.steps_report.data import ReportError, read_counters, read_speeds
+from tests.acceptance.repeats import read_ncu
 from tests.properties import given, st
 
 BRACKETS = "[" * 200_000

@@ -6,4 +6,4 @@ from pathlib import Path
 
 if __name__ == "__main__":
     door = runpy.run_path(str(Path(__file__).resolve().parents[1] / "door.py"))
-    door["enter"]("flash_lab.sass.steps_cli")
+    door["enter"]("tests.previous.check_steps", tree_first=True)

@@ -6,4 +6,4 @@ from pathlib import Path
 
 if __name__ == "__main__":
     door = runpy.run_path(str(Path(__file__).resolve().parents[1] / "door.py"))
-    door["enter"]("flash_lab.bench.acceptance_cli")
+    door["enter"]("tests.acceptance.cli", tree_first=True)

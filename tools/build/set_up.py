@@ -12,9 +12,6 @@ places, those count, and no index is added.
 Exit codes: 0 installed, 1 pip failed (its message is above), 2 usage, 130 interrupted.
 """
 
-from __future__ import annotations
-
-import argparse
 import shutil
 import subprocess
 import sys
@@ -24,7 +21,7 @@ from pathlib import Path
 # Nothing is installed yet.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "py"))
 
-from flash_helpers.base.tool import guarded
+from flash_helpers.base.tool import guarded, tool_parser
 
 ROOT = Path(__file__).resolve().parents[2]
 # The settings that tell pip where to look.
@@ -66,10 +63,7 @@ def install_cpu_torch(torch: str, index: str) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )  # fmt: skip
+    parser = tool_parser("set_up.py", __doc__)
     parser.add_argument("target", choices=("run", "test"))
     parser.add_argument("--torch", required=True, help="the requirement, such as torch==2.13.0")
     parser.add_argument("--cpu-index", required=True, metavar="URL", help='"": none is asked')

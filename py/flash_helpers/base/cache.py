@@ -4,8 +4,6 @@
 Place: $FLASH_ATTENTION_CACHE_DIR, else flash_attention in $XDG_CACHE_HOME, else in ~/.cache.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile
@@ -41,9 +39,8 @@ def cache_dir(*parts: str) -> Path:
     return path
 
 
-def configured_directory(environ: Mapping[str, str] | None = None) -> Path:
+def configured_directory(environ: Mapping[str, str] = os.environ) -> Path:
     """Where the cache lies, an absolute path; it need not be there."""
-    environ = os.environ if environ is None else environ
     if chosen := environ.get("FLASH_ATTENTION_CACHE_DIR"):
         path = Path(chosen)
     elif xdg := environ.get("XDG_CACHE_HOME"):

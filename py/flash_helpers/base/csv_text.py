@@ -2,8 +2,6 @@
 tab or a line break for a formula, and runs it: such text gets an apostrophe in front (OWASP, "CSV
 injection"), which our readers take away again. Numbers stay as they are, negative ones too."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

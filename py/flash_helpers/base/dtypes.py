@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+from .lazy import torch
 
 
 class DType(IntEnum):
@@ -20,8 +18,6 @@ class DType(IntEnum):
         return f"flash::DType::k{self.name}"
 
     def to_torch_dtype(self) -> torch.dtype:
-        import torch  # imported late: the build must work without torch
-
         return {DType.FP16: torch.float16, DType.BF16: torch.bfloat16}[self]
 
     @classmethod

@@ -4,8 +4,6 @@ The operating system holds the lock, so it ends with its holder, however that en
 stale lock to hang on.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Files that a user names for results: checked before anything is measured, written whole or not at
 all, and each failure a sentence (OutputError)."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

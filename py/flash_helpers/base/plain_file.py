@@ -1,8 +1,6 @@
 """Files under names that others can foresee: a lock, a log or a table in a folder that is not ours
 alone. Whoever may create entries there can have put a link under the name beforehand."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -1,8 +1,6 @@
 """Reading files that may be damaged, or no files at all: what is wrong with them is an OSError or a
 ValueError that says so, and reading ends."""
 
-from __future__ import annotations
-
 import errno
 import json
 import math

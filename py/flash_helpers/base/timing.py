@@ -8,10 +8,9 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+from .lazy import torch
 
 
 @dataclass(frozen=True)
@@ -124,8 +123,6 @@ class CudaTimer:
     before it is timed too: a known number of cycles, which gives the clock that the SMs run at."""
 
     def __init__(self, device: torch.device, *, cold_l2: bool) -> None:
-        import torch
-
         self._events = [
             torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             for _ in range(3)
@@ -134,8 +131,6 @@ class CudaTimer:
         self._flush = torch.empty(2 * l2_bytes if cold_l2 else 0, dtype=torch.int8, device=device)
 
     def __call__(self, function: Callable[[], object]) -> Sample:
-        import torch
-
         wait, before, after = self._events
         began = time.monotonic()
         if self._flush.numel():

@@ -1,8 +1,7 @@
-"""What every command-line tool shares: its exit codes, and how it ends when something outside of it
-fails (a full disk, a closed pipe, an unsafe cache)."""
+"""What every command-line tool shares: its parser, its exit codes, and how it ends when something
+outside of it fails (a full disk, a closed pipe, an unsafe cache)."""
 
-from __future__ import annotations
-
+import argparse
 import contextlib
 import io
 import os
@@ -16,6 +15,15 @@ from .outputs import OutputError, describe
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_NO_DATA = 0, 1, 2, 3, 4
 EXIT_INTERRUPTED = 130
 EXIT_INTERNAL = 70  # EX_SOFTWARE: Python's own 1 would be read as "a result was wrong"
+
+
+def tool_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """The parser of the tool `name`: it shows the description as it is written, and takes no
+    abbreviated options, which another option would make ambiguous."""
+    return argparse.ArgumentParser(
+        prog=name, description=description, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
 
 
 def guarded(name: str, main: Callable[[], int]) -> int:

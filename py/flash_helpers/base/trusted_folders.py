@@ -5,8 +5,6 @@ safe as the folders above it: a user who can write one of those can replace what
 docs/support.md states the rule for users.
 """
 
-from __future__ import annotations
-
 import errno
 import grp
 import os

@@ -1,7 +1,5 @@
 """Words of messages that depend on a value."""
 
-from __future__ import annotations
-
 import re
 
 # Written with a vowel, spoken with a consonant.

@@ -4,21 +4,17 @@
 before the whole is, and FILE lists them.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys
 from pathlib import Path
 
+from ..base.tool import tool_parser
 from ..compilers.errors import BuildError
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m flash_helpers.build", description=__doc__, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("python -m flash_helpers.build", __doc__)
     parser.add_argument("--parts", nargs=2, metavar=("N", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.parts and not re.fullmatch(r"[1-9][0-9]{0,3}", options.parts[0]):

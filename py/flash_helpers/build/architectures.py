@@ -78,9 +78,8 @@ class Selection:
         return [str(architecture) for architecture in self.architectures]
 
 
-def select(supported_targets: Sequence[str], environ: Mapping[str, str] | None = None) -> Selection:
+def select(supported_targets: Sequence[str], environ: Mapping[str, str] = os.environ) -> Selection:
     """The architectures of this build, each one supported by the nvcc at hand."""
-    environ = os.environ if environ is None else environ
     asked = environ.get(ARCH_VARIABLE, "").strip()
     if asked and asked != "native":
         return Selection(parse_arch_list(asked, supported_targets), f"{ARCH_VARIABLE}={asked}")
@@ -156,9 +155,8 @@ def for_gpu(capability: tuple[int, int]) -> Architecture:
     return Architecture(*capability, suffix)
 
 
-def present_gpus(environ: Mapping[str, str] | None = None) -> list[tuple[int, int]]:
+def present_gpus(environ: Mapping[str, str] = os.environ) -> list[tuple[int, int]]:
     """Compute capabilities of the GPUs here, as nvidia-smi reports them; empty without a driver."""
-    environ = os.environ if environ is None else environ
     program = find_program("nvidia-smi", environ.get("PATH"))
     if program is None:
         return []

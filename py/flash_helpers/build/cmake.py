@@ -1,7 +1,5 @@
 """Runs CMake and ninja."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal
@@ -43,12 +41,14 @@ def configure(plan: Plan, lock: int) -> None:
         }
     )
     mark = directory / _CONFIGURED_MARK
-    before = _lines(mark)
+    before = _read(mark).split("\n") if mark.is_file() else [""]
     if before == [asked, read, _hash_of_written(directory)]:
         return
     remove(mark)
     if [before[0], before[-1]] != [asked, _hash_of_written(directory)]:
-        _forget(directory)
+        # Objects and ninja's logs stay.
+        for path in [*(directory / name for name in _WRITTEN), *directory.glob(_COMPILERS)]:
+            remove(path)
     log = directory / "configure.log"
     with log.open("w") as output:
         done = _run(command, plan, lock, output)
@@ -70,10 +70,6 @@ def _what_failed(log: str) -> str:
     return "\n".join([*shown[:_SHOWN_LINES], *([f"… and {more} more lines"] if more > 0 else [])])
 
 
-def _lines(mark: Path) -> list[str]:
-    return _read(mark).split("\n") if mark.is_file() else [""]
-
-
 def _read(path: Path) -> str:
     return path.read_text(errors="replace")
 
@@ -83,12 +79,6 @@ def _hash_of_written(directory: Path) -> str:
     found += sorted(directory.glob(f"{_COMPILERS}/*.cmake"))
     texts = {str(path): path.read_bytes().decode("latin-1") for path in found if path.is_file()}
     return content_hash(texts)
-
-
-def _forget(directory: Path) -> None:
-    """Removes what CMake wrote, and keeps objects and ninja's logs."""
-    for path in [*(directory / name for name in _WRITTEN), *directory.glob(_COMPILERS)]:
-        remove(path)
 
 
 def _configure_command(plan: Plan) -> list[str]:
@@ -162,19 +152,15 @@ def _run(
         if os.getppid() != parent:  # it died before the line above
             os._exit(1)
 
+    # CMake tries nvcc out by linking a program, but the wheels' nvcc does not find its libraries. A
+    # -L in CMAKE_CUDA_FLAGS would need quotes, which not every CMake takes off again.
+    folders = [str(plan.nvcc.library_dir), plan.nvcc.env.get("LIBRARY_PATH", "")]
     return subprocess.run(
         command,
-        env=_environment(plan),
+        env={**plan.nvcc.env, "LIBRARY_PATH": ":".join(filter(None, folders))},
         stdout=output,
         stderr=subprocess.STDOUT if output else None,
         stdin=subprocess.DEVNULL,
         pass_fds=(lock,),
         preexec_fn=end_with_parent,
     )
-
-
-def _environment(plan: Plan) -> dict[str, str]:
-    """CMake tries nvcc out by linking a program, but the wheels' nvcc does not find its libraries.
-    A -L in CMAKE_CUDA_FLAGS would need quotes, which not every CMake takes off again."""
-    folders = [str(plan.nvcc.library_dir), plan.nvcc.env.get("LIBRARY_PATH", "")]
-    return {**plan.nvcc.env, "LIBRARY_PATH": ":".join(filter(None, folders))}

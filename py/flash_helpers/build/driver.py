@@ -1,8 +1,7 @@
 """One build from start to end: stage, generate, configure, compile, check, publish."""
 
-from __future__ import annotations
-
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ class Result:
 
 
 def build(
-    environ: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] = os.environ,
     parts: InParts | None = None,
     publish_to: Sequence[Path] = (),
 ) -> Result:
@@ -48,7 +47,12 @@ def build(
 
 def build_plan(plan: Plan, parts: InParts | None = None, publish_to: Sequence[Path] = ()) -> Result:
     begin = time.monotonic()
-    print(_describe(plan), flush=True)
+    print(
+        f"flash_attention: {len(plan.configs)} kernels (KERNELS={plan.kernel_set}) for "
+        f"{', '.join(plan.selection.names())} ({plan.selection.reason}); nvcc {plan.nvcc.version} "
+        f"from {plan.nvcc.source}; {plan.jobs.count} jobs ({plan.jobs.reason})",
+        flush=True,
+    )
     if plan.skipped:
         message = no_architecture_message(len(plan.skipped), plan.kernel_set, plan.selection)
         print(f"flash_attention: left out: {message}", flush=True)
@@ -67,14 +71,6 @@ def build_plan(plan: Plan, parts: InParts | None = None, publish_to: Sequence[Pa
             message += f": delete {plan.directory} and build again"
         raise BuildError(message) from error
     return Result(plan.directory, published, rows, time.monotonic() - begin)
-
-
-def _describe(plan: Plan) -> str:
-    return (
-        f"flash_attention: {len(plan.configs)} kernels (KERNELS={plan.kernel_set}) for "
-        f"{', '.join(plan.selection.names())} ({plan.selection.reason}); nvcc {plan.nvcc.version} "
-        f"from {plan.nvcc.source}; {plan.jobs.count} jobs ({plan.jobs.reason})"
-    )
 
 
 def build_locked(plan: Plan, lock: int, wanted: InParts | None) -> list[report.Row]:
@@ -137,7 +133,11 @@ def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
     directory = plan.directory
     staged: dict[str, str] = {}
     originals = ""
-    for root, folders in _source_trees(plan):
+    elsewhere = [
+        (family.SOURCES, ("include", "runtime")) for family in families() if family.SOURCES
+    ]
+    trees = [(plan.root / "csrc", _STAGED_FOLDERS), (plan.root, ("previous_kernels",)), *elsewhere]
+    for root, folders in trees:
         staged |= read_sources(root, folders)
         originals += without_originals(root, folders)
     codegen.write_if_changed(directory / "originals.sed", originals)
@@ -170,14 +170,6 @@ def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
     )
     host = {"flash_runtime": runtime, "_C": bindings}
     return _Inputs(kernels, registry, host, parts, fingerprint)
-
-
-def _source_trees(plan: Plan) -> list[tuple[Path, tuple[str, ...]]]:
-    """(root, its folders that are staged)."""
-    elsewhere = [
-        (family.SOURCES, ("include", "runtime")) for family in families() if family.SOURCES
-    ]
-    return [(plan.root / "csrc", _STAGED_FOLDERS), (plan.root, ("previous_kernels",)), *elsewhere]
 
 
 def _units_below(staged: Mapping[str, str], prefix: str) -> list[str]:

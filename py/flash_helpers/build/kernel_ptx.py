@@ -1,4 +1,5 @@
-"""The PTX of a configuration's kernel, as nvcc emits it: what the emulator runs and tests read."""
+"""One configuration's kernel as nvcc compiles it, without building the extension: its PTX, which
+the emulator runs, and its cubin."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ..base.cache import build_once, cache_dir, publish_text, read_intact_text
+from ..base.cache import (
+    build_once,
+    cache_dir,
+    is_intact,
+    publish_bytes,
+    publish_text,
+    read_intact_text,
+)
 from ..codegen import render_kernel, source_fingerprint
 from ..codegen.sources import include_dirs
 from ..compilers.nvcc_wheels import find_or_install_nvcc
@@ -19,6 +27,8 @@ from ..compilers.toolchain import Nvcc
 from ..compilers.usable_paths import NVCC_REFUSED, NVCC_TEMPORARY_REFUSED, check_path, nvcc_folder
 from ..kernels.contract import KernelConfig, Variant
 
+_find_nvcc = cache(find_or_install_nvcc)
+DEFAULT_ARCHITECTURE = "sm_90a"
 COMMON_FLAGS = ("-std=c++20", "-O3", "--expt-relaxed-constexpr", "-lineinfo")
 
 
@@ -32,6 +42,21 @@ def kernel_ptx(config: KernelConfig, variant: Variant | None = None) -> str:
     cache cannot be used.
     """
     return _ptx(cached_kernel(config, flags_for(config.PTX_ARCHITECTURE), "ptx", variant))
+
+
+def kernel_cubin(
+    config: KernelConfig, architecture: str = DEFAULT_ARCHITECTURE, variant: Variant | None = None
+) -> Path:
+    """The file of one of the configuration's kernels (by default the first), what it is on a GPU:
+    compiled on first use and kept like `kernel_ptx`'s; raises what that raises. After the cubin
+    comes a checksum, which the CUDA tools ignore."""
+    kernel = cached_kernel(config, flags_for(architecture), f"{architecture}.cubin", variant)
+
+    def built() -> Path:
+        publish_bytes(kernel.compile("-cubin"), kernel.path)
+        return kernel.path
+
+    return build_once(kernel.path, lambda: kernel.path if is_intact(kernel.path) else None, built)
 
 
 def source_ptx(text: str, name: str, architecture: str, include: Path | None = None) -> str:
@@ -85,16 +110,11 @@ def cached_kernel(
 def _cached(
     text: str, name: str, flags: Sequence[str], suffix: str, include: Path | None = None
 ) -> CachedKernel:
-    nvcc = _nvcc()
+    nvcc = _find_nvcc()
     fingerprint = source_fingerprint(text, include)
     key = hashlib.sha256("\0".join((fingerprint, nvcc.version, *flags)).encode()).hexdigest()
     path = cache_dir("ptx") / f"{name}-{key[:16]}.{suffix}"
     return CachedKernel(text, nvcc, tuple(flags), path, include)
-
-
-@cache
-def _nvcc() -> Nvcc:
-    return find_or_install_nvcc()
 
 
 def run_nvcc(nvcc: Nvcc, arguments: Sequence[str], name: str, include: Path | None = None) -> str:

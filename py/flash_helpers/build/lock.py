@@ -4,8 +4,6 @@ CMake and ninja inherit the lock's open file, and with it the lock: a killed dri
 cannot write into a directory that the next build has already taken.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

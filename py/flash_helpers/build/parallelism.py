@@ -1,7 +1,5 @@
 """How many compile jobs run at once: MAX_JOBS, else what cores and memory allow."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping
@@ -27,12 +25,8 @@ class Jobs:
 
 
 def jobs(
-    environ: Mapping[str, str] | None = None,
-    *,
-    cores: int | None = None,
-    memory: int | None = None,
+    environ: Mapping[str, str] = os.environ, *, cores: int | None = None, memory: int | None = None
 ) -> Jobs:
-    environ = os.environ if environ is None else environ
     asked = environ.get(JOBS_VARIABLE, "").strip()
     if asked:
         count = _whole_number(asked)
@@ -53,18 +47,11 @@ def jobs(
 def available_cores(cgroup: Path = _CGROUP) -> int:
     """Cores this process may use: affinity mask and cgroup quota, whichever is less."""
     count = len(os.sched_getaffinity(0))
-    quota = _quota_version_2(cgroup) or _quota_version_1(cgroup)
+    # Of cgroup's version 2 and 1; "max" and "-1" are no limit.
+    newer = _read(cgroup / "cpu.max").split()
+    older = [_read(cgroup / "cpu" / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+    quota = (_quota(*newer) if len(newer) == 2 else None) or _quota(*older)
     return max(1, min(count, quota) if quota else count)
-
-
-def _quota_version_2(cgroup: Path) -> int | None:
-    words = _read(cgroup / "cpu.max").split()
-    return _quota(*words) if len(words) == 2 else None  # "max 100000": no limit
-
-
-def _quota_version_1(cgroup: Path) -> int | None:
-    quota = _read(cgroup / "cpu" / "cpu.cfs_quota_us")  # "-1": no limit
-    return _quota(quota, _read(cgroup / "cpu" / "cpu.cfs_period_us"))
 
 
 def _quota(quota: str, period: str) -> int | None:

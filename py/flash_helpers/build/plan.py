@@ -1,7 +1,5 @@
 """What a build is: its tools, its architectures, its kernels, and the directory they lead to."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys
@@ -76,8 +74,7 @@ class Plan:
         return f"_C{self.extension_suffix}"
 
 
-def make_plan(environ: Mapping[str, str] | None = None) -> Plan:
-    environ = os.environ if environ is None else environ
+def make_plan(environ: Mapping[str, str] = os.environ) -> Plan:
     root = repository_root()
     if root is None:
         raise BuildError(

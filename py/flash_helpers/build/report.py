@@ -1,9 +1,7 @@
 """What each kernel of a build needs, and the rule that none spills unless it is allowed to."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,20 +16,6 @@ from .cmake import object_of
 
 ALLOWED_SPILLS_FILE = Path(__file__).resolve().parent / "allowed_spills.toml"
 
-HEADINGS = (
-    "kernel",
-    "arch",
-    "registers",
-    "shared_bytes",
-    "stack_bytes",
-    "spill_store_bytes",
-    "spill_load_bytes",
-    "barriers",
-    "ptxas_seconds",
-    "unit_seconds",
-    "unit_kernels",
-)
-
 
 @dataclass(frozen=True)
 class Row:
@@ -42,20 +26,23 @@ class Row:
     unit_kernels: int
 
     def cells(self) -> list[str | int | float]:
-        usage = self.usage
-        return [
-            usage.kernel,
-            usage.architecture,
-            usage.registers,
-            usage.static_shared_bytes + self.dynamic_shared_bytes,
-            usage.stack_bytes,
-            usage.spill_store_bytes,
-            usage.spill_load_bytes,
-            usage.barriers,
-            round(usage.ptxas_seconds, 3),
-            self.unit_seconds,
-            self.unit_kernels,
-        ]
+        return [value(self) for value in _COLUMNS.values()]
+
+
+_COLUMNS: dict[str, Callable[[Row], str | int | float]] = {
+    "kernel": lambda row: row.usage.kernel,
+    "arch": lambda row: row.usage.architecture,
+    "registers": lambda row: row.usage.registers,
+    "shared_bytes": lambda row: row.usage.static_shared_bytes + row.dynamic_shared_bytes,
+    "stack_bytes": lambda row: row.usage.stack_bytes,
+    "spill_store_bytes": lambda row: row.usage.spill_store_bytes,
+    "spill_load_bytes": lambda row: row.usage.spill_load_bytes,
+    "barriers": lambda row: row.usage.barriers,
+    "ptxas_seconds": lambda row: round(row.usage.ptxas_seconds, 3),
+    "unit_seconds": lambda row: row.unit_seconds,
+    "unit_kernels": lambda row: row.unit_kernels,
+}
+HEADINGS = tuple(_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -101,11 +88,8 @@ def _unit_rows(unit: str, text: str) -> list[Row]:
     seconds = parse_compile_seconds(text)
     found = parse_ptxas(text)
     n_kernels = len({usage.kernel for usage in found})
-    return [Row(usage, _dynamic_shared(usage.kernel), unit, seconds, n_kernels) for usage in found]
-
-
-def _dynamic_shared(kernel: str) -> int:
-    return parse_symbol(kernel)[0].smem_bytes()
+    shared = [parse_symbol(usage.kernel)[0].smem_bytes() for usage in found]
+    return [Row(*x, unit, seconds, n_kernels) for x in zip(found, shared, strict=True)]
 
 
 def check_complete(
@@ -174,13 +158,10 @@ def render_csv(rows: Iterable[Row]) -> str:
 
 def as_table(rows: Iterable[Row]) -> str:
     try:
-        from prettytable import PrettyTable
+        from ..base.text_table import text_table
     except ModuleNotFoundError:
         raise BuildError("prettytable is not installed: pip install it, or ask for CSV") from None
-    table = PrettyTable(HEADINGS, align="r")
-    table.align["kernel"] = "l"
-    table.add_rows([row.cells() for row in rows])
-    return str(table)
+    return text_table(HEADINGS, (row.cells() for row in rows))
 
 
 def latest_build(build_root: Path) -> Path:

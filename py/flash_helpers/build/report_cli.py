@@ -6,13 +6,11 @@
 Exit status: 0 all well, 1 a kernel spills without being allowed to, 2 wrong usage, 4 no build.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import os
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 from ..base.outputs import check_outputs, write_output
@@ -30,8 +28,11 @@ def main(arguments: list[str] | None = None) -> int:
     check_outputs({"--csv": Path(options.csv) if options.csv not in (None, "-") else None})
     try:
         directory = options.build_dir or report.latest_build(_build_root())
-        with _while_nobody_builds(directory):
-            rows = report.collect(directory, [f"generated/{u}" for u in _units(directory)])
+        lock = directory / "lock"
+        # Else the logs of a build that runs would be of two builds, or missing.
+        with build_lock(lock) if os.access(lock, os.W_OK) else nullcontext():
+            units = load_manifest(directory / "generated").units()
+            rows = report.collect(directory, [f"generated/{unit}" for unit in units])
     except (BuildError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_NO_DATA
@@ -62,16 +63,6 @@ def _build_root() -> Path:
     if root is None:
         raise BuildError("flash_helpers is not imported from a source tree: give --build-dir")
     return root / "build"
-
-
-def _while_nobody_builds(directory: Path) -> AbstractContextManager[int | None]:
-    """Else the logs of a build that runs would be of two builds, or missing."""
-    lock = directory / "lock"
-    return build_lock(lock) if os.access(lock, os.W_OK) else nullcontext()
-
-
-def _units(directory: Path) -> list[str]:
-    return load_manifest(directory / "generated").units()
 
 
 def _print(rows: list[report.Row], csv: str | None) -> None:

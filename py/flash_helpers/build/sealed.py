@@ -5,8 +5,6 @@ so the next link fails, as does every later one. record_compile.sh seals each fi
 it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

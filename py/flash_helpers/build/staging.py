@@ -11,8 +11,6 @@ line table of -lineinfo lead to the file one would edit. nvcc takes those names 
 record_compile.sh takes them out again, by the list that `without_originals` writes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Mapping

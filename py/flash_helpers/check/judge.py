@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
+from ..base.lazy import torch
 from .reference import attention_reference
 from .tolerance import Comparison, bitwise_equal, compare
 
-if TYPE_CHECKING:
-    import torch
-
-    Qkv = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-    Part = slice | Sequence[int]
-
+Qkv: TypeAlias = "tuple[torch.Tensor, torch.Tensor, torch.Tensor]"
+Part = slice | Sequence[int]
 EVERYTHING = slice(None)
 
 

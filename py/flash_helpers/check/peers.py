@@ -10,14 +10,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    import torch
+from ..base.lazy import torch
+from .reference import attention_reference
 
-    Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-
+Attention: TypeAlias = "Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]"
 VERSIONS = ("v2", "v3")
 # Module and the text that names it in tables, best first.
 _PACKAGES = {
@@ -58,7 +56,11 @@ def find_peer(version: str, device_type: str, causal: bool = False) -> Peer:
     if version not in VERSIONS:
         raise ValueError(f"reference {version!r} is not known: expected one of {VERSIONS}")
     if device_type == "cpu":
-        return Peer("fp32 reference", f"{version} needs a GPU", partial(_own_reference, causal))
+
+        def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return attention_reference(q, k, v, causal=causal)[0].to(q.dtype)
+
+        return Peer("fp32 reference", f"{version} needs a GPU", reference)
     notes: list[str] = []
     for module_name, label in _PACKAGES[version]:
         function, problem = package_function(module_name, causal)
@@ -93,7 +95,6 @@ def sdpa_function(backend: str, causal: bool = False) -> Attention:
     """PyTorch's attention on one of its backends: the name of a member of SDPBackend."""
 
     def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))  # heads before the sequence
@@ -104,9 +105,3 @@ def sdpa_function(backend: str, causal: bool = False) -> Attention:
         return output.transpose(1, 2)
 
     return attention
-
-
-def _own_reference(causal: bool, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    from .reference import attention_reference
-
-    return attention_reference(q, k, v, causal=causal)[0].to(q.dtype)

@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+from ..base.lazy import torch
 
 # Scores in memory at a time; the exponentials need as much again.
 MAX_SCORE_BYTES = 256 * 1024**2
@@ -35,8 +33,6 @@ def attention_reference(
     `o` is (batch, seq_q, heads, d), `lse` is (batch, heads, seq_q) in natural logarithm. `scale`
     defaults to 1/sqrt(d). Query head h reads KV head h // (heads / kv heads).
     """
-    import torch
-
     check_shapes(q, k, v)
     dtype = torch.float64 if fp64 else torch.float32
     batch, seqlen_q, n_heads, d_head = q.shape
@@ -60,31 +56,9 @@ def attention_reference(
 
 def _hidden(rows: slice, seqlen_q: int, seqlen_k: int, device: torch.device) -> torch.Tensor:
     """True where a causal mask hides a key from a query row."""
-    import torch
-
     query = torch.arange(rows.start, rows.stop, device=device)[:, None]
     key = torch.arange(seqlen_k, device=device)
     return key > query + (seqlen_k - seqlen_q)
-
-
-def attention_low_precision(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None = None
-) -> torch.Tensor:
-    """The same formula with every intermediate rounded to the inputs' 16 bits: the yardstick of
-    FlashAttention-2's rule. Scales k rather than q, as FlashAttention-2's tests do for it."""
-    import torch
-
-    check_shapes(q, k, v)
-    batch, seqlen_q, n_heads, d_head = q.shape
-    o = torch.empty_like(q)
-    group = n_heads // k.shape[2]
-    scale = d_head**-0.5 if scale is None else scale
-    with full_precision(q.device.type):
-        for b, head, rows in chunks(batch, n_heads, seqlen_q, k.shape[1], 4):
-            scores = q[b, rows, head] @ (k[b, :, head // group] * scale).T
-            weights = torch.softmax(scores, dim=-1).to(q.dtype)
-            o[b, rows, head] = weights @ v[b, :, head // group]
-    return o
 
 
 def check_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
@@ -112,8 +86,6 @@ def chunks(
 @contextlib.contextmanager
 def full_precision(device_type: str) -> Iterator[None]:
     """No TF32, no bf16 shortcuts in fp32 matmuls, no autocast, no autograd."""
-    import torch
-
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:

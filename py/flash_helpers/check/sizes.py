@@ -1,7 +1,5 @@
 """The sizes that benchmarks use where nothing else is asked for."""
 
-from __future__ import annotations
-
 BENCHMARK_N_HEADS = 16
 _MOST_TOKENS = 64 * 1024
 _LARGEST_BATCH = 16

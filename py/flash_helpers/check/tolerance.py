@@ -5,20 +5,15 @@ is computed in fp32 and eps is half a unit in the last place (2^-11 for fp16, 2^
 Measured on correct kernels it is 0.64 to 0.91 eps; a skipped block, a swapped row, one zeroed
 16-byte store or a scale that is 1 % off all exceed it (tests/reference/test_tolerance.py), where
 the elementwise rules of other libraries let several of them pass.
-
-FlashAttention-2's rule stands beside it: max |o - ref16| <= 2 max |naive16 - ref16|.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..base.dtypes import DType
-
-if TYPE_CHECKING:
-    import torch
+from ..base.lazy import torch
 
 ROW_FACTOR = 1.25
 # The row rule is that of kernels whose largest weight is exactly 1. Where the exponent's reference
@@ -28,7 +23,6 @@ ROW_FACTOR = 1.25
 # 12,000 rows (0.68 with the maximum); an H200 gave 1.07 in a million. Tests with such keys allow
 # this many times the rule; normally distributed inputs need none of it.
 PEAKED_FACTOR = 1.3
-FA2_FACTOR = 2.0
 
 
 @dataclass(frozen=True)
@@ -79,8 +73,6 @@ def compare(
     """Apply the row rule. `reference` is fp32 or fp64; `dtype` (default: that of `actual`) is the
     type whose rounding is granted. NaN never passes, not even where the reference has one;
     infinities must stand at the same places with the same sign."""
-    import torch
-
     if actual.shape != reference.shape:
         raise ValueError(
             f"the output has shape {tuple(actual.shape)}, the reference {tuple(reference.shape)}"
@@ -138,21 +130,7 @@ def _kind(actual: float, wanted: float) -> str:
     return "infinity" if math.isinf(actual) or math.isinf(wanted) else "difference"
 
 
-def fa2_rule(actual: torch.Tensor, reference: torch.Tensor, naive: torch.Tensor) -> float:
-    """FlashAttention-2's rule as a fraction of what it allows: at most 1 is right.
-
-    `reference` is the fp32 result, `naive` the all-16-bit one (attention_low_precision)."""
-    rounded = reference.to(actual.dtype).to(reference.dtype)
-    allowed = FA2_FACTOR * float((naive.to(reference.dtype) - rounded).abs().max())
-    error = float((actual.to(reference.dtype) - rounded).abs().max())
-    if math.isnan(error) or math.isnan(allowed):
-        return float("inf")
-    return error / allowed if allowed else (0.0 if error == 0 else float("inf"))
-
-
 def bitwise_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Equal as bits: NaN equals the same NaN, and -0 is not 0."""
-    import torch
-
     bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
     return a.dtype == b.dtype and torch.equal(a.view(bits), b.view(bits))

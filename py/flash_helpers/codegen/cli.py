@@ -5,8 +5,6 @@ generate_kernel_instantiations.py --out build/generated --kernels prog --kernels
 generate_kernel_instantiations.py --kernels tune --list
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 from pathlib import Path

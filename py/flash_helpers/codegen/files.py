@@ -1,7 +1,5 @@
 """Writing generated files: atomically, only when they change, never into the sources."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ..base.atomic_file import write_atomically

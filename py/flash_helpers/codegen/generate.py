@@ -1,7 +1,5 @@
 """Filling a build folder with the sources of a set of kernels."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Sequence

@@ -1,9 +1,8 @@
 """Text of the generated C++ files. All decisions are made here; the templates only loop."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import jinja2
 
@@ -95,17 +94,23 @@ def check_buildable(configs: Sequence[KernelConfig]) -> list[KernelConfig]:
     return list(configs)
 
 
-def _render(template: str, instances: list[Instance]) -> str:
+def load_template(folder: Path, name: str) -> jinja2.Template:
+    """A template whose output is C++ or Markdown, made of our own values. One that it asks for and
+    does not get is an error."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(csrc_dir() / "templates"),
+        loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701  the output is C++, and its input typed configurations
+        autoescape=False,  # noqa: S701  nothing of it is HTML
     )
+    return environment.get_template(name)
+
+
+def _render(template: str, instances: list[Instance]) -> str:
     families = sorted({instance.config.FAMILY for instance in instances})
-    return environment.get_template(template).render(
+    return load_template(csrc_dir() / "templates", template).render(
         marker=MARKER,
         instances=instances,
         families=families,

@@ -1,7 +1,5 @@
 """Fingerprints of what a kernel is compiled from."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from pathlib import Path
@@ -39,13 +37,10 @@ def included_headers(text: str, include_dir: Path | None = None) -> list[Path]:
 def source_fingerprint(text: str, include_dir: Path | None = None) -> str:
     """A digest of a translation unit's text and of every header of ours that it reads."""
     digest = hashlib.sha256(text.encode())
-    for header in included_headers(text, include_dir):
-        content = hashlib.sha256(header.read_bytes()).hexdigest()
-        digest.update(f"\0{_relative(header, include_dir)}\0{content}".encode())
-    return digest.hexdigest()
-
-
-def _relative(header: Path, include_dir: Path | None) -> Path:
-    """As the #include names it: the same for every place of the tree."""
     folders = (include_dir,) if include_dir else include_dirs()
-    return next(header.relative_to(f) for f in folders if header.is_relative_to(f))
+    for header in included_headers(text, include_dir):
+        # As the #include names it: the same for every place of the tree.
+        name = next(header.relative_to(f) for f in folders if header.is_relative_to(f))
+        content = hashlib.sha256(header.read_bytes()).hexdigest()
+        digest.update(f"\0{name}\0{content}".encode())
+    return digest.hexdigest()

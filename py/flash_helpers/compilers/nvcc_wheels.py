@@ -5,8 +5,6 @@ CUDA runtime that the installed torch was built for. It lies in the cache, and l
 used only if nobody else can have changed it.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import shutil
@@ -43,7 +41,7 @@ class UnsafeCompilerError(BuildError):
     """The private copy could have been changed by somebody else: it is not run."""
 
 
-def install_folder(environ: Mapping[str, str] | None = None) -> Path:
+def install_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """The private copy's folder, in the cache of flash_attention."""
     return configured_directory(environ) / f"nvcc-{PINNED_WHEELS['nvidia-cuda-nvcc']}"
 
@@ -63,11 +61,10 @@ def wheel_folders(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
             yield private / _INSIDE_WHEEL, "PyPI wheels of this project"
 
 
-def find_or_install_nvcc(environ: Mapping[str, str] | None = None) -> Nvcc:
+def find_or_install_nvcc(environ: Mapping[str, str] = os.environ) -> Nvcc:
     """`find_nvcc`, and where there is none, the pinned wheels. An existing but unusable CUDACXX
     stays an error: replacing what was asked for in silence would hide it. A private copy that is
     damaged is replaced; one that somebody else could have changed is an UnsafeCompilerError."""
-    environ = os.environ if environ is None else environ
     try:
         return find_nvcc(environ)
     except UnsafeCompilerError:
@@ -151,17 +148,13 @@ def _is_complete(folder: Path) -> bool:
         return False
     try:
         return all(
-            _has_size(folder / name, int(size))
+            (folder / name).is_file() and (folder / name).stat().st_size == int(size)
             for record in folder.glob("*.dist-info/RECORD")
             for name, _, size in csv.reader(record.read_text().splitlines())
             if size and not name.startswith("..")  # scripts, which lie elsewhere with --target
         )
     except ValueError:  # the RECORD is what is damaged
         return False
-
-
-def _has_size(path: Path, size: int) -> bool:
-    return path.is_file() and path.stat().st_size == size
 
 
 def _check_trusted(folder: Path) -> None:

@@ -1,7 +1,5 @@
 """Programs that a build runs: where they are, and what they say of themselves."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -38,10 +36,9 @@ def find_program(name: str, path: str | None) -> Path | None:
     return Path(found).absolute() if found else None
 
 
-def find_tool(name: str, environ: Mapping[str, str] | None = None) -> Tool:
+def find_tool(name: str, environ: Mapping[str, str] = os.environ) -> Tool:
     """cmake or ninja. The interpreter's own scripts come first: a build environment's copy on
     PATH is gone after the build, and CMake would remember its path."""
-    environ = os.environ if environ is None else environ
     folders = [sysconfig.get_path("scripts"), environ.get("PATH", os.defpath)]
     found = find_program(name, os.pathsep.join(folders))
     if found is None:

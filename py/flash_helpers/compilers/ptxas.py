@@ -1,7 +1,5 @@
 """Reads what `ptxas -v` says about kernels. Pure functions over text."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ python -m flash_helpers.build.toolchain             print what a build would use
 python -m flash_helpers.build.toolchain --install   take nvcc from PyPI where none is found
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re
@@ -74,10 +72,9 @@ class HostCompiler:
     version: str  # first line of --version
 
 
-def find_nvcc(environ: Mapping[str, str] | None = None) -> Nvcc:
+def find_nvcc(environ: Mapping[str, str] = os.environ) -> Nvcc:
     """The CUDA compiler: CUDACXX, else CUDA_HOME or CUDA_PATH, PATH, /usr/local/cuda, the PyPI
     wheels in site-packages, the PyPI wheels that `--install` fetched."""
-    environ = os.environ if environ is None else environ
     explicit = variable(environ, "CUDACXX")
     if explicit:
         found = find_program(explicit, environ.get("PATH"))
@@ -112,9 +109,9 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
         yield folder / "bin" / "nvcc", source
 
 
-def probe(path: Path, source: str, environ: Mapping[str, str] | None = None) -> Nvcc:
+def probe(path: Path, source: str, environ: Mapping[str, str] = os.environ) -> Nvcc:
     """Asks an nvcc for its version. A wrapper script answers for the program that it runs."""
-    environ = dict(os.environ if environ is None else environ)
+    environ = dict(environ)
     check_path(f"nvcc ({source})", path, TOOL_REFUSED)
     if not os.access(path, os.X_OK):
         raise BuildError(f"{source}: {path} does not exist")
@@ -136,9 +133,8 @@ def probe(path: Path, source: str, environ: Mapping[str, str] | None = None) -> 
     return Nvcc(program, version, program.parent.parent, source, environ)
 
 
-def find_host_compiler(environ: Mapping[str, str] | None = None) -> HostCompiler:
+def find_host_compiler(environ: Mapping[str, str] = os.environ) -> HostCompiler:
     """The C++ compiler: CXX, else g++, c++ or clang++."""
-    environ = os.environ if environ is None else environ
     explicit = variable(environ, "CXX")
     for name in [explicit] if explicit else ["g++", "c++", "clang++"]:
         found = find_program(name, environ.get("PATH"))
@@ -198,7 +194,3 @@ def main(arguments: list[str] | None = None) -> int:
         f"nvcc {nvcc.version} at {nvcc.path} (from {nvcc.source})\nhost {host.version}, {host.path}"
     )
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,8 +6,6 @@ again every time, or runs what stands between $( and ). What is refused here was
 3.25 and 4.4, ninja 1.11 and 1.13, nvcc 13.0; blanks, commas, quotes (') and all scripts work.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from pathlib import Path
 
@@ -27,9 +25,12 @@ def check_path(what: str, path: Path | str, refused: str = BUILD_REFUSED) -> Non
     character, or bytes that are not UTF-8."""
     text = str(path)
     for character in text:
-        if character in refused or unicodedata.category(character) in ("Cc", "Cs"):
+        kind = unicodedata.category(character)
+        if character in refused or kind in ("Cc", "Cs"):
+            # Cs is how Python shows undecodable bytes.
+            name = "a byte that is not UTF-8" if kind == "Cs" else repr(character)
             raise BuildError(
-                f"{what} is {text!r}: {_name(character)} in a path is misread by CMake, ninja, "
+                f"{what} is {text!r}: {name} in a path is misread by CMake, ninja, "
                 f"nvcc or the shell. Use a place without {' '.join(refused)}, control characters "
                 "and bytes that are not UTF-8"
             )
@@ -40,9 +41,3 @@ def nvcc_folder(option: str, folder: Path | str) -> str:
     what the host compiler is given in quotes."""
     plain = not set("',").intersection(str(folder))
     return f"{option}{folder}" if plain else f'-Xcompiler={option}"{folder}"'
-
-
-def _name(character: str) -> str:
-    if unicodedata.category(character) == "Cs":  # how Python shows undecodable bytes
-        return "a byte that is not UTF-8"
-    return repr(character)

@@ -1,7 +1,5 @@
 """What the architectures of GPUs offer, as far as constraints ask for it."""
 
-from __future__ import annotations
-
 import re
 
 # Shared memory that one thread block may ask for (opt-in), CUDA C++ Programming Guide,

@@ -1,25 +1,41 @@
 """`Family`: what the rest of the system asks of a family of kernels, beside its configurations.
 
 A family is a folder with these files: `config.py` (the configuration), `names.py` (its spellings
-read back), `sets.py`, `constraints.py`, `arguments.py` (what its kernels are launched with),
-`choice.py` (which problems it serves, and how well) and `family.py`, which puts them together. In
-C++ it has a folder and namespace of its name, and a table of functions for its launches.
-registry.py lists the families.
+read back), `sets.py`, `constraints.py`, `arguments.py` (what its kernels are launched with)
+and `family.py`, which puts them together and says which problems it serves, and how well. In C++
+it has a folder and namespace of its name, and a table of functions for its launches. registry.py
+lists the families.
 """
-
-from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .contract import KernelConfig, Variant
 from .problem import AttentionProblem
-from .step import Step
 
 Capability = tuple[int, int]
 Sets = Mapping[str, Callable[[], Sequence[KernelConfig]]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step in the history of a family's kernel: an entry of previous_kernels/steps.toml."""
+
+    number: int
+    title: str
+    idea: str
+    source: str  # folder of the body; "": the live kernel
+    is_configuration: bool  # shares the body of the step before, and differs by options alone
+    config: KernelConfig  # the kernel that the tools run
+    sass: str
+    problem: str
+    change: str
+    why: str
+    fa2: dict[str, float]  # GPU -> percent of FlashAttention-2, in the predecessor
+    shows: tuple[dict[str, Any], ...]
 
 
 class Family(ABC):

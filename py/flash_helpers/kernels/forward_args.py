@@ -4,8 +4,6 @@ The GPU and the emulator receive the same bytes. `tests/config/test_cpp_contract
 every offset with what a C++ compiler says.
 """
 
-from __future__ import annotations
-
 import struct
 
 POINTER_FIELDS = ("q", "k", "v", "o", "lse")
@@ -60,10 +58,3 @@ def unpack_forward_args(data: bytes) -> dict[str, int | float]:
     if len(data) != FORWARD_ARGS_SIZE:
         raise ValueError(f"forward arguments have {FORWARD_ARGS_SIZE} bytes, got {len(data)}")
     return dict(zip(FIELDS, _LAYOUT.unpack(data), strict=True))
-
-
-def field_layout() -> list[tuple[str, int, int]]:
-    """(name, offset, size) of every field, in order."""
-    sizes = [8] * (len(POINTER_FIELDS) + len(STRIDE_FIELDS)) + [4] * 8
-    offsets = [sum(sizes[:i]) for i in range(len(sizes))]
-    return list(zip(FIELDS, offsets, sizes, strict=True))

@@ -1,12 +1,10 @@
 """The steps of previous_kernels/, the earlier forms of a kernel: by number."""
 
-from __future__ import annotations
-
 import re
 
 from .contract import KernelConfig
+from .family import Step
 from .registry import families
-from .step import Step
 
 
 def load_steps() -> tuple[Step, ...]:

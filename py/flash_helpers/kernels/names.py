@@ -1,7 +1,5 @@
 """Reading a configuration of any family back from its spellings."""
 
-from __future__ import annotations
-
 import difflib
 
 from .contract import KernelConfig, Variant

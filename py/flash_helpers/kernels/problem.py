@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..base.dtypes import DType
+from ..base.lazy import torch
 from .flops import calc_attn_flop, calc_io_elements, calc_matmul_flop
-
-if TYPE_CHECKING:
-    import torch
 
 _AT_LEAST_ONE = ("batch", "seqlen_q", "n_heads", "n_kv_heads", "d_head")
 _MAY_BE_ZERO = ("seqlen_k", "d_v")
@@ -92,8 +89,6 @@ class AttentionProblem:
         self, seed: int, device: str | torch.device
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """q, k and v, standard normal: the same for the same problem, seed and kind of device."""
-        import torch
-
         generator = torch.Generator(device=device).manual_seed(seed)
         dtype = self.dtype.to_torch_dtype()
 

@@ -4,8 +4,6 @@ The one place that names them all: another family is a line in FAMILIES. One tha
 is registered while it is used (`registered`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """The named sets of configurations, and the strict selection word (`KERNELS`)."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -16,12 +14,9 @@ DEFAULT_KERNELS = "all"
 
 def _words() -> dict[str, Callable[[], Sequence[KernelConfig]]]:
     words = [item for family in families() for item in family.sets().items()]
-    words.insert(2, ("all", _all))  # where messages have always shown it
+    everything = ("all", lambda: _union(family.everything() for family in families()))
+    words.insert(2, everything)  # where messages have always shown it
     return dict(words)
-
-
-def _all() -> list[KernelConfig]:
-    return _union(family.everything() for family in families())
 
 
 def _union(parts: Iterable[Iterable[KernelConfig]]) -> list[KernelConfig]:

@@ -1,7 +1,5 @@
 """Which kernel of a configuration a problem gets, and whether there is one."""
 
-from __future__ import annotations
-
 from .contract import KernelConfig, Variant
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..base.lazy import torch
 from ..check.peers import find_peer
 from ..check.sizes import BATCH_SIZE_FOR_SEQ_LEN as BATCH_SIZE_FOR_SEQ_LEN
 from ..check.sizes import BENCHMARK_N_HEADS as BENCHMARK_N_HEADS
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -25,19 +22,13 @@ class QKVConfig:
 
 def generate_qkv(cfg: QKVConfig) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Standard normal q, k and v, from PyTorch's global random state."""
-    import torch
-
     shape = (cfg.batch_size, cfg.seq_len, cfg.n_heads, cfg.d_head)
     q, k, v = (torch.randn(shape, dtype=cfg.dtype, device=cfg.device) for _ in range(3))
     return q, k, v
 
 
-def generate_qkvo(
-    cfg: QKVConfig,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def generate_qkvo(cfg: QKVConfig) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """q, k, v and an output filled with NaN, so that a row that is not written shows."""
-    import torch
-
     q, k, v = generate_qkv(cfg)
     return q, k, v, torch.full_like(q, float("nan"))
 
@@ -60,8 +51,6 @@ def reference_forward_kernel_v2_timed(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, float]:
     """The output and the milliseconds on the device (a copy to `o` is not counted)."""
-    import torch
-
     if not q.is_cuda:
         raise ValueError(f"timing needs CUDA tensors, got {q.device}: emulated times mean nothing")
     peer = find_peer("v2", q.device.type)
@@ -90,8 +79,6 @@ def error_stats(
 ) -> tuple[int, float, float]:
     """(elements that differ, per cent that differ, largest absolute difference). For printing;
     `tolerance.compare` decides what is right."""
-    import torch
-
     close = torch.isclose(actual, expected, atol=atol, rtol=rtol)
     mismatched = int((~close).sum())
     largest = float((expected - actual).abs().max())
@@ -99,8 +86,6 @@ def error_stats(
 
 
 def get_cuda_device_info(device_idx: int = 0) -> dict[str, str | int]:
-    import torch
-
     if not torch.cuda.is_available():
         raise RuntimeError("no CUDA device is available")
     properties = torch.cuda.get_device_properties(device_idx)

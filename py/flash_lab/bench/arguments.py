@@ -1,7 +1,5 @@
 """Command-line arguments that the measuring tools share."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

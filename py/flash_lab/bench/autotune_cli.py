@@ -1,13 +1,12 @@
 """autotune: the command line. tools/benchmark/autotune.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
-import functools
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from flash_helpers.base.tool import (
     EXIT_PARTIAL,
     EXIT_USAGE,
     guarded,
+    tool_parser,
 )
 from flash_helpers.kernels.sets import DEFAULT_KERNELS, KERNELS_VARIABLE
 
@@ -35,13 +35,13 @@ from .parallel import each
 from .progress import Progress
 from .providers import OURS
 from .records import OK, SKIPPED, WRONG
+from .report import wave_warning
 from .row import Row
 from .session import CUDA_BACKEND, announce, cases_of, default_store, with_session
 from .store import ResultStore
 from .supervisor import Measurer, Supervisor
 from .sweep import Case, Sweep
 from .tuning import Stage, Winner, costs, prune, table_entries, tune_case
-from .wave_warning import wave_warning
 
 DESCRIPTION = """Find the best kernel for every dtype, head size and sequence length of this GPU.
 
@@ -63,10 +63,7 @@ _ENERGY_ROUNDS = {"coarse": 1, "fine": 2, "final": 8}
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="autotune.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("autotune.py", DESCRIPTION)
     args.add_problem_arguments(parser, [512, 1024, 2048, 4096, 8192, 16384])
     parser.set_defaults(dtypes=[DType.FP16, DType.BF16])
     args.add_store_arguments(parser)
@@ -96,28 +93,34 @@ def main(argv: Sequence[str] | None = None, backend: str = CUDA_BACKEND) -> int:
     parser = make_parser()
     options = parser.parse_args(argv)
     args.check_store_arguments(parser, options)
+    log = default_store("autotune-build").with_suffix(".log")
     try:
         cases = cases_of(options, [OURS])
+        build = None if options.no_build else Build(kernels_word(options), options.parts, log)
     except ValueError as error:
         parser.error(str(error))
     if options.ray and not options.no_build:
         parser.error("--ray needs --no_build: every host must have the same build beforehand")
     options.table = table_path(options)
     check_outputs({"--out": options.out, "--table": options.table})
-    if not options.no_build:
-        try:
-            return _build_and_tune(cases, options, backend)
-        except (ValueError, NoSourcesError) as error:
-            parser.error(str(error))
 
     def measure(store: ResultStore, supervisor: Measurer) -> int:
+        if build is not None:
+            _tune_parts(build, store, cases, options, backend)
+            if problem := build.finish():
+                print(f"error: {problem}", file=sys.stderr)
+                return EXIT_USAGE
         try:
             return _tune(store, supervisor, cases, options)
         except ObjectiveError as error:
             print(f"no data: --objective {options.objective}: {error}", file=sys.stderr)
             return EXIT_NO_DATA
 
-    return with_session("autotune", options, backend, measure)
+    try:
+        with build or nullcontext():
+            return with_session("autotune", options, backend, measure)
+    except NoSourcesError as error:
+        parser.error(str(error))
 
 
 def table_path(options: argparse.Namespace) -> Path | None:
@@ -138,21 +141,6 @@ def kernels_word(options: argparse.Namespace) -> str:
     if options.kernels and len(options.kernels) > 1:
         raise ValueError("--kernels more than once needs --no_build: a build has one KERNELS word")
     return str((options.kernels or [os.environ.get(KERNELS_VARIABLE, DEFAULT_KERNELS)])[0])
-
-
-def _build_and_tune(cases: Sequence[Case], options: argparse.Namespace, backend: str) -> int:
-    log = default_store("autotune-build").with_suffix(".log")
-    with Build(kernels_word(options), options.parts, log) as build:
-
-        def measure(store: ResultStore, supervisor: Measurer) -> int:
-            _tune_parts(build, store, cases, options, backend)
-            problem = build.finish()
-            if problem:
-                print(f"error: {problem}", file=sys.stderr)
-                return EXIT_USAGE
-            return _tune(store, supervisor, cases, options)
-
-        return with_session("autotune", options, backend, measure)
 
 
 def _tune_parts(
@@ -276,4 +264,4 @@ def write_table(winners: Sequence[Winner], path: Path) -> str:
     return ""
 
 
-command = functools.partial(guarded, "autotune.py", main)
+command = partial(guarded, "autotune.py", main)

@@ -4,24 +4,18 @@ ceilings of a roofline. They are rows of the store like any other, of the provid
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from operator import itemgetter
 
 from flash_helpers.base.dtypes import DType
+from flash_helpers.base.lazy import torch
 
 from .providers import CEILING
 from .records import OK
 from .results import usable_bursts
-from .row import Row
+from .row import Json, Row
 from .sweep import Job, Sweep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
-
-    from .measure import Json
 
 # Of several sizes the fastest counts: which one that is depends on the library and the power limit.
 _MATMUL_SIDES = (4096, 8192)
@@ -52,21 +46,17 @@ def is_ceiling(shape: Json) -> bool:
 
 @dataclass
 class CeilingCandidate:
-    """A measure.Candidate. `flop` or `n_bytes` is what one call does; the other is 0."""
+    """A measure.Candidate. `work`: what one call does, by the row's name for it."""
 
     run: Callable[[], object]
-    verify: Callable[[], str]
-    flop: int = 0
-    n_bytes: int = 0
+    check: Callable[[], str]
+    work: Json
 
     def __call__(self) -> object:
         return self.run()
 
-    def check(self) -> str:
-        return self.verify()
-
     def describe(self) -> Json:
-        return {"flop": self.flop} if self.flop else {"bytes": self.n_bytes}
+        return self.work
 
     def captured(self) -> Callable[[], object]:
         return self.run
@@ -84,8 +74,6 @@ def make_candidate(kernel: str, shape: Json, device: str) -> CeilingCandidate:
 
 def _matmul(side: int, dtype: DType, seed: int, device: str) -> CeilingCandidate:
     """Normally distributed, as Q, K and V are: the bits decide the power, and so the clock."""
-    import torch
-
     generator = torch.Generator(device=device).manual_seed(seed)
     a, b = (
         torch.randn(side, side, generator=generator, device=device, dtype=dtype.to_torch_dtype())
@@ -103,12 +91,11 @@ def _matmul(side: int, dtype: DType, seed: int, device: str) -> CeilingCandidate
         is_right = error <= bound and bool(out.isfinite().all())
         return "" if is_right else f"the matmul is off by {error:.3g}, more than {bound:.3g}"
 
-    return CeilingCandidate(lambda: torch.matmul(a, b, out=out), verify, flop=2 * side**3)
+    work = {"flop": 2 * side**3}
+    return CeilingCandidate(lambda: torch.matmul(a, b, out=out), verify, work)
 
 
 def _copy(mib: int, seed: int, device: str) -> CeilingCandidate:
-    import torch
-
     generator = torch.Generator(device=device).manual_seed(seed)
     source: torch.Tensor = torch.randint(
         -(2**31), 2**31 - 1, (mib << 18,), generator=generator, device=device, dtype=torch.int32
@@ -121,7 +108,7 @@ def _copy(mib: int, seed: int, device: str) -> CeilingCandidate:
         return "" if bool(torch.equal(source, target)) else "the copy differs from its source"
 
     # Read once and written once.
-    return CeilingCandidate(lambda: target.copy_(source), verify, n_bytes=2 * (mib << 20))
+    return CeilingCandidate(lambda: target.copy_(source), verify, {"bytes": 2 * (mib << 20)})
 
 
 @dataclass(frozen=True)
@@ -155,20 +142,13 @@ def measured_ceilings(rows: Iterable[Row]) -> Ceilings | None:
         ms = statistics.median(ms for burst in usable_bursts(row) for ms in burst)
         if row.flop:
             found = (f"{row.dtype} {row.kernel}", row.flop / ms / 1e9)
-            peaks[row.dtype] = max(peaks.get(row.dtype, found), found, key=_value)
+            peaks[row.dtype] = max(peaks.get(row.dtype, found), found, key=itemgetter(1))
         else:
             copies.append((row.kernel, (row.bytes or 0) / ms / 1e9))
     if not peaks or not copies:
         return None
-    return Ceilings(_descending(peaks.values()), (max(copies, key=_value),), "measured")
-
-
-def _value(named: tuple[str, float]) -> float:
-    return named[1]
-
-
-def _descending(named: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
-    return tuple(sorted(named, key=_value, reverse=True))
+    ordered = sorted(peaks.values(), key=itemgetter(1), reverse=True)
+    return Ceilings(tuple(ordered), (max(copies, key=itemgetter(1)),), "measured")
 
 
 def measure_ceilings(sweep: Sweep, dtypes: Sequence[DType], seed: int) -> list[Row]:
@@ -181,6 +161,5 @@ def measure_ceilings(sweep: Sweep, dtypes: Sequence[DType], seed: int) -> list[R
         print(f"ceilings: {', '.join(parts)}", flush=True)
     for row in rows:
         if row.status != OK:
-            where = f"ceiling {row.kernel} ({row.dtype})"
-            print(f"{row.status}: {where}: {row.error}")
+            print(f"{row.status}: ceiling {row.kernel} ({row.dtype}): {row.error}")
     return rows

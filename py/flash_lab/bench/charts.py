@@ -1,7 +1,5 @@
 """Charts of results as PNG, by matplotlib. Colours are told apart by the colour-blind, too."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -88,16 +86,12 @@ def roofline(measurements: Sequence[Measurement], ceilings: Ceilings, title: str
     place = (1.3 * low, 1.3 * low * bandwidth)
     axes.annotate(f"{name}:\n{value:.2f} TB/s", place, ha="left", va="center", fontsize=8.5,
                   xytext=(8, -3), textcoords="offset points")  # fmt: skip
+    providers = {m.row.provider: "ours" if m.is_ours else m.label for m in reversed(measurements)}
     # Ours are many: they go below the references.
-    for provider in sorted(
-        {m.row.provider for m in measurements}, key=lambda name: (name != "ours", name)
-    ):
+    for provider in sorted(providers, key=lambda name: (name != "ours", name)):
         mine = [(x, y) for x, y, m in points if m.row.provider == provider]
-        label = next(
-            "ours" if m.is_ours else m.label for m in measurements if m.row.provider == provider
-        )
         axes.scatter(
-            [x for x, _ in mine], [y for _, y in mine], s=18, alpha=0.75, label=label,
+            *zip(*mine, strict=True), s=18, alpha=0.75, label=providers[provider],
             color=_COLOURS.get(provider), marker=_MARKERS.get(provider, "x"),
         )  # fmt: skip
     axes.set_xscale("log")

@@ -3,6 +3,8 @@ Reads only: clocks are never set."""
 
 from __future__ import annotations
 
+import functools
+import operator
 import statistics
 import threading
 import time
@@ -91,22 +93,16 @@ class ClockSampler:
         }
 
     def _sample(self, nvml: Any, handle: Any) -> None:
-        reasons = getattr(
-            nvml,
-            "nvmlDeviceGetCurrentClocksEventReasons",
-            getattr(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", None),
-        )
+        older = getattr(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", None)
+        reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", older)
         while not self._stop.is_set():
             try:
-                self.readings.append(
-                    Reading(
-                        time.monotonic(),
-                        nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-                        nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-                        nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-                        reasons(handle) if reasons else 0,
-                    )
-                )
+                now = time.monotonic()
+                mhz = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
+                watts = nvml.nvmlDeviceGetPowerUsage(handle) / 1000
+                celsius = nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+                bits = reasons(handle) if reasons else 0
+                self.readings.append(Reading(now, mhz, watts, celsius, bits))
             except nvml.NVMLError as error:
                 self.note = f"NVML stopped answering: {error}"
                 return
@@ -116,13 +112,11 @@ class ClockSampler:
 def throttled(samples: Sequence[Sample], readings: Sequence[Reading]) -> list[str]:
     """For every sample the reason that spoils it, or an empty string: of the readings during it,
     and of the last one before."""
-    return [_reason(sample, readings) for sample in samples]
-
-
-def _reason(sample: Sample, readings: Sequence[Reading]) -> str:
-    earlier = [r for r in readings if r.at <= sample.began][-1:]
-    during = [r for r in readings if sample.began < r.at <= sample.ended]
-    bits = 0
-    for reading in earlier + during:
-        bits |= reading.reasons
-    return ", ".join(name for bit, name in SPOILING_REASONS.items() if bits & bit)
+    found = []
+    for sample in samples:
+        earlier = [r for r in readings if r.at <= sample.began][-1:]
+        during = [r for r in readings if sample.began < r.at <= sample.ended]
+        bits = functools.reduce(operator.or_, (r.reasons for r in earlier + during), 0)
+        reasons = (name for bit, name in SPOILING_REASONS.items() if bits & bit)
+        found.append(", ".join(reasons))
+    return found

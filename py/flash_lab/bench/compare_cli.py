@@ -1,7 +1,5 @@
 """compare: the command line. tools/benchmark/compare.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys
@@ -9,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, EXIT_USAGE, guarded
+from flash_helpers.base.text_table import text_table
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, EXIT_USAGE, guarded, tool_parser
 
 from ..arguments import number
 from .comparison import (
@@ -23,7 +22,7 @@ from .comparison import (
     halves,
     noise_floor,
 )
-from .runs import Run, RunError, load_run
+from .runs import RunError, load_run
 
 DESCRIPTION = """Compare two runs of pt_bench.py, row by row.
 
@@ -42,10 +41,7 @@ than --fail-over, or gives no right result any more, 2 usage or unusable input.
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="compare.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("compare.py", DESCRIPTION)
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUN", help="BASE NEW: stores of pt_bench.py")
     add("--fail-over", type=number(0, 1000), default=2.5, metavar="PCT",
@@ -83,32 +79,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             return EXIT_OK
         print(render(comparison, rules, everything=options.all))
         if comparison.missing and not options.partial:
-            raise RunError(_missing(comparison, new))
+            raise RunError(
+                f"{new.path} lacks {len(comparison.missing)} rows of the base, the first "
+                f"{comparison.missing[0][1]} at {describe(comparison.missing[0])}: measure them, "
+                "or add --partial"
+            )
     except RunError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USAGE
     return EXIT_FAILED if comparison.regressions() or comparison.broken else EXIT_OK
 
 
-def _missing(comparison: Comparison, new: Run) -> str:
-    shape, kernel = comparison.missing[0]
-    return (
-        f"{new.path} lacks {len(comparison.missing)} rows of the base, the first {kernel} at "
-        f"{describe((shape, kernel))}: measure them, or add --partial"
-    )
-
-
 def render(comparison: Comparison, rules: Rules, *, everything: bool) -> str:
-    from prettytable import PrettyTable
-
-    table = PrettyTable(["kernel", "problem", "base ms", "new ms", "change %", "sure within", "is"])
-    table.align = "r"
-    table.align["kernel"] = table.align["problem"] = table.align["is"] = "l"
+    columns = ["kernel", "problem", "base ms", "new ms", "change %", "sure within", "is"]
     ordered = sorted(comparison.lines, key=lambda line: -line.shift.estimate)
-    for line in ordered:
-        if everything or line.verdict not in (SAME, AMBIGUOUS):
-            table.add_row(_cells(line))
-    lines = [str(table.get_string())] if table.rows else []
+    shown = [x for x in ordered if everything or x.verdict not in (SAME, AMBIGUOUS)]
+    words = ("kernel", "problem", "is")
+    lines = [text_table(columns, map(_cells, shown), words)] if shown else []
     lines += [
         f"{row.status}: {row.kernel} at seq {row.problem.seqlen_q}: {row.error}"
         for row in comparison.broken

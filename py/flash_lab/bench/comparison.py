@@ -1,7 +1,5 @@
 """Row by row: is NEW slower than BASE, and is that sure?"""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -117,9 +115,8 @@ def _check_comparable(base: Run, new: Run, any_gpu: bool) -> None:
             "the same"
         )
     if len(base.policies | new.policies) > 1:
-        raise RunError(
-            "the runs were not timed alike: " + "; ".join(sorted(base.policies | new.policies))
-        )
+        both = sorted(base.policies | new.policies)
+        raise RunError(f"the runs were not timed alike: {'; '.join(both)}")
 
 
 def halves(run: Run) -> tuple[Run, Run]:

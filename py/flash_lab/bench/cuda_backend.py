@@ -6,10 +6,11 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flash_helpers.base.lazy import torch
 from flash_helpers.base.timing import CudaTimer, Policy, Timer
-from flash_helpers.check.judge import Judge
+from flash_helpers.check.judge import Judge, Qkv
 from flash_helpers.check.peers import ReferenceUnavailableError
 from flash_helpers.kernels.names import parse_kernel_name_into_config
 from flash_helpers.kernels.problem import AttentionProblem
@@ -22,13 +23,8 @@ from .loaded_clock import LoadedClock
 from .measure import Candidate, Json, NotBuiltError, SkippedError
 from .providers import CEILING, OURS, find_reference
 from .results import gpu_sms
-from .shapes import problem_of
+from .row import problem_of
 from .stats import tflops
-
-if TYPE_CHECKING:
-    import torch
-
-    Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 # Dense fp16 operations per SM and cycle (NVIDIA's architecture white papers).
 _TENSOR_FLOP = {"8.0": 2048, "8.6": 1024, "8.9": 1024, "9.0": 4096, "10.0": 8192, "12.0": 1024}
@@ -43,7 +39,7 @@ class Inputs:
     o: torch.Tensor
 
     @property
-    def tensors(self) -> Tensors:
+    def tensors(self) -> Qkv:
         return self.judge.tensors
 
 
@@ -58,8 +54,6 @@ class CudaCandidate:
         return self.run()
 
     def check(self) -> str:
-        import torch
-
         self.inputs.o.fill_(float("nan"))
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
@@ -69,20 +63,16 @@ class CudaCandidate:
         except ReferenceUnavailableError as error:
             raise SkippedError(str(error)) from error
         torch.cuda.synchronize()
-        self.details["memory_bytes"] = self._memory(torch.cuda.max_memory_allocated() - before)
+        # Inputs, output and whatever else a call needs on the device.
+        needed = sum(tensor.nbytes for tensor in self.inputs.tensors) + self.preallocated_bytes
+        allocated = torch.cuda.max_memory_allocated() - before
+        self.details["memory_bytes"] = needed + allocated
         return self.inputs.judge.problem_with(output)
-
-    def _memory(self, allocated: int) -> int:
-        """Inputs, output and whatever else a call needs on the device, in bytes."""
-        inputs = sum(tensor.nbytes for tensor in self.inputs.tensors)
-        return inputs + self.preallocated_bytes + allocated
 
     def describe(self) -> Json:
         return self.details
 
     def captured(self) -> Callable[[], object]:
-        import torch
-
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -99,11 +89,11 @@ class CudaBackend:
     """One GPU: the current device of this process."""
 
     def __init__(self) -> None:
-        import torch
-
         if not torch.cuda.is_available():
             raise RuntimeError("no data: torch sees no CUDA device")
         self._state: Json = {**device_state(), **library_state()}
+        uuid = str(self._state.get("gpu_uuid", ""))
+        self._uuid = "" if UNKNOWN in uuid else uuid
         self._inputs: Inputs | None = None
         self._ceiling_shape: Json | None = None
         self._loaded_clock: LoadedClock | None = None
@@ -113,8 +103,6 @@ class CudaBackend:
 
     def prepare(self, shape: Json) -> None:
         """Keeps the inputs of the last problem: its next group needs them again."""
-        import torch
-
         if self._inputs is not None and self._inputs.shape == shape:
             return
         self._inputs = None
@@ -134,9 +122,8 @@ class CudaBackend:
             return self.our_candidate(kernel)
         label, note, function = find_reference(provider, self.problem().causal)
         inputs = self._prepared()
-        return CudaCandidate(
-            inputs, partial(function, *inputs.tensors), {"label": label, "note": note}
-        )
+        run = partial(function, *inputs.tensors)
+        return CudaCandidate(inputs, run, {"label": label, "note": note})
 
     def problem(self) -> AttentionProblem:
         return problem_of(self._prepared().shape)
@@ -146,7 +133,7 @@ class CudaBackend:
             raise RuntimeError("candidate() before prepare()")
         return self._inputs
 
-    def tensors(self) -> tuple[Tensors, torch.Tensor]:
+    def tensors(self) -> tuple[Qkv, torch.Tensor]:
         """q, k, v and the output of the problem."""
         inputs = self._prepared()
         return inputs.tensors, inputs.o
@@ -191,24 +178,18 @@ class CudaBackend:
         return CudaCandidate(inputs, run, details | more, inputs.o.nbytes + spilled)
 
     def timer(self, policy: Policy) -> Timer:
-        import torch
-
         return CudaTimer(torch.device("cuda"), cold_l2=policy.cold_l2)
 
     def clocks(self) -> ClockSampler:
-        uuid = str(self._state.get("gpu_uuid", ""))
-        return ClockSampler("" if UNKNOWN in uuid else uuid)
+        return ClockSampler(self._uuid)
 
     def clock_under(self, function: Callable[[], object], call_ms: float) -> float | None:
-        import torch
-
         if self._loaded_clock is None:
             self._loaded_clock = LoadedClock(torch.device("cuda"))
         return self._loaded_clock.mhz(function, call_ms)
 
     def energy_meter(self) -> EnergyMeter:
-        uuid = str(self._state.get("gpu_uuid", ""))
-        return EnergyMeter("" if UNKNOWN in uuid else uuid, cuda_mark)
+        return EnergyMeter(self._uuid, cuda_mark)
 
     def implausible(self, shape: Json, milliseconds: float) -> str:
         if is_ceiling(shape):
@@ -220,8 +201,6 @@ class CudaBackend:
         return f"{rate:.0f} TFLOP/s is more than this GPU can do ({peak:.0f}): not all was computed"
 
     def lost(self) -> str:
-        import torch
-
         try:
             torch.cuda.synchronize()
             torch.zeros(1, device="cuda").item()

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from flash_helpers.base.lazy import torch
+
 from .clocks import open_nvml
 
 # The counter moves in steps (about every 20 to 100 ms), so what is counted lies between two of
@@ -38,8 +40,6 @@ class Energy:
 
 def cuda_mark() -> Callable[[], object]:
     """Waits for what PyTorch's stream holds now."""
-    import torch
-
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record()
     return event.synchronize

@@ -1,8 +1,6 @@
 """What a worker says, checked. Kernels run in it, so anything may come through its pipe: a line
 that is no event ends the worker, a result with figures that cannot be becomes a failed row."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from flash_helpers.base.safe_read import check_json, parse_json

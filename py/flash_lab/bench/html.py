@@ -1,7 +1,5 @@
 """One page about a run: everything in one file, nothing loaded from elsewhere."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -72,11 +70,14 @@ def table(
 ) -> str:  # fmt: skip
     """The columns in `words` are text, the others figures. Figures go first and names of kernels
     last: on a phone a table shows its left half."""
-    kinds = [_kind(name) if name in words else "" for name in columns]
+    kernels = ("kernel", "our best")
+    texts = {name: f' class="text{" kernel" if name in kernels else ""}"' for name in words}
+    kinds = [texts.get(name, "") for name in columns]
 
     def cells(tag: str, values: Sequence[str]) -> str:
         return "".join(
-            f"<{tag}{kind}>{_breakable(value) if kind else escape(value)}</{tag}>"
+            # A kernel's name may go on in the next line after a plus sign.
+            f"<{tag}{kind}>{escape(value).replace('+', '+<wbr>' if kind else '+')}</{tag}>"
             for kind, value in zip(kinds, values, strict=True)
         )
 
@@ -85,15 +86,6 @@ def table(
         mark = ' class="reference"' if i < len(marked) and marked[i] else ""
         lines.append(f"<tr{mark}>{cells('td', row)}</tr>")
     return '<div class="scroll"><table>' + "\n".join(lines) + "</table></div>"
-
-
-def _kind(column: str) -> str:
-    return ' class="text kernel"' if column in ("kernel", "our best") else ' class="text"'
-
-
-def _breakable(text: str) -> str:
-    """A kernel's name may go on in the next line behind a plus sign."""
-    return escape(text).replace("+", "+<wbr>")
 
 
 def environment_table(environment: Json, command: str) -> str:
@@ -112,7 +104,11 @@ def winners_table(problems: Sequence[ProblemResult], ceilings: Ceilings | None) 
         best = next((m for m in problem.ranked if m.is_ours), None)
         dtype = problem.problem.dtype.name
         row = [dtype, str(problem.seq_len), f"{best.matmul_tflops:.0f}" if best else "-"]
-        row += [_ratio(problem, provider, best) for provider in providers]
+        times = {m.row.provider: m.summary.median for m in reversed(problem.ranked)}
+        row += [
+            f"{times[name] / best.summary.median:.3f}" if best and name in times else "-"
+            for name in providers
+        ]
         if share and ceilings:
             peak = ceilings.peak_of(dtype)
             row.append(f"{100 * best.matmul_tflops / peak:.0f}" if best and peak else "-")
@@ -120,13 +116,6 @@ def winners_table(problems: Sequence[ProblemResult], ceilings: Ceilings | None) 
         rows.append([*row, best.label if best else "none is right"])
     columns = ["dtype", "seq", "TFLOP/s", *(f"× {provider}" for provider in providers), *share]
     return table([*columns, "ms", "d", "our best"], rows, words=["dtype", "our best"])
-
-
-def _ratio(problem: ProblemResult, provider: str, best: Measurement | None) -> str:
-    reference = next((m for m in problem.ranked if m.row.provider == provider), None)
-    if best is None or reference is None:
-        return "-"
-    return f"{reference.summary.median / best.summary.median:.3f}"
 
 
 def ceilings_table(ceilings: Ceilings) -> str:

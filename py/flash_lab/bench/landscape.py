@@ -1,15 +1,13 @@
 """What each switch of a configuration is worth: kernels that differ in nothing else, in pairs."""
 
-from __future__ import annotations
-
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
 from flash_helpers.kernels.contract import KernelConfig
 
-from .results import Measurement, ProblemResult, config_of
+from .results import ProblemResult, config_of
 
 _NOT_SWITCHES = ("dtype", "d_head", "step")
 
@@ -37,17 +35,13 @@ def worth_of_switches(problems: Iterable[ProblemResult]) -> list[Worth]:
     """Every change of a single field that was measured, those that help most first."""
     ratios: dict[tuple[str, int, int], list[float]] = {}
     for problem in problems:
-        times = _times(problem.ranked)
+        named = {config_of(m.row): m.summary.median for m in problem.ranked if m.is_ours}
+        times = {config: ms for config, ms in named.items() if config is not None}
         for config, ms in times.items():
             for name, before, after, other in _neighbours(config, times):
                 ratios.setdefault((name, before, after), []).append(times[other] / ms)
     found = [Worth(*key, tuple(values)) for key, values in ratios.items()]
     return sorted(found, key=lambda worth: worth.middle)
-
-
-def _times(ranked: Sequence[Measurement]) -> dict[KernelConfig, float]:
-    named = {config_of(m.row): m.summary.median for m in ranked if m.is_ours}
-    return {config: ms for config, ms in named.items() if config is not None}
 
 
 def _neighbours(

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+from flash_helpers.base.lazy import torch
 
 _LEAD_CYCLES = 400_000  # about 0.2 ms, in which the host queues the rest
 _HEAD_CYCLES = 200_000  # the counting thread has its place before the kernel takes all others
@@ -37,8 +35,6 @@ class LoadedClock:
     """Lets one thread on another stream count cycles beside a kernel."""
 
     def __init__(self, device: torch.device) -> None:
-        import torch
-
         self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._events = [
             torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -54,8 +50,6 @@ class LoadedClock:
 
     def _empty(self) -> float:
         """What two events around a kernel of no cycles are apart."""
-        import torch
-
         begun, ended = self._events[:2]
         torch.cuda._sleep(_LEAD_CYCLES)  # type: ignore[no-untyped-call]
         begun.record()
@@ -65,8 +59,6 @@ class LoadedClock:
         return float(begun.elapsed_time(ended))
 
     def _try(self, function: Callable[[], object], call_ms: float) -> float | None:
-        import torch
-
         ready, begun, ended, kernel, after = self._events
         cycles = int(_HEAD_CYCLES + _SHARE * call_ms * _SURELY_MHZ * 1e3)
         torch.cuda._sleep(_LEAD_CYCLES)  # type: ignore[no-untyped-call]

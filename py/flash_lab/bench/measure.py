@@ -3,24 +3,22 @@
 Runs in a worker (worker.py). The backend is what differs between a GPU and a test.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 from flash_helpers.base.timing import Bursts, Policy, Sample, Timer, interleaved
 
 from .clocks import ClockSampler, throttled
 from .energy import EnergyError, EnergyMeter
 from .records import COMPILE_FAIL, LAUNCH_FAIL, OK, SKIPPED, WRONG, head
+from .row import Json as Json
 from .row_fields import LEAST_MS, MOST_MS, is_time
 
 Emit = Callable[[Mapping[str, object]], None]
-Json = dict[str, Any]
 
 
 class SkippedError(Exception):
@@ -143,14 +141,17 @@ def _time(
             # Even where the device lives: the others' turns were cut short, so they start anew.
             raise DeviceLostError(f"{current} failed while it was timed: {error}") from error
     chance = random.Random(request["shape"]["seed"])  # noqa: S311  an order, nothing secret
-    loads = _loads(functions, bursts, policy, backend, emit, chance)
+    medians = {
+        kernel: statistics.median(sample.ms for burst in taken for sample in burst)
+        for kernel, taken in bursts.items()
+    }
+    loads = _loads(functions, medians, policy, backend, emit, chance)
     for kernel, taken in bursts.items():
         emit({"event": "running", "kernel": kernel, "phase": "check again"})
         with _reported(kernel, backend, emit):
             measured = _measured(taken, clocks)
             problem = right[kernel].check()
-            times = [sample.ms for burst in taken for sample in burst]
-            problem = problem or backend.implausible(request["shape"], statistics.median(times))
+            problem = problem or backend.implausible(request["shape"], medians[kernel])
             details = right[kernel].describe() | loads.get(kernel, {})
             if problem:
                 emit(result(kernel, WRONG, problem, details))
@@ -172,16 +173,12 @@ def _possible(timer: Timer) -> Timer:
 
 
 def _loads(
-    functions: dict[str, Callable[[], object]], bursts: dict[str, Bursts], policy: Policy,
+    functions: dict[str, Callable[[], object]], times: dict[str, float], policy: Policy,
     backend: Backend, emit: Emit, chance: random.Random,
 ) -> dict[str, Json]:  # fmt: skip
     """By kernel, what the GPU does under it: its clock, and if asked for the joules of a call, one
     value for each round (in turns, like times)."""
     found: dict[str, Json] = {kernel: {} for kernel in functions}
-    times = {
-        kernel: statistics.median(sample.ms for burst in taken for sample in burst)
-        for kernel, taken in bursts.items()
-    }
     order, kernel = list(functions), ""
     try:
         for kernel in order:
@@ -189,11 +186,13 @@ def _loads(
             found[kernel] |= _clock(functions[kernel], times[kernel], backend)
         if policy.energy_rounds:
             meter = backend.energy_meter()
-            for kernel in _rounds(order, policy.energy_rounds, chance):
-                emit({"event": "running", "kernel": kernel, "phase": "energy"})
-                energy = meter.per_call(functions[kernel], times[kernel], policy.energy_s)
-                found[kernel].setdefault("joules", []).append(round(energy.joules, 7))
-                found[kernel]["loop_watts"] = round(energy.watts, 1)
+            for _ in range(policy.energy_rounds):
+                chance.shuffle(order)
+                for kernel in order:
+                    emit({"event": "running", "kernel": kernel, "phase": "energy"})
+                    energy = meter.per_call(functions[kernel], times[kernel], policy.energy_s)
+                    found[kernel].setdefault("joules", []).append(round(energy.joules, 7))
+                    found[kernel]["loop_watts"] = round(energy.watts, 1)
     except EnergyError as error:
         for row in found.values():
             row.pop("joules", None)
@@ -215,12 +214,6 @@ def _clock(function: Callable[[], object], call_ms: float, backend: Backend) -> 
     return {} if mhz is None else {"loaded_sm_mhz": round(mhz, 1)}
 
 
-def _rounds(names: list[str], n: int, chance: random.Random) -> Iterator[str]:
-    for _ in range(n):
-        chance.shuffle(names)
-        yield from names
-
-
 def _measured(bursts: Bursts, clocks: ClockSampler) -> Json:
     samples = [sample for burst in bursts for sample in burst]
     mhz = [sample.sm_mhz for sample in samples if sample.sm_mhz is not None]
@@ -239,10 +232,5 @@ def _measured(bursts: Bursts, clocks: ClockSampler) -> Json:
 
 
 def result(kernel: str, status: str, error: str = "", more: Json | None = None) -> Json:
-    return {
-        "event": "result",
-        "kernel": kernel,
-        "status": status,
-        "error": head(error),
-        **(more or {}),
-    }
+    row = {"event": "result", "kernel": kernel, "status": status, "error": head(error)}
+    return row | (more or {})

@@ -113,20 +113,13 @@ def measure(ncu: Ncu, case: NcuCase, say: Callable[[str], None]) -> Result:
             result.troubles.append(f"{error}{names}; does a kernel hang? Its rows are lost")
             break
         verdicts = read_verdicts(run.text)
-        lost = _lost(pending, verdicts)
+        said = {config: verdicts.get(config.kernel_name()) for config in pending}
+        lost = [c for c, verdict in said.items() if verdict and DEVICE_LOST in verdict.explanation]
         _collect(result, ncu, run, verdicts, pending, lost, references)
         if not run.reading.launches and counters_are_refused(run.text):
             raise NcuError("\n".join(result.troubles))
         pending, references = lost if len(lost) < len(pending) else [], []
     return result
-
-
-def _lost(configs: Sequence[KernelConfig], verdicts: Verdicts) -> list[KernelConfig]:
-    def is_lost(config: KernelConfig) -> bool:
-        verdict = verdicts.get(config.kernel_name())
-        return verdict is not None and DEVICE_LOST in verdict.explanation
-
-    return [config for config in configs if is_lost(config)]
 
 
 def _collect(
@@ -135,11 +128,8 @@ def _collect(
     references: Sequence[str],
 ) -> None:  # fmt: skip
     """Adds the rows of one run. Those that get another run are left out."""
-    case = result.case
-    launches = run.reading.launches
-    assembly = Assembly.of(
-        launches, ncu.metrics, case.n_runs, verdicts, set(case.dtypes)
-    )  # fmt: skip
+    case, launches = result.case, run.reading.launches
+    assembly = Assembly.of(launches, ncu.metrics, case.n_runs, verdicts, set(case.dtypes))
     rows = [
         assembly.reference_row(name, dtype, case.problem(dtype))
         for name in references

@@ -1,7 +1,5 @@
 """Whose kernel is it? Told from the symbol alone, as ncu prints it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -9,14 +9,12 @@ base.
 Exit codes: 0 ok, 1 a check failed, 2 usage, 3 some rows failed, 4 no data, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import sys
 
 from flash_helpers.base.dtypes import DType
-from flash_helpers.base.tool import EXIT_NO_DATA, guarded
+from flash_helpers.base.tool import EXIT_NO_DATA, guarded, tool_parser
 from flash_helpers.check.sizes import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
 from flash_helpers.kernels.problem import fresh_seed
 
@@ -31,10 +29,7 @@ from .ncu_table import render_csv, render_notes, render_table
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )  # fmt: skip
+    parser = tool_parser("ncu_bench.py", __doc__)
     add = parser.add_argument
     add("--d_heads", type=positive_list, default=[128])
     add("--seq_lens", type=positive_list, default=[512, 1024, 2048, 4096])

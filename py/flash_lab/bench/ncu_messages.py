@@ -1,7 +1,5 @@
 """What to do about what ncu says. ncu reports most failures in its text and exits with 0."""
 
-from __future__ import annotations
-
 import re
 
 _ADVICE: tuple[tuple[str, str], ...] = (

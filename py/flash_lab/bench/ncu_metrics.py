@@ -4,8 +4,6 @@ A value that is absent, `n/a`, malformed or in an unknown unit is a `MetricError
 It never becomes a zero.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,6 @@ table may share one stream. A damaged line costs its value, and is reported. The
 each metric, and the units in a line of their own).
 """
 
-from __future__ import annotations
-
 import csv
 import importlib
 import re
@@ -151,11 +149,8 @@ def _module_folders(ncu: Path) -> Iterable[Path]:
         yield parent / "extras" / "python"
     for root in (real.parent.parent, Path("/opt/nvidia")):
         found = [*root.glob("nsight-compute-*"), *root.glob("nsight-compute/*")]
-        yield from (f / "extras" / "python" for f in sorted(found, key=_version, reverse=True))
-
-
-def _version(folder: Path) -> list[int]:
-    return [int(number) for number in re.findall("[0-9]+", folder.name)]
+        found.sort(key=lambda folder: list(map(int, re.findall("[0-9]+", folder.name))))
+        yield from (folder / "extras" / "python" for folder in reversed(found))
 
 
 def read_report(path: Path, module: Any, names: Sequence[str]) -> Reading:

@@ -84,9 +84,7 @@ class NcuRow:
         self.values["attn_tflops"] = tflops(size.attn_flop(), self.milliseconds)
         self.values["matmul_tflops"] = tflops(size.matmul_flop(), self.milliseconds)
         if self.tile and not any(size.seqlen_q % block for block in self.tile):
-            flop = calc_total_flop(
-                size.batch, size.n_heads, size.seqlen_q, *self.tile, size.d_head
-            )  # fmt: skip
+            flop = calc_total_flop(size.batch, size.n_heads, size.seqlen_q, *self.tile, size.d_head)
             self.values["total_tflops"] = tflops(flop, self.milliseconds)
         conflicts = self.values.get(LOAD_CONFLICTS.key)
         wavefronts = self.values.get(LOAD_WAVEFRONTS.key)
@@ -144,16 +142,11 @@ class Assembly:
 
     def unknown(self) -> Counter[str]:
         """Launches of kernels that nobody claims, or whose element type nobody knows."""
-        return Counter(
-            {
-                symbol: len(self.launches[symbol])
-                for symbol, identity in self.identities.items()
-                if identity.provider == UNKNOWN or self._dtype(identity) is None
-            }
-        )
-
-    def _dtype(self, identity: Identity) -> DType | None:
-        return identity.dtype or self.only_dtype
+        found: Counter[str] = Counter()
+        for symbol, identity in self.identities.items():
+            if identity.provider == UNKNOWN or not (identity.dtype or self.only_dtype):
+                found[symbol] = len(self.launches[symbol])
+        return found
 
     def our_row(self, config: KernelConfig, problem: AttentionProblem) -> NcuRow:
         symbol = config.kernel_name()
@@ -166,7 +159,7 @@ class Assembly:
         symbols = [
             symbol
             for symbol, identity in self.identities.items()
-            if identity.provider == provider and self._dtype(identity) is dtype
+            if identity.provider == provider and (identity.dtype or self.only_dtype) is dtype
         ]
         labels = dict.fromkeys(self.identities[symbol].label for symbol in symbols)
         name = " + ".join(labels) or provider.upper()

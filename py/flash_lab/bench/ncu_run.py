@@ -4,8 +4,6 @@ Commands are lists, never text for a shell. ncu and its target get a process gro
 Ctrl-C, SIGTERM and a time limit end both.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

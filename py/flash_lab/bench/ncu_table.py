@@ -1,11 +1,10 @@
 """ncu_bench's tables and CSV lines."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from flash_helpers.base import csv_text
+from flash_helpers.base.text_table import text_table
 
 from .ncu import Result
 from .ncu_metrics import LOAD_CONFLICTS, LOAD_WAVEFRONTS, Metric
@@ -46,25 +45,22 @@ def render_table(result: Result, metrics: Sequence[Metric], sort: bool) -> str:
 
 
 def _table(result: Result, rows: Sequence[NcuRow], metrics: Sequence[Metric]) -> str:
-    from prettytable import PrettyTable
-
     shown = [metric for metric in metrics if metric not in _HIDDEN]
-    table = PrettyTable([
+    columns = [
         "kernel", *(metric.title for metric in shown), *(title for _, title, _ in _DERIVED),
         "relative", "rel. cycles", "spread %",
-    ])  # fmt: skip
-    table.align = "r"
-    table.align["kernel"] = "l"
+    ]  # fmt: skip
+    lines = []
     for row in rows:
         relative = ratios(result, row)
-        table.add_row([
+        lines.append([
             row.name,
             *(_cell(row.values, m.key, m.digits, m.divisor) for m in shown),
             *(_cell(row.values, key, digits) for key, _, digits in _DERIVED),
             *(_cell(relative, name, 3) for name, _ in _RATIOS),
             _cell(row.values, "spread_pct", 1) if row.launches > 1 else "-",
         ])  # fmt: skip
-    return str(table.get_string())
+    return text_table(columns, lines)
 
 
 def _cell(values: Mapping[str, float], key: str, digits: int, divisor: float = 1.0) -> str:
@@ -88,7 +84,10 @@ def render_notes(result: Result) -> list[str]:
     for row in result.rows:
         for note in row.notes:
             notes.setdefault((row.status, note), []).append(row.name)
-    lines = [f"{status}: {_names(names)}: {note}" for (status, note), names in notes.items()]
+    lines = []
+    for (status, note), names in notes.items():
+        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        lines.append(f"{status}: {', '.join(names[:2])}{more}: {note}")
     lines += result.troubles
     reasons = Counter(item.reason for item in result.case.skipped)
     lines += [f"skipped: {count} kernel(s): {reason}" for reason, count in reasons.items()]
@@ -97,11 +96,6 @@ def render_notes(result: Result) -> list[str]:
         lines.append(f"{total} launch(es) of {len(result.unknown)} kernel(s) that nobody claims:")
         lines += [f"  {count} x {symbol[:200]}" for symbol, count in result.unknown.items()]
     return lines
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-    return ", ".join(names[:2]) + more
 
 
 _IDENTITY = (

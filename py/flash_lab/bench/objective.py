@@ -60,8 +60,7 @@ class Objective:
     def cost(self, m: Measurement) -> float:
         """In a unit of its own; the lower the better, and twice as high is twice as bad. Raises
         ObjectiveError."""
-        values = {name: _value(m, name) for name in self.weights}
-        return self._mean(values)
+        return self._mean({name: _value(m, name) for name in self.weights})
 
     def observations(self, m: Measurement) -> list[float]:
         """One cost for each independent observation. Time and energy are observed apart from each

@@ -1,7 +1,5 @@
 """Problems one after another, or several at once where there are several workers."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence

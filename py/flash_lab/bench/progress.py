@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from typing import Any
 
@@ -10,28 +11,24 @@ class Progress:
     """Use as a context manager."""
 
     def __init__(self, total: int, title: str) -> None:
-        self._total, self._title = total, title
         self._bar: Any = None
-        self._task: Any = None
+        if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
+            return
+        from rich import progress
+        from rich.console import Console
+
+        columns = (
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("{task.description}"),
+        )
+        self._bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task(title, total=total)
 
     def __enter__(self) -> Progress:
-        if not sys.stderr.isatty():
-            return self
-        try:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as RichProgress
-        except ImportError:
-            return self
-        columns = (
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}"),
-        )
-        self._bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._bar.add_task(self._title, total=self._total)
-        self._bar.start()
+        if self._bar is not None:
+            self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flash_helpers.check.peers import find_peer, package_function, sdpa_function
+from flash_helpers.base.lazy import torch
+from flash_helpers.check.peers import Attention, find_peer, package_function, sdpa_function
 
 from .measure import SkippedError
-from .shapes import CEILING as CEILING
-
-if TYPE_CHECKING:
-    import torch
-
-    Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+from .row import CEILING as CEILING
 
 OURS = "ours"
 # The first that a table has is what its column `relative` refers to.
@@ -48,8 +43,6 @@ def find_reference(provider: str, causal: bool = False) -> tuple[str, str, Atten
 
 
 def _flex(causal: bool) -> Attention:
-    import torch
-
     try:
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     except ImportError as error:

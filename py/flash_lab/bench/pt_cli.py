@@ -1,7 +1,5 @@
 """pt_bench: the command line around a sweep. tools/benchmark/pt_bench.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys
@@ -16,6 +14,7 @@ from flash_helpers.base.tool import (
     EXIT_PARTIAL,
     guarded,
     ranked,
+    tool_parser,
 )
 
 from ..arguments import number
@@ -25,7 +24,7 @@ from .ceilings import measure_ceilings
 from .parallel import each
 from .progress import Progress
 from .providers import OURS
-from .records import COMPILE_FAIL, LAUNCH_FAIL, OK, TIMEOUT, WRONG
+from .records import COMPILE_FAIL, LAUNCH_FAIL, OK, SKIPPED, TIMEOUT, WRONG
 from .report import render_csv, render_json, table
 from .results import by_problem
 from .row import Row
@@ -47,10 +46,7 @@ order, in a process of their own: a kernel that crashes or hangs costs its row. 
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="pt_bench.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("pt_bench.py", DESCRIPTION)
     args.add_problem_arguments(parser, [512, 1024, 2048, 4096])
     args.add_sampling_arguments(parser)
     add = parser.add_argument
@@ -134,8 +130,9 @@ def _write(sweep: Sweep, rows: Sequence[Row], options: argparse.Namespace) -> li
     return problems
 
 
-def exit_code(rows: Sequence[Row]) -> int:
-    """A wrong result outranks a missing one. References that are not here are no failure."""
+def exit_code(rows: Sequence[Row], named: Sequence[str] = ()) -> int:
+    """A wrong result outranks a missing one. References that are not here are no failure, but for
+    those in `named`."""
     statuses = {row.status for row in rows}
     if WRONG in statuses:
         return EXIT_FAILED
@@ -143,7 +140,9 @@ def exit_code(rows: Sequence[Row]) -> int:
     measured = {row.provider for row in rows if row.status == OK}
     if (OURS in asked and OURS not in measured) or not measured:
         return EXIT_NO_DATA
-    return EXIT_PARTIAL if statuses & {LAUNCH_FAIL, TIMEOUT, COMPILE_FAIL} else 0
+    absent = any(row.status == SKIPPED and row.provider in named for row in rows)
+    failed = statuses & {LAUNCH_FAIL, TIMEOUT, COMPILE_FAIL}
+    return EXIT_PARTIAL if failed or absent else EXIT_OK
 
 
 command = functools.partial(guarded, "pt_bench.py", main)

@@ -55,7 +55,7 @@ class RemoteSupervisor:
 class _Worker:
     actor: Any
     number: int
-    name: str  # host and GPU, for the rows
+    name: str = ""  # host and GPU, for the rows
 
 
 class RayPool:
@@ -132,20 +132,17 @@ class RayPool:
         share: dict[str, Any] = {"num_gpus": 1} if n_gpus else {"num_cpus": 1}
         remote = self._ray.remote(**{"num_cpus": 0, **share})(RemoteSupervisor)
         self._make = lambda: remote.remote(self._backend, self._time_limit_s)
-        actors = [self._make() for _ in range(n)]
-        found = [self._ready(actor) for actor in actors]
-        self._environment = in_common([environment for _, environment in found])
-        for number, (host, environment) in enumerate(found):
-            name = _name(host, environment, number)
-            self._free.put(_Worker(actors[number], number, name))
+        workers = [_Worker(self._make(), number) for number in range(n)]  # they start side by side
+        self._environment = in_common([self._ready(worker) for worker in workers])
+        for worker in workers:
+            self._free.put(worker)
         self.n_workers = self._alive = n
 
-    def _ready(self, actor: Any) -> tuple[str, Event]:
-        errors = self._ray.exceptions
+    def _ready(self, worker: _Worker) -> Event:
+        """Its environment; it has a name from then on. Raises WorkerStartError."""
+        errors, asked = self._ray.exceptions, worker.actor.environment.remote()
         try:
-            host, environment = self._ray.get(
-                actor.environment.remote(), timeout=self._start_limit_s
-            )
+            host, environment = self._ray.get(asked, timeout=self._start_limit_s)
         except (errors.GetTimeoutError, errors.RayError) as error:
             raise WorkerStartError(f"a Ray worker does not start: {_head(error)}") from error
         if "error" in environment:
@@ -154,7 +151,8 @@ class RayPool:
             checked({"event": "ready", "environment": environment})
         except EventError as error:
             raise WorkerStartError(f"the Ray worker on {host} sent {error}") from None
-        return str(host), environment
+        worker.name = f"{host} {environment.get('gpu_uuid') or f'worker {worker.number}'}"
+        return dict(environment)
 
     def _attempt(self, request: Event) -> Iterator[Event]:
         """One try on one worker. If that is lost, the rest is tried kernel by kernel: its last
@@ -198,19 +196,13 @@ class RayPool:
     def _replace(self, lost: _Worker) -> None:
         """Another actor in its place; the sweep goes on with fewer where there is no place."""
         self._ray.kill(lost.actor)
-        actor = self._make()
+        worker = _Worker(self._make(), lost.number)
         try:
-            host, environment = self._ready(actor)
-            in_common([self._environment, environment])
-            name = _name(host, environment, lost.number)
-            self._free.put(_Worker(actor, lost.number, name))
+            in_common([self._environment, self._ready(worker)])
+            self._free.put(worker)
         except WorkerStartError as error:
             self._alive -= 1
             print(f"note: {lost.name} is gone, {self._alive} worker(s) left: {error}", flush=True)
-
-
-def _name(host: str, environment: Event, number: int) -> str:
-    return f"{host} {environment.get('gpu_uuid') or f'worker {number}'}"
 
 
 def in_common(environments: list[Event]) -> Event:

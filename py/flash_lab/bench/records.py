@@ -1,7 +1,5 @@
 """Rows of a result store as lines of JSON, and when two of them are about the same thing."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zlib

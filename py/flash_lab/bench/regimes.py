@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flash_helpers.base.dtypes import DType
+from flash_helpers.base.lazy import torch
 from flash_helpers.base.outputs import OutputError, append_output, check_outputs, write_output
 from flash_helpers.base.timing import CudaTimer
 from flash_helpers.base.tool import EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL, guarded
@@ -28,8 +29,8 @@ from .clocks import ClockSampler
 from .energy import EnergyMeter, cuda_mark
 from .providers import OURS, find_reference
 from .regimes_table import PEERS, show
+from .row import shape_of
 from .row_fields import is_figure
-from .shapes import shape_of
 
 _SHAPE = ("batch", "seq_len", "n_heads", "n_kv_heads", "d_head", "causal", "dtype")
 REST_S = 0.2  # before each burst
@@ -51,14 +52,12 @@ def functions(problem: AttentionProblem, seed: int) -> dict[str, Callable[[], ob
         except Exception as error:  # a peer refuses in its own way; the row says that it is missing
             print(f"{peer}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
             continue
-        found[peer] = lambda attention=attention: attention(q, k, v)  # type: ignore[misc]
+        found[peer] = functools.partial(attention, q, k, v)
     return found
 
 
 def burst(calls: Mapping[str, Callable[[], object]], rounds: int, seed: int) -> dict[str, float]:
     """Median milliseconds; each group of calls begins on a card that has rested."""
-    import torch
-
     timer = CudaTimer(torch.device("cuda"), cold_l2=True)
     chance = random.Random(seed)  # noqa: S311  an order, nothing secret
     samples: dict[str, list[float]] = {name: [] for name in calls}
@@ -113,10 +112,7 @@ def rows(
         long = sustained_rounds(calls, short, options) if options.seconds else {}
         shape = shape_of(problem, options.seed)
         for name in calls:
-            row = {
-                "provider": name,
-                **{field: shape[field] for field in _SHAPE},
-            }
+            row = {"provider": name, **{field: shape[field] for field in _SHAPE}}
             try:
                 row |= _figures(tera, short[name], long.get(name))
             except (ValueError, ArithmeticError) as error:
@@ -157,28 +153,21 @@ def problems_of(options: argparse.Namespace) -> Iterator[AttentionProblem]:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="regimes.py")
-    parser.add_argument("--d_heads", type=positive_list, default=[64, 128])
-    lengths = [512, 1024, 2048, 4096, 8192, 16384]
-    parser.add_argument("--seq_lens", type=positive_list, default=lengths)
-    parser.add_argument("--dtype", type=dtype, default=DType.FP16)
-    parser.add_argument("--mask", choices=("full", "causal", "both"), default="both")
-    parser.add_argument("--batch", type=positive, help="default: by length, as in pt_bench.py")
-    parser.add_argument("--heads", type=positive, default=16)
-    parser.add_argument("--kv_heads", type=positive, help="default: as many as --heads")
-    parser.add_argument("--rounds", type=positive, default=3, help="bursts of each provider")
-    seconds = number(0, 3600)
-    parser.add_argument("--seconds", type=seconds, default=2.0, help="of sustained work; 0: none")
-    parser.add_argument(
-        "--sustained_rounds", type=positive, default=2, help="such times of each provider"
-    )
-    parser.add_argument("--seed", type=seed, default=random.randrange(2**31))  # noqa: S311
-    parser.add_argument("--out", type=Path, help="JSON Lines; needed to measure")
-    parser.add_argument(
-        "--show", type=Path, nargs="+", metavar="ROWS", help="print what was measured as a table"
-    )
-    parser.add_argument(
-        "--bar", type=number(0, 100), default=1.05, help="of --show: ours over the best peer"
-    )
+    add = parser.add_argument
+    add("--d_heads", type=positive_list, default=[64, 128])
+    add("--seq_lens", type=positive_list, default=[512, 1024, 2048, 4096, 8192, 16384])
+    add("--dtype", type=dtype, default=DType.FP16)
+    add("--mask", choices=("full", "causal", "both"), default="both")
+    add("--batch", type=positive, help="default: by length, as in pt_bench.py")
+    add("--heads", type=positive, default=16)
+    add("--kv_heads", type=positive, help="default: as many as --heads")
+    add("--rounds", type=positive, default=3, help="bursts of each provider")
+    add("--seconds", type=number(0, 3600), default=2.0, help="of sustained work; 0: none")
+    add("--sustained_rounds", type=positive, default=2, help="such times of each provider")
+    add("--seed", type=seed, default=random.randrange(2**31))  # noqa: S311
+    add("--out", type=Path, help="JSON Lines; needed to measure")
+    add("--show", type=Path, nargs="+", metavar="ROWS", help="print what was measured as a table")
+    add("--bar", type=number(0, 100), default=1.05, help="of --show: ours over the best peer")
     options = parser.parse_args(argv)
     try:
         if options.show:
@@ -189,8 +178,6 @@ def main(argv: list[str] | None = None) -> int:
     if options.out is None:
         parser.error("the following arguments are required: --out")
     check_outputs({"--out": options.out})
-    import torch
-
     if not torch.cuda.is_available():
         print("regimes.py: no GPU", file=sys.stderr)
         return EXIT_NO_DATA

@@ -1,7 +1,5 @@
 """The rows of regimes.py as a Markdown table, the last measurement of a shape counting."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,16 +1,15 @@
 """Results as tables, CSV and JSON."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Sequence
 
-from prettytable import PrettyTable
-
 from flash_helpers.base import csv_text
+from flash_helpers.base.text_table import text_table
 
-from .results import Measurement, ProblemResult, clock_line
+from ..waves.kernels import n_blocks
+from ..waves.plan import plan
+from .results import Measurement, ProblemResult, clock_line, config_of, gpu_sms
 from .row import Row
 
 COLUMNS = (
@@ -34,13 +33,8 @@ def table(problem: ProblemResult, top: int = 0) -> str:
 def _ranking(problem: ProblemResult, top: int) -> str:
     ours = [m for m in problem.ranked if m.is_ours]
     hidden = ours[top:] if top else []
-    output = PrettyTable(list(COLUMNS))
-    output.align = "r"
-    output.align["kernel"] = "l"
-    for m in problem.ranked:
-        if m not in hidden:
-            output.add_row([m.label, *_figures(m, problem.reference)])
-    text: str = output.get_string()
+    shown = [m for m in problem.ranked if m not in hidden]
+    text = text_table(COLUMNS, ([m.label, *_figures(m, problem.reference)] for m in shown))
     return f"{text}\n({len(hidden)} slower kernels not shown)" if hidden else text
 
 
@@ -56,6 +50,17 @@ def _figures(m: Measurement, reference: Measurement | None) -> list[str]:
         f"{m.matmul_tflops:.1f}",
         f"{mhz:.0f}" if mhz else "-",
     ]
+
+
+def wave_warning(row: Row) -> str:
+    """About a measured row of one of our kernels (bench/row.py): what its last wave wastes;
+    empty if that is little, or not known. With a causal mask blocks differ in length, which fills
+    the end of the launch: no warning then."""
+    sms, problem, config = gpu_sms(row.environment), row.problem, config_of(row)
+    if not sms or problem.causal or config is None:
+        return ""
+    blocks = n_blocks(config, problem.batch, problem.n_heads, problem.seqlen_q)
+    return plan(blocks, sms, row.blocks_per_sm or 1).warning()
 
 
 CSV_COLUMNS = (
@@ -99,14 +104,16 @@ def _identity(row: Row) -> dict[str, object]:
     return {name: getattr(row, name) for name in names} | row.shape
 
 
+_TIMES = ("mean", "median", "stdev", "p50", "p90", "p99")
+
+
 def _values(m: Measurement, reference: Measurement | None) -> dict[str, object]:
     s = m.summary
     clocks = m.row.clocks
     joules = m.row.joules
     return {
         "n": s.n,
-        **{f"{name}_ms": round(getattr(s, name), 6) for name in ("mean", "median", "stdev")},
-        **{f"{name}_ms": round(getattr(s, name), 6) for name in ("p50", "p90", "p99")},
+        **{f"{name}_ms": round(getattr(s, name), 6) for name in _TIMES},
         "min_ms": s.minimum,
         "max_ms": s.maximum,
         "rsd": round(s.rsd, 6),

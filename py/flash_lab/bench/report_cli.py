@@ -1,7 +1,5 @@
 """report: the command line. tools/benchmark/report.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import importlib.util
@@ -10,17 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flash_helpers.base.outputs import check_outputs, make_folder, write_output
-from flash_helpers.base.tool import EXIT_OK, EXIT_USAGE, guarded
+from flash_helpers.base.tool import EXIT_OK, EXIT_USAGE, guarded, tool_parser
 
 from . import charts, html
 from .ceilings import Ceilings, measured_ceilings
 from .comparison import Rules, compare_runs
 from .cuda_backend import peak_tflops
 from .landscape import worth_of_switches
+from .report import wave_warning
 from .results import ProblemResult, by_problem
 from .row import Row
 from .runs import RunError, load_run, rows_of
-from .wave_warning import wave_warning
 
 DESCRIPTION = """One self-contained HTML page about a run of pt_bench.py or autotune.py, with PNGs.
 
@@ -36,10 +34,7 @@ _BANDWIDTH = {"H200": 4.8, "H100": 3.35, "A100": 2.039, "B200": 8.0}
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="report.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("report.py", DESCRIPTION)
     add = parser.add_argument
     add("run", type=Path, help="a store of pt_bench.py or autotune.py")
     add("--base", type=Path, help="compare with this run")
@@ -145,12 +140,11 @@ def _page(
 
 def _wave_warnings(problems: Sequence[ProblemResult]) -> list[str]:
     """About the fastest of our kernels on each problem."""
-    best = [(p, next((m for m in p.ranked if m.is_ours), None)) for p in problems]
-    found = [(p, m.label, wave_warning(m.row)) for p, m in best if m is not None]
     return [
-        html.paragraph(f"Warning, {problem.title()}: {label}: {text}.", "quiet")
-        for problem, label, text in found
-        if text
+        html.paragraph(f"Warning, {problem.title()}: {best.label}: {text}.", "quiet")
+        for problem in problems
+        for best in [m for m in problem.ranked if m.is_ours][:1]
+        if (text := wave_warning(best.row))
     ]
 
 

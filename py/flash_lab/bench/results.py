@@ -1,7 +1,5 @@
 """What the rows of a store mean: samples that count, figures, ranking within a problem."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

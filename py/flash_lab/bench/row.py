@@ -1,4 +1,5 @@
-"""A row of a result store: what was measured of one kernel on one problem, or why nothing was."""
+"""A row of a result store: what was measured of one kernel on one problem, or why nothing was; and
+the problem as a row spells it: the `shape`, which has the seed as well."""
 
 from __future__ import annotations
 
@@ -7,14 +8,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, get_args, get_type_hints
 
+from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.problem import AttentionProblem
 
 from . import row_fields as kinds
 from .row_fields import Kind
-from .shapes import CEILING, problem_of
 
 Json = dict[str, Any]
 OK = "ok"
+CEILING = "ceiling"  # a provider and kind of shape: no attention, but what bounds it (ceilings.py)
 
 Text = Annotated[str | None, kinds.TEXT]
 Count = Annotated[int | None, kinds.COUNT]
@@ -116,7 +118,9 @@ class Row:
         is_ok, is_ceiling = self.status == OK, self.provider == CEILING
         if not self.shape:
             return "it has no shape"
-        missing = [name for name in _needed(is_ceiling) if name not in self.shape]
+        sizes = ("batch", "n_heads", "n_kv_heads", "seq_len", "d_head", "seed")
+        needed = ("dtype", *(() if is_ceiling else sizes))
+        missing = [name for name in needed if name not in self.shape]
         if missing:
             return f"its shape has no {missing[0]}"
         if is_ok and not self.samples_ms:
@@ -130,11 +134,6 @@ class Row:
         return "" if is_ok or self.error is not None else "it has no error"
 
 
-def _needed(is_ceiling: bool) -> tuple[str, ...]:
-    sizes = ("batch", "n_heads", "n_kv_heads", "seq_len", "d_head", "seed")
-    return ("dtype",) if is_ceiling else ("dtype", *sizes)
-
-
 _KINDS: dict[str, Kind] = {
     name: kind
     for name, hint in get_type_hints(Row, include_extras=True).items()
@@ -146,3 +145,38 @@ _KINDS: dict[str, Kind] = {
 def problem_with(record: Mapping[str, Any]) -> str:
     """What is wrong with a field that is there, in a sentence; else an empty string."""
     return kinds.problem_with(record, _KINDS)
+
+
+def shape_of(problem: AttentionProblem, seed: int) -> Json:
+    """`seqlen_k` and `d_v` stand in it only where they differ from `seq_len` and `d_head`: stores
+    of older versions know one length and one head dimension."""
+    shape: Json = {
+        "batch": problem.batch,
+        "n_heads": problem.n_heads,
+        "n_kv_heads": problem.n_kv_heads,
+        "seq_len": problem.seqlen_q,
+        "d_head": problem.d_head,
+        "dtype": problem.dtype.name,
+        "seed": seed,
+        "causal": problem.causal,
+    }
+    if problem.seqlen_k != problem.seqlen_q:
+        shape["seqlen_k"] = problem.seqlen_k
+    if problem.d_v != problem.d_head:
+        shape["d_v"] = problem.d_v
+    return shape
+
+
+def problem_of(shape: Json) -> AttentionProblem:
+    """Raises KeyError for a size that is missing, ValueError for sizes that make no problem."""
+    return AttentionProblem(
+        DType.from_string(shape["dtype"]),
+        shape["batch"],
+        shape["seq_len"],
+        shape["seqlen_k" if "seqlen_k" in shape else "seq_len"],
+        shape["n_heads"],
+        shape["n_kv_heads"],
+        shape["d_head"],
+        shape.get("d_v", 0),
+        bool(shape.get("causal")),
+    )

@@ -1,8 +1,7 @@
 """What may stand in the fields of a row (row.py). A store may have been edited, a worker may send
 anything; what computes with rows relies on this."""
 
-from __future__ import annotations
-
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -37,7 +36,7 @@ def problem_with(row: Mapping[str, Any], fields: Mapping[str, Kind]) -> str:
     if row.get("bursts") and sum(row["bursts"]) != len(samples):
         return f"bursts add up to {sum(row['bursts'])}, but there are {len(samples)} samples"
     spoilt = row.get("throttled") or {}
-    wrong = [i for i in spoilt if not (_is_index(i) and int(i) < len(samples))]
+    wrong = [i for i in spoilt if not (_is_match("[0-9]{1,9}", i) and int(i) < len(samples))]
     if wrong:
         return f"throttled names sample {_shown(wrong[0])} of {len(samples)}"
     return ""
@@ -67,8 +66,8 @@ def is_figure(value: object) -> TypeGuard[int | float]:
     return _is_number(value) and 0 <= value <= _MOST
 
 
-def _is_index(text: object) -> bool:
-    return isinstance(text, str) and re.fullmatch("[0-9]{1,9}", text) is not None
+def _is_match(pattern: str, text: object) -> bool:
+    return isinstance(text, str) and re.fullmatch(pattern, text) is not None
 
 
 def _is_scalar(value: object) -> bool:
@@ -79,13 +78,8 @@ def _are_scalars(value: object) -> TypeGuard[dict[str, object]]:
     return isinstance(value, dict) and all(map(_is_scalar, value.values()))
 
 
-def _is_dtype(value: object) -> bool:
-    """Files are named after it."""
-    return isinstance(value, str) and re.fullmatch("[A-Za-z0-9_]{1,20}", value) is not None
-
-
 _SHAPE: dict[str, Check] = {
-    "dtype": _is_dtype,
+    "dtype": functools.partial(_is_match, "[A-Za-z0-9_]{1,20}"),  # files are named after it
     **dict.fromkeys(("batch", "n_heads", "n_kv_heads", "seq_len", "d_head"), is_size),
     **dict.fromkeys(("d_v", "kv_len", "slowed_kv_len"), is_size),
     "seqlen_k": is_count,

@@ -1,7 +1,5 @@
 """Recorded runs, for tools that compare them: from a store, or from the JSON of the first stage."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -133,6 +131,7 @@ def _first_stage(data: dict[str, Any]) -> tuple[list[Row], list[str]]:
 
 def _as_in_a_store(row: dict[str, Any]) -> dict[str, Any]:
     references = {"PyTorch FlashAttention-2": "fa2", "PyTorch cuDNN": "cudnn"}
+    whole, rest = divmod(len(row["samples_ms"]), _FIRST_STAGE_BURST)
     return {
         "status": OK if row["status"] == "ok" else "launch_fail",
         "provider": references.get(row["name"], OURS),
@@ -146,13 +145,8 @@ def _as_in_a_store(row: dict[str, Any]) -> dict[str, Any]:
             "seed": row["seed"], "causal": False,
         },
         "samples_ms": row["samples_ms"],
-        "bursts": _burst_sizes(len(row["samples_ms"])),
+        "bursts": [*[_FIRST_STAGE_BURST] * whole, *([rest] if rest else [])],
     }  # fmt: skip
-
-
-def _burst_sizes(n: int) -> list[int]:
-    sizes = [_FIRST_STAGE_BURST] * (n // _FIRST_STAGE_BURST)
-    return sizes + ([n % _FIRST_STAGE_BURST] if n % _FIRST_STAGE_BURST else [])
 
 
 def observations(measurement: Measurement) -> list[float]:

@@ -1,7 +1,5 @@
 """What the measuring tools do alike around their sweeps: problems, store, worker, exit codes."""
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import os
@@ -47,11 +45,14 @@ def with_session(
 ) -> int:
     """Opens store and worker; the exit code of `measure`, or of what went wrong around it."""
     path = options.out or default_store(tool)
+    kept = f"the finished rows are in {path}; --out {path} --resume goes on"
     try:
-        with (
-            open_store(path, resume=options.resume) as store,
-            _workers(options, backend) as workers,
-        ):
+        workers = (
+            RayPool(backend, options.time_limit, address=options.ray, n_workers=options.ray_workers)
+            if options.ray
+            else Supervisor(backend, options.time_limit, device=options.device)
+        )
+        with open_store(path, resume=options.resume) as store, workers:
             return measure(store, workers)
     except (StoreError, RayMissingError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -60,23 +61,11 @@ def with_session(
         print(f"no data: {error}", file=sys.stderr)
         return EXIT_NO_DATA
     except (OSError, OutputError) as error:  # of standard output, of a file beside the store
-        kept = f"the finished rows are in {path}; --out {path} --resume goes on"
         reason = describe(error) if isinstance(error, OSError) else str(error)
         raise OutputError(f"{reason}; {kept}") from error
     except KeyboardInterrupt:
-        print(
-            f"\ninterrupted: the finished rows are in {path}; --out {path} --resume goes on",
-            file=sys.stderr,
-        )
+        print(f"\ninterrupted: {kept}", file=sys.stderr)
         return EXIT_INTERRUPTED
-
-
-def _workers(options: argparse.Namespace, backend: str) -> Supervisor | RayPool:
-    if options.ray:
-        return RayPool(
-            backend, options.time_limit, address=options.ray, n_workers=options.ray_workers
-        )
-    return Supervisor(backend, options.time_limit, device=options.device)
 
 
 def default_store(tool: str) -> Path:

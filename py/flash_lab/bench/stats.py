@@ -1,7 +1,5 @@
 """Summaries of repeated measurements. Pure functions."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence
@@ -29,11 +27,6 @@ class Summary:
     @property
     def p50(self) -> float:
         return self.median
-
-    @property
-    def noise(self) -> float:
-        """Half the interquartile range over the median: robust against a few outliers."""
-        return (self.upper_quartile - self.lower_quartile) / 2 / self.median
 
     @property
     def rsd(self) -> float:

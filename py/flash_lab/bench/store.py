@@ -5,20 +5,18 @@ crash names its culprit. Lines that cannot be read are moved to `<store>.corrupt
 One sweep at a time writes a store: flock on `<store>.lock`, which ends with its holder.
 """
 
-from __future__ import annotations
-
 import datetime
 import errno
-import fcntl
 import os
 import stat
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from flash_helpers.base.atomic_file import write_atomically
+from flash_helpers.base.lock_file import holder, try_lock
 from flash_helpers.base.safe_read import read_regular
 
 from .records import FINAL_STATUSES, STARTED, decode, encode
@@ -137,22 +135,16 @@ class ResultStore:
 def open_store(path: Path, *, resume: bool) -> Iterator[ResultStore]:
     """Locks and opens. A store that has rows is only opened to resume it. Raises StoreError."""
     _check_kind(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(_beside(path, "lock"), _FLAGS | os.O_RDWR, 0o644)
-    except OSError as error:
-        raise StoreError(f"cannot lock {path}: {error.strerror}") from error
-    try:
+    with ExitStack() as opened:
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = os.open(_beside(path, "lock"), _FLAGS | os.O_RDWR, 0o644)
+            opened.callback(os.close, lock)
             store = _open_locked(path, lock, resume)
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror}") from error
-        try:
-            yield store
-        finally:
-            store.close()
-    finally:
-        os.close(lock)
+        opened.callback(store.close)
+        yield store
 
 
 # O_NONBLOCK: to open a FIFO in the place of a file beside the store must not wait.
@@ -178,7 +170,10 @@ def _check_kind(path: Path) -> None:
 
 def _open_locked(path: Path, lock: int, resume: bool) -> ResultStore:
     """Raises StoreError and OSError."""
-    _lock(lock, path)
+    if not try_lock(lock):
+        raise StoreError(
+            f"{path} is being written by process {holder(lock)}: wait for it, or name another file"
+        )
     contents, notes = _recover(path)
     if contents.rows and not resume:
         raise StoreError(
@@ -194,18 +189,6 @@ def _open_locked(path: Path, lock: int, resume: bool) -> ResultStore:
         os.close(descriptor)
         raise
     return ResultStore(path, contents, notes, descriptor, done)
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-        raise StoreError(
-            f"{path} is being written by process {holder}: wait for it, or name another file"
-        ) from None
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
 
 def _recover(path: Path) -> tuple[Contents, list[str]]:

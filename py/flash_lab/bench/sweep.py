@@ -1,7 +1,5 @@
 """Many problems, many kernels, one store: what is measured, in which company, and what is kept."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +15,7 @@ from ..provenance import source_state
 from .events import Event
 from .providers import OURS
 from .records import SKIPPED, STARTED, fingerprint, row_key
-from .row import Row
-from .shapes import shape_of
+from .row import Row, shape_of
 from .store import ResultStore
 from .supervisor import Measurer
 
@@ -121,8 +118,7 @@ class Sweep:
             yield from self._run_group(case, number, group)
 
     def n_rows(self, case: Work) -> int:
-        groups = case.groups(self.group_size)
-        return len(case.skipped) + sum(len(group) for group in groups)
+        return len(case.skipped) + sum(map(len, case.groups(self.group_size)))
 
     def _run_group(self, case: Work, number: int, group: Sequence[Job]) -> Iterator[Row]:
         identities = {job.kernel: self._identity(case, job, number) for job in group}

@@ -1,7 +1,5 @@
 """From coarse to fine: which kernel is best, and is it surely?"""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics
@@ -9,7 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from flash_helpers.kernels.names import parse_kernel_name_into_config
 from flash_helpers.kernels.registry import violations
+from flash_helpers.kernels.variants import takes_everything
 
 from .objective import Objective
 from .results import Measurement, by_problem
@@ -48,8 +48,6 @@ class Winner:
 def prune(case: Case, arch: str) -> Case:
     """Moves what the GPU cannot run (shared memory, architecture) to the skipped ones, and earlier
     steps: they are kept to be looked at, not to be used."""
-    from flash_helpers.kernels.names import parse_kernel_name_into_config
-
     kept: list[Job] = []
     skipped = list(case.skipped)
     for job in case.ours:
@@ -109,8 +107,6 @@ def ties(ranked: Sequence[Measurement], objective: Objective) -> list[str]:
 def best_by_blocks(ranked: Sequence[Measurement]) -> list[str]:
     """For lengths that the winner's blocks do not divide: each family's first of every block
     shape."""
-    from flash_helpers.kernels.names import parse_kernel_name_into_config
-
     best: dict[tuple[str, tuple[int, int]], Measurement] = {}
     for m in ranked:
         config = parse_kernel_name_into_config(m.kernel)
@@ -121,9 +117,6 @@ def best_by_blocks(ranked: Sequence[Measurement]) -> list[str]:
 def best_for_any_length(ranked: Sequence[Measurement], others: Sequence[Measurement]) -> list[str]:
     """For lengths that no blocks divide, and the mask: each family's first kernel that takes them,
     unless it is ranked."""
-    from flash_helpers.kernels.names import parse_kernel_name_into_config
-    from flash_helpers.kernels.variants import takes_everything
-
     best: dict[str, str] = {}
     for m in (*ranked, *others):
         config = parse_kernel_name_into_config(m.kernel)
@@ -136,20 +129,19 @@ def table_entries(winners: Sequence[Winner]) -> list[dict[str, Any]]:
     """Entries of the tuning table: a measured length stands for those nearest to it, by ratio."""
     subjects: dict[tuple[object, ...], list[Winner]] = {}
     for winner in winners:
-        problem = winner.case.problem
-        subject = (
-            winner.best.row.environment.get("gpu"),
-            problem.dtype,
-            problem.d_head,
-            problem.causal,
-        )
-        subjects.setdefault(subject, []).append(winner)
+        p, gpu = winner.case.problem, winner.best.row.environment.get("gpu")
+        subjects.setdefault((gpu, p.dtype, p.d_head, p.causal), []).append(winner)
     entries = []
     for found in subjects.values():
         found.sort(key=lambda winner: winner.case.problem.seqlen_q)
         lengths = [winner.case.problem.seqlen_q for winner in found]
         for winner, (low, high) in zip(found, ranges(lengths), strict=True):
-            entries += _entries(winner, low, high)
+            # One for each family, so that a later sweep of one keeps what the other has.
+            by_family: dict[str, list[str]] = {}
+            for kernel in [m.kernel for m in winner.ranked] + winner.others:
+                family = parse_kernel_name_into_config(kernel).FAMILY
+                by_family.setdefault(family, []).append(kernel)
+            entries += [_entry(winner, kernels, low, high) for kernels in by_family.values()]
     return entries
 
 
@@ -157,17 +149,6 @@ def ranges(lengths: Sequence[int]) -> list[tuple[int, int | None]]:
     """Around ascending lengths, meeting at their geometric means."""
     middles = [math.isqrt(a * b) for a, b in itertools.pairwise(lengths)]
     return list(zip([1, *(m + 1 for m in middles)], [*middles, None], strict=True))
-
-
-def _entries(winner: Winner, low: int, high: int | None) -> list[dict[str, Any]]:
-    """One for each family of kernels, so that a later sweep of one keeps what the other has."""
-    from flash_helpers.kernels.names import parse_kernel_name_into_config
-
-    by_family: dict[str, list[str]] = {}
-    for kernel in [m.kernel for m in winner.ranked] + winner.others:
-        family = parse_kernel_name_into_config(kernel).FAMILY
-        by_family.setdefault(family, []).append(kernel)
-    return [_entry(winner, kernels, low, high) for kernels in by_family.values()]
 
 
 def costs(objective: Objective, measured: Measurement) -> dict[str, object]:

@@ -4,8 +4,6 @@ Reads requests, one JSON object a line, from its standard input, and writes even
 descriptor FD (libraries print on standard output). It may be killed at any time.
 """
 
-from __future__ import annotations
-
 import ctypes
 import faulthandler
 import importlib

@@ -6,8 +6,6 @@ space, beside cuDNN and flash-attn where they are there, sampled in turns in one
 Hopper GPU; 130: interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Iterator, Sequence
@@ -47,14 +45,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
         print("no Hopper GPU: nothing was run")
         return 4
-    try:
-        return _run(options)
-    except KeyboardInterrupt:
-        print("interrupted", flush=True)
-        return 130
-
-
-def _run(options: argparse.Namespace) -> int:
     wrong = 0 if options.skip_numerics else check_numerics(options.d_head, options.dtype)
     failed = 0 if options.skip_speed else sum(measure(options, c) for c in (False, True))
     return 1 if wrong or failed else 0

@@ -1,7 +1,5 @@
 """gluon_check: the command. Without torch or Triton it ends with a sentence."""
 
-from __future__ import annotations
-
 import functools
 import sys
 

@@ -1,17 +1,12 @@
 """The tables, the summary and the exit code of a run."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 
+from prettytable import PrettyTable
+
 from flash_helpers.base import csv_text
-from flash_helpers.base.tool import (
-    EXIT_FAILED,
-    EXIT_NO_DATA,
-    EXIT_OK,
-    EXIT_PARTIAL,
-)
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL
 
 from .runner import FAIL, NOT_RUN, PASS, Options, Row
 from .selection import Skipped
@@ -30,8 +25,6 @@ def exit_code(rows: Sequence[Row]) -> int:
 
 def render_table(rows: Sequence[Row]) -> str:
     """A row of it names its kernel: parse_kernel_name_into_config reads it back."""
-    from prettytable import PrettyTable
-
     table = PrettyTable(["kernel", "max error", "error / tolerance", "repeats equal", "result"])
     table.align["kernel"] = "l"
     for row in rows:
@@ -50,26 +43,21 @@ CSV_COLUMNS = (
 )  # fmt: skip
 
 
+_OF_THE_RUN = ("seq_len", "batch", "n_heads", "device", "seed", "n_runs")
+_ERRORS = ("max_abs_error", "row_error", "tolerance", "relative")
+
+
 def render_csv(rows: Sequence[Row], options: Options) -> str:
     """One line per row with everything that the run depends on. Unknown values are empty."""
     lines = []
     for row in rows:
-        comparison = row.comparison
         lines.append({
             "kernel": row.label,
             "symbol": row.symbol,
             "dtype": row.dtype.name,
             "d_head": row.d_head,
-            "seq_len": options.seq_len,
-            "batch": options.batch,
-            "n_heads": options.n_heads,
-            "device": options.device,
-            "seed": options.seed,
-            "n_runs": options.n_runs,
-            "max_abs_error": comparison.max_abs_error if comparison else "",
-            "row_error": comparison.row_error if comparison else "",
-            "tolerance": comparison.tolerance if comparison else "",
-            "relative": comparison.relative if comparison else "",
+            **{name: getattr(options, name) for name in _OF_THE_RUN},
+            **{name: getattr(row.comparison, name, "") for name in _ERRORS},
             "repeats_equal": "" if row.repeats_equal is None else row.repeats_equal,
             "status": row.status,
             "explanation": row.explanation(),

@@ -9,13 +9,11 @@ Exit codes: 0 all checks passed, 1 a check failed, 2 usage, 3 some rows could no
 4 no kernel gave a result, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys
 
-from flash_helpers.base.tool import EXIT_INTERRUPTED, EXIT_NO_DATA, guarded
+from flash_helpers.base.tool import EXIT_INTERRUPTED, EXIT_NO_DATA, guarded, tool_parser
 from flash_helpers.check.sizes import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.history import select_versions
@@ -33,10 +31,7 @@ class NoDataError(Exception):
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )  # fmt: skip
+    parser = tool_parser("run_kernels.py", __doc__)
     add = parser.add_argument
     add("seq_len", type=positive, nargs="?", help="default: 4096 on a GPU, 256 in the emulator")
     add("d_head", type=positive, nargs="?", help="skip kernels of other head sizes")
@@ -127,8 +122,6 @@ def main(arguments: list[str] | None = None) -> int:
     except NoDataError as error:
         print(f"run_kernels.py: {error}", file=sys.stderr)
         return EXIT_NO_DATA
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
 
 
 command = functools.partial(guarded, "run_kernels.py", main)

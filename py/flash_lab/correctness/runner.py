@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from flash_helpers.base.dtypes import DType
+from flash_helpers.base.lazy import torch
 from flash_helpers.check.judge import Judge
 from flash_helpers.check.peers import find_peer
 from flash_helpers.check.tolerance import Comparison, bitwise_equal
 from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.problem import AttentionProblem
 
-if TYPE_CHECKING:
-    import torch
-
-    Forward = Callable[..., torch.Tensor | None]
-    # Runs once on (q, k, v), writing to o if it can; returns the output.
-    Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+Forward: TypeAlias = "Callable[..., torch.Tensor | None]"
+# Runs once on (q, k, v, o), writing to o if it can; returns the output.
+Attention: TypeAlias = "Callable[..., torch.Tensor]"
 
 PASS, FAIL, NOT_RUN = "pass", "FAIL", "NOT RUN"
 
@@ -135,8 +133,15 @@ class Session:
         try:
             return self._checked(row, attention)
         except Exception as error:  # one kernel that cannot run must not hide the others
-            self._check_device()
-            broke_a_rule = _is_kernel_error(error)
+            try:  # after some CUDA errors nothing runs any more: not every row is to blame
+                self.synchronize()
+            except Exception as lost:
+                self._lost = f"the device is lost since an earlier row: {describe_error(lost)}"
+            from flash_helpers.emulator.errors import KernelError
+
+            # Found in the kernel itself (an access out of bounds, a deadlock, ...), as opposed to a
+            # missing compiler or kernel.
+            broke_a_rule = isinstance(error, KernelError)
             return replace(row, problem=describe_error(error), broke_a_rule=broke_a_rule)
 
     def _checked(self, row: Row, attention: Attention) -> Row:
@@ -169,24 +174,7 @@ class Session:
 
     def synchronize(self) -> None:
         if self.options.device == "cuda":
-            import torch
-
             torch.cuda.synchronize()
-
-    def _check_device(self) -> None:
-        """After some CUDA errors nothing runs any more: say so instead of blaming every row."""
-        try:
-            self.synchronize()
-        except Exception as error:
-            self._lost = f"the device is lost since an earlier row: {describe_error(error)}"
-
-
-def _is_kernel_error(error: Exception) -> bool:
-    """An out-of-bounds access, a deadlock, ... that the emulator found in the kernel itself, as
-    opposed to a missing compiler or kernel."""
-    from flash_helpers.emulator.errors import KernelError
-
-    return isinstance(error, KernelError)
 
 
 def describe_error(error: BaseException) -> str:

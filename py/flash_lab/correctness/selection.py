@@ -1,7 +1,5 @@
 """Which kernels a tool runs: what the user named, less what does not fit the problem."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -32,10 +30,7 @@ def select_kernels(arguments: Sequence[str] | None) -> list[KernelConfig]:
     if arguments is None:
         return get_kernel_configs()
     items = [item.strip() for argument in arguments for item in argument.split(";")]
-    found: dict[KernelConfig, None] = {}
-    for item in items:
-        found.update(dict.fromkeys(_configs_of(item)))
-    return list(found)
+    return list(dict.fromkeys(config for item in items for config in _configs_of(item)))
 
 
 def _configs_of(item: str) -> list[KernelConfig]:
@@ -71,15 +66,9 @@ def partition(
 ) -> tuple[list[KernelConfig], list[Skipped]]:
     """(to run, not to run): None as d_head or dtype admits every value. What a build has decides,
     or what the emulator has."""
-    kept: list[KernelConfig] = []
-    skipped: list[Skipped] = []
-    for config in configs:
-        reason = _why_skipped(config, seq_len, d_head, dtype, causal, emulated)
-        if reason is None:
-            kept.append(config)
-        else:
-            skipped.append(Skipped(config, reason))
-    return kept, skipped
+    why = [(c, _why_skipped(c, seq_len, d_head, dtype, causal, emulated)) for c in configs]
+    skipped = [Skipped(config, reason) for config, reason in why if reason]
+    return [config for config, reason in why if not reason], skipped
 
 
 def _why_skipped(

@@ -10,8 +10,6 @@ Then the cause: what fills that unit (useful data, replays of bank conflicts, sp
 Where no unit is busy, the kernel waits: for SMs without blocks, for too few warps, or for latency.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

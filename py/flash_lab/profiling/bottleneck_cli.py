@@ -1,7 +1,5 @@
 """bottleneck: what limits kernels, by ncu's counters. A command of `profiling.py`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence
@@ -51,7 +49,8 @@ def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     command: list[str] = options.command[1:] if options.command[:1] == ["--"] else options.command
     if bool(command) + bool(options.known or options.csv) != 1:
         parser.error("expected a command to profile, or --known, or --csv FILE")
-    _check_save(options.save)
+    if (save := options.save) is not None:  # its folder is made if need be
+        check_outputs({"--save": save} if save.parent.exists() else {}, {"--save": save.parent})
     try:
         reading, text = _read(options) if options.csv else _profile(options, command)
     except (NcuError, NcuTimeoutError, BuildError, ReadError, OSError, RuntimeError) as error:
@@ -64,12 +63,6 @@ def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     else:
         code = _report(reading.launches)
     return ranked(code, options.unsaved)
-
-
-def _check_save(path: Path | None) -> None:
-    """Its folder is made if need be. Raises OutputError."""
-    if path is not None:
-        check_outputs({"--save": path} if path.parent.exists() else {}, {"--save": path.parent})
 
 
 def _read(options: argparse.Namespace) -> tuple[Reading, str]:

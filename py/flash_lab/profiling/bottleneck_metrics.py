@@ -1,7 +1,5 @@
 """The hardware counters from which `bottleneck.explain` tells what limits a kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from ..bench.ncu_metrics import Metric, MetricError

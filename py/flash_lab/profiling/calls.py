@@ -7,17 +7,15 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from flash_helpers.base.atomic_file import write_atomically
+from flash_helpers.base.lazy import torch
 
 from . import trace
 from .flamegraph import flame_graph
 from .nvtx import annotate
 from .stacks import fold, render
-
-if TYPE_CHECKING:
-    import torch
 
 # The longest of the operations' names that a table shows, and how many operations.
 _NAME_WIDTH, _ROWS = 80, 10
@@ -108,37 +106,24 @@ def _warm_up(run: Callable[[], object], count: int) -> None:
 
 
 def _synchronize() -> None:
-    import torch
-
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
-def _record(
-    description: str, run: Callable[[], object], *, with_stack: bool
-) -> torch.profiler.profile:
-    import torch
-    from torch.profiler import ProfilerActivity
-
-    activities = [ProfilerActivity.CPU]
-    if torch.cuda.is_available():
-        activities.append(ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=activities, with_stack=with_stack) as prof:
+def _record(description: str, run: Callable[[], object], *, with_stack: bool) -> Any:
+    def annotated() -> None:
         with annotate(description):
             run()
         _synchronize()
-    recorded: torch.profiler.profile = prof
-    return recorded
+
+    return trace.record(annotated, on_gpu=torch.cuda.is_available(), with_stack=with_stack)
 
 
-def _table(recorded: torch.profiler.profile) -> str:
-    import torch
-
+def _table(recorded: Any) -> str:
     averages = recorded.key_averages()
-    if not torch.cuda.is_available():
-        keys = ["cpu_time_total"]
-    else:  # newer releases of torch have another name for it
-        keys = ["device_time_total", "cuda_time_total"]
+    # Newer releases of torch have another name for it.
+    on_gpu = ["device_time_total", "cuda_time_total"]
+    keys = on_gpu if torch.cuda.is_available() else ["cpu_time_total"]
     for key in keys:
         if all(hasattr(average, key) for average in averages):
             table: str = averages.table(

@@ -1,7 +1,5 @@
 """benchmark, profile and mlp: calls of functions. Commands of `profiling.py`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -1,15 +1,12 @@
 """profiling: the command line. tools/benchmark/profiling.py and `python -m
 flash_lab.profiling` are its entries."""
 
-from __future__ import annotations
-
 import argparse
 import functools
-import sys
 from collections.abc import Sequence
 from typing import Any
 
-from flash_helpers.base.tool import EXIT_INTERRUPTED, guarded
+from flash_helpers.base.tool import guarded, tool_parser
 
 from . import bottleneck_cli, waves_cli
 from .calls_cli import Benchmark, Mlp, Profile
@@ -29,10 +26,7 @@ _COMMANDS: dict[str, tuple[Any, str]] = {
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="profiling.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("profiling.py", DESCRIPTION)
     commands = parser.add_subparsers(dest="subcommand", required=True, metavar="COMMAND")
     for name, (module, title) in _COMMANDS.items():
         sub = commands.add_parser(
@@ -46,11 +40,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(argv)
-    try:
-        code: int = options.run(options.parser, options)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+    code: int = options.run(options.parser, options)
     return code
 
 

@@ -1,8 +1,6 @@
 """The five kernels whose bottleneck is known by construction: run them under ncu, and see whether
 `explain` names each right."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

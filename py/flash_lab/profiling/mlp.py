@@ -7,12 +7,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from flash_helpers.base.lazy import torch
 
 from .nvtx import annotate
-
-if TYPE_CHECKING:
-    import torch
 
 # Steps 0 to 10 warm up; the first that a profiler sees is step_11.
 LAST_WARMUP_STEP = 10
@@ -30,14 +28,11 @@ class MlpRun:
 
 def get_device(index: int = 0) -> torch.device:
     """The GPU with this index if there is one, else the CPU."""
-    import torch
-
     return torch.device(f"cuda:{index}" if torch.cuda.is_available() else "cpu")
 
 
 def make_mlp(dim: int, num_layers: int) -> torch.nn.Module:
     """linear, GELU, linear, GELU, ... on (batch, dim), each pair in a range `layer_i`."""
-    import torch
 
     class MLP(torch.nn.Module):
         def __init__(self) -> None:
@@ -64,9 +59,10 @@ def run_mlp(
     backward and optimizer_step. On a GPU the CUDA profiler starts after the warm-up steps, once,
     and stops at the end. Raises ValueError for sizes that are not positive.
     """
-    import torch
-
-    _check(dim=dim, num_layers=num_layers, batch_size=batch_size, num_steps=num_steps)
+    sizes = {"dim": dim, "num_layers": num_layers, "batch_size": batch_size, "num_steps": num_steps}
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}: it must be at least 1")
     device = get_device()
     on_gpu = device.type == "cuda"
     if on_gpu:
@@ -117,9 +113,3 @@ def describe(run: MlpRun, num_steps: int) -> str:
     if not run.profiled_steps:
         seen += f" (they begin at step_{LAST_WARMUP_STEP + 1})"
     return f"{seen} on {run.device}; peak memory {run.peak_bytes / 2**20:.1f} MiB"
-
-
-def _check(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} is {size}: it must be at least 1")

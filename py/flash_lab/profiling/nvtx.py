@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+from flash_helpers.base.lazy import torch
 
 
 @contextmanager
@@ -24,8 +23,6 @@ def annotate(name: str) -> Iterator[None]:
     @annotate("attention")
     def attention(q, k, v): ...
     """
-    import torch
-
     has_gpu = torch.cuda.is_available()
     with torch.profiler.record_function(name):
         if has_gpu:
@@ -118,8 +115,6 @@ def _annotate_node(node: Any, name: str) -> None:
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
     """In nested tuples, lists and dictionaries."""
-    import torch
-
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (tuple, list)):

@@ -5,8 +5,6 @@ kernel that no operation of torch launched; it rounds to whole microseconds, and
 at work. So the paths are made from the trace here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

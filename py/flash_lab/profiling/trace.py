@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import bisect
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from flash_helpers.base.lazy import torch
 from flash_helpers.base.safe_read import parse_json
 
 RANGE = "user_annotation"  # of record_function
@@ -62,6 +63,15 @@ class OnGpu:
 class Trace:
     spans: tuple[Span, ...]
     on_gpu: tuple[OnGpu, ...]
+
+
+def record(run: Callable[[], object], *, on_gpu: bool, with_stack: bool = False) -> Any:
+    """The torch.profiler.profile of one call, which waits for what it queues."""
+    kinds = torch.profiler.ProfilerActivity
+    activities = [kinds.CPU, *([kinds.CUDA] if on_gpu else [])]
+    with torch.profiler.profile(activities=activities, with_stack=with_stack) as recorded:
+        run()
+    return recorded
 
 
 def read(recorded: Any) -> Trace:

@@ -6,23 +6,27 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from flash_helpers.base import csv_text
+from flash_helpers.base.lazy import torch
 from flash_helpers.base.outputs import OutputError, check_outputs, make_folder, write_output
+from flash_helpers.base.timing import CudaTimer
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, ranked
 from flash_helpers.check.sizes import BATCH_SIZE_FOR_SEQ_LEN, BENCHMARK_N_HEADS
 from flash_helpers.compilers.errors import BuildError
 from flash_helpers.kernels.contract import KernelConfig, Variant
 
 from .. import arguments as args
+from ..bench.charts import measured_and_predicted
 from ..correctness.selection import select_kernels
 from ..sass.disassembler import SassError
-from ..waves.curve import Curve, Subject, curve, measure
+from ..waves.curve import Curve, curve, measure
 from ..waves.kernels import Residency, n_blocks, residency
 from ..waves.occupancy import LIMITS, occupancy
 from ..waves.plan import WavePlan, plan
+from ..waves.subjects import attention, wave_block
 
 H200_SMS = 132
 
@@ -142,25 +146,17 @@ def _computed(options: argparse.Namespace) -> int:
 def sms_here() -> int:
     """0 without a GPU, or without torch."""
     try:
-        import torch
+        if not torch.cuda.is_available():
+            return 0
     except ImportError:
         return 0
-    if not torch.cuda.is_available():
-        return 0
-    sms: int = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
-    return sms
+    return int(torch.cuda.get_device_properties("cuda").multi_processor_count)
 
 
 def _measure(options: argparse.Namespace, config: KernelConfig | None) -> int:
     if not sms_here():
         print("profiling.py waves: no data: --measure needs a GPU", file=sys.stderr)
         return EXIT_NO_DATA
-    import torch
-
-    from flash_helpers.base.timing import CudaTimer
-
-    from ..waves.subjects import attention, wave_block
-
     if config is None:
         per_sm = [options.blocks_per_sm] if options.blocks_per_sm else [1, 2]
         subjects = [wave_block(n, options.threads, options.block_us) for n in per_sm]
@@ -172,30 +168,21 @@ def _measure(options: argparse.Namespace, config: KernelConfig | None) -> int:
     curves, unwritten = [], []
     for subject in subjects:
         samples = measure(subject, blocks, options.repeats, timer, seed)
-        found, problem = _finish(subject, blocks, samples, options.out)
+        found = curve(subject, blocks, samples)
         curves.append(found)
-        unwritten += problem
+        print(found.describe(), flush=True)
+        if options.out is None:
+            continue
+        name = "".join(c if c.isalnum() else "-" for c in subject.name)[:80].strip("-")
+        try:
+            write(found, samples, options.out, f"waves-{name}")
+        except OutputError as error:
+            print(f"error: {error}; the rows are printed instead", file=sys.stderr)
+            print(table_of(found), flush=True)
+            unwritten.append(str(error))
     good = all(abs(found.worst.deviation) <= options.within / 100 for found in curves)
     print(f"every point within {options.within:g} %: {'yes' if good else 'NO'} (seed {seed})")
     return ranked(EXIT_OK if good else EXIT_FAILED, unwritten)
-
-
-def _finish(
-    subject: Subject, blocks: Sequence[int], samples: dict[int, list[float]], out: Path | None
-) -> tuple[Curve, list[str]]:
-    """The curve, and what of it could not be written: its rows are then printed."""
-    found = curve(subject, blocks, samples)
-    print(found.describe(), flush=True)
-    if out is None:
-        return found, []
-    name = "".join(c if c.isalnum() else "-" for c in subject.name)[:80].strip("-")
-    try:
-        write(found, samples, out, f"waves-{name}")
-    except OutputError as error:
-        print(f"error: {error}; the rows are printed instead", file=sys.stderr)
-        print(table_of(found), flush=True)
-        return found, [str(error)]
-    return found, []
 
 
 def write(found: Curve, samples: dict[int, list[float]], folder: Path, name: str) -> None:
@@ -222,8 +209,6 @@ def table_of(found: Curve) -> str:
 
 def picture(found: Curve) -> bytes:
     """PNG. Raises ImportError without matplotlib."""
-    from ..bench.charts import measured_and_predicted
-
     points = found.points
     always, at_times = zip(*(point.predictions for point in points), strict=True)
     predicted = {"predicted": always}

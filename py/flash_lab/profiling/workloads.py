@@ -6,15 +6,12 @@ import difflib
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from flash_helpers.base.lazy import torch
 from flash_helpers.base.words import kind_of
 
 from .mlp import get_device, make_mlp
 from .nvtx import annotate, annotate_modules
-
-if TYPE_CHECKING:
-    import torch
 
 Run = Callable[[], object]
 
@@ -83,8 +80,6 @@ def _mlp(size: Size) -> Run:
 
 def _block(size: Size) -> Run:
     """Attention and MLP of a transformer, forward."""
-    import torch
-
     model = _placed(make_block(size))
     x = _randn(size.batch, size.seq_len, size.dim)
 
@@ -104,7 +99,7 @@ EXAMPLES: dict[str, Callable[[Size], Run]] = {
 
 def make_block(size: Size) -> torch.nn.Module:
     """On (batch, seq, dim): x + attention, then + MLP, each after a norm."""
-    from torch import nn
+    nn = torch.nn
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -129,7 +124,6 @@ def make_block(size: Size) -> torch.nn.Module:
 
 def attention_function() -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
     """Ours on a GPU that this build serves, else PyTorch's; on (batch, seq, heads, d_head)."""
-    import torch
 
     def of_torch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
@@ -148,8 +142,6 @@ def attention_function() -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor],
 
 
 def _randn(*shape: int) -> torch.Tensor:
-    import torch
-
     return torch.randn(*shape, device=get_device(), dtype=_dtype())
 
 
@@ -158,6 +150,4 @@ def _placed(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def _dtype() -> torch.dtype:
-    import torch
-
     return torch.float16 if get_device().type == "cuda" else torch.float32

@@ -1,14 +1,12 @@
 """Command-line arguments that the tools for machine code share."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flash_helpers.base.tool import EXIT_INTERRUPTED, EXIT_NO_DATA, EXIT_USAGE
-from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE
+from flash_helpers.base.tool import EXIT_NO_DATA, EXIT_USAGE
+from flash_helpers.build.kernel_ptx import DEFAULT_ARCHITECTURE
 from flash_helpers.compilers.errors import BuildError
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.history import select_versions
@@ -81,8 +79,3 @@ def run_tool(name: str, parser: argparse.ArgumentParser, argv: Sequence[str] | N
     except ValueError as error:
         print(f"{name}: error: {error}", file=sys.stderr)
         return EXIT_USAGE
-    except OSError as error:
-        print(f"{name}: error: {error.filename or ''}: {error.strerror}", file=sys.stderr)
-        return EXIT_USAGE
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED

@@ -1,7 +1,5 @@
 """What instructions are for, and how many there are of each kind."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 

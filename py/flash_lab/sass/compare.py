@@ -1,7 +1,5 @@
 """What differs between the machine code of two kernels."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Sequence

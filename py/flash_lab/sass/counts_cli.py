@@ -1,13 +1,11 @@
 """sass_counts: the command line. tools/analysis/sass_counts.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys
 from collections.abc import Sequence
 
-from flash_helpers.base.tool import EXIT_OK, guarded
+from flash_helpers.base.tool import EXIT_OK, guarded, tool_parser
 
 from . import arguments as args
 from .classes import count_classes, count_opcodes
@@ -25,10 +23,7 @@ Exit codes: 0 ok, 2 usage, 4 no machine code to be had, 130 interrupted.
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="sass_counts.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("sass_counts.py", DESCRIPTION)
     args.add_source_arguments(parser)
     add = parser.add_argument
     add("--where", choices=("loop", "kernel"), default="loop", help="default: loop")
@@ -44,30 +39,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 def work(options: argparse.Namespace) -> int:
     code = args.open_code(options)
     listings = args.selected_listings(options, code)
-    counts = [_counts(listing, options) for listing in listings]
-    totals: dict[str, int] = {}
-    for found in counts:
-        for name, number in found.items():
-            totals[name] = totals.get(name, 0) + number
-    shown = [name for name, number in totals.items() if number]
+    count = count_classes if options.by == "class" else count_opcodes
+    counts = [count(listing.part(options.where)) for listing in listings]
+    names = dict.fromkeys(name for found in counts for name in found)
+    shown = [name for name in names if any(found.get(name) for found in counts)]
     rows = [_row(x, code, found, shown) for x, found in zip(listings, counts, strict=True)]
     sys.stdout.write(render(rows, options.format))
     return EXIT_OK
-
-
-def _counts(listing: Listing, options: argparse.Namespace) -> dict[str, int]:
-    count = count_classes if options.by == "class" else count_opcodes
-    return count(listing.part(options.where))
 
 
 def _row(
     listing: Listing, code: Code, counts: dict[str, int], shown: Sequence[str]
 ) -> dict[str, Cell]:
     usage = code.usage.get((listing.name, listing.architecture))
-    row: dict[str, Cell] = {"kernel": listing.name, "arch": listing.architecture}
-    row["registers"] = usage.registers if usage else "unknown"
-    row["stack"] = usage.stack_bytes if usage else "unknown"
-    row["total"] = sum(counts.values())
+    row: dict[str, Cell] = {
+        "kernel": listing.name,
+        "arch": listing.architecture,
+        "registers": usage.registers if usage else "unknown",
+        "stack": usage.stack_bytes if usage else "unknown",
+        "total": sum(counts.values()),
+    }
     return row | {name: counts.get(name, 0) for name in shown}
 
 

@@ -1,14 +1,12 @@
 """sass_diff: the command line. tools/analysis/sass_diff.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, guarded
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, guarded, tool_parser
 from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.kernels.names import parse_kernel_name_into_config
 
@@ -33,10 +31,7 @@ be had, 130 interrupted.
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="sass_diff.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("sass_diff.py", DESCRIPTION)
     args.add_source_arguments(parser)
     args.add_colour_argument(parser)
     add = parser.add_argument

@@ -1,7 +1,5 @@
 """Runs cuobjdump: from CUDA_HOME, PATH, beside nvcc, or the PyPI packages that carry it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -19,9 +17,8 @@ class SassError(Exception):
     """There is no machine code to be had; the message says why and what to do."""
 
 
-def find_cuobjdump(environ: Mapping[str, str] | None = None) -> Path:
+def find_cuobjdump(environ: Mapping[str, str] = os.environ) -> Path:
     """The first folder with both tools decides, so that their versions agree."""
-    environ = os.environ if environ is None else environ
     looked: list[str] = []
     for folder in _folders(environ):
         looked.append(str(folder))
@@ -48,16 +45,14 @@ def _folders(environ: Mapping[str, str]) -> Iterator[Path]:
         yield root / "cuda_nvdisasm" / "bin"
 
 
-@cache
-def _cuobjdump() -> Path:
-    return find_cuobjdump()
+_found_cuobjdump = cache(find_cuobjdump)
 
 
 def cuobjdump(*arguments: str, file: Path) -> str:
     """Its standard output. SassError with its message if it cannot read `file`."""
     if not file.is_file():
         raise SassError(f"{file} does not exist")
-    tool = _cuobjdump()
+    tool = _found_cuobjdump()
     path = f"{tool.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     try:
         done = subprocess.run(

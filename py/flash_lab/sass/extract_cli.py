@@ -1,7 +1,5 @@
 """extract_sass: the command line. tools/build/extract_sass.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys
@@ -9,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flash_helpers.base.outputs import check_outputs
-from flash_helpers.base.tool import EXIT_OK, guarded
+from flash_helpers.base.tool import EXIT_OK, guarded, tool_parser
 from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.codegen.files import write_if_changed
 from flash_helpers.kernels.names import parse_kernel_name_into_config
@@ -28,10 +26,7 @@ Exit codes: 0 ok, 2 usage, 4 no machine code to be had, 130 interrupted.
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="extract_sass.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("extract_sass.py", DESCRIPTION)
     args.add_source_arguments(parser)
     add = parser.add_argument
     add("--out", type=Path, metavar="DIR", help="a file for each kernel and architecture")

@@ -1,7 +1,5 @@
 """Registers, spills and instructions of kernels, build after build: JSON lines, one per build."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass

@@ -1,17 +1,17 @@
 """register_history: the command line. tools/analysis/register_history.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import functools
 import sys
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from flash_helpers.base.outputs import check_outputs
-from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, guarded
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, guarded, tool_parser
 
+from ..provenance import source_state
 from . import arguments as args
 from .history import Build, append, measure, read, regressions
 from .render import FORMATS, Cell, painted, render
@@ -30,10 +30,7 @@ _QUANTITIES = ("registers", "stack_bytes", "instructions", "loop", "spills", "lo
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="register_history.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("register_history.py", DESCRIPTION)
     parser.add_argument("action", choices=("record", "show"))
     parser.add_argument("history", type=Path, help="JSON lines; created by the first record")
     args.add_source_arguments(parser)
@@ -66,8 +63,6 @@ def work(options: argparse.Namespace) -> int:
 
 
 def _record(options: argparse.Namespace) -> int:
-    from ..provenance import source_state
-
     check_outputs({"history": options.history})
     code = args.open_code(options)
     listings = args.selected_listings(options, code)
@@ -80,8 +75,6 @@ def _record(options: argparse.Namespace) -> int:
 
 
 def _rows(builds: Sequence[Build], options: argparse.Namespace) -> list[dict[str, Cell]]:
-    from fnmatch import fnmatchcase
-
     names = [config.kernel_name() for config in args.selected_configs(options)]
     patterns = [*names, *options.match] or ["*"]
     keys = dict.fromkeys((e.kernel, e.architecture) for build in builds for e in build.entries)

@@ -1,9 +1,7 @@
-"""Reads what `cuobjdump -sass` prints, and finds the main loop. Pure functions over text."""
-
-from __future__ import annotations
+"""Reads what `cuobjdump -sass` prints, and finds the main loop; registers and memory as
+`-res-usage` prints them. Pure functions over text."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +11,9 @@ _CODE_FOR = re.compile(r"^\s*code for (sm_\w+)$")
 _INSTRUCTION = re.compile(
     r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:\{\s*)?(@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)\s*([^;]*?)\s*;"
 )
+_USAGE_OF = re.compile(r"^arch = (sm_\w+)$")
+_USED_BY = re.compile(r"^\s*Function (\S+):$")
+_VALUES = re.compile(r"\b(REG|STACK|SHARED|LOCAL):(\d+)")
 _BRANCHES = ("BRA", "BRX", "JMP")
 _TARGET = re.compile(r"0x([0-9a-f]+)\s*$")
 _MATRIX = ("HMMA", "HGMMA", "QGMMA", "IMMA", "IGMMA", "DMMA")
@@ -61,22 +62,14 @@ class Listing:
         of them. (A persistent kernel has a loop over tiles around it.) Without any, the shortest
         loop; empty if nothing branches back."""
         bodies = [
-            tuple(i for i in self.instructions if first <= i.address <= last)
-            for first, last in self._loops()
+            tuple(i for i in self.instructions if branch.target <= i.address <= branch.address)
+            for branch in self.instructions
+            # A branch to itself is the trap after the last instruction.
+            if branch.target is not None and branch.target < branch.address
         ]
         working = [body for body in bodies if _n_matrix(body)]
-        innermost = [
-            body for body in working
-            if not any(_is_inside(other, body) for other in working)
-        ]  # fmt: skip
+        innermost = [x for x in working if not any(_is_inside(other, x) for other in working)]
         return max(innermost or bodies, key=lambda b: (_n_matrix(b), -len(b)), default=())
-
-    def _loops(self) -> Iterator[tuple[int, int]]:
-        for instruction in self.instructions:
-            target = instruction.target
-            # A branch to itself is the trap after the last instruction.
-            if target is not None and target < instruction.address:
-                yield target, instruction.address
 
     def part(self, where: str) -> tuple[Instruction, ...]:
         if where not in ("kernel", "loop"):
@@ -84,16 +77,14 @@ class Listing:
         return self.loop if where == "loop" else self.instructions
 
     def text(self) -> str:
-        """The listing without encodings: addresses, labels at branch targets, and no padding after
-        the trap that ends every kernel."""
-        kept = _without_padding(self.instructions)
-        targets = sorted({i.target for i in kept if i.target is not None})
+        """The listing without encodings: addresses, and labels at branch targets."""
+        targets = sorted({i.target for i in self.instructions if i.target is not None})
         labels = {target: f".L{n}" for n, target in enumerate(targets)}
         marks = {}
         if self.loop:
             marks = {self.loop[0].address: "begins", self.loop[-1].address: "ends"}
-        lines = [f"// {self.name} ({self.architecture}), {len(kept)} instructions"]
-        for i in kept:
+        lines = [f"// {self.name} ({self.architecture}), {len(self.instructions)} instructions"]
+        for i in self.instructions:
             if i.address in labels:
                 lines.append(f"{labels[i.address]}:")
             line = f"  {i.address:05x}  {i.predicate:5} {i.opcode:28} {i.operands}"
@@ -115,23 +106,18 @@ def _is_inside(body: tuple[Instruction, ...], other: tuple[Instruction, ...]) ->
     return inside and len(body) < len(other)
 
 
-def _without_padding(instructions: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
-    last = len(instructions)
-    while last and instructions[last - 1].base == "NOP":
-        last -= 1
-    return instructions[:last]
-
-
 def parse_listings(text: str) -> list[Listing]:
-    """Every kernel of a `cuobjdump -sass`, in its order, padding removed."""
+    """Every kernel of a `cuobjdump -sass`, in its order, without the padding after the trap that
+    ends it."""
     found: list[Listing] = []
     architecture, name = "", ""
     instructions: list[Instruction] = []
 
     def close() -> None:
         if name:
-            kept = _without_padding(tuple(instructions))
-            found.append(Listing(name, architecture, kept))
+            while instructions and instructions[-1].base == "NOP":
+                instructions.pop()
+            found.append(Listing(name, architecture, tuple(instructions)))
         instructions.clear()
 
     for line in text.splitlines():
@@ -150,4 +136,41 @@ def parse_listings(text: str) -> list[Listing]:
     empty = [listing.name for listing in found if not listing.instructions]
     if empty:
         raise ValueError(f"the listing names {empty[0]}, but has none of its instructions")
+    return found
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Per thread, but `shared_bytes`, which is static and per block. A stack in a kernel that calls
+    nothing is what it spills."""
+
+    kernel: str
+    architecture: str
+    registers: int
+    stack_bytes: int
+    shared_bytes: int
+    local_bytes: int
+
+
+def parse_usage(text: str) -> list[Usage]:
+    """Every kernel of the text. ValueError if one lacks its figures."""
+    found: list[Usage] = []
+    architecture, name = "", ""
+    for line in text.splitlines():
+        if match := _USAGE_OF.match(line):
+            architecture, name = match[1], ""
+        elif match := _USED_BY.match(line):
+            name = match[1]
+        elif name and "REG:" in line:
+            values = {key: int(value) for key, value in _VALUES.findall(line)}
+            missing = {"REG", "STACK", "SHARED", "LOCAL"} - set(values)
+            if missing:
+                raise ValueError(f"no {', '.join(sorted(missing))} for {name}: {line.strip()}")
+            found.append(
+                Usage(
+                    name, architecture, values["REG"], values["STACK"], values["SHARED"],
+                    values["LOCAL"],
+                )
+            )  # fmt: skip
+            name = ""
     return found

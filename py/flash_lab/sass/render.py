@@ -1,11 +1,10 @@
 """Tables of counts as text, CSV and JSON, and a little colour."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 
 from flash_helpers.base import csv_text
+from flash_helpers.base.text_table import text_table
 
 Cell = str | int | float
 Row = Mapping[str, Cell]
@@ -23,28 +22,9 @@ def render(rows: Sequence[Row], form: str, columns: Sequence[str] | None = None)
         return csv_text.render(rows, names)
     if form != "table":
         raise ValueError(f"{form!r} is not a format: expected one of {', '.join(FORMATS)}")
-    return _table(rows, names)
-
-
-def _table(rows: Sequence[Row], names: Sequence[str]) -> str:
-    """Plain columns: text to the left, numbers to the right."""
-    cells = [[_text(row[name]) for name in names] for row in rows]
-    lines = [list(names), *cells]
-    widths = [max(len(line[n]) for line in lines) for n in range(len(names))]
-    numeric = [all(not isinstance(row[name], str) for row in rows) for name in names]
-    text = []
-    for line in lines:
-        padded = (
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(line, widths, numeric, strict=True)
-        )  # fmt: skip
-        text.append("  ".join(padded).rstrip())
-    text.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join(text) + "\n"
-
-
-def _text(value: Cell) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    words = [name for name in names if any(isinstance(row[name], str) for row in rows)]
+    cells = [[f"{x:.3g}" if isinstance(x := row[n], float) else x for n in names] for row in rows]
+    return f"{text_table(names, cells, words)}\n"
 
 
 def signed(difference: int) -> str:

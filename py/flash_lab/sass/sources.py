@@ -1,7 +1,5 @@
 """Where kernels' machine code comes from: a built extension, a cubin, a saved listing, or nvcc."""
 
-from __future__ import annotations
-
 import difflib
 import importlib.util
 from collections.abc import Iterable, Sequence
@@ -10,12 +8,11 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
-from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE, kernel_cubin
+from flash_helpers.build.kernel_ptx import DEFAULT_ARCHITECTURE, kernel_cubin
 from flash_helpers.kernels.contract import KernelConfig
 
 from .disassembler import SassError, cuobjdump
-from .listing import Listing, parse_listings
-from .usage import Usage, parse_usage
+from .listing import Listing, Usage, parse_listings, parse_usage
 
 _TEXT_SUFFIXES = (".sass", ".txt")
 
@@ -63,15 +60,13 @@ class Code:
         for name in names:
             matching = [x for x in fitting if x.name == name or fnmatchcase(x.name, name)]
             if not matching:
-                raise SassError(_not_there(name, fitting))
+                known = sorted({listing.name for listing in fitting})
+                (close,) = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+                raise SassError(
+                    f"{name} is not among the {len(known)} kernels here; the nearest is {close}"
+                )
             found |= {(x.name, x.architecture): x for x in matching}
         return list(found.values())
-
-
-def _not_there(name: str, listings: Iterable[Listing]) -> str:
-    known = sorted({listing.name for listing in listings})
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-    return f"{name} is not among the {len(known)} kernels here; the nearest is {close[0]}"
 
 
 def _listings_of(file: Path) -> list[Listing]:

@@ -1,28 +1,33 @@
-"""The machine code of all sixteen steps, and whether each shows what its entry says."""
+"""The machine code of all sixteen steps."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE
-from flash_helpers.build.kernel_ptx import kernel_ptx
+from flash_helpers.build.kernel_ptx import DEFAULT_ARCHITECTURE, kernel_ptx
+from flash_helpers.kernels.family import Step
 from flash_helpers.kernels.history import load_steps
-from flash_helpers.kernels.step import Step
 
-from .claims import Program, Verdict, applies, check_claim
+from .listing import Listing
 from .sources import compiled
+
+_PTX_OPCODE = re.compile(r"^(?:@!?%p\d+\s+)?([a-z][a-z0-9_]*(?:\.[A-Za-z0-9_:]+)*)\s.*;$")
 
 
 @dataclass(frozen=True)
-class StepVerdict:
-    step: Step
-    verdicts: tuple[Verdict, ...]
+class Program:
+    """One step's kernel in the forms that its claims and the page look at."""
 
-    @property
-    def holds(self) -> bool:
-        return all(verdict.holds for verdict in self.verdicts)
+    listing: Listing
+    registers: int
+    ptx: str
+
+    def opcodes(self) -> list[str]:
+        """PTX opcodes in program order."""
+        lines = (line.strip() for line in self.ptx.splitlines())
+        return [match[1] for line in lines if (match := _PTX_OPCODE.match(line))]
 
 
 def program_of(step: Step, architecture: str = DEFAULT_ARCHITECTURE) -> Program:
@@ -37,13 +42,3 @@ def programs(architecture: str = DEFAULT_ARCHITECTURE, jobs: int = 2) -> list[Pr
     """Of all steps in order; compilers run side by side."""
     with ThreadPoolExecutor(max_workers=jobs) as pool:
         return list(pool.map(lambda step: program_of(step, architecture), load_steps()))
-
-
-def check_steps(found: Sequence[Program]) -> list[StepVerdict]:
-    """Every step but the first against the one before."""
-    results = []
-    for step, before, after in zip(load_steps()[1:], found, found[1:], strict=False):
-        mine = [claim for claim in step.shows if applies(claim, after)]
-        verdicts = tuple(check_claim(claim, before, after) for claim in mine)
-        results.append(StepVerdict(step, verdicts))
-    return results

@@ -1,7 +1,5 @@
 """steps_report: the command line. tools/analysis/steps_report.py is its entry."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import importlib.util
@@ -12,8 +10,8 @@ from pathlib import Path
 
 from flash_helpers.base.outputs import check_outputs, make_folder, write_output
 from flash_helpers.base.paths import previous_dir
-from flash_helpers.base.tool import EXIT_INTERRUPTED, EXIT_NO_DATA, EXIT_OK, EXIT_USAGE, guarded
-from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE
+from flash_helpers.base.tool import EXIT_NO_DATA, EXIT_OK, guarded, tool_parser
+from flash_helpers.build.kernel_ptx import DEFAULT_ARCHITECTURE
 from flash_helpers.compilers.errors import BuildError
 
 from ..bench.row import Json
@@ -35,10 +33,7 @@ lacks what the page needs, or there is no compiler, 130 interrupted.
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="steps_report.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("steps_report.py", DESCRIPTION)
     add = parser.add_argument
     add("--sweep", type=Path, metavar="FILE.jsonl")
     add("--ncu", type=Path, metavar="FILE.csv", help="needs --sweep")
@@ -59,11 +54,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ReportError, SassError, BuildError, RuntimeError) as error:
         print(f"steps_report: no data: {error}", file=sys.stderr)
         return EXIT_NO_DATA
-    except OSError as error:
-        print(f"steps_report: error: {error.filename}: {error.strerror}", file=sys.stderr)
-        return EXIT_USAGE
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
 
 
 def _write(options: argparse.Namespace) -> int:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from flash_helpers.base import csv_text
 from flash_helpers.base.safe_read import read_regular
+from flash_helpers.kernels.family import Step
 from flash_helpers.kernels.history import load_steps
-from flash_helpers.kernels.step import Step
 
 from ..bench.results import by_problem, config_of
 from ..bench.row import Json
 from ..bench.runs import RunError, rows_of
-from ..sass.claims import Program
 from ..sass.classes import count_classes
+from ..sass.steps import Program
 
 HEADLINE_LENGTH = 4096
 YARDSTICK = "fa2"

@@ -1,14 +1,11 @@
 """The page in Markdown: the figures. The text stands in previous_kernels/README.md.jinja."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-import jinja2
-
 from flash_helpers.base.paths import previous_dir
+from flash_helpers.codegen.render import load_template
 
 from .data import HEADLINE_LENGTH, StepFacts
 
@@ -29,16 +26,8 @@ class Note:
 
 def render_page(facts: Sequence[StepFacts], where: Mapping[str, str]) -> str:
     """`where`: what the template says about the measurement (empty: none was made)."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(previous_dir()),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701  the output is Markdown, and its input our own figures
-    )
     measured = all(f.speed is not None for f in facts)
-    return environment.get_template(TEMPLATE).render(
+    return load_template(previous_dir(), TEMPLATE).render(
         rows=table(facts),
         notes=notes(facts),
         where=where,
@@ -61,11 +50,9 @@ def table(facts: Sequence[StepFacts]) -> str:
     heads += ["predecessor A100, 3090", "registers", "loop instructions", "moves", "integer"]
     if profiled:
         heads += ["executed (10⁶)", "bank conflicts per LDSM", "tensor pipe"]
-    lines = [heads, ["---"] * len(heads)]
-    before: StepFacts | None = None
-    for f in facts:
-        lines.append(_row(f, before, measured, profiled))
-        before = f
+    befores = [None, *facts]
+    rows = [_row(*pair, measured, profiled) for pair in zip(facts, befores, strict=False)]
+    lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -73,10 +60,8 @@ def _row(f: StepFacts, before: StepFacts | None, measured: bool, profiled: bool)
     cells = [str(f.step.number), f.step.title]
     if measured and f.speed:
         gain = f.gain(before) if before else None
-        cells += [
-            f"{f.speed.tflops[HEADLINE_LENGTH]:.0f}",
-            "" if gain is None else f"{gain:+.1f} %",
-        ]
+        shown = "" if gain is None else f"{gain:+.1f} %"
+        cells += [f"{f.speed.tflops[HEADLINE_LENGTH]:.0f}", shown]
         cells += [f"{f.speed.percent():.1f} %", f"{f.speed.harmonic_mean:.0f}"]
         cells += [f"{f.speed.harmonic_percent:.1f} %"]
     cells += [f"{f.step.fa2['a100']}, {f.step.fa2['rtx3090']}", str(f.code.registers)]
@@ -93,19 +78,13 @@ def conflicts_per_load(f: StepFacts) -> float:
 
 
 def notes(facts: Sequence[StepFacts]) -> list[Note]:
-    first = Note(facts[0], _size(facts[0]), "", "")
-    return [first, *(_note(before, after) for before, after in pairwise(facts))]
-
-
-def _size(f: StepFacts) -> str:
-    code = f.code
+    code = facts[0].code
     counts = ", ".join(f"{n} {name}" for name, n in code.classes.items() if n)
-    return f"{code.loop} instructions in the loop ({counts}), {code.registers} registers"
-
-
-def _note(before: StepFacts, after: StepFacts) -> Note:
-    return Note(after, _code_change(before, after), _counter_change(before, after),
-                _gains(before, after))  # fmt: skip
+    size = f"{code.loop} instructions in the loop ({counts}), {code.registers} registers"
+    found = [Note(facts[0], size, "", "")]
+    for pair in pairwise(facts):
+        found.append(Note(pair[1], _code_change(*pair), _counter_change(*pair), _gains(*pair)))
+    return found
 
 
 def _code_change(before: StepFacts, after: StepFacts) -> str:
@@ -176,5 +155,4 @@ def final(facts: Sequence[StepFacts]) -> str:
 
 def identical_difference(facts: Sequence[StepFacts]) -> str:
     """Steps 4 and 5 are one machine code: what differs between them is the measurement's noise."""
-    gain = facts[4].gain(facts[3])
-    return f"{gain:+.1f} %"
+    return f"{facts[4].gain(facts[3]):+.1f} %"

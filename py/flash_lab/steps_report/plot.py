@@ -1,7 +1,5 @@
 """The road as a picture: percent of FlashAttention-2, step by step, here and in the predecessor."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 """The measured curve: throughput of one kernel against the number of its blocks, beside what the
 calibrated model (model.py) predicts."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,14 +1,12 @@
 """Blocks and occupancy of our own kernels, by name, for a shape of the problem."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
-from flash_helpers.build.kernel_cubin import kernel_cubin
+from flash_helpers.build.kernel_ptx import kernel_cubin
 from flash_helpers.kernels.contract import KernelConfig, Variant
 
 from ..sass.disassembler import cuobjdump
-from ..sass.usage import parse_usage
+from ..sass.listing import parse_usage
 from .occupancy import occupancy
 
 _CAPABILITY = (9, 0)  # of kernel_cubin's architecture
@@ -41,31 +39,23 @@ def residency(config: KernelConfig, variant: Variant | None = None) -> Residency
 
 def of_driver(config: KernelConfig, variant: Variant) -> Residency | None:
     try:
+        from flash_attention.interface import KernelNotBuiltError, kernel_id_of
         from flash_attention.library import load_library
 
-        library = load_library()
-        if not library.device_count():
+        if not load_library().device_count():
             return None
-        names = library.kernel_names()
-        if config.kernel_name() not in names:
-            return None
-        kernel_id = names.index(config.kernel_name())
-        if variant.value not in library.variants(kernel_id):
-            return None
-        found = library.kernel_attributes(kernel_id, 0, variant.value)
+        kernel_id = kernel_id_of(config, variant)
+        found = load_library().kernel_attributes(kernel_id, 0, variant.value)
     except (ImportError, RuntimeError):  # no build, no driver, no code for this GPU
+        return None
+    except KernelNotBuiltError:
         return None
     return Residency(found["blocks_per_multiprocessor"], "the driver, for this GPU")
 
 
 def of_compiler(config: KernelConfig, variant: Variant) -> Residency:
-    usage = next(
-        found
-        for found in parse_usage(
-            cuobjdump("-res-usage", file=kernel_cubin(config, variant=variant))
-        )
-        if found.kernel == config.symbol(variant)
-    )
+    text = cuobjdump("-res-usage", file=kernel_cubin(config, variant=variant))
+    usage = next(u for u in parse_usage(text) if u.kernel == config.symbol(variant))
     found = occupancy(_CAPABILITY, config.n_threads(), usage.registers, config.smem_bytes())
     return Residency(
         found.blocks_per_sm,

@@ -12,8 +12,6 @@ fit. For the first so many waiting blocks it is the one, from a number on the ot
 between the two it changes from launch to launch: launches of a wave and a bit more tell where.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +44,8 @@ class WaveModel:
 
     def predict_ms(self, blocks: int) -> float:
         """A launch's time, by playing it through: at every turn the blocks that end first end."""
-        sms = _placed(min(blocks, self.sms * self.blocks_per_sm), self.sms)
+        each, more = divmod(min(blocks, self.sms * self.blocks_per_sm), self.sms)
+        sms = [[1.0] * (each + (sm < more)) for sm in range(self.sms)]
         waiting = blocks - sum(map(len, sms))
         elapsed = 0.0
         while any(sms):
@@ -87,10 +86,6 @@ class WaveModel:
         before = len(left)
         left[:] = [rest - progress for rest in left if rest - progress > 1e-9]
         return len(left) < before
-
-
-def _placed(blocks: int, sms: int) -> list[list[float]]:
-    return [[1.0] * (blocks // sms + (sm < blocks % sms)) for sm in range(sms)]
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ GPU; this one needs none. Limits and units are those of the tables of compute ca
 CUDA programming guide.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 _WARP = 32

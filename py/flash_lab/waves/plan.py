@@ -4,8 +4,6 @@ An SM holds `blocks_per_sm` blocks at a time, so the GPU runs a grid in waves of
 sms x blocks_per_sm blocks. If the last wave is not full, SMs stand idle until it ends.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 # The usual advice: with four blocks or more for every SM the last wave weighs little.

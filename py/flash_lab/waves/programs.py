@@ -1,9 +1,6 @@
 """Builds the kit's own CUDA sources (cuda/) with nvcc, once, into the cache directory."""
 
-from __future__ import annotations
-
 import hashlib
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,17 +34,6 @@ def build(
         return path
 
     return build_once(path, lambda: path if is_intact(path) else None, built)
-
-
-def compile_log(file: str, architecture: str) -> str:
-    """What `ptxas -v` says about one file of cuda/, for `architecture` ("sm_90")."""
-    nvcc, host = find_or_install_nvcc(), find_host_compiler()
-    with tempfile.TemporaryDirectory(dir=cache_dir("profiling"), prefix=".log-") as folder:
-        arguments = [
-            *COMMON_FLAGS, f"-arch={architecture}", "-ccbin", str(host.path),
-            "-Xptxas", "-v", "-cubin", str(SOURCES / file), "-o", str(Path(folder, "kernel.cubin")),
-        ]  # fmt: skip
-        return run_nvcc(nvcc, arguments, file)
 
 
 def _fingerprint(words: Sequence[str]) -> str:

@@ -6,6 +6,8 @@ import ctypes
 import statistics
 from collections.abc import Callable
 
+from flash_helpers.base.lazy import torch
+from flash_helpers.base.timing import CudaTimer
 from flash_helpers.kernels.contract import KernelConfig
 
 from .curve import Subject
@@ -23,8 +25,6 @@ def wave_block(blocks_per_sm: int, threads: int, block_us: float) -> Subject:
 
     Raises BuildError without a compiler, RuntimeError for what the GPU does not do.
     """
-    import torch
-
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     sms: int = properties.multi_processor_count
     path = build("wave_block", _LIBRARY, (properties.major, properties.minor), shared=True)
@@ -57,10 +57,6 @@ def wave_block(blocks_per_sm: int, threads: int, block_us: float) -> Subject:
 
 def _steps_for(launch: Callable[[int], None], block_us: float) -> int:
     """So that a block takes that long; between two launches, so that their overhead drops out."""
-    import torch
-
-    from flash_helpers.base.timing import CudaTimer
-
     timer = CudaTimer(torch.device("cuda"), cold_l2=False)
     launch(_PROBE_STEPS)
     short, long = (
@@ -74,8 +70,6 @@ def attention(config: KernelConfig, seqlen_k: int, most: int) -> Subject:
     """A kernel of ours on one block of queries a batch entry, all of them against the same
     `seqlen_k` keys, with up to `most` entries (or what the calibration takes). Raises ValueError
     for a persistent kernel: its grid does not grow with the problem."""
-    import torch
-
     import flash_attention
 
     if config.PERSISTENT:

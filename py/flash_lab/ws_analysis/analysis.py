@@ -1,8 +1,6 @@
 """`--mode analysis`: what the pipelined kernels gain, how they scale, what they use, and how near
 they come to what the GPU can do."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Sequence
@@ -11,12 +9,12 @@ from dataclasses import dataclass
 from ..bench import charts
 from ..bench.ceilings import Ceilings
 from ..bench.report_cli import ceilings_of
-from ..bench.results import Measurement, ProblemResult
+from ..bench.results import ProblemResult
 from ..bench.runs import observations
 from ..bench.significance import Shift, shift
 from . import measuring, profiles, resources, text
+from .measuring import Measured
 from .providers import PAIRS
-from .recorded import Measured
 from .words import Words, words
 
 # For a table of few comparisons: one of twenty may be called a difference by chance.
@@ -41,9 +39,8 @@ def _show(found: Measured, options: argparse.Namespace) -> int:
     files = measuring.plots(problems, f"batch {options.batch}, {options.heads} heads")
     if ceilings is not None:
         print(text.section(say("roofline"), *roofline_section(problems, ceilings, say)))
-        everything = [m for problem in problems for m in problem.ranked]
         title = f"Roofline, ceilings: {ceilings.origin}"
-        files["roofline.png"] = lambda: charts.roofline(everything, ceilings, title)
+        files["roofline.png"] = lambda: charts.roofline(text.measured(problems), ceilings, title)
     lines, code = profiles.section(options, say)
     print(text.section(say("pipeline"), *lines))
     print("\n".join(text.not_measured(problems)))
@@ -95,11 +92,8 @@ def speedup_section(problems: Sequence[ProblemResult], say: Words) -> list[str]:
     if not found:
         return ["no length has both kernels of a pair (WS and WS PP): nothing to compare"]
     columns = [say("provider"), "N_CTX", "WS ms", "PP ms", say("speedup"), say("verdict")]
-    times = {
-        (m.row.provider, problem.seq_len): m.summary.median
-        for problem in problems
-        for m in problem.ranked
-    }
+    measured = text.measured(problems)
+    times = {(m.row.provider, m.problem.seqlen_q): m.summary.median for m in measured}
     rows = [
         [
             s.pair[1], s.n_ctx, *(text.fixed(times[name, s.n_ctx], 3) for name in s.pair),
@@ -116,11 +110,7 @@ def scaling_section(problems: Sequence[ProblemResult], say: Words) -> list[str]:
     if len(lengths) < 2:
         return ["one length only: nothing to compare"]
     ends = (lengths[0], lengths[-1])
-    rates = {
-        (m.row.provider, problem.seq_len): m.matmul_tflops
-        for problem in problems
-        for m in problem.ranked
-    }
+    rates = {(m.row.provider, m.problem.seqlen_q): m.matmul_tflops for m in text.measured(problems)}
     ratio = f"{say('efficiency')} ({ends[1]}/{ends[0]})"
     columns = [say("provider"), *(f"N_CTX={n} TFLOPS" for n in ends), ratio]
     rows, sentences = [], []
@@ -148,29 +138,24 @@ def roofline_section(
         say("of roof %"), say("bound by"),
     ]  # fmt: skip
     rows, best = [], dict[int, str]()
-    for problem in problems:
-        for m in problem.ranked:
-            n_ctx = problem.seq_len
-            roof = min(peak, m.intensity * bandwidth)
-            bound = "tensor cores" if roof == peak else "device memory"
-            share = 100 * m.matmul_tflops / roof
-            rows.append([
-                m.row.provider, n_ctx, f"{m.intensity:.1f}", f"{roof:.1f}",
-                text.fixed(m.matmul_tflops, 2), text.fixed(share, 1), say(bound),
-            ])  # fmt: skip
-            best.setdefault(n_ctx, _sentence(m, roof, bound))
+    for m in text.measured(problems):
+        n_ctx = m.problem.seqlen_q
+        roof = min(peak, m.intensity * bandwidth)
+        bound = "tensor cores" if roof == peak else "device memory"
+        share = 100 * m.matmul_tflops / roof
+        rows.append([
+            m.row.provider, n_ctx, f"{m.intensity:.1f}", f"{roof:.1f}",
+            text.fixed(m.matmul_tflops, 2), text.fixed(share, 1), say(bound),
+        ])  # fmt: skip
+        allowed = "the tensor cores allow" if roof == peak else "device memory allows"
+        best.setdefault(
+            n_ctx,
+            f"N_CTX={n_ctx}: the fastest, {m.row.provider}, reaches {share:.1f} % of what "
+            f"{allowed} at {m.intensity:.0f} FLOP per byte.",
+        )
     note = (
         f"Ceilings ({ceilings.origin}): {ceilings.peaks[0][0]} {peak:.0f} TFLOP/s, "
         f"{ceilings.bandwidths[0][0]} {bandwidth:.2f} TB/s. FLOP of the two matmuls over the bytes "
         "of Q, K and V read once and O written once."
     )
     return [text.table(columns, rows), note, *best.values()]
-
-
-def _sentence(m: Measurement, roof: float, bound: str) -> str:
-    allowed = {"tensor cores": "the tensor cores allow", "device memory": "device memory allows"}
-    return (
-        f"N_CTX={m.problem.seqlen_q}: the fastest, {m.row.provider}, reaches "
-        f"{100 * m.matmul_tflops / roof:.1f} % of what {allowed[bound]} at {m.intensity:.0f} FLOP "
-        "per byte."
-    )

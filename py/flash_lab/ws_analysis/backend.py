@@ -1,7 +1,5 @@
 """A worker's backend that knows the warp-specialised providers beside those of the bench."""
 
-from __future__ import annotations
-
 from ..bench.cuda_backend import CudaBackend
 from ..bench.measure import Candidate, Json
 from . import resources

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
-from flash_helpers.check.judge import Judge
-
-if TYPE_CHECKING:
-    from flash_helpers.check.judge import Qkv
+from flash_helpers.base.lazy import torch
+from flash_helpers.check.judge import Judge, Qkv
 
 
 def has_gpu(mode: str) -> bool:
     """False after saying so: the caller has no data."""
-    import torch
-
     if torch.cuda.is_available():
         return True
     print(

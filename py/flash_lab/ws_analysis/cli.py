@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 
 from flash_helpers.base.cache import cache_dir
+from flash_helpers.base.lazy import torch
 from flash_helpers.base.outputs import OutputError, check_outputs
-from flash_helpers.base.tool import EXIT_INTERRUPTED, EXIT_NO_DATA, EXIT_USAGE, guarded
+from flash_helpers.base.tool import EXIT_NO_DATA, EXIT_USAGE, guarded
 
 from . import analysis, checking, measuring, ncu_mode, nvtx_mode, scripts
 from .options import ANALYSIS, BENCHMARK, CREATE, NCU, NVTX, parse
@@ -23,7 +23,8 @@ def main(argv: Sequence[str] | None = None, backend: str = measuring.BACKEND) ->
         if options.mode == CREATE:
             return scripts.create(options)
         trace = options.trace or (nvtx_mode.DEFAULT_TRACE if options.mode == NVTX else None)
-        check_outputs({"--out": options.out, "--trace": trace}, {"--results": _results(options)})
+        results = options.results if options.mode in (BENCHMARK, ANALYSIS) else None
+        check_outputs({"--out": options.out, "--trace": trace}, {"--results": results})
         if backend == measuring.BACKEND:
             _check_cache(options)
         if options.mode == NVTX:
@@ -38,24 +39,15 @@ def main(argv: Sequence[str] | None = None, backend: str = measuring.BACKEND) ->
     except OutputError as error:  # on standard output: the scripts keep that in a file
         print(f"error: {error}")
         return EXIT_USAGE
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
 
 
 def _check_cache(options: argparse.Namespace) -> None:
     """The tuner's, before a sweep of which every tuned kernel would fail. Raises
     UnsafeCacheError."""
     kinds = {WS_PROVIDERS[name].family for name in options.provider if name in WS_PROVIDERS}
-    if TRITON in kinds and not (options.rows or options.report):
-        import torch
-
-        if torch.cuda.is_available():  # else nothing is tuned
-            cache_dir("triton_tuning")
-
-
-def _results(options: argparse.Namespace) -> Path | None:
-    results: Path = options.results
-    return results if options.mode in (BENCHMARK, ANALYSIS) else None
+    measures = TRITON in kinds and not (options.rows or options.report)
+    if measures and torch.cuda.is_available():  # else nothing is tuned
+        cache_dir("triton_tuning")
 
 
 command = functools.partial(guarded, "flash-attention-WS-hopper.py", main)

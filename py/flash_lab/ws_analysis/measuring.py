@@ -1,9 +1,9 @@
 """`--mode benchmark`, and the measurement that `--mode analysis` shares with it."""
 
-from __future__ import annotations
-
 import argparse
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from flash_helpers.base import csv_text
@@ -15,9 +15,11 @@ from ..bench import charts
 from ..bench.ceilings import measure_ceilings
 from ..bench.progress import Progress
 from ..bench.providers import CEILING
-from ..bench.records import COMPILE_FAIL, LAUNCH_FAIL, OK, SKIPPED, TIMEOUT, WRONG
+from ..bench.pt_cli import exit_code
+from ..bench.records import OK
 from ..bench.results import Measurement, ProblemResult, by_problem
-from ..bench.row import Row
+from ..bench.row import Json, Row
+from ..bench.runs import RunError, rows_of
 from ..bench.session import announce, with_session
 from ..bench.store import ResultStore
 from ..bench.supervisor import Measurer
@@ -25,10 +27,18 @@ from ..bench.sweep import Case, Job, Sweep
 from ..provenance import command_line
 from . import text
 from .options import problems
-from .recorded import Measured, recorded
 from .words import Words, words
 
 BACKEND = "flash_lab.ws_analysis.backend:WsBackend"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All rows of the run, those of ceilings too; `environment` says where."""
+
+    rows: list[Row]
+    problems: list[ProblemResult]
+    environment: Json
 
 
 def benchmark(options: argparse.Namespace, backend: str = BACKEND) -> int:
@@ -66,6 +76,35 @@ def measure(
     return with_session("ws-analysis", options, backend, run)
 
 
+def recorded(options: argparse.Namespace) -> Measured | None:
+    """What the store of --rows holds of its last shape, after saying so; None: it holds nothing.
+    The options then say what that shape was."""
+    try:
+        rows, notes = rows_of(options.rows)
+        attention = [row for row in rows if row.provider != CEILING]
+        if not attention:
+            raise RunError(f"cannot use {options.rows}: no row in it is about attention")
+    except RunError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return None
+    wanted = _shape(attention[-1])
+    kept = [row for row in rows if row.provider == CEILING or _shape(row) == wanted]
+    if len(kept) < len(rows):
+        notes.append(f"{len(rows) - len(kept)} rows of other shapes are left out")
+    print("\n".join([f"store: {options.rows}", *(f"note: {note}" for note in notes)]))
+    problems = by_problem(kept)
+    options.n_ctx = [problem.seq_len for problem in problems]
+    options.batch, options.heads, options.head_dim, options.causal = wanted
+    policies = [row.policy for row in kept if row.status == OK and row.policy]
+    options.noncu = bool(policies) and not policies[-1].get("cold_l2", True)
+    return Measured(kept, problems, kept[-1].environment)
+
+
+def _shape(row: Row) -> tuple[object, ...]:
+    p = row.problem
+    return p.batch, p.n_heads, p.d_head, p.causal
+
+
 def _present(
     found: Measured, options: argparse.Namespace,
     show: Callable[[Measured, argparse.Namespace], int],
@@ -77,19 +116,6 @@ def _present(
         return code
     shown = show(found, options)
     return shown if shown == EXIT_USAGE and code != EXIT_FAILED else code or shown
-
-
-def exit_code(rows: Sequence[Row], named: Sequence[str]) -> int:
-    """A wrong result outranks a missing one. A provider that is not here is a failure where it was
-    asked for by name."""
-    statuses = {row.status for row in rows}
-    if WRONG in statuses:
-        return EXIT_FAILED
-    if OK not in statuses:
-        return EXIT_NO_DATA
-    absent = any(row.status == SKIPPED and row.provider in named for row in rows)
-    failed = statuses & {LAUNCH_FAIL, TIMEOUT, COMPILE_FAIL}
-    return EXIT_PARTIAL if failed or absent else EXIT_OK
 
 
 def _show(found: Measured, options: argparse.Namespace) -> int:
@@ -104,10 +130,9 @@ def _show(found: Measured, options: argparse.Namespace) -> int:
 
 
 def print_configurations(problems: Sequence[ProblemResult], say: Words) -> None:
-    for problem in problems:
-        for m in problem.ranked:
-            if m.row.parameters:
-                print(f"\n{text.configuration_block(m, say)}")
+    for m in text.measured(problems):
+        if m.row.parameters:
+            print(f"\n{text.configuration_block(m, say)}")
 
 
 def explanation(options: argparse.Namespace) -> str:

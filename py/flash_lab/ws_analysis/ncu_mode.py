@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
 
+from flash_helpers.base.lazy import torch
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL
 from flash_helpers.kernels.problem import AttentionProblem
 
@@ -15,9 +15,6 @@ from . import checking, profiles
 from .nvtx_mode import attention_range
 from .options import NCU, problems
 from .providers import Bound, bind
-
-if TYPE_CHECKING:
-    import torch
 
 _CHECKED_HEADS = 1  # on the CPU, since ncu sees what the GPU does
 
@@ -41,8 +38,6 @@ def run(options: argparse.Namespace) -> int:
 
 def profile_one(provider: str, problem: AttentionProblem, seed: int, *, tune: bool) -> int:
     """Launches, checks on the CPU, and says which configuration it was."""
-    import torch
-
     where = f"{provider}, N_CTX={problem.seqlen_q}"
     host = problem.tensors(seed, "cpu")
     # Copies are no kernels; numbers drawn on the GPU would be in the profile.
@@ -65,8 +60,6 @@ def profile_one(provider: str, problem: AttentionProblem, seed: int, *, tune: bo
 
 def _launch(bound: Bound, name: str) -> torch.Tensor:
     """Between cudaProfilerStart and cudaProfilerStop, for ncu --profile-from-start off."""
-    import torch
-
     torch.cuda.synchronize()
     torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
     with annotate(name):

@@ -7,17 +7,16 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from flash_helpers.base.lazy import torch
 from flash_helpers.base.outputs import OutputError, write_output
 from flash_helpers.base.tool import EXIT_FAILED, EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL, ranked
 from flash_helpers.kernels.problem import AttentionProblem
 
 from ..profiling.nvtx import annotate
-from ..profiling.trace import RANGE, Trace, load
+from ..profiling.trace import RANGE, Trace, load, record
 from . import checking, text
 from .options import NVTX, problems
 from .providers import WS_PROVIDERS, Bound, bind
@@ -66,13 +65,13 @@ def trace(options: argparse.Namespace, device: str) -> int:
         return code
     print("not under nsys: torch.profiler records the same ranges", file=sys.stderr)
     path = options.trace or DEFAULT_TRACE
-    recorded = _record(lambda: _run_all(prepared, device), device)
+    recorded = record(lambda: _run_all(prepared, device), on_gpu=device == "cuda")
     with tempfile.TemporaryDirectory() as folder:  # torch only prints it where it cannot write
         exported = Path(folder) / "trace.json"
         recorded.export_chrome_trace(str(exported))
         data, found = exported.read_bytes(), load(exported)
-    say = words(options.lang)
-    print(text.section(say("ranges"), ranges_table(found, prepared, options.lang)))
+    title = words(options.lang)("ranges")
+    print(text.section(title, ranges_table(found, prepared, options.lang)))
     try:
         write_output(path, data)
     except OutputError as error:
@@ -113,25 +112,8 @@ def _run_all(prepared: list[Prepared], device: str) -> None:
             for _ in range(_CALLS):
                 with annotate(attention_range(item.provider, item.problem)):
                     item.bound.run()
-            _synchronize(device)  # the kernels end before the range does
-
-
-def _synchronize(device: str) -> None:
-    import torch
-
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
-def _record(function: Callable[[], None], device: str) -> Any:
-    from torch.profiler import ProfilerActivity, profile
-
-    activities = [ProfilerActivity.CPU]
-    if device == "cuda":
-        activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities) as recorded:
-        function()
-    return recorded
+            if device == "cuda":  # the kernels end before the range does
+                torch.cuda.synchronize()
 
 
 def ranges_table(recorded: Trace, prepared: list[Prepared], language: str) -> str:

@@ -1,11 +1,11 @@
 """The tool's command line."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from flash_helpers.base.dtypes import DType
+from flash_helpers.base.tool import tool_parser
 from flash_helpers.kernels.problem import AttentionProblem
 
 from .. import arguments as args
@@ -49,10 +49,7 @@ docs/ws-analysis.md explains the figures.
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=TOOL, description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser(TOOL, DESCRIPTION)
     add = parser.add_argument
     add("--mode", type=args.one_of("mode", MODES), required=True, help=", ".join(MODES))
     add("--lang", type=args.one_of("language", LANGUAGES), default=ENGLISH,
@@ -65,22 +62,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--head_dim", type=args.positive, default=128)
     add("--causal", action="store_true", help="each query sees no key behind it")
     add("--seed", type=args.seed, default=1, help="of the inputs and the order")
-    _add_measuring(parser)
-    add("--trace", type=Path, metavar="FILE",
-        help="nvtx: torch.profiler's trace (default nvtx_profile.trace.json)")  # fmt: skip
-    add("--prepare", action="store_true",
-        help="ncu: tune and check all that is named, so that profiles start tuned")  # fmt: skip
-    add("--report", type=Path, metavar="FILE.ncu-rep", help="ncu: explain this profile")
-    add("--log", type=Path, metavar="FILE", help="ncu: what ncu printed while it made --report")
-    add("--ncu", metavar="PROGRAM", help="the ncu program (default: NCU, else on PATH)")
-    parser.set_defaults(ray="", ray_workers=0)
-    return parser
-
-
-def _add_measuring(parser: argparse.ArgumentParser) -> None:
     add_sampling_arguments(parser)
     add_store_arguments(parser)
-    add = parser.add_argument
     add("--rows", type=Path, metavar="STORE",
         help="show what was recorded there instead of measuring: needs no GPU")  # fmt: skip
     add("--results", type=Path, default=Path("ws_results"), metavar="DIR",
@@ -91,6 +74,15 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
     add("--device", default="", help="CUDA_VISIBLE_DEVICES for the measurement")
     add("--time_limit", type=args.number(0.1, 3600), default=300.0, metavar="S",
         help="for one step of one kernel, such as its tuning (default 300)")  # fmt: skip
+    add("--trace", type=Path, metavar="FILE",
+        help="nvtx: torch.profiler's trace (default nvtx_profile.trace.json)")  # fmt: skip
+    add("--prepare", action="store_true",
+        help="ncu: tune and check all that is named, so that profiles start tuned")  # fmt: skip
+    add("--report", type=Path, metavar="FILE.ncu-rep", help="ncu: explain this profile")
+    add("--log", type=Path, metavar="FILE", help="ncu: what ncu printed while it made --report")
+    add("--ncu", metavar="PROGRAM", help="the ncu program (default: NCU, else on PATH)")
+    parser.set_defaults(ray="", ray_workers=0)
+    return parser
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -138,8 +130,6 @@ def _one(values: Sequence[object] | None) -> bool:
 
 
 def problems(options: argparse.Namespace) -> list[AttentionProblem]:
-    from flash_helpers.base.dtypes import DType
-
     return [
         AttentionProblem.self_attention(
             DType.FP16, options.batch, n_ctx, options.heads, options.head_dim, causal=options.causal

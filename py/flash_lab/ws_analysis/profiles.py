@@ -1,7 +1,5 @@
 """What Nsight Compute's profiles say: the report of one, and several beside each other."""
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

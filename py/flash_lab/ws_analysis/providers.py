@@ -6,20 +6,17 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flash_helpers.base.dtypes import DType
+from flash_helpers.base.lazy import torch
+from flash_helpers.check.judge import Qkv
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.registry import family_of
 from flash_helpers.kernels.sets import known_configs
 
 from ..bench.measure import NotBuiltError, SkippedError
 from ..bench.providers import find_reference
-
-if TYPE_CHECKING:
-    import torch
-
-    Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 TRITON, CUDA = "triton", "cuda"
 _WARP = 32
@@ -62,7 +59,7 @@ class Bound:
 
 
 def bind(
-    name: str, tensors: Tensors, out: torch.Tensor | None, causal: bool, *, tune: bool = True
+    name: str, tensors: Qkv, out: torch.Tensor | None, causal: bool, *, tune: bool = True
 ) -> Bound:
     """`name` on q, k, v of (batch, seq, heads, d). `out` is written where the provider can.
 
@@ -91,7 +88,7 @@ def gluon() -> Any:
 
 
 def _bind_gluon(
-    provider: WsProvider, tensors: Tensors, out: torch.Tensor | None, causal: bool, tune: bool
+    provider: WsProvider, tensors: Qkv, out: torch.Tensor | None, causal: bool, tune: bool
 ) -> Bound:
     from flash_attention.triton_kit.tuning import NotTunedError
 
@@ -114,9 +111,7 @@ def _bind_gluon(
     return Bound(run, provider.name, parameters, source, note, config)
 
 
-def _bind_cuda(
-    provider: WsProvider, tensors: Tensors, out: torch.Tensor | None, causal: bool
-) -> Bound:
+def _bind_cuda(provider: WsProvider, tensors: Qkv, out: torch.Tensor | None, causal: bool) -> Bound:
     import flash_attention
 
     q, k, v = tensors

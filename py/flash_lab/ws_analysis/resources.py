@@ -33,7 +33,7 @@ def section(problems: Sequence[ProblemResult], environment: Json, say: Words) ->
         say("blocks per SM"), say("occupancy %"), say("tiles"), say("waves"),
         say("wave efficiency %"),
     ]  # fmt: skip
-    measured = [m for problem in problems for m in problem.ranked]
+    measured = text.measured(problems)
     known = [m for m in measured if _is_known(m)]
     if not known:
         return ["no kernel with known resources was measured: cuDNN and flash-attn keep theirs"]

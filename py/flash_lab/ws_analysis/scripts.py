@@ -1,7 +1,5 @@
 """`--mode create_scripts`: the shell scripts around nsys, ncu and this tool."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import sys

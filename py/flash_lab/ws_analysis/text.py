@@ -1,9 +1,9 @@
 """What the tool prints about measurements: the seed's block of a configuration, and tables."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
+
+from flash_helpers.base.text_table import text_table
 
 from ..bench.results import Measurement, ProblemResult
 from .words import Words
@@ -20,6 +20,11 @@ def fixed(value: float, decimals: int) -> str:
     if value and abs(value) < 1:
         decimals = max(decimals, 2 - math.floor(math.log10(abs(value))))
     return f"{value:.{decimals}f}"
+
+
+def measured(problems: Sequence[ProblemResult]) -> list[Measurement]:
+    """The fastest of a length first."""
+    return [m for problem in problems for m in problem.ranked]
 
 
 def gb_per_s(m: Measurement) -> float:
@@ -61,24 +66,16 @@ def performance_table(problems: Sequence[ProblemResult], say: Words) -> str:
         say("provider"), "N_CTX", say("time (ms)"), "TFLOPS", say("bandwidth (GB/s)"),
         say("memory (MB)"), say("noise %"),
     ]  # fmt: skip
-    rows = [
-        [
+    rows = []
+    for m in measured(problems):
+        n_bytes = m.row.memory_bytes
+        memory_mb = "-" if n_bytes is None else fixed(n_bytes / 1e6, 1)
+        noise = f"{100 * m.standard_error:.2f}" if len(m.bursts) > 1 else "-"
+        rows.append([
             m.row.provider, m.problem.seqlen_q, fixed(m.summary.median, 3),
-            fixed(m.matmul_tflops, 2), fixed(gb_per_s(m), 2), memory_mb(m), noise(m),
-        ]
-        for problem in problems
-        for m in problem.ranked
-    ]  # fmt: skip
+            fixed(m.matmul_tflops, 2), fixed(gb_per_s(m), 2), memory_mb, noise,
+        ])  # fmt: skip
     return table(columns, rows)
-
-
-def memory_mb(m: Measurement) -> str:
-    n_bytes = m.row.memory_bytes
-    return "-" if n_bytes is None else fixed(n_bytes / 1e6, 1)
-
-
-def noise(m: Measurement) -> str:
-    return f"{100 * m.standard_error:.2f}" if len(m.bursts) > 1 else "-"
 
 
 def not_measured(problems: Sequence[ProblemResult]) -> list[str]:
@@ -88,30 +85,17 @@ def not_measured(problems: Sequence[ProblemResult]) -> list[str]:
         for problem in problems
         for row in problem.others
     ]
-    labels = {
-        m.row.provider: m.label
-        for problem in problems
-        for m in problem.ranked
-        if m.label != m.row.provider
-    }
+    labels = {m.row.provider: m.label for m in measured(problems) if m.label != m.row.provider}
     lines += [f"{provider} is {label}" for provider, label in labels.items()]
-    for problem in problems:
-        for m in problem.ranked:
-            notes = [m.row.tuned] if m.row.tuned else []
-            where = f"N_CTX={problem.seq_len}: {m.row.provider}"
-            lines += [f"{where}: {note}" for note in [*notes, *m.notes]]
+    for m in measured(problems):
+        where = f"N_CTX={m.problem.seqlen_q}: {m.row.provider}"
+        lines += [f"{where}: {note}" for note in filter(None, (m.row.tuned, *m.notes))]
     return lines
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """The first column is text, the others are figures."""
-    from prettytable import PrettyTable
-
-    output = PrettyTable(list(columns))
-    output.align = "r"
-    output.align[columns[0]] = "l"
-    output.add_rows([list(row) for row in rows])
-    return str(output.get_string())
+    return text_table(columns, rows, columns[:1])
 
 
 def section(title: str, *parts: str) -> str:

@@ -1,8 +1,6 @@
 """The tool's headings and labels in English and in the Chinese of the seed. Sentences that explain
 figures, and errors, are English in both."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 ENGLISH, CHINESE = "en", "zh"

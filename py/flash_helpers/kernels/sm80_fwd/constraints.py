@@ -2,28 +2,22 @@
 
 Only an accumulator that does not fit the registers *by itself* is a violation: every mma of its
 loop would then go through local memory, and no entry of the list of allowed spills could justify
-that. (What else the registers may cost: registers.py.)
+that. (What else the registers may cost, the build reports.)
 """
-
-from __future__ import annotations
 
 from ..architecture import (
     MAX_REGISTERS_PER_THREAD,
     SHARED_MEMORY_PER_BLOCK,
     UNKNOWN_ARCH_SHARED_MEMORY,
+    WARP_SIZE,
     dotted,
 )
 from .config import FlashForwardKernelConfig
-from .registers import MMA_K, register_estimate
 
 MMA_M = 16  # rows of one mma
+MMA_K = 16  # depth of one k-tile of mma.sync.m16n8k16
 
-ALLOWED_VALUES = {
-    "d_head": (64, 128),
-    "B_r": (64, 128),
-    "B_c": (32, 64, 128),
-    "n_warps": (4, 8),
-}
+ALLOWED_VALUES = {"d_head": (64, 128), "B_r": (64, 128), "B_c": (32, 64, 128), "n_warps": (4, 8)}
 
 MINIMUM_ARCH = (8, 0)  # cp.async, ldmatrix and the bf16 mma
 
@@ -75,12 +69,12 @@ def _divisibility_violations(config: FlashForwardKernelConfig) -> list[str]:
 
 
 def _register_violations(config: FlashForwardKernelConfig) -> list[str]:
-    estimate = register_estimate(config)
+    rows = config.B_r / config.n_warps
     return [
         f"The accumulator of {what} alone needs {count} registers per thread, but a thread has "
         f"at most {MAX_REGISTERS_PER_THREAD}: more warps or smaller blocks are needed."
-        for what, count in (("O", estimate.o_accumulator), ("S", estimate.s_accumulator))
-        if count > MAX_REGISTERS_PER_THREAD
+        for what, columns in (("O", config.d_head), ("S", config.B_c))
+        if (count := round(rows * columns / WARP_SIZE)) > MAX_REGISTERS_PER_THREAD
     ]
 
 

@@ -5,8 +5,6 @@ a time, or has more keys than queries in a block. The covering set does all of i
 kernels, so that what any two switches do to each other is built, emulated and run.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator
@@ -66,11 +64,7 @@ def possible_pairs() -> set[Pair]:
     pairs: set[Pair] = set()
     for a, b in itertools.combinations(values, 2):
         pairs.update((a, x, b, y) for x in values[a] for y in values[b])
-    return {pair for pair in pairs if not _impossible(pair)}
-
-
-def _impossible(pair: Pair) -> bool:
-    return next(_completions(pair), None) is None
+    return {pair for pair in pairs if next(_completions(pair), None) is not None}
 
 
 def _completions(pair: Pair) -> Iterator[FlashForwardKernelConfig]:

@@ -1,18 +1,16 @@
 """The Ampere family: cp.async, ldmatrix and mma.sync; with the earlier steps of its kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
+from ..architecture import dotted
 from ..contract import KernelConfig, Variant
-from ..family import Capability, Family, Sets
+from ..family import Capability, Family, Sets, Step
 from ..problem import AttentionProblem
-from ..step import Step
-from . import choice, sets
+from . import sets
 from .config import GENERAL_SUFFIX, FlashForwardKernelConfig
-from .constraints import violations
+from .constraints import ALLOWED_VALUES, MINIMUM_ARCH, violations
 from .coverage import get_covering_kernel_configs
 from .names import SPELLINGS, parse_demangled, parse_short_form, parse_symbol
 from .steps import (
@@ -33,7 +31,7 @@ class Sm80Forward(Family):
     NAME: ClassVar[str] = FlashForwardKernelConfig.FAMILY
     TITLE: ClassVar[str] = "Ampere"
     SPELLINGS: ClassVar[str] = SPELLINGS
-    HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = choice.HEAD_DIMENSIONS
+    HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = ALLOWED_VALUES["d_head"]
 
     def parse(self, text: str) -> KernelConfig | None:
         return next((config for parse in _PARSERS if (config := parse(text))), None)
@@ -74,13 +72,20 @@ class Sm80Forward(Family):
         return violations(_own(config), arch)
 
     def preference(self, capability: Capability | None) -> int:
-        return choice.preference(capability)
+        return 1
 
     def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
-        return choice.refusal(problem, capability)
+        if problem.d_head not in self.HEAD_DIMENSIONS:
+            return f"its head dimensions are {' and '.join(map(str, self.HEAD_DIMENSIONS))}"
+        if capability is not None and capability < MINIMUM_ARCH:
+            needed, found = dotted(MINIMUM_ARCH), dotted(capability)
+            return f"it needs compute capability {needed}, and this GPU has {found}"
+        return None
 
     def promise(self, config: KernelConfig) -> tuple[object, ...]:
-        return choice.promise(_own(config))
+        """The largest block that is built."""
+        own = _own(config)
+        return own.optimized_softmax, own.B_r, own.B_c
 
     def how_to_build(self) -> str:
         return "KERNELS=tune (head dimension 128), d64 or all"

@@ -1,17 +1,12 @@
 """Reading a configuration of the Ampere family back from any of its spellings."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from functools import cache
 
-from ...base.dtypes import DType
-from ..spelling import NUMBER, cell
+from ..spelling import NUMBER, cell, config_of
 from .config import SHORT_FLAGS_AFTER_LOAD, SHORT_FLAGS_BEFORE_LOAD, FlashForwardKernelConfig
 
-_SCALAR_TYPE = "(?:5|15)"
-_FIELDS = fields(FlashForwardKernelConfig)
 _LOAD_FIELDS = ("Q_mma_load_K_tiles", "K_mma_load_K_tiles", "V_mma_load_K_tiles")
 _SHAPE_FIELDS = ("d_head", "B_r", "B_c", "n_warps")
 
@@ -33,30 +28,38 @@ SPELLINGS = (
 
 def parse_symbol(text: str) -> FlashForwardKernelConfig | None:
     """The configuration of a `kernel_name()`; None for anything else."""
-    return _from_named(_symbol_pattern().fullmatch(text))
+    return config_of(FlashForwardKernelConfig, _symbol_pattern().fullmatch(text))
 
 
 def parse_short_form(text: str) -> FlashForwardKernelConfig | None:
     """The configuration of a short form, alone or as the first cell of a table row; else None."""
-    return _from_named(_short_pattern().fullmatch(cell(text)))
+    return config_of(FlashForwardKernelConfig, _short_pattern().fullmatch(cell(text)))
+
+
+def parse_known(text: str) -> FlashForwardKernelConfig:
+    """Of a text of ours. Raises ValueError for one that names no kernel of the family."""
+    config = parse_short_form(text) or parse_symbol(text)
+    if config is None:
+        raise ValueError(f"{text!r} does not name a kernel of the Ampere family")
+    return config
 
 
 def parse_demangled(text: str) -> FlashForwardKernelConfig | None:
     """The configuration of a demangled C++ name; None for anything else."""
-    return _from_positional(
-        _demangled_pattern(typed=False).fullmatch(text)
-        or _demangled_pattern(typed=True).fullmatch(text)
-    )
+    patterns = (_demangled_pattern(typed) for typed in (False, True))
+    match = next(filter(None, (pattern.fullmatch(text) for pattern in patterns)), None)
+    return config_of(FlashForwardKernelConfig, match)
 
 
 @cache
 def _demangled_pattern(typed: bool) -> re.Pattern[str]:
-    values = {"DType": _SCALAR_TYPE, "int": NUMBER, "bool": "[01]"}
     casts = {"DType": r"\(c10::ScalarType\)", "int": r"\(int\)", "bool": r"\(bool\)"}
     items = []
-    for field in _FIELDS:
+    for field in fields(FlashForwardKernelConfig):
         kind = str(field.type)
-        items.append((casts[kind] if typed else "") + f"({values[kind]})")
+        number = f"(?P<{field.name}>{NUMBER if kind == 'int' else '5|15'})"
+        value = f"(?:0|(?P<{field.name}>1))" if kind == "bool" else number
+        items.append((casts[kind] if typed else "") + value)
     body = ", ".join(items)
     return re.compile(
         rf"void flash_forward_kernel<FlashForwardKernelConfig\{{{body}\}}>{_ARGUMENT_LIST}"
@@ -82,34 +85,3 @@ def _symbol_pattern() -> re.Pattern[str]:
         f"(?P<{name}>_{word.replace('_', '')})?" for name, word in SHORT_FLAGS_AFTER_LOAD
     )
     return re.compile(f"flash_fwd_sm80_(?P<dtype>fp16|bf16)_{shape}_{before}load_{load}{after}")
-
-
-def _from_positional(match: re.Match[str] | None) -> FlashForwardKernelConfig | None:
-    if match is None:
-        return None
-    named = zip(_FIELDS, match.groups(), strict=True)
-    return _build({f.name: value != "0" if f.type == "bool" else value for f, value in named})
-
-
-def _from_named(match: re.Match[str] | None) -> FlashForwardKernelConfig | None:
-    if match is None:
-        return None
-    values = {name: match[name] for name in (f.name for f in _FIELDS)}
-    is_flag = {f.name: f.type == "bool" for f in _FIELDS}
-    return _build({name: v is not None if is_flag[name] else v for name, v in values.items()})
-
-
-def _build(values: dict[str, str | bool]) -> FlashForwardKernelConfig | None:
-    converted: dict[str, DType | int | bool] = {}
-    for field in _FIELDS:
-        value = values[field.name]
-        if isinstance(value, bool):
-            converted[field.name] = value
-        else:
-            converted[field.name] = (
-                DType.from_string(value) if field.type == "DType" else int(value)
-            )
-    try:
-        return FlashForwardKernelConfig(**converted)  # type: ignore[arg-type]
-    except ValueError:
-        return None  # a number out of range: reported like any other misspelling

@@ -1,14 +1,12 @@
 """The named sets of the Ampere family."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ...base.dtypes import DType
 from .config import FlashForwardKernelConfig
-from .names import parse_short_form
+from .names import parse_known
 
 # The first seven steps of the progression; each adds one idea to the one before, and the last
 # keeps Q in registers, which makes the double buffer of operands unnecessary.
@@ -60,7 +58,7 @@ def get_autotuning_kernel_configs(
 
 def get_kernel_progression_configs(all: bool = False) -> list[FlashForwardKernelConfig]:
     """The seven steps in order; `all` crosses them with the block sizes and warp counts."""
-    steps = [_parse(step) for step in PROGRESSION_STEPS]
+    steps = [parse_known(step) for step in PROGRESSION_STEPS]
     if not all:
         return steps
     shapes = itertools.product((128, 64), (128, 64, 32), (4, 8))
@@ -86,10 +84,3 @@ def get_d64_kernel_configs() -> list[FlashForwardKernelConfig]:
 def get_configs_with_blocks(B_r: int, B_c: int) -> Sequence[FlashForwardKernelConfig]:
     """The part of the autotuning set with these blocks."""
     return [c for c in get_autotuning_kernel_configs() if c.blocks() == (B_r, B_c)]
-
-
-def _parse(short_form: str) -> FlashForwardKernelConfig:
-    config = parse_short_form(short_form)
-    if config is None:
-        raise ValueError(f"{short_form} does not name a kernel of the Ampere family")
-    return config

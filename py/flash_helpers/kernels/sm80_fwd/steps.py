@@ -16,9 +16,9 @@ from ...base.dtypes import DType
 from ...base.paths import previous_dir
 from ...base.safe_read import parse_toml
 from ..contract import KernelConfig, Variant
-from ..step import Step
+from ..family import Step
 from .config import FlashForwardKernelConfig
-from .names import parse_short_form, parse_symbol
+from .names import parse_known, parse_short_form, parse_symbol
 
 STEPS_FILE = "steps.toml"
 BODY_FILE = "forward.cuh"
@@ -146,21 +146,14 @@ def _read_step(entry: dict[str, Any], before: dict[str, Any]) -> Step:
     if unknown:
         raise ValueError(f"step {entry.get('number')}: unknown {', '.join(sorted(unknown))}")
     source = entry.get("source", "")
-    plain = _parse(entry["config"])
-    return Step(
-        number=entry["number"],
-        title=entry["title"],
-        idea=entry["idea"],
-        source=source,
-        is_configuration=bool(before) and source == before.get("source", ""),
-        config=PreviousKernelConfig(plain, entry["number"]) if source else plain,
-        sass=entry["sass"],
-        problem=entry["problem"],
-        change=entry["change"],
-        why=entry["why"],
-        fa2=entry["fa2"],
-        shows=tuple(entry.get("shows", ())),
-    )
+    plain = parse_known(entry["config"])
+    read: dict[str, Any] = {
+        "source": source,
+        "is_configuration": bool(before) and source == before.get("source", ""),
+        "config": PreviousKernelConfig(plain, entry["number"]) if source else plain,
+        "shows": tuple(entry.get("shows", ())),
+    }
+    return Step(**{**entry, **read})
 
 
 def _body_of(number: int) -> tuple[str, FlashForwardKernelConfig]:
@@ -168,13 +161,6 @@ def _body_of(number: int) -> tuple[str, FlashForwardKernelConfig]:
     found = load_steps()[number - 1]
     assert isinstance(found.config, PreviousKernelConfig)
     return found.source, found.config.plain
-
-
-def _parse(text: str) -> FlashForwardKernelConfig:
-    config = parse_short_form(text) or parse_symbol(text)
-    if config is None:
-        raise ValueError(f"{text!r} does not name a kernel of the Ampere family")
-    return config
 
 
 def parse_step_symbol(text: str) -> PreviousKernelConfig | None:

@@ -5,8 +5,6 @@ On a GPU csrc/runtime/sm90/launch.cpp does the same with the driver's tensor map
 tests/runtime compares the two.
 """
 
-from __future__ import annotations
-
 import struct
 
 from ...emulator import pack_tensor_map

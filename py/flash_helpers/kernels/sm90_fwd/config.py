@@ -143,11 +143,9 @@ class HopperForwardKernelConfig(KernelConfig):
         return self.block_m(), self.block_n
 
     def _words(self) -> list[str]:
-        values = ((word, getattr(self, field)) for field, word in OPTIONS)
-        return [word + _suffix(value) for word, value in values if value]
-
-
-def _suffix(value: bool | int | CppEnum) -> str:
-    if isinstance(value, CppEnum):
-        return value.name.lower()
-    return "" if value is True else str(value)
+        found = []
+        for field, word in OPTIONS:
+            if value := getattr(self, field):
+                name = value.name.lower() if isinstance(value, CppEnum) else str(value)
+                found.append(word if value is True else word + name)
+        return found

@@ -1,7 +1,5 @@
 """Why a Hopper-family configuration cannot be built, as sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from .config import HopperForwardKernelConfig, MaxPolicy

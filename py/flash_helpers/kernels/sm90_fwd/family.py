@@ -1,16 +1,14 @@
 """The Hopper family: TMA, wgmma and warp specialisation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 
+from ..architecture import dotted
 from ..contract import KernelConfig, Variant
 from ..family import Capability, Family, Sets
 from ..problem import AttentionProblem
-from . import choice
 from .config import HopperForwardKernelConfig
-from .constraints import HEAD_DIMENSIONS, violations
+from .constraints import ARCHITECTURE, HEAD_DIMENSIONS, violations
 from .names import SPELLINGS, parse_short_form, parse_symbol
 from .sets import get_hopper_kernel_configs, get_hopper_smoke_kernel_configs
 
@@ -47,16 +45,24 @@ class Sm90Forward(Family):
         return pack_launch_arguments(_own(config), record)
 
     def preference(self, capability: Capability | None) -> int:
-        return choice.preference(capability)
+        """First on its own GPUs; else where no other family serves the problem."""
+        return 2 if capability == ARCHITECTURE else 0
 
     def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
-        return choice.refusal(problem, capability)
+        if problem.d_head not in HEAD_DIMENSIONS:
+            return f"its head dimensions are {', '.join(map(str, HEAD_DIMENSIONS))}"
+        if capability not in (None, ARCHITECTURE):
+            needed, found = dotted(ARCHITECTURE), dotted(capability)
+            return f"it needs compute capability {needed}, and this GPU has {found}"
+        return None
 
     def candidates(self) -> Sequence[KernelConfig]:
         return get_hopper_kernel_configs()
 
     def promise(self, config: KernelConfig) -> tuple[object, ...]:
-        return choice.promise(_own(config))
+        """Every overlap, then the most work for each tile of shared memory."""
+        own = _own(config)
+        return own.overlap, own.ping_pong, own.max_policy, own.block_m() * own.block_n, own
 
     def how_to_build(self) -> str:
         return "KERNELS=hopper or all, for sm_90a"

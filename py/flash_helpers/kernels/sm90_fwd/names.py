@@ -1,14 +1,11 @@
 """Reading a Hopper-family configuration back from its symbol or its short form."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from functools import cache
 
-from ...base.dtypes import DType
 from ..contract import CppEnum
-from ..spelling import NUMBER, cell
+from ..spelling import NUMBER, cell, config_of
 from .config import GROUP_ROWS, OPTIONS, HopperForwardKernelConfig
 
 SPELLINGS = (
@@ -66,20 +63,6 @@ def _suffixes(kind: type) -> str:
 
 
 def _config(match: re.Match[str] | None) -> HopperForwardKernelConfig | None:
-    if match is None or int(match["block_m"]) != GROUP_ROWS * int(match["n_mma_groups"]):
+    if match and int(match["block_m"]) != GROUP_ROWS * int(match["n_mma_groups"]):
         return None
-    values: dict[str, DType | int | bool] = {}
-    for name, kind in _KINDS.items():
-        text = match[name]
-        if kind is DType:
-            values[name] = DType.from_string(text)
-        elif kind is bool:
-            values[name] = text is not None
-        elif issubclass(kind, CppEnum):
-            values[name] = kind[text.upper()] if text else kind(0)
-        else:
-            values[name] = int(text or 0)
-    try:
-        return HopperForwardKernelConfig(**values)  # type: ignore[arg-type]
-    except ValueError:
-        return None  # a number out of range: reported like any other misspelling
+    return config_of(HopperForwardKernelConfig, match)

@@ -1,7 +1,5 @@
 """The named sets of the Hopper family."""
 
-from __future__ import annotations
-
 from ...base.dtypes import DType
 from .config import HopperForwardKernelConfig
 from .names import parse_symbol

@@ -1,4 +1,5 @@
-"""acceptance: the measuring tools measured. tools/benchmark/acceptance.py is its entry."""
+"""acceptance: the measuring tools measured. tools/benchmark/acceptance.py is its entry, in a source
+tree: what it tests is the product, so it is none of it."""
 
 from __future__ import annotations
 
@@ -21,26 +22,27 @@ from flash_helpers.base.tool import (
     EXIT_PARTIAL,
     guarded,
     ranked,
+    tool_parser,
 )
 from flash_helpers.check.sizes import BENCHMARK_N_HEADS
 from flash_helpers.kernels.names import parse_kernel_name_into_config
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.variants import has_kernel_for, launched_symbol
+from flash_lab.arguments import number
+from flash_lab.bench import arguments as args
+from flash_lab.bench.progress import Progress
+from flash_lab.bench.providers import OURS
+from flash_lab.bench.records import OK
+from flash_lab.bench.row import Json, Row
+from flash_lab.bench.runs import RunError, drop_incomplete
+from flash_lab.bench.session import CUDA_BACKEND, announce, cases_of, with_session
+from flash_lab.bench.store import ResultStore, StoreError, read_store
+from flash_lab.bench.supervisor import Measurer, Supervisor
+from flash_lab.bench.sweep import Job, Sweep, our_job
+from flash_lab.provenance import command_line
 
-from ..arguments import number
-from ..provenance import command_line
-from . import arguments as args
 from . import gate
-from .progress import Progress
-from .providers import OURS
-from .records import OK
 from .repeats import agreement_verdicts, rank_verdicts, read_ncu
-from .row import Json, Row
-from .runs import RunError, drop_incomplete
-from .session import CUDA_BACKEND, announce, cases_of, with_session
-from .store import ResultStore, StoreError, read_store
-from .supervisor import Measurer, Supervisor
-from .sweep import Job, Sweep, our_job
 
 DESCRIPTION = """Measure the measuring tools on this GPU, against the bars of docs/measuring.md.
 
@@ -58,10 +60,7 @@ _NCU_BENCH = "flash_lab.bench.ncu_cli"
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="acceptance.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("acceptance.py", DESCRIPTION)
     kinds = parser.add_subparsers(dest="kind", required=True)
     count = number(1, 1000, int)
     for name in ("gate", "repeat", "agreement"):

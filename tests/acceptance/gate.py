@@ -16,20 +16,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flash_helpers.kernels.problem import AttentionProblem
+from flash_lab.bench import compare_cli
+from flash_lab.bench.comparison import Rules, compare_runs
+from flash_lab.bench.events import Event
+from flash_lab.bench.measure import Json
+from flash_lab.bench.records import encode
+from flash_lab.bench.results import Measurement
+from flash_lab.bench.row import Row, shape_of
+from flash_lab.bench.runs import RunError, load_run, observations
+from flash_lab.bench.significance import shift
+from flash_lab.bench.sweep import Job
 
-from . import compare_cli
-from .comparison import Rules, compare_runs
-from .events import Event
-from .measure import Json
-from .records import encode
-from .results import Measurement
-from .row import Row
-from .runs import RunError, load_run, observations
-from .shapes import shape_of
-from .significance import shift
-from .sweep import Job
-
-SLOWED_BACKEND = "flash_lab.bench.slowed_backend:SlowedBackend"
+SLOWED_BACKEND = "tests.acceptance.slowed_backend:SlowedBackend"
 BLOCK = 64  # keys in a block of every kernel that the gate takes
 # 19 blocks of keys and 20 are 5.26 % apart in the main loop; beginning and end of the kernel are
 # the same, so that is 5.0-5.2 % of the time (measured with each run of the gate).

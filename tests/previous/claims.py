@@ -17,35 +17,22 @@ A claim counts something in both kernels and says how the two numbers relate:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .classes import count_matching
-from .compare import Comparison
-from .listing import Instruction, Listing
+from flash_helpers.kernels.family import Step
+from flash_helpers.kernels.history import load_steps
+from flash_lab.sass.classes import count_matching
+from flash_lab.sass.compare import Comparison
+from flash_lab.sass.listing import Instruction
+from flash_lab.sass.steps import Program
 
 _KEYS = {
     "count", "runs", "where", "between", "change", "ratio", "value", "identical", "registers",
     "per", "arch",
 }  # fmt: skip
 _RELATIONS = ("change", "ratio", "value")
-_PTX_OPCODE = re.compile(r"^(?:@!?%p\d+\s+)?([a-z][a-z0-9_]*(?:\.[A-Za-z0-9_:]+)*)\s.*;$")
-
-
-@dataclass(frozen=True)
-class Program:
-    """One step's kernel in the forms that claims look at."""
-
-    listing: Listing
-    registers: int
-    ptx: str
-
-    def opcodes(self) -> list[str]:
-        """PTX opcodes in program order."""
-        lines = (line.strip() for line in self.ptx.splitlines())
-        return [match[1] for line in lines if (match := _PTX_OPCODE.match(line))]
 
 
 @dataclass(frozen=True)
@@ -58,6 +45,26 @@ class Verdict:
     def __str__(self) -> str:
         word = "holds" if self.holds else "DOES NOT HOLD"
         return f"{self.claim}: {self.before:g} -> {self.after:g}: {word}"
+
+
+@dataclass(frozen=True)
+class StepVerdict:
+    step: Step
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def holds(self) -> bool:
+        return all(verdict.holds for verdict in self.verdicts)
+
+
+def check_steps(found: Sequence[Program]) -> list[StepVerdict]:
+    """Every step but the first against the one before."""
+    results = []
+    for step, before, after in zip(load_steps()[1:], found, found[1:], strict=False):
+        mine = [claim for claim in step.shows if applies(claim, after)]
+        verdicts = tuple(check_claim(claim, before, after) for claim in mine)
+        results.append(StepVerdict(step, verdicts))
+    return results
 
 
 def check_claim(claim: Mapping[str, Any], before: Program, after: Program) -> Verdict:

@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flash_helpers.check.judge import Judge
-
-from .cuda_backend import CHECKED_ENTRIES, CudaBackend, Inputs
-from .measure import Candidate, Json
+from flash_lab.bench.cuda_backend import CHECKED_ENTRIES, CudaBackend, Inputs
+from flash_lab.bench.measure import Candidate, Json
 
 
 class SlowedBackend(CudaBackend):

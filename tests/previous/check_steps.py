@@ -7,14 +7,15 @@ import functools
 import os
 from collections.abc import Sequence
 
-from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, guarded
-from flash_helpers.build.kernel_cubin import DEFAULT_ARCHITECTURE
+from flash_helpers.base.tool import EXIT_FAILED, EXIT_OK, guarded, tool_parser
+from flash_helpers.build.kernel_ptx import DEFAULT_ARCHITECTURE
 from flash_helpers.compilers.errors import BuildError
+from flash_lab.sass import arguments as args
+from flash_lab.sass.disassembler import SassError
+from flash_lab.sass.render import painted
+from flash_lab.sass.steps import programs
 
-from . import arguments as args
-from .disassembler import SassError
-from .render import painted
-from .steps import check_steps, programs
+from .claims import check_steps
 
 DESCRIPTION = """Whether each of the sixteen steps shows in its machine code what steps.toml says.
 
@@ -26,10 +27,7 @@ Exit codes: 0 all claims hold, 1 one does not, 2 usage, 4 nothing to disassemble
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="check_steps.py", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = tool_parser("check_steps.py", DESCRIPTION)
     add = parser.add_argument
     add("--arch", default=DEFAULT_ARCHITECTURE, metavar="sm_XY")
     args.add_colour_argument(parser)

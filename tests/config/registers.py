@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..architecture import MAX_REGISTERS_PER_THREAD, WARP_SIZE
-from .config import FlashForwardKernelConfig
-
-MMA_K = 16  # depth of one k-tile of mma.sync.m16n8k16
+from flash_helpers.kernels.architecture import MAX_REGISTERS_PER_THREAD, WARP_SIZE
+from flash_helpers.kernels.sm80_fwd.config import FlashForwardKernelConfig
+from flash_helpers.kernels.sm80_fwd.constraints import MMA_K
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ from pathlib import Path
 from flash_helpers.base import csv_text
 from flash_helpers.base.safe_read import read_regular
 from flash_helpers.kernels.problem import AttentionProblem
-
-from .measure import Json
-from .results import Measurement, by_problem
-from .row import Row
-from .runs import RunError
+from flash_lab.bench.measure import Json
+from flash_lab.bench.results import Measurement, by_problem
+from flash_lab.bench.row import Row
+from flash_lab.bench.runs import RunError
 
 RANK_BAR_PCT = 1.0
 AGREEMENT_BAR_PCT = 5.0

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from flash_lab.sass.claims import Program, check_claim
 from flash_lab.sass.listing import parse_listings
+from flash_lab.sass.steps import Program
+from tests.sass.test_listing import TEXT
 
-from .test_listing import TEXT
+from .claims import check_claim
 
 PTX = (
     "ldmatrix.sync.x4 {%r1};\nmma.sync.aligned %f1;\n@%p1 ldmatrix.sync.x4 {%r2};\nmma.sync %f2;\n"

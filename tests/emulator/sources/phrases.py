@@ -9,6 +9,7 @@ from .header import Edit, Header
 from .tokens import CLOSING, Statement, Token, matching
 
 _NOT_CALLS = {"if", "for", "while", "switch", "return", "sizeof", "alignas", "asm", "static_assert"}
+COMMUTATIVE = {"min", "max", "fminf", "fmaxf", "mul_rn", "fma_rn"}  # in their first two arguments
 _ASSIGNS = {"=", "+=", "-=", "*=", "^=", "|=", "++", "--"}
 _DECLARES = {
     "using", "const", "constexpr", "static", "inline", "typename", "struct", "enum", "namespace",
@@ -113,6 +114,8 @@ def arguments(header: Header) -> Iterator[Edit]:
         parts = list(_parts(header.tokens, i))
         if any(_is_parameter(header.tokens[a : b + 1]) for a, b in parts):
             continue
+        if before.text in COMMUTATIVE:
+            parts = parts[1:]
         for (a, b), (c, d) in pairwise(parts):
             one, other = header.text(a, b), header.text(c, d)
             if max(b - a, d - c) <= 6 and one != other:

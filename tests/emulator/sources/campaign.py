@@ -21,8 +21,8 @@ from .results import results
 
 # How many bugs of a kind are planted in each header, of those that there are; "": of other kinds.
 QUOTA = {
-    "": 2, "deleted": 8, "order swapped": 6, "phase": 9, "condition negated": 4, "constant": 4,
-    "operator": 4, "name": 4, "narrowed": 4, "arms swapped": 3, "arguments swapped": 3,
+    "": 2, "deleted": 8, "order swapped": 6, "phase": 9, "condition negated": 4, "constant": 3,
+    "operator": 3, "name": 3, "narrowed": 3, "arms swapped": 3,
 }  # fmt: skip
 
 
@@ -35,6 +35,7 @@ class Outcome:
     broken: int = 0
     repeated: int = 0
     missed: list[SourceMutant] = field(default_factory=list)
+    needless: set[str] = field(default_factory=set)  # reasons for bugs that are found
 
     @property
     def total(self) -> Total:
@@ -113,17 +114,22 @@ def outcome_of(
     everything = list(_shown(found) if verbose else found)
     kept = list(distinct(everything))
     outcome.repeated = len(everything) - len(kept)
+    used: set[str] = set()
     for mutant, fate in kept:
+        reason = reason_for(family, mutant)
+        if reason and fate.compiles:
+            (outcome.needless if fate.found else used).add(str(reason))
         if not fate.compiles:
             outcome.broken += 1
         elif fate.found:
             outcome.found[fate.found] += 1
         elif not fate.trail:
             outcome.same += 1
-        elif reason_for(family, mutant):
+        elif reason:
             outcome.explained += 1
         else:
             outcome.missed.append(mutant)
+    outcome.needless -= used
     return outcome
 
 

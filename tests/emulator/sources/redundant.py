@@ -32,7 +32,26 @@ class Reason:
         )
 
 
-REASONS: tuple[Reason, ...] = ()
+_HINT = "a hint: nothing depends on it but speed"
+_SCHEDULING = "no instruction that computes: it only keeps compilers from moving others"
+
+REASONS: tuple[Reason, ...] = (
+    Reason("sm90", "ptx/tma.cuh", "prefetch_tensormap", "prefetch.tensormap", "deleted", _HINT),
+    Reason(
+        "sm90", "ptx/tma.cuh", "tma_store_wait_read", "wait_group.read", "modifier dropped",
+        "it waits until the stores have written, too: longer, and never too short",
+    ),
+    Reason("", "ptx/scheduling.cuh", "", "asm volatile", "deleted", _SCHEDULING),
+    Reason(
+        "sm90", "ptx/setmaxnreg.cuh", "setmaxnreg_inc", "setmaxnreg.inc", "deleted",
+        """ptxas then keeps to what the launch gives, 168 registers: kernels with large blocks spill
+        (d 128, block_n 128: 240 bytes), which the build refuses (allowed_spills.toml)""",
+    ),
+    Reason(
+        "sm90", "sm90/forward/work.cuh", "", "kOverflow = 7", "kOverflow = 8",
+        "three numbers of named barriers that no other has, below 16",
+    ),
+)  # fmt: skip
 
 
 def reason_for(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
+import multiprocessing
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -75,31 +76,33 @@ def fates(
         with ground(family) as place:
             yield from ((mutant, place.plant(mutant)) for mutant in mutants)
         return
-    with ProcessPoolExecutor(jobs, initializer=_enter, initargs=(family,)) as pool:
-        yield from zip(mutants, pool.map(_plant, mutants), strict=True)
+    with tempfile.TemporaryDirectory(prefix="flash-sources-") as folder:
+        # Not forked: torch's threads would be missing.
+        spawned = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(jobs, spawned, _enter, (family, folder)) as pool:
+            yield from zip(mutants, pool.map(_plant, mutants), strict=True)
 
 
 @contextmanager
-def ground(family: str, n_stages: int | None = None) -> Iterator[Ground]:
-    """Where bugs of a family are planted; `n_stages`: only for the first checks. Raises
-    AssertionError if they find something where there is no bug."""
+def ground(family: str, n_stages: int | None = None, folder: str | None = None) -> Iterator[Ground]:
+    """Where bugs of a family are planted, in `folder`; `n_stages`: only for the first checks.
+    Raises AssertionError if they find something where there is no bug."""
     kept = results()  # these two from the cache that stays
     stages = FAMILIES[family]()[:n_stages]
     for stage in stages:
         stage.kernel.ptx()
-    with scratch() as include:
+    with scratch(folder) as include:
         place = Ground(stages, include, kept)
         place.check_soundness()
         yield place
 
 
-_process = ExitStack()
-_grounds: list[Ground] = []  # of a process of the pool: one
+_process = ExitStack()  # of a process of the pool: is never closed, what it leaves is the pool's
+_grounds: list[Ground] = []
 
 
-def _enter(family: str) -> None:
-    _grounds.append(_process.enter_context(ground(family)))
-    atexit.register(_process.close)
+def _enter(family: str, folder: str) -> None:
+    _grounds.append(_process.enter_context(ground(family, folder=folder)))
 
 
 def _plant(mutant: SourceMutant) -> Fate:

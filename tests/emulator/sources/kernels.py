@@ -89,12 +89,12 @@ def emulated(ptx: str, entry: str) -> Any:
 
 
 @contextmanager
-def scratch() -> Iterator[Path]:
+def scratch(parent: str | None = None) -> Iterator[Path]:
     """A copy of the headers, changed at will. What is compiled meanwhile goes into a cache that
     ends with it: a thousand kernels of which none is run again."""
     library = runtime().library_path
     before = os.environ.get(VARIABLE)
-    with tempfile.TemporaryDirectory(prefix="flash-sources-") as folder:
+    with tempfile.TemporaryDirectory(prefix="flash-sources-", dir=parent) as folder:
         include = Path(folder) / "include"
         shutil.copytree(csrc_dir() / "include", include)
         os.environ[VARIABLE] = str(Path(folder) / "cache")

@@ -8,7 +8,7 @@ from itertools import pairwise
 from .header import Edit, Header
 from .tokens import CLOSING, Statement, Token, matching
 
-_NOT_CALLS = {"if", "for", "while", "switch", "return", "sizeof", "alignas", "asm", "static_assert"}
+_NOT_CALLS = {"if", "for", "while", "switch", "return", "sizeof", "alignas", "static_assert"}
 COMMUTATIVE = {"min", "max", "fminf", "fmaxf", "mul_rn", "fma_rn"}  # in their first two arguments
 _ASSIGNS = {"=", "+=", "-=", "*=", "^=", "|=", "++", "--"}
 _DECLARES = {
@@ -114,10 +114,13 @@ def arguments(header: Header) -> Iterator[Edit]:
         parts = list(_parts(header.tokens, i))
         if any(_is_parameter(header.tokens[a : b + 1]) for a, b in parts):
             continue
+        asm = before.text in ("asm", "volatile")
         if before.text in COMMUTATIVE:
             parts = parts[1:]
         for (a, b), (c, d) in pairwise(parts):
             one, other = header.text(a, b), header.text(c, d)
+            if {":", "::"} & {token.text for token in header.tokens[a : d + 1]} and asm:
+                continue  # the text, and lists of operands of different kinds
             if max(b - a, d - c) <= 6 and one != other:
                 between = header.source[header.tokens[b].end : header.tokens[c].start]
                 start, end = header.tokens[a].start, header.tokens[d].end

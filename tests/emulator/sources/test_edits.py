@@ -59,6 +59,8 @@ def changed(source: str, kind: str) -> list[str]:
         ("order swapped", "{ f();\n  x += 1; }", ["{ x += 1;\n  f(); }"]),
         ("arguments swapped", "f(a, b + 1);", ["f(b + 1, a);"]),
         ("arguments swapped", "fma_rn(a, b, c);", ["fma_rn(a, c, b);"]),
+        ("arguments swapped", 'asm("x;" : "=r"(a) : "r"(b), "r"(c), "r"(d), "r"(e) : "memory");',
+         ['asm("x;" : "=r"(a) : "r"(b), "r"(d), "r"(c), "r"(e) : "memory");']),
         ("arguments swapped", "void f(int a, const T& b);", []),  # parameters
         ("operands swapped", 'asm("mma {%0, %1};");', ['asm("mma {%1, %0};");']),
         ("modifier dropped", 'asm("ldmatrix.x4.trans %0;");', ['asm("ldmatrix.x4 %0;");']),

@@ -52,7 +52,7 @@ def _level(tokens: Sequence[Token], i: int, wanted: tuple[str, ...]) -> int:
             i = matching(tokens, i)
         elif tokens[i].text == "?":
             questions += 1
-        elif tokens[i].text == ":":
+        elif tokens[i].text == ":" and questions:
             questions -= 1
         i += 1
     return i

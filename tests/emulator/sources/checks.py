@@ -190,19 +190,23 @@ def _hopper(kernel: Kernel) -> tuple[Check, ...]:
     return Check("problems", in_order), Check("early loads", early)
 
 
-def _crowded(kernel: Kernel) -> Check:
+def _crowded(kernel: Kernel) -> tuple[Check, ...]:
     config: Any = kernel.config
-    crowded = functools.cache(lambda: crowded_problems(config, SEED))
+    made = functools.cache(lambda: crowded_problems(config, SEED))
+
+    def in_order(launched: Any) -> str:
+        return _first_wrong(
+            launched, itertools.product(made()[:1], (*schedules(SEED), *sm90.EARLY))
+        )
 
     def at_random(launched: Any) -> str:
         random = LaunchOptions(lane_order="random")
         runs = (
-            (crowded()[n % 2], replace(random, seed=n, early_loads=n % 4 >= 2))
-            for n in range(RANDOM)
+            (made()[n % 2], replace(random, seed=n, early_loads=n % 4 >= 2)) for n in range(RANDOM)
         )
         return _first_wrong(launched, runs)
 
-    return Check(f"crowded, {RANDOM} schedules", at_random)
+    return Check("crowded", in_order), Check(f"crowded, {RANDOM} schedules", at_random)
 
 
 def _first_wrong(launched: Any, runs: Iterable[tuple[HopperProblem, LaunchOptions]]) -> str:
@@ -238,11 +242,11 @@ def _growing(name: str) -> Stage:
 
 def sm90_stages() -> list[Stage]:
     small = Kernel.of(_named(rare.HOPPER))
-    kernels = [Kernel.of(config) for config in sm90.CONFIGS]
+    kernels, ahead = [Kernel.of(config) for config in sm90.CONFIGS], Kernel.of(sm90.AHEAD)
     return [
         *(Stage(kernel, _hopper(kernel)) for kernel in kernels),
         Stage(small, tuple(_forward_hopper(small))),
-        *(Stage(kernel, (_crowded(kernel),), thorough=True) for kernel in kernels),
+        *(Stage(kernel, _crowded(kernel), thorough=True) for kernel in (ahead, *kernels)),
         Stage(small, _rare(small, rare.HOPPER), thorough=True),
         *(_growing(name) for name in (rare.THREE_GROUPS, rare.STAGED)),
     ]

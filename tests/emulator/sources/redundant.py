@@ -34,22 +34,60 @@ class Reason:
 
 _HINT = "a hint: nothing depends on it but speed"
 _SCHEDULING = "no instruction that computes: it only keeps compilers from moving others"
+_LATER = "the buffer is released later: nothing but time"
+_GIGABYTES = "needs more than 2^31 rows: 8 GiB of log-sum-exp"
 
 REASONS: tuple[Reason, ...] = (
     Reason("sm90", "ptx/tma.cuh", "prefetch_tensormap", "prefetch.tensormap", "deleted", _HINT),
+    Reason("sm90", "sm90/forward/forward.cuh", "forward", "prefetch_tensormap", "", _HINT),
     Reason(
         "sm90", "ptx/tma.cuh", "tma_store_wait_read", "wait_group.read", "modifier dropped",
         "it waits until the stores have written, too: longer, and never too short",
     ),
     Reason("", "ptx/scheduling.cuh", "", "asm volatile", "deleted", _SCHEDULING),
     Reason(
+        "sm90", "ptx/wgmma.cuh", "wgmma_touch", "asm volatile", "deleted",
+        """no instruction: it keeps nvcc from moving accesses to registers of a matmul in flight.
+        This nvcc moves none across the waits; where one did, a WgmmaError would say so""",
+    ),
+    Reason(
         "sm90", "ptx/setmaxnreg.cuh", "setmaxnreg_inc", "setmaxnreg.inc", "deleted",
         """ptxas then keeps to what the launch gives, 168 registers: kernels with large blocks spill
         (d 128, block_n 128: 240 bytes), which the build refuses (allowed_spills.toml)""",
     ),
     Reason(
+        "sm90", "sm90/config.h", "n_threads", "(n_mma_groups + 1)", "constant",
+        """a launch bound: ptxas would have fewer registers to give; the threads that are launched
+        are Python's, which tests/config/test_cpp_contracts.py compares with it""",
+    ),
+    Reason(
         "sm90", "sm90/forward/work.cuh", "", "kOverflow = 7", "kOverflow = 8",
         "three numbers of named barriers that no other has, below 16",
+    ),
+    Reason(
+        "sm90", "sm90/forward/consumer.cuh", "step", "release_v(); rows.rescale_output(o);",
+        "order swapped", _LATER,
+    ),
+    Reason(
+        "sm90", "sm90/forward/consumer.cuh", "release_v", "lane == 0", "lane == 1",
+        "all lanes have waited for the matmuls, or met, before: any one of them may arrive",
+    ),
+    Reason(
+        "sm90", "sm90/forward/epilogue.cuh", "store_lse", "const int64_t head", "const int head",
+        _GIGABYTES,
+    ),
+    Reason(
+        "sm90", "sm90/forward/epilogue.cuh", "store_lse", "static_cast<int64_t>(tile.batch)",
+        "static_cast<int>(tile.batch)",
+        "heads of the whole batch: make_plan refuses 2^31 or more, and each is a tile at least",
+    ),
+    Reason(
+        "sm90", "sm90/forward/forward.cuh", "init_barriers", "mbarrier_init", "order swapped",
+        "by one thread, before anybody may use one: in any order",
+    ),
+    Reason(
+        "sm90", "sm90/forward/forward.cuh", "forward", "__align__(1024)", "__align__(2048)",
+        "more than it must be",
     ),
 )  # fmt: skip
 

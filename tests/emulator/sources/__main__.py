@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcomes.append(outcome)
     total = sum_of(outcomes)
     print(total)
-    if set(families) == set(FAMILIES) and total != SOURCES:
+    if SOURCES and set(families) == set(FAMILIES) and total != SOURCES:
         print(f"RECORDED {SOURCES}: mend tests/emulator/totals.py and the README that quotes it")
         return 1
     return 1 if any(outcome.missed for outcome in outcomes) else 0

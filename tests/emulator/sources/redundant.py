@@ -56,6 +56,14 @@ REASONS: tuple[Reason, ...] = (
         (d 128, block_n 128: 240 bytes), which the build refuses (allowed_spills.toml)""",
     ),
     Reason(
+        "sm90", "sm90/forward/forward.cuh", "forward", "ptx::setmaxnreg_inc", "order swapped",
+        "as without it: the registers come when the work is done",
+    ),
+    Reason(
+        "sm90", "sm90/forward/forward.cuh", "forward", "threadIdx.x == 0) Producer",
+        "threadIdx.x == 1", "one thread of the group, whichever",
+    ),
+    Reason(
         "sm90", "sm90/config.h", "n_threads", "(n_mma_groups + 1)", "constant",
         """a launch bound: ptxas would have fewer registers to give; the threads that are launched
         are Python's, which tests/config/test_cpp_contracts.py compares with it""",

@@ -64,6 +64,37 @@ REASONS: tuple[Reason, ...] = (
         "threadIdx.x == 1", "one thread of the group, whichever",
     ),
     Reason(
+        "sm90", "sm90/forward/producer.cuh", "run",
+        "load_k((block - 1) * kBlockN, kv_head, tile.batch); load_v(", "order swapped",
+        """each waits for its own ring only, and no V is waited for longer than the K before it is
+        held: the K that the consumers want first comes later, nothing else""",
+    ),
+    *(
+        Reason(
+            "sm90", "sm90/forward/producer.cuh", f"load_{name}",
+            "mbarrier_arrive_expect_tx(full, kConfig.kv_bytes()); ptx::tma_load_5d",
+            "order swapped",
+            """the phase cannot end without the arrival, which announces the bytes in the same step:
+            they may have landed before""",
+        )
+        for name in ("k", "v")
+    ),
+    *(
+        Reason(
+            "sm90", "sm90/schedule.cuh", "fixed_position", "const int in_round = round % 2 == 0",
+            after, "either way a round gives each block one tile: how even the loads are changes",
+        )
+        for after in ("arms swapped", "round % 4")
+    ),
+    Reason(
+        "sm90", "sm90/schedule.cuh", "tile", "if (args.causal) {", "condition negated",
+        "each tile is in either list once: in which order decides what L2 holds, nothing else",
+    ),
+    Reason(
+        "sm90", "sm90/schedule.cuh", "tile", "row_block = blocks_per_head - 1 - step; batch_head",
+        "order swapped", "neither needs the other",
+    ),
+    Reason(
         "sm90", "sm90/config.h", "n_threads", "(n_mma_groups + 1)", "constant",
         """a launch bound: ptxas would have fewer registers to give; the threads that are launched
         are Python's, which tests/config/test_cpp_contracts.py compares with it""",

@@ -44,6 +44,35 @@ REASONS: tuple[Reason, ...] = (
         "sm90", "ptx/tma.cuh", "tma_store_wait_read", "wait_group.read", "modifier dropped",
         "it waits until the stores have written, too: longer, and never too short",
     ),
+    Reason(
+        "sm80", "sm80/forward/bounds.cuh", "Bounds", "return;", "deleted",
+        "what follows comes to the same for whole blocks without a mask, in a few instructions",
+    ),
+    Reason(
+        "sm80", "sm80/forward/bounds.cuh", "Bounds", "keys_of_all = max(0", "order swapped",
+        "neither needs the other",
+    ),
+    Reason(
+        "sm80", "sm80/forward/bounds.cuh", "Bounds", "n_whole = keys_of_all", "order swapped",
+        "neither needs the other",
+    ),
+    Reason(
+        "sm80", "sm80/forward/bounds.cuh", "FragmentPlace", "row = static_cast<int>(",
+        "order swapped", "neither needs the other",
+    ),
+    Reason(
+        "sm80", "sm80/forward/bounds.cuh", "FragmentPlace", "ptx::forget(thread)", "deleted",
+        _SCHEDULING,
+    ),
+    *(
+        Reason(
+            "sm80", "sm80/forward/position.cuh", "BlockPosition",
+            "if (kAnyLength && args.causal) q_block", kind,
+            "each block of queries is computed once all the same: which one first decides how full "
+            "the GPU is at the end",
+        )
+        for kind in ("deleted", "condition negated")
+    ),
     Reason("", "ptx/scheduling.cuh", "", "asm volatile", "deleted", _SCHEDULING),
     Reason(
         "sm90", "ptx/wgmma.cuh", "wgmma_touch", "asm volatile", "deleted",

@@ -2,7 +2,7 @@
 # make test       build, lint, all tests but the slow ones
 # make test-all   the same with the slow ones
 # make build      the extension only          make lint    ruff, mypy, clang-format
-# make mutants    bugs planted in the kernels' PTX, every one of which the emulator must find
+# make mutants    bugs planted in the kernels' PTX and sources, each of which must be found
 # make test-triton  the tests of the Triton and Gluon kernels, with every release of triton that they
 #                 work with (TRITON="3.6.0 3.9.0": with these); downloads 200 MB for each, once
 # make report     registers, memory, spills and compile time of the latest build
@@ -67,6 +67,7 @@ mutants: $(TEST_INSTALLED)
 	$(PY) -m tests.emulator.campaign
 	$(PY) -m tests.emulator.sm90.campaign
 	$(PY) -m tests.emulator.sm90.gluon_mutants
+	$(PY) -m tests.emulator.sources
 
 build: $(INSTALLED)
 	$(PY) -m flash_helpers.build

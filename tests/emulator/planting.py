@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from flash_helpers.emulator import KernelError, RaceError, compile_kernels
 from flash_helpers.emulator.door.source_lines import SourceLines, SourceLocation
@@ -76,7 +77,12 @@ def _found_by(check: Callable[[str], str], ptx: str) -> str:
         return type(error).__name__
 
 
-def sum_of(outcomes: Iterable[Outcome]) -> Total:
+class Counted(Protocol):
+    @property
+    def total(self) -> Total: ...
+
+
+def sum_of(outcomes: Iterable[Counted]) -> Total:
     totals = [outcome.total for outcome in outcomes]
     return Total(*map(sum, zip(*totals, strict=True))) if totals else Total(0, 0, 0)
 

@@ -5,7 +5,6 @@ and scores that outgrow what the optimistic softmax assumed."""
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -60,12 +59,16 @@ def test_more_than_32_kv_heads(name: str, seed: int) -> None:
     check(name, q, k, v, causal=True)
 
 
-@pytest.fixture
-def sparse() -> Iterator[torch.Tensor]:
+def sparse_memory() -> torch.Tensor:
     """Memory of 2^31 + 2^20 elements, of which only what is touched exists."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE
     memory = mmap.mmap(-1, 2 * (FAR + 2**20), flags=flags)
-    yield torch.frombuffer(memory, dtype=torch.float16)
+    return torch.frombuffer(memory, dtype=torch.float16)
+
+
+@pytest.fixture
+def sparse() -> torch.Tensor:
+    return sparse_memory()
 
 
 @pytest.mark.parametrize("name", [AMPERE, HOPPER])

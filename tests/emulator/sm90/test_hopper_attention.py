@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flash_helpers.build.kernel_ptx import kernel_ptx
-from flash_helpers.emulator import LaunchOptions, compare_schedules, compile_kernel
+from flash_helpers.emulator import LaunchOptions, compare_schedules, compile_kernel, schedules
 from flash_helpers.kernel_configs import (
     HopperForwardKernelConfig,
     get_hopper_kernel_configs,
@@ -22,8 +22,16 @@ from flash_helpers.kernels.sm90_fwd.config import MaxPolicy
 from ..conformance.forms import forms_of
 from ..mutations import removed
 from ..work import TOO_MUCH
-from .attention import TOLERANCE, HopperProblem, ends_with_a_block, overflowing, problems, spiked
-from .campaign import CONFIGS, LAZY, TWO_Q, campaign
+from .attention import (
+    TOLERANCE,
+    HopperProblem,
+    crowded_problems,
+    ends_with_a_block,
+    overflowing,
+    problems,
+    spiked,
+)
+from .campaign import AHEAD, CONFIGS, EARLY, LAZY, TWO_Q, campaign
 from .conformance.suite import forms_under_test
 from .gemm import hopper_ptx
 from .mutations import hopper_synchronisation, unannounced_bytes, weakened_waits
@@ -60,6 +68,15 @@ def test_each_kind_of_kernel_under_every_schedule(
     if config.max_policy is MaxPolicy.OPTIMISTIC:
         assert all(repairs(problem) > 0 for problem in chosen[1:])
     _check(config, chosen, seed)
+
+
+def test_groups_that_run_ahead(seed: int) -> None:
+    """By a tile: a group that waits for another buffer than it releases may then release it for the
+    phase before, in which others still read."""
+    kernel = compile_kernel(kernel_ptx(AHEAD), AHEAD.kernel_name())
+    problem = crowded_problems(AHEAD, seed)[0]
+    for options in (*schedules(seed), *EARLY):
+        assert problem.wrong(*problem.run(kernel, options)) == "", options
 
 
 @pytest.mark.parametrize("config", [c for c in CONFIGS if c.max_policy is MaxPolicy.OPTIMISTIC])

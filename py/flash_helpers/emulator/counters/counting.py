@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..translator.emitter import Emitter
+from ..translator.passes import Pass
 from ..translator.ptx_parser import Entry, Instruction, Scope, parse_integer
 from ..translator.ptx_types import PRED, TYPES, U32
 
@@ -114,29 +115,34 @@ def _touches_memory(ins: Instruction) -> bool:
     return not set(ins.opcode[1:]) & set(_UNCOUNTED_SPACES)
 
 
-class CountingCalls:
-    """Emits the calls of one kernel; `before` is called for every instruction in order."""
+class CountingCalls(Pass):
+    """The calls of one kernel."""
 
-    def __init__(self, plan: CountPlan) -> None:
-        self._next = iter(plan.instructions)
+    includes = ("traffic.h",)
+
+    def __init__(self, e: Emitter, entry: Entry) -> None:
+        self._emitter = e
+        self._next = iter(make_plan(entry).instructions)
         self._block = -1
 
-    def before(self, e: Emitter, ins: Instruction) -> None:
-        item = next(self._next)
+    def ahead(self, ins: Instruction) -> list[str]:
+        e, item = self._emitter, next(self._next)
         assert item.instruction == ins
+        lines = []
         if item.block != self._block:
             self._block = item.block
-            e.emit(f"count_block(L, {item.block});")
+            lines.append(f"count_block(L, {item.block});")
         if item.access is None:
-            return
+            return lines
         if ins.guard:
-            e.emit(f"if ({e.read(ins.guard, PRED)}) {{")
+            lines.append(f"if ({e.read(ins.guard, PRED)}) {{")
         for address, n_bytes in _accesses(e, ins):
             repeats = "kSerialise" if ins.opcode[0] in ("atom", "red") else "kMerge"
             place = f"L, {item.access}, {item.block}, {address}, {n_bytes}"
-            e.emit(f"count_access({place}, Repeats::{repeats});")
+            lines.append(f"count_access({place}, Repeats::{repeats});")
         if ins.guard:
-            e.emit("}")
+            lines.append("}")
+        return lines
 
 
 def _accesses(e: Emitter, ins: Instruction) -> list[tuple[str, str]]:

@@ -23,7 +23,10 @@ from ...base.cache import build_once, cache_dir, is_intact, publish_built
 from ...base.paths import csrc_dir
 from ...compilers.errors import BuildError
 from ...compilers.programs import ask, find_program
+from ..counters.counting import CountingCalls
 from ..errors import EmulatorBuildError
+from ..sm90.translation import MatmulRegisters
+from ..translator.passes import PassOf
 from ..translator.ptx_parser import PtxFile
 from ..translator.translate import translate
 from .abi import load_runtime
@@ -151,7 +154,8 @@ class Runtime:
 
         def build(output: Path) -> None:
             source = output.with_suffix(".cpp")
-            source.write_text(translate(PtxFile(ptx), entry, counting))
+            passes: list[PassOf] = [MatmulRegisters, *([CountingCalls] if counting else [])]
+            source.write_text(translate(PtxFile(ptx), entry, passes))
             flags = [*_KERNEL_FLAGS, *self._extra_flags, *self.include_flags]
             link = [str(self.library_path), "-Wl,-rpath,$ORIGIN", "-Wl,-O1"]
             run_compiler(self.toolchain, [*flags, str(source), *link, "-o", str(output)])

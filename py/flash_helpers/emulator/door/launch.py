@@ -12,7 +12,8 @@ from typing import Any, Literal, cast, get_args
 
 from ..counters.count_launch import Counter, CountingVariant
 from ..counters.counts import Counts
-from ..detector.races import Race, RaceFormatter
+from ..detector.formatter import RaceFormatter
+from ..detector.races import Race
 from ..errors import (
     INVALID_LAUNCH,
     KERNEL_ERRORS,
@@ -212,8 +213,7 @@ class EmulatedKernel:
         self, memory: Sequence[MemoryRange], packed: ctypes.Array[ctypes.c_char]
     ) -> tuple[list[str], ctypes.Array[abi.GlobalRange]]:
         """Registered memory, the module's arrays and the parameters, disjoint and sorted."""
-        info = self._info
-        arrays = [info.globals[i] for i in range(info.n_globals)]
+        arrays = [self._info.globals[i] for i in range(self._info.n_globals)]
         ranges = [
             *memory,
             *(MemoryRange(a.address, a.bytes, bool(a.writable), a.name.decode()) for a in arrays),

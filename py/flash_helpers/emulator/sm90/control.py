@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from ..translator.emitter import Emitter
+from ..translator.forms import Modifiers, Unsupported
 from ..translator.ptx_parser import Instruction, Label, Scope
 from ..translator.ptx_types import U32
-from ..translator.registry import Modifiers, Unsupported, instruction
+from ..translator.registry import instruction
 
 
 def _label(scopes: Sequence[Scope], name: str) -> tuple[Scope, int]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from ..translator.emitter import SPECIAL_REGISTERS, Emitter, elements
+from ..translator.forms import Modifiers, Unsupported
 from ..translator.ptx_parser import Instruction
 from ..translator.ptx_types import PRED, S32, U32, U64
-from ..translator.registry import Modifiers, Unsupported, instruction
+from ..translator.registry import instruction
 
 # A launch without clusters: every block is one of its own.
 SPECIAL_REGISTERS |= {"%cluster_ctarank": "0u", "%cluster_nctarank": "1u"}

@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ..translator.emitter import Emitter
+from ..translator.forms import Modifiers, Unsupported
 from ..translator.ptx_parser import Entry, Instruction, Scope
 from ..translator.ptx_types import F32, PRED, U32, U64
-from ..translator.registry import Modifiers, Unsupported, instruction
+from ..translator.registry import instruction
 
 _SHAPE = re.compile(r"m64n(\d+)k16")
 MAX_COLUMNS = 256

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from .emitter import Emitter
+from .forms import Modifiers, Unsupported
 from .ptx_parser import Instruction
-from .registry import Modifiers, Unsupported, instruction
+from .registry import instruction
 
 
 @instruction("bra")

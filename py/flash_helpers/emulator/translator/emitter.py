@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from .forms import Unsupported
 from .ptx_parser import Entry, Parameter, Scope, Variable, parse_integer
 from .ptx_types import PRED, TYPES, U32, U64, PtxType, storage
-from .registry import Unsupported
 
 SPECIAL_REGISTERS = {
     **{f"%tid.{axis}": f"L->tid[{i}]" for i, axis in enumerate("xyz")},

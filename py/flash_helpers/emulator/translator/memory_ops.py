@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..sm90 import ops as sm90
 from .emitter import Emitter, elements
+from .forms import Modifiers, Unsupported
 from .ptx_parser import Instruction, Parameter, parse_integer
 from .ptx_types import U32, U64, PtxType
-from .registry import Modifiers, Unsupported, computes, instruction
+from .registry import computes, instruction
 from .scalar_ops import filled
 
 # Cache and ordering hints: every access here is already as strong as the strongest.
@@ -169,8 +169,6 @@ def cvta(e: Emitter, ins: Instruction) -> tuple[PtxType, str]:
 def no_effect(e: Emitter, ins: Instruction) -> None:
     """Hints, and orderings that a sequentially executed block has anyway: but for the race
     detector, which follows those between blocks."""
-    if ins.opcode[0] == "fence" and sm90.fence(e, ins):
-        return
     if ins.opcode[0] in ("membar", "fence") and "cta" not in ins.opcode:
         e.orders_blocks = True
         e.emit("fence_blocks(L);")
@@ -180,8 +178,6 @@ def no_effect(e: Emitter, ins: Instruction) -> None:
 def cp_async(e: Emitter, ins: Instruction) -> None:
     mods = Modifiers(ins)
     mods.require("async")
-    if mods.take("bulk"):
-        return sm90.bulk_copy(e, ins, mods)
     if mods.take("commit_group"):
         e.emit("cp_async_commit(L);")
     elif mods.take("wait_group"):

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from .emitter import Emitter
 from .ptx_parser import Instruction
-from .ptx_types import TYPES, PtxType
+from .ptx_types import PtxType
 
-if TYPE_CHECKING:
-    from .emitter import Emitter
-
-Handler = Callable[["Emitter", Instruction], None]
+Handler = Callable[[Emitter, Instruction], None]
 # A translator of an instruction with one result, the first operand: its type and C++ expression.
-ValueHandler = Callable[["Emitter", Instruction], tuple[PtxType, str]]
+ValueHandler = Callable[[Emitter, Instruction], tuple[PtxType, str]]
 HANDLERS: dict[str, Handler] = {}
 
 
+def handler_of(ins: Instruction) -> Handler | None:
+    """That of the longest beginning of the opcode that has one."""
+    parts = ins.opcode
+    names = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+    return next((HANDLERS[name] for name in names if name in HANDLERS), None)
+
+
 def instruction(*opcodes: str) -> Callable[[Handler], Handler]:
-    """Registers the translator of these opcodes (the part before the first dot)."""
+    """Registers the translator of these opcodes: cp has all that begin so, but for those of
+    cp.async.bulk if that is registered too."""
 
     def register(handler: Handler) -> Handler:
         for opcode in opcodes:
@@ -42,42 +47,3 @@ def computes(*opcodes: str) -> Callable[[ValueHandler], ValueHandler]:
         return handler
 
     return register
-
-
-class Unsupported(Exception):
-    """This form of an instruction is not translated; the caller adds line and text."""
-
-
-class Modifiers:
-    """The dotted parts after an opcode. A translator takes those it understands; what is left at
-    the end makes the instruction unsupported, so that no meaning is dropped silently."""
-
-    def __init__(self, ins: Instruction) -> None:
-        self.left = list(ins.opcode[1:])
-
-    def take(self, *names: str) -> str:
-        """The first of these names that is present, removed; '' if none is."""
-        for name in names:
-            if name in self.left:
-                self.left.remove(name)
-                return name
-        return ""
-
-    def require(self, *names: str) -> None:
-        for name in names:
-            if not self.take(name):
-                raise Unsupported(f"without .{name}")
-
-    def drop(self, *names: str) -> None:
-        """Removes hints that change no result."""
-        self.left = [item for item in self.left if item not in names]
-
-    def type(self) -> PtxType:
-        """The last part, which must be a type."""
-        if not self.left or self.left[-1] not in TYPES:
-            raise Unsupported("no known type")
-        return TYPES[self.left.pop()]
-
-    def done(self) -> None:
-        if self.left:
-            raise Unsupported("modifier ." + ".".join(self.left))

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .emitter import Emitter, elements
+from .forms import Modifiers, Unsupported
 from .ptx_parser import Instruction
 from .ptx_types import F32, PRED, TYPES, U32, PtxType
-from .registry import Modifiers, Unsupported, computes, instruction
+from .registry import computes, instruction
 
 TABLE = """
 add         | int        |           | t tt   | a + b

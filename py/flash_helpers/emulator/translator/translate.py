@@ -5,24 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..counters.counting import CountingCalls, make_plan
 from ..errors import UnsupportedPtxError
-from ..sm90.registers import RegisterChecks
-from ..sm90.wgmma_ops import place_accumulators
 from . import control_ops, memory_ops, scalar_ops, warp_ops  # which registers their instructions
 from .emitter import Emitter, global_name, symbol_table
+from .forms import Unsupported
+from .passes import Pass, PassOf
 from .ptx_parser import Instruction, Label, PtxFile, Scope, Variable
 from .ptx_types import PRED
-from .registry import HANDLERS, Unsupported
+from .registry import handler_of
 
 FAMILIES = (control_ops, memory_ops, scalar_ops, warp_ops)
 
 
 class _Translation:
-    def __init__(self, emitter: Emitter, counting: CountingCalls | None) -> None:
+    def __init__(self, emitter: Emitter, passes: Sequence[Pass]) -> None:
         self.emitter = emitter
-        self.counting = counting
-        self.checks = RegisterChecks(emitter.entry)
+        self.passes = passes
         self.problems: list[str] = []
 
     def scope(self, scope: Scope) -> None:
@@ -51,19 +49,18 @@ class _Translation:
         e, ins = self.emitter, run[0]
         mark = len(e.lines)
         try:
-            if self.counting:
-                for item in run:
-                    self.counting.before(e, item)
+            for item in run:
+                e.lines += [line for added in self.passes for line in added.ahead(item)]
             if len(run) > 1:
                 return warp_ops.emit_mma_run(e, run)
-            handler = HANDLERS.get(ins.opcode[0])
+            handler = handler_of(ins)
             if handler is None:
                 raise Unsupported("unknown opcode")
             if ins.guard:
                 e.emit(f"if ({e.read(ins.guard, PRED)}) {{")
-            e.lines += self.checks.before(ins)
+            e.lines += [line for added in self.passes for line in added.before(ins)]
             handler(e, ins)
-            e.lines += self.checks.after(ins)
+            e.lines += [line for added in self.passes for line in added.after(ins)]
             if ins.guard:
                 e.emit("}")
         except (Unsupported, KeyError, ValueError, IndexError) as error:
@@ -72,15 +69,16 @@ class _Translation:
             self.problems.append(f"PTX line {ins.line}: {ins.text}  ({reason})")
 
 
-def translate(ptx: PtxFile, entry_name: str, counting: bool = False) -> str:
-    """The C++ source of one entry, or of its counting variant; UnsupportedPtxError lists all that
+def translate(ptx: PtxFile, entry_name: str, passes: Sequence[PassOf] = ()) -> str:
+    """The C++ source of one entry with what the passes add; UnsupportedPtxError lists all that
     cannot be translated."""
     entry = ptx.entry(entry_name)
     variables = mentioned_variables(ptx, entry_name)
     symbols, shared_bytes, local_bytes = symbol_table(entry, variables)
     emitter = Emitter(entry, symbols)
-    translation = _Translation(emitter, CountingCalls(make_plan(entry)) if counting else None)
-    prologue = [*place_accumulators(emitter, entry), *translation.checks.at_entry]
+    made = [add(emitter, entry) for add in passes]
+    translation = _Translation(emitter, made)
+    prologue = [line for added in made for line in added.at_entry()]
     translation.scope(entry.body)
     emitter.lines[:0] = prologue
     if problems := translation.problems:
@@ -91,7 +89,8 @@ def translate(ptx: PtxFile, entry_name: str, counting: bool = False) -> str:
             f"emulator:\n  {shown}{more}"
         )
     module_arrays = [v for v in variables.values() if v.space in ("global", "const")]
-    return _source(emitter, module_arrays, shared_bytes, local_bytes, counting)
+    includes = ["kernel.h", *(name for added in made for name in added.includes)]
+    return _source(emitter, module_arrays, shared_bytes, local_bytes, includes)
 
 
 def mentioned_variables(ptx: PtxFile, entry_name: str) -> dict[str, Variable]:
@@ -102,7 +101,11 @@ def mentioned_variables(ptx: PtxFile, entry_name: str) -> dict[str, Variable]:
 
 
 def _source(
-    e: Emitter, arrays: Sequence[Variable], shared_bytes: int, local_bytes: int, counting: bool
+    e: Emitter,
+    arrays: Sequence[Variable],
+    shared_bytes: int,
+    local_bytes: int,
+    includes: Sequence[str],
 ) -> str:
     entry = e.entry
     local = f"""alignas(128) u8 local[{local_bytes}];
@@ -118,9 +121,9 @@ L->local_bytes = {local_bytes};"""
     stack_bytes = 2 * (e.register_bytes + local_bytes) + 64 * e.mma_run_max
     strong = "Strong" if e.orders_blocks else ""
     body, declared = "\n".join(e.lines), "\n".join(map(_array, arrays))
+    included = "\n".join(f'#include "{name}"' for name in includes)
     return f"""// {entry.name}
-#include "kernel.h"
-{'#include "traffic.h"' if counting else ""}
+{included}
 using namespace emulator;
 namespace {{
 constexpr u32 kStaticSharedBytes = {shared_bytes};

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .emitter import Emitter, elements
+from .forms import Modifiers, Unsupported
 from .ptx_parser import Instruction
 from .ptx_types import F32, PRED, U32, PtxType
-from .registry import Modifiers, Unsupported, computes, instruction
+from .registry import computes, instruction
 
 
 @instruction("shfl")

@@ -1,0 +1,167 @@
+"""Bugs that no check can find because they change nothing that a user could notice, with the
+reason. A line that is changed, moved or gone needs its reason looked at again: a test asks that
+each still names a bug that the generator makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .mutants import SourceMutant
+
+
+@dataclass(frozen=True)
+class Reason:
+    """`before`: part of the line without the bug; `after`: part of what becomes of it, or of the
+    kind of bug; `function`: where it stands, '' for anywhere in the file."""
+
+    family: str
+    file: str
+    function: str
+    before: str
+    after: str
+    why: str
+
+    def explains(self, family: str, mutant: SourceMutant) -> bool:
+        return (
+            self.family in (family, "")
+            and mutant.file == self.file
+            and self.function in ("", mutant.function)
+            and self.before in mutant.before
+            and (self.after in mutant.after or self.after == mutant.kind)
+        )
+
+
+_HINT = "a hint: nothing depends on it but speed"
+_SCHEDULING = "no instruction that computes: it only keeps compilers from moving others"
+_LATER = "the buffer is released later: nothing but time"
+_GIGABYTES = "needs more than 2^31 rows: 8 GiB of log-sum-exp"
+
+REASONS: tuple[Reason, ...] = (
+    Reason("sm90", "ptx/tma.cuh", "prefetch_tensormap", "prefetch.tensormap", "deleted", _HINT),
+    Reason("sm90", "sm90/forward/forward.cuh", "forward", "prefetch_tensormap", "", _HINT),
+    Reason(
+        "sm90", "ptx/tma.cuh", "tma_store_wait_read", "wait_group.read", "modifier dropped",
+        "it waits until the stores have written, too: longer, and never too short",
+    ),
+    Reason(
+        "sm80", "sm80/forward/bounds.cuh", "Bounds", "return;", "deleted",
+        "what follows comes to the same for whole blocks without a mask, in a few instructions",
+    ),
+    Reason(
+        "sm80", "sm80/forward/bounds.cuh", "Bounds", "keys_of_all = max(0", "order swapped",
+        "neither needs the other",
+    ),
+    Reason(
+        "sm80", "sm80/forward/bounds.cuh", "Bounds", "n_whole = keys_of_all", "order swapped",
+        "neither needs the other",
+    ),
+    Reason(
+        "sm80", "sm80/forward/bounds.cuh", "FragmentPlace", "row = static_cast<int>(",
+        "order swapped", "neither needs the other",
+    ),
+    Reason(
+        "sm80", "sm80/forward/bounds.cuh", "FragmentPlace", "ptx::forget(thread)", "deleted",
+        _SCHEDULING,
+    ),
+    *(
+        Reason(
+            "sm80", "sm80/forward/position.cuh", "BlockPosition",
+            "if (kAnyLength && args.causal) q_block", kind,
+            "each block of queries is computed once all the same: which one first decides how full "
+            "the GPU is at the end",
+        )
+        for kind in ("deleted", "condition negated")
+    ),
+    Reason("", "ptx/scheduling.cuh", "", "asm volatile", "deleted", _SCHEDULING),
+    Reason(
+        "sm90", "ptx/wgmma.cuh", "wgmma_touch", "asm volatile", "deleted",
+        """no instruction: it keeps nvcc from moving accesses to registers of a matmul in flight.
+        This nvcc moves none across the waits; where one did, a WgmmaError would say so""",
+    ),
+    Reason(
+        "sm90", "ptx/setmaxnreg.cuh", "setmaxnreg_inc", "setmaxnreg.inc", "deleted",
+        """ptxas then keeps to what the launch gives, 168 registers: kernels with large blocks spill
+        (d 128, block_n 128: 240 bytes), which the build refuses (allowed_spills.toml)""",
+    ),
+    Reason(
+        "sm90", "sm90/forward/forward.cuh", "forward", "ptx::setmaxnreg_inc", "order swapped",
+        "as without it: the registers come when the work is done",
+    ),
+    Reason(
+        "sm90", "sm90/forward/forward.cuh", "forward", "threadIdx.x == 0) Producer",
+        "threadIdx.x == 1", "one thread of the group, whichever",
+    ),
+    Reason(
+        "sm90", "sm90/forward/producer.cuh", "run",
+        "load_k((block - 1) * kBlockN, kv_head, tile.batch); load_v(", "order swapped",
+        """each waits for its own ring only, and no V is waited for longer than the K before it is
+        held: the K that the consumers want first comes later, nothing else""",
+    ),
+    *(
+        Reason(
+            "sm90", "sm90/forward/producer.cuh", f"load_{name}",
+            "mbarrier_arrive_expect_tx(full, kConfig.kv_bytes()); ptx::tma_load_5d",
+            "order swapped",
+            """the phase cannot end without the arrival, which announces the bytes in the same step:
+            they may have landed before""",
+        )
+        for name in ("k", "v")
+    ),
+    *(
+        Reason(
+            "sm90", "sm90/schedule.cuh", "fixed_position", "const int in_round = round % 2 == 0",
+            after, "either way a round gives each block one tile: how even the loads are changes",
+        )
+        for after in ("arms swapped", "round % 4")
+    ),
+    Reason(
+        "sm90", "sm90/schedule.cuh", "tile", "if (args.causal) {", "condition negated",
+        "each tile is in either list once: in which order decides what L2 holds, nothing else",
+    ),
+    Reason(
+        "sm90", "sm90/schedule.cuh", "tile", "row_block = blocks_per_head - 1 - step; batch_head",
+        "order swapped", "neither needs the other",
+    ),
+    Reason(
+        "sm90", "sm90/config.h", "n_threads", "(n_mma_groups + 1)", "constant",
+        """a launch bound: ptxas would have fewer registers to give; the threads that are launched
+        are Python's, which tests/config/test_cpp_contracts.py compares with it""",
+    ),
+    Reason(
+        "sm90", "sm90/forward/work.cuh", "", "kOverflow = 7", "kOverflow = 8",
+        "three numbers of named barriers that no other has, below 16",
+    ),
+    Reason(
+        "sm90", "sm90/forward/consumer.cuh", "step", "release_v(); rows.rescale_output(o);",
+        "order swapped", _LATER,
+    ),
+    Reason(
+        "sm90", "sm90/forward/consumer.cuh", "release_v", "lane == 0", "lane == 1",
+        "all lanes have waited for the matmuls, or met, before: any one of them may arrive",
+    ),
+    Reason(
+        "sm90", "sm90/forward/epilogue.cuh", "store_lse", "const int64_t head", "const int head",
+        _GIGABYTES,
+    ),
+    Reason(
+        "sm90", "sm90/forward/epilogue.cuh", "store_lse", "static_cast<int64_t>(tile.batch)",
+        "static_cast<int>(tile.batch)",
+        "heads of the whole batch: make_plan refuses 2^31 or more, and each is a tile at least",
+    ),
+    Reason(
+        "sm90", "sm90/forward/forward.cuh", "init_barriers", "mbarrier_init", "order swapped",
+        "by one thread, before anybody may use one: in any order",
+    ),
+    Reason(
+        "sm90", "sm90/forward/forward.cuh", "forward", "__align__(1024)", "__align__(2048)",
+        "more than it must be",
+    ),
+)  # fmt: skip
+
+
+def reason_for(
+    family: str, mutant: SourceMutant, reasons: Sequence[Reason] | None = None
+) -> Reason | None:
+    known = REASONS if reasons is None else reasons
+    return next((reason for reason in known if reason.explains(family, mutant)), None)

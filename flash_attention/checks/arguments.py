@@ -1,6 +1,7 @@
 """Checks the tensors of a call and turns them into launch arguments."""
 
 import math
+import numbers
 import struct
 from dataclasses import dataclass
 
@@ -94,6 +95,8 @@ def check_operands(
             raise ValueError(f"{name} has dtype {tensor.dtype}, but q has {q.dtype}")
         if tensor.shape[3] != q.shape[3]:
             raise ValueError(f"{name} has head dimension {tensor.shape[3]}, but q has {q.shape[3]}")
+        if not tensor.shape[3]:
+            raise ValueError(f"{name} has head dimension 0: at least 1 is needed")
         _check_no_gradient(name, tensor)
     _check_shapes(q, k, v, q)
     scale_or_default(softmax_scale, q.shape[3])
@@ -120,13 +123,12 @@ def scale_or_default(softmax_scale: float | None, d_head: int) -> float:
     """The softmax scale of a call, 1/sqrt(d) if none is given. Raises TypeError or ValueError."""
     if softmax_scale is None:
         return 1.0 / math.sqrt(d_head)
+    if not isinstance(softmax_scale, numbers.Real):  # nor a tensor, whose value may be on a GPU
+        raise TypeError(f"softmax_scale is {kind_of(softmax_scale)}: expected a number or None")
     try:
         (rounded,) = struct.unpack("<f", struct.pack("<f", softmax_scale))  # what the kernel gets
     except OverflowError:
         rounded = math.inf
-    except struct.error:
-        kind = kind_of(softmax_scale)
-        raise TypeError(f"softmax_scale is {kind}: expected a number or None") from None
     if not (math.isfinite(rounded) and rounded > 0):
         raise ValueError(
             f"softmax_scale is {softmax_scale}: it must be positive and finite in fp32"

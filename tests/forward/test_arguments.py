@@ -101,6 +101,10 @@ REFUSED: dict[str, tuple[dict[str, Callable[[], Any]], str]] = {
     "scale infinite in fp32": ({"softmax_scale": lambda: 1e300}, "finite in fp32"),
     "scale zero in fp32": ({"softmax_scale": lambda: 1e-60}, "softmax_scale is 1e-60"),
     "scale no number": ({"softmax_scale": lambda: "1"}, "softmax_scale is a str: expected a numb"),
+    "scale in a tensor": (
+        {"softmax_scale": lambda: torch.tensor(0.1)},
+        "softmax_scale is a .*Tensor: expected a numb",
+    ),
     "negated view": ({"k": lambda: torch._neg_view(tensor())}, "k is a negated view"),
     "gradient of the output": ({"o": gradient}, "o requires a gradient"),
     "gradient of lse": (

@@ -143,6 +143,12 @@ def test_a_family_is_added_in_one_place(
         dispatch.choose(of(72, 64, 64), CPU)
 
 
+def test_a_head_dimension_of_0_is_refused_by_name() -> None:
+    empty = torch.zeros(1, 64, 2, 0, dtype=torch.float16)
+    with pytest.raises(ValueError, match="q has head dimension 0: at least 1"):
+        flash_attention.flash_attn_func(empty, empty, empty)
+
+
 def test_only_what_cannot_be_read_is_copied(launches: Recorder) -> None:
     q, k, v = draw(2, 70, 2, 128), draw(2, 70, 2, 129)[..., :128], draw(2, 70, 2, 136)[..., :128]
     o = flash_attention.flash_attn_func(q, k, v)

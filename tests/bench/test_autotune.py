@@ -11,7 +11,7 @@ import pytest
 
 from flash_attention.tuning_table import read_table
 from flash_helpers.base.dtypes import DType
-from flash_helpers.kernel_configs import get_kernel_configs
+from flash_helpers.kernel_configs import get_kernel_configs, parse_sm80_name
 from flash_helpers.kernels.architecture import SHARED_MEMORY_PER_BLOCK
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_lab.bench.autotune_cli import main
@@ -21,7 +21,6 @@ from flash_lab.bench.row import Row
 from flash_lab.bench.store import read_store
 from flash_lab.bench.sweep import make_case
 from flash_lab.bench.tuning import best_by_blocks, prune, ranges, ties
-from tests.sm80_kernels import parse_sm80_name
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -13,6 +13,7 @@ from flash_helpers.kernel_configs import (
     DType,
     get_hopper_kernel_configs,
     get_kernel_configs,
+    has_general_kernel,
     parse_kernel_name_into_config,
 )
 from flash_helpers.kernels.contract import Variant
@@ -23,7 +24,6 @@ from flash_lab.bench.results import by_problem
 from flash_lab.bench.row import Row
 from flash_lab.bench.store import read_store
 from flash_lab.correctness.selection import partition
-from tests.sm80_kernels import has_general_kernel
 
 HERE = Path(__file__).resolve().parent
 BACKEND = "fake_backend:FakeBackend"

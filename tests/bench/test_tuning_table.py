@@ -17,8 +17,12 @@ import flash_attention
 from flash_attention import TuningTableError, tuned_config, tuning, tuning_table
 from flash_attention.tuning import tuned_choice, user_table
 from flash_attention.tuning_table import Entry, merge, read_table, update_table
-from flash_helpers.kernel_configs import DType, get_kernel_configs
-from tests.sm80_kernels import has_general_kernel, parse_sm80_name
+from flash_helpers.kernel_configs import (
+    DType,
+    get_kernel_configs,
+    has_general_kernel,
+    parse_sm80_name,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGED = ROOT / "flash_attention/tuning_default.json"

@@ -10,10 +10,15 @@ import jinja2
 import pytest
 
 from flash_helpers.codegen import render, render_kernel, render_registry, render_translation_unit
-from flash_helpers.kernel_configs import FAMILIES, FlashForwardKernelConfig, get_kernel_configs
+from flash_helpers.kernel_configs import (
+    FAMILIES,
+    FlashForwardKernelConfig,
+    get_kernel_configs,
+    has_general_kernel,
+    parse_sm80_name,
+)
 from flash_helpers.kernels.contract import Variant
 from flash_helpers.kernels.sm80_fwd.config import GENERAL_SUFFIX
-from tests.sm80_kernels import has_general_kernel, parse_sm80_name
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 FULL = parse_sm80_name(

@@ -11,13 +11,14 @@ from flash_helpers.kernel_configs import (
     DType,
     FlashForwardKernelConfig,
     PreviousKernelConfig,
+    get_sm80_kernel_configs,
     known_configs,
     parse_kernel_name_into_config,
+    parse_sm80_name,
     parse_symbol,
 )
 from flash_helpers.kernels.contract import Variant
 from tests.properties import given, settings, st
-from tests.sm80_kernels import get_sm80_kernel_configs, parse_sm80_name
 
 NUMBERS = st.integers(1, 65535)
 TILES = st.integers(0, 65535)

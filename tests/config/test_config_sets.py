@@ -14,12 +14,13 @@ from flash_helpers.kernel_configs import (
     get_kernel_configs,
     get_kernel_progression_configs,
     get_kernels_to_build,
+    get_sm80_kernel_configs,
     known_configs,
+    parse_sm80_name,
     should_autotune_config,
     valid_words,
     violations,
 )
-from tests.sm80_kernels import get_sm80_kernel_configs, parse_sm80_name
 
 TUNED = parse_sm80_name(
     "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles+buffer+opt_softmax"

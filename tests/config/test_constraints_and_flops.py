@@ -12,11 +12,12 @@ from flash_helpers.kernel_configs import (
     calc_self_attn_flop,
     calc_total_flop,
     get_kernel_progression_configs,
+    get_sm80_kernel_configs,
+    parse_sm80_name,
     violations,
 )
 from flash_helpers.kernels.architecture import SHARED_MEMORY_PER_BLOCK, parse_arch
 from tests.config.registers import register_advice, register_estimate
-from tests.sm80_kernels import get_sm80_kernel_configs, parse_sm80_name
 
 GOOD = parse_sm80_name("(BF16, 64, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer")
 

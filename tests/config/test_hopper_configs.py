@@ -17,6 +17,7 @@ from flash_helpers.kernel_configs import (
     get_kernel_configs,
     kv_tile_flop,
     parse_kernel_name_into_config,
+    parse_sm80_name,
     violations,
 )
 from flash_helpers.kernels.sm90_fwd.config import OPTIONS, MaxPolicy
@@ -29,7 +30,6 @@ from flash_helpers.kernels.sm90_fwd.constraints import (
     violations as own_violations,
 )
 from tests.properties import given, st
-from tests.sm80_kernels import parse_sm80_name
 
 PTX = Path(__file__).resolve().parents[2] / "csrc" / "include" / "flash" / "ptx"
 SHORT = "(FP16, 128, 128, 128, 2, 2, 1): hopper+lazy+overlap+pingpong"

@@ -15,8 +15,8 @@ import flash_attention
 from flash_attention import interface, library
 from flash_helpers.compilers.nvcc_wheels import find_or_install_nvcc
 from flash_helpers.emulator.door.compile import find_toolchain
+from flash_helpers.kernel_configs import get_sm80_kernel_configs
 from flash_helpers.kernels.contract import Variant
-from tests.sm80_kernels import get_sm80_kernel_configs
 
 CONFIG = get_sm80_kernel_configs("prog")[-1]  # fp16, d_head 128, 64 x 64, 4 warps
 PLAIN = get_sm80_kernel_configs("prog")[0]

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 import flash_attention
-from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
-from tests.sm80_kernels import get_sm80_kernel_configs
+from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_sm80_kernel_configs
 
 from .cases import CONFIG, Computed, draw
 

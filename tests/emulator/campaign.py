@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.check.tolerance import ROW_FACTOR
 from flash_helpers.emulator import LaunchOptions, compile_kernel, schedules
-from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
+from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_sm80_kernel_configs
 from flash_helpers.kernels.contract import KernelConfig, Variant
-from tests.sm80_kernels import get_sm80_kernel_configs
 
 from .attention import Problem
 from .mask_mutations import bounds_and_masks

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.emulator import Counts, LaunchOptions, Totals, compile_kernel
-from flash_helpers.kernel_configs import FlashForwardKernelConfig
+from flash_helpers.kernel_configs import FlashForwardKernelConfig, get_sm80_kernel_configs
 from flash_lab.bench.ncu_read import read_csv
-from tests.sm80_kernels import get_sm80_kernel_configs
 
 from .attention import Problem
 

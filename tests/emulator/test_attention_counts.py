@@ -14,7 +14,7 @@ import pytest
 
 from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.emulator import LaunchOptions, compile_kernel
-from tests.sm80_kernels import get_sm80_kernel_configs
+from flash_helpers.kernel_configs import get_sm80_kernel_configs
 
 from . import ncu_counts
 from .attention import Problem

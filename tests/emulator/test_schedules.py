@@ -17,8 +17,7 @@ from flash_helpers.emulator import (
     compile_kernels,
     schedules,
 )
-from flash_helpers.kernel_configs import FlashForwardKernelConfig
-from tests.sm80_kernels import get_sm80_kernel_configs
+from flash_helpers.kernel_configs import FlashForwardKernelConfig, get_sm80_kernel_configs
 
 from .attention import Problem
 from .support import aligned, cuda_kernel, run

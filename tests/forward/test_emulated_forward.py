@@ -9,8 +9,11 @@ import flash_attention
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import bitwise_equal, compare
-from flash_helpers.kernel_configs import FlashForwardKernelConfig, get_covering_kernel_configs
-from tests.sm80_kernels import get_sm80_kernel_configs
+from flash_helpers.kernel_configs import (
+    FlashForwardKernelConfig,
+    get_covering_kernel_configs,
+    get_sm80_kernel_configs,
+)
 
 NAN = float("nan")
 MARGIN = 64

@@ -14,9 +14,14 @@ from flash_attention.checks.arguments import make_plan
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import bitwise_equal, compare
-from flash_helpers.kernel_configs import FlashForwardKernelConfig, get_covering_kernel_configs
+from flash_helpers.kernel_configs import (
+    FlashForwardKernelConfig,
+    get_covering_kernel_configs,
+    get_sm80_kernel_configs,
+    has_general_kernel,
+    parse_sm80_name,
+)
 from flash_helpers.kernels.contract import Variant
-from tests.sm80_kernels import get_sm80_kernel_configs, has_general_kernel, parse_sm80_name
 
 NAN = float("nan")
 MARGIN = 64

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from flash_helpers.base.paths import csrc_dir
-from flash_helpers.kernel_configs import FlashForwardKernelConfig
+from flash_helpers.kernel_configs import FlashForwardKernelConfig, get_sm80_kernel_configs
 from tests.forward.ptx_shape import ptx_shape
-from tests.sm80_kernels import get_sm80_kernel_configs
 
 STEPS = get_sm80_kernel_configs("prog")
 BASE, SWIZZLED, EAGER, LOAD_2, BUFFER, OPT_SOFTMAX, Q_WHOLE = STEPS

@@ -19,6 +19,7 @@ from flash_helpers.kernel_configs import (
     PreviousKernelConfig,
     config_order,
     get_kernel_configs,
+    has_general_kernel,
     parse_kernel_name_into_config,
     parse_symbol,
     takes_everything,
@@ -28,7 +29,6 @@ from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.family import Step
 from flash_helpers.kernels.history import load_steps, select_versions
 from flash_helpers.kernels.sm80_fwd import steps as sm80_steps
-from tests.sm80_kernels import has_general_kernel
 
 STEPS = load_steps()
 FOLDERS = sorted({step.source for step in STEPS if step.source})

@@ -21,6 +21,8 @@ from flash_helpers.kernel_configs import (
     KernelConfig,
     PreviousKernelConfig,
     get_kernel_configs,
+    get_sm80_kernel_configs,
+    has_general_kernel,
     has_kernel_for,
     launched_symbol,
 )
@@ -31,7 +33,6 @@ from flash_lab.correctness import report
 from flash_lab.correctness.runner import PASS, Options, Session
 from flash_lab.correctness.selection import partition
 from tests.acceptance.cli import gate_jobs, make_parser
-from tests.sm80_kernels import get_sm80_kernel_configs, has_general_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = [*get_kernel_configs("all"), *get_kernel_configs("pairs")]

@@ -13,10 +13,9 @@ from flash_helpers.check import peers
 from flash_helpers.check.peers import ReferenceUnavailableError, find_peer
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.emulator.errors import KernelLocation, OutOfBoundsError
-from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
+from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig, get_sm80_kernel_configs
 from flash_lab.correctness import report
 from flash_lab.correctness.runner import FAIL, NOT_RUN, PASS, Options, Row, Session
-from tests.sm80_kernels import get_sm80_kernel_configs
 
 OPTIONS = Options("cpu", batch=1, n_heads=2, seq_len=64, seed=1, n_runs=3)
 PROG = get_sm80_kernel_configs("prog")

@@ -87,8 +87,8 @@ def _right(kind: Callable[[Any, int], list[Problem]], config: Any) -> Check:
             o, lse, report = problem.run(launched, options)
             if problem.row_error(o) > ROW_FACTOR or problem.lse_error(lse) > sm80.LSE_TOLERANCE:
                 return WRONG
-            if report.mma_instructions != problem.mma_instructions():
-                return "more work than needed"
+            if wrong := problem.needed().wrong(report):
+                return wrong
         return ""
 
     return Check(kind.__name__, run)

@@ -1,7 +1,5 @@
 """The counting variant of a kernel at run time: its library, the arrays it fills, the result."""
 
-from __future__ import annotations
-
 import ctypes
 
 from ..door import abi

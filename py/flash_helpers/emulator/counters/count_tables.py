@@ -1,7 +1,5 @@
 """Tables of counts: of one launch, and of two side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from .counts import Counts, Totals

@@ -5,8 +5,6 @@ Instructions are numbered in the order of the PTX; a basic block begins after ev
 and barrier (the runtime's counters start again at barriers).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

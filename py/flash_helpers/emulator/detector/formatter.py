@@ -1,7 +1,5 @@
 """The records of one launch (csrc/emulator/detector/race.h) as races."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The race detector's findings (csrc/emulator/detector/race.h) in words."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ..door.source_lines import SourceLocation

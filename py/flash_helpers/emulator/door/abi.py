@@ -1,7 +1,5 @@
 """The C records of csrc/emulator: runtime/{errors,kernel_info}.h and door/launch.h, for ctypes."""
 
-from __future__ import annotations
-
 import ctypes
 from ctypes import POINTER, Structure, c_char, c_char_p, c_uint32, c_uint64, c_void_p
 

@@ -17,8 +17,6 @@ file is written then), 2 usage, 4 the kernel could not be run (unreadable or uns
 compiler), 130 interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import queue
 import re

@@ -4,8 +4,6 @@ The runtime (csrc/emulator/**/*.cpp) is compiled once per compiler, CPU and sour
 contains only its own body and links against it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """Compiled kernels and their launches."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

@@ -1,7 +1,5 @@
 """Does the order in which threads run change what a kernel computes?"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

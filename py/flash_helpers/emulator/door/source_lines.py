@@ -1,7 +1,5 @@
 """From a line of PTX text to the source line it came from, through the `.loc` directives."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Iterator

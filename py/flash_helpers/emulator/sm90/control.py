@@ -1,8 +1,6 @@
 """Where branches go: bra, and brx.idx, with which a warp of a warp-specialised kernel finds its
 partition."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 

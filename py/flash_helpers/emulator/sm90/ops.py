@@ -1,7 +1,5 @@
 """Translators of Hopper's instructions, but for warpgroup matmuls (wgmma_ops.py)."""
 
-from __future__ import annotations
-
 import re
 
 from ..translator.emitter import SPECIAL_REGISTERS, Emitter, elements

@@ -9,8 +9,6 @@ each pair of places that some path may break the kernel gets a note at the first
 second, which ask whether the path taken does: paths that cannot happen are not reported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar

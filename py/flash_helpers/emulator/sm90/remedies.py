@@ -13,8 +13,8 @@ REMEDIES = {
     "the thread that writes, before the barrier that orders the two",
     "read of what a bulk store in flight writes": (
         _WRITTEN := "missing between the two: "
-        "cp.async.bulk.wait_group, without .read, by the thread that stores, then a barrier with this "
-        "thread"
+        "cp.async.bulk.wait_group, without .read, by the thread that stores, then a barrier with "
+        "this thread"
     ),
     "write to what a bulk store in flight writes": _WRITTEN,
     "write to the source of a bulk load in flight": "missing before the write: a wait for the "

@@ -5,8 +5,6 @@ packs 128 bytes of the emulator's own (csrc/emulator/sm90/tensor_map.h) from the
 refuses what that function refuses.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """What Hopper adds to the translator: its instructions, and a pass for registers of matmuls."""
 
-from __future__ import annotations
-
 from ..translator.emitter import Emitter
 from ..translator.forms import Modifiers
 from ..translator.passes import Pass

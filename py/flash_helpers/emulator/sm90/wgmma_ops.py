@@ -4,8 +4,6 @@ Accumulators live in arrays, one for every list of registers that a wgmma names,
 can write them when the group is committed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

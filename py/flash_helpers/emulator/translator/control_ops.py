@@ -1,7 +1,5 @@
 """Branches, and the ends of a kernel."""
 
-from __future__ import annotations
-
 from .emitter import Emitter
 from .forms import Modifiers, Unsupported
 from .ptx_parser import Instruction

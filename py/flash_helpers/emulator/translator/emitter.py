@@ -1,7 +1,5 @@
 """Turns operands into C++ expressions and collects the statements of one kernel."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 

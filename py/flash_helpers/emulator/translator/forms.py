@@ -1,7 +1,5 @@
 """The form of an instruction: its modifiers, and what is not translated."""
 
-from __future__ import annotations
-
 from .ptx_parser import Instruction
 from .ptx_types import TYPES, PtxType
 

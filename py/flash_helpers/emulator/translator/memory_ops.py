@@ -1,7 +1,5 @@
 """Loads, stores, atomics, address conversion and cp.async."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from .emitter import Emitter, elements

@@ -1,7 +1,5 @@
 """What may be added to a kernel while it is translated: checks, counts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from .emitter import Emitter

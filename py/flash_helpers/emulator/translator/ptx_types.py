@@ -1,7 +1,5 @@
 """PTX types and what they are in C++."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Which function translates which opcode."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from .emitter import Emitter

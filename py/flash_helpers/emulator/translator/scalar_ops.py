@@ -8,8 +8,6 @@ b, c, d are the operands, T is the C++ type, W the 64-bit type of its signedness
 Integers wrap around. Rounding modes, ftz and sat do the same in every row.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """One PTX entry to the C++ of one shared library."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Instructions that the lanes of a warp, or the threads of a block, execute together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from .emitter import Emitter, elements

@@ -123,7 +123,8 @@ def scale_or_default(softmax_scale: float | None, d_head: int) -> float:
     """The softmax scale of a call, 1/sqrt(d) if none is given. Raises TypeError or ValueError."""
     if softmax_scale is None:
         return 1.0 / math.sqrt(d_head)
-    if not isinstance(softmax_scale, numbers.Real):  # nor a tensor, whose value may be on a GPU
+    given: object = softmax_scale
+    if not isinstance(given, numbers.Real):  # nor a tensor, whose value may be on a GPU
         raise TypeError(f"softmax_scale is {kind_of(softmax_scale)}: expected a number or None")
     try:
         (rounded,) = struct.unpack("<f", struct.pack("<f", softmax_scale))  # what the kernel gets

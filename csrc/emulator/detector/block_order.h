@@ -1,10 +1,10 @@
 // What orders accesses of different blocks: flags in global memory, and the fences around them.
 //
 // A thread that executes a fence for other blocks and then writes a flag (an atomic update, or a
-// store that is volatile, relaxed or release) publishes all that it knew at the fence. Whoever reads
-// the flag (atomically, or by such a load) and then executes a fence knows it too, and passes it on
-// at barriers (PTX ISA, release and acquire patterns). A release or acquire instruction is a fence
-// before or behind it. All this of one worker: blocks with flags take turns on it.
+// store that is volatile, relaxed or release) publishes all that it knew at the fence. Whoever
+// reads the flag (atomically, or by such a load) and then executes a fence knows it too, and passes
+// it on at barriers (PTX ISA, release and acquire patterns). A release or acquire instruction is a
+// fence before or behind it. All this of one worker: blocks with flags take turns on it.
 #pragma once
 
 #include <deque>

@@ -132,7 +132,7 @@ Record record_of(const Lane* lane, Access access, u32 site) {
   const u32 in_flight = access == Access::kAsyncWrite ? Record::kInFlight : 0;
   const bool atomic = is_strong(access), update = atomic && writes(access);
   const bool bulk = kSpace == Space::kGlobal && access == Access::kAsyncWrite;
-  return {lane->clock | in_flight, 1u << lane->lane_id, site, atomic, update, bulk,
+  return {lane->clock | in_flight, 1u << lane->lane_id,      site, atomic, update, bulk,
           lane->warp_id,           lane->block->races->block};
 }
 

@@ -48,7 +48,7 @@ struct Record {
   u32 site : 29;
   u32 atomic : 1;  // does not race with others that are
   u32 update : 1;  // an atomic one that writes
-  u32 bulk : 1;  // a bulk copy's, in global memory
+  u32 bulk : 1;    // a bulk copy's, in global memory
   u32 warp : 5;
   u32 block : 27;  // index + 1
 
@@ -133,9 +133,9 @@ struct Suspect {
 struct GlobalShadow {
   std::vector<Cells> ranges;  // in the order of the range table
   u32 granule_log2;
-  bool atomics;  // the kernel has atomic updates
+  bool atomics;                       // the kernel has atomic updates
   std::unique_ptr<BlockOrder> order;  // null: the kernel has no fences for other blocks
-  u8 locks[256];  // of lines
+  u8 locks[256];                      // of lines
 
   GlobalShadow(const KernelInfo& kernel, const GlobalRange* table, u32 count);
   ~GlobalShadow();

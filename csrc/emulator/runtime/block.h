@@ -1,7 +1,7 @@
 // One thread block in execution: warps, barriers, and the choice of the next lane to run.
 //
-// An OS thread owns Blocks and runs thread blocks through them (door/resident.h). Fibers never leave
-// their OS thread, so nothing here is shared between OS threads.
+// An OS thread owns Blocks and runs thread blocks through them (door/resident.h). Fibers never
+// leave their OS thread, so nothing here is shared between OS threads.
 #pragma once
 
 #include "device_calls.h"

@@ -9,7 +9,8 @@ namespace emulator {
 namespace {
 
 const char* verb(Access access) {
-  static constexpr const char* kVerbs[] = {"read", "write", "atomic update", "copy", "read", "write"};
+  static constexpr const char* kVerbs[] = {"read", "write", "atomic update",
+                                           "copy", "read",  "write"};
   return kVerbs[u32(access)];
 }
 

@@ -92,7 +92,8 @@ inline u8* generic_pointer(Lane* lane, u64 address, Access access, u32 site) {
   if ((address & kSharedWindow) != 0) {
     return shared_pointer<kBytes>(lane, u32(address), plain(access), site);
   }
-  if ((address & kLocalWindow) != 0) return local_pointer<kBytes>(lane, address, plain(access), site);
+  if ((address & kLocalWindow) != 0)
+    return local_pointer<kBytes>(lane, address, plain(access), site);
   return global_pointer<kBytes>(lane, address, access, site);
 }
 

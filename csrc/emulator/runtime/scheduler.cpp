@@ -111,7 +111,8 @@ void pause_block(Lane* lane) {
 
 bool run_block(Block* block) {
   do {
-    switch_context(block->scheduler, (block->paused ? behind(block->paused) : first(block))->context);
+    switch_context(block->scheduler,
+                   (block->paused ? behind(block->paused) : first(block))->context);
     if (block->error.kind == ErrorKind::kNone && block->paused != nullptr) return false;
   } while (block->error.kind == ErrorKind::kNone && block->alive != 0 && resume_waiting(block));
   if (block->sm90 != nullptr && block->error.kind == ErrorKind::kNone && block->alive == 0) {

@@ -184,8 +184,14 @@ void AsyncShadow::lane_access(Lane* lane, u32 offset, u32 bytes, bool writes, u3
     Record* record = races_->shared.slot(0) + (offset >> granule);
     for (Record* last = record + (kCellBytes >> granule); record != last; ++record) {
       if (record->block == races_->block) continue;
-      *record = {0, 1u << (operation(own[kWrite]).thread % kWarpSize), operation(own[kWrite]).site,
-                 0, 0, 0, operation(own[kWrite]).thread / kWarpSize,   races_->block};
+      *record = {0,
+                 1u << (operation(own[kWrite]).thread % kWarpSize),
+                 operation(own[kWrite]).site,
+                 0,
+                 0,
+                 0,
+                 operation(own[kWrite]).thread / kWarpSize,
+                 races_->block};
     }
   }
 }

@@ -51,9 +51,8 @@ bool check_global(Lane* lane, u64 address, u32 bytes, Access access, u32 site) {
   if (lane->watch == 0) return true;
   Sm90* sm90 = lane->block->sm90;
   if (sm90->shadow.tracked()) sm90->global.check_fences(lane, address, bytes, site);
-  for_each_line(address, bytes, [&](u64 line, u32 n_bytes) {
-    watch_global(lane, line, n_bytes, access, site);
-  });
+  for_each_line(address, bytes,
+                [&](u64 line, u32 n_bytes) { watch_global(lane, line, n_bytes, access, site); });
   return true;
 }
 

@@ -1,9 +1,9 @@
 // The race detector's view of what bulk copies do to global memory.
 //
 // That a load reads and a store writes there is in the detector's own records (race.h), as accesses
-// of the thread that issued them: a store's stay in flight until cp.async.bulk.wait_group has waited
-// for the write. Here: what was written in the ordinary way is fenced before a copy touches it, and
-// what a load reads stays until it has landed.
+// of the thread that issued them: a store's stay in flight until cp.async.bulk.wait_group has
+// waited for the write. Here: what was written in the ordinary way is fenced before a copy touches
+// it, and what a load reads stays until it has landed.
 #pragma once
 
 #include <unordered_map>

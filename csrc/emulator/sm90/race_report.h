@@ -13,8 +13,8 @@ struct FirstParty {
 
 enum class Memory : bool { kShared, kGlobal };
 
-// `lane` at `site` is the second party; `first` has site 0 where there is none. In shared memory the
-// address is an offset.
+// `lane` at `site` is the second party; `first` has site 0 where there is none. In shared memory
+// the address is an offset.
 [[gnu::cold]] void report_race(Races& races, const Lane* lane, u32 site, RaceKind kind,
                                FirstParty first, u64 address, u64 bytes,
                                Memory memory = Memory::kShared);

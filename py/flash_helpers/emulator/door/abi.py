@@ -108,6 +108,9 @@ class Counts(Structure):
     ]
 
 
+COUNTED = tuple(name for name, *_ in Counts._fields_[1:])
+
+
 class RaceParty(Structure):
     _fields_ = [
         ("block", c_uint64),

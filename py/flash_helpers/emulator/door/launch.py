@@ -70,7 +70,7 @@ class LaunchReport:
     async_copies: int
     bulk_loads: int  # instructions, each of one thread
     bulk_stores: int
-    global_loads: int  # ld.global and st.global of threads
+    global_loads: int  # ld.global of threads
     global_stores: int
     races: tuple[Race, ...] = ()  # distinct pairs of places
     racing_accesses: int = 0
@@ -122,7 +122,7 @@ class EmulatedKernel:
         names, ranges = self._ranges(memory, packed)
         workers = options.workers or os.cpu_count() or 1
         if self._info.uses_global_atomics or self._info.orders_blocks:
-            workers = 1  # the order of blocks that talk to each other would differ from run to run
+            workers = 1  # blocks that talk to each other, in an order that repeats itself
         mode = _race_mode(options)
         counter = Counter(self._counting_variant()) if options.count else None
         request = abi.LaunchRequest(
@@ -158,12 +158,7 @@ class EmulatedKernel:
             threads=result.blocks_run * block[0] * block[1] * block[2],
             workers=workers,
             collectives=dict(zip(abi.WAITS, result.counts.collectives, strict=True)),
-            mma_instructions=result.counts.mma_instructions,
-            async_copies=result.counts.async_copies,
-            bulk_loads=result.counts.bulk_loads,
-            bulk_stores=result.counts.bulk_stores,
-            global_loads=result.counts.global_loads,
-            global_stores=result.counts.global_stores,
+            **{name: getattr(result.counts, name) for name in abi.COUNTED},
             races=races,
             racing_accesses=result.races.total,
             counts=counter.result() if counter else None,
@@ -252,12 +247,8 @@ class EmulatedKernel:
         message = re.sub(r"\{range:(\d+)\}", lambda m: names[int(m[1])], message)
         if error.kind == INVALID_LAUNCH:
             raise InvalidLaunchError(f"{self.name}: {message}")
-        location = KernelLocation(
-            self.name,
-            tuple(error.ctaid),
-            tuple(error.tid),
-            str(lines.locate(error.site)),
-        )
+        where = str(lines.locate(error.site))
+        location = KernelLocation(self.name, tuple(error.ctaid), tuple(error.tid), where)
         raised: KernelError = KERNEL_ERRORS[error.kind](message, location)
         if races:
             raised.add_note(f"the race detector had found before: {races[0]}")

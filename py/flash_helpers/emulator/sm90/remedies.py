@@ -1,5 +1,9 @@
 """What is missing where accesses race with asynchronous units, by kind of race."""
 
+_WRITTEN = (
+    "missing between the two: cp.async.bulk.wait_group, without .read, by the thread that stores, "
+    "then a barrier with this thread"
+)
 REMEDIES = {
     "read of a bulk load not waited for": "missing before the read: a wait for the phase of the "
     "mbarrier that this load completes, by this thread or before a barrier with it",
@@ -11,11 +15,7 @@ REMEDIES = {
     "cp.async.bulk.wait_group.read by the thread that stores, then a barrier with this thread",
     "write not fenced for an asynchronous unit": "missing between the two: fence.proxy.async by "
     "the thread that writes, before the barrier that orders the two",
-    "read of what a bulk store in flight writes": (
-        _WRITTEN := "missing between the two: "
-        "cp.async.bulk.wait_group, without .read, by the thread that stores, then a barrier with "
-        "this thread"
-    ),
+    "read of what a bulk store in flight writes": _WRITTEN,
     "write to what a bulk store in flight writes": _WRITTEN,
     "write to the source of a bulk load in flight": "missing before the write: a wait for the "
     "phase of the mbarrier that the load completes, by this thread or before a barrier with it",

@@ -16,6 +16,8 @@ import pytest
 from flash_helpers.compilers.errors import BuildError
 from flash_helpers.compilers.toolchain import find_nvcc
 
+from .remembering import make_compiler
+
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml", "setup.py")
 HANGS = 1800.0  # seconds, after which a build is taken to hang on however busy a machine
@@ -46,6 +48,7 @@ class Tree:
     """A copy of the source tree in which builds may be broken."""
 
     root: Path
+    compiler: Path  # for C++
 
     def environ(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if k not in ("KERNELS", "MAX_JOBS")}
@@ -53,6 +56,7 @@ class Tree:
             "PYTHONPATH": str(self.root / "py"),
             "TORCH_CUDA_ARCH_LIST": "8.0",
             "KERNELS": "prog",
+            "CXX": str(self.compiler),
         }
         return {**inherited, **own, **(extra or {})}
 
@@ -115,14 +119,14 @@ class Tree:
         return done.stdout
 
 
-def copy_sources(target: Path) -> Tree:
+def copy_sources(target: Path, compiler: Path) -> Tree:
     target.mkdir(parents=True)
     ignore = shutil.ignore_patterns("__pycache__", "*.so")
     for name in FOLDERS:
         shutil.copytree(ROOT / name, target / name, ignore=ignore)
     for name in FILES:
         shutil.copy2(ROOT / name, target / name)
-    return Tree(target)
+    return Tree(target, compiler)
 
 
 @pytest.fixture(scope="session")
@@ -134,8 +138,15 @@ def needs_compilers() -> None:
 
 
 @pytest.fixture(scope="session")
-def tree(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Tree:
+def compiler(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Path:
+    """A g++ that compiles nothing twice in a run."""
+    return make_compiler(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def tree(tmp_path_factory: pytest.TempPathFactory, compiler: Path) -> Tree:
     """Built once, in a folder with a name that few tools of a build read rightly."""
-    tree = copy_sources(tmp_path_factory.mktemp("real build") / "ünder o'test, a & #b")
+    folder = tmp_path_factory.mktemp("real build") / "ünder o'test, a & #b"
+    tree = copy_sources(folder, compiler)
     tree.build()
     return tree

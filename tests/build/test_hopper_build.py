@@ -40,9 +40,9 @@ driver.build_plan(three, parts, [plan.root / "flash_attention"])
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Tree:
+def both(tmp_path_factory: pytest.TempPathFactory, compiler: Path) -> Tree:
     """A build of both families for two architectures, in two parts."""
-    tree = copy_sources(tmp_path_factory.mktemp("both families") / "tree")
+    tree = copy_sources(tmp_path_factory.mktemp("both families") / "tree", compiler)
     environ = tree.environ({"KERNELS": "all", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a", "MAX_JOBS": "2"})
     command = [sys.executable, "-c", BUILD_THREE]
     done = subprocess.run(

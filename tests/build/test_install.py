@@ -120,8 +120,8 @@ def virtual_environment(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def matrix_tree(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Tree:
-    return copy_sources(tmp_path_factory.mktemp("matrix") / "tree")
+def matrix_tree(tmp_path_factory: pytest.TempPathFactory, compiler: Path) -> Tree:
+    return copy_sources(tmp_path_factory.mktemp("matrix") / "tree", compiler)
 
 
 def site_packages(python: Path) -> Path:

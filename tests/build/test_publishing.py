@@ -49,8 +49,8 @@ def toolchain(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return copy_sources(tmp_path_factory.mktemp("shared") / "tree")
+def shared(tmp_path_factory: pytest.TempPathFactory, compiler: Path) -> Tree:
+    return copy_sources(tmp_path_factory.mktemp("shared") / "tree", compiler)
 
 
 def names(word: str) -> set[bytes]:

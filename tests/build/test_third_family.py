@@ -4,6 +4,7 @@ launches. It is enumerated, generated, built, emulated, benched and reported lik
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -266,15 +267,12 @@ def test_it_is_emulated(toy: Toy, config: ToyKernelConfig, needs_compilers: None
         assert choose_from(toy, problem, q.device) == config
 
 
-def test_it_is_built(
-    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needs_compilers: None
-) -> None:
+def test_it_is_built(toy: Toy, tmp_path: Path, compiler: Path) -> None:
     for name in ("csrc", "previous_kernels"):
         shutil.copytree(ROOT / name, tmp_path / "tree" / name)
     shutil.copy2(ROOT / "CMakeLists.txt", tmp_path / "tree")
-    monkeypatch.setenv("KERNELS", "toys")
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")
-    plan = replace(make_plan(), root=tmp_path / "tree")
+    toys = {"KERNELS": "toys", "TORCH_CUDA_ARCH_LIST": "8.0", "CXX": str(compiler)}
+    plan = replace(make_plan({**os.environ, **toys}), root=tmp_path / "tree")
     (module,) = driver.build_plan(plan, publish_to=[tmp_path / "package"]).published
     text = module.read_bytes()
     assert all(config.kernel_name().encode() in text for config in SET)

@@ -94,8 +94,7 @@ OP, PROBLEM = RowSoftmax(), Rows(5, 200)
 
 
 @pytest.fixture(autouse=True)
-def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLASH_ATTENTION_CACHE_DIR", str(tmp_path / "cache"))
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
@@ -155,7 +154,10 @@ class Launches:
         return lambda *_, num_warps, **__: self.seen.append((grid, num_warps))
 
 
-def test_tuned_once_and_found_in_the_cache(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tuned_once_and_found_in_the_cache(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLASH_ATTENTION_CACHE_DIR", str(tmp_path / "cache"))
     launches, timer, data = Launches(), Timer(), tensors(seed)
     monkeypatch.setattr(RowSoftmax, "kernel", lambda _: launches)
     with pytest.raises(NotTunedError, match="nothing was measured yet for row-softmax, Rows"):

@@ -1,5 +1,6 @@
 """Runs cuobjdump: from CUDA_HOME, PATH, beside nvcc, or the PyPI packages that carry it."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -8,9 +9,12 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+from flash_helpers.base.cache import build_once, cache_dir, publish_text, read_intact_text
+
 _TOOLS = ("cuobjdump", "nvdisasm")  # cuobjdump runs nvdisasm, which must lie beside it or on PATH
 _PACKAGES = "nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm"
 _SECONDS = 300
+_REMEMBERED_BYTES = 2**20  # a cubin; the listing of a whole extension has hundreds of megabytes
 
 
 class SassError(Exception):
@@ -49,10 +53,33 @@ _found_cuobjdump = cache(find_cuobjdump)
 
 
 def cuobjdump(*arguments: str, file: Path) -> str:
-    """Its standard output. SassError with its message if it cannot read `file`."""
+    """Its standard output; of a small file from the cache where it was read before. SassError with
+    its message if it cannot read `file`."""
     if not file.is_file():
         raise SassError(f"{file} does not exist")
     tool = _found_cuobjdump()
+    if file.stat().st_size > _REMEMBERED_BYTES:
+        return _run(tool, arguments, file)
+    entry = cache_dir("sass") / f"{_key(tool, arguments, file)}.txt"
+
+    def run() -> str:
+        text = _run(tool, arguments, file)
+        publish_text(text, entry)
+        return text
+
+    return build_once(entry, lambda: read_intact_text(entry), run)
+
+
+def _key(tool: Path, arguments: tuple[str, ...], file: Path) -> str:
+    """Of what the output depends on: the file's contents, what is asked, and the two tools."""
+    state = hashlib.sha256(file.read_bytes())
+    tools = [(tool.parent / name).resolve() for name in _TOOLS]
+    known = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in tools]
+    state.update(repr((arguments, known)).encode())
+    return state.hexdigest()[:32]
+
+
+def _run(tool: Path, arguments: tuple[str, ...], file: Path) -> str:
     path = f"{tool.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     try:
         done = subprocess.run(

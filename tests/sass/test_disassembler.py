@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flash_helpers.build.kernel_ptx import kernel_cubin
 
+from flash_helpers.build.kernel_ptx import kernel_cubin
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_lab.sass.disassembler import SassError, cuobjdump
 

@@ -17,7 +17,8 @@ from .markdown import ROOT
 # helpers of the tests that run it.
 SLOW: dict[str, set[str]] = {
     "torch": {
-        "torch", "flash_attention", "tests.bench.emulator_backend", "tests.tools.test_runner",
+        "torch", "flash_attention", "tests.bench.emulator_backend", "tests.emulator.sources",
+        "tests.tools.test_runner",
     },
     "triton": {"triton"},
     "hypothesis": {"hypothesis", "tests.properties"},

@@ -30,8 +30,6 @@ bool contains(const Known& outer, const Known& inner) {
   });
 }
 
-u32 thread_of(const Lane* lane) { return lane->warp_id * kWarpSize + lane->lane_id; }
-
 }  // namespace
 
 bool BlockOrder::is_ordered(const Seen* seen, const Record& record) {

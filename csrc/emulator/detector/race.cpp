@@ -84,8 +84,7 @@ struct Place {
   race.bytes = place.bytes;
   race.count = 1;
   race.latest_access = races.access;
-  race.second = {races.block - u64{1}, lane->warp_id * kWarpSize + lane->lane_id, site,
-                 lane->barrier_site, 0};
+  race.second = {races.block - u64{1}, thread_of(lane), site, lane->barrier_site, 0};
   if (first != nullptr) {
     u32 thread = racing_thread(races, lane, *first);
     race.first = {first->block - u64{1}, thread, first->site, 0, 0};

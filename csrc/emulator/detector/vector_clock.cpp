@@ -77,7 +77,7 @@ void Races::join(Seen* into, const Lane& lane) {
     joined_into = into;
     joined_from = lane.seen;
   }
-  ticks[lane.warp_id * kWarpSize + lane.lane_id] = lane.clock;
+  ticks[thread_of(&lane)] = lane.clock;
 }
 
 void Races::complete(Seen* seen) {

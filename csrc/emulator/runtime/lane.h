@@ -84,4 +84,7 @@ struct Lane {
   Context context;
 };
 
+// Its number in the block.
+inline u32 thread_of(const Lane* lane) { return lane->warp_id * kWarpSize + lane->lane_id; }
+
 }  // namespace emulator

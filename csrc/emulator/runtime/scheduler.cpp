@@ -68,7 +68,7 @@ Lane* behind(Lane* lane) {
   if (block->schedule.order == Order::kRandom) return first(block);
   const bool forward = block->schedule.order == Order::kForward;
   const u32 n_lanes = block->n_warps * kWarpSize;
-  u32 thread = lane->warp_id * kWarpSize + lane->lane_id;
+  u32 thread = thread_of(lane);
   do {
     thread = (thread + (forward ? 1 : n_lanes - 1)) % n_lanes;
   } while ((block->warps[thread / kWarpSize].runnable >> thread % kWarpSize & 1) == 0);

@@ -12,8 +12,6 @@ namespace emulator {
 
 namespace {
 
-u32 thread_of(const Lane* lane) { return lane->warp_id * kWarpSize + lane->lane_id; }
-
 // Checks shared bytes [address, address + bytes) of a copy; returns the offset.
 u32 shared_offset(Lane* lane, u32 address, u32 bytes, u32 alignment, Access access, u32 site) {
   u32 offset = address - kSharedBase;

@@ -16,8 +16,6 @@ namespace {
 constexpr u32 kMaxCount = (1u << 20) - 1;  // of arrivals, and of bytes
 using ull = unsigned long long;
 
-u32 thread_of(const Lane* lane) { return lane->warp_id * kWarpSize + lane->lane_id; }
-
 }  // namespace
 
 void Mbarriers::start_block() {

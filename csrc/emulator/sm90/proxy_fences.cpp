@@ -17,7 +17,7 @@ void ProxyFences::start_block() {
 }
 
 void ProxyFences::fence(const Lane* lane) {
-  std::vector<u32>& clocks = clocks_[lane->warp_id * kWarpSize + lane->lane_id];
+  std::vector<u32>& clocks = clocks_[thread_of(lane)];
   if (!clocks.empty() && clocks.back() + 1 == lane->clock) clocks.pop_back();
   clocks.push_back(lane->clock);
 }
@@ -30,7 +30,7 @@ bool ProxyFences::cover(const Record& record, const Observers& observers) const 
     if (fence == clocks.end()) return false;  // none behind the write
     for (u32 index = 0; index < observers.count; ++index) {
       const Lane* observer = observers.lanes[index];
-      if (observer->warp_id * kWarpSize + observer->lane_id == thread) continue;
+      if (thread_of(observer) == thread) continue;
       if (observer->seen->ticks()[thread] <= *fence) return false;
     }
   }

@@ -18,7 +18,7 @@ void report_race(Races& races, const Lane* lane, u32 site, RaceKind kind, FirstP
     race.first = {block, first.thread, first.site, lane->block->lanes[first.thread].barrier_site,
                   0};
   }
-  race.second = {block, lane->warp_id * kWarpSize + lane->lane_id, site, lane->barrier_site, 0};
+  race.second = {block, thread_of(lane), site, lane->barrier_site, 0};
   races.table.add(race);
 }
 

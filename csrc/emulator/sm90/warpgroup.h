@@ -39,7 +39,7 @@ class Warpgroups {
   explicit Warpgroups(u32 n_threads) : queues_(n_threads), groups_((n_threads + 127) / 128) {}
 
   void start_block();
-  WgmmaQueue& queue(const Lane* lane) { return queues_[lane->warp_id * kWarpSize + lane->lane_id]; }
+  WgmmaQueue& queue(const Lane* lane) { return queues_[thread_of(lane)]; }
   void track_issue(Lane* lane, const Wgmma& wgmma);
   void execute(Warp* warp);  // what its lanes have queued
   void commit(Warp* warp);

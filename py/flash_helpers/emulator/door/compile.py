@@ -115,7 +115,7 @@ class Runtime:
     def __init__(self, toolchain: Toolchain, extra_flags: tuple[str, ...] = ()) -> None:
         self.toolchain = toolchain
         files = sorted(p for p in (csrc_dir() / "emulator").rglob("*") if p.is_file())
-        self.sources = [path for path in files if path.suffix == ".cpp"]
+        self._sources = [path for path in files if path.suffix == ".cpp"]
         self.include_flags = [f"-I{folder}" for folder in sorted({p.parent for p in files})]
         flags = (*_RUNTIME_FLAGS, *toolchain.red_zone_flags, *extra_flags)
         self.key = _digest(
@@ -132,17 +132,20 @@ class Runtime:
         self.library = load_or_build(self.library_path, self._build, load_runtime)
 
     def _build(self, output: Path) -> None:
-        """Objects in parallel, then one link with a soname that kernels name as needed."""
+        """Objects in parallel, one a folder: parsing the headers anew for each file would cost more
+        than all else. Then one link with a soname that kernels name as needed."""
 
-        def compile_object(source: Path) -> Path:
-            target = output.parent / f"{source.stem}.o"
+        def compile_folder(folder: Path) -> str:
+            unit, target = (output.parent / f"unit-{folder.name}{end}" for end in (".cpp", ".o"))
+            names = [path.name for path in self._sources if path.parent == folder]
+            unit.write_text("".join(f'#include "{name}"\n' for name in names))
             flags = [flag for flag in self._flags if flag != "-shared"]
             flags += self.include_flags
-            run_compiler(self.toolchain, [*flags, "-c", str(source), "-o", str(target)])
-            return target
+            run_compiler(self.toolchain, [*flags, "-c", str(unit), "-o", str(target)])
+            return str(target)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = [str(path) for path in pool.map(compile_object, self.sources)]
+            objects = list(pool.map(compile_folder, sorted({p.parent for p in self._sources})))
         soname = f"-Wl,-soname,{self.library_path.name}"
         run_compiler(self.toolchain, [*self._flags, *objects, soname, "-o", str(output)])
 

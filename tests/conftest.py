@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 import pytest
 
@@ -22,6 +23,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device, and torch sees none")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """hypothesis's plugin imports hypothesis, a second, to say that no test has used it."""
+    manager = session.config.pluginmanager
+    # With xdist it is the workers that import it; what they say comes in their reports.
+    if "hypothesis" not in sys.modules and not manager.has_plugin("dsession"):
+        manager.unregister(name="hypothesispytest")
 
 
 @pytest.fixture

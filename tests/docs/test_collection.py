@@ -42,6 +42,12 @@ class Watch:
         result = yield
         self.note(before, "all, at the end")
         return result
+    @pytest.hookimpl(wrapper=True)
+    def pytest_terminal_summary(self):
+        before = set(sys.modules)
+        result = yield
+        self.note(before, "the summary")
+        return result
     def note(self, before, where):
         for name in set(sys.argv[1].split(",")) & (set(sys.modules) - before):
             self.first[name] = where

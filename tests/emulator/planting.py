@@ -11,6 +11,7 @@ from flash_helpers.emulator import KernelError, RaceError, compile_kernels
 from flash_helpers.emulator.door.source_lines import SourceLines, SourceLocation
 
 from .mutations import Mutant
+from .together import compiled_together
 from .totals import Total
 
 WRONG = "wrong result"
@@ -49,14 +50,15 @@ def plant(
     at those lines, changes nothing; asked for what the check does not find."""
     if by := _found_by(check, ptx):
         raise AssertionError(f"{entry}: the unmutated kernel must pass, not end in: {by}")
-    compile_kernels([(mutant.ptx, entry) for mutant in mutants])
     outcome = Outcome(len(mutants), Counter(), 0, [])
     lines = SourceLines(ptx)
     places = [lines.locate(mutant.line) for mutant in mutants]
     # Before the campaign takes its time, in which somebody may edit the files.
     texts = [sources(place) for place in places]
-    for mutant, place, text in zip(mutants, places, texts, strict=True):
-        by = _found_by(check, mutant.ptx)
+    with compiled_together(ptx, entry, [mutant.ptx for mutant in mutants]) as alone:
+        compile_kernels([(text, entry) for text in alone])
+        found_by = [_found_by(check, mutant.ptx) for mutant in mutants]
+    for mutant, place, text, by in zip(mutants, places, texts, found_by, strict=True):
         if by and not (by_reports and by == WRONG):
             outcome.found[by] += 1
         elif explains(mutant, text):

@@ -12,6 +12,7 @@ from flash_helpers.emulator import compile_kernel
 from .mutations import Mutant
 from .planting import WRONG, Outcome, plant, report, sum_of
 from .support import aligned, ptx_kernel, run
+from .together import compiled_together
 from .totals import Total
 
 PTX = ptx_kernel("ld.global.u32 %r0, [%p0];\nadd.u32 %r0, %r0, 0;\nst.global.u32 [%p1], %r0;")
@@ -64,6 +65,29 @@ def test_a_proof_is_asked_for_what_is_not_found() -> None:
     assert str(outcome) == "planted 3 found 1 redundant 1"
     (survivor,) = outcome.survivors
     assert survivor.endswith("wrong result; ['a']")
+
+
+def test_what_differs_in_a_few_lines_is_compiled_together() -> None:
+    """The others stay what they are: here one with a label, and one with a register of a type that
+    the kernel has none of."""
+    label = _mutant("a jump", "bra.uni behind; add.u32 %r0, %r0, 2; behind:")
+    typed = _mutant("a type", "cvt.f64.u32 %d0, 7; cvt.rzi.u32.f64 %r0, %d0;")
+    three = _mutant("three", "add.u32 %r1, %r0, 3; mov.u32 %r0, %r1;")
+    nine = Mutant("nine", LINE + 1, PTX.replace("[%p1], %r0", "[%p1], 9"))
+    texts = [mutant.ptx for mutant in (three, label, MUTANTS[1], typed, nine)]
+
+    def results() -> list[int]:
+        given, out = aligned(1, np.uint32), aligned(16, np.uint32)
+        given[0] = 5
+        for text, place in zip(texts, (out[i:] for i in range(len(texts))), strict=True):
+            run(compile_kernel(text, "kernel"), [given, place[:1]], block=1)
+        return [int(value) for value in out[: len(texts)]]
+
+    one_by_one = results()
+    assert one_by_one == [8, 5, 6, 7, 9]
+    with compiled_together(PTX, "kernel", texts) as alone:
+        assert alone == [label.ptx, typed.ptx]
+        assert results() == one_by_one
 
 
 def test_the_unmutated_kernel_must_pass() -> None:

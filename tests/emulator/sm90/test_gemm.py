@@ -13,11 +13,11 @@ from flash_helpers.emulator import (
     RaceError,
     compare_schedules,
     compile_kernel,
-    compile_kernels,
     schedules,
 )
 
 from ..mutations import Mutant
+from ..together import compiled_together
 from .gemm import FOLDER, Gemm, hopper_ptx
 from .mutations import hopper_synchronisation
 
@@ -57,8 +57,8 @@ def test_every_synchronisation_is_needed(seed: int) -> None:
     mutants = hopper_synchronisation(ptx)
     assert len(mutants) >= 20
     problem = Gemm.make(128, 128, 256, seed)
-    compile_kernels([(mutant.ptx, "gemm") for mutant in mutants])
-    found = {str(mutant): _found_by(problem, mutant, seed) for mutant in mutants}
+    with compiled_together(ptx, "gemm", [mutant.ptx for mutant in mutants]):
+        found = {str(mutant): _found_by(problem, mutant, seed) for mutant in mutants}
     print(Counter(found.values()))
     assert [mutant for mutant, by in found.items() if not by] == []
 

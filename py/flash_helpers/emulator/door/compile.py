@@ -154,15 +154,24 @@ class Runtime:
         key = _digest(ptx, entry, self.key, _translator_fingerprint(), str(counting))
 
         def build(output: Path) -> None:
-            source = output.with_suffix(".cpp")
-            passes: list[PassOf] = [MatmulRegisters, *([CountingCalls] if counting else [])]
-            source.write_text(translate(PtxFile(ptx), entry, passes))
-            flags = [*_KERNEL_FLAGS, *self._extra_flags, *self.include_flags]
-            link = [str(self.library_path), "-Wl,-rpath,$ORIGIN", "-Wl,-O1"]
-            run_compiler(self.toolchain, [*flags, str(source), *link, "-o", str(output)])
+            self.compile_source(kernel_source(ptx, entry, counting), output)
 
         path = cache_dir("emulator") / f"kernel-{key}.so"
         return load_or_build(path, build, ctypes.CDLL)
+
+    def compile_source(self, text: str, output: Path) -> None:
+        """The library of a translated kernel."""
+        source = output.with_suffix(".cpp")
+        source.write_text(text)
+        flags = [*_KERNEL_FLAGS, *self._extra_flags, *self.include_flags]
+        link = [str(self.library_path), "-Wl,-rpath,$ORIGIN", "-Wl,-O1"]
+        run_compiler(self.toolchain, [*flags, str(source), *link, "-o", str(output)])
+
+
+def kernel_source(ptx: str, entry: str, counting: bool = False) -> str:
+    """One entry in C++."""
+    passes: list[PassOf] = [MatmulRegisters, *([CountingCalls] if counting else [])]
+    return translate(PtxFile(ptx), entry, passes)
 
 
 def load_or_build(

@@ -48,6 +48,9 @@ WORKERS ?= $(if $(shell command -v nvidia-smi),0,auto)
 # The repository's own packages, also where nothing is installed.
 export PYTHONPATH := $(CURDIR)/py:$(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 
+# Hundreds of the tests' processes import what the first has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test test-all test-triton mutants build lint report clean distclean
 
 run: export KERNELS ?= prog

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import csv
 import io
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +31,7 @@ from flash_lab.correctness import report
 from flash_lab.correctness.runner import PASS, Options, Session
 from flash_lab.correctness.selection import partition
 from tests.acceptance.cli import gate_jobs, make_parser
+from tests.warm_python import run_script
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = [*get_kernel_configs("all"), *get_kernel_configs("pairs")]
@@ -93,11 +92,10 @@ def test_rows_say_which_kernel_ran(seq_len: int, causal: bool, general: bool) ->
 @pytest.mark.parametrize("config", [PLAIN, FAST], ids=["plain", "fast"])
 def test_run_kernels_runs_any_length_in_the_emulator(config: FlashForwardKernelConfig) -> None:
     """The whole path: a plain configuration has no general kernel in a build."""
-    command = [sys.executable, "tools/benchmark/run_kernels.py", "70", "--device", "emulator"]
-    ran = subprocess.run(
-        [*command, "--n_runs", "1", "--csv", "--kernels", config.short_form()],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = ["tools/benchmark/run_kernels.py", "70", "--device", "emulator"]
+    ran = run_script(
+        [*command, "--n_runs", "1", "--csv", "--kernels", config.short_form()], cwd=ROOT
+    )
     assert ran.returncode == 0, ran.stderr
     (row,) = csv.DictReader(io.StringIO(ran.stdout))
     assert row["status"] == "pass" and row["symbol"] == config.symbol(Variant.ANY)

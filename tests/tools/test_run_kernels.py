@@ -6,12 +6,12 @@ import csv
 import io
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from flash_helpers.kernel_configs import get_kernel_configs, parse_kernel_name_into_config
+from tests.warm_python import run_script
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOOL = REPOSITORY / "tools" / "benchmark" / "run_kernels.py"
@@ -46,10 +46,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(package: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {k: v for k, v in os.environ.items() if k not in ("KERNELS", "PYTHONPATH")}
     path = {"PYTHONPATH": f"{package}:{REPOSITORY / 'py'}"}
-    return subprocess.run(
-        [sys.executable, TOOL, *arguments],
-        env=clean | path | environment, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
+    return run_script([TOOL, *arguments], clean | path | environment)
 
 
 def names(output: str) -> list[str]:

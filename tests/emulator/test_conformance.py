@@ -18,7 +18,7 @@ from .conformance.compare import mismatches, mma_exact
 from .conformance.emulated import outputs
 from .conformance.memory_kernels import PARAMETERS
 from .conformance.micro_kernel import Case, MicroKernels
-from .conformance.suite import Answers, all_cases, save_answers, suite
+from .conformance.suite import UNANSWERED, Answers, all_cases, save_answers, suite
 from .conformance.values import OPERANDS
 from .conformance.warp_kernels import LANES, MMA_FORMS, MMA_MORE_SETS, MMA_SETS, mma_kernels
 
@@ -59,6 +59,8 @@ def test_the_list_of_forms_is_that_of_all_kernels() -> None:
 )
 def test_as_on_the_h200(kernels: MicroKernels, case: Case) -> None:
     expected = ANSWERS.get(kernels, case)
+    if expected is None and case.key in UNANSWERED:
+        pytest.skip(f"not recorded yet: {RECORD}")
     assert expected is not None, f"no recorded answer to {case.key}: {RECORD}"
     actual = kernels.result(outputs()[kernels.entry], case)
     wrong = mismatches(case, actual, expected)
@@ -70,6 +72,11 @@ def test_as_on_the_h200(kernels: MicroKernels, case: Case) -> None:
         for i in wrong[:4]
     ]  # fmt: skip
     assert not len(wrong), f"{len(wrong)} of {case.count} differ\n" + "\n".join(shown)
+
+
+def test_all_else_is_answered() -> None:
+    missing = {case.key for kernels, case in all_cases() if ANSWERS.get(kernels, case) is None}
+    assert missing == UNANSWERED, f"take what is recorded off UNANSWERED; for the rest, {RECORD}"
 
 
 def test_the_forms_of_the_built_kernels_have_recorded_answers() -> None:

@@ -43,6 +43,18 @@ inline T insert_bit_field(T field, T base, u32 position, u32 length) {
   return (base & ~mask) | (T(field << position) & mask);
 }
 
+// prmt without a mode: each nibble of the selector picks one byte of the two words, or its sign.
+inline u32 permuted_bytes(u32 a, u32 b, u32 selector) {
+  u32 result = 0;
+  for (u32 i = 0; i < 4; ++i) {
+    u32 pick = selector >> (4 * i);
+    u32 byte = u32(pair(b, a) >> (8 * (pick & 7))) & 0xFF;
+    if (pick & 8) byte = byte & 0x80 ? 0xFF : 0;
+    result |= byte << (8 * i);
+  }
+  return result;
+}
+
 // --- f32 and f64 ---
 
 inline f32 ftz(f32 value) {
@@ -139,6 +151,17 @@ inline f32 f64_to_odd_f32(f64 value) {
   return as<f32>((as<u32>(nearest) - (__builtin_fabs(nearest) > __builtin_fabs(value))) | 1);
 }
 
+// A sum in f64 whose last bit is odd if it is not exact: the product of two bf16 and a third may
+// be too far apart for f64, and the third decides a tie.
+inline f64 sum_to_odd(f64 a, f64 b) {
+  volatile f64 sum = a + b;
+  volatile f64 from_b = sum - a, from_a = sum - from_b;
+  f64 lost = (a - from_a) + (b - from_b);
+  u64 bits = as<u64>(f64(sum));
+  if (lost == 0 || lost != lost || (bits & 1)) return sum;
+  return as<f64>((lost > 0) == (sum > 0) ? bits + 1 : bits - 1);
+}
+
 struct F16 {
   static f64 widen(u32 bits) { return f16_to_f32(u16(bits)); }
   static u32 narrow(f64 value) { return f32_to_f16(f64_to_odd_f32(value)); }
@@ -148,8 +171,8 @@ struct Bf16 {
   static u32 narrow(f64 value) { return f32_to_bf16(f64_to_odd_f32(value)); }
 };
 
-// An operation on 16-bit numbers, or on both halves of pairs. In f64 it is exact but for sums of an
-// f16 product and one that is 2^31 times as large, which is the result then.
+// An operation on 16-bit numbers, or on both halves of pairs. In f64 sums of two are exact, or
+// their smaller one changes nothing; fma takes sum_to_odd.
 template <typename Format, typename Operation, typename Bits, typename... More>
 inline Bits halves(Operation operation, Bits first, More... others) {
   u32 low = Format::narrow(operation(Format::widen(first), Format::widen(others)...));

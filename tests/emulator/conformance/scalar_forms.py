@@ -123,3 +123,20 @@ SPECIAL: list[tuple[str, str, str, str, str]] = [
       for op in ("add.s32", "add.u32", "min.s32", "max.s32", "min.u32", "max.u32", "and.b32",
                  "or.b32", "xor.b32")),
 ]  # fmt: skip
+
+# Forms that only Triton writes, in an entry of their own: those above keep their recorded answers.
+FROM_TRITON: list[tuple[list[str], int]] = [
+    (words("neg.bf16 neg.bf16x2 abs.bf16 abs.bf16x2"), 1),
+    (words("fma.rn.bf16 fma.rn.bf16x2 prmt.b32"), 3),
+]
+TRITON_SPECIAL: list[tuple[str, str, str, str, str]] = [
+    *((f"{form} pair", form,
+       f"{{ .reg .pred p, q; .reg .b32 u, v; {form} p|q, $a, $b; selp.b32 u, 1, 0, p; "
+       "selp.b32 v, 2, 0, q; add.s32 $d, u, v; }", "v", "b32")
+      for form in ("setp.lt.f16x2", "setp.geu.f16x2", "setp.neu.f16x2", "setp.lt.bf16x2")),
+]  # fmt: skip
+# sm_90 has them, sm_80 does not (tests/emulator/sm90/conformance).
+FROM_TRITON_SM90: list[tuple[list[str], int]] = [
+    ([f"{op}.{form}" for op in ("add", "sub", "mul")
+      for form in words("bf16 rn.bf16 bf16x2 rn.bf16x2")], 2),
+]  # fmt: skip

@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 
 from .micro_kernel import Case, MicroKernels, entry_text, words
-from .scalar_forms import BINARY, SPECIAL, TERNARY, UNARY
+from .scalar_forms import (
+    BINARY,
+    FROM_TRITON,
+    FROM_TRITON_SM90,
+    SPECIAL,
+    TERNARY,
+    TRITON_SPECIAL,
+    UNARY,
+)
 from .values import OPERANDS, N
 
 BLOCK = 128
@@ -95,7 +103,19 @@ def scalar_cases() -> list[Case]:
     ]
 
 
-def _prologue() -> tuple[str, Any]:
+def triton_cases() -> list[Case]:
+    """Of forms that only Triton writes."""
+    return [
+        *(_case(form, count) for forms, count in FROM_TRITON for form in forms),
+        *(_special(*row) for row in TRITON_SPECIAL),
+    ]
+
+
+def triton_sm90_cases() -> list[Case]:
+    return [_case(form, count) for forms, count in FROM_TRITON_SM90 for form in forms]
+
+
+def scalar_prologue() -> tuple[str, Any]:
     """Loads %ra, %rb, ..., %vc, makes the predicates; and the array of all the inputs."""
     lines, arrays, offset = [], [], 0
     for kind, operands in OPERANDS.items():
@@ -119,18 +139,24 @@ def _prologue() -> tuple[str, Any]:
 
 def scalar_kernels(per_entry: int = 96) -> list[MicroKernels]:
     """All scalar micro-kernels, some 96 an entry, which compile in parallel."""
-    prologue, inputs = _prologue()
     cases = scalar_cases()
+    starts = range(0, len(cases), per_entry)
+    parts = {f"scalar_{first // per_entry}": cases[first : first + per_entry] for first in starts}
+    parts["scalar_triton"] = triton_cases()
+    prologue, inputs = scalar_prologue()
     kernels = []
-    for first in range(0, len(cases), per_entry):
-        entry = f"scalar_{first // per_entry}"
-        part = cases[first : first + per_entry]
+    for entry, part in parts.items():
         kernel = MicroKernels(entry, "", inputs, part, N // BLOCK, BLOCK, preamble=prologue)
-        lines = [prologue]
-        for case in part:
-            size = np.dtype(case.dtype).itemsize
-            place = f"[%o{size}+{kernel.offsets[case.key]}]"
-            lines.append(f"{{ {case.text} st.global.b{8 * size} {place}, d; }}")
-        kernel.ptx = entry_text(entry, "\n".join(lines))
+        kernel.ptx = entry_text(entry, scalar_text(kernel, prologue))
         kernels.append(kernel)
     return kernels
+
+
+def scalar_text(kernels: MicroKernels, prologue: str) -> str:
+    """The body of an entry."""
+    lines = [prologue]
+    for case in kernels.cases:
+        size = np.dtype(case.dtype).itemsize
+        place = f"[%o{size}+{kernels.offsets[case.key]}]"
+        lines.append(f"{{ {case.text} st.global.b{8 * size} {place}, d; }}")
+    return "\n".join(lines)

@@ -12,7 +12,7 @@ import numpy as np
 
 from .memory_kernels import memory_kernels
 from .micro_kernel import Case, MicroKernels
-from .scalar_kernels import scalar_kernels
+from .scalar_kernels import scalar_kernels, triton_cases
 from .warp_kernels import MMA_FORMS, MMA_MORE_SETS, MMA_SETS, ldmatrix_kernels, mma_kernels
 
 ANSWERS = Path(__file__).parent / "answers.npz"
@@ -23,6 +23,11 @@ KernelCase = tuple[MicroKernels, Case]
 def suite() -> tuple[MicroKernels, ...]:
     mma = [mma_kernels(kind, sets) for sets in (MMA_SETS, MMA_MORE_SETS) for kind in MMA_FORMS]
     return (*scalar_kernels(), ldmatrix_kernels(), *mma, memory_kernels())
+
+
+# Micro-kernels that came after the last recording, of forms that no built kernel has. Whoever
+# records next takes them off the list, which a test asks for.
+UNANSWERED = frozenset(case.key for case in triton_cases())
 
 
 def all_cases() -> list[KernelCase]:

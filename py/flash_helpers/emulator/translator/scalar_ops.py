@@ -66,13 +66,14 @@ min         | float half |           | t tt   | minimum(a, b)
 max         | float half |           | t tt   | canonical(-minimum(-a, -b))
 add.cc      | u32        |           | t tt   | (L->carry = T(a + b) < T(a), a + b)
 addc        | u32        |           | t tt   | a + b + L->carry
-neg         | int float f16 f16x2 |  | t t    | -a
-abs         | float f16 f16x2 |      | t t    | __builtin_fabs(a)
+neg         | int float half |       | t t    | -a
+abs         | float half |           | t t    | __builtin_fabs(a)
 copysign    | float      |           | t tt   | signs_differ(a, b) ? -b : b
-add         | f16 f16x2  | rn        | t tt   | a + b
-sub         | f16 f16x2  | rn        | t tt   | a - b
-mul         | f16 f16x2  | rn        | t tt   | a * b
-fma         | f16 f16x2  | rn        | t ttt  | a * b + c
+add         | half       | rn        | t tt   | a + b
+sub         | half       | rn        | t tt   | a - b
+mul         | half       | rn        | t tt   | a * b
+fma         | half       | rn        | t ttt  | sum_to_odd(a * b, c)
+prmt        | b32        |           | r rrr  | permuted_bytes(a, b, c)
 """
 
 INTEGERS = " ".join(f"{kind}{bits}" for kind in "usb" for bits in (16, 32, 64))
@@ -189,19 +190,29 @@ def _widened(value: str, ptx_type: PtxType, ftz: bool = False) -> str:
     return f"ftz({value})" if ftz else value
 
 
+def _compared(name: str, operands: Sequence[str], ptx_type: PtxType, ftz: bool) -> str:
+    a, b = (_widened(value, ptx_type, ftz) for value in operands)
+    return f"({filled(COMPARISONS[name], {'a': a, 'b': b})})"
+
+
 @instruction("setp")
 def setp(e: Emitter, ins: Instruction) -> None:
-    """The comparison and, in p|q, its negation, both combined with a third operand."""
+    """The comparison and, in p|q, its negation or, of pairs, that of the upper halves; both
+    combined with a third operand."""
     mods = Modifiers(ins)
     ptx_type, name, combine = mods.type(), mods.take(*COMPARISONS), mods.take("and", "or", "xor")
     ftz = bool(mods.take("ftz"))
     mods.done()
     if name in ("lo", "ls", "hi", "hs"):
         ptx_type = TYPES[f"u{ptx_type.bits}"]
-    a, b = (_widened(e.read(text, ptx_type), ptx_type, ftz) for text in ins.operands[1:3])
-    value = f"({filled(COMPARISONS[name], {'a': a, 'b': b})})"
+    operands = [e.read(text, ptx_type) for text in ins.operands[1:3]]
     results = elements(ins.operands[0], "|")
-    values = [value, f"!{value}"]
+    if ptx_type.kind.endswith("x2"):  # p is the lower halves' result, q that of the upper ones
+        pairs = [[f"u16({x} >> {shift})" for x in operands] for shift in (0, 16)]
+        values = [_compared(name, pair, TYPES[ptx_type.kind[:-2]], ftz) for pair in pairs]
+    else:
+        values = [_compared(name, operands, ptx_type, ftz)]
+        values.append(f"!{values[0]}")
     if combine:
         symbol = {"and": "&&", "or": "||", "xor": "!="}[combine]
         values = [f"({item} {symbol} {e.read(ins.operands[3], PRED)})" for item in values]

@@ -4,7 +4,8 @@ without a thread count, operands without a state space's second half, copies wit
 from __future__ import annotations
 
 from ...conformance.micro_kernel import Case
-from ...conformance.values import random_bits
+from ...conformance.scalar_kernels import scalar_prologue, scalar_text, triton_sm90_cases
+from ...conformance.values import N, random_bits
 from .hopper_kernel import HopperKernels, MapSpec, hopper_entry
 
 THREADS = 64
@@ -62,6 +63,17 @@ def triton_kernels() -> HopperKernels:
     for case in cases:
         lines.append(f"{case.text} st.global.b32 [%o4+{kernels.offsets[case.key]}], %d;")
     kernels.ptx = hopper_entry("triton_forms", "\n".join(lines), block=THREADS)
+    return kernels
+
+
+def triton_arithmetic() -> HopperKernels:
+    """Arithmetic of bf16, which sm_90 has."""
+    prologue, inputs = scalar_prologue()
+    entry, threads = "triton_arithmetic", 128
+    kernels = HopperKernels(
+        entry, "", inputs, triton_sm90_cases(), N // threads, threads, preamble=prologue
+    )
+    kernels.ptx = hopper_entry(entry, scalar_text(kernels, prologue), block=threads)
     return kernels
 
 

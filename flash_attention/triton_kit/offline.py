@@ -42,7 +42,8 @@ def compile_op(op: Op[C, P], config: C, problem: P, *, architecture: int | None 
     op.checked(config, problem)
     arguments = op.arguments(config, problem, op.stand_ins(problem))
     with stand_in(sm), _own_cache():
-        warm = op.kernel().warmup(*arguments, **op.options(config, problem), grid=(1,))
+        kernel = op.kernel_for(config, problem)
+        warm = kernel.warmup(*arguments, **op.options(config, problem), grid=(1,))
         return inspect(warm, sm)
 
 

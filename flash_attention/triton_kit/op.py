@@ -38,16 +38,16 @@ class Work:
 
 class StandInTensor:
     """What Triton wants to know of a contiguous tensor that it will not touch; `dtype` is a name of
-    torch's, such as "float16"."""
+    torch's, such as "float16". `address`: not a multiple of 16 for code that relies on none."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
-        self.shape, self.dtype = shape, dtype
+    def __init__(self, shape: tuple[int, ...], dtype: str, address: int = 0) -> None:
+        self.shape, self.dtype, self.address = shape, dtype, address
 
     def stride(self) -> tuple[int, ...]:
         return tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
 
     def data_ptr(self) -> int:
-        return 0
+        return self.address
 
 
 class Op(ABC, Generic[C, P]):
@@ -65,6 +65,10 @@ class Op(ABC, Generic[C, P]):
     @abstractmethod
     def kernel(self) -> Any:
         """What @triton.jit or @gluon.jit made; triton is imported no sooner."""
+
+    def kernel_for(self, config: C, problem: P) -> Any:
+        """The kernel of one problem, where an Op has several."""
+        return self.kernel()
 
     @abstractmethod
     def space(self, problem: P, architecture: int) -> Sequence[C]:
@@ -126,7 +130,7 @@ class Op(ABC, Generic[C, P]):
     def launch(self, config: C, problem: P, tensors: Sequence[torch.Tensor]) -> None:
         """Puts the kernel on the current stream of the tensors' device; arguments are checked."""
         device = tensors[0].device
-        launcher = self.kernel()[self.grid(config, problem, _processors(device))]
+        launcher = self.kernel_for(config, problem)[self.grid(config, problem, _processors(device))]
         arguments, options = self.arguments(config, problem, tensors), self.options(config, problem)
         with torch.cuda.device(device):
             launcher(*arguments, **options)

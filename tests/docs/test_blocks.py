@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import flash_attention
+from flash_attention import operators
 from flash_helpers.emulator import compile_kernel
 from tests.emulator.support import cuda_to_ptx
 
@@ -70,9 +71,15 @@ def _with_a_kernel() -> dict[str, Any]:
     return {"np": np, "kernel": kernel, "grid": (1, 1, 1), "block": (32, 1, 1), "shared_bytes": 0}
 
 
+def _with_operators() -> dict[str, Any]:
+    weight, target = torch.ones(1000), torch.zeros(4, dtype=torch.int64)
+    return {"operators": operators, "torch": torch, "weight": weight, "target": target}
+
+
 # What the Python of a document finds around it.
 SURROUNDINGS: dict[str, Callable[[], dict[str, Any]]] = {
     "docs/measuring.md": _with_tensors,
+    "docs/operators.md": _with_operators,
     "docs/profiling.md": _with_a_model,
     "py/flash_helpers/emulator/sm90/README.md": _with_a_kernel,
 }

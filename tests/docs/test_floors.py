@@ -26,7 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("flash_helpers.kernel_configs", "flash_helpers.test"),
     ("flash_attention.checks",),
     ("flash_attention.triton_kit",),
-    ("flash_attention.gluon", "flash_attention.triton"),
+    ("flash_attention.gluon", "flash_attention.operators", "flash_attention.triton"),
     ("flash_attention",),
     ("flash_attention_kernels", "flash_lab.arguments", "flash_lab.provenance"),
     ("flash_lab.correctness",),

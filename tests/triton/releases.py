@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 TESTS = (
     "tests/triton",
     "tests/gluon",
+    "tests/operators",
     "tests/emulator/test_totals.py",
     "tests/emulator/test_triton.py",
     "tests/emulator/sm90/test_gluon.py",

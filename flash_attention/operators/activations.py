@@ -1,0 +1,54 @@
+"""Activation functions of numbers in fp32, and their derivatives; other kernels end with them."""
+
+# The functions below are Triton, not Python: the compiler reads their text.
+# mypy: ignore-errors
+
+import triton
+import triton.language as tl
+
+NAMES = ("relu", "gelu_tanh", "gelu_erf", "silu")
+
+
+@triton.jit
+def activate(x, KIND: tl.constexpr):
+    """The function of that name; NaN stays NaN, as in PyTorch."""
+    if KIND == "relu":
+        y = tl.where(x < 0.0, 0.0, x)
+    elif KIND == "silu":
+        y = x / (1.0 + tl.exp(-x))
+    elif KIND == "gelu_tanh":
+        # 0.5 (1 + tanh u) is the logistic function of 2 u, which cancels nothing for negative u.
+        y = x / (1.0 + tl.exp(-2.0 * gelu_inner(x)))
+    elif KIND == "gelu_erf":
+        y = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
+    else:
+        tl.static_assert(KIND == "none", "an activation that is not known")
+        y = x
+    return y
+
+
+@triton.jit
+def derivative(x, KIND: tl.constexpr):
+    """Of `activate` at x; at the corner of ReLU it is 0."""
+    if KIND == "relu":
+        y = tl.where(x <= 0.0, 0.0, 1.0)
+    elif KIND == "silu":
+        s = 1.0 / (1.0 + tl.exp(-x))
+        y = s * (1.0 + x * (1.0 - s))
+    elif KIND == "gelu_tanh":
+        s = 1.0 / (1.0 + tl.exp(-2.0 * gelu_inner(x)))
+        slope = 1.5957691216057308 * (1.0 + 3.0 * 0.044715 * x * x)
+        y = s + x * s * (1.0 - s) * slope
+    elif KIND == "gelu_erf":
+        density = 0.3989422804014327 * tl.exp(-0.5 * x * x)
+        y = 0.5 * (1.0 + tl.erf(x * 0.7071067811865476)) + x * density
+    else:
+        tl.static_assert(KIND == "none", "an activation that is not known")
+        y = tl.full(x.shape, 1.0, tl.float32)
+    return y
+
+
+@triton.jit
+def gelu_inner(x):
+    """What the tanh of the approximate GELU is taken of: sqrt(2 / pi) (x + 0.044715 x^3)."""
+    return 0.7978845608028654 * (x + 0.044715 * x * x * x)

@@ -1,0 +1,120 @@
+"""layer_norm and rms_norm over the last dimension, with an optional residual."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..checked import DTYPES, check_like, check_number, check_shape, check_tensor
+from ..launching import goes_through_torch, operator
+from ..rows.op import RowConfig
+from . import launches
+
+Optional = torch.Tensor | None
+
+
+def layer_norm(
+    x: torch.Tensor, weight: Optional = None, bias: Optional = None, eps: float = 1e-5, *,
+    residual: Optional = None, config: RowConfig | None = None,
+) -> Any:  # fmt: skip
+    """(x - mean) / sqrt(variance + eps) * weight + bias, along the last dimension, in fp32.
+
+    x is fp16, bf16 or fp32, on a CUDA device or on the CPU (the emulator), of any shape and length.
+    weight and bias have its last dimension, in any of these types. With `residual`, like x, the sum
+    of both is normalised, and the result is (output, sum). Gradients flow to all tensors, in the
+    same order at every call. Raises TypeError or ValueError, naming the argument, before the
+    launch; TritonVersionError for a missing or other triton.
+    """
+    return _checked(x, weight, bias, residual, eps, True, config)
+
+
+def rms_norm(
+    x: torch.Tensor, weight: Optional = None, eps: float = 1e-6, *, residual: Optional = None,
+    config: RowConfig | None = None,
+) -> Any:  # fmt: skip
+    """x / sqrt(mean of squares + eps) * weight, along the last dimension. See `layer_norm`."""
+    return _checked(x, weight, None, residual, eps, False, config)
+
+
+def _checked(
+    x: torch.Tensor, weight: Optional, bias: Optional, residual: Optional, eps: float, layer: bool,
+    config: RowConfig | None,
+) -> Any:  # fmt: skip
+    _check(x, weight, bias, residual, eps)
+    if config is None and goes_through_torch(x, weight, bias, residual):
+        norm = torch.ops.flash_attention.norm
+        out, total, _, _ = norm(x, weight, bias, residual, float(eps), layer)
+    else:
+        out, total, _, _ = launches.forward(x, weight, bias, residual, eps, layer, config)
+    return out if residual is None else (out, total)
+
+
+def _check(
+    x: torch.Tensor, weight: Optional, bias: Optional, residual: Optional, eps: float
+) -> None:
+    check_tensor("x", x)
+    if x.dim() == 0 or x.shape[-1] == 0:
+        raise ValueError(f"x has shape {tuple(x.shape)}: its last dimension must have elements")
+    for name, given in (("weight", weight), ("bias", bias)):
+        if given is not None:
+            check_like(name, given, "x", x, DTYPES)
+            check_shape(name, given, (x.shape[-1],), "the last dimension of x")
+    if residual is not None:
+        check_like("residual", residual, "x", x)
+        check_shape("residual", residual, tuple(x.shape), "that of x")
+    if check_number("eps", eps) < 0 or eps != eps:
+        raise ValueError(f"eps is {eps}: it must not be negative")
+
+
+# --- as PyTorch's operators ---------------------------------------------------------------------
+
+
+@operator("norm")
+def _norm_op(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None,
+    residual: torch.Tensor | None, eps: float, layer: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """(output, sum with the residual or nothing, mean, 1 / deviation)."""
+    _check(x, weight, bias, residual, eps)
+    return launches.forward(x, weight, bias, residual, eps, layer, None)
+
+
+@operator("norm_grad")
+def _norm_grad_op(
+    grad: torch.Tensor, x: torch.Tensor, added: torch.Tensor | None, weight: torch.Tensor | None,
+    mean: torch.Tensor, rstd: torch.Tensor, layer: bool, bias: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """(gradient of x, of the weight or nothing, of the bias or nothing)."""
+    return launches.backward(grad, x, added, weight, mean, rstd, layer, bias)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+    x, weight, bias, residual, _, ctx.layer = inputs
+    _, total, mean, rstd = output
+    ctx.bias_dtype = None if bias is None else bias.dtype
+    ctx.with_residual = residual is not None
+    ctx.save_for_backward(total if residual is not None else x, weight, mean, rstd)
+    ctx.mark_non_differentiable(mean, rstd)
+    ctx.set_materialize_grads(False)
+
+
+def _gradient(ctx: Any, grad: Any, grad_total: Any, *_: Any) -> tuple[Any, ...]:
+    x, weight, mean, rstd = ctx.saved_tensors
+    if grad is None:
+        grad = torch.zeros_like(x)
+    added = grad_total if ctx.with_residual else None
+    with_bias = ctx.bias_dtype is not None
+    norm_grad = torch.ops.flash_attention.norm_grad
+    dx, dw, db = norm_grad(grad, x, added, weight, mean, rstd, ctx.layer, with_bias)
+    return (
+        dx,
+        dw.to(weight.dtype) if weight is not None else None,
+        db.to(ctx.bias_dtype) if with_bias else None,
+        dx if ctx.with_residual else None,
+        None,
+        None,
+    )
+
+
+_norm_op.register_autograd(_gradient, setup_context=_keep)

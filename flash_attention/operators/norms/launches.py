@@ -1,0 +1,119 @@
+"""The launches of the norms' kernels; all arguments are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..launching import processors, run
+from ..rows.op import RowConfig, RowOp, as_rows, default_config, row_call
+from ..rows.sums import column_sums
+
+FORWARD = RowOp("norms.kernels", "forward", (4, 5, 6, 7))
+# A row, its gradient and two sums of its length have to stay in registers.
+ROWS_WHOLE = RowOp("norms.gradients", "rows_whole", (6, 7, 8), moves=3, most_whole=8192)
+ROWS_LOOPED = RowOp("norms.gradients", "rows_looped", (6,), moves=3, most_whole=0)
+COLUMNS = RowOp("norms.gradients", "columns_of", (4, 5), moves=2)
+_COLUMNS = RowConfig(ROWS=16, BLOCK=256, WHOLE=False, num_warps=4)
+_SHARES = 32  # of the rows, for the weight's gradient
+_PROGRAMS_PER_PROCESSOR = 2
+
+Optional = torch.Tensor | None
+Four = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def forward(
+    x: torch.Tensor, weight: Optional, bias: Optional, residual: Optional, eps: float, layer: bool,
+    config: RowConfig | None,
+) -> Four:  # fmt: skip
+    """(output, sum with the residual or an empty tensor, mean, 1 / deviation)."""
+    matrix = as_rows(x)
+    rows, columns = matrix.shape
+    out = torch.empty((rows, columns), dtype=x.dtype, device=x.device)
+    total = torch.empty_like(out) if residual is not None else x.new_empty(0)
+    mean = torch.empty(rows, dtype=torch.float32, device=x.device)
+    rstd = torch.empty_like(mean)
+    if rows:
+        other = matrix if residual is None else as_rows(residual)
+        tensors = (
+            matrix, other, _dense(weight, mean), _dense(bias, mean), out,
+            out if residual is None else total, mean, rstd,
+        )  # fmt: skip
+        call = row_call(
+            rows, columns, tensors, (matrix, other, out), numbers=(eps,), LAYER=layer,
+            RESIDUAL=residual is not None, WEIGHT=weight is not None, BIAS=bias is not None,
+        )  # fmt: skip
+        run(FORWARD, call, tensors, config)
+    return out.view(x.shape), total if residual is None else total.view(x.shape), mean, rstd
+
+
+def backward(
+    grad: torch.Tensor, x: torch.Tensor, added: Optional, weight: Optional, mean: torch.Tensor,
+    rstd: torch.Tensor, layer: bool, bias: bool,
+) -> Three:  # fmt: skip
+    """(gradient of x, of the weight, of the bias), the latter two in fp32, empty where there is
+    none."""
+    matrix, gradients = as_rows(x), as_rows(grad)
+    rows, columns = matrix.shape
+    dx = torch.empty((rows, columns), dtype=x.dtype, device=x.device)
+    wanted = [weight is not None, bias]
+    if not rows:
+        return dx.view(x.shape), *_sums_of_none(wanted, columns, mean)
+    past = matrix if added is None else as_rows(added)
+    whole = columns <= ROWS_WHOLE.most_whole
+    op = ROWS_WHOLE if whole else ROWS_LOOPED
+    config = default_config(columns, op.most_whole)
+    parts = min(-(-rows // config.ROWS), _PROGRAMS_PER_PROCESSOR * processors(x.device))
+    partials = _partials(wanted, parts if whole else _SHARES, columns, mean)
+    tensors = (gradients, matrix, past, _dense(weight, mean), mean, rstd, dx, *partials)
+    call = row_call(
+        rows, columns, tensors, (gradients, matrix, past, dx), programs=parts if whole else 0,
+        LAYER=layer, ADDED=added is not None, WEIGHT=wanted[0], BIAS=wanted[1],
+    )  # fmt: skip
+    run(op, call, tensors, config)
+    if not whole and any(wanted):
+        _columns(gradients, matrix, mean, rstd, partials, wanted, layer)
+    dw, db = (
+        column_sums(partial) if want else partial.new_empty(0)
+        for partial, want in zip(partials, wanted, strict=True)
+    )
+    return dx.view(x.shape), dw, db
+
+
+def _columns(
+    grad: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor,
+    partials: Sequence[torch.Tensor], wanted: Sequence[bool], layer: bool,
+) -> None:  # fmt: skip
+    """The partial sums of the weight's gradient, where the rows are too long for one program."""
+    rows, columns = x.shape
+    step = _COLUMNS.ROWS
+    share = -(-rows // (_SHARES * step)) * step
+    tensors = (grad, x, mean, rstd, *partials)
+    call = row_call(
+        rows, columns, tensors, (grad, x), integers=(share,),
+        programs=_SHARES * -(-columns // _COLUMNS.BLOCK), LAYER=layer, WEIGHT=wanted[0],
+        BIAS=wanted[1],
+    )  # fmt: skip
+    run(COLUMNS, call, tensors, _COLUMNS)
+
+
+def _partials(
+    wanted: Sequence[bool], parts: int, columns: int, like: torch.Tensor
+) -> list[torch.Tensor]:
+    """Memory for what each program adds up; another tensor where nothing is written."""
+    return [like.new_empty((parts, columns)) if want else like for want in wanted]
+
+
+def _sums_of_none(
+    wanted: Sequence[bool], columns: int, like: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    dw, db = (like.new_zeros(columns if want else 0) for want in wanted)
+    return dw, db
+
+
+def _dense(vector: Optional, other: torch.Tensor) -> Any:
+    """Of a weight or bias; `other` is passed where there is none, and is not read."""
+    return other if vector is None else vector.contiguous()

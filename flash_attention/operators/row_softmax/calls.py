@@ -1,0 +1,101 @@
+"""softmax and log_softmax over any dimension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..checked import check_dim, check_like, check_tensor, check_word
+from ..launching import goes_through_torch, operator, run
+from ..rows.op import RowConfig, RowOp, as_rows, row_call
+
+ALGORITHMS = ("online", "two_pass")
+FORWARD = RowOp("row_softmax.kernels", "forward", (1,))
+BACKWARD = RowOp("row_softmax.kernels", "backward", (2,), moves=3, most_whole=16384)
+
+
+def softmax(
+    x: torch.Tensor, dim: int = -1, *, algorithm: str = "online", config: RowConfig | None = None
+) -> torch.Tensor:
+    """exp(x) over its sum along `dim`, in fp32, rounded once.
+
+    x is fp16, bf16 or fp32, on a CUDA device or on the CPU, where the emulator runs the kernel; any
+    shape, and any length of a row. Rows of up to 32768 stay in registers; longer ones are read once
+    more than that, maximum and sum found together (`algorithm` "online"), or twice ("two_pass"). A
+    dimension whose elements are not neighbours is copied first. A row of -inf alone gives NaN, as
+    in PyTorch. Gradients flow to x. Raises TypeError or ValueError, naming the argument, before the
+    launch; TritonVersionError for a missing or other triton.
+    """
+    return _checked(x, dim, False, algorithm, config)
+
+
+def log_softmax(
+    x: torch.Tensor, dim: int = -1, *, algorithm: str = "online", config: RowConfig | None = None
+) -> torch.Tensor:
+    """The logarithm of `softmax`, without the detour through numbers that vanish."""
+    return _checked(x, dim, True, algorithm, config)
+
+
+def _checked(
+    x: torch.Tensor, dim: int, log: bool, algorithm: str, config: RowConfig | None
+) -> torch.Tensor:
+    check_tensor("x", x)
+    check_word("algorithm", algorithm, ALGORITHMS)
+    dim = check_dim("dim", dim, x)
+    if config is None and algorithm == "online" and goes_through_torch(x):
+        return torch.ops.flash_attention.softmax(x, dim, log)  # type: ignore[no-any-return]
+    return _forward(x, dim, log, algorithm, config)
+
+
+def _forward(
+    x: torch.Tensor, dim: int, log: bool, algorithm: str, config: RowConfig | None
+) -> torch.Tensor:
+    if x.numel() == 0:
+        return torch.empty_like(x)
+    matrix = as_rows(x.movedim(dim, -1))
+    out = torch.empty(matrix.shape, dtype=x.dtype, device=x.device)
+    tensors = (matrix, out)
+    rows, columns = matrix.shape
+    call = row_call(rows, columns, tensors, tensors, LOG=log, ONLINE=algorithm == "online")
+    run(FORWARD, call, tensors, config)
+    return out.view(x.movedim(dim, -1).shape).movedim(-1, dim)
+
+
+def _backward(y: torch.Tensor, grad: torch.Tensor, dim: int, log: bool) -> torch.Tensor:
+    if y.numel() == 0:
+        return torch.empty_like(y)
+    matrix, gradients = as_rows(y.movedim(dim, -1)), as_rows(grad.movedim(dim, -1))
+    out = torch.empty(matrix.shape, dtype=y.dtype, device=y.device)
+    tensors = (matrix, gradients, out)
+    rows, columns = matrix.shape
+    run(BACKWARD, row_call(rows, columns, tensors, tensors, LOG=log), tensors)
+    return out.view(y.movedim(dim, -1).shape).movedim(-1, dim)
+
+
+# --- as PyTorch's operators ---------------------------------------------------------------------
+
+
+@operator("softmax")
+def _softmax_op(x: torch.Tensor, dim: int, log: bool) -> torch.Tensor:
+    check_tensor("x", x)
+    return _forward(x, dim, log, "online", None)
+
+
+@operator("softmax_grad")
+def _softmax_grad_op(y: torch.Tensor, grad: torch.Tensor, dim: int, log: bool) -> torch.Tensor:
+    check_like("grad", grad, "y", y)
+    return _backward(y, grad, dim, log)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    _, ctx.dim, ctx.log = inputs
+    ctx.save_for_backward(output)
+
+
+def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    (y,) = ctx.saved_tensors
+    return torch.ops.flash_attention.softmax_grad(y, grad, ctx.dim, ctx.log), None, None
+
+
+_softmax_op.register_autograd(_gradient, setup_context=_keep)

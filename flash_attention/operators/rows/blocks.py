@@ -1,0 +1,28 @@
+"""What kernels over rows share."""
+
+# The functions below are Triton, not Python: the compiler reads their text.
+# mypy: ignore-errors
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def block_of(part, rows, columns, first, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """(ROWS rows, the `part`-th such group; BLOCK columns from `first` on; which of both exist)."""
+    row = (part * ROWS + tl.arange(0, ROWS))[:, None]
+    column = (first + tl.arange(0, BLOCK))[None, :]
+    return row.to(tl.int64), column, (row < rows) & (column < columns)
+
+
+@triton.jit(do_not_specialize=["parts", "columns"])
+def sum_partials(partial, out, parts, columns, BLOCK: tl.constexpr, PARTS: tl.constexpr):
+    """Columns of a matrix of fp32 with `parts` rows, added in their order."""
+    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros([PARTS, BLOCK], tl.float32)
+    for first in range(0, parts, PARTS):
+        part = (first + tl.arange(0, PARTS))[:, None]
+        inside = (part < parts) & (column < columns)[None, :]
+        at = part.to(tl.int64) * columns + column[None, :]
+        total += tl.load(partial + at, mask=inside, other=0.0)
+    tl.store(out + column, tl.sum(total, 0), mask=column < columns)

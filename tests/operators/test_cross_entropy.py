@@ -1,0 +1,151 @@
+"""cross_entropy in the emulator, races on, against fp64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("triton")
+
+from flash_attention import operators
+from flash_attention.operators.losses import calls, kernels
+from flash_attention.operators.rows.op import RowConfig, row_call
+from flash_attention.triton_kit.offline import compile_op
+
+from .compare import excess
+from .planting import found, planted
+from .values import DTYPES, ordinary, with_gaps
+
+LOOPED = RowConfig(2, 64, False, 2)
+
+
+def draw(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> tuple[torch.Tensor, ...]:
+    """(logits, targets), some of which are ignored."""
+    logits = ordinary(shape, dtype, seed) * 5
+    random = torch.Generator().manual_seed(seed)
+    target = torch.randint(shape[-1], shape[:-1], generator=random)
+    target.view(-1)[2::5] = -100
+    return logits, target
+
+
+def exact(logits: torch.Tensor, target: torch.Tensor, z_loss: float = 0.0, **more: Any) -> Any:
+    """The loss of each row in fp64, or reduced."""
+    wide = logits.double().flatten(0, -2)
+    reduction = more.pop("reduction", "mean")
+    loss = F.cross_entropy(wide, target.flatten(), reduction="none", **more)
+    counted = target.flatten() != -100
+    loss = loss + torch.where(counted, z_loss * wide.logsumexp(-1) ** 2, 0.0)
+    if reduction == "none":
+        return loss.view(target.shape)
+    return loss.sum() / (counted.sum() if reduction == "mean" else 1)
+
+
+CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+    ((7, 200), {}),
+    ((2, 5, 1000), {"label_smoothing": 0.1, "reduction": "none"}),
+    ((6, 33), {"z_loss": 1e-3, "reduction": "sum"}),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+@pytest.mark.parametrize(("shape", "given"), CASES)
+@pytest.mark.parametrize("inplace", [False, True])
+def test_loss_and_gradient(
+    shape: tuple[int, ...], given: dict[str, Any], dtype: torch.dtype, inplace: bool, seed: int
+) -> None:
+    logits, target = draw(shape, dtype, seed)
+    wide = logits.double().requires_grad_()
+    wanted = exact(wide, target, **given)
+    leaf = logits.clone().requires_grad_()
+    loss = operators.cross_entropy(leaf, target, inplace_backward=inplace, **given)
+    assert excess(loss.detach(), wanted.detach(), 100.0 * (1 + loss.detach().abs().max())) <= 1
+    grad = ordinary(tuple(loss.shape), torch.float32, seed + 1)
+    (got,) = torch.autograd.grad(loss, leaf, grad)
+    (slope,) = torch.autograd.grad(wanted, wide, grad.double())
+    assert excess(got, slope, slope.abs().max()) <= 64
+    assert torch.equal(leaf.detach(), got if inplace else logits)
+
+
+def test_long_rows_in_a_loop_and_strides(seed: int) -> None:
+    logits, target = draw((3, 9001), torch.bfloat16, seed)
+    assert excess(operators.cross_entropy(logits, target), exact(logits, target), 50.0) <= 4
+    logits, target = draw((9, 150), torch.float32, seed)
+    for view in (with_gaps(logits), logits.T.contiguous().T):
+        loss = operators.cross_entropy(view, target, reduction="none", config=LOOPED)
+        assert excess(loss, exact(view, target, reduction="none"), 50.0) <= 4
+
+
+def test_a_class_that_does_not_exist_is_not_read() -> None:
+    target = torch.tensor([0, 10, -1, -100])
+    loss = operators.cross_entropy(torch.zeros(4, 10), target, reduction="none")
+    assert loss.isnan().tolist() == [False, True, True, False] and loss[3] == 0
+
+
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"target": torch.zeros(3)}, ValueError, "target has dtype torch.float32: allowed are torch.i"),
+    ({"target": torch.zeros(4, dtype=torch.int64)}, ValueError, r"target has shape \(4,\): expect"),
+    ({"label_smoothing": 1.5}, ValueError, "label_smoothing is 1.5: allowed are 0 to 1"),
+    ({"reduction": "max"}, ValueError, "reduction is 'max': allowed are mean, sum, none"),
+    ({"ignore_index": 1.0}, TypeError, "ignore_index is a float: expected an integer"),
+    ({"inplace_backward": 1}, TypeError, "inplace_backward is an int: expected True or False"),
+    ({"logits": torch.zeros(3, 0)}, ValueError, "there must be classes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "kind", "words"), BAD, ids=[words[:25] for *_, words in BAD])
+def test_refused(change: dict[str, Any], kind: type[Exception], words: str) -> None:
+    good = {"logits": torch.zeros(3, 8), "target": torch.zeros(3, dtype=torch.int64)}
+    with pytest.raises(kind, match=words):
+        operators.cross_entropy(**(good | change))
+
+
+PLANTED = [
+    ("FORWARD", "other=ignored)\n    value", "other=0)\n    value"),
+    ("FORWARD", "value = tl.where(wanted == ignored, 0.0, value)", "value = value"),
+    ("FORWARD", "top = higher\n", "top = v\n"),
+    ("FORWARD", "logits += tl.where(inside, v, 0.0)", "logits += v"),
+    ("BACKWARD", "wanted == ignored, 0.0, slope * scale", "row < 0, 0.0, slope"),
+    ("BACKWARD", "- right - even", "- right + even"),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new"), PLANTED)
+def test_planted_bugs_are_found(
+    name: str, old: str, new: str, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits, target = draw((9, 100), torch.float32, seed)
+    wide = logits.double().requires_grad_()
+    wanted = exact(wide, target, label_smoothing=0.1)
+    (slope,) = torch.autograd.grad(wanted, wide)
+
+    def right() -> bool:
+        leaf = logits.clone().requires_grad_()
+        loss = operators.cross_entropy(leaf, target, label_smoothing=0.1)
+        (got,) = torch.autograd.grad(loss, leaf)
+        looped = operators.cross_entropy(logits, target, label_smoothing=0.1, config=LOOPED)
+        same = max(excess(x.detach(), wanted.detach(), 50.0) for x in (loss, looped)) <= 4
+        return same and excess(got, slope, slope.abs().max()) <= 64
+
+    assert right()
+    monkeypatch.setattr(calls, name, planted(getattr(calls, name), kernels, old, new, tmp_path))
+    assert found(right)
+
+
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_no_spills_and_loads_of_16_bytes(architecture: int) -> None:
+    x = torch.empty(2, 131_072, dtype=torch.bfloat16)
+    target, row = torch.zeros(2, dtype=torch.int64), torch.empty(2)
+    call = row_call(
+        2, x.shape[1], (x, target, row, row), (x,), (0.1, 0.0), (-100,), SMOOTH=True
+    )  # fmt: skip
+    op = calls.FORWARD
+    compiled = compile_op(op, op.default(call), call, architecture=architecture)
+    assert compiled.spill_bytes == 0 and "ld.global.v4.b32" in compiled.ptx
+    call = row_call(2, x.shape[1], (x, target, row, row, x), (x, x), (0.1, 0.0), (1, -100))
+    op = calls.BACKWARD
+    compiled = compile_op(op, op.default(call), call, architecture=architecture)
+    assert compiled.spill_bytes == 0 and "st.global.v4.b32" in compiled.ptx

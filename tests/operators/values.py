@@ -1,0 +1,47 @@
+"""Inputs of the operators' tests: ordinary numbers, and those at which kernels go wrong."""
+
+from __future__ import annotations
+
+import torch
+
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+def special(dtype: torch.dtype) -> torch.Tensor:
+    """Zeros, ones, subnormal, smallest, largest numbers, infinities and NaN."""
+    limits = torch.finfo(dtype)
+    positive = [
+        0.0, 1.0, 0.5, 3.0, 20.0, 100.0, limits.smallest_normal, limits.smallest_normal / 4,
+        limits.eps, limits.max, limits.max / 2, 65000.0, 1e-7, float("inf"),
+    ]  # fmt: skip
+    return torch.tensor([*positive, *(-x for x in positive), float("nan")]).to(dtype)
+
+
+def ordinary(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tensor:
+    random = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=random).to(dtype)
+
+
+def mixed(n: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """`n` numbers: the special ones scattered among ordinary ones of many magnitudes."""
+    random = torch.Generator().manual_seed(seed)
+    values = torch.randn(n, generator=random) * 2.0 ** torch.randint(-4, 4, (n,), generator=random)
+    values = values.to(dtype)
+    few = special(dtype)
+    places = torch.randperm(n, generator=random)[: len(few)]
+    values[places] = few[: len(places)]
+    return values
+
+
+def with_gaps(values: torch.Tensor) -> torch.Tensor:
+    """The same values in memory with gaps: every second element along the last dimension."""
+    wide = torch.full((*values.shape[:-1], 2 * values.shape[-1]), float("nan")).to(values.dtype)
+    wide[..., ::2] = values
+    return wide[..., ::2]
+
+
+def shifted(values: torch.Tensor) -> torch.Tensor:
+    """The same values at an address that is a multiple of the element only."""
+    longer = torch.full((values.numel() + 1,), float("nan")).to(values.dtype)
+    longer[1:] = values.flatten()
+    return longer[1:].view(values.shape)

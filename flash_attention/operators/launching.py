@@ -82,6 +82,9 @@ def operator(name: str, mutates: tuple[str, ...] = ()) -> Callable[[Callable[...
     """Registers a function of tensors, numbers and words as torch.ops.flash_attention.NAME; what it
     launches by `run` stays visible to torch.compile."""
 
+    if not hasattr(torch.library, "triton_op"):
+        raise ImportError(f"torch {torch.__version__} is installed: operators need 2.6 or newer")
+
     def register(function: Callable[..., Any]) -> Any:
         return torch.library.triton_op(f"{NAMESPACE}::{name}", function, mutates_args=mutates)
 

@@ -38,7 +38,7 @@ def compiled(op: Op[C, P], config: C, problem: P, architecture: int | None = Non
     return _compiled(op, config, problem, architecture)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _compiled(op: Op[C, P], config: C, problem: P, architecture: int | None) -> Compiled:
     return compile_op(op, config, problem, architecture=architecture)
 

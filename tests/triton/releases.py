@@ -36,6 +36,7 @@ TESTS = (
     "tests/ws_analysis/test_analysis.py",
     "tests/ws_analysis/test_ranges.py",
     "tests/gpu/test_gluon.py",
+    "tests/gpu/test_operators.py",
     "tests/gpu/test_triton.py",
 )
 PASSED, FAILED, MISSING = "passed", "failed", "could not be installed"

@@ -1,0 +1,140 @@
+"""The operators in Triton on the GPU, against fp64, in memory whose margins are watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("triton")
+
+from flash_attention import operators
+from tests.gpu.inputs import guarded, margins_ok
+from tests.operators.compare import allowed, excess, worst
+from tests.operators.values import DTYPES, mixed, ordinary
+
+pytestmark = pytest.mark.gpu
+each_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+Function = Callable[..., Any]
+UNARY: dict[str, tuple[Function, Function]] = {
+    "add_scalar": (lambda x, **k: operators.add_scalar(x, -0.3, **k), lambda x: x + -0.3),
+    "relu": (operators.relu, torch.relu),
+    "silu": (operators.silu, F.silu),
+    "gelu": (operators.gelu, F.gelu),
+    "gelu_tanh": (
+        lambda x, **k: operators.gelu(x, "tanh", **k), lambda x: F.gelu(x, approximate="tanh")
+    ),
+}  # fmt: skip
+COLUMNS = (1, 33, 1000, 4096, 8192, 20_000, 32_768, 131_072, 1_000_003)
+
+
+@each_dtype
+@pytest.mark.parametrize("name", UNARY)
+@pytest.mark.parametrize("n", [1, 1000, 1_000_003])
+def test_activations(name: str, n: int, dtype: torch.dtype, seed: int) -> None:
+    call, reference = UNARY[name]
+    x, out = mixed(n, dtype, seed).cuda(), guarded((n,), dtype)
+    call(x, out=out)
+    assert worst(out, reference(x.double())) <= allowed(dtype) and margins_ok(out)
+
+
+@each_dtype
+def test_sums(dtype: torch.dtype, seed: int) -> None:
+    x, y = ordinary((300, 7, 50), dtype, seed).cuda(), ordinary((50, 300), dtype, seed + 1).cuda()
+    for a, b in ((x, x), (x[:, 0], y.T), (x, x[:, :1]), (x.transpose(0, 2), y[:, None, :])):
+        assert torch.equal(operators.add(a, b), a + b)
+
+
+@each_dtype
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_rows(columns: int, dtype: torch.dtype, seed: int) -> None:
+    rows = max(2, min(200, 2_000_000 // columns))
+    x = ordinary((rows, columns), dtype, seed).cuda() * 3
+    wide = x.double()
+    far = wide.amax(-1, keepdim=True) - wide
+    exact = wide.softmax(-1)
+    assert excess(operators.softmax(x), exact, exact * (1 + far)) <= 8
+    assert excess(operators.log_softmax(x), wide.log_softmax(-1), 1 + far) <= 8
+    for algorithm in ("two_pass", "welford"):
+        mean, var = operators.mean_var(x, algorithm=algorithm)
+        assert excess(mean, wide.mean(-1), 3.0) <= 8
+        assert excess(var, wide.var(-1, correction=0), 9.0) <= 16
+    target = torch.randint(columns, (rows,), device="cuda")
+    loss = operators.cross_entropy(x, target, reduction="none")
+    assert excess(loss, F.cross_entropy(wide, target, reduction="none"), 50.0) <= 4
+
+
+@each_dtype
+@pytest.mark.parametrize("layer", [True, False], ids=["layer", "rms"])
+@pytest.mark.parametrize("shape", [(3000, 100), (500, 4096), (70, 8192), (33, 40_000)])
+def test_norms(layer: bool, shape: tuple[int, int], dtype: torch.dtype, seed: int) -> None:
+    x, r = (ordinary(shape, dtype, seed + i).cuda().requires_grad_() for i in range(2))
+    w = ordinary(shape[-1:], dtype, seed + 2).cuda().requires_grad_()
+    grads = [ordinary(shape, dtype, seed + 3 + i).cuda() for i in range(2)]
+    function = operators.layer_norm if layer else operators.rms_norm
+    outputs = function(x, w, residual=r)
+    total = outputs[1].detach().double().requires_grad_()
+    wide = w.detach().double().requires_grad_()
+    norm: Function = F.layer_norm if layer else F.rms_norm
+    more: tuple[Any, ...] = (None, 1e-5) if layer else (1e-6,)
+    exact = norm(total, shape[-1:], wide, *more)
+    assert excess(outputs[0].detach(), exact.detach(), exact.detach().abs().max()) <= 16
+    got = torch.autograd.grad(outputs, (x, r, w), grads, retain_graph=True)
+    wanted = torch.autograd.grad((exact, total * 1), (total, wide), [g.double() for g in grads])
+    for mine, its in zip(got, (wanted[0], *wanted), strict=True):
+        assert excess(mine, its, its.abs().max()) <= 64
+    again = torch.autograd.grad(outputs, (x, r, w), grads)
+    assert all(map(torch.equal, got, again))
+
+
+@each_dtype
+@pytest.mark.parametrize("columns", [1000, 50_257])
+def test_cross_entropy_backward(columns: int, dtype: torch.dtype, seed: int) -> None:
+    x = (ordinary((64, columns), dtype, seed) * 3).cuda()
+    target = torch.randint(columns, (64,), device="cuda")
+    target[::7] = -100
+    wide = x.double().requires_grad_()
+    (wanted,) = torch.autograd.grad(F.cross_entropy(wide, target, label_smoothing=0.1), wide)
+    for inplace in (False, True):
+        leaf = x.clone().requires_grad_()
+        loss = operators.cross_entropy(leaf, target, label_smoothing=0.1, inplace_backward=inplace)
+        (got,) = torch.autograd.grad(loss, leaf)
+        assert excess(got, wanted, wanted.abs().max()) <= 64
+
+
+def test_offsets_beyond_32_bits() -> None:
+    x = torch.zeros(2**31 + 1000, dtype=torch.bfloat16, device="cuda")
+    x[-999:] = -1.0
+    assert operators.relu(x)[-1000:].abs().max() == 0
+    assert (operators.add_scalar(x, 2.0)[-999:] == 1.0).all()
+
+
+def test_torch_compile_gives_the_same(seed: int) -> None:
+    x, w = ordinary((40, 1000), torch.float32, seed).cuda(), torch.ones(1000, device="cuda")
+
+    def block(x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = operators.rms_norm(x, w)
+        return operators.softmax(operators.gelu(operators.add(y, x)) * 2)
+
+    compiled = torch.compile(block, fullgraph=True)
+    torch.testing.assert_close(compiled(x), block(x))
+    leaf = x.clone().requires_grad_()
+    (got,) = torch.autograd.grad(compiled(leaf).square().sum(), leaf)
+    other = x.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(block(other).square().sum(), other)
+    torch.testing.assert_close(got, wanted)
+
+
+def test_a_cuda_graph_replays_a_call(seed: int) -> None:
+    x = ordinary((64, 5000), torch.float16, seed).cuda()
+    operators.softmax(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = operators.softmax(x)
+    x.copy_(ordinary((64, 5000), torch.float16, seed + 1))
+    graph.replay()
+    assert torch.equal(y, operators.softmax(x))

@@ -23,6 +23,10 @@ __device__ void describe(int* offsets, int* steps) {
 extern "C" __global__ void kernel(int* offsets, int* steps, int d_head, int swizzled) {
   if (d_head == 64)
     swizzled ? describe<64, true>(offsets, steps) : describe<64, false>(offsets, steps);
+  if (d_head == 32)
+    swizzled ? describe<32, true>(offsets, steps) : describe<32, false>(offsets, steps);
+  if (d_head == 96)
+    swizzled ? describe<96, true>(offsets, steps) : describe<96, false>(offsets, steps);
   if (d_head == 128)
     swizzled ? describe<128, true>(offsets, steps) : describe<128, false>(offsets, steps);
   if (d_head == 256)

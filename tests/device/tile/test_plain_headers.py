@@ -25,15 +25,19 @@ def test_plain_headers_compile_without_cuda(headers: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("swizzled", [False, True])
-@pytest.mark.parametrize("d_head", [64, 128, 256])
+@pytest.mark.parametrize("d_head", [32, 64, 96, 128, 256])
 def test_shared_tile(headers: Path, d_head: int, swizzled: bool) -> None:
     n_chunks = d_head // 8
     offsets, steps = wanted((ROWS, n_chunks), np.int32), wanted((n_chunks // 2, 2), np.int32)
     kernel = device_kernel(headers, "tile/shared_tile.cu")
     launch(kernel, offsets, steps, d_head, swizzled, block=1)
     row, chunk = np.indices(offsets.shape)
-    place = chunk ^ row % 8 if swizzled else chunk
+    moved = row % 8 if n_chunks % 8 == 0 else row // 2 % 4
+    place = chunk ^ moved if swizzled else chunk
     np.testing.assert_array_equal(offsets, row * 2 * d_head + place * 16)
+    if swizzled:  # what ldmatrix reads at once lies in eight different groups of four banks
+        groups = np.sort(offsets.reshape(-1, 8, n_chunks) // 16 % 8, axis=1)
+        assert (groups == np.arange(8)[:, None]).all()
     for i, (flipped, added) in enumerate(steps):
         for start in (0, 1):
             walked = (offsets[:, start] ^ flipped) + added

@@ -3,7 +3,9 @@
 // A row of d_head 16-bit elements is d_head / 8 chunks of 16 bytes; rows follow each other without
 // padding. Swizzled, chunk c of row r is stored in place c ^ (r % 8): the eight rows that one
 // ldmatrix matrix reads at the same column then lie in eight different groups of four banks.
-// Unswizzled they share one group (rows are 128 or 256 bytes apart), an eight-fold conflict.
+// Unswizzled they share one group (rows are 128 or 256 bytes apart), an eight-fold conflict. Rows
+// of an odd number of four chunks (d_head 32, 96) alternate between two halves of the banks, so
+// that they are swizzled in pairs, within four chunks: place c ^ (r / 2 % 4).
 //
 // Plain C++: tests/device/tile/test_plain_headers.py compares the addresses.
 #pragma once
@@ -15,15 +17,18 @@ struct SharedTile {
   static constexpr int kChunkBytes = 16;
   static constexpr int kRowBytes = kDHead * 2;
   static constexpr int kChunksPerRow = kRowBytes / kChunkBytes;
-  static constexpr int kSwizzleRows = 8;
-  // Byte-offset bits that the swizzle can change: the low three bits of the chunk index.
-  static constexpr int kSwizzleSpanBytes = kSwizzleRows * kChunkBytes;
+  static constexpr int kSwizzleRows = 8;  // after which the places repeat themselves
+  // Chunks that exchange places.
+  static constexpr int kSwizzleSpan = kChunksPerRow % kSwizzleRows == 0 ? kSwizzleRows : 4;
+  static constexpr int kRowsOfOnePlace = kSwizzleRows / kSwizzleSpan;
+  // Byte-offset bits that the swizzle can change: the low bits of the chunk index.
+  static constexpr int kSwizzleSpanBytes = kSwizzleSpan * kChunkBytes;
 
-  static_assert(kChunksPerRow % kSwizzleRows == 0, "a row must hold whole swizzle spans");
+  static_assert(kChunksPerRow % kSwizzleSpan == 0, "a row must hold whole swizzle spans");
 
   // Byte offset of a chunk from the start of the tile.
   static constexpr int offset(int row, int chunk) {
-    const int place = kSwizzled ? chunk ^ (row % kSwizzleRows) : chunk;
+    const int place = kSwizzled ? chunk ^ (row / kRowsOfOnePlace % kSwizzleSpan) : chunk;
     return row * kRowBytes + place * kChunkBytes;
   }
 

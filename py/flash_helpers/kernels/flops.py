@@ -5,6 +5,9 @@ Three FLOP counts exist and they differ, so a table must say which one it shows:
 whole score matrix) and `calc_total_flop` (adds what a tiled kernel does per block).
 """
 
+# Five matmuls of scores' size in place of two, as peers count.
+BACKWARD_OVER_FORWARD = 2.5
+
 
 def tile_softmax_flop(B_r: int, B_c: int, d_head: int) -> int:
     """Softmax work for one KV tile: scores, row statistics and the rescale of O."""

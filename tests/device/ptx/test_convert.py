@@ -38,3 +38,19 @@ def test_pairs_are_rounded_to_nearest_even(
            grid=N // 128, block=128)  # fmt: skip
     np.testing.assert_array_equal(out & 0xFFFF, to_bits(low, dtype))
     np.testing.assert_array_equal(out >> 16, to_bits(high, dtype))
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_every_number_is_unpacked_exactly(headers: Path, dtype: DType) -> None:
+    bits = np.arange(2**16, dtype=np.uint32)
+    packed = bits | (bits[::-1] << 16)
+    out = wanted((2**16, 2), np.float32)
+    launch(device_kernel(headers, "ptx/convert.cu", "unpacked"), given(packed), out,
+           dtype is DType.BF16, grid=2**16 // 256, block=256)  # fmt: skip
+    expected = (
+        (bits << 16).view(np.float32)
+        if dtype is DType.BF16
+        else bits.astype(np.uint16).view(np.float16).astype(np.float32)
+    )
+    np.testing.assert_array_equal(out[:, 0], expected)
+    np.testing.assert_array_equal(out[:, 1], expected[::-1])

@@ -6,16 +6,11 @@
 #include <span>
 
 #include "flash/core/dtype.h"
+#include "flash/core/variant.h"
 
 namespace flash {
 
 struct Family;  // how the kernels of a family are launched: csrc/runtime/family.h
-
-// Which problems a kernel takes: flash_helpers.kernels.contract.Variant in Python.
-enum class Variant {
-  kWhole,  // lengths that are multiples of the blocks, no mask
-  kAny,    // any lengths, and the causal mask
-};
 
 // One kernel. Those of one configuration differ in their variants.
 struct KernelEntry {
@@ -39,17 +34,30 @@ concept KernelConfig = requires(const Config& config) {
   { config.min_blocks_per_sm() } -> std::same_as<int>;
 };
 
+// A configuration whose kernels differ in their sizes.
+template <typename Config>
+concept SizedByVariant = requires(const Config& config, Variant variant) {
+  { config.n_threads(variant) } -> std::same_as<int>;
+  { config.smem_bytes(variant) } -> std::same_as<int>;
+};
+
 // A row of the table. `config` is kept by address.
 template <KernelConfig Config>
 constexpr KernelEntry kernel_entry(const char* configuration, Variant variant, const Family& family,
                                    const Config& config, const void* function) {
+  int n_threads = config.n_threads();
+  int smem_bytes = config.smem_bytes();
+  if constexpr (SizedByVariant<Config>) {
+    n_threads = config.n_threads(variant);
+    smem_bytes = config.smem_bytes(variant);
+  }
   return {.configuration = configuration,
           .variant = variant,
           .family = &family,
           .config = &config,
           .dtype = config.dtype,
-          .n_threads = config.n_threads(),
-          .smem_bytes = config.smem_bytes(),
+          .n_threads = n_threads,
+          .smem_bytes = smem_bytes,
           .function = function};
 }
 

@@ -1,0 +1,81 @@
+// What callers pass to the launch of the kernels of a backward pass, of any family: a plain record.
+//
+// Python packs the same bytes (py/flash_helpers/kernels/backward_args.py, compared by
+// tests/config/test_cpp_contracts.py), so the GPU and the emulator receive identical arguments.
+#pragma once
+
+#include <cstdint>
+
+namespace flash {
+
+struct BackwardArgs {
+  const void* q;       // [batch, seqlen_q, n_heads_q, d_head], 16-byte aligned, as all but lse
+  const void* k;       // [batch, seqlen_k, n_heads_kv, d_head]; any if seqlen_k is 0
+  const void* v;       // as k
+  const void* o;       // the forward pass' output, shaped like q
+  const void* d_o;     // its gradient
+  const float* lse;    // the forward pass' [batch, n_heads_q, seqlen_q], contiguous, natural log
+  const float* d_lse;  // its gradient, laid out alike; null: none
+  void* d_q;           // the gradients that are wanted, shaped like q, k and v; null: not wanted
+  void* d_k;
+  void* d_v;
+  float* row_stats;  // scratch memory of row_stats_floats() for each query head and batch entry
+
+  // Strides in elements; the head dimension itself is contiguous. Multiples of 8 (16 bytes).
+  int64_t q_stride_batch;
+  int64_t q_stride_seq;
+  int64_t q_stride_head;
+  int64_t k_stride_batch;
+  int64_t k_stride_seq;
+  int64_t k_stride_head;
+  int64_t v_stride_batch;
+  int64_t v_stride_seq;
+  int64_t v_stride_head;
+  int64_t o_stride_batch;
+  int64_t o_stride_seq;
+  int64_t o_stride_head;
+  int64_t d_o_stride_batch;
+  int64_t d_o_stride_seq;
+  int64_t d_o_stride_head;
+  int64_t d_q_stride_batch;
+  int64_t d_q_stride_seq;
+  int64_t d_q_stride_head;
+  int64_t d_k_stride_batch;
+  int64_t d_k_stride_seq;
+  int64_t d_k_stride_head;
+  int64_t d_v_stride_batch;
+  int64_t d_v_stride_seq;
+  int64_t d_v_stride_head;
+
+  int32_t batch;
+  int32_t seqlen_q;
+  int32_t seqlen_k;
+  int32_t n_heads_q;
+  int32_t n_heads_kv;  // divides n_heads_q: query head h reads KV head h / (n_heads_q / n_heads_kv)
+  float softmax_scale;  // multiplies q.k before the softmax
+  int32_t causal;       // not 0: query i sees only keys j <= i + seqlen_k - seqlen_q
+  int32_t reserved;     // 0: the record's size is a multiple of its alignment without padding
+};
+
+static_assert(sizeof(BackwardArgs) == 11 * 8 + 24 * 8 + 8 * 4,
+              "no padding: Python packs these bytes");
+
+// What the kernels know of a query row beside its elements. A head's rows are filled up to whole
+// blocks, so that whoever reads a block needs no bounds.
+struct RowStats {
+  // log2 of the sum of exp(scale * q k^T): the softmax's weights are exp2(scale_log2 * s - this).
+  // +inf for a row that sees no key or does not exist, whose weights are 0.
+  float lse_log2;
+  // sum(d_o * o) - d_lse: what is taken from the gradient of each weight. 0 for the rows above.
+  float dot;
+};
+
+// The largest block of query rows that reads RowStats; a multiple of all others.
+constexpr int kRowStatsBlock = 128;
+
+// Rows with RowStats of one head.
+constexpr int64_t row_stats_rows(int32_t seqlen_q) {
+  return (int64_t{seqlen_q} + kRowStatsBlock - 1) / kRowStatsBlock * kRowStatsBlock;
+}
+
+}  // namespace flash

@@ -1,0 +1,78 @@
+// RowStats: the first kernel of every family's backward pass.
+//
+// dS = P * (dO V^T - dot), where dot = sum(dO * O) of the row: the sum over keys that the softmax's
+// derivative needs, from what the forward pass has left. It is taken from the stored, rounded O.
+#pragma once
+
+#include "flash/core/backward_args.h"
+#include "flash/core/dtype.h"
+#include "flash/ptx/convert.cuh"
+#include "flash/ptx/memory.cuh"
+#include "flash/tile/row_stats.h"
+#include "flash/tile/rows.cuh"
+
+namespace flash {
+
+// Sum of the products of the elements of two rows that this lane reads: every lanes_of_row-th chunk
+// of 8 elements, in a fixed order.
+template <DType kDType, int kDHead>
+FLASH_DEVICE float dot_of_lane(const char* a, const char* b, int lane) {
+  constexpr int kLanes = lanes_of_row(kDHead);
+  static_assert(kDHead % (8 * kLanes) == 0);
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kDHead / 8 / kLanes; ++i) {
+    const int byte = (i * kLanes + lane) * 16;
+    const ptx::Vector16 left = ptx::ld_global_16(a + byte);
+    const ptx::Vector16 right = ptx::ld_global_16(b + byte);
+#pragma unroll
+    for (int word = 0; word < 4; ++word) {
+      const ptx::Pair x = ptx::unpack<kDType>(left.word[word]);
+      const ptx::Pair y = ptx::unpack<kDType>(right.word[word]);
+      sum = fmaf(x.low, y.low, sum);
+      sum = fmaf(x.high, y.high, sum);
+    }
+  }
+  return sum;
+}
+
+// Writes the RowStats of the rows of one thread block. The grid is one-dimensional: blocks of
+// kThreads / lanes_of_row rows fastest, then query heads, then the batch.
+template <DType kDType, int kDHead, int kThreads>
+FLASH_DEVICE void write_row_stats(const BackwardArgs& args) {
+  constexpr int kLanes = lanes_of_row(kDHead);
+  constexpr int kRows = kThreads / kLanes;
+  static_assert(kRowStatsBlock % kRows == 0, "blocks end with the rows");
+  const unsigned n_rows = static_cast<unsigned>(row_stats_rows(args.seqlen_q));
+  const unsigned n_blocks = n_rows / kRows;
+  const unsigned batch_head = blockIdx.x / n_blocks;
+  const int64_t head = batch_head % static_cast<unsigned>(args.n_heads_q);
+  const int64_t batch = batch_head / static_cast<unsigned>(args.n_heads_q);
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int row = static_cast<int>(blockIdx.x % n_blocks * kRows + threadIdx.x / kLanes);
+
+  const int64_t lse_row = static_cast<int64_t>(batch_head) * args.seqlen_q + row;
+  const bool exists = row < args.seqlen_q;
+  const float lse = exists ? args.lse[lse_row] : kNegativeInfinity;
+  const bool sees_keys = lse != kNegativeInfinity;
+  float dot = 0.0f;
+  if (sees_keys) {
+    constexpr int64_t kBytes = bytes_of(kDType);
+    const int64_t o =
+        batch * args.o_stride_batch + row * args.o_stride_seq + head * args.o_stride_head;
+    const int64_t d_o =
+        batch * args.d_o_stride_batch + row * args.d_o_stride_seq + head * args.d_o_stride_head;
+    dot = dot_of_lane<kDType, kDHead>(static_cast<const char*>(args.o) + o * kBytes,
+                                      static_cast<const char*>(args.d_o) + d_o * kBytes, lane);
+  }
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    dot += __shfl_xor_sync(0xffffffffu, dot, distance);
+  }
+  if (lane != 0) return;
+  if (sees_keys && args.d_lse != nullptr) dot -= args.d_lse[lse_row];
+  reinterpret_cast<RowStats*>(args.row_stats)[static_cast<int64_t>(batch_head) * n_rows + row] = {
+      .lse_log2 = sees_keys ? lse * kLog2e : -kNegativeInfinity, .dot = dot};
+}
+
+}  // namespace flash

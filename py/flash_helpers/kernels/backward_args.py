@@ -1,0 +1,65 @@
+"""The launch arguments of a backward pass as bytes: the layout of
+csrc/include/flash/core/backward_args.h, and the sizes of what it points to.
+
+The GPU and the emulator receive the same bytes. `tests/config/test_cpp_contracts.py` compares
+every offset with what a C++ compiler says.
+"""
+
+import struct
+from collections.abc import Mapping
+
+from .forward_args import Strides
+
+INPUTS = ("q", "k", "v", "o", "d_o")
+GRADIENTS = ("d_q", "d_k", "d_v")
+STRIDED = INPUTS + GRADIENTS
+POINTER_FIELDS = (*INPUTS, "lse", "d_lse", *GRADIENTS, "row_stats")
+STRIDE_FIELDS = tuple(
+    f"{name}_stride_{axis}" for name in STRIDED for axis in ("batch", "seq", "head")
+)
+INT_FIELDS = ("batch", "seqlen_q", "seqlen_k", "n_heads_q", "n_heads_kv")
+FIELDS = POINTER_FIELDS + STRIDE_FIELDS + INT_FIELDS + ("softmax_scale", "causal", "reserved")
+
+# RowStats of a query row: floats, and how many rows a head's are filled up to a multiple of.
+ROW_STATS_FLOATS = 2
+ROW_STATS_BLOCK = 128
+
+# Little-endian without padding: the header asserts that C++ adds none either.
+_LAYOUT = struct.Struct(f"<{len(POINTER_FIELDS)}Q{len(STRIDE_FIELDS)}q5if2i")
+BACKWARD_ARGS_SIZE = _LAYOUT.size
+
+
+def row_stats_rows(seqlen_q: int) -> int:
+    """Rows with RowStats of one head."""
+    return -(-seqlen_q // ROW_STATS_BLOCK) * ROW_STATS_BLOCK
+
+
+def pack_backward_args(
+    pointers: Mapping[str, int],
+    strides: Mapping[str, Strides],
+    *,
+    batch: int,
+    seqlen_q: int,
+    seqlen_k: int,
+    n_heads_q: int,
+    n_heads_kv: int,
+    softmax_scale: float,
+    causal: bool = False,
+) -> bytes:
+    """Pointers are addresses, by name (0 or left out: d_lse there is none, a gradient that is not
+    wanted); strides are in elements, by name (left out: of a gradient that is not wanted). It
+    checks nothing beyond what `struct` does; the caller has checked the tensors."""
+    none = (0, 0, 0)
+    return _LAYOUT.pack(
+        *(pointers.get(name, 0) for name in POINTER_FIELDS),
+        *(stride for name in STRIDED for stride in strides.get(name, none)),
+        batch, seqlen_q, seqlen_k, n_heads_q, n_heads_kv, softmax_scale,
+        causal, 0,
+    )  # fmt: skip
+
+
+def unpack_backward_args(data: bytes) -> dict[str, int | float]:
+    """The fields by name: for error reports and tests."""
+    if len(data) != BACKWARD_ARGS_SIZE:
+        raise ValueError(f"backward arguments have {BACKWARD_ARGS_SIZE} bytes, got {len(data)}")
+    return dict(zip(FIELDS, _LAYOUT.unpack(data), strict=True))

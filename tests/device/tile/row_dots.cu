@@ -1,0 +1,21 @@
+// RowStats: tile/row_dots.cuh and its launch, tile/row_stats.h.
+#include "flash/tile/row_dots.cuh"
+#include "flash/tile/row_stats.h"
+
+using namespace flash;
+
+#define KERNELS(NAME, DTYPE, D_HEAD)                                                  \
+  extern "C" __global__ void NAME(const __grid_constant__ BackwardArgs args) {        \
+    write_row_stats<DTYPE, D_HEAD, 128>(args);                                        \
+  }                                                                                   \
+  extern "C" __global__ void lanes_##NAME(const char* a, const char* b, float* out) { \
+    constexpr int kLanes = lanes_of_row(D_HEAD);                                      \
+    if (threadIdx.x >= kLanes) return;                                                \
+    out[0] = kLanes;                                                                  \
+    out[1 + threadIdx.x] = dot_of_lane<DTYPE, D_HEAD>(a, b, threadIdx.x);             \
+  }
+
+KERNELS(fp16_64, DType::kFP16, 64)
+KERNELS(fp16_96, DType::kFP16, 96)
+KERNELS(bf16_128, DType::kBF16, 128)
+KERNELS(bf16_256, DType::kBF16, 256)

@@ -45,7 +45,7 @@ def attention_reference(
             scores = q[b, rows, head].to(dtype) @ k[b, :, head // group].to(dtype).T
             scores *= scale
             if causal:
-                scores.masked_fill_(_hidden(rows, seqlen_q, k.shape[1], q.device), -math.inf)
+                scores.masked_fill_(hidden_keys(rows, seqlen_q, k.shape[1], q.device), -math.inf)
             lse[b, head, rows] = torch.logsumexp(scores, dim=-1)
             weights = torch.softmax(scores, dim=-1)
             o[b, rows, head] = weights @ v[b, :, head // group].to(dtype)
@@ -54,7 +54,7 @@ def attention_reference(
     return o, lse
 
 
-def _hidden(rows: slice, seqlen_q: int, seqlen_k: int, device: torch.device) -> torch.Tensor:
+def hidden_keys(rows: slice, seqlen_q: int, seqlen_k: int, device: torch.device) -> torch.Tensor:
     """True where a causal mask hides a key from a query row."""
     query = torch.arange(rows.start, rows.stop, device=device)[:, None]
     key = torch.arange(seqlen_k, device=device)

@@ -14,9 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "backward_launcher.h"
 #include "build_info.h"
 #include "configurations.h"
 #include "flash/core/args.h"
+#include "flash/core/backward_args.h"
 #include "flash/core/error.h"
 #include "flash/core/registry.h"
 #include "launch_cache.h"
@@ -53,18 +55,30 @@ std::vector<std::string> architectures() {
   return names;
 }
 
-void launch(std::size_t kernel_id, const py::bytes& args, int device, std::uintptr_t stream) {
-  const char* bytes = PyBytes_AS_STRING(args.ptr());
+// The record that Python packed. `name`: of its type.
+template <typename Record>
+Record record_of(const py::bytes& args, const char* name) {
   const auto size = static_cast<std::size_t>(PyBytes_GET_SIZE(args.ptr()));
-  if (size != sizeof(flash::ForwardArgs)) {
+  if (size != sizeof(Record)) {
     throw std::invalid_argument("args has " + std::to_string(size) + " bytes: expected the " +
-                                std::to_string(sizeof(flash::ForwardArgs)) +
-                                " of ForwardArgs (flash_helpers and flash_attention._C are of "
-                                "different versions: rebuild)");
+                                std::to_string(sizeof(Record)) + " of " + name +
+                                " (flash_helpers and flash_attention._C are of different "
+                                "versions: rebuild)");
   }
-  flash::ForwardArgs record;
-  std::memcpy(&record, bytes, sizeof(record));
-  flash::launch(kernel_id, record, device, reinterpret_cast<cudaStream_t>(stream));
+  Record record;
+  std::memcpy(&record, PyBytes_AS_STRING(args.ptr()), sizeof(record));
+  return record;
+}
+
+void launch(std::size_t kernel_id, const py::bytes& args, int device, std::uintptr_t stream) {
+  flash::launch(kernel_id, record_of<flash::ForwardArgs>(args, "ForwardArgs"), device,
+                reinterpret_cast<cudaStream_t>(stream));
+}
+
+void launch_backward(std::size_t kernel_id, const py::bytes& args, int device,
+                     std::uintptr_t stream) {
+  flash::launch_backward(kernel_id, record_of<flash::BackwardArgs>(args, "BackwardArgs"), device,
+                         reinterpret_cast<cudaStream_t>(stream));
 }
 
 py::dict kernel_attributes(std::size_t kernel_id, int device, const std::string& variant) {
@@ -102,8 +116,14 @@ PYBIND11_MODULE(_C, module) {
       "Bytes that launch() expects.");
   module.def("launch", &launch, py::arg("kernel_id"), py::arg("args"), py::arg("device"),
              py::arg("stream"), "Queue a kernel on a stream of a device; does not wait.");
+  module.def(
+      "backward_args_size", [] { return sizeof(flash::BackwardArgs); },
+      "Bytes that launch_backward() expects.");
+  module.def("launch_backward", &launch_backward, py::arg("kernel_id"), py::arg("args"),
+             py::arg("device"), py::arg("stream"),
+             "Queue the kernels of a backward pass on a stream of a device; does not wait.");
   module.def("variants", &variants, py::arg("kernel_id"),
-             "Which kernels of the configuration this build has: whole, any.");
+             "Which kernels of the configuration this build has: whole, any, dots, keys, queries.");
   module.def("kernel_attributes", &kernel_attributes, py::arg("kernel_id"), py::arg("device"),
              py::arg("variant"),
              "Registers, memory and occupancy of a configuration's kernel on a device.");

@@ -11,7 +11,11 @@ namespace {
 constexpr struct {
   Variant variant;
   std::string_view name;
-} kNames[] = {{Variant::kWhole, "whole"}, {Variant::kAny, "any"}};
+} kNames[] = {{Variant::kWhole, "whole"},
+              {Variant::kAny, "any"},
+              {Variant::kDots, "dots"},
+              {Variant::kKeys, "keys"},
+              {Variant::kQueries, "queries"}};
 
 std::vector<Configuration> by_configuration(std::span<const KernelEntry> table) {
   std::vector<Configuration> found;
@@ -52,7 +56,8 @@ Variant variant_of(std::string_view name) {
   for (const auto& entry : kNames) {
     if (entry.name == name) return entry.variant;
   }
-  throw std::invalid_argument("variant '" + std::string(name) + "': expected whole or any");
+  throw std::invalid_argument("variant '" + std::string(name) +
+                              "': expected whole or any, dots, keys or queries");
 }
 
 }  // namespace flash

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "flash/core/args.h"
+#include "flash/core/backward_args.h"
 #include "flash/core/registry.h"
 
 namespace flash {
@@ -19,6 +20,17 @@ struct Launch {
   unsigned n_tiles;
   int device;  // the current one, and prepared
   cudaStream_t stream;
+};
+
+// A family whose kernels are of backward passes. All `args` have passed check_backward_args.
+struct BackwardFamily {
+  // Throws std::invalid_argument for what only the kernels of this family do not take.
+  void (*check)(const KernelEntry& entry, const BackwardArgs& args);
+  // Thread blocks of a kernel; 0: it has nothing to do. Throws as check() if there are more than a
+  // launch can have.
+  unsigned (*n_blocks)(const KernelEntry& entry, const BackwardArgs& args);
+  // As Family's.
+  cudaError_t (*queue)(const Launch& launch, const BackwardArgs& args);
 };
 
 // All `args` have passed check_forward_args.
@@ -36,6 +48,8 @@ struct Family {
   void (*prepare)(int device);
   // Queues the kernel with the arguments that it takes, made from `args`.
   cudaError_t (*queue)(const Launch& launch, const ForwardArgs& args);
+  // Of a family of backward passes, which has of the above prepare() alone.
+  const BackwardFamily* backward = nullptr;
 };
 
 // The configuration of an entry, for the family whose type it has.

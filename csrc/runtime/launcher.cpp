@@ -22,8 +22,10 @@ const KernelEntry& kernel_of(Configuration configuration, Variant variant) {
     if (entry.variant == variant) return entry;
   }
   const KernelEntry& other = configuration.front();
+  const bool has_problems = other.family->what_it_takes != nullptr;
   throw std::invalid_argument(std::string(other.configuration) +
-                              other.family->what_it_takes(other));
+                              (has_problems ? other.family->what_it_takes(other)
+                                            : " has no kernel " + std::string(name_of(variant))));
 }
 
 // Which devices a kernel is ready for: one bit per device, one word per kernel of the table.
@@ -118,9 +120,8 @@ void allow_shared_memory(const KernelEntry& entry, int device) {
       entry, device);
 }
 
-// The device is current. Once per kernel and device; two threads that come at once wait for each
-// other.
-void make_ready(const KernelEntry& entry, int device) {
+// Two threads that come at once wait for each other.
+void make_ready_once(const KernelEntry& entry, int device) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   if (ready_marks().get(entry, device)) return;
@@ -132,29 +133,40 @@ void make_ready(const KernelEntry& entry, int device) {
 
 }  // namespace
 
-void launch(std::size_t kernel_id, const ForwardArgs& args, int device, cudaStream_t stream) {
-  const Configuration configuration = configuration_of(kernel_id);
-  const Family& family = *configuration.front().family;
-  check_forward_args(configuration.front(), args);
-  family.check(configuration.front(), args);
-  const KernelEntry& entry =
-      kernel_of(configuration, family.variant_for(configuration.front(), args));
-  const unsigned n_tiles = family.n_tiles(entry, args);
-  const DeviceGuard guard(device);
-  if (!ready_marks().get(entry, device)) make_ready(entry, device);
+void make_kernel_ready(const KernelEntry& entry, int device) {
+  if (!ready_marks().get(entry, device)) make_ready_once(entry, device);
+}
 
-  const cudaError_t status =
-      family.queue({.entry = entry, .n_tiles = n_tiles, .device = device, .stream = stream}, args);
+void check_queued(cudaError_t status, const KernelEntry& entry, int device) {
   if (status == cudaSuccess) return;
   // After a cudaDeviceReset the attribute is lost: the next call shall set it again.
   ready_marks().clear(entry, device);
   FLASH_CHECK_KERNEL_CALL(status, entry, device);
 }
 
+void launch(std::size_t kernel_id, const ForwardArgs& args, int device, cudaStream_t stream) {
+  const Configuration configuration = configuration_of(kernel_id);
+  const Family& family = *configuration.front().family;
+  if (family.backward != nullptr) {
+    refuse(configuration.front(), "is of a backward pass: it computes gradients alone");
+  }
+  check_forward_args(configuration.front(), args);
+  family.check(configuration.front(), args);
+  const KernelEntry& entry =
+      kernel_of(configuration, family.variant_for(configuration.front(), args));
+  const unsigned n_tiles = family.n_tiles(entry, args);
+  const DeviceGuard guard(device);
+  make_kernel_ready(entry, device);
+
+  const cudaError_t status =
+      family.queue({.entry = entry, .n_tiles = n_tiles, .device = device, .stream = stream}, args);
+  check_queued(status, entry, device);
+}
+
 KernelAttributes kernel_attributes(std::size_t kernel_id, int device, Variant variant) {
   const KernelEntry& entry = kernel_of(configuration_of(kernel_id), variant);
   const DeviceGuard guard(device);
-  if (!ready_marks().get(entry, device)) make_ready(entry, device);
+  make_kernel_ready(entry, device);
   cudaFuncAttributes found{};
   FLASH_CHECK_KERNEL_CALL(cudaFuncGetAttributes(&found, entry.function), entry, device);
   int blocks = 0;

@@ -20,6 +20,12 @@ namespace flash {
 // does not take, CudaError for what CUDA reports.
 void launch(std::size_t kernel_id, const ForwardArgs& args, int device, cudaStream_t stream);
 
+// The two halves of a launch that are the same for every kind of arguments. The device is current.
+// The first sets what CUDA has to know of the kernel, once for each device; the second throws what
+// `status`, of the call that queued it, says.
+void make_kernel_ready(const KernelEntry& entry, int device);
+void check_queued(cudaError_t status, const KernelEntry& entry, int device);
+
 struct KernelAttributes {
   int registers;            // per thread
   int static_shared_bytes;  // per block

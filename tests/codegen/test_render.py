@@ -119,7 +119,7 @@ def test_the_registry_is_sorted_by_name_and_holds_every_configuration(tmp_path: 
     ran = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines() == [
         f"{c.kernel_name()} {list(Variant).index(variant)} {FAMILIES.index(c.FAMILY)} "
-        f"{c.n_threads()} {c.smem_bytes()} 1"
+        f"{c.threads_of(variant)} {c.smem_of(variant)} 1"
         for c in configs
         for variant in c.built_variants()
     ]

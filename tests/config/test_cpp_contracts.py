@@ -7,6 +7,7 @@ import re
 import subprocess
 import timeit
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -17,7 +18,8 @@ from flash_helpers.kernel_configs import (
     KernelConfig,
     known_configs,
 )
-from flash_helpers.kernels import forward_args
+from flash_helpers.kernels import backward_args, forward_args
+from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 
 INCLUDE = Path(__file__).resolve().parents[2] / "csrc" / "include"
 
@@ -62,6 +64,11 @@ FAMILIES = [
         ("block_m", "n_threads", "smem_bytes", "swizzle_bytes", "chunk_columns", "n_chunks",
          "consumer_registers"),
     ),
+    Family(
+        AmpereBackwardKernelConfig,
+        "sm80_bwd/config.h",
+        ("n_threads", "smem_bytes", "min_blocks_per_sm"),
+    ),
 ]  # fmt: skip
 
 
@@ -86,9 +93,20 @@ def test_dtype_numbers_are_the_header_s() -> None:
     assert [d.to_cpp_str() for d in DType] == ["flash::DType::kFP16", "flash::DType::kBF16"]
 
 
-def test_argument_fields_are_the_header_s() -> None:
-    names = [name for _, name in struct_fields("core/args.h", "ForwardArgs")]
-    assert tuple(names) == forward_args.FIELDS
+# C++ struct, its header, and the module that packs it, with the size that it says.
+RECORDS = [
+    ("ForwardArgs", "core/args.h", forward_args, forward_args.FORWARD_ARGS_SIZE),
+    ("BackwardArgs", "core/backward_args.h", backward_args, backward_args.BACKWARD_ARGS_SIZE),
+]
+EVERY_RECORD = pytest.mark.parametrize(("struct", "header", "python", "size"), RECORDS)
+
+
+@EVERY_RECORD
+def test_argument_fields_are_the_header_s(
+    struct: str, header: str, python: ModuleType, size: int
+) -> None:
+    names = [name for _, name in struct_fields(header, struct)]
+    assert tuple(names) == python.FIELDS
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=by_name)
@@ -117,24 +135,27 @@ def test_cpp_initialisers_compile_to_the_same_values(family: Family, tmp_path: P
     assert [list(map(int, line.split())) for line in output.splitlines()] == expected
 
 
-def test_argument_offsets_are_the_compiler_s(tmp_path: Path) -> None:
+@EVERY_RECORD
+def test_argument_offsets_are_the_compiler_s(
+    struct: str, header: str, python: ModuleType, size: int, tmp_path: Path
+) -> None:
     lines = "".join(
-        f'std::printf("{name} %zu %zu\\n", offsetof(flash::ForwardArgs, {name}), '
-        f"sizeof(flash::ForwardArgs::{name}));"
-        for name in forward_args.FIELDS
+        f'std::printf("{name} %zu %zu\\n", offsetof(flash::{struct}, {name}), '
+        f"sizeof(flash::{struct}::{name}));"
+        for name in python.FIELDS
     )
     output = compile_and_run(
-        '#include <cstddef>\n#include <cstdio>\n#include "flash/core/args.h"\n'
-        f'int main() {{ {lines} std::printf("%zu\\n", sizeof(flash::ForwardArgs)); }}\n',
+        f'#include <cstddef>\n#include <cstdio>\n#include "flash/{header}"\n'
+        f'int main() {{ {lines} std::printf("%zu\\n", sizeof(flash::{struct})); }}\n',
         tmp_path,
     )
-    *fields, size = output.splitlines()
-    n_wide = len(forward_args.POINTER_FIELDS) + len(forward_args.STRIDE_FIELDS)
-    sizes = [8 if i < n_wide else 4 for i in range(len(forward_args.FIELDS))]
+    *fields, found = output.splitlines()
+    n_wide = len(python.POINTER_FIELDS) + len(python.STRIDE_FIELDS)
+    sizes = [8 if i < n_wide else 4 for i in range(len(python.FIELDS))]
     assert [tuple(line.split()) for line in fields] == [
-        (name, str(sum(sizes[:i])), str(sizes[i])) for i, name in enumerate(forward_args.FIELDS)
+        (name, str(sum(sizes[:i])), str(sizes[i])) for i, name in enumerate(python.FIELDS)
     ]
-    assert int(size) == forward_args.FORWARD_ARGS_SIZE
+    assert int(found) == size
 
 
 ARGUMENTS = {

@@ -79,7 +79,8 @@ def emulated(family: Family) -> list[int]:
     found = []
     for d_head in values(family, "d_head"):
         problem = AttentionProblem.self_attention(DType.FP16, 1, 64, 1, d_head)
-        serving = [f for f in by_preference(None) if f.refusal(problem, None) is None]
+        asked = by_preference(None, gradients=family.GRADIENTS)
+        serving = [f for f in asked if f.refusal(problem, None) is None]
         if serving and serving[0] is family:
             found.append(d_head)
     return found

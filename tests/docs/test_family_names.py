@@ -35,13 +35,19 @@ def patterns() -> dict[str, re.Pattern[str]]:
     return found
 
 
+def belongs(name: str, folder: str) -> bool:
+    """Whether it is a file of the family's folder, or of the same architecture's other pass, in
+    whose names the family's stands."""
+    return name.startswith((folder, folder.replace("_fwd/", "_bwd/")))
+
+
 def wrong_lines(name: str, text: str) -> list[str]:
     if name in LISTS or name.startswith(EMULATOR):
         return []
     return [
         f"{name}:{number} {line.strip()}"
         for folder, pattern in patterns().items()
-        if not name.startswith(folder)
+        if not belongs(name, folder)
         for number, line in enumerate(text.splitlines(), start=1)
         if pattern.search(line)
     ]

@@ -16,7 +16,7 @@ from .markdown import ROOT
 CSRC = ROOT / "csrc"
 FLOORS = ("core", "ptx", "tile")  # each includes only those before it; the families stand on all
 # How a family is called in running text, beside its name. sm_80 and sm_90a are architectures.
-WORDS = {"sm80": "ampere", "sm90": "hopper"}
+WORDS = {"sm80": "ampere", "sm90": "hopper", "sm80_bwd": "ampere.backward"}
 
 
 def may_include(user: tuple[str, ...], used: tuple[str, ...]) -> bool:
@@ -64,6 +64,14 @@ def test_a_planted_include_is_found(user: str, used: str, tmp_path: Path) -> Non
     assert wrong_includes(flash) == [f"{user} includes {used}"]
 
 
+def belongs(place: Path, family: str) -> bool:
+    """Whether it is a room of the family, or of the same architecture's other pass, in whose name
+    the family's stands."""
+    return any(
+        part == family or part.startswith(f"{family}_") for part in (*place.parts, place.stem)
+    )
+
+
 def names_outside(csrc: Path) -> list[str]:
     """Lines that name a family, in files that belong to none or to another. A room is a folder of
     the family's name, or a file. The emulator's folder sm90 models an architecture's units, which
@@ -73,7 +81,7 @@ def names_outside(csrc: Path) -> list[str]:
         place = path.relative_to(csrc)
         if place.parts[0] == "emulator":
             continue
-        others = [f for f in FAMILIES if f not in (*place.parts, place.stem)]
+        others = [f for f in FAMILIES if not belongs(place, f)]
         for family in others:
             pattern = re.compile(f"{family}|{WORDS[family]}", re.IGNORECASE)
             for number, line in enumerate(path.read_text().splitlines(), start=1):

@@ -88,7 +88,8 @@ def _unit_rows(unit: str, text: str) -> list[Row]:
     seconds = parse_compile_seconds(text)
     found = parse_ptxas(text)
     n_kernels = len({usage.kernel for usage in found})
-    shared = [parse_symbol(usage.kernel)[0].smem_bytes() for usage in found]
+    kernels = [parse_symbol(usage.kernel) for usage in found]
+    shared = [config.smem_of(variant) for config, variant in kernels]
     return [Row(*x, unit, seconds, n_kernels) for x in zip(found, shared, strict=True)]
 
 

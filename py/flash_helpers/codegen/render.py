@@ -31,6 +31,9 @@ class Kernel:
     def template_arguments(self) -> str:
         return ", ".join([self.constant, *self.config.body_arguments(self.variant)])
 
+    def size_arguments(self) -> str:
+        return self.config.size_arguments(self.variant)
+
     def cpp_variant(self) -> str:
         return f"Variant::k{self.variant.value.capitalize()}"
 

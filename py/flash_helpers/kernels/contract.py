@@ -20,11 +20,17 @@ MAX_FIELD_VALUE = 65535
 
 
 class Variant(Enum):
-    """Which problems a kernel takes. One configuration can have several kernels; the values are
-    the names in csrc/include/flash/core/registry.h."""
+    """The kernels that one configuration can have; the values are the names in
+    csrc/include/flash/core/variant.h."""
 
+    # Of a forward pass: which problems a kernel takes. A call launches one of them.
     WHOLE = "whole"  # lengths that are multiples of the blocks, no mask
     ANY = "any"  # any lengths, and the causal mask
+    # Of a backward pass: what a kernel computes. A call launches them in this order, for any
+    # lengths and masks (backward_config.py).
+    DOTS = "dots"  # what the softmax leaves to each query row
+    KEYS = "keys"  # the gradients of K and V
+    QUERIES = "queries"  # the gradient of Q
 
 
 class CppEnum(IntEnum):
@@ -61,6 +67,8 @@ class KernelConfig(ABC):
     PTX_ARCHITECTURE: ClassVar[str]
     # Whether its thread blocks stay, one on each multiprocessor, and take tile after tile.
     PERSISTENT: ClassVar[bool] = False
+    # Whether it is of a backward pass: a BackwardKernelConfig (backward_config.py).
+    GRADIENTS: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         # 1 == True == DType-like numbers compare equal in Python: without this check two
@@ -137,6 +145,11 @@ class KernelConfig(ABC):
         """The template arguments after the configuration."""
         return ()
 
+    def size_arguments(self, variant: Variant) -> str:
+        """What the C++ struct's n_threads() and min_blocks_per_sm() are called with for one of the
+        kernels: nothing, where all have the same."""
+        return ""
+
     # Which kernels there are, and which problems they take.
 
     @abstractmethod
@@ -180,6 +193,14 @@ class KernelConfig(ABC):
 
     @abstractmethod
     def smem_bytes(self) -> int: ...
+
+    def threads_of(self, variant: Variant) -> int:
+        """`n_threads` of one of its kernels, where they differ."""
+        return self.n_threads()
+
+    def smem_of(self, variant: Variant) -> int:
+        """`smem_bytes` of one of its kernels, where they differ."""
+        return self.smem_bytes()
 
     @abstractmethod
     def blocks(self) -> tuple[int, int]:

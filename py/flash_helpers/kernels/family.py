@@ -46,6 +46,8 @@ class Family(ABC):
     # Examples of its spellings, for the message that refuses a name.
     SPELLINGS: ClassVar[str]
     HEAD_DIMENSIONS: ClassVar[tuple[int, ...]]
+    # Whether its kernels are of backward passes (backward_config.py).
+    GRADIENTS: ClassVar[bool] = False
     # The targets of nvcc that its kernels can be compiled for, such as "90a"; None: every one.
     TARGETS: ClassVar[tuple[str, ...] | None] = None
     # A folder laid out like csrc/ (include/, runtime/), for a family that lives outside of it.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..base.dtypes import DType
 from ..base.lazy import torch
-from .flops import calc_attn_flop, calc_io_elements, calc_matmul_flop
+from .flops import BACKWARD_OVER_FORWARD, calc_attn_flop, calc_io_elements, calc_matmul_flop
 
 _AT_LEAST_ONE = ("batch", "seqlen_q", "n_heads", "n_kv_heads", "d_head")
 _MAY_BE_ZERO = ("seqlen_k", "d_v")
@@ -19,8 +19,8 @@ class AttentionProblem:
     (batch, seqlen_k, n_kv_heads, d_v).
 
     `d_v` of 0 stands for d_head. `causal`: the last query sees every key, each query before it one
-    key less. Raises ValueError for sizes that make no problem; without a key there is one, whose
-    output is 0.
+    key less. `gradients`: what is computed are those of Q, K and V, in place of the output. Raises
+    ValueError for sizes that make no problem; without a key there is one, whose output is 0.
     """
 
     dtype: DType
@@ -32,6 +32,7 @@ class AttentionProblem:
     d_head: int
     d_v: int = 0
     causal: bool = False
+    gradients: bool = False
 
     def __post_init__(self) -> None:
         for least, names in ((1, _AT_LEAST_ONE), (0, _MAY_BE_ZERO)):
@@ -59,18 +60,22 @@ class AttentionProblem:
         keys = f" x {self.seqlen_k}" if self.seqlen_k != self.seqlen_q else ""
         d_v = f" and {self.d_v}" if self.d_v != self.d_head else ""
         causal = ", causal" if self.causal else ""
+        gradients = ", gradients" if self.gradients else ""
         return (
             f"{self.dtype.name}, batch {self.batch}, heads {self.n_heads}{kv}, "
-            f"seq {self.seqlen_q}{keys}, d {self.d_head}{d_v}{causal}"
+            f"seq {self.seqlen_q}{keys}, d {self.d_head}{d_v}{causal}{gradients}"
         )
 
     def matmul_flop(self) -> int:
-        """The two matmuls alone: the count that peers publish."""
-        return calc_matmul_flop(*self._counted)
+        """The two matmuls alone, or the five of the gradients: the count that peers publish."""
+        return self._of_pass(calc_matmul_flop(*self._counted))
 
     def attn_flop(self) -> int:
-        """The two matmuls and the softmax."""
-        return calc_attn_flop(*self._counted)
+        """The matmuls and the softmax."""
+        return self._of_pass(calc_attn_flop(*self._counted))
+
+    def _of_pass(self, forward_flop: int) -> int:
+        return round(BACKWARD_OVER_FORWARD * forward_flop) if self.gradients else forward_flop
 
     @property
     def _counted(self) -> tuple[int, int, int, int, int, bool, int]:
@@ -78,12 +83,13 @@ class AttentionProblem:
         return self.batch, self.n_heads, *lengths, self.d_head, self.causal, self.d_v
 
     def n_bytes(self) -> int:
-        """Q, K and V read once and O written once: what has to cross the device memory."""
+        """Q, K and V read once and O written once: what has to cross the device memory. With
+        gradients O is read, its own gradient beside it, and those of Q, K and V are written."""
         elements = calc_io_elements(
             self.batch, self.seqlen_q, self.seqlen_k, self.n_heads, self.n_kv_heads, self.d_head,
             self.d_v,
         )  # fmt: skip
-        return self.dtype.bytes * elements
+        return self.dtype.bytes * elements * (2 if self.gradients else 1)
 
     def tensors(
         self, seed: int, device: str | torch.device

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from .architecture import parse_arch
 from .contract import KernelConfig
 from .family import Capability, Family
+from .sm80_bwd.family import FAMILY as SM80_BACKWARD
 from .sm80_fwd.family import FAMILY as SM80_FORWARD
 from .sm90_fwd.family import FAMILY as SM90_FORWARD
 
-FAMILIES: tuple[Family, ...] = (SM80_FORWARD, SM90_FORWARD)
+FAMILIES: tuple[Family, ...] = (SM80_FORWARD, SM90_FORWARD, SM80_BACKWARD)
 
 _registered = {family.NAME: family for family in FAMILIES}
 _listeners: list[Callable[[], None]] = []
@@ -28,10 +29,11 @@ def family_of(config: KernelConfig) -> Family:
     return _registered[config.FAMILY]
 
 
-def by_preference(capability: Capability | None) -> list[Family]:
-    """All, in the order in which they are asked to serve a problem on a GPU of this capability, or
-    (None) in the emulator."""
-    return sorted(families(), key=lambda family: -family.preference(capability))
+def by_preference(capability: Capability | None, *, gradients: bool = False) -> list[Family]:
+    """Those of forward passes, or those for gradients, in the order in which they are asked to
+    serve a problem on a GPU of this capability, or (None) in the emulator."""
+    asked = [family for family in families() if family.GRADIENTS is gradients]
+    return sorted(asked, key=lambda family: -family.preference(capability))
 
 
 def violations(config: KernelConfig, arch: str | Capability | None = None) -> list[str]:

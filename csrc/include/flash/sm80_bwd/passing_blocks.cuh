@@ -1,0 +1,63 @@
+// The blocks that pass by a thread block's own rows, on their way to shared memory.
+#pragma once
+
+#include "flash/sm80_bwd/row_copy.cuh"
+#include "flash/sm80_bwd/work.cuh"
+
+namespace flash::sm80_bwd {
+
+template <typename L>
+struct PassingBlocks {
+  using Copy = RowCopy<typename L::Tile, L::kThreads>;
+
+  const BackwardArgs& args;
+  const Work<L>& work;
+  const Copy& copy;
+  uint32_t smem;
+  Place next;
+
+  FLASH_DEVICE PassingBlocks(const BackwardArgs& args, const Work<L>& work, const Copy& copy,
+                             uint32_t smem)
+      : args(args), work(work), copy(copy), smem(smem), next{work.begin, 0} {}
+
+  // Issues the copies of the next block to a stage.
+  FLASH_DEVICE void issue(int stage) {
+    const int row = next.block * L::kColumns;
+    const uint32_t start = smem + stage * L::kStageBytes;
+    if constexpr (L::kOwnsKeys) {
+      const int64_t head = work.head * work.n_heads + next.head;
+      const Rows q = rows_of(args.q, args.q_stride_batch, args.q_stride_seq, args.q_stride_head,
+                             work.batch, head, row);
+      const Rows d_o = rows_of(args.d_o, args.d_o_stride_batch, args.d_o_stride_seq,
+                               args.d_o_stride_head, work.batch, head, row);
+      load(start, q, d_o, args.seqlen_q - row);
+      load_stats(start + L::kStats, head, row);
+    } else {
+      const int64_t head = work.head / (args.n_heads_q / args.n_heads_kv);
+      const Rows k = rows_of(args.k, args.k_stride_batch, args.k_stride_seq, args.k_stride_head,
+                             work.batch, head, row);
+      const Rows v = rows_of(args.v, args.v_stride_batch, args.v_stride_seq, args.v_stride_head,
+                             work.batch, head, row);
+      load(start, k, v, args.seqlen_k - row);
+    }
+    next.advance(work);
+  }
+
+ private:
+  FLASH_DEVICE void load(uint32_t start, const Rows& other1, const Rows& other2, int n_rows) {
+    copy.template load<L::kColumns>(start + L::kOther1, other1.first, other1.row_bytes, n_rows);
+    copy.template load<L::kColumns>(start + L::kOther2, other2.first, other2.row_bytes, n_rows);
+  }
+
+  // Two rows a thread. They all exist: a head's RowStats are filled up to whole blocks.
+  FLASH_DEVICE void load_stats(uint32_t tile, int64_t head, int row) {
+    static_assert(kRowStatsBlock % L::kColumns == 0);
+    const int64_t first =
+        (work.batch * args.n_heads_q + head) * row_stats_rows(args.seqlen_q) + row;
+    const RowStats* stats = reinterpret_cast<const RowStats*>(args.row_stats) + first;
+    const int pair = static_cast<int>(threadIdx.x);
+    if (pair < L::kColumns / 2) ptx::cp_async_16<0>(tile + pair * 16, stats + pair * 2);
+  }
+};
+
+}  // namespace flash::sm80_bwd

@@ -1,0 +1,112 @@
+// The softmax's weights P, recomputed from the log-sum-exp, and the gradients dS of the scores.
+#pragma once
+
+#include "flash/core/backward_args.h"
+#include "flash/ptx/math.cuh"
+#include "flash/ptx/memory.cuh"
+#include "flash/sm80_bwd/layout.cuh"
+#include "flash/tile/static_for.cuh"
+#include "flash/tile/visible.cuh"
+
+namespace flash::sm80_bwd {
+
+// RowStats of the queries of a thread's fragments, which are its rows or its columns.
+template <typename L>
+struct QueryStats;
+
+// Queries are the rows: they stay in registers.
+template <typename L>
+  requires(!L::kOwnsKeys)
+struct QueryStats<L> {
+  RowStats stats[L::kMTiles][2];
+
+  // `first_row`: of the warp, in the argument record's row_stats.
+  FLASH_DEVICE QueryStats(const RowStats* first_row, uint32_t, int lane) {
+#pragma unroll
+    for (int m = 0; m < L::kMTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        stats[m][half] = first_row[m * 16 + half * 8 + lane / 4];
+      }
+    }
+  }
+
+  // Calls body(m, n, i, RowStats of its query) for every score of the thread.
+  template <typename Body>
+  FLASH_DEVICE void for_each(int, Body&& body) const {
+#pragma unroll
+    for (int m = 0; m < L::kMTiles; ++m) {
+#pragma unroll
+      for (int n = 0; n < 2 * L::kColumnTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) body(m, n, i, stats[m][i / 2]);
+      }
+    }
+  }
+};
+
+// Queries are the columns: they lie in shared memory beside the block that passes by. The four
+// lanes of a row have two columns each of every eight.
+template <typename L>
+  requires(L::kOwnsKeys)
+struct QueryStats<L> {
+  uint32_t address;
+
+  // `first_stage`: shared address of the first stage.
+  FLASH_DEVICE QueryStats(const RowStats*, uint32_t first_stage, int lane)
+      : address(first_stage + L::kStats + lane % 4 * 2 * int{sizeof(RowStats)}) {}
+
+  // `stage_offset`: from the first stage to that of the block.
+  template <typename Body>
+  FLASH_DEVICE void for_each(int stage_offset, Body&& body) const {
+    static_for<0, 2 * L::kColumnTiles>([&](auto n) {
+      constexpr int kOffset = n * 8 * int{sizeof(RowStats)};
+      const ptx::Vector16 pair = ptx::ld_shared_16<kOffset>(address + stage_offset);
+      const RowStats stats[2] = {{__uint_as_float(pair.word[0]), __uint_as_float(pair.word[1])},
+                                 {__uint_as_float(pair.word[2]), __uint_as_float(pair.word[3])}};
+#pragma unroll
+      for (int m = 0; m < L::kMTiles; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) body(m, n, i, stats[i % 2]);
+      }
+    });
+  }
+};
+
+// Which weights of a block are those of keys that the query does not see.
+template <typename L>
+struct BlockMask {
+  int first_query;
+  int first_key;
+  bool hides_something;  // of the first query, which sees the least
+
+  FLASH_DEVICE BlockMask(const BackwardArgs& args, int first_row, int first_column)
+      : first_query(L::kOwnsKeys ? first_column : first_row),
+        first_key(L::kOwnsKeys ? first_row : first_column) {
+    const int end = first_key + (L::kOwnsKeys ? L::kRows : L::kColumns);
+    hides_something = end > args.seqlen_k || (args.causal && keys_by_mask(args, first_query) < end);
+  }
+
+  // Makes them 0. `row` and `column`: of the thread's first element, in the block.
+  FLASH_DEVICE void apply(typename L::Scores& p, const BackwardArgs& args, int row,
+                          int column) const {
+    const VisibleKeys visible(args, first_query + (L::kOwnsKeys ? column : row),
+                              first_key + (L::kOwnsKeys ? row : column));
+#pragma unroll
+    for (int m = 0; m < L::kMTiles; ++m) {
+#pragma unroll
+      for (int n = 0; n < 2 * L::kColumnTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int down = m * 16 + i / 2 * 8;
+          const int right = n * 8 + i % 2;
+          const bool seen =
+              L::kOwnsKeys ? down < visible.of_row(right) : right < visible.of_row(down);
+          p[m][n][i] = seen ? p[m][n][i] : 0.0f;
+        }
+      }
+    }
+  }
+};
+
+}  // namespace flash::sm80_bwd

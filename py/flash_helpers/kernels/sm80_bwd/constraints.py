@@ -1,0 +1,86 @@
+"""Why a backward configuration of the Ampere family cannot be built, as sentences."""
+
+from ..architecture import (
+    MAX_REGISTERS_PER_THREAD,
+    SHARED_MEMORY_PER_BLOCK,
+    UNKNOWN_ARCH_SHARED_MEMORY,
+    WARP_SIZE,
+    dotted,
+)
+from ..contract import Variant
+from .config import AmpereBackwardKernelConfig
+
+HEAD_DIMENSIONS = (64, 96, 128)
+ROWS = (32, 64, 128)  # they divide the rows that RowStats are filled up to
+COLUMNS = (16, 32, 64, 128)
+WARPS = (2, 4, 8)
+MMA_M = 16  # rows of one mma
+
+MINIMUM_ARCH = (8, 0)  # cp.async, ldmatrix and the bf16 mma
+
+
+def violations(
+    config: AmpereBackwardKernelConfig, arch: tuple[int, int] | None = None
+) -> list[str]:
+    """One sentence for each reason; an empty list: it can be built (for `arch`, if given)."""
+    found = _value_violations(config)
+    if not found:
+        found = [*_row_violations(config), *_register_violations(config)]
+    return [*found, *_arch_violations(config, arch)]
+
+
+def _value_violations(config: AmpereBackwardKernelConfig) -> list[str]:
+    allowed: dict[str, tuple[int, ...]] = {"d_head": HEAD_DIMENSIONS}
+    for side in ("keys", "queries"):
+        allowed |= {f"{side}_rows": ROWS, f"{side}_columns": COLUMNS, f"{side}_warps": WARPS}
+    return [
+        f"{name} = {getattr(config, name)} is not supported: it must be "
+        f"{' or '.join(map(str, values))}."
+        for name, values in allowed.items()
+        if getattr(config, name) not in values
+    ]
+
+
+def _row_violations(config: AmpereBackwardKernelConfig) -> list[str]:
+    return [
+        f"{variant.value}_rows = {rows} is not divisible by {MMA_M * warps}: each of the {warps} "
+        f"warps takes whole tiles of {MMA_M} rows."
+        for variant in (Variant.KEYS, Variant.QUERIES)
+        for rows, _, warps in [config.shape(variant)]
+        if rows % (MMA_M * warps)
+    ]
+
+
+def _register_violations(config: AmpereBackwardKernelConfig) -> list[str]:
+    """Only what does not fit the registers by itself: every mma would go through local memory."""
+    found = []
+    for variant, sums in ((Variant.KEYS, 2), (Variant.QUERIES, 1)):
+        rows, columns, warps = config.shape(variant)
+        count = rows // warps * (sums * config.d_head + 2 * columns) // WARP_SIZE
+        if count > MAX_REGISTERS_PER_THREAD:
+            found.append(
+                f"The gradients and scores of the kernel {variant.value} need {count} registers "
+                f"per thread, but a thread has at most {MAX_REGISTERS_PER_THREAD}: more warps or "
+                "smaller blocks are needed."
+            )
+    return found
+
+
+def _arch_violations(config: AmpereBackwardKernelConfig, arch: tuple[int, int] | None) -> list[str]:
+    needed = max(config.smem_of(variant) for variant in config.variants())
+    if arch is None:
+        largest = max(SHARED_MEMORY_PER_BLOCK.values())
+        where, limit = "any architecture", largest
+    elif arch < MINIMUM_ARCH:
+        minimum = dotted(MINIMUM_ARCH)
+        needs = f"cp.async, ldmatrix and bf16 mma need {minimum} or later"
+        return [f"Architecture {dotted(arch)} is not supported: {needs}."]
+    else:
+        where = f"architecture {dotted(arch)}"
+        limit = SHARED_MEMORY_PER_BLOCK.get(arch, UNKNOWN_ARCH_SHARED_MEMORY)
+    if needed <= limit:
+        return []
+    return [
+        f"The blocks that stay and those that pass by need {needed} bytes of shared memory, but a "
+        f"thread block on {where} has at most {limit}."
+    ]

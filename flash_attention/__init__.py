@@ -10,6 +10,7 @@ kernels. docs/support.md says what is supported.
 """
 
 from .front_door import flash_attn_func
+from .gradients import backward
 from .interface import KernelNotBuiltError, available_kernels, forward, forward_timed
 from .library import LibraryNotFoundError, library_info
 from .tuning import tuned_config
@@ -20,6 +21,7 @@ __all__ = [
     "LibraryNotFoundError",
     "TuningTableError",
     "available_kernels",
+    "backward",
     "flash_attn_func",
     "forward",
     "forward_timed",

@@ -12,8 +12,11 @@ from .interface import KernelNotBuiltError, available_kernels
 from .tuning import tuned_config
 
 
-def choose(problem: AttentionProblem, device: torch.device) -> KernelConfig:
-    """The configuration that serves the problem on a device.
+def choose(
+    problem: AttentionProblem, device: torch.device, *, deterministic: bool = False
+) -> KernelConfig:
+    """The configuration that serves the problem on a device; `deterministic`: with gradients that
+    are bitwise the same in every run.
 
     The families are asked in the order of their preference for the GPU; where a build lacks the
     kernels of one, the next is asked.
@@ -25,7 +28,7 @@ def choose(problem: AttentionProblem, device: torch.device) -> KernelConfig:
     capability = None if emulated else torch.cuda.get_device_capability(device)
     refusals = []
     not_built = None
-    for family in by_preference(capability):
+    for family in by_preference(capability, gradients=problem.gradients):
         reason = family.refusal(problem, capability)
         if reason is not None:
             refusals.append(f"the {family.TITLE} family does not: {reason}")

@@ -13,10 +13,11 @@ from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.registry import family_of
 
 from .checks.arguments import Plan
+from .checks.backward_arguments import BackwardPlan
 from .checks.memory import byte_range
 
 if TYPE_CHECKING:
-    from flash_helpers.emulator import EmulatedKernel
+    from flash_helpers.emulator import EmulatedKernel, MemoryRange
 
 
 def launch(
@@ -26,13 +27,7 @@ def launch(
     outputs: dict[str, torch.Tensor],
 ) -> None:
     """Runs the plan's kernel to its end. `args` is the argument record, as for the GPU."""
-    from flash_helpers.emulator import MemoryRange
-
-    memory = []
-    for tensors, writable in ((inputs, False), (outputs, True)):
-        for name, tensor in tensors.items():
-            begin, end = byte_range(tensor)
-            memory.append(MemoryRange(begin, end - begin, writable, name))
+    memory = _ranges(inputs, writable=False) + _ranges(outputs, writable=True)
     config = plan.config
     grid = min(plan.grid, EMULATED_MULTIPROCESSORS) if config.PERSISTENT else plan.grid
     emulated_kernel(config, plan.variant).launch(
@@ -42,6 +37,34 @@ def launch(
         params=[family_of(config).launch_arguments(config, args)],
         memory=memory,
     )
+
+
+def launch_backward(
+    plan: BackwardPlan, inputs: dict[str, torch.Tensor], outputs: dict[str, torch.Tensor]
+) -> None:
+    """Runs the plan's kernels to their end, one after the other. `outputs` have the names of the
+    argument record: those that a kernel does not write, it may only read."""
+    config = plan.config
+    for variant in config.variants():
+        written = {name: x for name, x in outputs.items() if name in config.outputs(variant)}
+        grid = config.grid(variant, plan.sizes)
+        if not grid or not written:
+            continue
+        read = inputs | {name: x for name, x in outputs.items() if name not in written}
+        emulated_kernel(config, variant).launch(
+            grid=(grid, 1, 1),
+            block=(config.threads_of(variant), 1, 1),
+            shared_bytes=config.smem_of(variant),
+            params=[family_of(config).launch_arguments(config, plan.args)],
+            memory=_ranges(read, writable=False) + _ranges(written, writable=True),
+        )
+
+
+def _ranges(tensors: dict[str, torch.Tensor], *, writable: bool) -> list[MemoryRange]:
+    from flash_helpers.emulator import MemoryRange
+
+    bounds = {name: byte_range(tensor) for name, tensor in tensors.items()}
+    return [MemoryRange(a, b - a, writable, name) for name, (a, b) in bounds.items()]
 
 
 @lru_cache(maxsize=256)

@@ -3,14 +3,15 @@
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.problem import AttentionProblem
 
-from . import dispatch
+from . import autograd, dispatch
 from .checks.arguments import check_operands
 from .checks.eager import require_eager
-from .checks.memory import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS
+from .checks.readable import readable
 from .interface import launch_again, launch_checked, output_like
 
 # Stands for "the kernel of our choice" where the cache of checked calls expects a configuration.
@@ -45,7 +46,8 @@ def flash_attn_func(
         softmax_scale: positive; defaults to d_head ** -0.5.
         causal: query i sees keys j <= i + seqlen_k - seqlen_q: the last sees all.
         dropout_p, window_size, softcap, alibi_slopes: only their defaults are supported.
-        deterministic: accepted; the forward pass is deterministic either way.
+        deterministic: whether the gradients must be bitwise the same in every run; the output
+            always is, and so are the gradients of k and v.
         return_attn_probs: returns (out, softmax_lse, None), as flash-attn does without dropout.
 
     Returns:
@@ -58,18 +60,37 @@ def flash_attn_func(
         later processes.
 
     Raises:
-        TypeError, ValueError: an argument that is not supported; the message names it. Inputs that
-            require a gradient are among them: there is no backward pass.
+        TypeError, ValueError: an argument that is not supported; the message names it.
+        NotImplementedError: the gradients are differentiated again (raised by that).
         What `forward` raises otherwise.
     """
     if dropout_p or softcap or alibi_slopes is not None or window_size != _NO_WINDOW:
         _check_defaults(dropout_p, window_size, softcap, alibi_slopes)
     require_eager()
+    if autograd.is_recorded(q, k, v):
+        _check_recordable(q, k, v, softmax_scale, causal)
+        repeatable = deterministic or torch.are_deterministic_algorithms_enabled()
+        found = autograd.attention(_with_lse, q, k, v, softmax_scale, causal, repeatable)
+        return (*found, None) if return_attn_probs else found[0]
     o = output_like(q)
     lse = _lse_like(q) if return_attn_probs else None
     if not launch_again(CHOSEN, q, k, v, o, lse, softmax_scale, causal):
         o = _first_call(q, k, v, o, lse, softmax_scale, causal)
     return o if lse is None else (o, lse, None)
+
+
+def _with_lse(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    softmax_scale: float | None,
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, softmax_lse); PyTorch does not record this."""
+    o, lse = output_like(q), _lse_like(q)
+    if not launch_again(CHOSEN, q, k, v, o, lse, softmax_scale, causal):
+        o = _first_call(q, k, v, o, lse, softmax_scale, causal)
+    return o, lse
 
 
 def _first_call(
@@ -91,7 +112,7 @@ def _first_call(
         causal=causal,
     )  # fmt: skip
     config = dispatch.choose(problem, q.device)
-    readable_q, readable_k, readable_v = map(_readable, (q, k, v))
+    readable_q, readable_k, readable_v = map(readable, (q, k, v))
     if readable_q is not q:
         o = torch.empty_like(readable_q)
     launch_checked(
@@ -100,20 +121,22 @@ def _first_call(
     return o
 
 
-def _readable(x: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy that a kernel can read."""
-    strides = [s for s, n in zip(x.stride()[:3], x.shape[:3], strict=True) if n > 1]
-    strided = x.stride(3) != 1 or any(s % ALIGNMENT_ELEMENTS for s in strides)
-    if not strided and not x.data_ptr() % ALIGNMENT_BYTES and not x.is_neg():
-        return x
-    return x.resolve_neg().clone(memory_format=torch.contiguous_format)
-
-
 def _lse_like(q: Any) -> torch.Tensor:
     if not isinstance(q, torch.Tensor) or q.dim() != 4:
         return torch.empty(0)  # q is refused before this is used
     batch, seqlen_q, n_heads, _ = q.shape
     return torch.empty((batch, n_heads, seqlen_q), dtype=torch.float32, device=q.device)
+
+
+def _check_recordable(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool
+) -> None:
+    """Refuses tensors of a transformation before PyTorch does, in words of our own."""
+    functorch = torch._C._functorch
+    if functorch.peek_interpreter_stack() is None and forward_ad._current_level < 0:
+        return
+    with torch.no_grad():
+        check_operands(q, k, v, softmax_scale, causal)
 
 
 def _check_defaults(

@@ -50,15 +50,15 @@ def make_plan(
 ) -> Plan:
     """Checks everything but addresses. Raises TypeError or ValueError, naming the argument, what it
     is and what is allowed."""
-    _check_config(config)
-    _check_causal(causal)
+    check_config(config)
+    check_causal(causal)
     tensors = {"q": q, "k": k, "v": v, "o": o}
     for name, tensor in tensors.items():
-        _check_tensor(config, name, tensor, q)
-    _check_shapes(q, k, v, o)
-    _check_output_strides(o)
+        check_tensor(config, name, tensor, q)
+    check_shapes(q, k, v, o)
+    check_output_strides(o)
     if lse is not None:
-        _check_lse(lse, q)
+        check_lse(lse, q)
     batch, seqlen_q, n_heads_q, d_head = q.shape
     seqlen_k, n_heads_kv = k.shape[1], k.shape[2]
     check_lengths(seqlen_q, seqlen_k)
@@ -69,7 +69,8 @@ def make_plan(
         )
     args = pack_forward_args(
         q=0, k=0, v=0, o=0, lse=0,
-        q_strides=_strides(q), k_strides=_strides(k), v_strides=_strides(v), o_strides=_strides(o),
+        q_strides=strides_of(q), k_strides=strides_of(k), v_strides=strides_of(v),
+        o_strides=strides_of(o),
         batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
         n_heads_q=n_heads_q, n_heads_kv=n_heads_kv,
         softmax_scale=scale_or_default(softmax_scale, d_head),
@@ -88,7 +89,7 @@ def check_operands(
 ) -> None:
     """Checks what does not depend on a kernel, nor on where the tensors lie. Raises TypeError or
     ValueError, naming the argument."""
-    _check_causal(causal)
+    check_causal(causal)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         _check_kind(name, tensor, q)
         if tensor.dtype != q.dtype:
@@ -97,8 +98,8 @@ def check_operands(
             raise ValueError(f"{name} has head dimension {tensor.shape[3]}, but q has {q.shape[3]}")
         if not tensor.shape[3]:
             raise ValueError(f"{name} has head dimension 0: at least 1 is needed")
-        _check_no_gradient(name, tensor)
-    _check_shapes(q, k, v, q)
+        check_no_gradient(name, tensor)
+    check_shapes(q, k, v, q)
     scale_or_default(softmax_scale, q.shape[3])
 
 
@@ -110,7 +111,7 @@ def check_lengths(seqlen_q: int, seqlen_k: int) -> None:
         )
 
 
-def _strides(tensor: torch.Tensor) -> tuple[int, int, int]:
+def strides_of(tensor: torch.Tensor) -> tuple[int, int, int]:
     """Batch, sequence and head; 0 for a dimension of at most one element, whose stride is never
     used."""
     batch, seq, head = (
@@ -137,18 +138,27 @@ def scale_or_default(softmax_scale: float | None, d_head: int) -> float:
     return float(softmax_scale)
 
 
-def _check_config(config: KernelConfig) -> None:
+def check_config(config: KernelConfig, *, gradients: bool = False) -> None:
+    """Raises TypeError or ValueError for what is no configuration that can be built, or not one of
+    the pass that is asked for."""
     if not isinstance(config, KernelConfig):
         raise TypeError(
             f"kernel_cfg is {kind_of(config)}: expected a KernelConfig "
             "(flash_helpers.kernel_configs.parse_kernel_name_into_config makes one from a string)"
+        )
+    if config.GRADIENTS is not gradients:
+        has, other = ("a backward", "forward") if config.GRADIENTS else ("a forward", "backward")
+        raise ValueError(
+            f"kernel_cfg is {config.short_form()}, the kernels of {has} pass: for a {other} pass, "
+            f"take one of those of flash_attention.available_kernels() whose GRADIENTS is "
+            f"{gradients}"
         )
     reasons = violations(config)
     if reasons:
         raise ValueError(f"{config.short_form()} cannot be built: {' '.join(reasons)}")
 
 
-def _check_causal(causal: bool) -> None:
+def check_causal(causal: bool) -> None:
     if not isinstance(causal, bool):
         raise TypeError(f"causal is {kind_of(causal)}: expected True or False")
 
@@ -180,7 +190,7 @@ def _check_kind(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
         )
 
 
-def _check_tensor(config: KernelConfig, name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
+def check_tensor(config: KernelConfig, name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     """What a kernel can read or write."""
     _check_kind(name, tensor, q)
     expected = config.dtype.to_torch_dtype()
@@ -191,14 +201,14 @@ def _check_tensor(config: KernelConfig, name: str, tensor: torch.Tensor, q: torc
             f"{name} has head dimension {tensor.shape[3]}: kernel_cfg is for {config.d_head}"
         )
     check_layout(name, tensor)
-    _check_no_gradient(name, tensor)
+    check_no_gradient(name, tensor)
 
 
 def check_layout(name: str, tensor: torch.Tensor) -> None:
     """Raises ValueError for a tensor (batch, seq, heads, d) that no kernel here can read or write:
     empty (k and v may have no rows), not contiguous in its last dimension, other strides that are
     no multiples of 16 bytes, or a negated view."""
-    may_be_empty = name in "kv"  # no keys: every row sees nothing
+    may_be_empty = name in ("k", "v", "d_k", "d_v")  # no keys: every row sees nothing
     if 0 in (tensor.shape[0], *tensor.shape[1 + may_be_empty :]):
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}: empty tensors are not supported")
     if tensor.stride(3) != 1:
@@ -206,7 +216,7 @@ def check_layout(name: str, tensor: torch.Tensor) -> None:
             f"{name} has stride {tensor.stride(3)} in its last dimension: it must be contiguous "
             "(stride 1); call .contiguous()"
         )
-    if any(s % ALIGNMENT_ELEMENTS for s in _strides(tensor)):
+    if any(s % ALIGNMENT_ELEMENTS for s in strides_of(tensor)):
         raise ValueError(
             f"{name} has strides {tuple(tensor.stride())}: all but the last must be multiples of "
             f"{ALIGNMENT_ELEMENTS} elements ({ALIGNMENT_BYTES} bytes); call .contiguous()"
@@ -217,15 +227,15 @@ def check_layout(name: str, tensor: torch.Tensor) -> None:
         )
 
 
-def _check_no_gradient(name: str, tensor: torch.Tensor) -> None:
+def check_no_gradient(name: str, tensor: torch.Tensor) -> None:
     if tensor.requires_grad and torch.is_grad_enabled():
         raise ValueError(
-            f"{name} requires a gradient, but there is no backward pass: call under "
-            "torch.no_grad() or pass a detached tensor"
+            f"{name} requires a gradient, but this call has no backward pass: flash_attn_func has "
+            "one; else call under torch.no_grad(), or pass a detached tensor"
         )
 
 
-def _check_shapes(
+def check_shapes(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -244,32 +254,32 @@ def _check_shapes(
         )
 
 
-def _check_output_strides(o: torch.Tensor) -> None:
+def check_output_strides(o: torch.Tensor, name: str = "o") -> None:
     """Every element of the output must have memory of its own."""
     dims = sorted((s, n) for s, n in zip(o.stride(), o.shape, strict=True) if n > 1)
     reach = 0  # distance from the first to the last element of the smaller dimensions
     for stride, size in dims:
         if stride <= reach:
             raise ValueError(
-                f"o has strides {tuple(o.stride())} for shape {tuple(o.shape)}: its elements "
+                f"{name} has strides {tuple(o.stride())} for shape {tuple(o.shape)}: its elements "
                 "overlap in memory"
             )
         reach += stride * (size - 1)
 
 
-def _check_lse(lse: torch.Tensor, q: torch.Tensor) -> None:
+def check_lse(lse: torch.Tensor, q: torch.Tensor, name: str = "lse") -> None:
     expected = (q.shape[0], q.shape[2], q.shape[1])
     if not isinstance(lse, torch.Tensor):
-        raise TypeError(f"lse is {kind_of(lse)}: expected a torch.Tensor or None")
+        raise TypeError(f"{name} is {kind_of(lse)}: expected a torch.Tensor or None")
     if lse.dtype != torch.float32 or tuple(lse.shape) != expected or not lse.is_contiguous():
         raise ValueError(
-            f"lse is a {lse.dtype} tensor of shape {tuple(lse.shape)}: expected a contiguous "
+            f"{name} is a {lse.dtype} tensor of shape {tuple(lse.shape)}: expected a contiguous "
             f"torch.float32 tensor of shape {expected} (batch, heads, seq)"
         )
     if lse.device != q.device:
-        raise ValueError(f"lse is on {lse.device}, but q is on {q.device}")
-    check_plain("lse", lse)
-    _check_no_gradient("lse", lse)
+        raise ValueError(f"{name} is on {lse.device}, but q is on {q.device}")
+    check_plain(name, lse)
+    check_no_gradient(name, lse)
 
 
 def check_output(q: torch.Tensor, o: torch.Tensor, inputs: dict[str, torch.Tensor]) -> None:
@@ -281,6 +291,6 @@ def check_output(q: torch.Tensor, o: torch.Tensor, inputs: dict[str, torch.Tenso
             f"{tuple(q.shape)}, like q"
         )
     check_layout("out", o)
-    _check_output_strides(o)
-    _check_no_gradient("out", o)
+    check_output_strides(o)
+    check_no_gradient("out", o)
     check_no_overlap({"out": o}, inputs)

@@ -12,6 +12,7 @@ from torch import Tensor
 import flash_attention
 from flash_attention import dispatch
 from flash_helpers.base.dtypes import DType
+from flash_helpers.check.gradients import attention_gradients
 from flash_helpers.kernels.problem import AttentionProblem
 
 from .cases import SHAPE, Computed, Provoke, draw, freed
@@ -94,12 +95,29 @@ FUNC_SUPPORTED: Mapping[str, Callable[[], Computed]] = {
     "`return_attn_probs`: returns (out, softmax_lse, None)": _lse,
     "`softmax_scale`, positive and finite": lambda: of_lengths(64, 64, softmax_scale=0.3),
     "`deterministic`, True or False": lambda: of_lengths(64, 64, deterministic=True),
+    "inputs that require a gradient, some of them or all": lambda: _gradients("o"),
+    "gradients of `softmax_lse`": lambda: _gradients("o", "lse"),
     "a last dimension that is not contiguous": _strided_last,
     "strides that are not a multiple of 8 elements": _odd_strides,
     "an address that is not a multiple of 16 bytes": _misaligned,
     "a negated view": _negated,
     "tensors that require a gradient, under `torch.no_grad()`": _gradient_unused,
 }
+
+
+def _gradients(*outputs: str) -> Computed:
+    """Whatever the output is, the reference of the gradients says that they are right."""
+    shapes = {"q": (1, 70, 2, 128), "k": (1, 90, 1, 128), "v": (1, 90, 1, 128)}
+    q, k, v = (draw(shape).requires_grad_(name != "k") for name, shape in shapes.items())
+    attend: Any = flash_attention.flash_attn_func  # whatever it returns
+    o, lse, _ = attend(q, k, v, return_attn_probs=True)
+    recorded = {"o": o, "lse": lse}
+    outer = {name: torch.randn_like(recorded[name]) for name in outputs}
+    d_q, d_v = torch.autograd.grad([recorded[name] for name in outputs], [q, v], [*outer.values()])
+    inputs = q.detach(), k, v.detach()
+    expected = attention_gradients(*inputs, outer["o"], d_lse=outer.get("lse"))
+    assert expected.problem_with({"d_q": d_q, "d_v": d_v}) == ""
+    return o.detach(), inputs, {}
 
 
 def call(**replaced: Any) -> Provoke:
@@ -138,7 +156,9 @@ FUNC_REFUSED: Mapping[str, Provoke] = {
     ),
     "fp32, fp64, fp8 or integers": call(**dict.fromkeys("qkv", lambda: draw().float())),
     "causal is not a bool": call(causal=1),
-    "an input that requires a gradient": call(v=lambda: draw().requires_grad_()),
+    "a gradient for a head dimension without kernels for it": call(
+        **dict.fromkeys("qkv", lambda: draw((1, 64, 1, 192)).requires_grad_())
+    ),
     "q is not a tensor": call(q=[1.0], return_attn_probs=True),
     "k is not a tensor": call(k=None),
     "not four dimensions": call(q=lambda: draw((64, 1, 128)), return_attn_probs=True),

@@ -3,7 +3,7 @@
 from .markdown import ROOT
 
 FOLDERS = ("py", "flash_attention", "tools")
-CEILING = 31_250
+CEILING = 32_350
 
 
 def test_the_product_does_not_grow_unseen() -> None:

@@ -1,0 +1,104 @@
+"""`backward`: the gradients of attention, with the kernels of one configuration."""
+
+from collections.abc import Sequence
+
+import torch
+
+from flash_helpers.kernels.backward_args import ROW_STATS_FLOATS, row_stats_rows
+from flash_helpers.kernels.contract import KernelConfig
+
+from . import emulated
+from .checks.arguments import require_tensor
+from .checks.backward_arguments import SHAPED_LIKE, make_backward_plan
+from .checks.eager import require_eager
+from .interface import kernel_id_of
+from .library import load_library
+
+Gradients = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
+
+
+def backward(
+    kernel_cfg: KernelConfig,
+    d_o: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    d_lse: torch.Tensor | None = None,
+    wanted: Sequence[str] = ("q", "k", "v"),
+) -> Gradients:
+    """The gradients of what `forward` computes, with the kernels of one configuration.
+
+    Args:
+        kernel_cfg: CUDA tensors need one of `available_kernels()` that has GRADIENTS; for CPU
+            tensors the emulator compiles any valid configuration on first use.
+        d_o: the gradient of o, shaped like it. Strides and alignment of all tensors as in
+            `forward`; dimensions may be expanded (stride 0), but for the last.
+        q, k, v, softmax_scale, causal: what `forward` was called with.
+        o, lse: what it wrote.
+        d_lse: the gradient of lse, shaped like it, fp32, contiguous; None: 0.
+        wanted: of which inputs the gradient is computed: some of "q", "k", "v".
+
+    Returns:
+        (d_q, d_k, d_v), shaped like q, k and v; None for those that are not wanted. They are summed
+        in fp32, also over the query heads that share a KV head, and rounded once. A query that
+        sees no key contributes to nothing, and its own gradient is 0.
+
+    Raises:
+        What `forward` raises.
+    """
+    require_eager()
+    require_tensor("q", q)
+    if unknown := set(wanted) - {"q", "k", "v"}:
+        raise ValueError(f"wanted names {sorted(unknown)}: expected some of 'q', 'k', 'v'")
+    inputs = {"q": q, "k": k, "v": v, "o": o, "d_o": d_o, "lse": lse}
+    if d_lse is not None:
+        inputs["d_lse"] = d_lse
+    outputs = {
+        name: _gradient_like(like, inputs[like])
+        for name, like in SHAPED_LIKE.items()
+        if like in wanted
+    }
+    if outputs:
+        launch(kernel_cfg, inputs, outputs, softmax_scale, causal)
+    return outputs.get("d_q"), outputs.get("d_k"), outputs.get("d_v")
+
+
+def launch(
+    kernel_cfg: KernelConfig,
+    inputs: dict[str, torch.Tensor],
+    outputs: dict[str, torch.Tensor],
+    softmax_scale: float | None,
+    causal: bool,
+) -> None:
+    """Checks everything, and launches; tensors by the names of the argument record."""
+    q = inputs["q"]
+    scratch = {"row_stats": _row_stats(q)} if q.dim() == 4 else {}
+    tensors = inputs | outputs | scratch
+    plan = make_backward_plan(kernel_cfg, tensors, softmax_scale, causal)
+    if q.device.type == "cpu":
+        emulated.launch_backward(plan, inputs, outputs | scratch)
+        return
+    kernel_id = kernel_id_of(kernel_cfg, kernel_cfg.first_variant())
+    device = q.device.index
+    stream = torch.cuda.current_stream(device).cuda_stream
+    load_library().launch_backward(kernel_id, plan.args, device, stream)
+
+
+def _gradient_like(name: str, x: torch.Tensor) -> torch.Tensor:
+    """Uninitialised memory for the gradient, in the order of the dimensions that x has in memory
+    where kernels can write that."""
+    require_tensor(name, x)
+    gradient = torch.empty_like(x)
+    readable = gradient.dim() == 4 and gradient.stride(3) == 1
+    return gradient if readable else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+def _row_stats(q: torch.Tensor) -> torch.Tensor:
+    batch, seqlen_q, n_heads, _ = q.shape
+    sizes = (batch, n_heads, row_stats_rows(seqlen_q), ROW_STATS_FLOATS)
+    return torch.empty(sizes, dtype=torch.float32, device=q.device)

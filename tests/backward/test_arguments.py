@@ -1,0 +1,62 @@
+"""What `backward` refuses, and in which words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import flash_attention
+from flash_helpers.kernel_configs import get_hopper_kernel_configs
+from tests.backward.problems import SMALL
+
+FORWARD = get_hopper_kernel_configs()[0]
+
+
+def arguments() -> dict[str, Any]:
+    q, o, d_o = (torch.randn(1, 8, 2, 64).half() for _ in range(3))
+    k, v = (torch.randn(1, 16, 1, 64).half() for _ in range(2))
+    given = {"kernel_cfg": SMALL, "d_o": d_o, "q": q, "k": k, "v": v, "o": o}
+    return {**given, "lse": torch.zeros(1, 2, 8)}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "d_o of another shape": ({"d_o": torch.zeros(1, 9, 2, 64).half()}, "d_o has shape"),
+    "d_o of another dtype": ({"d_o": torch.zeros(1, 8, 2, 64)}, "d_o has dtype torch.float32"),
+    "d_o with stride 0 in its last dimension": (
+        {"d_o": torch.zeros(1, 8, 2, 1).half().expand(1, 8, 2, 64)}, "d_o has stride 0",
+    ),
+    "an lse of another shape": ({"lse": torch.zeros(1, 8, 2)}, "lse is a torch.float32 tensor of"),
+    "an lse gradient in fp16": ({"d_lse": torch.zeros(1, 2, 8).half()}, "d_lse is a torch.float16"),
+    "o of another shape": ({"o": torch.zeros(1, 8, 1, 64).half()}, "o has shape"),
+    "a forward configuration": ({"kernel_cfg": FORWARD}, "the kernels of a forward pass"),
+    "a configuration that cannot be built": (
+        {"kernel_cfg": replace(SMALL, keys_rows=96)}, "keys_rows = 96 is not supported",
+    ),
+    "a gradient that there is not": ({"wanted": ("q", "o")}, r"wanted names \['o'\]"),
+    "a scale of 0": ({"softmax_scale": 0.0}, "softmax_scale is 0.0"),
+    "an input that requires a gradient": (
+        {"q": torch.zeros(1, 8, 2, 64).half().requires_grad_()}, "q requires a gradient",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    changes, words = REFUSED[name]
+    with pytest.raises((ValueError, TypeError), match=words):
+        flash_attention.backward(**{**arguments(), **changes})
+
+
+def test_forward_refuses_the_kernels_of_a_backward_pass() -> None:
+    given = arguments()
+    with pytest.raises(ValueError, match="the kernels of a backward pass"):
+        flash_attention.forward(SMALL, given["q"], given["k"], given["v"])
+
+
+def test_a_head_dimension_without_kernels_is_named() -> None:
+    q = torch.zeros(1, 8, 1, 192, dtype=torch.float16, requires_grad=True)
+    with pytest.raises(ValueError, match="the Ampere backward family does not: its head dim"):
+        flash_attention.flash_attn_func(q, q, q)

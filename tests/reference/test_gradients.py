@@ -101,7 +101,8 @@ MUTANTS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("dtype", DType)
 def test_the_rule(dtype: DType, causal: bool) -> None:
     tensors = draw(dtype.to_torch_dtype())
-    reference = attention_gradients(*tensors[:3], tensors[3], causal=causal)
+    q, k, v, d_o = tensors
+    reference = attention_gradients(q, k, v, d_o, causal=causal)
     found = honest(tensors, causal, lambda p, d: p * d)
     assert reference.problem_with(found) == ""
     assert all(0.1 < worst <= 1 for worst in reference.worst_rows(found).values())

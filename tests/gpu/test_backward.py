@@ -1,0 +1,164 @@
+"""Backward passes on a GPU: every configuration of this build against fp64, and `flash_attn_func`
+under autograd, CUDA graphs and streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import flash_attention
+from flash_attention import available_kernels
+from flash_helpers.check.gradients import attention_gradients
+from flash_helpers.check.reference import attention_reference
+from flash_helpers.check.tolerance import bitwise_equal
+from flash_helpers.kernels.backward_config import BackwardKernelConfig
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.registry import violations
+from tests.gpu.inputs import guarded, margins_ok
+
+pytestmark = pytest.mark.gpu
+
+REPEATS = 100
+NAMES = ("d_q", "d_k", "d_v")
+# (batch, query length, key length, query heads, KV heads)
+LENGTHS = [
+    (1, 1, 1, 1, 1), (2, 1, 203, 2, 1), (1, 63, 65, 2, 2), (2, 128, 128, 4, 2),
+    (1, 203, 1023, 4, 1), (1, 1023, 203, 2, 1), (1, 1000, 1216, 2, 2), (1, 4097, 4097, 2, 1),
+]  # fmt: skip
+
+
+def built() -> list[KernelConfig]:
+    """What this build has, and this GPU can run."""
+    if not torch.cuda.is_available():
+        return []
+    capability = torch.cuda.get_device_capability()
+    return [c for c in available_kernels() if c.GRADIENTS and not violations(c, capability)]
+
+
+each = pytest.mark.parametrize("config", built(), ids=str)
+
+
+def draw(
+    config: KernelConfig, shape: tuple[int, int, int, int, int], causal: bool, seed: int = 0
+) -> dict[str, torch.Tensor]:
+    """Inputs in guarded memory, and what the forward pass leaves of them."""
+    batch, q_len, k_len, heads, kv_heads = shape
+    generator = torch.Generator("cuda").manual_seed(seed)
+    dtype = config.dtype.to_torch_dtype()
+    sizes = {"q": (q_len, heads), "k": (k_len, kv_heads), "v": (k_len, kv_heads)}
+    sizes["d_o"] = sizes["q"]
+    found = {}
+    for name, (length, n) in sizes.items():
+        shape_of = (batch, length, n, config.d_head)
+        values = torch.randn(shape_of, generator=generator, device="cuda")
+        found[name] = guarded(shape_of, dtype, values)
+    o, lse = attention_reference(found["q"], found["k"], found["v"], fp64=True, causal=causal)
+    return {**found, "o": o.to(dtype), "lse": lse.float()}
+
+
+def run(config: KernelConfig, given: dict[str, torch.Tensor], causal: bool) -> dict[str, Any]:
+    found = flash_attention.backward(
+        config, given["d_o"], given["q"], given["k"], given["v"], given["o"], given["lse"],
+        causal=causal, d_lse=given.get("d_lse"),
+    )  # fmt: skip
+    return dict(zip(NAMES, found, strict=True))
+
+
+def check(config: KernelConfig, given: dict[str, torch.Tensor], causal: bool) -> dict[str, Any]:
+    torch.use_deterministic_algorithms(True)  # torch.empty() holds NaN
+    found = run(config, given, causal)
+    torch.use_deterministic_algorithms(False)
+    reference = attention_gradients(
+        given["q"], given["k"], given["v"], given["d_o"], d_lse=given.get("d_lse"), causal=causal
+    )
+    print(config, reference.worst_rows(found))
+    assert reference.problem_with(found) == ""
+    assert all(margins_ok(given[name]) for name in ("q", "k", "v", "d_o"))
+    return found
+
+
+def test_there_is_something_to_test() -> None:
+    assert built(), "this build has no backward kernels: KERNELS=ampere-bwd"
+
+
+@each
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", LENGTHS, ids=str)
+def test_any_lengths(
+    config: BackwardKernelConfig, shape: tuple[int, int, int, int, int], causal: bool
+) -> None:
+    check(config, draw(config, shape, causal), causal)
+
+
+@each
+def test_gradients_of_the_log_sum_exp(config: BackwardKernelConfig) -> None:
+    given = draw(config, (2, 130, 300, 4, 2), causal=True)
+    given["d_lse"] = torch.randn_like(given["lse"])
+    check(config, given, causal=True)
+
+
+@each
+@pytest.mark.parametrize("causal", [False, True])
+def test_repeats_are_bitwise_equal(config: BackwardKernelConfig, causal: bool) -> None:
+    """With other work on the GPU at the same time."""
+    given = draw(config, (2, 515, 643, 8, 4), causal)
+    first = run(config, given, causal)
+    noise, side = torch.randn(2048, 2048, device="cuda"), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    for _ in range(REPEATS):
+        with torch.cuda.stream(side):
+            noise = (noise @ noise).clamp(-1, 1)
+        again = run(config, given, causal)
+        names = NAMES if config.DETERMINISTIC else NAMES[1:]
+        assert all(bitwise_equal(first[name], again[name]) for name in names)
+
+
+def leaves(d_head: int, dtype: torch.dtype = torch.float16) -> list[torch.Tensor]:
+    sizes = [(2, 200, 4, d_head), (2, 300, 2, d_head), (2, 300, 2, d_head)]
+    return [torch.randn(s, device="cuda", dtype=dtype).requires_grad_() for s in sizes]
+
+
+attend: Any = flash_attention.flash_attn_func  # whatever it returns
+
+
+@pytest.mark.parametrize("d_head", [64, 96, 128])
+def test_autograd(d_head: int) -> None:
+    q, k, v = leaves(d_head)
+    o = attend(q, k, v, causal=True)
+    d_o = torch.randn_like(o)
+    found = dict(zip(NAMES, torch.autograd.grad(o, (q, k, v), d_o), strict=True))
+    reference = attention_gradients(q.detach(), k.detach(), v.detach(), d_o, causal=True)
+    assert reference.problem_with(found) == ""
+
+
+def test_a_cuda_graph_of_both_passes() -> None:
+    q, k, v = leaves(128)
+
+    def step() -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(attend(q, k, v, causal=True).square().sum(), (q, k, v))
+
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    for seed in range(3):
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            for x in (q, k, v):
+                x.normal_()
+        graph.replay()
+        assert all(bitwise_equal(a, b) for a, b in zip(captured, step(), strict=True))
+
+
+def test_no_memory_is_lost() -> None:
+    inputs = leaves(128)
+    for _ in range(10):
+        torch.autograd.grad(attend(*inputs).sum(), inputs)
+    before = torch.cuda.memory_allocated()
+    for _ in range(1000):
+        torch.autograd.grad(attend(*inputs).sum(), inputs)
+    assert torch.cuda.memory_allocated() == before

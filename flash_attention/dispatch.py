@@ -5,7 +5,7 @@ import torch
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.family import Family
 from flash_helpers.kernels.problem import AttentionProblem
-from flash_helpers.kernels.registry import by_preference
+from flash_helpers.kernels.registry import by_preference, violations
 from flash_helpers.kernels.variants import has_kernel_for
 
 from .interface import KernelNotBuiltError, available_kernels
@@ -52,6 +52,7 @@ def choose_from(family: Family, problem: AttentionProblem, device: torch.device)
         )  # fmt: skip
     except LookupError:
         wanted = (problem.dtype, problem.d_head)
+    capability = None if device.type == "cpu" else torch.cuda.get_device_capability(device)
     emulated = family.candidates() if device.type == "cpu" else ()
     built = [
         config
@@ -59,6 +60,7 @@ def choose_from(family: Family, problem: AttentionProblem, device: torch.device)
         if config.FAMILY == family.NAME
         and not config.kept_for_study()
         and (config.dtype, config.d_head) == wanted
+        and not violations(config, capability)  # of which a GPU's shared memory is one
     ]
     lengths = (problem.seqlen_q, problem.seqlen_k, problem.causal)
     fitting = [config for config in built if has_kernel_for(config, *lengths)]

@@ -9,8 +9,11 @@ import pytest
 import torch
 
 import flash_attention
-from flash_helpers.kernel_configs import get_hopper_kernel_configs
-from tests.backward.problems import SMALL
+from flash_attention import dispatch
+from flash_helpers.kernel_configs import DType, get_hopper_kernel_configs
+from flash_helpers.kernels.problem import AttentionProblem
+from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
+from tests.backward.problems import CONFIGS, SMALL
 
 FORWARD = get_hopper_kernel_configs()[0]
 
@@ -54,6 +57,18 @@ def test_forward_refuses_the_kernels_of_a_backward_pass() -> None:
     given = arguments()
     with pytest.raises(ValueError, match="the kernels of a backward pass"):
         flash_attention.forward(SMALL, given["q"], given["k"], given["v"])
+
+
+@pytest.mark.parametrize(("capability", "rows"), [((8, 0), 128), ((8, 6), 64), ((9, 0), 128)])
+def test_the_kernels_chosen_fit_the_shared_memory(
+    capability: tuple[int, int], rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a thread block, which 8.6 and 8.9 have little of."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(dispatch, "available_kernels", lambda: CONFIGS)
+    problem = AttentionProblem(DType.FP16, 1, 64, 64, 1, 1, 128, gradients=True)
+    config = dispatch.choose(problem, torch.device("cuda", 0))
+    assert isinstance(config, AmpereBackwardKernelConfig) and config.keys_rows == rows
 
 
 def test_a_head_dimension_without_kernels_is_named() -> None:

@@ -33,6 +33,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("flash_lab.sass",),
     ("flash_lab.waves",),
     ("flash_lab.bench",),
+    ("flash_lab.accuracy",),
     ("flash_lab.profiling",),
     ("flash_lab.steps_report", "flash_lab.ws_analysis"),
     ("tools", "flash_helpers.profiling"),

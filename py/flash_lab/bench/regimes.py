@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flash_helpers.base.dtypes import DType
 from flash_helpers.base.lazy import torch
@@ -23,25 +23,31 @@ from flash_helpers.base.tool import EXIT_NO_DATA, EXIT_OK, EXIT_PARTIAL, guarded
 from flash_helpers.check.sizes import BATCH_SIZE_FOR_SEQ_LEN
 from flash_helpers.kernels.problem import AttentionProblem
 
-from ..arguments import dtype, number, positive, positive_list, seed
+from ..arguments import dtype, number, one_of, positive, positive_list, seed
 from ..provenance import provenance
 from .clocks import ClockSampler
+from .distributions import DISTRIBUTIONS, RANDN, draw
 from .energy import EnergyMeter, cuda_mark
 from .providers import OURS, find_reference
 from .regimes_table import PEERS, show
 from .row import shape_of
 from .row_fields import is_figure
 
+if TYPE_CHECKING:
+    import torch
+
 _SHAPE = ("batch", "seq_len", "n_heads", "n_kv_heads", "d_head", "causal", "dtype")
 REST_S = 0.2  # before each burst
 BURST_CALLS = 3
 
 
-def functions(problem: AttentionProblem, seed: int) -> dict[str, Callable[[], object]]:
+def functions(
+    problem: AttentionProblem, seed: int, inputs: str = RANDN
+) -> dict[str, Callable[[], object]]:
     """Ours and the peers that are here, on the same tensors; missing ones are said."""
     import flash_attention
 
-    q, k, v = problem.tensors(seed, "cuda")
+    q, k, v = tensors(problem, seed, inputs)
     found: dict[str, Callable[[], object]] = {
         OURS: lambda: flash_attention.flash_attn_func(q, k, v, causal=problem.causal)
     }
@@ -54,6 +60,17 @@ def functions(problem: AttentionProblem, seed: int) -> dict[str, Callable[[], ob
             continue
         found[peer] = functools.partial(attention, q, k, v)
     return found
+
+
+def tensors(problem: AttentionProblem, seed: int, inputs: str) -> tuple[torch.Tensor, ...]:
+    import torch
+
+    if inputs == RANDN:
+        return problem.tensors(seed, "cuda")
+    generator = torch.Generator("cuda").manual_seed(seed)
+    lengths = ((problem.seqlen_q, problem.n_heads), (problem.seqlen_k, problem.n_kv_heads))
+    shape_q, shape_k = ((problem.batch, n, heads, problem.d_head) for n, heads in lengths)
+    return draw(inputs, shape_q, shape_k, problem.dtype.to_torch_dtype(), generator)
 
 
 def burst(calls: Mapping[str, Callable[[], object]], rounds: int, seed: int) -> dict[str, float]:
@@ -106,13 +123,17 @@ def rows(
     problems: Iterable[AttentionProblem], options: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
     for problem in problems:
-        calls = functions(problem, options.seed)
+        calls = functions(problem, options.seed, options.inputs)
         tera = problem.matmul_flop() / 1e12
         short = burst(calls, options.rounds, options.seed)
         long = sustained_rounds(calls, short, options) if options.seconds else {}
         shape = shape_of(problem, options.seed)
         for name in calls:
-            row = {"provider": name, **{field: shape[field] for field in _SHAPE}}
+            row = {
+                "provider": name,
+                **{field: shape[field] for field in _SHAPE},
+                "inputs": options.inputs,
+            }
             try:
                 row |= _figures(tera, short[name], long.get(name))
             except (ValueError, ArithmeticError) as error:
@@ -161,6 +182,8 @@ def main(argv: list[str] | None = None) -> int:
     add("--batch", type=positive, help="default: by length, as in pt_bench.py")
     add("--heads", type=positive, default=16)
     add("--kv_heads", type=positive, help="default: as many as --heads")
+    add("--inputs", type=one_of("distribution", list(DISTRIBUTIONS)), default=RANDN,
+        help="as in accuracy.py: " + ", ".join(DISTRIBUTIONS))  # fmt: skip
     add("--rounds", type=positive, default=3, help="bursts of each provider")
     add("--seconds", type=number(0, 3600), default=2.0, help="of sustained work; 0: none")
     add("--sustained_rounds", type=positive, default=2, help="such times of each provider")

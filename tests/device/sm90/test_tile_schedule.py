@@ -141,5 +141,5 @@ def test_what_rows_see(
         there = 0 <= row < problem.n_queries
         assert n_visible == (-(-int(group.max()) // block_n) if there else 0)
         assert n_whole == int(group.min()) // block_n
-        # Blocks after which every row still sees a key.
-        assert n_behind == sum(1 for b in range(1, 12) if group.min() > b * block_n)
+        # Blocks behind which every row sees half a block of keys.
+        assert n_behind == sum(1 for b in range(1, 12) if group.min() >= b * block_n + block_n // 2)

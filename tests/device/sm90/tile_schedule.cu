@@ -25,7 +25,7 @@ extern "C" __global__ void walk(const __grid_constant__ ForwardKernelArgs args, 
   }
 }
 
-// out[i][3] of row first + i: n_visible_blocks, n_whole_blocks and n_blocks_behind_a_key.
+// out[i][3] of row first + i: n_visible_blocks, n_whole_blocks and n_blocks_behind_keys.
 extern "C" __global__ void rows(const __grid_constant__ ForwardKernelArgs args, int first,
                                 int n_rows, int* out) {
   const TileSchedule<kConfig> schedule(args);
@@ -33,7 +33,7 @@ extern "C" __global__ void rows(const __grid_constant__ ForwardKernelArgs args, 
   if (i >= n_rows) return;
   out[3 * i] = schedule.n_visible_blocks(row);
   out[3 * i + 1] = schedule.n_whole_blocks(row);
-  out[3 * i + 2] = schedule.n_blocks_behind_a_key(row);
+  out[3 * i + 2] = schedule.n_blocks_behind_keys(row);
 }
 
 // out[thread][2]: the first row of all with thread + 1 queries, and the list position of a round.

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flash_helpers.build.kernel_ptx import kernel_ptx
@@ -19,6 +20,7 @@ from flash_helpers.kernel_configs import (
 )
 from flash_helpers.kernels.sm90_fwd.config import MaxPolicy
 
+from ..attention import to_bits
 from ..conformance.forms import forms_of
 from ..mutations import removed
 from ..work import TOO_MUCH
@@ -35,7 +37,7 @@ from .campaign import AHEAD, CONFIGS, EARLY, LAZY, TWO_Q, campaign
 from .conformance.suite import forms_under_test
 from .gemm import hopper_ptx
 from .mutations import hopper_synchronisation, unannounced_bytes, weakened_waits
-from .work import repairs
+from .work import rare_work
 
 ALL = sorted({*CONFIGS, *get_hopper_kernel_configs(), *get_hopper_smoke_kernel_configs()})
 WARM_BAR = 0.060  # CPU seconds for one head of 256 x 128
@@ -66,7 +68,7 @@ def test_each_kind_of_kernel_under_every_schedule(
     that take all branches of the softmax in few blocks."""
     chosen = [make(config, seed) for make in (ends_with_a_block, overflowing, spiked)]
     if config.max_policy is MaxPolicy.OPTIMISTIC:
-        assert all(repairs(problem) > 0 for problem in chosen[1:])
+        assert all(rare_work(problem).events > 0 for problem in chosen[1:])
     _check(config, chosen, seed)
 
 
@@ -83,16 +85,49 @@ def test_groups_that_run_ahead(seed: int) -> None:
 def test_a_row_without_a_key_in_the_first_block(
     config: HopperForwardKernelConfig, seed: int
 ) -> None:
-    """An optimistic step cannot follow it: there is no maximum yet. And a kernel that computes more
-    blocks again than it must is right, but for its work."""
+    """An optimistic step cannot follow it: there is no maximum yet."""
     problem = ends_with_a_block(config, seed)
     kernel = compile_kernel(kernel_ptx(config), config.kernel_name())
     assert problem.wrong(*problem.run(kernel)) == ""
-    # The largest sum of exponentials that is not computed again: 1 in place of 32768.
-    repairing = kernel_ptx(config).replace("0f47000000", "0f3F800000")
+
+
+@pytest.mark.parametrize("config", [c for c in CONFIGS if c.max_policy is MaxPolicy.OPTIMISTIC])
+def test_scores_multiplied_again_where_a_correction_would_do(
+    config: HopperForwardKernelConfig, seed: int
+) -> None:
+    """Right, but for the work."""
+    problem = overflowing(config, seed)
+    # The largest sum of exponentials that is corrected: 1 in place of 2^100.
+    repairing = kernel_ptx(config).replace("0f71800000", "0f3F800000")
     o, lse, report = problem.run(compile_kernel(repairing, config.kernel_name()))
     assert problem.error(o, lse) <= TOLERANCE
     assert TOO_MUCH in problem.wrong(o, lse, report)
+
+
+def _votes(problem: HopperProblem, ptx: str) -> tuple[bool, int]:
+    """Whether a run was right, and its barriers but the one at the beginning: the groups' votes."""
+    config = problem.config
+    assert not config.ping_pong and not config.o_in_q
+    o, lse, report = problem.run(compile_kernel(ptx, config.kernel_name()))
+    return problem.error(o, lse) <= TOLERANCE, report.collectives["bar.sync"] - 1
+
+
+@pytest.mark.parametrize("growing", [False, True])
+def test_how_often_m_rises(growing: bool, seed: int) -> None:
+    """On random keys seldom, on growing ones more often than not; and a limit that is always 1 is
+    seen by nothing but the count."""
+    config = next(c for c in CONFIGS if c.max_policy is MaxPolicy.OPTIMISTIC and not c.ping_pong)
+    rows, keys = config.blocks()
+    problem = HopperProblem(config, rows, 6 * keys, heads=4, kv_heads=4, seed=seed)
+    if not growing:
+        values = np.random.default_rng(seed).standard_normal(problem.k.shape)
+        problem.k[:] = to_bits(values, config.dtype)
+    rare, ptx = rare_work(problem), kernel_ptx(config)
+    assert _votes(problem, ptx) == (True, rare.votes)
+    assert (rare.events > rare.steps / 2) == growing
+    factor = np.float32(1.5 * config.block_n).view(np.uint32)
+    right, votes = _votes(problem, ptx.replace(f"0f{factor:08X}", "0f00000000"))
+    assert right and votes != rare.votes
 
 
 @pytest.mark.slow

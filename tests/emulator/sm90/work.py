@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +12,32 @@ from flash_helpers.kernels.sm90_fwd.config import GROUP_ROWS, MaxPolicy
 
 from ..attention import from_bits
 from ..work import Work
+from .group_rows import GroupRows
 
 if TYPE_CHECKING:
     from .attention import HopperProblem
 
 _WARPS = 4  # of a group, each of which counts
-_LAG, _LARGEST = 8.0, 32768.0  # RowStatistics in sm90/softmax.cuh
+_PAUSE = 16  # ordinary steps behind an event
+
+
+@dataclass
+class RareWork:
+    """Optimistic steps of all groups, and of them those where m had to rise: by a correction, or
+    with the scores multiplied again."""
+
+    steps: int = 0
+    corrected: int = 0
+    repeated: int = 0
+
+    @property
+    def events(self) -> int:
+        return self.corrected + self.repeated
+
+    @property
+    def votes(self) -> int:
+        """One in every step, and another behind an event."""
+        return self.steps + self.events
 
 
 def matrix_instructions(problem: HopperProblem) -> int:
@@ -26,7 +47,7 @@ def matrix_instructions(problem: HopperProblem) -> int:
     scores, output = config.d_head // 16, config.block_n // 16
     visible = (int(_visible(problem, last)[0]) for last in _last_rows(problem))
     blocks = problem.heads * sum(-(-keys // config.block_n) for keys in visible)
-    return _WARPS * (blocks * (scores + output) + repairs(problem) * scores)
+    return _WARPS * (blocks * (scores + output) + rare_work(problem).repeated * scores)
 
 
 def needed_work(problem: HopperProblem) -> Work:
@@ -61,12 +82,14 @@ def _tiles(problem: HopperProblem) -> range:
     return range(origin, origin + -(-problem.seqlen_q // rows) * rows, rows)
 
 
-def repairs(problem: HopperProblem) -> int:
-    """Blocks whose exponentials are too large for the maximum so far."""
-    if problem.config.max_policy is not MaxPolicy.OPTIMISTIC:
-        return 0
-    return sum(_repairs_of_a_group(problem, head, last)
-               for head in range(problem.heads) for last in _last_rows(problem))  # fmt: skip
+def rare_work(problem: HopperProblem) -> RareWork:
+    """What the optimistic softmax does for the problem; of another, nothing."""
+    work = RareWork()
+    if problem.config.max_policy is MaxPolicy.OPTIMISTIC:
+        for head in range(problem.heads):
+            for last in _last_rows(problem):
+                _walk(problem, head, last, work)
+    return work
 
 
 def _last_rows(problem: HopperProblem) -> Iterator[int]:
@@ -82,28 +105,32 @@ def _visible(problem: HopperProblem, *rows: int) -> Any:
     return np.clip(keys, 0, problem.seqlen_k)
 
 
-def _repairs_of_a_group(problem: HopperProblem, head: int, last: int) -> int:
-    """Walks the blocks as a group does. In fp64: only a score within some 1e-6 of a limit could
+def _walk(problem: HopperProblem, head: int, last: int, work: RareWork) -> None:
+    """The blocks of one group, last first. In fp64: only a score within some 1e-6 of a limit could
     make the kernel decide differently."""
     n = problem.config.block_n
     visible = _visible(problem, *range(last + 1 - GROUP_ROWS, last + 1))
-    optimistic = max(0, int(visible[0]) - 1) // n  # blocks behind a key of every row
     exponents = _exponents(problem, head, last)
-    maxima = np.full(GROUP_ROWS, -np.inf)
-    repaired = 0
-    for block in reversed(range(-(-int(visible[-1]) // n))):
+    first = -(-int(visible[-1]) // n) - 1
+    optimistic = max(0, int(visible[0]) - n // 2) // n
+    rows, fresh = GroupRows(n), True
+    for block in reversed(range(first + 1)):
         keys = np.arange(block * n, (block + 1) * n)
         scores = np.where(keys < visible[:, None], exponents[:, keys], -np.inf)
-        first = block == -(-int(visible[-1]) // n) - 1
-        if block < optimistic and not first:
-            sums = np.exp2(scores - maxima[:, None]).reshape(GROUP_ROWS, n // 8, 4, 2)
-            if not (sums.sum(axis=(1, 3)) > _LARGEST).any():
-                continue
-            repaired += 1
-        largest = scores.max(axis=1)
-        with np.errstate(invalid="ignore"):
-            maxima = np.where(largest - maxima > _LAG, largest, maxima)
-    return repaired
+        if block >= optimistic:
+            rows.ordinary(scores)
+            fresh = True
+            continue
+        if fresh:
+            rows.set_limits(int(visible[GROUP_ROWS // 2]) - (block + 1) * n)
+        corrected, lost = rows.optimistic(scores)
+        work.steps += 1
+        work.corrected += corrected
+        work.repeated += lost
+        event = corrected or lost
+        if event and fresh:
+            optimistic = block & -_PAUSE
+        fresh = event
 
 
 def _exponents(problem: HopperProblem, head: int, last: int) -> Any:

@@ -129,15 +129,15 @@ REASONS: tuple[Reason, ...] = (
         are Python's, which tests/config/test_cpp_contracts.py compares with it""",
     ),
     Reason(
-        "sm90", "sm90/forward/work.cuh", "", "kOverflow = 7", "kOverflow = 8",
+        "sm90", "sm90/forward/work.cuh", "", "kEvent = 7", "kEvent = 8",
         "three numbers of named barriers that no other has, below 16",
     ),
     Reason(
-        "sm90", "sm90/forward/consumer.cuh", "step", "release_v(); rows.rescale_output(o);",
+        "sm90", "sm90/forward/kv_blocks.cuh", "step", "release_v(); rows.rescale_output(o);",
         "order swapped", _LATER,
     ),
     Reason(
-        "sm90", "sm90/forward/consumer.cuh", "release_v", "lane == 0", "lane == 1",
+        "sm90", "sm90/forward/kv_blocks.cuh", "release_v", "lane == 0", "lane == 1",
         "all lanes have waited for the matmuls, or met, before: any one of them may arrive",
     ),
     Reason(

@@ -40,8 +40,8 @@ FEW = {
         ("tile/visible.cuh", "arms swapped", "return causal ?"),
     ),
     "sm90": (
-        ("sm90/forward/consumer.cuh", "order swapped", "Mm::template wait<0>(o); release_v();"),
-        ("sm90/forward/consumer.cuh", "phase", "smem.v_full(v_ring.buffer)"),
+        ("sm90/forward/kv_blocks.cuh", "order swapped", "Mm::template wait<0>(o); release_v();"),
+        ("sm90/forward/kv_blocks.cuh", "phase", "smem.v_full(v_ring.buffer)"),
         ("sm90/forward/producer.cuh", "name", "smem.k_empty(k_ring.buffer)", "k_full"),
         ("sm90/forward/forward.cuh", "constant", "mbarrier_init(smem.q_full(buffer, group), 1)"),
         ("ptx/fence.cuh", "deleted", "fence.proxy.async"),

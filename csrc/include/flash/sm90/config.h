@@ -67,8 +67,13 @@ struct HopperForwardKernelConfig {
 
   // Registers per thread after setmaxnreg. All warpgroups together get what the launch allotted:
   // 168 for each of 384 threads, 128 for each of 512.
-  constexpr int consumer_registers() const { return n_mma_groups == 3 ? 160 : 232; }
-  constexpr int producer_registers() const { return n_mma_groups == 3 ? 32 : 40; }
+  // A producer that fills one Q buffer makes do with 24.
+  constexpr int consumer_registers() const {
+    return n_mma_groups == 3 ? 160 : n_q_buffers == 1 ? 240 : 232;
+  }
+  constexpr int producer_registers() const {
+    return n_mma_groups == 3 ? 32 : n_q_buffers == 1 ? 24 : 40;
+  }
 };
 
 }  // namespace flash::sm90

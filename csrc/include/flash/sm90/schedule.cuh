@@ -103,11 +103,10 @@ struct TileSchedule {
   // KV blocks, counted from the first, that every row from `row` on sees whole.
   FLASH_DEVICE int n_whole_blocks(int row) const { return n_visible_keys(args, row) / kBlockN; }
 
-  // KV blocks, counted from the first, that come (last block first) behind a key of every row from
-  // `row` on. One less than are whole where that row's keys end with a block: the block that the
-  // other rows see further has nothing for it.
-  FLASH_DEVICE int n_blocks_behind_a_key(int row) const {
-    return max(0, n_visible_keys(args, row) - 1) / kBlockN;
+  // KV blocks, counted from the first, that come (last block first) behind half a block of keys or
+  // more of every row from `row` on.
+  FLASH_DEVICE int n_blocks_behind_keys(int row) const {
+    return max(0, n_visible_keys(args, row) - kBlockN / 2) / kBlockN;
   }
 };
 

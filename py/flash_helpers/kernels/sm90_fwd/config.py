@@ -137,7 +137,9 @@ class HopperForwardKernelConfig(KernelConfig):
 
     def consumer_registers(self) -> int:
         """Of a consumer's thread after setmaxnreg."""
-        return 160 if self.n_mma_groups == 3 else 232
+        if self.n_mma_groups == 3:
+            return 160
+        return 240 if self.n_q_buffers == 1 else 232
 
     def blocks(self) -> tuple[int, int]:
         return self.block_m(), self.block_n

@@ -7,8 +7,8 @@
 namespace flash::sm90 {
 
 // Named barriers; 0 is __syncthreads. Of each group g: kTurn + g, its turn to issue matmuls; kQRead
-// + g, all its warps have read Q; kOverflow + g, whether an exponential of its rows overflowed.
-enum NamedBarrier : int { kTurn = 1, kQRead = 4, kOverflow = 7 };
+// + g, all its warps have read Q; kEvent + g, whether exponentials of its rows are too large.
+enum NamedBarrier : int { kTurn = 1, kQRead = 4, kEvent = 7 };
 
 // A tile as one group sees it.
 struct Work {

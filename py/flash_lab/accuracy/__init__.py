@@ -1,0 +1,1 @@
+"""How exact the kernels and their peers are, on inputs that tell them apart."""

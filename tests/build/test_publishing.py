@@ -17,7 +17,8 @@ from flash_helpers.build.parallelism import Jobs
 from flash_helpers.kernel_configs import get_kernel_configs
 
 from .conftest import ROOT, Tree, copy_sources
-from .stand_ins import Toolchain, make_toolchain, quick_tree
+from .remembering import Toolchain
+from .stand_ins import make_toolchain, quick_tree
 
 REPORT = ROOT / "tools" / "build" / "build_report.py"
 # Runs in the first build: when it first reads the library that it has linked, a second build is
@@ -49,8 +50,8 @@ def toolchain(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, compiler: Path) -> Tree:
-    return copy_sources(tmp_path_factory.mktemp("shared") / "tree", compiler)
+def shared(tmp_path_factory: pytest.TempPathFactory, compilers: Toolchain) -> Tree:
+    return copy_sources(tmp_path_factory.mktemp("shared") / "tree", compilers)
 
 
 def names(word: str) -> set[bytes]:

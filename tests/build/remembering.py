@@ -62,8 +62,9 @@ cp "$kept" "$object"
 """
 
 
-# Begins every nvcc of these tests: it lies in a toolkit of its own, and CMake identifies it, which
-# takes the longest of all that CMake does in a new build directory, only once.
+# Begins every nvcc of these tests: it lies in a toolkit of its own, and what takes CMake longest in
+# a new build directory is done once in a run: it has nvcc compile a file that identifies it, and
+# another (under a new name each time) to see what it links.
 NVCC_BEGINS = r"""#!/bin/sh
 for word; do
   case $word in generated/*.cu | staged/*.cpp) unit=$word ;; esac
@@ -81,6 +82,23 @@ if [ "$word" = CMakeCUDACompilerId.cu ]; then
   cp -R "$known/files/." . && cat "$known/said"
   exit
 fi
+case " $* " in *" -c "*/CMakeCUDACompilerABI.cu" -o CMakeFiles/"*)
+  name=${object#CMakeFiles/}
+  name=${name%%.dir/*}
+  known=@STORE@/tried.$(printf '%s\n' "$@" | sed "s/$name/cmTC_known/g" | sha256sum | cut -c 1-32)
+  if [ ! -d "$known" ]; then
+    made=$(mktemp -d @STORE@/made.XXXXXX) || exit
+    @REAL@ "$@" >"$made/out" 2>&1 || { cat "$made/out"; rm -r "$made"; exit 1; }
+    cp "$object" "$made/object" || exit
+    sed "s/$name/cmTC_known/g" "$made/out" >"$made/said" || exit
+    sed "s/$name/cmTC_known/g" "$dependencies" >"$made/dependencies" || exit
+    mv -T "$made" "$known" || rm -r "$made"
+  fi
+  cp "$known/object" "$object" || exit
+  sed "s/cmTC_known/$name/g" "$known/dependencies" >"$dependencies" || exit
+  sed "s/cmTC_known/$name/g" "$known/said"
+  exit ;;
+esac
 [ -n "$dependencies" ] && [ -n "$unit" ] || exec @REAL@ "$@"
 """
 _NVCC = r"""
@@ -147,11 +165,16 @@ def write_nvcc(toolkit: Path, text: str, store: Path) -> Path:
     return write_program(toolkit / "bin" / "nvcc", NVCC_BEGINS + text, places)
 
 
-def remembering_compilers(factory: pytest.TempPathFactory) -> Toolchain:
-    """Their objects are shared by all pytest-xdist workers of a run."""
+def shared_store(factory: pytest.TempPathFactory) -> Path:
+    """A folder that all pytest-xdist workers of a run have in common."""
     base = factory.getbasetemp()
-    store = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "objects"
+    store = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
     store.mkdir(exist_ok=True)
+    return store
+
+
+def remembering_compilers(factory: pytest.TempPathFactory) -> Toolchain:
+    store = shared_store(factory)
     folder = factory.mktemp("remembering")
     places = {"REAL": find_host_compiler().path, "STORE": store}
     return Toolchain(

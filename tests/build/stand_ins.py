@@ -1,7 +1,6 @@
 """Compilers that do almost nothing, for tests of what is built when: a whole build takes seconds.
 
-They answer and work as the real ones for CMake, whose questions they pass on; the longest, by which
-CMake identifies nvcc in every new build directory, only once. For our own units
+They answer and work as the real ones for CMake, whose questions they pass on. For our own units
 they write an empty object, the dependencies that nvcc would list (staged copies, and the originals
 that their `#line` names), and for kernels what ptxas says.
 """
@@ -15,15 +14,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from flash_helpers.build.driver import build_plan
 from flash_helpers.build.plan import Plan, make_plan
 from flash_helpers.compilers.toolchain import find_host_compiler
 
 from .conftest import ROOT
-from .remembering import NVCC_BEGINS, Toolchain, write_nvcc, write_program
+from .remembering import NVCC_BEGINS, Toolchain, shared_store, write_nvcc, write_program
 
 _UNITS = r"""
-echo | g++ -x c++ -c - -o "$object" || exit
+if [ ! -f @STORE@/empty.o ]; then
+  made=$(mktemp @STORE@/made.XXXXXX) || exit
+  echo | g++ -x c++ -c - -o "$made" && mv "$made" @STORE@/empty.o || exit
+fi
+cp @STORE@/empty.o "$object" || exit
 {
   printf '%s\n' "$unit"
   find staged -type f
@@ -42,10 +47,11 @@ done
 """
 
 
-def make_toolchain(folder: Path) -> Toolchain:
+def make_toolchain(factory: pytest.TempPathFactory) -> Toolchain:
     """Stand-ins for nvcc and g++."""
-    nvcc = write_nvcc(folder / "toolkit", _UNITS, folder)
-    places = {"REAL": find_host_compiler().path, "HERE": folder, "STORE": folder}
+    folder, store = factory.mktemp("tools"), shared_store(factory)
+    nvcc = write_nvcc(folder / "toolkit", _UNITS, store)
+    places = {"REAL": find_host_compiler().path, "HERE": folder, "STORE": store}
     return Toolchain(nvcc, write_program(folder / "g++", NVCC_BEGINS + _UNITS, places))
 
 

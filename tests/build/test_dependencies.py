@@ -23,7 +23,7 @@ PLACES = ("tree", "csrc/include/tree", "previous_kernels/staged", STRANGE)
 
 @pytest.fixture(scope="module")
 def toolchain(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Toolchain:
-    return make_toolchain(tmp_path_factory.mktemp("tools"))
+    return make_toolchain(tmp_path_factory)
 
 
 def originals(tree: QuickTree) -> Iterator[Path]:

@@ -46,7 +46,7 @@ FRONT_ENDS = (["-m", "flash_helpers.build"], ["setup.py", "build_ext", "--inplac
 
 @pytest.fixture(scope="module")
 def toolchain(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Toolchain:
-    return make_toolchain(tmp_path_factory.mktemp("tools"))
+    return make_toolchain(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

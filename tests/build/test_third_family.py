@@ -27,8 +27,7 @@ from flash_helpers.kernels.registry import FAMILIES, families, family_of, regist
 from flash_helpers.kernels.sets import get_kernel_configs
 from flash_lab.bench import pt_cli, report_cli
 from tests.bench.emulator_backend import EmulatorBackend
-
-from .remembering import Toolchain
+from tests.build.remembering import Toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 # The process that is forked does nothing but import: it has no state that a script could see.
 _SERVER = """
-import json, os, runpy, sys
+import atexit, gc, json, os, runpy, sys, threading, traceback
 import torch
 
 def become(order):
@@ -29,13 +29,32 @@ def become(order):
     added = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:1] = [os.path.dirname(os.path.abspath(sys.argv[0])), *added]
 
+def run():
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+gc.freeze()  # a collection in a child would copy every page
 answers = os.fdopen(os.dup(1), "w", buffering=1)
 for line in sys.stdin:
     pid = os.fork()
     if pid == 0:
         become(json.loads(line))
-        runpy.run_path(sys.argv[0], run_name="__main__")
-        sys.exit()
+        code = run()
+        # All of an interpreter's end but the freeing of what torch holds, which takes a second.
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code & 255)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), file=answers)
 """
 

@@ -37,7 +37,7 @@ bool overlap(std::uintptr_t a, std::int64_t a_bytes, std::uintptr_t b, std::int6
 bool requires_grad(py::handle tensor) {
   static PyObject* const name = PyUnicode_InternFromString("requires_grad");
   PyObject* const value = PyObject_GetAttr(tensor.ptr(), name);
-  if (value == nullptr) throw py::error_already_set();
+  if (value == nullptr) throw PythonErrorSet{};
   const bool yes = value == Py_True;
   Py_DECREF(value);
   return yes;
@@ -49,7 +49,7 @@ LaunchCache::LaunchCache(py::object tensor_type, py::capsule exchange_api)
     : tensor_type_(std::move(tensor_type)), capsule_(std::move(exchange_api)) {
   api_ = static_cast<const dlpack::ExchangeApi*>(
       PyCapsule_GetPointer(capsule_.ptr(), dlpack::kCapsuleName));
-  if (api_ == nullptr) throw py::error_already_set();
+  if (api_ == nullptr) throw PythonErrorSet{};
   if (api_->header.version.major != dlpack::kMajorVersion || api_->tensor_from_object == nullptr) {
     throw std::invalid_argument("the tensors' DLPack exchange API has version " +
                                 std::to_string(api_->header.version.major) + "." +
@@ -136,7 +136,7 @@ bool LaunchCache::again(py::handle config, py::handle q, py::handle k, py::handl
   }
   void* stream = nullptr;
   const dlpack::Device device = tensors[0].device;
-  if (api_->current_stream(device.type, device.id, &stream) != 0) throw py::error_already_set();
+  if (api_->current_stream(device.type, device.id, &stream) != 0) throw PythonErrorSet{};
 
   ForwardArgs args = call.args;
   args.q = reinterpret_cast<const void*>(at[0]);

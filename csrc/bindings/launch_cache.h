@@ -6,7 +6,8 @@
 // unusual makes again() return false, and Python's checks find the words for it.
 #pragma once
 
-#include <pybind11/pybind11.h>
+// Not all of pybind11, which takes five seconds to compile: handles and objects, no exceptions.
+#include <pybind11/pytypes.h>
 
 #include <array>
 #include <cstdint>
@@ -16,6 +17,9 @@
 #include "flash/core/args.h"
 
 namespace flash {
+
+// Thrown where Python's error indicator is set and says the rest.
+struct PythonErrorSet {};
 
 class LaunchCache {
  public:

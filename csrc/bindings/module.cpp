@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -103,6 +104,13 @@ PYBIND11_MODULE(_C, module) {
       "Compiled FlashAttention kernels, by the id of their configuration: the index into "
       "kernel_names().";
   py::register_exception<flash::CudaError>(module, "CudaError", PyExc_RuntimeError);
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const flash::PythonErrorSet&) {
+      // Python has the error already.
+    }
+  });
 
   module.def("kernel_names", &kernel_names,
              "Names of the configurations, sorted; the index is the id.");

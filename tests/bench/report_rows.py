@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import lzma
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 SWEEP = ROOT / "docs/results/raw/2026-11-20-h200-tune-sweep.jsonl.xz"
 
 
-def recorded_rows() -> list[Row]:
+@functools.cache
+def recorded_rows() -> tuple[Row, ...]:
     lines = lzma.decompress(SWEEP.read_bytes()).splitlines()
-    return [row for row in map(decode, lines) if row.status != "started"]
+    return tuple(row for row in map(decode, lines) if row.status != "started")
 
 
 def ceiling_rows(like: Row, dtype: str = "FP16", tflops: float = 700.0) -> list[Row]:

@@ -16,7 +16,7 @@ import pytest
 from flash_helpers.compilers.errors import BuildError
 from flash_helpers.compilers.toolchain import find_nvcc
 
-from .remembering import make_compiler
+from .remembering import Toolchain, remembering_compilers
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml", "setup.py")
@@ -48,7 +48,7 @@ class Tree:
     """A copy of the source tree in which builds may be broken."""
 
     root: Path
-    compiler: Path  # for C++
+    compilers: Toolchain
 
     def environ(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if k not in ("KERNELS", "MAX_JOBS")}
@@ -56,9 +56,8 @@ class Tree:
             "PYTHONPATH": str(self.root / "py"),
             "TORCH_CUDA_ARCH_LIST": "8.0",
             "KERNELS": "prog",
-            "CXX": str(self.compiler),
         }
-        return {**inherited, **own, **(extra or {})}
+        return {**inherited, **own, **self.compilers.environ(), **(extra or {})}
 
     def start(self, extra: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -119,14 +118,14 @@ class Tree:
         return done.stdout
 
 
-def copy_sources(target: Path, compiler: Path) -> Tree:
+def copy_sources(target: Path, compilers: Toolchain) -> Tree:
     target.mkdir(parents=True)
     ignore = shutil.ignore_patterns("__pycache__", "*.so")
     for name in FOLDERS:
         shutil.copytree(ROOT / name, target / name, ignore=ignore)
     for name in FILES:
         shutil.copy2(ROOT / name, target / name)
-    return Tree(target, compiler)
+    return Tree(target, compilers)
 
 
 @pytest.fixture(scope="session")
@@ -138,15 +137,15 @@ def needs_compilers() -> None:
 
 
 @pytest.fixture(scope="session")
-def compiler(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Path:
-    """A g++ that compiles nothing twice in a run."""
-    return make_compiler(tmp_path_factory)
+def compilers(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Toolchain:
+    """They compile nothing twice in a run."""
+    return remembering_compilers(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
-def tree(tmp_path_factory: pytest.TempPathFactory, compiler: Path) -> Tree:
+def tree(tmp_path_factory: pytest.TempPathFactory, compilers: Toolchain) -> Tree:
     """Built once, in a folder with a name that few tools of a build read rightly."""
     folder = tmp_path_factory.mktemp("real build") / "ünder o'test, a & #b"
-    tree = copy_sources(folder, compiler)
+    tree = copy_sources(folder, compilers)
     tree.build()
     return tree

@@ -1,7 +1,6 @@
 """Compilers that do almost nothing, for tests of what is built when: a whole build takes seconds.
 
-They answer and work as the real ones for CMake, whose questions they pass on; the longest, by which
-CMake identifies nvcc in every new build directory, only once. For our own units
+They answer and work as the real ones for CMake, whose questions they pass on. For our own units
 they write an empty object, the dependencies that nvcc would list (staged copies, and the originals
 that their `#line` names), and for kernels what ptxas says.
 """
@@ -10,37 +9,26 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from flash_helpers.build.driver import build_plan
 from flash_helpers.build.plan import Plan, make_plan
-from flash_helpers.compilers.toolchain import find_host_compiler, find_nvcc
+from flash_helpers.compilers.toolchain import find_host_compiler
 
 from .conftest import ROOT
+from .remembering import NVCC_BEGINS, Toolchain, shared_store, write_nvcc, write_program
 
-_SCRIPT = r"""#!/bin/sh
-for word; do
-  case $word in generated/*.cu | staged/*.cpp) unit=$word ;; esac
-  case $previous in -o) object=$word ;; -MF) dependencies=$word ;; esac
-  previous=$word
-done
-[ "$1" = --dryrun ] && echo "#$ _HERE_="@HERE@ >&2 && exit
-if [ "$word" = CMakeCUDACompilerId.cu ]; then
-  known=@HERE@/known.$({ printf '%s\n' "$@"; cat "$word"; } | sha256sum | cut -c 1-32)
-  if [ ! -d "$known" ]; then
-    made=$(mktemp -d @HERE@/made.XXXXXX) || exit
-    @REAL@ "$@" >"$made/said" 2>&1 || { cat "$made/said"; rm -r "$made"; exit 1; }
-    cp -R . "$made/files" && { mv -T "$made" "$known" || rm -r "$made"; }
-  fi
-  cp -R "$known/files/." . && cat "$known/said"
-  exit
+_UNITS = r"""
+if [ ! -f @STORE@/empty.o ]; then
+  made=$(mktemp @STORE@/made.XXXXXX) || exit
+  echo | g++ -x c++ -c - -o "$made" && mv "$made" @STORE@/empty.o || exit
 fi
-[ -n "$dependencies" ] && [ -n "$unit" ] || exec @REAL@ "$@"
-echo | g++ -x c++ -c - -o "$object" || exit
+cp @STORE@/empty.o "$object" || exit
 {
   printf '%s\n' "$unit"
   find staged -type f
@@ -59,35 +47,12 @@ done
 """
 
 
-@dataclass(frozen=True)
-class Toolchain:
+def make_toolchain(factory: pytest.TempPathFactory) -> Toolchain:
     """Stand-ins for nvcc and g++."""
-
-    nvcc: Path
-    host: Path
-
-    def environ(self) -> dict[str, str]:
-        return {"CUDACXX": str(self.nvcc), "CXX": str(self.host)}
-
-
-def make_toolchain(folder: Path) -> Toolchain:
-    nvcc = find_nvcc()
-    toolkit = folder / "toolkit"
-    (toolkit / "bin").mkdir(parents=True)
-    for name in ("include", "lib", "lib64", "nvvm", "targets"):
-        if (nvcc.root / name).exists():
-            (toolkit / name).symlink_to(nvcc.root / name)
-    return Toolchain(
-        _write(toolkit / "bin" / "nvcc", nvcc.path),
-        _write(folder / "g++", find_host_compiler().path),
-    )
-
-
-def _write(path: Path, real: Path) -> Path:
-    text = _SCRIPT.replace("@REAL@", shlex.quote(str(real)))
-    path.write_text(text.replace("@HERE@", shlex.quote(str(path.parent))))
-    path.chmod(0o755)
-    return path
+    folder, store = factory.mktemp("tools"), shared_store(factory)
+    nvcc = write_nvcc(folder / "toolkit", _UNITS, store)
+    places = {"REAL": find_host_compiler().path, "HERE": folder, "STORE": store}
+    return Toolchain(nvcc, write_program(folder / "g++", NVCC_BEGINS + _UNITS, places))
 
 
 @dataclass(frozen=True)

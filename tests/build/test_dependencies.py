@@ -11,7 +11,8 @@ import pytest
 from flash_helpers.build.staging import read_sources, stage, without_originals
 from flash_helpers.compilers.toolchain import find_nvcc
 
-from .stand_ins import QuickTree, Toolchain, make_toolchain, quick_tree
+from .remembering import Toolchain
+from .stand_ins import QuickTree, make_toolchain, quick_tree
 from .test_staging import LAUNCHER
 
 Output = pytest.CaptureFixture[str]
@@ -22,7 +23,7 @@ PLACES = ("tree", "csrc/include/tree", "previous_kernels/staged", STRANGE)
 
 @pytest.fixture(scope="module")
 def toolchain(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Toolchain:
-    return make_toolchain(tmp_path_factory.mktemp("tools"))
+    return make_toolchain(tmp_path_factory)
 
 
 def originals(tree: QuickTree) -> Iterator[Path]:

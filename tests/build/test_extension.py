@@ -111,3 +111,62 @@ def test_without_a_driver_a_launch_is_an_error_not_a_crash(tree: Tree) -> None:
     assert "cudaGetDevice" in said and "device_guard.h" in said
     again = tree.run_with_extension("print(_C.device_count())")
     assert again.strip() == "0"
+
+
+# Tensors of an array library that says they are on a CUDA device; nothing reads their memory.
+TENSORS = """
+import ctypes as c
+class Described(c.Structure):
+    _fields_ = [("data", c.c_void_p), ("device", c.c_int32 * 2), ("ndim", c.c_int32),
+                ("code", c.c_uint8), ("bits", c.c_uint8), ("lanes", c.c_uint16),
+                ("shape", c.POINTER(c.c_int64)), ("strides", c.POINTER(c.c_int64)),
+                ("offset", c.c_uint64)]
+READ = c.PYFUNCTYPE(c.c_int, c.py_object, c.POINTER(Described))
+STREAM = c.PYFUNCTYPE(c.c_int, c.c_int32, c.c_int32, c.POINTER(c.c_void_p))
+class Exchange(c.Structure):
+    _fields_ = [("version", c.c_uint32 * 2), ("previous", c.c_void_p), ("unused", c.c_void_p * 3),
+                ("read", READ), ("stream", STREAM)]
+class Tensor:
+    shape, strides = (c.c_int64 * 4)(1, 64, 1, 128), (c.c_int64 * 4)(8192, 128, 128, 1)
+    def __init__(self, at, **attributes):
+        self.at = at
+        self.__dict__.update(attributes)
+def read(tensor, found):
+    found[0] = Described(tensor.at, (2, 0), 4, 2, 16, 1, tensor.shape, tensor.strides, 0)
+    return 0
+def cache(version):
+    api.version[0] = version
+    new = c.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = c.py_object, [c.c_void_p, c.c_char_p, c.c_void_p]
+    return _C.LaunchCache(Tensor, new(c.addressof(api), b"dlpack_exchange_api", None))
+api = Exchange((1, 0), None, (None, None, None), READ(read), STREAM(lambda *_: 0))
+tensors = [Tensor(at << 20) for at in range(1, 5)]
+def ask(*replaced, grad=False):
+    try:
+        given = *tensors[len(replaced):], *replaced
+        return str(known.again("config", *given, None, None, False, grad))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+try:
+    cache(2)
+except ValueError as error:
+    print(error)
+known = cache(1)
+print(ask())
+"""
+
+
+def test_a_remembered_call_is_launched_again(tree: Tree) -> None:
+    code = f"known.remember('config', *tensors, None, None, False, 0, {packed()})\n"
+    code += "print(len(known), ask(), ask(Tensor(8)), ask(object()), ask(grad=True), sep='\\n')\n"
+    code += "known.clear(); print(ask())"
+    prepare = "if _C.device_count(): print('there is a device'); sys.exit(0)"
+    said = tree.run_with_extension(f"{prepare}{TENSORS}{code}").splitlines()
+    if said == ["there is a device"]:
+        pytest.skip("the kernel would read what is at made-up addresses")
+    assert said[0].endswith("exchange API has version 2.0: expected 1.x")
+    assert said[1:3] == ["False", "1"]
+    again, *others = said[3:]
+    assert again.startswith("CudaError: "), "it was not launched"
+    no_attribute = "AttributeError: 'Tensor' object has no attribute 'requires_grad'"
+    assert [line for line in others if line] == ["False", "False", no_attribute, "False"]

@@ -18,6 +18,7 @@ from flash_helpers.kernels.sm80_fwd.family import FAMILY as SM80_FORWARD
 from flash_helpers.kernels.sm90_fwd.family import FAMILY as SM90_FORWARD
 
 from .conftest import HANGS, Tree, copy_sources
+from .remembering import Toolchain
 from .test_extension import launch, packed
 
 NVCC_13 = ("80", "86", "90", "100", "120")
@@ -40,9 +41,9 @@ driver.build_plan(three, parts, [plan.root / "flash_attention"])
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory, compiler: Path) -> Tree:
+def both(tmp_path_factory: pytest.TempPathFactory, compilers: Toolchain) -> Tree:
     """A build of both families for two architectures, in two parts."""
-    tree = copy_sources(tmp_path_factory.mktemp("both families") / "tree", compiler)
+    tree = copy_sources(tmp_path_factory.mktemp("both families") / "tree", compilers)
     environ = tree.environ({"KERNELS": "all", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a", "MAX_JOBS": "2"})
     command = [sys.executable, "-c", BUILD_THREE]
     done = subprocess.run(

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import ROOT, Tree, copy_sources
+from .remembering import Toolchain
 
 BUILD_REQUIREMENTS = ("cmake", "jinja2", "ninja", "prettytable", "pybind11", "wheel")
 PACKAGES = ("flash_attention", "py/flash_attention_kernels", "py/flash_helpers", "py/flash_lab")
@@ -120,8 +121,8 @@ def virtual_environment(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def matrix_tree(tmp_path_factory: pytest.TempPathFactory, compiler: Path) -> Tree:
-    return copy_sources(tmp_path_factory.mktemp("matrix") / "tree", compiler)
+def matrix_tree(tmp_path_factory: pytest.TempPathFactory, compilers: Toolchain) -> Tree:
+    return copy_sources(tmp_path_factory.mktemp("matrix") / "tree", compilers)
 
 
 def site_packages(python: Path) -> Path:

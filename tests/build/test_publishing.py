@@ -17,7 +17,8 @@ from flash_helpers.build.parallelism import Jobs
 from flash_helpers.kernel_configs import get_kernel_configs
 
 from .conftest import ROOT, Tree, copy_sources
-from .stand_ins import Toolchain, make_toolchain, quick_tree
+from .remembering import Toolchain
+from .stand_ins import make_toolchain, quick_tree
 
 REPORT = ROOT / "tools" / "build" / "build_report.py"
 # Runs in the first build: when it first reads the library that it has linked, a second build is
@@ -45,12 +46,12 @@ FRONT_ENDS = (["-m", "flash_helpers.build"], ["setup.py", "build_ext", "--inplac
 
 @pytest.fixture(scope="module")
 def toolchain(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Toolchain:
-    return make_toolchain(tmp_path_factory.mktemp("tools"))
+    return make_toolchain(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, compiler: Path) -> Tree:
-    return copy_sources(tmp_path_factory.mktemp("shared") / "tree", compiler)
+def shared(tmp_path_factory: pytest.TempPathFactory, compilers: Toolchain) -> Tree:
+    return copy_sources(tmp_path_factory.mktemp("shared") / "tree", compilers)
 
 
 def names(word: str) -> set[bytes]:

@@ -92,7 +92,7 @@ def in_configure(tree: Tree) -> bool:
 
 
 def in_compile(tree: Tree) -> bool:
-    return any((tree.directory / "CMakeFiles" / "flash_kernels.dir").rglob("*.o.partial"))
+    return any((tree.directory / "CMakeFiles" / "flash_kernels.dir").rglob("*.partial"))
 
 
 @pytest.mark.parametrize("moment", [in_configure, in_compile])
@@ -158,7 +158,7 @@ def test_concurrent_builds_wait_for_each_other(tree: Tree) -> None:
 def test_a_folder_that_cannot_be_written_is_one_line(tree: Tree, tmp_path: Path) -> None:
     from .conftest import copy_sources
 
-    other = copy_sources(tmp_path / "tree", tree.compiler)
+    other = copy_sources(tmp_path / "tree", tree.compilers)
     (other.root / "build").write_text("a file where a folder should be")
     process = other.start()
     output, _ = process.communicate(timeout=HANGS)

@@ -27,6 +27,7 @@ from flash_helpers.kernels.registry import FAMILIES, families, family_of, regist
 from flash_helpers.kernels.sets import get_kernel_configs
 from flash_lab.bench import pt_cli, report_cli
 from tests.bench.emulator_backend import EmulatorBackend
+from tests.build.remembering import Toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -267,11 +268,11 @@ def test_it_is_emulated(toy: Toy, config: ToyKernelConfig, needs_compilers: None
         assert choose_from(toy, problem, q.device) == config
 
 
-def test_it_is_built(toy: Toy, tmp_path: Path, compiler: Path) -> None:
+def test_it_is_built(toy: Toy, tmp_path: Path, compilers: Toolchain) -> None:
     for name in ("csrc", "previous_kernels"):
         shutil.copytree(ROOT / name, tmp_path / "tree" / name)
     shutil.copy2(ROOT / "CMakeLists.txt", tmp_path / "tree")
-    toys = {"KERNELS": "toys", "TORCH_CUDA_ARCH_LIST": "8.0", "CXX": str(compiler)}
+    toys = {"KERNELS": "toys", "TORCH_CUDA_ARCH_LIST": "8.0", **compilers.environ()}
     plan = replace(make_plan({**os.environ, **toys}), root=tmp_path / "tree")
     (module,) = driver.build_plan(plan, publish_to=[tmp_path / "package"]).published
     text = module.read_bytes()

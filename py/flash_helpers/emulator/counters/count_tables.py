@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from ...base.text_table import text_table
 from .counts import Counts, Totals
 
 _MEMORY = ("wavefronts", "ideal", "x", "sectors", "ideal ", "x ")
@@ -10,9 +11,10 @@ _MEMORY = ("wavefronts", "ideal", "x", "sectors", "ideal ", "x ")
 def class_table(counts: Counts) -> str:
     """Executions and traffic by opcode class, those that occurred, and the sum."""
     rows = [(name, t) for name, t in counts.by_class().items() if t != Totals()]
-    return _table(
+    return text_table(
         ["class", "executed", *_MEMORY],
         [[name, f"{t.executions:,}", *_memory(t)] for name, t in [*rows, ("sum", counts.total)]],
+        ["class"],
     )
 
 
@@ -23,7 +25,8 @@ def access_table(counts: Counts) -> str:
         for (source, opcode), t in counts.by_source().items()
         if _is_access(t)
     ]
-    return _table(["source", "instruction", "executed", *_MEMORY], rows)
+    words = ["source", "instruction"]
+    return text_table([*words, "executed", *_MEMORY], rows, words)
 
 
 def comparison_table(before: Counts, after: Counts) -> str:
@@ -55,7 +58,7 @@ def _comparison(
         for name in ("executed", "wavefronts", "sectors")
         for suffix in (" A", " B", " diff")
     ]
-    return _table([*header, *columns], rows)
+    return text_table([*header, *columns], rows, header)
 
 
 def _is_access(totals: Totals) -> bool:
@@ -73,15 +76,3 @@ def _ratio(actual: int, ideal: int) -> list[str]:
     if not ideal:
         return ["", "", ""]
     return [f"{actual:,}", f"{ideal:,}", f"{actual / ideal:.2f}"]
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    from prettytable import PrettyTable
-
-    table = PrettyTable(list(header))
-    table.align = "r"
-    for name in header:
-        if name in ("class", "source", "instruction"):
-            table.align[name] = "l"
-    table.add_rows([list(row) for row in rows])
-    return str(table.get_string())

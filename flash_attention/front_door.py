@@ -12,6 +12,7 @@ from . import autograd, dispatch
 from .checks.arguments import check_operands
 from .checks.eager import require_eager
 from .checks.readable import readable
+from .checks.scale import with_positive_scale
 from .interface import launch_again, launch_checked, output_like
 
 # Stands for "the kernel of our choice" where the cache of checked calls expects a configuration.
@@ -43,7 +44,8 @@ def flash_attn_func(
             is copied first.
         k, v: (batch, seqlen_k, kv_heads, d_head); query head h reads KV head
             h // (heads // kv_heads).
-        softmax_scale: positive; defaults to d_head ** -0.5.
+        softmax_scale: any finite number, defaults to d_head ** -0.5. With 0 a row's output is the
+            mean of the v it sees; for a negative one q is copied.
         causal: query i sees keys j <= i + seqlen_k - seqlen_q: the last sees all.
         dropout_p, window_size, softcap, alibi_slopes: only their defaults are supported.
         deterministic: whether the gradients must be bitwise the same in every run; the output
@@ -67,6 +69,8 @@ def flash_attn_func(
     if dropout_p or softcap or alibi_slopes is not None or window_size != _NO_WINDOW:
         _check_defaults(dropout_p, window_size, softcap, alibi_slopes)
     require_eager()
+    if softmax_scale is not None:
+        q, softmax_scale = with_positive_scale(q, softmax_scale)
     if autograd.is_recorded(q, k, v):
         _check_recordable(q, k, v, softmax_scale, causal)
         repeatable = deterministic or torch.are_deterministic_algorithms_enabled()

@@ -17,6 +17,7 @@ from . import emulated
 from .checks.arguments import make_plan, require_tensor
 from .checks.eager import check_class, require_eager
 from .checks.memory import check_no_overlap
+from .checks.scale import with_positive_scale
 from .library import load_library
 
 
@@ -50,7 +51,8 @@ def forward(
         k, v: (batch, seqlen_k, kv_heads, d_head); kv_heads divides heads (query head h reads KV
             head h // (heads // kv_heads)). Any lengths; without keys (seqlen_k 0) the output is 0.
         o: the output, shaped like q; allocated if None.
-        softmax_scale: defaults to d_head ** -0.5.
+        softmax_scale: any finite number, defaults to d_head ** -0.5. With 0 a row's output is the
+            mean of the v it sees; for a negative one q is copied.
         causal: query i sees only keys j <= i + seqlen_k - seqlen_q; a query that sees none has
             output 0 and log-sum-exp -inf.
         lse: if given, a contiguous fp32 tensor (batch, heads, seqlen_q) that receives the natural
@@ -74,6 +76,8 @@ def forward(
     The algorithm is FlashAttention-2 (Dao 2023, https://arxiv.org/abs/2307.08691).
     """
     require_eager()
+    if softmax_scale is not None:
+        q, softmax_scale = with_positive_scale(q, softmax_scale)
     if o is None:
         o = output_like(q)
     if not launch_again(kernel_cfg, q, k, v, o, lse, softmax_scale, causal):

@@ -132,9 +132,8 @@ def scale_or_default(softmax_scale: float | None, d_head: int) -> float:
     except OverflowError:
         rounded = math.inf
     if not (math.isfinite(rounded) and rounded > 0):
-        raise ValueError(
-            f"softmax_scale is {softmax_scale}: it must be positive and finite in fp32"
-        )
+        positive = "positive and " if math.isfinite(rounded) else ""
+        raise ValueError(f"softmax_scale is {softmax_scale}: it must be {positive}finite in fp32")
     return float(softmax_scale)
 
 

@@ -34,7 +34,7 @@ def check_tensor(name: str, value: object, dtypes: Sequence[torch.dtype] = DTYPE
         *most, last = map(str, dtypes)
         allowed = f"{', '.join(most)} and {last}" if most else last
         raise ValueError(f"{name} has dtype {value.dtype}: allowed are {allowed}")
-    if value.is_neg():
+    if not torch.compiler.is_compiling() and value.is_neg():  # which a graph cannot ask
         raise ValueError(
             f"{name} is a negated view: its memory has the other sign; call .resolve_neg()"
         )

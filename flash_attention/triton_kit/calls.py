@@ -21,6 +21,7 @@ from ..checks.arguments import (
 )
 from ..checks.eager import require_eager
 from ..checks.memory import check_alignment
+from ..checks.scale import with_positive_scale
 from .offline import Compiled, compile_op
 from .op import C, Op, StandInTensor, Work
 from .tuning import Tuned, best_for
@@ -162,6 +163,7 @@ class AttentionOp(Op[C, AttentionCall]):
         """The output; by `run` for tensors on the CPU, else by Op.launch. Raises as the public
         functions say, before the launch."""
         device = "cpu" if run else "cuda"
+        q, softmax_scale = with_positive_scale(q, softmax_scale)
         call, out = check_call(q, k, v, out, causal, softmax_scale, self.head_dims, device)
         config = self.checked(config, call)
         require_triton()

@@ -93,7 +93,9 @@ FUNC_SUPPORTED: Mapping[str, Callable[[], Computed]] = {
     "fewer KV heads than query heads": lambda: of_lengths(64, 64, heads=8),
     "k and v without keys: the output is 0": lambda: of_lengths(64, 0),
     "`return_attn_probs`: returns (out, softmax_lse, None)": _lse,
-    "`softmax_scale`, positive and finite": lambda: of_lengths(64, 64, softmax_scale=0.3),
+    "`softmax_scale`, any finite number": lambda: of_lengths(64, 64, softmax_scale=0.3),
+    "`softmax_scale` 0: the mean of v": lambda: of_lengths(64, 64, softmax_scale=0.0),
+    "`softmax_scale` below 0": lambda: of_lengths(64, 64, softmax_scale=-0.3, causal=True),
     "`deterministic`, True or False": lambda: of_lengths(64, 64, deterministic=True),
     "inputs that require a gradient, some of them or all": lambda: _gradients("o"),
     "gradients of `softmax_lse`": lambda: _gradients("o", "lse"),
@@ -176,7 +178,7 @@ FUNC_REFUSED: Mapping[str, Provoke] = {
     ),
     "sparse or jagged tensors": call(k=lambda: draw().to_sparse()),
     "a tensor whose memory was freed": call(k=freed),
-    "softmax_scale zero, negative, NaN or infinite": call(softmax_scale=-1.0),
+    "softmax_scale NaN or infinite": call(softmax_scale=float("-inf")),
     "a length above 2^31 - 1025": call(
         **dict.fromkeys("kv", lambda: draw((1, 1, 1, 128)).expand(-1, 2**31 - 1, -1, -1))
     ),

@@ -120,9 +120,11 @@ SUPPORTED: Mapping[str, Callable[[], Computed]] = {
         draw((2, 64, 1, 128)), draw().expand(2, -1, -1, -1), draw().expand(2, -1, -1, -1)
     ),
     "an output with strides of its own": _strided_output,
-    "`softmax_scale`, positive and finite": lambda: computed(
+    "`softmax_scale`, any finite number": lambda: computed(
         draw(), draw(), draw(), softmax_scale=0.3
     ),
+    "`softmax_scale` 0: the mean of v": lambda: computed(draw(), draw(), draw(), softmax_scale=0.0),
+    "`softmax_scale` below 0": lambda: computed(draw(), draw(), draw(), softmax_scale=-0.3),
     "`lse`": _lse,
     "a tensor subclass without gradient (`torch.nn.Parameter`)": lambda: computed(
         torch.nn.Parameter(draw(), requires_grad=False), draw(), draw()

@@ -109,10 +109,15 @@ def test_how_many_blocks_share_the_tiles_changes_nothing(
     assert all(bitwise_equal(o, outputs[0]) for o in outputs)
 
 
-def test_a_scale_that_is_not_positive_is_refused() -> None:
-    q, k, v = draw(small(), (1, 64, 64, 1, 1), 0)
-    with pytest.raises(ValueError, match="it must be positive"):
-        flash_attention.forward(small(), q, k, v, softmax_scale=0.0)
+@pytest.mark.parametrize("scale", [0.0, -0.0, 1e-60, -1e-60, -0.125, -2.0])
+def test_a_scale_that_is_not_positive(scale: float, seed: int) -> None:
+    """0 and what is as good: the mean of v. A negative one: q is left as it is."""
+    q, k, v = draw(small(), (1, 70, 130, 2, 1), seed)
+    before, lse = q.clone(), torch.empty((1, 2, 70))
+    o = flash_attention.forward(small(), q, k, v, softmax_scale=scale, causal=True, lse=lse)
+    reference, reference_lse = attention_reference(q, k, v, scale, causal=True, fp64=True)
+    assert compare(o, reference).passed and bitwise_equal(q, before)
+    torch.testing.assert_close(lse.double(), reference_lse, atol=2e-5, rtol=1e-5)
 
 
 def test_flash_attn_func_on_the_cpu_for_head_dimensions_of_this_family_alone() -> None:

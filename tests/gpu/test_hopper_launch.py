@@ -93,11 +93,11 @@ def test_new_tensors_at_old_addresses(config: HopperForwardKernelConfig) -> None
 
 
 @some
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), float("-inf"), 1e39])
 def test_scales_that_are_refused(config: HopperForwardKernelConfig, scale: float) -> None:
     q, k, v = draw(config, (1, 64, 64, 1, 1))
     expected = flash_attention.forward(config, q, k, v)
-    with pytest.raises(ValueError, match=r"softmax_scale is .*: it must be positive and finite"):
+    with pytest.raises(ValueError, match=r"softmax_scale is .*: it must be finite"):
         flash_attention.forward(config, q, k, v, softmax_scale=scale)
     assert bitwise_equal(flash_attention.forward(config, q, k, v), expected)
 

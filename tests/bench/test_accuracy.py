@@ -62,9 +62,9 @@ def test_rows_that_it_did_not_write() -> None:
         read_rows([json.dumps({"gpu": "x"}), json.dumps({"provider": "fa4", "error": "no"})]) == []
     )
     with pytest.raises(ValueError, match="no known distribution"):
-        read_rows([json.dumps(row("ours", distribution="other"))])
+        read_rows([json.dumps(row("ours") | {"distribution": "other"})])
     with pytest.raises(ValueError, match="without its figures"):
-        read_rows([json.dumps(row("ours", worst="small"))])
+        read_rows([json.dumps(row("ours") | {"worst": "small"})])
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)

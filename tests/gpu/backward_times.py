@@ -37,7 +37,7 @@ Call = Callable[[], object]
 
 
 def build() -> None:
-    configs = tuple(get_kernels_to_build("ampere-bwd", "hopper-smoke"))
+    configs = tuple(get_kernels_to_build("ampere-bwd", "hopper-bwd", "hopper-smoke"))
     plan = replace(make_plan(), configs=configs)
     driver.build_plan(plan, publish_to=[ROOT / "flash_attention"])
 

@@ -1,0 +1,180 @@
+// A consumer: one warpgroup that owns 64 of the rows that stay.
+//
+// Own rows are the A operand of the scores, so that their accumulators are, rounded, the A operand
+// of the sums: P and dS never leave the registers. While one group exponentiates, the others'
+// matmuls fill the tensor cores.
+#pragma once
+
+#include "flash/ptx/named_barrier.cuh"
+#include "flash/ptx/scheduling.cuh"
+#include "flash/sm90/ring.cuh"
+#include "flash/sm90_bwd/args.h"
+#include "flash/sm90_bwd/epilogue.cuh"
+#include "flash/sm90_bwd/matmuls.cuh"
+#include "flash/sm90_bwd/weights.cuh"
+#include "flash/tile/rows.cuh"
+
+namespace flash::sm90_bwd {
+
+// 0 is __syncthreads; kOwnRead + g: all warps of group g have read the rows that stay.
+enum NamedBarrier : int { kOwnRead = 1 };
+
+template <HopperBackwardKernelConfig kConfig, Variant kVariant>
+struct Consumer {
+  using L = Layout<kConfig, kVariant>;
+  using Mm = Matmuls<kConfig, L>;
+  using End = Epilogue<kConfig, L>;
+  static constexpr int kThreads = HopperBackwardKernelConfig::kGroupThreads;
+  // dV is issued as soon as P is there, and dS is computed under it, where the registers hold both
+  // results, P and dS in fp32, and P and dS in 16 bits. ptxas serialises the matmuls beyond that.
+  static constexpr bool kEarlySum = kConfig.d_head + 3 * L::kColumns / 2 <= 224;
+
+  const BackwardKernelArgs& args;
+  const L& smem;
+  const Work<L>& work;
+  const int group;
+  const int warp;  // of the group
+  const int lane;
+  const int group_row;  // the group's first
+  const float scale_log2;
+  sm90::RingPosition<L::kStages> ring;
+  QueryStats<L> stats;
+  typename Mm::Scores p;
+  typename Mm::Scores d_s;
+  typename Mm::Weights weights;    // P in 16 bits
+  typename Mm::Weights d_weights;  // dS in 16 bits
+  typename Mm::Result d_own1;
+  typename Mm::Result d_own2;  // of keys
+
+  FLASH_DEVICE Consumer(const BackwardKernelArgs& launch_args, const L& layout,
+                        const Work<L>& work_of_block, int group_index)
+      : args(launch_args),
+        smem(layout),
+        work(work_of_block),
+        group(group_index),
+        warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
+        lane(threadIdx.x % 32),
+        group_row(work.first_row + group * HopperBackwardKernelConfig::kGroupRows),
+        scale_log2(launch_args.call.softmax_scale * kLog2e),
+        stats(head_stats(), group_row + warp * 16 + lane / 4, launch_args.call.seqlen_q,
+              layout.stats(0), lane) {}
+
+  FLASH_DEVICE void run() {
+    Mm::clear(d_own1);
+    if constexpr (L::kOwnsKeys) Mm::clear(d_own2);
+    const int n_steps = work.n_steps();
+    if (n_steps > 0) {
+      sm90::wait_phase(smem.own1_full(), 0);
+      sm90::wait_phase(smem.own2_full(), 0);
+      Place place{work.begin, 0};
+      for (int i = 0; i < n_steps; ++i) {
+        step(place.block * L::kColumns);
+        place.advance(work);
+      }
+    }
+    store();
+  }
+
+ private:
+  FLASH_DEVICE const RowStats* head_stats() const {
+    const BackwardArgs& call = args.call;
+    const int64_t head = work.batch * call.n_heads_q + work.head;
+    return reinterpret_cast<const RowStats*>(call.row_stats) + head * row_stats_rows(call.seqlen_q);
+  }
+
+  FLASH_DEVICE void step(int first_column) {
+    const uint32_t other1 = smem.other1(ring.buffer);
+    const uint32_t other2 = smem.other2(ring.buffer);
+    sm90::wait_phase(smem.full1(ring.buffer), ring.parity);
+    Mm::issue_products(smem.own1(group), other1, p);
+    sm90::wait_phase(smem.full2(ring.buffer), ring.parity);
+    Mm::issue_products(smem.own2(group), other2, d_s);
+    Mm::template wait<1>(p);
+
+    const typename L::Mask mask(args.call, group_row, first_column);
+    stats.enter(ring.buffer);
+    exponentiate(mask);
+    if constexpr (L::kOwnsKeys) {
+      sum_both(mask, other1, other2);
+    } else {
+      sum_one(mask, other1);
+    }
+    ring.advance();
+  }
+
+  FLASH_DEVICE void sum_both(const typename L::Mask& mask, uint32_t other1, uint32_t other2) {
+    if constexpr (kEarlySum) {
+      Mm::pack(p, weights);
+      Mm::issue_sum(weights, other2, d_own2);
+      Mm::template wait<1>(d_s);
+      differentiate(mask);
+    } else {
+      ptx::schedule_fence();  // or ptxas waits in front of the exponentials
+      Mm::template wait<0>(d_s);
+      differentiate(mask);
+      Mm::pack(p, weights);
+      Mm::issue_sum(weights, other2, d_own2);
+    }
+    Mm::pack(d_s, d_weights);
+    Mm::issue_sum(d_weights, other1, d_own1);
+    Mm::template wait<1>(d_own2);
+    release(smem.empty2(ring.buffer));
+    Mm::template wait<0>(d_own1);
+    release(smem.empty1(ring.buffer));
+  }
+
+  FLASH_DEVICE void sum_one(const typename L::Mask& mask, uint32_t other1) {
+    ptx::schedule_fence();
+    Mm::template wait<0>(d_s);
+    release(smem.empty2(ring.buffer));
+    differentiate(mask);
+    Mm::pack(d_s, d_weights);
+    Mm::issue_sum(d_weights, other1, d_own1);
+    Mm::template wait<0>(d_own1);
+    release(smem.empty1(ring.buffer));
+  }
+
+  FLASH_DEVICE void exponentiate(const typename L::Mask& mask) {
+    stats.for_each([&](int i, const RowStats& row) {
+      p[i] = ptx::ex2(ptx::fma_rn(p[i], scale_log2, -row.lse_log2));
+    });
+    if (mask.hides_something) {
+      hide(p, args.call, mask, warp * 16 + lane / 4, lane % 4 * 2);
+    }
+  }
+
+  FLASH_DEVICE void differentiate(const typename L::Mask& mask) {
+    stats.for_each([&](int i, const RowStats& row) {
+      const float d_score = p[i] * (d_s[i] - row.dot);
+      // What belongs to a key that the query does not see may be infinite.
+      d_s[i] = mask.hides_something && p[i] == 0.0f ? 0.0f : d_score;
+    });
+  }
+
+  // Gradients of rows that exist; staged in the place of the rows that stay.
+  FLASH_DEVICE void store() {
+    ptx::bar_sync(kOwnRead + group, kThreads);
+    const int row = group_row + warp * 16;
+    const int head = static_cast<int>(work.head);
+    const int batch = static_cast<int>(work.batch);
+    const uint32_t staging = warp * L::kWarpBytes;
+    const float scale = args.call.softmax_scale;
+    if (L::kOwnsKeys ? args.call.d_k != nullptr : true) {
+      End::store(d_own1, scale, smem.own1(group) + staging, args.d_own1, row, head, batch, lane);
+    }
+    if constexpr (L::kOwnsKeys) {
+      if (args.call.d_v != nullptr) {
+        End::store(d_own2, 1.0f, smem.own2(group) + staging, args.d_own2, row, head, batch, lane);
+      }
+    }
+    End::wait_staging_free(lane);  // before the block's memory goes
+  }
+
+  // One arrival per warp: all its lanes have read the buffer.
+  FLASH_DEVICE void release(uint32_t empty) const {
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive(empty);
+  }
+};
+
+}  // namespace flash::sm90_bwd

@@ -45,17 +45,24 @@ def test_the_set_is_part_of_all_and_can_be_built() -> None:
     found = get_kernel_configs("hopper-bwd")
     assert set(found) <= set(get_kernel_configs("all")) and found == sorted(found)
     assert all(config.GRADIENTS and violations(config, "9.0") == [] for config in found)
-    assert {(c.dtype, c.d_head) for c in found} == {(t, d) for t in DType for d in (64, 96, 128)}
+    assert {(c.dtype, c.d_head) for c in found} == {
+        (t, d) for t in DType for d in (64, 96, 128, 192, 256)
+    }
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"d_head": 80}, "d_head = 80 is not supported: it must be 64 or 96 or 128"),
+        ({"d_head": 80}, "d_head = 80 is not supported: it must be 64 or 96 or 128 or 192 or 256"),
         ({"keys_rows": 64}, "keys_rows = 64 is not supported: it must be 128 or 192"),
         ({"queries_columns": 96}, "queries_columns = 96 is not supported: it must be 64 or 128"),
         ({"keys_columns": 128}, "the kernel keys need about 288 registers of a consumer's thread"),
-        ({"queries_columns": 128, "queries_stages": 1}, "with 3 groups it has 160"),
+        ({"queries_columns": 128, "queries_stages": 2}, "with 3 groups it has 160"),
+        (
+            {"queries_stages": 1},
+            "queries_stages = 1 is not supported: of V there is one stage less",
+        ),
+        ({"d_head": 256, "queries_rows": 128}, "keys_rows = 128 is not supported: it must be 64"),
         ({"keys_stages": 6}, "the kernel keys need 265424 bytes of shared memory"),
     ],
 )
@@ -79,8 +86,8 @@ def test_the_family_is_asked_first_on_its_own_gpus_alone() -> None:
     assert (
         family.refusal(problem, (8, 0)) == "it needs compute capability 9.0, and this GPU has 8.0"
     )
-    assert "its head dimensions are 64, 96, 128" in str(
-        family.refusal(replace(problem, d_head=192), (9, 0))
+    assert "its head dimensions are 64, 96, 128, 192, 256" in str(
+        family.refusal(replace(problem, d_head=160), (9, 0))
     )
 
 
@@ -109,6 +116,16 @@ def test_sizes_of_every_kernel_are_the_header_s(tmp_path: Path) -> None:
         if isinstance(c, HopperBackwardKernelConfig)
     ]
     assert [list(map(int, line.split())) for line in output.splitlines()] == expected
+
+
+def test_two_groups_have_the_same_keys_where_both_sums_do_not_fit() -> None:
+    wide = replace(CONFIG, d_head=256, keys_rows=64, queries_rows=128, queries_stages=2)
+    assert violations(wide, "9.0") == []
+    assert [c.threads_of(Variant.KEYS) for c in (CONFIG, wide)] == [384, 384]
+    assert [c.n_matmuls(Variant.KEYS) for c in (CONFIG, wide)] == [4, 5]
+    scores = 384 * 384  # queries that stay are whole blocks of 192, or of 128
+    assert CONFIG.total_flop(1, 1, 384) == scores * (2 * 7 * 128 + 14)
+    assert wide.total_flop(1, 1, 384) == scores * (2 * 8 * 256 + 14)
 
 
 def test_thread_blocks() -> None:

@@ -114,7 +114,7 @@ def problems() -> list[AttentionProblem]:
     return [
         problem_of(d_head, seq_len, causal)
         for seq_len in (8192, 2048, 512)
-        for d_head in (128, 64, 96)
+        for d_head in (128, 64, 256, 96, 192)
         for causal in (False, True)
     ]
 

@@ -82,14 +82,18 @@ class BackwardKernelConfig(KernelConfig):
         return rows, columns, third
 
     def total_flop(self, n_samples: int, n_heads: int, seq_len: int) -> int:
-        """Seven matmuls, with every block whole, and per score two fused multiply-adds, an
+        """All matmuls, with every block whole, and per score two fused multiply-adds, an
         exponential, a subtraction and a product in each kernel."""
         flop = 0
-        for variant, matmuls in ((Variant.KEYS, 4), (Variant.QUERIES, 3)):
+        for variant in (Variant.KEYS, Variant.QUERIES):
             rows, columns, _ = self.shape(variant)
             scores = -(-seq_len // rows) * rows * -(-seq_len // columns) * columns
-            flop += scores * (2 * matmuls * self.d_head + 7)
+            flop += scores * (2 * self.n_matmuls(variant) * self.d_head + 7)
         return n_samples * n_heads * flop
+
+    def n_matmuls(self, variant: Variant) -> int:
+        """Of a block that passes by: scores, gradients of weights, and sums."""
+        return 4 if variant is Variant.KEYS else 3
 
     def symbol(self, variant: Variant) -> str:
         if variant not in self.variants():

@@ -26,10 +26,12 @@ FLASH_DEVICE void init_barriers(const L& smem) {
   constexpr int kConsumerWarps = L::kGroups * HopperBackwardKernelConfig::kGroupWarps;
   ptx::mbarrier_init(smem.own1_full(), 1);
   ptx::mbarrier_init(smem.own2_full(), 1);
-  for (int stage = 0; stage < L::kStages; ++stage) {
+  for (int stage = 0; stage < L::kStages1; ++stage) {
     ptx::mbarrier_init(smem.full1(stage), 1);
-    ptx::mbarrier_init(smem.full2(stage), 1);
     ptx::mbarrier_init(smem.empty1(stage), kConsumerWarps);
+  }
+  for (int stage = 0; stage < L::kStages2; ++stage) {
+    ptx::mbarrier_init(smem.full2(stage), 1);
     ptx::mbarrier_init(smem.empty2(stage), kConsumerWarps);
   }
   ptx::fence_mbarrier_init();

@@ -15,7 +15,7 @@ namespace flash::sm90_bwd {
 
 // One side of the score matrix stays with a thread block, the other passes by.
 struct BlockShape {
-  int rows;     // that stay: keys in the kernel of dK and dV, queries in that of dQ; 64 a consumer
+  int rows;     // that stay: keys in the kernel of dK and dV, queries in that of dQ; 64 a group
   int columns;  // of a block that passes by: of queries, or of keys
   int stages;   // such blocks in shared memory
 };
@@ -46,8 +46,20 @@ struct HopperBackwardKernelConfig {
     if (variant == Variant::kQueries) return {queries_rows, queries_columns, queries_stages};
     return {keys_rows, keys_columns, keys_stages};
   }
+  // Sums of dK and dV for 64 keys do not fit the registers of one consumer: two have the same keys,
+  // and compute the scores both.
+  constexpr bool splits_sums(Variant variant) const {
+    return variant == Variant::kKeys && d_head > 128;
+  }
   // Consumer warpgroups.
-  constexpr int groups(Variant variant) const { return shape(variant).rows / kGroupRows; }
+  constexpr int groups(Variant variant) const {
+    return shape(variant).rows / kGroupRows * (splits_sums(variant) ? 2 : 1);
+  }
+  // Blocks of the second tensor that passes by. V is read early in a step and then no more, so that
+  // it needs one less.
+  constexpr int second_stages(Variant variant) const {
+    return shape(variant).stages - (variant == Variant::kQueries ? 1 : 0);
+  }
 
   // A warpgroup that loads, and those that multiply.
   constexpr int n_threads(Variant variant = Variant::kKeys) const {
@@ -60,14 +72,16 @@ struct HopperBackwardKernelConfig {
   }
   // Of the two tensors that stay, "full"; of the two that pass by, in each stage, "full" and
   // "empty".
-  constexpr int n_barriers(Variant variant) const { return 2 + 4 * shape(variant).stages; }
+  constexpr int n_barriers(Variant variant) const {
+    return 2 + 2 * (shape(variant).stages + second_stages(variant));
+  }
 
   constexpr int smem_bytes(Variant variant = Variant::kKeys) const {
     if (variant == Variant::kDots) return 0;
     const BlockShape block = shape(variant);
     return 2 * block.rows * row_bytes() +
-           block.stages * (2 * block.columns * row_bytes() + stats_bytes(variant)) +
-           8 * n_barriers(variant);
+           (block.stages + second_stages(variant)) * block.columns * row_bytes() +
+           block.stages * stats_bytes(variant) + 8 * n_barriers(variant);
   }
 
   // The shared-memory row of a tile, and the mode of its swizzle.

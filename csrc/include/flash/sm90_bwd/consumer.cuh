@@ -16,8 +16,12 @@
 
 namespace flash::sm90_bwd {
 
-// 0 is __syncthreads; kOwnRead + g: all warps of group g have read the rows that stay.
+// 0 is __syncthreads; kOwnRead + g: all warps of group g (or, where two have the same rows, of
+// both) have read the rows that stay.
 enum NamedBarrier : int { kOwnRead = 1 };
+
+// What a group sums up: the gradient of own1 (dK or dQ), that of own2 (dV), or both.
+enum class Sums { kFirst, kSecond, kBoth };
 
 template <HopperBackwardKernelConfig kConfig, Variant kVariant>
 struct Consumer {
@@ -37,7 +41,8 @@ struct Consumer {
   const int lane;
   const int group_row;  // the group's first
   const float scale_log2;
-  sm90::RingPosition<L::kStages> ring;
+  sm90::RingPosition<L::kStages1> ring1;
+  sm90::RingPosition<L::kStages2> ring2;
   QueryStats<L> stats;
   typename Mm::Scores p;
   typename Mm::Scores d_s;
@@ -54,25 +59,22 @@ struct Consumer {
         group(group_index),
         warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
         lane(threadIdx.x % 32),
-        group_row(work.first_row + group * HopperBackwardKernelConfig::kGroupRows),
+        group_row(work.first_row +
+                  (L::kSplitsSums ? 0 : group) * HopperBackwardKernelConfig::kGroupRows),
         scale_log2(launch_args.call.softmax_scale * kLog2e),
         stats(head_stats(), group_row + warp * 16 + lane / 4, launch_args.call.seqlen_q,
               layout.stats(0), lane) {}
 
   FLASH_DEVICE void run() {
-    Mm::clear(d_own1);
-    if constexpr (L::kOwnsKeys) Mm::clear(d_own2);
-    const int n_steps = work.n_steps();
-    if (n_steps > 0) {
-      sm90::wait_phase(smem.own1_full(), 0);
-      sm90::wait_phase(smem.own2_full(), 0);
-      Place place{work.begin, 0};
-      for (int i = 0; i < n_steps; ++i) {
-        step(place.block * L::kColumns);
-        place.advance(work);
-      }
+    if constexpr (!L::kOwnsKeys) {
+      run_as<Sums::kFirst>();
+    } else if constexpr (!L::kSplitsSums) {
+      run_as<Sums::kBoth>();
+    } else if (group == 0) {
+      run_as<Sums::kSecond>();
+    } else {
+      run_as<Sums::kFirst>();
     }
-    store();
   }
 
  private:
@@ -82,24 +84,64 @@ struct Consumer {
     return reinterpret_cast<const RowStats*>(call.row_stats) + head * row_stats_rows(call.seqlen_q);
   }
 
-  FLASH_DEVICE void step(int first_column) {
-    const uint32_t other1 = smem.other1(ring.buffer);
-    const uint32_t other2 = smem.other2(ring.buffer);
-    sm90::wait_phase(smem.full1(ring.buffer), ring.parity);
-    Mm::issue_products(smem.own1(group), other1, p);
-    sm90::wait_phase(smem.full2(ring.buffer), ring.parity);
-    Mm::issue_products(smem.own2(group), other2, d_s);
-    Mm::template wait<1>(p);
-
-    const typename L::Mask mask(args.call, group_row, first_column);
-    stats.enter(ring.buffer);
-    exponentiate(mask);
-    if constexpr (L::kOwnsKeys) {
-      sum_both(mask, other1, other2);
-    } else {
-      sum_one(mask, other1);
+  template <Sums kSums>
+  FLASH_DEVICE void run_as() {
+    Mm::clear(d_own1);
+    Mm::clear(d_own2);
+    const int n_steps = work.n_steps();
+    if (n_steps > 0) {
+      sm90::wait_phase(smem.own1_full(), 0);
+      sm90::wait_phase(smem.own2_full(), 0);
+      Place place{work.begin, 0};
+      for (int i = 0; i < n_steps; ++i) {
+        step<kSums>(place.block * L::kColumns);
+        ring1.advance();
+        ring2.advance();
+        place.advance(work);
+      }
     }
-    ring.advance();
+    store<kSums>();
+  }
+
+  template <Sums kSums>
+  FLASH_DEVICE void step(int first_column) {
+    const uint32_t other1 = smem.other1(ring1.buffer);
+    const uint32_t other2 = smem.other2(ring2.buffer);
+    sm90::wait_phase(smem.full1(ring1.buffer), ring1.parity);
+    Mm::issue_products(smem.own1(group), other1, p);
+    if constexpr (kSums == Sums::kSecond) {
+      Mm::template wait<0>(p);
+    } else {
+      wait_second();
+      Mm::issue_products(smem.own2(group), other2, d_s);
+      Mm::template wait<1>(p);
+    }
+    const typename L::Mask mask(args.call, group_row, first_column);
+    stats.enter(ring1.buffer);
+    exponentiate(mask);
+    if constexpr (kSums == Sums::kFirst) sum_first(mask, other1);
+    if constexpr (kSums == Sums::kSecond) sum_second(other2);
+    if constexpr (kSums == Sums::kBoth) sum_both(mask, other1, other2);
+  }
+
+  FLASH_DEVICE void sum_first(const typename L::Mask& mask, uint32_t other1) {
+    ptx::schedule_fence();  // or ptxas waits in front of the exponentials
+    Mm::template wait<0>(d_s);
+    release_second();
+    differentiate(mask);
+    Mm::pack(d_s, d_weights);
+    Mm::issue_sum(d_weights, other1, d_own1);
+    Mm::template wait<0>(d_own1);
+    release_first();
+  }
+
+  FLASH_DEVICE void sum_second(uint32_t other2) {
+    release_first();
+    Mm::pack(p, weights);
+    wait_second();
+    Mm::issue_sum(weights, other2, d_own2);
+    Mm::template wait<0>(d_own2);
+    release_second();
   }
 
   FLASH_DEVICE void sum_both(const typename L::Mask& mask, uint32_t other1, uint32_t other2) {
@@ -109,7 +151,7 @@ struct Consumer {
       Mm::template wait<1>(d_s);
       differentiate(mask);
     } else {
-      ptx::schedule_fence();  // or ptxas waits in front of the exponentials
+      ptx::schedule_fence();
       Mm::template wait<0>(d_s);
       differentiate(mask);
       Mm::pack(p, weights);
@@ -118,20 +160,9 @@ struct Consumer {
     Mm::pack(d_s, d_weights);
     Mm::issue_sum(d_weights, other1, d_own1);
     Mm::template wait<1>(d_own2);
-    release(smem.empty2(ring.buffer));
+    release_second();
     Mm::template wait<0>(d_own1);
-    release(smem.empty1(ring.buffer));
-  }
-
-  FLASH_DEVICE void sum_one(const typename L::Mask& mask, uint32_t other1) {
-    ptx::schedule_fence();
-    Mm::template wait<0>(d_s);
-    release(smem.empty2(ring.buffer));
-    differentiate(mask);
-    Mm::pack(d_s, d_weights);
-    Mm::issue_sum(d_weights, other1, d_own1);
-    Mm::template wait<0>(d_own1);
-    release(smem.empty1(ring.buffer));
+    release_first();
   }
 
   FLASH_DEVICE void exponentiate(const typename L::Mask& mask) {
@@ -152,25 +183,35 @@ struct Consumer {
   }
 
   // Gradients of rows that exist; staged in the place of the rows that stay.
+  template <Sums kSums>
   FLASH_DEVICE void store() {
-    ptx::bar_sync(kOwnRead + group, kThreads);
-    const int row = group_row + warp * 16;
-    const int head = static_cast<int>(work.head);
-    const int batch = static_cast<int>(work.batch);
+    constexpr int kReaders = L::kSplitsSums ? L::kGroups * kThreads : kThreads;
+    ptx::bar_sync(L::kSplitsSums ? int{kOwnRead} : kOwnRead + group, kReaders);
     const uint32_t staging = warp * L::kWarpBytes;
-    const float scale = args.call.softmax_scale;
-    if (L::kOwnsKeys ? args.call.d_k != nullptr : true) {
-      End::store(d_own1, scale, smem.own1(group) + staging, args.d_own1, row, head, batch, lane);
+    const auto write = [&](const typename Mm::Result& result, float factor, uint32_t own,
+                           const TensorMap& map, const void* wanted) {
+      if (wanted == nullptr) return;
+      End::store(result, factor, own + staging, map, group_row + warp * 16,
+                 static_cast<int>(work.head), static_cast<int>(work.batch), lane);
+    };
+    const BackwardArgs& call = args.call;
+    if constexpr (kSums != Sums::kSecond) {
+      write(d_own1, call.softmax_scale, smem.own1(group), args.d_own1,
+            L::kOwnsKeys ? call.d_k : call.d_q);
     }
-    if constexpr (L::kOwnsKeys) {
-      if (args.call.d_v != nullptr) {
-        End::store(d_own2, 1.0f, smem.own2(group) + staging, args.d_own2, row, head, batch, lane);
-      }
+    if constexpr (kSums != Sums::kFirst) {
+      write(d_own2, 1.0f, smem.own2(group), args.d_own2, call.d_v);
     }
     End::wait_staging_free(lane);  // before the block's memory goes
   }
 
+  FLASH_DEVICE void wait_second() const {
+    sm90::wait_phase(smem.full2(ring2.buffer), ring2.parity);
+  }
+
   // One arrival per warp: all its lanes have read the buffer.
+  FLASH_DEVICE void release_first() const { release(smem.empty1(ring1.buffer)); }
+  FLASH_DEVICE void release_second() const { release(smem.empty2(ring2.buffer)); }
   FLASH_DEVICE void release(uint32_t empty) const {
     __syncwarp();
     if (lane == 0) ptx::mbarrier_arrive(empty);

@@ -15,7 +15,7 @@ constexpr sm90::HopperForwardKernelConfig forward_config() {
           .d_head = kConfig.d_head,
           .block_n = L::kColumns,
           .n_mma_groups = L::kGroups,
-          .n_buffers = L::kStages,
+          .n_buffers = L::kStages1,
           .n_q_buffers = 1,
           .max_policy = sm90::MaxPolicy::kExact,
           .overlap = false,

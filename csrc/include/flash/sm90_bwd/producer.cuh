@@ -10,6 +10,8 @@ namespace flash::sm90_bwd {
 
 template <typename L>
 struct Producer {
+  static constexpr int kRowBytes = L::kOwnBytes / L::kRows;
+
   const BackwardKernelArgs& args;
   const L& smem;
   const Work<L>& work;
@@ -22,28 +24,30 @@ struct Producer {
     const int head = static_cast<int>(work.head);
     const int batch = static_cast<int>(work.batch);
     load_own(smem.own1_full(), smem.own1(0), args.own1, head, batch);
-    sm90::RingPosition<L::kStages> ring;
+    sm90::RingPosition<L::kStages1> ring1;
+    sm90::RingPosition<L::kStages2> ring2;
     Place place{work.begin, 0};
     for (int step = 0; step < n_steps; ++step) {
       const int row = place.block * L::kColumns;
       const int other_head = other_head_of(place);
-      const uint32_t full1 = smem.full1(ring.buffer);
-      const uint32_t full2 = smem.full2(ring.buffer);
-      sm90::wait_phase(smem.empty1(ring.buffer), ring.parity ^ 1);
+      const uint32_t full1 = smem.full1(ring1.buffer);
+      const uint32_t full2 = smem.full2(ring2.buffer);
+      sm90::wait_phase(smem.empty1(ring1.buffer), ring1.parity ^ 1);
       ptx::mbarrier_arrive_expect_tx(full1, L::kOtherBytes + L::kStatsBytes);
-      load_other(full1, smem.other1(ring.buffer), args.other1, row, other_head);
+      load_other(full1, smem.other1(ring1.buffer), args.other1, row, other_head);
       if constexpr (L::kOwnsKeys) {
         constexpr int kRowsOfOne = kStatsRowBytes / int{sizeof(RowStats)};
         static_assert(L::kColumns % kRowsOfOne == 0,
                       "a block's RowStats are whole rows of the map");
-        ptx::tma_load_5d(smem.stats(ring.buffer), &args.stats, full1, 0, row / kRowsOfOne, 0,
+        ptx::tma_load_5d(smem.stats(ring1.buffer), &args.stats, full1, 0, row / kRowsOfOne, 0,
                          other_head, batch, ptx::kEvictLast);
       }
       if (step == 0) load_own(smem.own2_full(), smem.own2(0), args.own2, head, batch);
-      sm90::wait_phase(smem.empty2(ring.buffer), ring.parity ^ 1);
+      sm90::wait_phase(smem.empty2(ring2.buffer), ring2.parity ^ 1);
       ptx::mbarrier_arrive_expect_tx(full2, L::kOtherBytes);
-      load_other(full2, smem.other2(ring.buffer), args.other2, row, other_head);
-      ring.advance();
+      load_other(full2, smem.other2(ring2.buffer), args.other2, row, other_head);
+      ring1.advance();
+      ring2.advance();
       place.advance(work);
     }
   }
@@ -60,10 +64,9 @@ struct Producer {
                              int batch) const {
     ptx::mbarrier_arrive_expect_tx(full, L::kOwnBytes);
 #pragma unroll
-    for (int group = 0; group < L::kGroups; ++group) {
-      ptx::tma_load_5d(tile + group * L::kGroupBytes, &map, full, 0,
-                       work.first_row + group * HopperBackwardKernelConfig::kGroupRows, 0, head,
-                       batch, ptx::kEvictFirst);
+    for (int row = 0; row < L::kRows; row += HopperBackwardKernelConfig::kGroupRows) {
+      ptx::tma_load_5d(tile + row * kRowBytes, &map, full, 0, work.first_row + row, 0, head, batch,
+                       ptx::kEvictFirst);
     }
   }
 

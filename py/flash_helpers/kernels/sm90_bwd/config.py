@@ -46,7 +46,21 @@ class HopperBackwardKernelConfig(BackwardKernelConfig):
 
     def groups(self, variant: Variant) -> int:
         """Consumer warpgroups."""
-        return self.rows(variant) // GROUP_ROWS
+        return self.rows(variant) // GROUP_ROWS * (2 if self.splits_sums(variant) else 1)
+
+    def splits_sums(self, variant: Variant) -> bool:
+        """Whether two groups have the same keys, one for dK and one for dV: for both sums a thread
+        has too few registers."""
+        return variant is Variant.KEYS and self.d_head > 128
+
+    def n_matmuls(self, variant: Variant) -> int:
+        """Groups that split the sums compute the scores both."""
+        return super().n_matmuls(variant) + (1 if self.splits_sums(variant) else 0)
+
+    def second_stages(self, variant: Variant) -> int:
+        """Blocks of the second tensor that passes by: V is read early in a step, and needs one
+        less."""
+        return self.shape(variant)[2] - (1 if variant is Variant.QUERIES else 0)
 
     def threads_of(self, variant: Variant) -> int:
         if variant is Variant.DOTS:
@@ -60,9 +74,9 @@ class HopperBackwardKernelConfig(BackwardKernelConfig):
             return 0
         rows, columns, stages = self.shape(variant)
         stats = 0 if variant is Variant.QUERIES else columns * ROW_STATS_FLOATS * FP32_BYTES
-        n_barriers = 2 + 4 * stages
-        tiles = 2 * rows * self.row_bytes() + stages * (2 * columns * self.row_bytes() + stats)
-        return tiles + 8 * n_barriers
+        blocks = stages + self.second_stages(variant)
+        n_rows = 2 * rows + blocks * columns
+        return n_rows * self.row_bytes() + stages * stats + 8 * (2 + 2 * blocks)
 
     def min_blocks_per_sm(self, variant: Variant = Variant.KEYS) -> int:
         return 8 if variant is Variant.DOTS else 1

@@ -3,7 +3,7 @@
 from ..contract import Variant
 from .config import GROUP_ROWS, HopperBackwardKernelConfig
 
-HEAD_DIMENSIONS = (64, 96, 128)
+HEAD_DIMENSIONS = (64, 96, 128, 192, 256)
 # A thread of one group would start with more registers than setmaxnreg is to raise it to.
 ROWS = (2 * GROUP_ROWS, 3 * GROUP_ROWS)
 COLUMNS = (64, 128)  # whole rows of the map of RowStats
@@ -34,19 +34,23 @@ def violations(
 
 def _value_violations(config: HopperBackwardKernelConfig) -> list[str]:
     allowed: dict[str, tuple[int, ...]] = {"d_head": HEAD_DIMENSIONS}
-    for side in ("keys", "queries"):
-        allowed |= {f"{side}_rows": ROWS, f"{side}_columns": COLUMNS}
-    return [
+    allowed["keys_rows"] = (GROUP_ROWS,) if config.splits_sums(Variant.KEYS) else ROWS
+    allowed |= {"keys_columns": COLUMNS, "queries_rows": ROWS, "queries_columns": COLUMNS}
+    found = [
         f"{name} = {getattr(config, name)} is not supported: it must be "
         f"{' or '.join(map(str, values))}."
         for name, values in allowed.items()
         if getattr(config, name) not in values
     ]
+    if config.queries_stages < 2:
+        found.append("queries_stages = 1 is not supported: of V there is one stage less.")
+    return found
 
 
 def _register_violations(config: HopperBackwardKernelConfig) -> list[str]:
     found = []
-    for variant, sums in ((Variant.KEYS, 2), (Variant.QUERIES, 1)):
+    for variant in (Variant.KEYS, Variant.QUERIES):
+        sums = 2 if variant is Variant.KEYS and not config.splits_sums(variant) else 1
         needed = sums * config.d_head // 2 + config.shape(variant)[1] + OTHER_REGISTERS
         available = 160 if config.groups(variant) == 3 else 240
         if needed > available:

@@ -84,7 +84,7 @@ FLASH_DEVICE void hide(typename L::Scores& p, const BackwardArgs& args,
     for (int n = 0; n < 2 * L::kColumnTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        p[m][n][i] = seen(m * 16 + i / 2 * 8, n * 8 + i % 2) ? p[m][n][i] : 0.0f;
+        p[m][n][i] = seen.at(m * 16 + i / 2 * 8, n * 8 + i % 2) ? p[m][n][i] : 0.0f;
       }
     }
   }

@@ -75,7 +75,7 @@ FLASH_DEVICE void hide(float (&p)[kCount], const BackwardArgs& args, const Mask&
   const auto seen = mask.seen(args, row, column);
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    p[i] = seen(i / 2 % 2 * 8, i / 4 * 8 + i % 2) ? p[i] : 0.0f;
+    p[i] = seen.at(i / 2 % 2 * 8, i / 4 * 8 + i % 2) ? p[i] : 0.0f;
   }
 }
 

@@ -86,7 +86,7 @@ struct BlockMask {
     VisibleKeys visible;
 
     // The score that is so many rows below the first, and so many columns to its right.
-    FLASH_DEVICE bool operator()(int down, int right) const {
+    FLASH_DEVICE bool at(int down, int right) const {
       return kOwnsKeys ? down < visible.of_row(right) : right < visible.of_row(down);
     }
   };

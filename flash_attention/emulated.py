@@ -34,7 +34,7 @@ def launch(
         grid=(grid, 1, 1),
         block=(config.n_threads(), 1, 1),
         shared_bytes=config.smem_bytes(),
-        params=[family_of(config).launch_arguments(config, args)],
+        params=[family_of(config).launch_arguments(config, args, plan.variant)],
         memory=memory,
     )
 
@@ -55,7 +55,7 @@ def launch_backward(
             grid=(grid, 1, 1),
             block=(config.threads_of(variant), 1, 1),
             shared_bytes=config.smem_of(variant),
-            params=[family_of(config).launch_arguments(config, plan.args)],
+            params=[family_of(config).launch_arguments(config, plan.args, variant)],
             memory=_ranges(read, writable=False) + _ranges(written, writable=True),
         )
 

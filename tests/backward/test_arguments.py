@@ -13,6 +13,7 @@ from flash_attention import dispatch
 from flash_helpers.kernel_configs import DType, get_hopper_kernel_configs
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
+from flash_helpers.kernels.sm80_bwd.sets import get_ampere_backward_kernel_configs
 from tests.backward.problems import CONFIGS, SMALL
 
 FORWARD = get_hopper_kernel_configs()[0]
@@ -36,7 +37,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "o of another shape": ({"o": torch.zeros(1, 8, 1, 64).half()}, "o has shape"),
     "a forward configuration": ({"kernel_cfg": FORWARD}, "the kernels of a forward pass"),
     "a configuration that cannot be built": (
-        {"kernel_cfg": replace(SMALL, keys_rows=96)}, "keys_rows = 96 is not supported",
+        {"kernel_cfg": replace(get_ampere_backward_kernel_configs()[0], keys_rows=96)},
+        "keys_rows = 96 is not supported",
     ),
     "a gradient that there is not": ({"wanted": ("q", "o")}, r"wanted names \['o'\]"),
     "a scale of 0": ({"softmax_scale": 0.0}, "softmax_scale is 0.0"),
@@ -59,7 +61,7 @@ def test_forward_refuses_the_kernels_of_a_backward_pass() -> None:
         flash_attention.forward(SMALL, given["q"], given["k"], given["v"])
 
 
-@pytest.mark.parametrize(("capability", "rows"), [((8, 0), 128), ((8, 6), 64), ((9, 0), 128)])
+@pytest.mark.parametrize(("capability", "rows"), [((8, 0), 128), ((8, 6), 64), ((12, 0), 64)])
 def test_the_kernels_chosen_fit_the_shared_memory(
     capability: tuple[int, int], rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,7 +73,16 @@ def test_the_kernels_chosen_fit_the_shared_memory(
     assert isinstance(config, AmpereBackwardKernelConfig) and config.keys_rows == rows
 
 
+def test_the_hopper_family_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(dispatch, "available_kernels", lambda: CONFIGS)
+    for d_head in (64, 96, 128):
+        problem = AttentionProblem(DType.FP16, 1, 64, 64, 1, 1, d_head, gradients=True)
+        config = dispatch.choose(problem, torch.device("cuda", 0), deterministic=True)
+        assert (config.FAMILY, config.d_head) == ("sm90_bwd", d_head)
+
+
 def test_a_head_dimension_without_kernels_is_named() -> None:
-    q = torch.zeros(1, 8, 1, 192, dtype=torch.float16, requires_grad=True)
+    q = torch.zeros(1, 8, 1, 160, dtype=torch.float16, requires_grad=True)
     with pytest.raises(ValueError, match="the Ampere backward family does not: its head dim"):
         flash_attention.flash_attn_func(q, q, q)

@@ -4,7 +4,6 @@ extreme values. On CPU tensors, so the emulator's checks of memory and races are
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 import torch
@@ -12,9 +11,16 @@ import torch
 from flash_helpers.check.tolerance import bitwise_equal
 from flash_helpers.kernel_configs import DType
 from flash_helpers.kernels.backward_config import BackwardKernelConfig
-from tests.backward.problems import CONFIGS, NAMES, SMALL, Problem
+from tests.backward.problems import CONFIGS, NAMES, SMALLS, Problem
 
 EVERY = pytest.mark.parametrize("config", CONFIGS, ids=str)
+
+
+@pytest.fixture(params=SMALLS, ids=lambda config: config.FAMILY)
+def small(request: pytest.FixtureRequest) -> BackwardKernelConfig:
+    """One configuration of each family."""
+    config: BackwardKernelConfig = request.param
+    return config
 
 
 @EVERY
@@ -28,39 +34,43 @@ def test_a_whole_and_an_odd_problem(config: BackwardKernelConfig) -> None:
     ("seqlen_q", "seqlen_k"), [(1, 1), (3, 200), (200, 3), (65, 129), (130, 64)]
 )
 @pytest.mark.parametrize("causal", [False, True])
-def test_lengths(seqlen_q: int, seqlen_k: int, causal: bool) -> None:
-    found = Problem(SMALL, seqlen_q, seqlen_k, causal=causal).check()
+def test_lengths(small: BackwardKernelConfig, seqlen_q: int, seqlen_k: int, causal: bool) -> None:
+    found = Problem(small, seqlen_q, seqlen_k, causal=causal).check()
     if causal and seqlen_q > seqlen_k:  # these queries see no key
         assert not found["d_q"][:, : seqlen_q - seqlen_k].any()
 
 
 @pytest.mark.parametrize("offset", [0, 1, 7, 8, 15, 16, 31, 63, 64, 65, 127, 128])
-def test_every_place_of_the_diagonal(offset: int) -> None:
-    Problem(SMALL, 70, 70 + offset, heads=1, causal=True).check()
-    Problem(SMALL, 70 + offset, 70, heads=1, causal=True).check()
+def test_every_place_of_the_diagonal(small: BackwardKernelConfig, offset: int) -> None:
+    Problem(small, 70, 70 + offset, heads=1, causal=True).check()
+    Problem(small, 70 + offset, 70, heads=1, causal=True).check()
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (6, 2), (4, 1)])
-def test_gradients_of_shared_heads_are_summed(heads: int, kv_heads: int) -> None:
-    problem = Problem(SMALL, 40, 70, heads=heads, kv_heads=kv_heads, batch=2, causal=True)
+def test_gradients_of_shared_heads_are_summed(
+    small: BackwardKernelConfig, heads: int, kv_heads: int
+) -> None:
+    problem = Problem(small, 40, 70, heads=heads, kv_heads=kv_heads, batch=2, causal=True)
     problem.check()
 
 
-def test_without_keys() -> None:
-    found = Problem(SMALL, 5, 0).run()
+def test_without_keys(small: BackwardKernelConfig) -> None:
+    found = Problem(small, 5, 0).run()
     assert not found["d_q"].any() and found["d_k"].shape == found["d_v"].shape == (1, 0, 1, 64)
 
 
 @pytest.mark.parametrize("wanted", [w for n in (1, 2) for w in itertools.combinations("qkv", n)])
-def test_only_what_is_wanted_is_computed(wanted: tuple[str, ...]) -> None:
-    problem = Problem(SMALL, 33, 70, causal=True)
+def test_only_what_is_wanted_is_computed(
+    small: BackwardKernelConfig, wanted: tuple[str, ...]
+) -> None:
+    problem = Problem(small, 33, 70, causal=True)
     everything, found = problem.run(), problem.run("".join(wanted))
     assert set(found) == {f"d_{name}" for name in wanted}
     assert all(bitwise_equal(found[name], everything[name]) for name in found)
 
 
-def test_any_strides_and_expanded_dimensions() -> None:
-    problem = Problem(SMALL, 40, 50, heads=4, kv_heads=2, batch=2)
+def test_any_strides_and_expanded_dimensions(small: BackwardKernelConfig) -> None:
+    problem = Problem(small, 40, 50, heads=4, kv_heads=2, batch=2)
     plain = problem.run()
     for name in ("q", "k", "v", "d_o"):
         x = problem.inputs[name]
@@ -82,18 +92,25 @@ def test_every_run_gives_the_same_bits() -> None:
 
 @pytest.mark.parametrize("dtype", DType)
 @pytest.mark.parametrize("factor", [1e-4, 1e2])
-def test_small_and_large_outer_gradients(dtype: DType, factor: float) -> None:
-    problem = Problem(replace(SMALL, dtype=dtype), 70, 90, causal=True)
+def test_small_and_large_outer_gradients(
+    small: BackwardKernelConfig, dtype: DType, factor: float
+) -> None:
+    problem = Problem(
+        next(c for c in CONFIGS if (c.FAMILY, c.d_head, c.dtype) == (small.FAMILY, 64, dtype)),
+        70,
+        90,
+        causal=True,
+    )
     problem.inputs["d_o"] *= factor
     problem.check()
 
 
 @pytest.mark.parametrize("seqlen_k", [64, 100, 192])
-def test_a_log_sum_exp_of_minus_a_hundred(seqlen_k: int) -> None:
+def test_a_log_sum_exp_of_minus_a_hundred(small: BackwardKernelConfig, seqlen_k: int) -> None:
     """Zeros in the place of keys that do not exist have scores of 0, which is e^100 too much. All
     queries point the same way, so that the errors of a row of dK do too: they do not average out
     over its elements, as the rule counts on."""
-    problem = Problem(SMALL, 70, seqlen_k, scale=0.125)
+    problem = Problem(small, 70, seqlen_k, scale=0.125)
     generator = torch.Generator().manual_seed(3)
     direction = torch.randn(64, generator=generator)
     direction *= 8 / direction.norm()
@@ -104,15 +121,15 @@ def test_a_log_sum_exp_of_minus_a_hundred(seqlen_k: int) -> None:
     assert max(problem.reference.worst_rows(problem.run()).values()) <= 1.5
 
 
-def test_one_key_that_carries_everything() -> None:
-    problem = Problem(SMALL, 70, 90)
+def test_one_key_that_carries_everything(small: BackwardKernelConfig) -> None:
+    problem = Problem(small, 70, 90)
     problem.inputs["k"][:, 17] = 4 * problem.inputs["q"][:, 3, :1]
     problem.check()
 
 
-def test_a_head_with_nan_keeps_it() -> None:
-    clean = Problem(SMALL, 40, 50, heads=2, kv_heads=2)
-    dirty = Problem(SMALL, 40, 50, heads=2, kv_heads=2)
+def test_a_head_with_nan_keeps_it(small: BackwardKernelConfig) -> None:
+    clean = Problem(small, 40, 50, heads=2, kv_heads=2)
+    dirty = Problem(small, 40, 50, heads=2, kv_heads=2)
     dirty.inputs["d_o"][:, 5, 1] = float("nan")
     expected, found = clean.run(), dirty.run()
     for name in NAMES:

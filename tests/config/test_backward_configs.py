@@ -135,7 +135,7 @@ def test_packed_arguments_read_back_by_name() -> None:
 def test_families_are_asked_for_what_they_compute() -> None:
     for capability in (None, (8, 0), (9, 0)):
         asked = [by_preference(capability, gradients=gradients) for gradients in (False, True)]
-        assert [f.GRADIENTS for families in asked for f in families] == [False, False, True]
+        assert [f.GRADIENTS for families in asked for f in families] == [False, False, True, True]
         assert {f for families in asked for f in families} == set(FAMILIES)
 
 

@@ -20,6 +20,7 @@ from flash_helpers.kernel_configs import (
 )
 from flash_helpers.kernels import backward_args, forward_args
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
+from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
 
 INCLUDE = Path(__file__).resolve().parents[2] / "csrc" / "include"
 
@@ -68,6 +69,11 @@ FAMILIES = [
         AmpereBackwardKernelConfig,
         "sm80_bwd/config.h",
         ("n_threads", "smem_bytes", "min_blocks_per_sm"),
+    ),
+    Family(
+        HopperBackwardKernelConfig,
+        "sm90_bwd/config.h",
+        ("n_threads", "smem_bytes", "min_blocks_per_sm", "swizzle_bytes"),
     ),
 ]  # fmt: skip
 

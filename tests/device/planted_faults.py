@@ -39,7 +39,13 @@ from .sm90 import (
     test_tile_schedule,
 )
 from .sm90 import test_matmuls as test_sm90_matmuls
-from .tile import test_operand, test_plain_headers, test_rows, test_visible
+from .tile import (
+    test_gradient_work,
+    test_operand,
+    test_plain_headers,
+    test_rows,
+    test_visible,
+)
 
 PTX, TILE = "flash/ptx", "flash/tile"
 SM80, SM90 = "flash/sm80/forward", "flash/sm90"
@@ -119,8 +125,9 @@ FAULTS = [
           'asm volatile("" : "+f"(d[i])::"memory");', ";",
           test_wgmma.test_wgmma_touch_makes_registers_opaque),
     # tile/
-    Fault("another swizzle", f"{TILE}/shared_tile.h", "chunk ^ (row % kSwizzleRows)",
-          "chunk ^ (row / 2 % kSwizzleRows)", test_operand.test_tiles_of_16_by_16,
+    Fault("another swizzle", f"{TILE}/shared_tile.h",
+          "chunk ^ (row / kRowsOfOnePlace % kSwizzleSpan)", "chunk ^ (row / 2 % kSwizzleRows)",
+          test_operand.test_tiles_of_16_by_16,
           {"d_head": 64, "swizzled": True, "columns_first": False, "transpose": False}),
     Fault("a k-tile loaded too late", f"{TILE}/load_schedule.h",
           "if (kAhead) return tile + kSlots - 1;", "if (kAhead) return tile + kSlots;",
@@ -141,6 +148,11 @@ FAULTS = [
     Fault("a key too few by the mask", f"{TILE}/visible.cuh", "- first + row + 1;",
           "- first + row;", test_visible.test_visible_keys,
           {"problem": problems.Problem(96, 130, True)}),
+    Fault("the first query that sees a key left out", f"{TILE}/gradient_work.cuh",
+          "first_row - args.seqlen_k + args.seqlen_q)",
+          "first_row - args.seqlen_k + args.seqlen_q + L::kColumns)",
+          test_gradient_work.test_every_score_that_is_seen_is_met_once,
+          {"side": "keys", "n_queries": 50, "n_keys": 100}),
     # the Ampere family
     Fault("a row too many copied", f"{SM80}/block_copy.cuh", "row + step * kRowsPerStep < n_rows",
           "row + step * kRowsPerStep <= n_rows", test_block_copy.test_rows_become_a_tile,

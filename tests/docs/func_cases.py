@@ -159,7 +159,7 @@ FUNC_REFUSED: Mapping[str, Provoke] = {
     "fp32, fp64, fp8 or integers": call(**dict.fromkeys("qkv", lambda: draw().float())),
     "causal is not a bool": call(causal=1),
     "a gradient for a head dimension without kernels for it": call(
-        **dict.fromkeys("qkv", lambda: draw((1, 64, 1, 192)).requires_grad_())
+        **dict.fromkeys("qkv", lambda: draw((1, 64, 1, 160)).requires_grad_())
     ),
     "q is not a tensor": call(q=[1.0], return_attn_probs=True),
     "k is not a tensor": call(k=None),

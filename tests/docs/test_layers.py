@@ -1,5 +1,6 @@
 """The tree of the C++ sources: core < ptx < tile < one room for each family of kernels. A header
-includes what stands below it, no family sees another, and nobody outside its rooms names one."""
+includes what stands below it, no family sees another (but a backward pass what its architecture's
+forward pass uses), and nobody outside its rooms names one."""
 
 from __future__ import annotations
 
@@ -16,13 +17,20 @@ from .markdown import ROOT
 CSRC = ROOT / "csrc"
 FLOORS = ("core", "ptx", "tile")  # each includes only those before it; the families stand on all
 # How a family is called in running text, beside its name. sm_80 and sm_90a are architectures.
-WORDS = {"sm80": "ampere", "sm90": "hopper", "sm80_bwd": "ampere.backward"}
+WORDS = {
+    "sm80": "ampere",
+    "sm90": "hopper",
+    "sm80_bwd": "ampere.backward",
+    "sm90_bwd": "hopper.backward",
+}
 
 
 def may_include(user: tuple[str, ...], used: tuple[str, ...]) -> bool:
     """Both are folders below flash/."""
     if used[0] in FLOORS:
         return user[0] not in FLOORS or FLOORS.index(used[0]) <= FLOORS.index(user[0])
+    if user[0] == f"{used[0]}_bwd":
+        return True
     return user[: len(used)] == used  # of a family: its own folder, and those around it
 
 

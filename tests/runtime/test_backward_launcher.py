@@ -1,27 +1,29 @@
 """Launches of backward passes without a GPU: linked with a stand-in for CUDA, and with a made-up
-table of one configuration of the Ampere family's."""
+table of one configuration of a family."""
 
 from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import dataclass
 
 import pytest
 
 from flash_helpers.compilers.errors import BuildError
 from flash_helpers.compilers.toolchain import find_nvcc
-from flash_helpers.kernels.backward_config import Sizes
+from flash_helpers.kernels.backward_config import BackwardKernelConfig, Sizes
 from flash_helpers.kernels.contract import Variant
-from tests.config.test_backward_configs import CONFIG
+from tests.config.test_backward_configs import CONFIG as AMPERE
+from tests.config.test_hopper_backward_configs import CONFIG as HOPPER
 from tests.runtime.test_launcher import CSRC, TOY
 
 SIZES = Sizes(batch=2, seqlen_q=130, seqlen_k=129, n_heads_q=6, n_heads_kv=3)
 
 MAIN = r"""
 #include "backward_launcher.h"
-#include "flash/sm80_bwd/config.h"
-namespace flash::sm80_bwd { extern const Family kFamily; }
-namespace bwd = flash::sm80_bwd;
+#include "flash/FAMILY/config.h"
+namespace flash::FAMILY { extern const Family kFamily; }
+namespace bwd = flash::FAMILY;
 using flash::Variant;
 constexpr auto kConfig = CONFIG;
 static const flash::KernelEntry kKernels[] = {
@@ -67,6 +69,7 @@ int main() {
   launch("d_k misaligned", [](auto& a) { a.d_k = at(0x3008); });
   launch("stride", [](auto& a) { a.d_o_stride_head = 12; });
   launch("heads", [](auto& a) { a.n_heads_q = 7; });
+  launch("a long stride", [](auto& a) { a.d_v_stride_seq = int64_t{1} << 39; });
   launch("too many", [](auto& a) { a.batch = a.seqlen_q = 1 << 30; });
   launch("forward", [](auto&) {}, 0);
   try {
@@ -83,53 +86,95 @@ int main() {
 """
 
 
-@pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """What each launch printed, by its name."""
+# The driver: a map is its address.
+DRIVER = r"""
+#include <cuda.h>
+#include <cstring>
+static CUresult encode(CUtensorMap* map, CUtensorMapDataType, cuuint32_t, void* address,
+                       const cuuint64_t*, const cuuint64_t*, const cuuint32_t*, const cuuint32_t*,
+                       CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                       CUtensorMapFloatOOBfill) {
+  std::memcpy(map, &address, sizeof(address));
+  return CUDA_SUCCESS;
+}
+extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned,
+                                                        unsigned long long,
+                                                        cudaDriverEntryPointQueryResult* found) {
+  *function = reinterpret_cast<void*>(&encode);
+  *found = cudaDriverEntryPointSuccess;
+  return cudaSuccess;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A family's configuration, and what each launch printed, by its name."""
+
+    config: BackwardKernelConfig
+    records: tuple[int, int, int]  # the first number of what each kernel gets
+    said: dict[str, list[str]]
+
+    def launches(self, variants: tuple[Variant, ...]) -> list[str]:
+        records = dict(zip(self.config.variants(), self.records, strict=True))
+        return [
+            f"launch {v.value} {self.config.grid(v, SIZES)} x {self.config.threads_of(v)}, "
+            f"{self.config.smem_of(v)} bytes, record {records[v]}, stream 0x50"
+            for v in variants
+        ]
+
+
+FAMILIES = {
+    "sm80_bwd": (AMPERE, (4096, 4096, 4096), ("sm80_bwd",), ""),
+    # Maps of nothing, of K and of Q.
+    "sm90_bwd": (
+        HOPPER, (0, 4096, 4096), ("sm90_bwd/family", "sm90_bwd/launch", "sm90/tensor_map"), DRIVER,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tried:
     try:
         cuda_include = find_nvcc().include_dir
     except BuildError as error:
         pytest.skip(f"no CUDA headers: {error}")
+    config, records, sources, driver = FAMILIES[request.param]
     folder = tmp_path_factory.mktemp("backward")
     toy = TOY.partition("static const flash::KernelEntry kKernels[]")[0]
-    text = toy.replace("4096", "232448") + MAIN.replace("CONFIG;", f"{CONFIG.to_cpp_struct()};", 1)
-    (folder / "main.cpp").write_text(text)
+    main = MAIN.replace("CONFIG;", f"{config.to_cpp_struct()};", 1)
+    main = main.replace("FAMILY", request.param)
+    (folder / "main.cpp").write_text(toy.replace("4096", "232448") + driver + main)
     names = ("launcher", "backward_launcher", "backward_checks", "configurations",
-             "forward_checks", "error", "sm80_bwd")  # fmt: skip
+             "forward_checks", "error", *sources)  # fmt: skip
     command = ["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined"]
     command += [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(cuda_include)]
     command += ["main.cpp", *(str(CSRC / "runtime" / f"{name}.cpp") for name in names)]
     subprocess.run([*command, "-o", "main"], cwd=folder, check=True, timeout=300)
     ran = subprocess.run([folder / "main"], capture_output=True, text=True, check=True)
     parts = re.split(r"^# (.*)\n", ran.stdout, flags=re.M)[1:]
-    return {name: text.splitlines() for name, text in zip(parts[::2], parts[1::2], strict=True)}
-
-
-def launches(variants: tuple[Variant, ...]) -> list[str]:
-    return [
-        f"launch {v.value} {CONFIG.grid(v, SIZES)} x {CONFIG.threads_of(v)}, "
-        f"{CONFIG.smem_of(v)} bytes, record 4096, stream 0x50"
-        for v in variants
-    ]
+    said = {name: text.splitlines() for name, text in zip(parts[::2], parts[1::2], strict=True)}
+    return Tried(config, records, said)
 
 
 def launched(lines: list[str]) -> list[str]:
     return [line for line in lines if line.startswith("launch")]
 
 
-def test_kernels_follow_each_other_with_python_s_grids(said: dict[str, list[str]]) -> None:
-    assert launched(said["all"]) == launches(CONFIG.variants())
-    allowed = [line for line in said["all"] if line.startswith("allow")]
-    assert allowed == [f"allow {v.value} {CONFIG.smem_of(v)}" for v in CONFIG.variants()]
+def test_kernels_follow_each_other_with_python_s_grids(tried: Tried) -> None:
+    config = tried.config
+    assert launched(tried.said["all"]) == tried.launches(config.variants())
+    allowed = [line for line in tried.said["all"] if line.startswith("allow")]
+    assert allowed == [f"allow {v.value} {config.smem_of(v)}" for v in config.variants()]
 
 
-def test_what_nobody_wants_is_not_launched(said: dict[str, list[str]]) -> None:
-    dots, keys, queries = CONFIG.variants()
+def test_what_nobody_wants_is_not_launched(tried: Tried) -> None:
+    dots, keys, queries = tried.config.variants()
     for name, variants in (
         ("keys", (dots, keys)), ("d_q alone", (dots, queries)), ("d_v alone", (dots, keys)),
         ("no keys", (dots, queries)),
     ):  # fmt: skip
-        assert launched(said[name]) == launches(variants), name
+        assert launched(tried.said[name]) == tried.launches(variants), name
 
 
 @pytest.mark.parametrize(
@@ -143,12 +188,23 @@ def test_what_nobody_wants_is_not_launched(said: dict[str, list[str]]) -> None:
         ("too many", "backward: query blocks (of 16 rows) * heads * batch exceed 2147483647"),
     ],
 )
-def test_refused(said: dict[str, list[str]], name: str, words: str) -> None:
-    assert said[name] == [words]
+def test_refused(tried: Tried, name: str, words: str) -> None:
+    assert tried.said[name] == [words]
 
 
-def test_a_pass_is_not_the_other(said: dict[str, list[str]]) -> None:
-    assert said["forward"] == [
+def test_what_the_copy_engine_does_not_reach_is_refused(tried: Tried) -> None:
+    said = tried.said["a long stride"]
+    if tried.config.FAMILY == "sm80_bwd":
+        assert launched(said) == tried.launches(tried.config.variants())
+        return
+    assert said == [
+        f"backward: a stride of d_v is {1 << 39} elements: the copy engine takes 0 to 2^40 bytes, "
+        "exclusive"
+    ]
+
+
+def test_a_pass_is_not_the_other(tried: Tried) -> None:
+    assert tried.said["forward"] == [
         "forward: is of a forward pass: it computes no gradients",
         "backward: is of a backward pass: it computes gradients alone",
         "backward has no kernel any",

@@ -16,8 +16,6 @@ extern const Family kFamily;
 
 namespace {
 
-constexpr int64_t kMaxTensorMapStride = (int64_t{1} << 40) - 1;  // in bytes
-
 const HopperForwardKernelConfig& config_of(const KernelEntry& entry) {
   return flash::config_of<HopperForwardKernelConfig>(entry);
 }
@@ -32,12 +30,11 @@ void check(const KernelEntry& entry, const ForwardArgs& args) {
                       std::to_string(int64_t{args.seqlen_q} + args.seqlen_k) +
                       ": expected at most " + std::to_string(kMaxSeqlen));
   }
-  const int64_t max_stride = kMaxTensorMapStride / bytes_of(entry.dtype);
   for (const int64_t stride :
        {args.q_stride_batch, args.q_stride_seq, args.q_stride_head, args.k_stride_batch,
         args.k_stride_seq, args.k_stride_head, args.v_stride_batch, args.v_stride_seq,
         args.v_stride_head, args.o_stride_batch, args.o_stride_seq, args.o_stride_head}) {
-    if (stride >= 0 && stride <= max_stride) continue;
+    if (can_be_copied(stride, entry.dtype)) continue;
     refuse(entry, "a stride is " + std::to_string(stride) +
                       " elements: the copy engine takes 0 to 2^40 bytes, exclusive");
   }

@@ -48,6 +48,11 @@ Encode encoder() {
   return encode;
 }
 
+CUtensorMapSwizzle swizzle_of(int32_t row_bytes) {
+  if (row_bytes == 128) return CU_TENSOR_MAP_SWIZZLE_128B;
+  return row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_NONE;
+}
+
 // What the driver is told; innermost dimension first.
 struct Fields {
   CUtensorMapDataType type;
@@ -75,7 +80,7 @@ Fields fields_of(const TensorMapKey& key) {
                   stride_bytes(key, key.stride_head, key.n_heads),
                   stride_bytes(key, key.stride_batch, key.batch)},
       .box = {columns, static_cast<cuuint32_t>(key.box_rows), chunks, 1, 1},
-      .swizzle = key.swizzle_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+      .swizzle = swizzle_of(key.swizzle_bytes),
   };
 }
 

@@ -20,12 +20,18 @@ struct TensorMapKey {
   int32_t n_heads;
   int32_t d_head;
   int32_t box_rows;
-  int32_t swizzle_bytes;  // of a chunk's row: 64 or 128
+  int32_t swizzle_bytes;  // of a chunk's row: 64 or 128; other rows are not swizzled
   DType dtype;
   int32_t reserved = 0;
 
   bool operator==(const TensorMapKey&) const = default;
 };
+
+// Whether a map can have a stride of so many elements.
+constexpr bool can_be_copied(int64_t stride, DType dtype) {
+  constexpr int64_t kMaxBytes = (int64_t{1} << 40) - 1;
+  return stride >= 0 && stride <= kMaxBytes / bytes_of(dtype);
+}
 
 // The map of a tensor. Encoded once for a key: a small cache in every thread remembers the latest,
 // and cannot be stale, because a map depends on nothing but its key. The reference is good until

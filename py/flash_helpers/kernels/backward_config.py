@@ -7,12 +7,14 @@ argument record (backward_args.py). They take any lengths and masks.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from .backward_args import row_stats_rows
 from .contract import KernelConfig, Variant
 from .flops import BACKWARD_OVER_FORWARD
+
+DOTS_THREADS = 128
 
 _SUFFIXES = {Variant.DOTS: "_dots", Variant.KEYS: "", Variant.QUERIES: "_queries"}
 
@@ -41,6 +43,57 @@ class BackwardKernelConfig(KernelConfig):
     GRADIENTS: ClassVar[bool] = True
     # Whether every gradient is bitwise the same in every run. Those of K and V always are.
     DETERMINISTIC: ClassVar[bool] = True
+    # The word behind the numbers of a short form.
+    WORD: ClassVar[str]
+
+    def short_form(self) -> str:
+        """`(FP16, 128, 128, 64, 8, 128, 64, 8): ampere_backward`: dtype, d_head, and the shapes of
+        the kernels of dK and dV, and of dQ."""
+        shapes = ", ".join(map(str, (*self.shape(Variant.KEYS), *self.shape(Variant.QUERIES))))
+        return f"({self.dtype.name}, {self.d_head}, {shapes}): {self.WORD}"
+
+    def kernel_name(self) -> str:
+        """As `backward_names.parse_symbol` reads it."""
+        words = [self.symbol_start(), self.dtype.name.lower(), f"d{self.d_head}"]
+        third = self.shape_fields()[2][0]
+        for letter, variant in (("k", Variant.KEYS), ("q", Variant.QUERIES)):
+            rows, columns, count = self.shape(variant)
+            words.append(f"{letter}{rows}x{columns}{third}{count}")
+        return "_".join(words)
+
+    @classmethod
+    def symbol_start(cls) -> str:
+        return f"flash_bwd_{cls.FAMILY.removesuffix('_bwd')}"
+
+    @classmethod
+    def shape_fields(cls) -> tuple[str, ...]:
+        """What a kernel's shape consists of: rows that stay with a thread block, columns of a block
+        that passes by, and a third, whose first letter stands in symbols. The configuration's
+        fields have these names behind the variant's."""
+        names = (f.name for f in fields(cls))
+        prefix = f"{Variant.KEYS.value}_"
+        return tuple(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+
+    def shape(self, variant: Variant) -> tuple[int, int, int]:
+        """By the names of `shape_fields`."""
+        rows, columns, third = (
+            getattr(self, f"{variant.value}_{name}") for name in self.shape_fields()
+        )
+        return rows, columns, third
+
+    def total_flop(self, n_samples: int, n_heads: int, seq_len: int) -> int:
+        """All matmuls, with every block whole, and per score two fused multiply-adds, an
+        exponential, a subtraction and a product in each kernel."""
+        flop = 0
+        for variant in (Variant.KEYS, Variant.QUERIES):
+            rows, columns, _ = self.shape(variant)
+            scores = -(-seq_len // rows) * rows * -(-seq_len // columns) * columns
+            flop += scores * (2 * self.n_matmuls(variant) * self.d_head + 7)
+        return n_samples * n_heads * flop
+
+    def n_matmuls(self, variant: Variant) -> int:
+        """Of a block that passes by: scores, gradients of weights, and sums."""
+        return 4 if variant is Variant.KEYS else 3
 
     def symbol(self, variant: Variant) -> str:
         if variant not in self.variants():
@@ -84,13 +137,18 @@ class BackwardKernelConfig(KernelConfig):
     @abstractmethod
     def smem_of(self, variant: Variant) -> int: ...
 
-    @abstractmethod
     def dots_rows(self) -> int:
         """Query rows of a thread block of the kernel `DOTS`."""
+        return DOTS_THREADS // (8 if self.d_head % 64 == 0 else 4)
 
-    @abstractmethod
     def rows(self, variant: Variant) -> int:
         """Rows of a thread block: keys of `KEYS`, queries of `QUERIES`."""
+        return self.shape(variant)[0]
+
+    def blocks(self) -> tuple[int, int]:
+        """Of the kernel of dK and dV."""
+        rows, columns, _ = self.shape(Variant.KEYS)
+        return columns, rows
 
     def outputs(self, variant: Variant) -> tuple[str, ...]:
         """What the kernel writes, by the names of the argument record."""

@@ -79,9 +79,9 @@ class Family(ABC):
         """One sentence for each reason why the configuration cannot be built (for a compute
         capability, if one is given); empty: it can."""
 
-    def launch_arguments(self, config: KernelConfig, record: bytes) -> bytes:
-        """What the emulator launches the kernel with, made from the record of a call
-        (forward_args.py)."""
+    def launch_arguments(self, config: KernelConfig, record: bytes, variant: Variant) -> bytes:
+        """What the emulator launches one of the kernels with, made from the record of a call
+        (forward_args.py, backward_args.py)."""
         return record
 
     # The choice of a kernel for a problem.

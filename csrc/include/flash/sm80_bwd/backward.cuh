@@ -93,14 +93,14 @@ FLASH_DEVICE void gradients(const BackwardArgs& args) {
     const uint32_t other2 = smem + stage_offset + L::kOther2;
     const int first_column = place.block * L::kColumns;
     place.advance(work);
-    const BlockMask<L> mask(args, work.first_row, first_column);
+    const typename L::Mask mask(args, work.first_row, first_column);
 
     typename L::Scores p, d_s;
     Mm::products(p, own1, Lane(other1, lane, MatrixOrder::kColumnsFirst));
     stats.for_each(stage_offset, [&](int m, int n, int i, const RowStats& row) {
       p[m][n][i] = ptx::ex2(ptx::fma_rn(p[m][n][i], scale_log2, -row.lse_log2));
     });
-    if (mask.hides_something) mask.apply(p, args, warp_row + lane / 4, lane % 4 * 2);
+    if (mask.hides_something) hide<L>(p, args, mask, warp_row + lane / 4, lane % 4 * 2);
     if constexpr (L::kOwnsKeys) {
       Mm::accumulate(d_own2, p, Lane(other2, lane, MatrixOrder::kRowsFirst));
     }

@@ -4,7 +4,7 @@
 #include "flash/ptx/convert.cuh"
 #include "flash/ptx/memory.cuh"
 #include "flash/sm80_bwd/layout.cuh"
-#include "flash/sm80_bwd/work.cuh"
+#include "flash/sm80_bwd/rows.cuh"
 
 namespace flash::sm80_bwd {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "flash/sm80_bwd/config.h"
+#include "flash/tile/gradient_work.cuh"
 #include "flash/tile/operand.cuh"
 #include "flash/tile/shared_tile.h"
 
@@ -20,6 +21,7 @@ struct Layout {
   static constexpr BlockShape kShape = kConfig.shape(kVariant);
   static constexpr int kRows = kShape.rows;
   static constexpr int kColumns = kShape.columns;
+  using Mask = BlockMask<kOwnsKeys, kRows, kColumns>;
   static constexpr int kThreads = kConfig.n_threads(kVariant);
   static constexpr int kRowsPerWarp = kRows / kShape.warps;
   static_assert(kRows % (16 * kShape.warps) == 0, "a warp has whole 16-row tiles");

@@ -2,7 +2,8 @@
 #pragma once
 
 #include "flash/sm80_bwd/row_copy.cuh"
-#include "flash/sm80_bwd/work.cuh"
+#include "flash/sm80_bwd/rows.cuh"
+#include "flash/tile/gradient_work.cuh"
 
 namespace flash::sm80_bwd {
 

@@ -6,7 +6,6 @@
 #include "flash/ptx/memory.cuh"
 #include "flash/sm80_bwd/layout.cuh"
 #include "flash/tile/static_for.cuh"
-#include "flash/tile/visible.cuh"
 
 namespace flash::sm80_bwd {
 
@@ -73,40 +72,22 @@ struct QueryStats<L> {
   }
 };
 
-// Which weights of a block are those of keys that the query does not see.
+// Makes the weights 0 of keys that the query does not see. `row` and `column`: of the thread's
+// first element, in the block.
 template <typename L>
-struct BlockMask {
-  int first_query;
-  int first_key;
-  bool hides_something;  // of the first query, which sees the least
-
-  FLASH_DEVICE BlockMask(const BackwardArgs& args, int first_row, int first_column)
-      : first_query(L::kOwnsKeys ? first_column : first_row),
-        first_key(L::kOwnsKeys ? first_row : first_column) {
-    const int end = first_key + (L::kOwnsKeys ? L::kRows : L::kColumns);
-    hides_something = end > args.seqlen_k || (args.causal && keys_by_mask(args, first_query) < end);
-  }
-
-  // Makes them 0. `row` and `column`: of the thread's first element, in the block.
-  FLASH_DEVICE void apply(typename L::Scores& p, const BackwardArgs& args, int row,
-                          int column) const {
-    const VisibleKeys visible(args, first_query + (L::kOwnsKeys ? column : row),
-                              first_key + (L::kOwnsKeys ? row : column));
+FLASH_DEVICE void hide(typename L::Scores& p, const BackwardArgs& args,
+                       const typename L::Mask& mask, int row, int column) {
+  const auto seen = mask.seen(args, row, column);
 #pragma unroll
-    for (int m = 0; m < L::kMTiles; ++m) {
+  for (int m = 0; m < L::kMTiles; ++m) {
 #pragma unroll
-      for (int n = 0; n < 2 * L::kColumnTiles; ++n) {
+    for (int n = 0; n < 2 * L::kColumnTiles; ++n) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int down = m * 16 + i / 2 * 8;
-          const int right = n * 8 + i % 2;
-          const bool seen =
-              L::kOwnsKeys ? down < visible.of_row(right) : right < visible.of_row(down);
-          p[m][n][i] = seen ? p[m][n][i] : 0.0f;
-        }
+      for (int i = 0; i < 4; ++i) {
+        p[m][n][i] = seen.at(m * 16 + i / 2 * 8, n * 8 + i % 2) ? p[m][n][i] : 0.0f;
       }
     }
   }
-};
+}
 
 }  // namespace flash::sm80_bwd

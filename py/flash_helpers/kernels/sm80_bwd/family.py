@@ -3,33 +3,31 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+from .. import backward_names
 from ..architecture import dotted
 from ..contract import KernelConfig, Variant
 from ..family import Capability, Family, Sets
 from ..problem import AttentionProblem
 from .config import AmpereBackwardKernelConfig
 from .constraints import HEAD_DIMENSIONS, MINIMUM_ARCH, violations
-from .names import SPELLINGS, parse_short_form, parse_symbol
 from .sets import get_ampere_backward_kernel_configs
 
 
 class Sm80Backward(Family):
     NAME: ClassVar[str] = AmpereBackwardKernelConfig.FAMILY
     TITLE: ClassVar[str] = "Ampere backward"
-    SPELLINGS: ClassVar[str] = SPELLINGS
+    SPELLINGS: ClassVar[str] = (
+        "'(FP16, 128, 128, 64, 8, 128, 64, 8): ampere_backward' or its symbol "
+        "'flash_bwd_sm80_fp16_d128_k128x64w8_q128x64w8'"
+    )
     HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = HEAD_DIMENSIONS
     GRADIENTS: ClassVar[bool] = True
 
     def parse(self, text: str) -> KernelConfig | None:
-        return parse_symbol(text) or parse_short_form(text)
+        return backward_names.parse(AmpereBackwardKernelConfig, text)
 
     def parse_symbol(self, text: str) -> tuple[KernelConfig, Variant] | None:
-        for variant in (Variant.DOTS, Variant.QUERIES, Variant.KEYS):
-            suffix = "" if variant is Variant.KEYS else f"_{variant.value}"
-            config = parse_symbol(text.removesuffix(suffix)) if text.endswith(suffix) else None
-            if config is not None:
-                return config, variant
-        return None
+        return backward_names.parse_symbol(AmpereBackwardKernelConfig, text)
 
     def sets(self) -> Sets:
         return {"ampere-bwd": get_ampere_backward_kernel_configs}

@@ -39,7 +39,7 @@ class Sm90Forward(Family):
     def violations(self, config: KernelConfig, arch: Capability | None = None) -> list[str]:
         return violations(_own(config), arch)
 
-    def launch_arguments(self, config: KernelConfig, record: bytes) -> bytes:
+    def launch_arguments(self, config: KernelConfig, record: bytes, variant: Variant) -> bytes:
         from .arguments import pack_launch_arguments  # loads the emulator, which few processes need
 
         return pack_launch_arguments(_own(config), record)

@@ -1,24 +1,13 @@
-// Which part of the problem a thread block computes: its own rows, and the blocks that pass by.
+// Which part of a backward pass a thread block computes: its own rows, and the blocks that pass by.
+//
+// `L` says how the family lays its blocks out: kOwnsKeys (rows are keys and queries pass by; else
+// the other way round), kRows that stay, kColumns of a block that passes by.
 #pragma once
 
 #include "flash/core/backward_args.h"
-#include "flash/sm80_bwd/layout.cuh"
 #include "flash/tile/visible.cuh"
 
-namespace flash::sm80_bwd {
-
-// Rows of one head of a tensor.
-struct Rows {
-  char* first;
-  int64_t row_bytes;
-};
-
-// `strides`: the argument record's three of the tensor. 16-bit elements.
-FLASH_DEVICE Rows rows_of(const void* tensor, const int64_t& stride_batch, int64_t stride_seq,
-                          int64_t stride_head, int64_t batch, int64_t head, int64_t row) {
-  const int64_t element = batch * stride_batch + head * stride_head + row * stride_seq;
-  return {static_cast<char*>(const_cast<void*>(tensor)) + element * 2, stride_seq * 2};
-}
+namespace flash {
 
 // The grid is one-dimensional (no 65,535 limit on batch or heads): row blocks fastest, so that
 // blocks that read the same tensors run side by side, then heads, then the batch. Causal, the
@@ -78,4 +67,34 @@ struct Place {
   }
 };
 
-}  // namespace flash::sm80_bwd
+// Which scores of kRows x kColumns are those of keys that the query does not see.
+template <bool kOwnsKeys, int kRows, int kColumns>
+struct BlockMask {
+  int first_query;
+  int first_key;
+  bool hides_something;  // of the first query, which sees the least
+
+  FLASH_DEVICE BlockMask(const BackwardArgs& args, int first_row, int first_column)
+      : first_query(kOwnsKeys ? first_column : first_row),
+        first_key(kOwnsKeys ? first_row : first_column) {
+    const int end = first_key + (kOwnsKeys ? kRows : kColumns);
+    hides_something = end > args.seqlen_k || (args.causal && keys_by_mask(args, first_query) < end);
+  }
+
+  // Of a thread whose first score is at `row` and `column` of the block.
+  struct Seen {
+    VisibleKeys visible;
+
+    // The score that is so many rows below the first, and so many columns to its right.
+    FLASH_DEVICE bool at(int down, int right) const {
+      return kOwnsKeys ? down < visible.of_row(right) : right < visible.of_row(down);
+    }
+  };
+
+  FLASH_DEVICE Seen seen(const BackwardArgs& args, int row, int column) const {
+    return {VisibleKeys(args, first_query + (kOwnsKeys ? column : row),
+                        first_key + (kOwnsKeys ? row : column))};
+  }
+};
+
+}  // namespace flash

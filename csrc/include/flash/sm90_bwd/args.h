@@ -1,0 +1,32 @@
+// Launch arguments of the Hopper family's backward kernels: what callers pass, and tensor maps.
+//
+// The launcher makes them (runtime/sm90_bwd/launch.cpp); for the emulator Python does
+// (py/flash_helpers/kernels/sm90_bwd/arguments.py).
+#pragma once
+
+#include "flash/core/backward_args.h"
+#include "flash/sm90/args.h"
+
+namespace flash::sm90_bwd {
+
+using sm90::TensorMap;
+
+// Which tensors the maps are of depends on the kernel: Layout (layout.cuh). Those that it does not
+// need are all zero.
+struct BackwardKernelArgs {
+  TensorMap own1;  // rows that stay; box: 64 rows
+  TensorMap own2;
+  TensorMap other1;  // rows that pass by; box: a block of them
+  TensorMap other2;
+  TensorMap d_own1;  // box: 16 rows
+  TensorMap d_own2;
+  TensorMap stats;  // RowStats, seen as rows of kStatsRowBytes; box: those of a block
+  BackwardArgs call;
+};
+
+// A copy moves RowStats by so many bytes: the longest row of a box of 16-bit elements.
+constexpr int kStatsRowBytes = 512;
+
+static_assert(sizeof(BackwardKernelArgs) == 1216, "Python packs these bytes");
+
+}  // namespace flash::sm90_bwd

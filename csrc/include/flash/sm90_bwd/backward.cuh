@@ -1,0 +1,70 @@
+// Backward attention for sm_90a: warp-specialised, TMA, wgmma. Three kernels:
+//
+//   kDots     RowStats of every query (flash/tile/row_dots.cuh).
+//   kKeys     A thread block keeps rows of K and V while blocks of Q and dO pass by, of all query
+//             heads that share them, and sums dV = P^T dO and dK = dS^T Q in registers.
+//   kQueries  A thread block keeps rows of Q and dO while K and V pass by, and sums dQ = dS K.
+//
+// Scores are computed twice, seven matmuls in place of five: so nothing is added up in global
+// memory, every sum has one order, and every gradient is bitwise repeatable.
+//
+// Warpgroup 0 produces: one thread has the copy engine load the rows that stay, and those that pass
+// by into a ring. The other warpgroups consume. Barriers in shared memory hand tiles over ("full")
+// and back ("empty").
+#pragma once
+
+#include "flash/ptx/memory.cuh"
+#include "flash/ptx/setmaxnreg.cuh"
+#include "flash/sm90_bwd/consumer.cuh"
+#include "flash/sm90_bwd/producer.cuh"
+#include "flash/tile/row_dots.cuh"
+
+namespace flash::sm90_bwd {
+
+template <typename L>
+FLASH_DEVICE void init_barriers(const L& smem) {
+  constexpr int kConsumerWarps = L::kGroups * HopperBackwardKernelConfig::kGroupWarps;
+  ptx::mbarrier_init(smem.own1_full(), 1);
+  ptx::mbarrier_init(smem.own2_full(), 1);
+  for (int stage = 0; stage < L::kStages1; ++stage) {
+    ptx::mbarrier_init(smem.full1(stage), 1);
+    ptx::mbarrier_init(smem.empty1(stage), kConsumerWarps);
+  }
+  for (int stage = 0; stage < L::kStages2; ++stage) {
+    ptx::mbarrier_init(smem.full2(stage), 1);
+    ptx::mbarrier_init(smem.empty2(stage), kConsumerWarps);
+  }
+  ptx::fence_mbarrier_init();
+}
+
+template <HopperBackwardKernelConfig kConfig, Variant kVariant>
+FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
+  using L = Layout<kConfig, kVariant>;
+  extern __shared__ __align__(1024) char shared_memory[];
+  const L smem{ptx::shared_address(shared_memory)};
+  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+
+  if (threadIdx.x == 0) init_barriers(smem);
+  __syncthreads();  // the barriers are initialised
+
+  const Work<L> work(args.call, blockIdx.x);
+  if (warpgroup == 0) {
+    ptx::setmaxnreg_dec<kConfig.producer_registers(kVariant)>();
+    if (threadIdx.x == 0) Producer<L>{args, smem, work}.run();
+  } else {
+    ptx::setmaxnreg_inc<kConfig.consumer_registers(kVariant)>();
+    Consumer<kConfig, kVariant>(args, smem, work, warpgroup - 1).run();
+  }
+}
+
+template <HopperBackwardKernelConfig kConfig, Variant kVariant>
+FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
+  if constexpr (kVariant == Variant::kDots) {
+    write_row_stats<kConfig.dtype, kConfig.d_head, HopperBackwardKernelConfig::kDotsThreads>(
+        args.call);
+  } else {
+    gradients<kConfig, kVariant>(args);
+  }
+}
+
+}  // namespace flash::sm90_bwd

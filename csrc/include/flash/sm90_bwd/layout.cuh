@@ -1,0 +1,69 @@
+// What lies where in the shared memory of a kernel, and its barriers.
+#pragma once
+
+#include "flash/ptx/device.cuh"
+#include "flash/sm90_bwd/config.h"
+#include "flash/tile/gradient_work.cuh"
+
+namespace flash::sm90_bwd {
+
+// Both kernels multiply rows that stay (of tensors "own1" and "own2") with columns that pass by (of
+// "other1" and "other2"):
+//
+//              own1  own2  other1  other2   scores         gradients of weights   results
+//   kKeys      K     V     Q       dO       S^T = K Q^T    dP^T = V dO^T          dK, dV
+//   kQueries   Q     dO    K       V        S = Q K^T      dP = dO V^T            dQ
+template <HopperBackwardKernelConfig kConfig, Variant kVariant>
+struct Layout {
+  static_assert(kVariant == Variant::kKeys || kVariant == Variant::kQueries);
+  static constexpr bool kOwnsKeys = kVariant == Variant::kKeys;
+  static constexpr BlockShape kShape = kConfig.shape(kVariant);
+  static constexpr int kGroups = kConfig.groups(kVariant);
+  static constexpr int kRows = kShape.rows;
+  static constexpr int kColumns = kShape.columns;
+  static constexpr bool kSplitsSums = kConfig.splits_sums(kVariant);
+  static constexpr int kStages1 = kShape.stages;  // of other1 and the RowStats
+  static constexpr int kStages2 = kConfig.second_stages(kVariant);
+  static constexpr int kStatsBytes = kConfig.stats_bytes(kVariant);
+  // Of the 64 rows of a group.
+  using Mask = BlockMask<kOwnsKeys, HopperBackwardKernelConfig::kGroupRows, kColumns>;
+
+  static constexpr int kGroupBytes = HopperBackwardKernelConfig::kGroupRows * kConfig.row_bytes();
+  static constexpr int kWarpBytes = kGroupBytes / HopperBackwardKernelConfig::kGroupWarps;
+  static constexpr int kOwnBytes = kRows * kConfig.row_bytes();
+  static constexpr int kOtherBytes = kColumns * kConfig.row_bytes();
+  static constexpr int kOther1 = 2 * kOwnBytes;
+  static constexpr int kOther2 = kOther1 + kStages1 * kOtherBytes;
+  static constexpr int kStats = kOther2 + kStages2 * kOtherBytes;
+  static constexpr int kBarriers = kStats + kStages1 * kStatsBytes;
+  static_assert(kBarriers + 8 * kConfig.n_barriers(kVariant) == kConfig.smem_bytes(kVariant));
+  static_assert(kGroupBytes % 1024 == 0 && kOtherBytes % 1024 == 0, "whole swizzle atoms");
+  static_assert(kStatsBytes % 128 == 0, "where the copy engine may write");
+
+  uint32_t base;
+
+  // Of a group's 64 rows.
+  FLASH_DEVICE uint32_t own1(int group) const {
+    return base + (kSplitsSums ? 0 : group) * kGroupBytes;
+  }
+  FLASH_DEVICE uint32_t own2(int group) const { return own1(group) + kOwnBytes; }
+  FLASH_DEVICE uint32_t other1(int stage) const { return base + kOther1 + stage * kOtherBytes; }
+  FLASH_DEVICE uint32_t other2(int stage) const { return base + kOther2 + stage * kOtherBytes; }
+  FLASH_DEVICE uint32_t stats(int stage) const { return base + kStats + stage * kStatsBytes; }
+
+  // "Full": the copy engine has written the tile. "Empty": every consumer has read it. The
+  // RowStats belong to other1.
+  FLASH_DEVICE uint32_t own1_full() const { return barrier(0); }
+  FLASH_DEVICE uint32_t own2_full() const { return barrier(1); }
+  FLASH_DEVICE uint32_t full1(int stage) const { return barrier(2 + stage); }
+  FLASH_DEVICE uint32_t full2(int stage) const { return barrier(2 + kStages1 + stage); }
+  FLASH_DEVICE uint32_t empty1(int stage) const { return barrier(kEmpty + stage); }
+  FLASH_DEVICE uint32_t empty2(int stage) const { return barrier(kEmpty + kStages1 + stage); }
+
+ private:
+  static constexpr int kEmpty = 2 + kStages1 + kStages2;
+
+  FLASH_DEVICE uint32_t barrier(int index) const { return base + kBarriers + 8 * index; }
+};
+
+}  // namespace flash::sm90_bwd

@@ -1,0 +1,80 @@
+// The producer: one thread that keeps the copy engine busy.
+#pragma once
+
+#include "flash/ptx/tma.cuh"
+#include "flash/sm90/ring.cuh"
+#include "flash/sm90_bwd/args.h"
+#include "flash/sm90_bwd/layout.cuh"
+
+namespace flash::sm90_bwd {
+
+template <typename L>
+struct Producer {
+  static constexpr int kRowBytes = L::kOwnBytes / L::kRows;
+
+  const BackwardKernelArgs& args;
+  const L& smem;
+  const Work<L>& work;
+
+  // The rows that stay, and every block that passes by. The second tensors come behind the first,
+  // in the order in which the consumers need them.
+  FLASH_DEVICE void run() const {
+    const int n_steps = work.n_steps();
+    if (n_steps == 0) return;
+    const int head = static_cast<int>(work.head);
+    const int batch = static_cast<int>(work.batch);
+    load_own(smem.own1_full(), smem.own1(0), args.own1, head, batch);
+    sm90::RingPosition<L::kStages1> ring1;
+    sm90::RingPosition<L::kStages2> ring2;
+    Place place{work.begin, 0};
+    for (int step = 0; step < n_steps; ++step) {
+      const int row = place.block * L::kColumns;
+      const int other_head = other_head_of(place);
+      const uint32_t full1 = smem.full1(ring1.buffer);
+      const uint32_t full2 = smem.full2(ring2.buffer);
+      sm90::wait_phase(smem.empty1(ring1.buffer), ring1.parity ^ 1);
+      ptx::mbarrier_arrive_expect_tx(full1, L::kOtherBytes + L::kStatsBytes);
+      load_other(full1, smem.other1(ring1.buffer), args.other1, row, other_head);
+      if constexpr (L::kOwnsKeys) {
+        constexpr int kRowsOfOne = kStatsRowBytes / int{sizeof(RowStats)};
+        static_assert(L::kColumns % kRowsOfOne == 0,
+                      "a block's RowStats are whole rows of the map");
+        ptx::tma_load_5d(smem.stats(ring1.buffer), &args.stats, full1, 0, row / kRowsOfOne, 0,
+                         other_head, batch, ptx::kEvictLast);
+      }
+      if (step == 0) load_own(smem.own2_full(), smem.own2(0), args.own2, head, batch);
+      sm90::wait_phase(smem.empty2(ring2.buffer), ring2.parity ^ 1);
+      ptx::mbarrier_arrive_expect_tx(full2, L::kOtherBytes);
+      load_other(full2, smem.other2(ring2.buffer), args.other2, row, other_head);
+      ring1.advance();
+      ring2.advance();
+      place.advance(work);
+    }
+  }
+
+ private:
+  FLASH_DEVICE int other_head_of(const Place& place) const {
+    const int head = static_cast<int>(work.head);
+    if constexpr (L::kOwnsKeys) return head * work.n_heads + place.head;
+    return head / (args.call.n_heads_q / args.call.n_heads_kv);
+  }
+
+  // Rows behind the end are zeros.
+  FLASH_DEVICE void load_own(uint32_t full, uint32_t tile, const TensorMap& map, int head,
+                             int batch) const {
+    ptx::mbarrier_arrive_expect_tx(full, L::kOwnBytes);
+#pragma unroll
+    for (int row = 0; row < L::kRows; row += HopperBackwardKernelConfig::kGroupRows) {
+      ptx::tma_load_5d(tile + row * kRowBytes, &map, full, 0, work.first_row + row, 0, head, batch,
+                       ptx::kEvictFirst);
+    }
+  }
+
+  FLASH_DEVICE void load_other(uint32_t full, uint32_t tile, const TensorMap& map, int row,
+                               int head) const {
+    ptx::tma_load_5d(tile, &map, full, 0, row, 0, head, static_cast<int>(work.batch),
+                     ptx::kEvictLast);
+  }
+};
+
+}  // namespace flash::sm90_bwd

@@ -1,0 +1,101 @@
+#include "sm90_bwd/launch.h"
+
+#include <cstdint>
+
+#include "sm90/tensor_map.h"
+
+namespace flash::sm90_bwd {
+namespace {
+
+// Rows of a copy by TMA: one group's that stay, one warp's of a gradient.
+constexpr int kOwnRows = HopperBackwardKernelConfig::kGroupRows;
+constexpr int kGradientRows = kOwnRows / HopperBackwardKernelConfig::kGroupWarps;
+
+class Maps {
+ public:
+  Maps(const HopperBackwardKernelConfig& config, const BackwardArgs& args)
+      : config_(config), args_(args) {}
+
+#define FLASH_MAP(tensor, seqlen, n_heads)                                           \
+  TensorMap tensor(int rows) const {                                                 \
+    return map(args_.tensor, args_.tensor##_stride_batch, args_.tensor##_stride_seq, \
+               args_.tensor##_stride_head, args_.seqlen, args_.n_heads, rows);       \
+  }
+  FLASH_MAP(q, seqlen_q, n_heads_q)
+  FLASH_MAP(d_o, seqlen_q, n_heads_q)
+  FLASH_MAP(d_q, seqlen_q, n_heads_q)
+  FLASH_MAP(k, seqlen_k, n_heads_kv)
+  FLASH_MAP(v, seqlen_k, n_heads_kv)
+  FLASH_MAP(d_k, seqlen_k, n_heads_kv)
+  FLASH_MAP(d_v, seqlen_k, n_heads_kv)
+#undef FLASH_MAP
+
+  // RowStats as rows of 16-bit elements; a box: those of `queries`.
+  TensorMap stats(int queries) const {
+    constexpr int kElement = 2;
+    constexpr int kRow = kStatsRowBytes / kElement;
+    const int64_t head_bytes = row_stats_rows(args_.seqlen_q) * int64_t{sizeof(RowStats)};
+    return sm90::tensor_map({.address = args_.row_stats,
+                             .stride_batch = head_bytes / kElement * args_.n_heads_q,
+                             .stride_seq = kRow,
+                             .stride_head = head_bytes / kElement,
+                             .batch = args_.batch,
+                             .seqlen = static_cast<int32_t>(head_bytes / kStatsRowBytes),
+                             .n_heads = args_.n_heads_q,
+                             .d_head = kRow,
+                             .box_rows = queries * int{sizeof(RowStats)} / kStatsRowBytes,
+                             .swizzle_bytes = kStatsRowBytes,
+                             .dtype = config_.dtype});
+  }
+
+ private:
+  // Where there is no memory (no keys, or a gradient that is not wanted) nothing is copied, but a
+  // map must have an address: that of Q, and strides like those of memory without gaps.
+  TensorMap map(const void* address, int64_t batch, int64_t seq, int64_t head, int32_t seqlen,
+                int32_t n_heads, int rows) const {
+    const bool exists = address != nullptr && seqlen > 0;
+    const int64_t none = config_.d_head;
+    return sm90::tensor_map({.address = exists ? address : args_.q,
+                             .stride_batch = exists ? batch : none,
+                             .stride_seq = exists ? seq : none,
+                             .stride_head = exists ? head : none,
+                             .batch = args_.batch,
+                             .seqlen = seqlen,
+                             .n_heads = n_heads,
+                             .d_head = config_.d_head,
+                             .box_rows = rows,
+                             .swizzle_bytes = config_.swizzle_bytes(),
+                             .dtype = config_.dtype});
+  }
+
+  const HopperBackwardKernelConfig& config_;
+  const BackwardArgs& args_;
+};
+
+}  // namespace
+
+BackwardKernelArgs kernel_args(const HopperBackwardKernelConfig& config, Variant variant,
+                               const BackwardArgs& args) {
+  BackwardKernelArgs made{};
+  made.call = args;
+  const Maps maps(config, args);
+  const int columns = config.shape(variant).columns;
+  if (variant == Variant::kKeys) {
+    made.own1 = maps.k(kOwnRows);
+    made.own2 = maps.v(kOwnRows);
+    made.other1 = maps.q(columns);
+    made.other2 = maps.d_o(columns);
+    made.d_own1 = maps.d_k(kGradientRows);
+    made.d_own2 = maps.d_v(kGradientRows);
+    made.stats = maps.stats(columns);
+  } else if (variant == Variant::kQueries) {
+    made.own1 = maps.q(kOwnRows);
+    made.own2 = maps.d_o(kOwnRows);
+    made.other1 = maps.k(columns);
+    made.other2 = maps.v(columns);
+    made.d_own1 = maps.d_q(kGradientRows);
+  }
+  return made;
+}
+
+}  // namespace flash::sm90_bwd

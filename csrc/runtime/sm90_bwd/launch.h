@@ -1,0 +1,14 @@
+// From the argument record that callers pass to what a backward kernel of the Hopper family takes.
+#pragma once
+
+#include "flash/core/variant.h"
+#include "flash/sm90_bwd/args.h"
+#include "flash/sm90_bwd/config.h"
+
+namespace flash::sm90_bwd {
+
+// `args` is checked (check_backward_args). Throws CudaError if the driver refuses a tensor.
+BackwardKernelArgs kernel_args(const HopperBackwardKernelConfig& config, Variant variant,
+                               const BackwardArgs& args);
+
+}  // namespace flash::sm90_bwd

@@ -1,0 +1,95 @@
+"""The launch arguments of the Hopper family's backward pass for the emulator: the layout of
+csrc/include/flash/sm90_bwd/args.h, made from the argument record of a call.
+
+On a GPU csrc/runtime/sm90_bwd/launch.cpp does the same with the driver's tensor maps;
+tests/runtime compares the two.
+"""
+
+from ...emulator import pack_tensor_map
+from ..backward_args import ROW_STATS_FLOATS, row_stats_rows, unpack_backward_args
+from ..contract import Variant
+from .config import FP32_BYTES, GROUP_ROWS, HopperBackwardKernelConfig
+
+WARP_ROWS = 16  # of one copy of a gradient
+STATS_ROW_BYTES = 512  # of one row of the map of RowStats
+ELEMENT_BYTES = 2
+MAP_BYTES = 128
+# Of the record: a multiple of the maps' alignment.
+LAUNCH_ARGUMENTS_SIZE = 1216
+
+# The tensors of each kernel's maps: own1, own2, other1, other2, d_own1, d_own2.
+_MAPS = {
+    Variant.DOTS: (),
+    Variant.KEYS: ("k", "v", "q", "d_o", "d_k", "d_v"),
+    Variant.QUERIES: ("q", "d_o", "k", "v", "d_q"),
+}
+_N_MAPS = 7  # with that of RowStats
+
+Fields = dict[str, int | float]
+
+
+def pack_launch_arguments(
+    config: HopperBackwardKernelConfig, args: bytes, variant: Variant
+) -> bytes:
+    """The record with the emulator's tensor maps, for `args`, a record of BackwardArgs.
+
+    Raises ValueError for what cuTensorMapEncodeTiled refuses.
+    """
+    fields = unpack_backward_args(args)
+    columns = config.shape(variant)[1] if variant is not Variant.DOTS else 0
+    boxes = (GROUP_ROWS, GROUP_ROWS, columns, columns, WARP_ROWS, WARP_ROWS)
+    maps = [
+        _tensor_map(config, fields, name, rows)
+        for name, rows in zip(_MAPS[variant], boxes, strict=False)
+    ]
+    if variant is Variant.KEYS:
+        maps.append(_stats_map(fields, columns))
+    return (b"".join(maps).ljust(_N_MAPS * MAP_BYTES, b"\0") + args).ljust(
+        LAUNCH_ARGUMENTS_SIZE, b"\0"
+    )
+
+
+def _tensor_map(
+    config: HopperBackwardKernelConfig, fields: Fields, name: str, box_rows: int
+) -> bytes:
+    """As dimensions (column in chunk, row, chunk, head, batch). Where there is no memory (no keys,
+    or a gradient that is not wanted) nothing is copied, but a map must have an address: that of Q,
+    and strides like those of memory without gaps."""
+    of_keys = name in ("k", "v", "d_k", "d_v")
+    seqlen = int(fields["seqlen_k" if of_keys else "seqlen_q"])
+    heads = int(fields["n_heads_kv" if of_keys else "n_heads_q"])
+    batch = int(fields["batch"])
+    exists = bool(fields[name]) and seqlen > 0
+    row = config.swizzle_bytes() // ELEMENT_BYTES
+    chunks = config.d_head // row
+
+    def stride(axis: str, size: int) -> int:
+        # Of a dimension of one element it is never used, but has to be a good one.
+        used = exists and size > 1
+        return (int(fields[f"{name}_stride_{axis}"]) if used else config.d_head) * ELEMENT_BYTES
+
+    return pack_tensor_map(
+        int(fields[name if exists else "q"]),
+        ELEMENT_BYTES,
+        (row, max(seqlen, 1), chunks, heads, batch),
+        (stride("seq", seqlen), config.swizzle_bytes(), stride("head", heads),
+         stride("batch", batch)),
+        (row, box_rows, chunks, 1, 1),
+        swizzle=config.swizzle_bytes(),
+    )  # fmt: skip
+
+
+def _stats_map(fields: Fields, n_queries: int) -> bytes:
+    """RowStats as rows of 16-bit elements, as many as a box may have; a box: those of a block."""
+    row_bytes = ROW_STATS_FLOATS * FP32_BYTES
+    head_bytes = row_stats_rows(int(fields["seqlen_q"])) * row_bytes
+    heads, batch = int(fields["n_heads_q"]), int(fields["batch"])
+    row = STATS_ROW_BYTES // ELEMENT_BYTES
+    return pack_tensor_map(
+        int(fields["row_stats"]),
+        ELEMENT_BYTES,
+        (row, head_bytes // STATS_ROW_BYTES, 1, heads, batch),
+        (STATS_ROW_BYTES, STATS_ROW_BYTES, head_bytes if heads > 1 else STATS_ROW_BYTES,
+         head_bytes * heads if batch > 1 else STATS_ROW_BYTES),
+        (row, n_queries * row_bytes // STATS_ROW_BYTES, 1, 1, 1),
+    )  # fmt: skip

@@ -1,0 +1,45 @@
+// Which thread block of a backward pass meets which scores: tile/gradient_work.cuh.
+#include "flash/tile/gradient_work.cuh"
+
+using namespace flash;
+
+template <bool kKeys>
+struct Blocks {
+  static constexpr bool kOwnsKeys = kKeys;
+  static constexpr int kRows = 32;
+  static constexpr int kColumns = 16;
+};
+
+// met[batch][query head][query][key] counts how often a block meets the score, and sees it: 1
+// thread for each of its rows.
+template <bool kOwnsKeys>
+__device__ void meet(const BackwardArgs& args, int* met) {
+  using L = Blocks<kOwnsKeys>;
+  const Work<L> work(args, blockIdx.x);
+  const int row = static_cast<int>(threadIdx.x);
+  Place place{work.begin, 0};
+  const int n_steps = work.n_steps();
+  for (int step = 0; step < n_steps; ++step) {
+    const int first_column = place.block * L::kColumns;
+    const BlockMask<kOwnsKeys, L::kRows, L::kColumns> mask(args, work.first_row, first_column);
+    const auto seen = mask.seen(args, row, 0);
+    const int64_t head = kOwnsKeys ? work.head * work.n_heads + place.head : work.head;
+    int* of_head = met + (work.batch * args.n_heads_q + head) * args.seqlen_q * args.seqlen_k;
+    for (int column = 0; column < L::kColumns; ++column) {
+      const int other = first_column + column;
+      const int query = kOwnsKeys ? other : work.first_row + row;
+      const int key = kOwnsKeys ? work.first_row + row : other;
+      if (row >= work.n_rows || query >= args.seqlen_q || key >= args.seqlen_k) continue;
+      const bool counts = !mask.hides_something || seen.at(0, column);
+      of_head[int64_t{query} * args.seqlen_k + key] += counts ? 1 : 0;
+    }
+    place.advance(work);
+  }
+}
+
+extern "C" __global__ void keys(const __grid_constant__ BackwardArgs args, int* met) {
+  meet<true>(args, met);
+}
+extern "C" __global__ void queries(const __grid_constant__ BackwardArgs args, int* met) {
+  meet<false>(args, met);
+}

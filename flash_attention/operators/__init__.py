@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .elementwise.calls import add, add_scalar, gelu, relu, silu
     from .losses.calls import cross_entropy
+    from .matrices.calls import matmul, matmul_best_config
     from .moments.calls import mean_var
     from .norms.calls import layer_norm, rms_norm
     from .row_softmax.calls import log_softmax, softmax
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "losses.calls": ("cross_entropy",),
     "elementwise.calls": ("add", "add_scalar", "gelu", "relu", "silu"),
+    "matrices.calls": ("matmul", "matmul_best_config"),
     "moments.calls": ("mean_var",),
     "norms.calls": ("layer_norm", "rms_norm"),
     "row_softmax.calls": ("log_softmax", "softmax"),
@@ -29,8 +31,8 @@ _HOMES = {
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "add", "add_scalar", "cross_entropy", "gelu", "layer_norm", "log_softmax", "mean_var", "relu",
-    "rms_norm", "silu", "softmax",
+    "add", "add_scalar", "cross_entropy", "gelu", "layer_norm", "log_softmax", "matmul",
+    "matmul_best_config", "mean_var", "relu", "rms_norm", "silu", "softmax",
 ]  # fmt: skip
 
 

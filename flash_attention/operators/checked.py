@@ -86,10 +86,12 @@ def check_word(name: str, value: object, allowed: Sequence[str]) -> None:
 
 
 def check_out(
-    out: object, shape: tuple[int, ...], first: torch.Tensor, inputs: Mapping[str, torch.Tensor]
-) -> None:
+    out: object, shape: tuple[int, ...], first: torch.Tensor, inputs: Mapping[str, torch.Tensor],
+    apart: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Raises TypeError or ValueError for an output of another shape or type, whose elements share
-    memory with each other, or with an input that does not lie exactly as it does."""
+    memory with each other, or with an input that does not lie exactly as it does or is one of those
+    `apart`, which are read after others were written."""
     check_like("out", out, next(iter(inputs)), first)
     assert isinstance(out, torch.Tensor)
     check_shape("out", out, shape, "that of the result")
@@ -108,13 +110,15 @@ def check_out(
     for name, tensor in inputs.items():
         other_begin, other_end = byte_range(tensor)
         same = (
-            tensor.data_ptr() == out.data_ptr()
+            name not in apart
+            and tensor.data_ptr() == out.data_ptr()
             and tensor.shape == out.shape
             and tensor.stride() == out.stride()
         )
         if not same and begin < other_end and other_begin < end:
             raise ValueError(
-                f"out shares memory with {name}: it must be the same tensor or one of its own"
+                f"out shares memory with {name}: it must be "
+                f"{'' if name in apart else 'the same tensor or '}one of its own"
             )
 
 

@@ -66,6 +66,12 @@ def gelu(
     return _activation(x, "gelu_erf" if approximate == "none" else "gelu_tanh", out, config)
 
 
+def activation_grad(x: torch.Tensor, grad: torch.Tensor, kind: str) -> torch.Tensor:
+    """The gradient of x, where that of the activation of that name (activations.NAMES) is `grad`:
+    one operator, as PyTorch sees it."""
+    return torch.ops.flash_attention.activation_grad(x, grad, kind)  # type: ignore[no-any-return]
+
+
 def _activation(
     x: torch.Tensor, kind: str, out: torch.Tensor | None, config: BlockConfig | None
 ) -> torch.Tensor:
@@ -165,7 +171,7 @@ def _keep_input(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None
 
 def _activation_backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
     (x,) = ctx.saved_tensors
-    return torch.ops.flash_attention.activation_grad(x, grad, ctx.kind), None
+    return activation_grad(x, grad, ctx.kind), None
 
 
 _add_op.register_autograd(_add_backward, setup_context=_keep_shapes)

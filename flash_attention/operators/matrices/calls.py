@@ -1,0 +1,206 @@
+"""Products of matrices, and what can be done to them before they are stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...triton_kit.tuning import Tuned, best_for
+from ..activations import NAMES
+from ..checked import check_like, check_out, check_shape, check_tensor, check_word
+from ..elementwise.calls import activation_grad
+from ..launching import goes_through_torch, is_recorded, operator, run
+from .config import MatmulConfig, without_overlap
+from .op import DirectMatmul, MatmulCall, TiledMatmul, dense, matmul_call
+from .persistent_op import PersistentConfig, PersistentMatmul
+
+ACTIVATIONS = ("none", *NAMES)
+PRECISIONS = ("ieee", "tf32", "tf32x3")
+VERSIONS = ("direct", "tiled", "pipelined", "tuned", "persistent")
+_PLAIN = ("direct", "persistent")  # without an epilogue
+_HOPPER = 90
+_TUNED: dict[tuple[Any, ...], MatmulConfig] = {}
+
+Optional = torch.Tensor | None
+
+
+def matmul(
+    a: torch.Tensor, b: torch.Tensor, *, bias: Optional = None, activation: str = "none",
+    residual: Optional = None, precision: str = "ieee", version: str = "pipelined",
+    out: Optional = None, config: MatmulConfig | PersistentConfig | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """activation(a b + bias) + residual in one kernel: summed in fp32, rounded once.
+
+    a is (m, k), b (k, n), bias (n), residual and out (m, n), all fp16, bf16 or fp32 of one type, on
+    a CUDA device or on the CPU, where the emulator runs the kernel; any sizes and strides (a matrix
+    with neither rows nor columns contiguous is copied). out may be the residual. `activation`:
+    none, relu, gelu_tanh, gelu_erf or silu. `precision` of fp32: ieee, tf32 (10 bits of fraction),
+    tf32x3 (three products of tf32, nearly fp32). `version`: pipelined; tiled (nothing in flight);
+    tuned (the fastest configuration, measured at the first call with such sizes, on a GPU only);
+    persistent (for Hopper, fp16 and bf16 whose rows begin at multiples of 16 bytes); direct (no
+    tensor cores). The latter two take no bias, activation or residual. Gradients flow to a, b, bias
+    and residual. Raises TypeError or ValueError, naming the argument, before the launch;
+    TritonVersionError for a missing or other triton.
+    """
+    if out is None and config is None and goes_through_torch(a, b, bias, residual):
+        return torch.ops.flash_attention.matmul(  # type: ignore[no-any-return]
+            a, b, bias, residual, activation, precision, version
+        )
+    return _matmul(a, b, bias, residual, activation, precision, version, out, config)
+
+
+def matmul_best_config(
+    a: torch.Tensor, b: torch.Tensor, *, bias: Optional = None, activation: str = "none",
+    residual: Optional = None, precision: str = "ieee", measure_now: bool = True,
+) -> Tuned[MatmulConfig]:  # fmt: skip
+    """The fastest configuration of `matmul` for tensors like these, on a GPU, and its milliseconds:
+    measured at the first call, then read from the cache. A configuration that does not run is left
+    out, with a warning. Raises as `matmul`, and TuningFailedError if none runs; with `measure_now`
+    False NotTunedError if the cache has none."""
+    _check(a, b, bias, residual, activation, precision, "tuned")
+    out = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
+    op = _tiled(a.device)
+    call, tensors = _launch(a, b, bias, residual, out, activation, precision)
+    return best_for(op, call, tensors, measure_now=measure_now)
+
+
+def _matmul(
+    a: torch.Tensor, b: torch.Tensor, bias: Optional, residual: Optional, activation: str,
+    precision: str, version: str, out: Optional, config: MatmulConfig | PersistentConfig | None,
+) -> torch.Tensor:  # fmt: skip
+    _check(a, b, bias, residual, activation, precision, version)
+    shape = (a.shape[0], b.shape[1])
+    if out is not None:
+        given = {"a": a, "b": b, "bias": bias, "residual": residual}
+        inputs = {name: x for name, x in given.items() if x is not None}
+        check_out(out, shape, a, inputs, apart=("a", "b", "bias"))
+    place = out
+    if place is None or not (place.stride(1) == 1 or shape[1] == 1):
+        place = torch.empty(shape, dtype=a.dtype, device=a.device)
+    if place.numel():
+        call, tensors = _launch(a, b, bias, residual, place, activation, precision)
+        _run(call, tensors, version, config)
+    return place if out is None or out is place else out.copy_(place)
+
+
+def _run(call: MatmulCall, tensors: tuple[torch.Tensor, ...], version: str, config: Any) -> None:
+    """The version's launch; `config` is checked by its Op."""
+    a, b, *_, out = tensors
+    if version == "direct":
+        run(DirectMatmul(), call, (a, b, out), config)
+    elif version == "persistent":
+        if is_recorded(a):
+            raise NotImplementedError(
+                "version is 'persistent': torch.compile cannot record its descriptors; use another"
+            )
+        op = PersistentMatmul()
+        op.check_call(call)
+        if a.device.type == "cuda":
+            op.check_device(a.device)
+        run(op, call, (a, b, out), config)
+    else:
+        tiled = _tiled(a.device)
+        run(tiled, call, tensors, config or _config(tiled, call, tensors, version))
+
+
+def _config(
+    op: TiledMatmul, call: MatmulCall, tensors: tuple[torch.Tensor, ...], version: str
+) -> MatmulConfig:
+    if version == "tuned" and not is_recorded(tensors[0]):
+        known = (op, call, tensors[0].device)
+        if known not in _TUNED:
+            _TUNED[known] = best_for(op, call, tensors).config
+        return _TUNED[known]
+    config = op.default(call)
+    return without_overlap(config) if version == "tiled" else config
+
+
+def _tiled(device: torch.device) -> TiledMatmul:
+    if device.type == "cpu":
+        return TiledMatmul()
+    newer = torch.cuda.get_device_properties(device).major >= _HOPPER // 10
+    return TiledMatmul(_HOPPER if newer else 80)
+
+
+def _launch(
+    a: torch.Tensor, b: torch.Tensor, bias: Optional, residual: Optional, out: torch.Tensor,
+    activation: str, precision: str,
+) -> tuple[MatmulCall, tuple[torch.Tensor, ...]]:  # fmt: skip
+    """The call, and the tensors as the kernel takes them."""
+    if a.shape[1] == 0:  # neither has memory: the sum of one product that is 0
+        a, b = a.new_zeros(a.shape[0], 8), b.new_zeros(8, b.shape[1])
+    a, b = dense(a), dense(b)
+    bias = None if bias is None else bias.contiguous()
+    if residual is not None and residual.stride(1) != 1 and residual.shape[1] != 1:
+        residual = residual.contiguous()
+    call = matmul_call(a, b, bias, residual, out, activation, precision)
+    return call, (a, b, a if bias is None else bias, a if residual is None else residual, out)
+
+
+def _check(
+    a: torch.Tensor, b: torch.Tensor, bias: Optional, residual: Optional, activation: str,
+    precision: str, version: str,
+) -> None:  # fmt: skip
+    """Raises TypeError or ValueError for arguments that are not as `matmul` says."""
+    check_word("activation", activation, ACTIVATIONS)
+    check_word("precision", precision, PRECISIONS)
+    check_word("version", version, VERSIONS)
+    check_tensor("a", a)
+    check_like("b", b, "a", a)
+    for name, matrix in (("a", a), ("b", b)):
+        if matrix.dim() != 2:
+            raise ValueError(f"{name} has {matrix.dim()} dimensions: expected a matrix")
+    if a.shape[1] != b.shape[0]:
+        raise ValueError(
+            f"b has shape {tuple(b.shape)}: expected {a.shape[1]} rows, as many as a has columns"
+        )
+    m, n = a.shape[0], b.shape[1]
+    if bias is not None:
+        check_like("bias", bias, "a", a)
+        check_shape("bias", bias, (n,), "a number for every column of b")
+    if residual is not None:
+        check_like("residual", residual, "a", a)
+        check_shape("residual", residual, (m, n), "that of the product")
+    if version in _PLAIN and (bias is not None or residual is not None or activation != "none"):
+        raise ValueError(f"version is '{version}': it takes no bias, activation or residual")
+    if version == "tuned" and a.device.type == "cpu":
+        raise ValueError("version is 'tuned': only a GPU can be tuned for, and a is on cpu")
+
+
+# --- as PyTorch's operators ---------------------------------------------------------------------
+
+
+@operator("matmul")
+def _matmul_op(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, residual: torch.Tensor | None,
+    activation: str, precision: str, version: str,
+) -> torch.Tensor:  # fmt: skip
+    return _matmul(a, b, bias, residual, activation, precision, version, None, None)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    a, b, bias, _, ctx.activation, ctx.precision, ctx.version = inputs
+    ctx.save_for_backward(a, b, bias)
+
+
+def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    """What goes into the activation is not kept: its gradient computes it again."""
+    a, b, bias = ctx.saved_tensors
+    product = torch.ops.flash_attention.matmul
+    how = ("none", ctx.precision, ctx.version)
+    inner = grad
+    if ctx.activation != "none":
+        before = product(a, b, bias, None, *how)
+        inner = activation_grad(before, grad, ctx.activation)
+    need_a, need_b, need_bias, need_residual = ctx.needs_input_grad[:4]
+    return (
+        product(inner, b.T, None, None, *how) if need_a else None,
+        product(a.T, inner, None, None, *how) if need_b else None,
+        inner.sum(0) if need_bias else None,
+        grad if need_residual else None,
+        None, None, None,
+    )  # fmt: skip
+
+
+_matmul_op.register_autograd(_gradient, setup_context=_keep)

@@ -36,8 +36,10 @@ RUN = {
     "docs/results/raw/2026-11-21-h200-known-bottlenecks.csv": (0, False),
     "python tools/benchmark/regimes.py --show "
     "docs/results/raw/2026-11-21-h200-hopper-regimes.jsonl": (0, True),
-    "python tools/benchmark/accuracy.py --show "
-    "docs/results/raw/2026-11-22-h200-accuracy.jsonl": (1, True),
+    "python tools/benchmark/accuracy.py --show docs/results/raw/2026-11-22-h200-accuracy.jsonl": (
+        1,
+        True,
+    ),
     "diff previous_kernels/08*/forward.cuh previous_kernels/09*/forward.cuh": (1, False),
 }
 # Blocks that other tests run, all of a language in a document, and those tests.

@@ -5,13 +5,14 @@ Kept are q, k, v, the output and the log-sum-exp; the scores are computed again.
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
 from torch.autograd.function import FunctionCtx
 
 from flash_helpers.base.dtypes import DType
+from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.problem import AttentionProblem
 
 from . import dispatch
@@ -104,6 +105,12 @@ class _Gradients(torch.autograd.Function):
         )
 
 
+@lru_cache(maxsize=4096)
+def _chosen(problem: AttentionProblem, device: torch.device, deterministic: bool) -> KernelConfig:
+    """Made once for a kind of call, as in the forward pass: it takes some 50 ms."""
+    return dispatch.choose(problem, device, deterministic=deterministic)
+
+
 def _gradients(
     options: tuple[float | None, bool, bool, tuple[str, ...]],
     d_o: torch.Tensor | None,
@@ -128,7 +135,7 @@ def _gradients(
         DType.from_torch_dtype(q.dtype), batch, seqlen_q, k.shape[1], n_heads, k.shape[2], d_head,
         causal=causal, gradients=True,
     )  # fmt: skip
-    config = dispatch.choose(problem, q.device, deterministic=deterministic)
+    config = _chosen(problem, q.device, deterministic)
     d_o = torch.zeros_like(o) if d_o is None else d_o
     return backward(
         config, readable(d_o), readable(q), readable(k), readable(v), readable(o), lse,

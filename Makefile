@@ -69,6 +69,7 @@ test-triton: $(TEST_INSTALLED)
 mutants: $(TEST_INSTALLED)
 	$(PY) -m tests.emulator.campaign
 	$(PY) -m tests.emulator.sm90.campaign
+	$(PY) -m tests.emulator.sm90.backward_campaign
 	$(PY) -m tests.emulator.sm90.gluon_mutants
 	$(PY) -m tests.emulator.sources
 

@@ -10,10 +10,10 @@ import pytest
 from flash_helpers.build.kernel_ptx import kernel_ptx
 
 from .campaign import FAMILIES
-from .sm90 import gluon_mutants
+from .sm90 import backward_campaign, gluon_mutants
 from .sm90.campaign import CONFIGS
 from .sm90.mutations import hopper_synchronisation
-from .totals import QUOTED, README, SM90
+from .totals import QUOTED, README, SM90, SM90_BACKWARD
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,6 +36,11 @@ def test_the_readme_says_how_many_kernels() -> None:
 def test_as_many_hopper_mutants_as_recorded() -> None:
     """Without running them."""
     assert SM90.planted == sum(len(hopper_synchronisation(kernel_ptx(c))) for c in CONFIGS)
+
+
+def test_as_many_mutants_of_the_backward_pass_as_recorded() -> None:
+    texts = [kernel_ptx(config, variant) for config, variant in backward_campaign.KERNELS]
+    assert SM90_BACKWARD.planted == sum(len(hopper_synchronisation(text)) for text in texts)
 
 
 def test_as_many_gluon_mutants_as_recorded() -> None:

@@ -91,7 +91,7 @@ struct Consumer {
     const int n_steps = work.n_steps();
     if (n_steps > 0) {
       sm90::wait_phase(smem.own1_full(), 0);
-      sm90::wait_phase(smem.own2_full(), 0);
+      if constexpr (kSums != Sums::kSecond) sm90::wait_phase(smem.own2_full(), 0);
       Place place{work.begin, 0};
       for (int i = 0; i < n_steps; ++i) {
         step<kSums>(place.block * L::kColumns);
@@ -159,9 +159,9 @@ struct Consumer {
     }
     Mm::pack(d_s, d_weights);
     Mm::issue_sum(d_weights, other1, d_own1);
-    Mm::template wait<1>(d_own2);
-    release_second();
     Mm::template wait<0>(d_own1);
+    ptx::wgmma_touch(d_own2);
+    release_second();  // no earlier: the producer waits for the other buffer first
     release_first();
   }
 
@@ -202,18 +202,20 @@ struct Consumer {
     if constexpr (kSums != Sums::kFirst) {
       write(d_own2, 1.0f, smem.own2(group), args.d_own2, call.d_v);
     }
-    End::wait_staging_free(lane);  // before the block's memory goes
+    End::finish(lane);
   }
 
   FLASH_DEVICE void wait_second() const {
     sm90::wait_phase(smem.full2(ring2.buffer), ring2.parity);
   }
 
-  // One arrival per warp: all its lanes have read the buffer.
-  FLASH_DEVICE void release_first() const { release(smem.empty1(ring1.buffer)); }
+  // One arrival per warp: the matmuls that read the buffer have completed for this warp.
+  FLASH_DEVICE void release_first() const {
+    if constexpr (L::kOwnsKeys) __syncwarp();  // all lanes have read their RowStats
+    release(smem.empty1(ring1.buffer));
+  }
   FLASH_DEVICE void release_second() const { release(smem.empty2(ring2.buffer)); }
   FLASH_DEVICE void release(uint32_t empty) const {
-    __syncwarp();
     if (lane == 0) ptx::mbarrier_arrive(empty);
   }
 };

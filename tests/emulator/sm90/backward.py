@@ -1,0 +1,143 @@
+"""Runs the kernels of the Hopper family's backward pass in the emulator, one at a time."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flash_helpers.build.kernel_ptx import kernel_ptx
+from flash_helpers.emulator import (
+    EmulatedKernel,
+    LaunchOptions,
+    LaunchReport,
+    compile_kernel,
+    memory_range_of,
+)
+from flash_helpers.kernels.backward_args import (
+    ROW_STATS_FLOATS,
+    pack_backward_args,
+    row_stats_rows,
+)
+from flash_helpers.kernels.backward_config import Sizes
+from flash_helpers.kernels.contract import Variant
+from flash_helpers.kernels.sm90_bwd.arguments import pack_launch_arguments
+from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
+
+from ..attention import to_bits
+from ..planting import WRONG
+from ..support import aligned
+from ..work import TOO_MUCH, Work
+
+SHAPED_LIKE = {"d_o": "q", "o": "q", "d_q": "q", "d_k": "k", "d_v": "k", "v": "k"}
+
+
+@dataclass
+class BackwardProblem:
+    """Inputs [batch, sequence, head, column]. The output and its log-sum-exp are drawn too: the
+    gradients follow from them, whether or not a forward pass would compute them."""
+
+    config: HopperBackwardKernelConfig
+    seqlen_q: int
+    seqlen_k: int
+    heads: int = 1
+    kv_heads: int = 1
+    causal: bool = False
+    seed: int = 0
+    arrays: dict[str, Any] = field(init=False, repr=False)
+    known: dict[Variant, tuple[dict[str, Any], Work]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(self.seed)
+        d_head = self.config.d_head
+        shapes = {
+            "q": (1, self.seqlen_q, self.heads, d_head),
+            "k": (1, self.seqlen_k, self.kv_heads, d_head),
+        }
+        self.arrays = {}
+        for name in ("q", "k", "v", "o", "d_o"):
+            array = aligned(shapes[SHAPED_LIKE.get(name, name)], np.uint16)
+            array[:] = to_bits(rng.standard_normal(array.shape), self.config.dtype)
+            self.arrays[name] = array
+        lse = aligned((self.heads, self.seqlen_q), np.float32)
+        lse[:] = np.log(self.seqlen_k) + rng.random(lse.shape)
+        self.arrays["lse"] = lse
+
+    @property
+    def sizes(self) -> Sizes:
+        return Sizes(1, self.seqlen_q, self.seqlen_k, self.heads, self.kv_heads)
+
+    def launch(
+        self,
+        kernel: EmulatedKernel,
+        variant: Variant,
+        inputs: dict[str, Any],
+        options: LaunchOptions | None = None,
+    ) -> tuple[dict[str, Any], LaunchReport]:
+        """What the kernel writes, by name; every byte is 0xFF before."""
+        stats = (self.heads, row_stats_rows(self.seqlen_q), ROW_STATS_FLOATS)
+        outputs = {}
+        for name in self.config.outputs(variant):
+            array = (
+                aligned(stats, np.float32)
+                if name == "row_stats"
+                else aligned(self.arrays[SHAPED_LIKE[name]].shape, np.uint16)
+            )
+            array.view(np.uint8)[...] = 0xFF
+            outputs[name] = array
+        tensors = inputs | outputs
+        strides = {n: (x[0].size, x[0, 0].size, x.shape[3])
+                   for n, x in tensors.items() if x.ndim == 4}  # fmt: skip
+        record = pack_backward_args(
+            {name: x.ctypes.data for name, x in tensors.items()}, strides, batch=1,
+            seqlen_q=self.seqlen_q, seqlen_k=self.seqlen_k, n_heads_q=self.heads,
+            n_heads_kv=self.kv_heads, softmax_scale=self.config.d_head**-0.5, causal=self.causal,
+        )  # fmt: skip
+        report = kernel.launch(
+            (self.config.grid(variant, self.sizes), 1, 1),
+            (self.config.threads_of(variant), 1, 1),
+            self.config.smem_of(variant),
+            [pack_launch_arguments(self.config, record, variant)],
+            [*(memory_range_of(x, n, writable=False) for n, x in inputs.items()),
+             *(memory_range_of(x, n) for n, x in outputs.items())],
+            options=options,
+        )  # fmt: skip
+        return outputs, report
+
+    @functools.cached_property
+    def inputs(self) -> dict[str, Any]:
+        """Of the kernels behind the first: with RowStats."""
+        outputs, _ = self.launch(clean_kernel(self.config, Variant.DOTS), Variant.DOTS, self.arrays)
+        return self.arrays | outputs
+
+    def expected(self, variant: Variant) -> tuple[dict[str, Any], Work]:
+        """What the kernel without a fault writes, and how much it does."""
+        if variant not in self.known:
+            outputs, report = self.launch(clean_kernel(self.config, variant), variant, self.inputs)
+            self.known[variant] = outputs, Work.done(report)
+        return self.known[variant]
+
+    def wrong(self, kernel: EmulatedKernel, variant: Variant, options: LaunchOptions) -> str:
+        """What is wrong with a run, '' for nothing: gradients are bitwise the same in every run."""
+        outputs, report = self.launch(kernel, variant, self.inputs, options)
+        expected, work = self.expected(variant)
+        if any((outputs[name] != expected[name]).any() for name in expected):
+            return WRONG
+        return "" if Work.done(report) == work else TOO_MUCH
+
+
+@functools.cache
+def clean_kernel(config: HopperBackwardKernelConfig, variant: Variant) -> EmulatedKernel:
+    return compile_kernel(kernel_ptx(config, variant), config.symbol(variant))
+
+
+def problems(config: HopperBackwardKernelConfig, seed: int) -> list[BackwardProblem]:
+    """More blocks that pass by than there are stages, ends within blocks, the mask, several heads
+    that share keys, and blocks that nothing passes."""
+    return [
+        BackwardProblem(config, 5 * 64 + 3, 5 * 64 + 5, seed=seed),
+        BackwardProblem(config, 100, 300, 3, 1, causal=True, seed=seed),
+        BackwardProblem(config, 300, 100, causal=True, seed=seed),
+    ]

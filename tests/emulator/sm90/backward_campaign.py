@@ -1,0 +1,155 @@
+"""Mutation campaign for the Hopper family's backward kernels: each synchronisation removed, or
+weakened. `make mutants` runs it behind that of the forward pass (campaign.py), by the same rules.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from flash_helpers.build.kernel_ptx import kernel_ptx
+from flash_helpers.emulator import LaunchOptions, compile_kernel, schedules
+from flash_helpers.kernel_configs import DType, Variant
+from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
+
+from ..mutations import Mutant
+from ..planting import WRONG, Outcome, plant, report
+from ..totals import SM90_BACKWARD
+from ..work import TOO_MUCH
+from .backward import BackwardProblem, problems
+from .campaign import EARLY, OPTIONS, source_texts
+from .mutations import hopper_synchronisation
+
+RANDOM_SCHEDULES = 150
+
+SMALL = HopperBackwardKernelConfig(DType.FP16, 64, 128, 64, 2, 128, 64, 2)
+SPLIT = HopperBackwardKernelConfig(DType.BF16, 192, 64, 64, 2, 128, 64, 2)
+KERNELS = (
+    (SMALL, Variant.KEYS),
+    (SMALL, Variant.QUERIES),
+    (replace(SMALL, keys_columns=128), Variant.KEYS),  # sums dV late
+    (SPLIT, Variant.KEYS),
+)
+
+
+@dataclass(frozen=True)
+class Redundant:
+    """Mutants that change nothing, with the proof. `line` is in the text of one of the source lines
+    that the place was inlined through."""
+
+    mutant: str  # how Mutant.name begins
+    line: str
+    proof: str
+    when: Callable[[HopperBackwardKernelConfig, Variant], bool] = lambda config, variant: True
+
+
+def _one_group_of_a_row(config: HopperBackwardKernelConfig, variant: Variant) -> bool:
+    return not config.splits_sums(variant)
+
+
+def _sums_both(config: HopperBackwardKernelConfig, variant: Variant) -> bool:
+    return variant is Variant.KEYS and not config.splits_sums(variant)
+
+
+def _sums_late(config: HopperBackwardKernelConfig, variant: Variant) -> bool:
+    """Both sums are issued together."""
+    return _sums_both(config, variant) and config.keys_columns == 128
+
+
+REDUNDANT = (
+    Redundant(
+        "bar.sync removed",
+        "ptx::bar_sync(L::kSplitsSums",
+        """a matmul group is over for all four warps when it is for one, and each warp has waited
+        for the last sums""",
+        _one_group_of_a_row,
+    ),
+    Redundant(
+        "wgmma.fence removed",
+        "Mm::issue_products(smem.own2(group), other2, d_s);",
+        """nothing touches dP between the fence that precedes the scores and this one; ptxas wants
+        one before each matmul all the same""",
+    ),
+    Redundant(
+        "wgmma.commit_group removed",
+        "Mm::issue_sum(weights, other2, d_own2);",
+        "dK follows at once, closes the group with its own, and is waited for",
+        _sums_late,
+    ),
+    Redundant(
+        "mbarrier wait passed",
+        "sm90::wait_phase(smem.empty2(ring2.buffer)",
+        """the Q loaded just before needed the release of a step that had released its dO before""",
+        _sums_both,
+    ),
+)
+
+
+def check(
+    config: HopperBackwardKernelConfig, variant: Variant, ptx: str, seed: int, n_random: int
+) -> str:
+    """What is wrong with the results, or ''; a wrong one does not keep a later run from ending in
+    an error."""
+    kernel = compile_kernel(ptx, config.symbol(variant))
+    wrong = {problem.wrong(kernel, variant, options)
+             for problem, options in _runs(config, seed, n_random)}  # fmt: skip
+    return next((words for words in (WRONG, TOO_MUCH) if words in wrong), "")
+
+
+@functools.cache
+def _known(config: HopperBackwardKernelConfig, seed: int) -> list[BackwardProblem]:
+    """Kept: what the kernels compute without a fault is asked again and again."""
+    return problems(config, seed)
+
+
+def _runs(
+    config: HopperBackwardKernelConfig, seed: int, n_random: int
+) -> Iterator[tuple[BackwardProblem, LaunchOptions]]:
+    """Every problem under every schedule, then many random schedules."""
+    known = _known(config, seed)
+    yield from itertools.product(known, (*schedules(seed, OPTIONS), *EARLY))
+    for number in range(n_random):
+        options = replace(OPTIONS, lane_order="random", seed=number, early_loads=number % 4 >= 2)
+        yield known[number % 2], options
+
+
+def campaign(
+    config: HopperBackwardKernelConfig,
+    variant: Variant,
+    mutants: list[Mutant],
+    seed: int,
+    n_random: int = RANDOM_SCHEDULES,
+) -> Outcome:
+    return plant(
+        kernel_ptx(config, variant),
+        config.symbol(variant),
+        mutants,
+        lambda ptx: check(config, variant, ptx, seed, n_random),
+        sources=source_texts,
+        explains=lambda mutant, texts: any(
+            mutant.name.startswith(item.mutant)
+            and any(item.line in text for text in texts)
+            and item.when(config, variant)
+            for item in REDUNDANT
+        ),
+    )
+
+
+def main() -> int:
+    return report(
+        (
+            (
+                f"sm90_bwd {config} {variant.value} synchronisation",
+                campaign(config, variant, hopper_synchronisation(kernel_ptx(config, variant)), 1),
+            )
+            for config, variant in KERNELS
+        ),
+        SM90_BACKWARD,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Which kernels make the gradients is chosen once for a kind of call: it takes longer than a pass."""
+"""Kernels for the gradients are chosen once for a kind of call: that takes longer than a pass."""
 
 from __future__ import annotations
 

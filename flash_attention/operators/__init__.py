@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .convolution.calls import conv2d
     from .elementwise.calls import add, add_scalar, gelu, relu, silu
     from .losses.calls import cross_entropy
     from .matrices.calls import matmul, matmul_best_config
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .row_softmax.calls import log_softmax, softmax
 
 _HOMES = {
+    "convolution.calls": ("conv2d",),
     "losses.calls": ("cross_entropy",),
     "elementwise.calls": ("add", "add_scalar", "gelu", "relu", "silu"),
     "matrices.calls": ("matmul", "matmul_best_config"),
@@ -31,7 +33,7 @@ _HOMES = {
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "add", "add_scalar", "cross_entropy", "gelu", "layer_norm", "log_softmax", "matmul",
+    "add", "add_scalar", "conv2d", "cross_entropy", "gelu", "layer_norm", "log_softmax", "matmul",
     "matmul_best_config", "mean_var", "relu", "rms_norm", "silu", "softmax",
 ]  # fmt: skip
 

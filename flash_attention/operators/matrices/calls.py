@@ -19,7 +19,7 @@ ACTIVATIONS = ("none", *NAMES)
 PRECISIONS = ("ieee", "tf32", "tf32x3")
 VERSIONS = ("direct", "tiled", "pipelined", "tuned", "persistent")
 _PLAIN = ("direct", "persistent")  # without an epilogue
-_HOPPER = 90
+_AMPERE, _HOPPER = 80, 90
 _TUNED: dict[tuple[Any, ...], MatmulConfig] = {}
 
 Optional = torch.Tensor | None
@@ -117,10 +117,15 @@ def _config(
 
 
 def _tiled(device: torch.device) -> TiledMatmul:
+    return TiledMatmul(newest_architecture(device))
+
+
+def newest_architecture(device: torch.device) -> int:
+    """Whose configurations are taken on a device: 90 or 80, which the emulator stands for."""
     if device.type == "cpu":
-        return TiledMatmul()
+        return _AMPERE
     newer = torch.cuda.get_device_properties(device).major >= _HOPPER // 10
-    return TiledMatmul(_HOPPER if newer else 80)
+    return _HOPPER if newer else _AMPERE
 
 
 def _launch(

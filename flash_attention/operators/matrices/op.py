@@ -124,11 +124,12 @@ class TiledMatmul(Operator[MatmulConfig, MatmulCall]):
         return [*tensors, *units]
 
     def constants(self, config: MatmulConfig, call: MatmulCall) -> dict[str, Any]:
+        plain = not call.bias and not call.residual and call.activation == "none"
         return {
             "A_ROWS": call.rows[0], "B_ROWS": call.rows[1], **call.aligns, "WIDE": call.wide,
             "EVEN_K": call.k % config.BLOCK_K == 0, "PRECISION": call.precision,
             "BIAS": call.bias, "ACTIVATION": call.activation, "RESIDUAL": call.residual,
-            "PARTS": _parts(config, call), **config.as_dict(),
+            "PARTS": 1 if plain else parts_of_epilogue(config), **config.as_dict(),
         }  # fmt: skip
 
     def grid(self, config: MatmulConfig, call: MatmulCall, processors: int) -> Grid:
@@ -156,10 +157,9 @@ class TiledMatmul(Operator[MatmulConfig, MatmulCall]):
         return Work(2 * call.m * call.n * call.k, call.item * (elements + call.n * call.bias))
 
 
-def _parts(config: MatmulConfig, call: MatmulCall) -> int:
-    per_thread = config.BLOCK_M * config.BLOCK_N // (32 * config.num_warps)
-    plain = not call.bias and not call.residual and call.activation == "none"
-    return 1 if plain or per_thread < _MANY_NUMBERS else 2
+def parts_of_epilogue(config: MatmulConfig) -> int:
+    """In how many parts a program computes what follows a product."""
+    return 1 if config.BLOCK_M * config.BLOCK_N // (32 * config.num_warps) < _MANY_NUMBERS else 2
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,9 @@ SHOWN = {
         lambda x: operators.cross_entropy(x, _first_class(x)),
         lambda x: F.cross_entropy(x.float(), _first_class(x)), 1, _COLUMNS,
     ),
+    "matmul": Shown(
+        lambda x, y: operators.matmul(x, y.T), lambda x, y: x @ y.T, 2, _COLUMNS
+    ),
 }  # fmt: skip
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 

@@ -27,7 +27,7 @@ from .values import ordinary, shifted
 def test_products(a_rows: bool, b_rows: bool, seed: int) -> None:
     """More tiles than the emulated GPU has multiprocessors, and more steps than buffers."""
     dtype = torch.float16 if a_rows else torch.bfloat16
-    for m, n, k in ((704, 520, 328), (8, 8, 8)):
+    for m, n, k in ((520, 520, 328), (8, 8, 8)):
         a = draw((m, k), dtype, seed) if a_rows else draw((k, m), dtype, seed).T
         b = draw((k, n), dtype, seed + 1) if b_rows else draw((n, k), dtype, seed + 1).T
         y = operators.matmul(a, b, version="persistent")
@@ -84,15 +84,15 @@ PLANTED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("old", "new"), PLANTED)
+@pytest.mark.parametrize(("old", "new"), [("", ""), *PLANTED])
 def test_planted_bugs_are_found(old: str, new: str, tmp_path: Path, seed: int) -> None:
-    a, b = draw((704, 328), torch.float16, seed), ordinary((328, 520), torch.float16, seed + 1)
+    a, b = draw((264, 200), torch.float16, seed), ordinary((200, 264), torch.float16, seed + 1)
 
     def right(op: PersistentMatmul) -> bool:
-        out = torch.full((704, 520), float("nan"), dtype=torch.float16)
+        out = torch.full((264, 264), float("nan"), dtype=torch.float16)
         call = matmul_call(a, b, None, None, out, "none", "ieee")
-        emulated.run(op, PersistentConfig(128, 256, 64, 2, 3), call, (a, b, out))
+        emulated.run(op, PersistentConfig(128, 128, 64, 2, 3), call, (a, b, out))
         return off(out, a, b) <= 8
 
-    assert right(PersistentMatmul())
-    assert found(lambda: right(planted(PersistentMatmul(), persistent, old, new, tmp_path)))
+    mutant = planted(PersistentMatmul(), persistent, old, new, tmp_path)
+    assert found(lambda: right(mutant)) is bool(old)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
+import hashlib
+import linecache
 import sys
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -14,16 +14,15 @@ from flash_attention.triton_kit.op import Op
 from flash_helpers.emulator import EmulatorError
 
 OpType = TypeVar("OpType", bound=Op[Any, Any])
-_NUMBERS = count()
 
 
-def planted(op: OpType, module: ModuleType, old: str, new: str, folder: Path) -> OpType:
+def planted(op: OpType, module: ModuleType, old: str, new: str) -> OpType:
     """The Op with kernels in whose source `old` was replaced. A class of its own, so that nothing
     that was compiled before is taken for it."""
     assert module.__file__ is not None
     source = Path(module.__file__).read_text()
     assert old in source, f"{old!r} is not in {module.__file__}"
-    mutant = _load(module, source.replace(old, new), folder)
+    mutant = _load(module, source.replace(old, new))
 
     class Planted(type(op)):  # type: ignore[misc]
         def kernel_for(self, config: Any, problem: Any) -> Any:
@@ -33,15 +32,17 @@ def planted(op: OpType, module: ModuleType, old: str, new: str, folder: Path) ->
     return made
 
 
-def _load(module: ModuleType, source: str, folder: Path) -> ModuleType:
-    name = f"{module.__name__}_planted_{next(_NUMBERS)}"
-    path = folder / f"{name}.py"
-    path.write_text(source)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
+def _load(module: ModuleType, source: str) -> ModuleType:
+    """Under a name that is the same in every run, and no file's: it is part of the PTX, by which
+    the emulator finds again what it compiled."""
+    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+    name = f"{module.__name__}_planted_{digest}"
+    made = ModuleType(name)
+    made.__package__ = module.__package__
     sys.modules[name] = made
-    spec.loader.exec_module(made)
+    lines = source.splitlines(keepends=True)
+    linecache.cache[name] = (len(source), None, lines, name)  # where Triton reads the text
+    exec(compile(source, name, "exec", dont_inherit=True), vars(made))
     return made
 
 

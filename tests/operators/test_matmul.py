@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -213,7 +212,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize(("old", "new"), PLANTED)
-def test_planted_bugs_are_found(old: str, new: str, tmp_path: Path, seed: int) -> None:
+def test_planted_bugs_are_found(old: str, new: str, seed: int) -> None:
     a, b = draw((70, 50), torch.float16, seed), draw((50, 140), torch.float16, seed + 1)
     bias, residual = draw((140,), torch.float16, seed), draw((70, 140), torch.float16, seed + 2)
     config = MatmulConfig(32, 128, 32, 2, 1, 2)  # so many numbers a thread: in two parts
@@ -225,7 +224,7 @@ def test_planted_bugs_are_found(old: str, new: str, tmp_path: Path, seed: int) -
         emulated.run(op, config, call, (a, b, bias, residual, out))
         return off(out, a, b, **whole) <= 8
 
-    check_planted(right, TiledMatmul(), old, new, tmp_path)
+    check_planted(right, TiledMatmul(), old, new)
 
 
 PLANTED_IN_DIRECT = [
@@ -237,9 +236,7 @@ PLANTED_IN_DIRECT = [
 
 
 @pytest.mark.parametrize(("old", "new"), PLANTED_IN_DIRECT)
-def test_bugs_planted_in_the_direct_one_are_found(
-    old: str, new: str, tmp_path: Path, seed: int
-) -> None:
+def test_bugs_planted_in_the_direct_one_are_found(old: str, new: str, seed: int) -> None:
     a, b = ordinary((70, 50), torch.float16, seed), draw((50, 90), torch.float16, seed + 1)
 
     def right(op: TiledMatmul) -> bool:
@@ -248,11 +245,9 @@ def test_bugs_planted_in_the_direct_one_are_found(
         emulated.run(op, DIRECT, call, (a, b, out))
         return off(out, a, b) <= 8
 
-    check_planted(right, DirectMatmul(), old, new, tmp_path)
+    check_planted(right, DirectMatmul(), old, new)
 
 
-def check_planted(
-    right: Callable[[Any], bool], op: TiledMatmul, old: str, new: str, folder: Path
-) -> None:
+def check_planted(right: Callable[[Any], bool], op: TiledMatmul, old: str, new: str) -> None:
     assert right(op)
-    assert found(lambda: right(planted(op, kernels, old, new, folder)))
+    assert found(lambda: right(planted(op, kernels, old, new)))

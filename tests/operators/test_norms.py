@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,7 +199,7 @@ FORWARD_BUGS = [
 
 @pytest.mark.parametrize(("old", "new"), FORWARD_BUGS)
 def test_planted_bugs_are_found(
-    old: str, new: str, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+    old: str, new: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = draw((5, 100), torch.float32, seed, "rwb")
     given["x"] *= 1e-3
@@ -214,7 +213,7 @@ def test_planted_bugs_are_found(
         return True
 
     assert right()
-    bad = planted(launches.FORWARD, kernels, old, new, tmp_path)
+    bad = planted(launches.FORWARD, kernels, old, new)
     monkeypatch.setattr(launches, "FORWARD", bad)
     assert found(right)
 
@@ -230,7 +229,7 @@ BACKWARD_BUGS = [
 
 @pytest.mark.parametrize(("old", "new"), BACKWARD_BUGS)
 def test_planted_bugs_of_the_backward_pass_are_found(
-    old: str, new: str, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+    old: str, new: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = draw((200, 100), torch.float32, seed, "wb")
     grads = [ordinary((200, 100), torch.float32, seed + 4)]
@@ -243,19 +242,19 @@ def test_planted_bugs_of_the_backward_pass_are_found(
         return all(excess(mine, its, its.abs().max()) <= 16 for mine, its in pairs)
 
     assert right()
-    bad = planted(launches.ROWS_WHOLE, gradients, old, new, tmp_path)
+    bad = planted(launches.ROWS_WHOLE, gradients, old, new)
     monkeypatch.setattr(launches, "ROWS_WHOLE", bad)
     assert found(right)
 
 
-def test_a_naive_variance_is_found(tmp_path: Path, seed: int) -> None:
+def test_a_naive_variance_is_found(seed: int) -> None:
     """The mean of squares less the square of the mean loses everything where the mean is large."""
     x = ordinary((3, 500), torch.float32, seed) + 1e4
     mean, var = torch.empty(3), torch.empty(3)
     naive = planted(
         KERNEL, __import__("flash_attention.operators.moments.kernels", fromlist=["x"]),
         "squares = tl.sum(away * away, 1)\n    elif",
-        "squares = tl.sum(v * v, 1) - length * m * m\n    elif", tmp_path,
+        "squares = tl.sum(v * v, 1) - length * m * m\n    elif",
     )  # fmt: skip
 
     def right() -> bool:

@@ -7,7 +7,6 @@ from .config import AmpereBackwardKernelConfig
 _SHAPES = (
     (64, 128, 64, 8, 128, 64, 8),
     (96, 128, 64, 8, 128, 64, 8),
-    (128, 128, 64, 8, 128, 64, 8),
     (128, 64, 64, 4, 64, 64, 4),
 )
 

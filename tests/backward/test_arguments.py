@@ -65,9 +65,10 @@ def test_forward_refuses_the_kernels_of_a_backward_pass() -> None:
 def test_the_kernels_chosen_fit_the_shared_memory(
     capability: tuple[int, int], rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a thread block, which 8.6 and 8.9 have little of."""
+    """Of a thread block, which 8.6 and 8.9 have little of: of a build with larger tiles, too."""
+    large = AmpereBackwardKernelConfig(DType.FP16, 128, 128, 64, 8, 128, 64, 8)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    monkeypatch.setattr(dispatch, "available_kernels", lambda: CONFIGS)
+    monkeypatch.setattr(dispatch, "available_kernels", lambda: [*CONFIGS, large])
     problem = AttentionProblem(DType.FP16, 1, 64, 64, 1, 1, 128, gradients=True)
     config = dispatch.choose(problem, torch.device("cuda", 0))
     assert isinstance(config, AmpereBackwardKernelConfig) and config.keys_rows == rows

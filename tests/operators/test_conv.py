@@ -122,7 +122,7 @@ PLANTED = [
     ("implicit", "w_at + (tap * channels + first)", "w_at + (tap + first)"),
     ("implicit", "step % blocks * BLOCK_K", "step % blocks"),
     ("implicit", "rest // out_width * STRIDE_H - PAD_H", "rest // out_width * STRIDE_W - PAD_H"),
-    ("implicit", "0, filters * GROUPS, BIAS", "0, filters, BIAS"),
+    ("implicit", "(row[:, None] * (filters * GROUPS)", "(row[:, None] * filters"),
     ("unfold", "mask=inside[:, None] & (c", "mask=there[:, None] & (c"),
     ("unfold", "* GROUPS + group) * (KH * KW) + tap", "* GROUPS + group) * (KH * KW) + tap * 0"),
     ("direct", "& (z >= 0)", ""),

@@ -201,13 +201,12 @@ PLANTED = [
     ("row % m, column % n", "row, column % n"),
     ("acc = tl.dot(x, y, acc,", "acc = tl.dot(x, y, activate(acc, ACTIVATION),"),
     ("acc = tl.dot(x, y, acc,", "acc = tl.dot(x, y,"),
-    ("mask=column < n, other=0.0).to(tl.float32)[None, :]\n        acc = act",
-     "mask=column < n, other=0.0).to(tl.float32)[None, :] * 2\n        acc = act"),
+    ("mask=column < columns, other=0.0).to(tl.float32)[None, :]\n        acc = act",
+     "mask=column < columns, other=0.0).to(tl.float32)[None, :] * 2\n        acc = act"),
     ("first + rest % height, rest // height", "first + rest % GROUP_M, rest // GROUP_M"),
     ("row[:, None] * residual_stride", "row[:, None] * out_stride"),
-    ("first + BLOCK_N // 2, m", "first, m"),
-    ("inside = (row < m)[:, None] & (column < n)[None, :]\n        if",
-     "inside = row[:, None] < m\n        if"),
+    ("out + HALF, inside", "out, inside"),
+    ("mask = inside & (column < columns)[None, :]", "mask = inside"),
 ]  # fmt: skip
 
 

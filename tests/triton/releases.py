@@ -37,6 +37,8 @@ TESTS = (
     "tests/ws_analysis/test_ranges.py",
     "tests/gpu/test_gluon.py",
     "tests/gpu/test_operators.py",
+    "tests/gpu/test_operators_conv.py",
+    "tests/gpu/test_operators_matmul.py",
     "tests/gpu/test_triton.py",
 )
 PASSED, FAILED, MISSING = "passed", "failed", "could not be installed"

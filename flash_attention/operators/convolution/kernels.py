@@ -128,6 +128,8 @@ def implicit(
     # The group's filters are neighbours, in the output and in the bias.
     out += group * filters
     bias += group * filters
+    first_filter = tile_n * BLOCK_N
+    rows = out + (row[:, None] * (filters * GROUPS) + first_filter)
     finish(
-        acc, bias, bias, out, row, tile_n * BLOCK_N, pixels, filters, 0, filters * GROUPS, BIAS,
+        acc, bias + first_filter, rows, rows, (row < pixels)[:, None], filters - first_filter, BIAS,
         ACTIVATION, False, PARTS)  # fmt: skip

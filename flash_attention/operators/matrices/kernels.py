@@ -58,34 +58,34 @@ def tile_of(m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.cons
 
 @triton.jit
 def finish(
-    acc, bias, residual, out, row, first, m, n, residual_stride, out_stride, BIAS: tl.constexpr,
-    ACTIVATION: tl.constexpr, RESIDUAL: tl.constexpr, PARTS: tl.constexpr,
+    acc, bias, residual, out, inside, columns, BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
+    RESIDUAL: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """activation(acc + bias) + residual, stored at the rows `row` and the columns from `first` on,
-    in PARTS parts one after the other: what is computed on the way needs registers, too."""
+    """activation(acc + bias) + residual, stored, in PARTS parts one after the other: what is
+    computed on the way needs registers, too. `bias` points to the first column's, `residual` and
+    `out` [rows, 1] to the rows' first elements; `inside` [rows, 1]: rows that there are;
+    `columns`: so many there are."""
     BLOCK_M: tl.constexpr = acc.shape[0]
     BLOCK_N: tl.constexpr = acc.shape[1]
     if PARTS > 1:
-        halves = acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1)
-        left, right = halves.split()
+        HALF: tl.constexpr = BLOCK_N // 2
+        left, right = acc.reshape(BLOCK_M, 2, HALF).permute(0, 2, 1).split()
         finish(
-            left, bias, residual, out, row, first, m, n, residual_stride, out_stride, BIAS,
-            ACTIVATION, RESIDUAL, PARTS // 2)  # fmt: skip
+            left, bias, residual, out, inside, columns, BIAS, ACTIVATION, RESIDUAL,
+            PARTS // 2)  # fmt: skip
         tl.debug_barrier()  # or ptxas mixes the parts again
         finish(
-            right, bias, residual, out, row, first + BLOCK_N // 2, m, n, residual_stride,
-            out_stride, BIAS, ACTIVATION, RESIDUAL, PARTS // 2)  # fmt: skip
+            right, bias + HALF, residual + HALF, out + HALF, inside, columns - HALF, BIAS,
+            ACTIVATION, RESIDUAL, PARTS // 2)  # fmt: skip
     else:
-        column = first + tl.arange(0, BLOCK_N)
-        inside = (row < m)[:, None] & (column < n)[None, :]
+        column = tl.arange(0, BLOCK_N)
+        mask = inside & (column < columns)[None, :]
         if BIAS:
-            acc += tl.load(bias + column, mask=column < n, other=0.0).to(tl.float32)[None, :]
+            acc += tl.load(bias + column, mask=column < columns, other=0.0).to(tl.float32)[None, :]
         acc = activate(acc, ACTIVATION)
         if RESIDUAL:
-            at = row[:, None] * residual_stride + column[None, :]
-            acc += tl.load(residual + at, mask=inside).to(tl.float32)
-        at = row[:, None] * out_stride + column[None, :]
-        tl.store(out + at, acc.to(out.dtype.element_ty), mask=inside)
+            acc += tl.load(residual + column[None, :], mask=mask).to(tl.float32)
+        tl.store(out + column[None, :], acc.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=NUMBERS)
@@ -135,6 +135,8 @@ def tiled(
         b_at += b_step
     if WIDE:
         row = row.to(tl.int64)
+    first_column = tile_n * BLOCK_N
     finish(
-        acc, bias, residual, out, row, tile_n * BLOCK_N, m, n, residual_stride, out_stride, BIAS,
-        ACTIVATION, RESIDUAL, PARTS)  # fmt: skip
+        acc, bias + first_column, residual + (row[:, None] * residual_stride + first_column),
+        out + (row[:, None] * out_stride + first_column), (row < m)[:, None], n - first_column,
+        BIAS, ACTIVATION, RESIDUAL, PARTS)  # fmt: skip

@@ -107,7 +107,7 @@ class _Gradients(torch.autograd.Function):
 
 @lru_cache(maxsize=4096)
 def _chosen(problem: AttentionProblem, device: torch.device, deterministic: bool) -> KernelConfig:
-    """Made once for a kind of call, as in the forward pass: it takes some 50 ms."""
+    """Made once for a kind of call, as in the forward pass."""
     return dispatch.choose(problem, device, deterministic=deterministic)
 
 

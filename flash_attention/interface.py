@@ -27,7 +27,12 @@ class KernelNotBuiltError(ValueError):
 
 def available_kernels() -> list[KernelConfig]:
     """The configurations whose kernels are in this build, sorted by kernel name."""
-    return [parse_kernel_name_into_config(name) for name in load_library().kernel_names()]
+    return list(_configs_of(tuple(load_library().kernel_names())))
+
+
+@cache
+def _configs_of(names: tuple[str, ...]) -> tuple[KernelConfig, ...]:
+    return tuple(map(parse_kernel_name_into_config, names))
 
 
 def forward(

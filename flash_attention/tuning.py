@@ -123,7 +123,7 @@ def _fitting(
     if not entry.covers(seq_len_q):
         return None
     unlike_measured = None  # its kernel for whole blocks was timed, and its general one is needed
-    for config in entry.configs():
+    for config in entry.configs:
         needed = config.variant_for(seq_len_q, seq_len_k, causal)
         if built is None:
             there = needed in config.built_variants()

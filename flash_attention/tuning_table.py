@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +57,15 @@ class Entry:
         length = self.evidence.get("measured_at")
         return length if type(length) is int and length > 0 else None
 
-    def configs(self) -> list[KernelConfig]:
-        return [parse_kernel_name_into_config(kernel) for kernel in self.kernels]
+    @cached_property
+    def configs(self) -> tuple[KernelConfig, ...]:
+        """Read once: a table has hundreds of names, and each choice of a kernel asks them all."""
+        return tuple(map(parse_kernel_name_into_config, self.kernels))
 
     @property
     def family(self) -> str:
         """Of all its kernels (checked): a new measurement of one family keeps those of others."""
-        return self.configs()[0].FAMILY
+        return self.configs[0].FAMILY
 
     def covers(self, seq_len: int) -> bool:
         return self.seq_min <= seq_len and (self.seq_max is None or seq_len <= self.seq_max)
@@ -112,7 +115,7 @@ def _entry(item: object, where: str) -> Entry:
     for kernel in item["kernels"]:
         _check_kernel(kernel, item, where)
     entry = Entry(**{**item, "kernels": tuple(item["kernels"])})
-    families = sorted({config.FAMILY for config in entry.configs()})
+    families = sorted({config.FAMILY for config in entry.configs})
     if len(families) > 1:
         raise TuningTableError(f"{where}: kernels of {' and '.join(families)}: one family an entry")
     return entry

@@ -142,7 +142,7 @@ def test_a_sweep_of_both_makes_an_entry_for_each(tmp_path: Path) -> None:
 def test_a_length_that_no_block_divides_is_tuned_with_general_kernels(tmp_path: Path) -> None:
     (entry,) = read_table(tune(tmp_path, "--kernels", "prog", seq_len=1000))
     assert entry.measured_at == 1000
-    assert all(has_general_kernel(config) for config in entry.configs())
+    assert all(has_general_kernel(config) for config in entry.configs)
 
 
 def test_an_entry_has_a_kernel_for_every_length(
@@ -152,7 +152,7 @@ def test_an_entry_has_a_kernel_for_every_length(
     slow = {c.short_form(): 50.0 for c in get_kernel_configs("prog") if has_general_kernel(c)}
     monkeypatch.setenv("FAKE_SPEEDS", json.dumps({f"{k}|": ms for k, ms in slow.items()}))
     (entry,) = read_table(tune(tmp_path, "--kernels", "prog"))
-    assert not has_general_kernel(entry.configs()[0])
+    assert not has_general_kernel(entry.configs[0])
     assert entry.kernels[-1] in slow
 
 

@@ -152,7 +152,7 @@ def cuda_config(
             dtype, d_head, seq_len, causal=causal, device=device,
             family=built[0].FAMILY,
         )  # fmt: skip
-        for config in choice.entry.configs():
+        for config in choice.entry.configs:
             if config in built:
                 return config, f"from the tuning table, {choice.reason}"
     except LookupError:

@@ -30,13 +30,12 @@ def attention(
     v: torch.Tensor,
     softmax_scale: float | None,
     causal: bool,
-    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(o, lse) as `forward` computes them, and recorded: both can be differentiated, once. Raises
     ValueError, or KernelNotBuiltError, where no kernel could compute the gradients."""
     if q.dtype in (torch.float16, torch.bfloat16) and q.dim() == 4 and q.numel():
-        _require_kernels(q.dtype, q.shape[3], q.device, deterministic)
-    found = _Attention.apply(q, k, v, forward, softmax_scale, causal, deterministic)  # type: ignore[no-untyped-call]
+        _require_kernels(q.dtype, q.shape[3], q.device)
+    found = _Attention.apply(q, k, v, forward, softmax_scale, causal)  # type: ignore[no-untyped-call]
     o, lse = found
     return o, lse
 
@@ -49,12 +48,10 @@ def is_recorded(*tensors: Any) -> bool:
 
 
 @cache
-def _require_kernels(
-    dtype: torch.dtype, d_head: int, device: torch.device, deterministic: bool
-) -> None:
+def _require_kernels(dtype: torch.dtype, d_head: int, device: torch.device) -> None:
     """Asked before the forward pass, and not only when gradients are: hours may lie between."""
     problem = AttentionProblem(DType.from_torch_dtype(dtype), 1, 1, 1, 1, 1, d_head, gradients=True)
-    dispatch.choose(problem, device, deterministic=deterministic)
+    dispatch.choose(problem, device)
 
 
 class _Attention(torch.autograd.Function):
@@ -67,11 +64,10 @@ class _Attention(torch.autograd.Function):
         forward: Forward,
         softmax_scale: float | None,
         causal: bool,
-        deterministic: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         o, lse = forward(q, k, v, softmax_scale, causal)
         ctx.save_for_backward(q, k, v, o, lse)
-        ctx.call = softmax_scale, causal, deterministic
+        ctx.call = softmax_scale, causal
         ctx.set_materialize_grads(False)
         return o, lse
 
@@ -85,7 +81,7 @@ class _Attention(torch.autograd.Function):
             found = _Gradients.apply(options, d_o, d_lse, *saved)  # type: ignore[no-untyped-call]
         else:
             found = _gradients(options, d_o, d_lse, *saved)
-        return (*found, None, None, None, None)
+        return (*found, None, None, None)
 
 
 class _Gradients(torch.autograd.Function):
@@ -106,13 +102,13 @@ class _Gradients(torch.autograd.Function):
 
 
 @lru_cache(maxsize=4096)
-def _chosen(problem: AttentionProblem, device: torch.device, deterministic: bool) -> KernelConfig:
+def _chosen(problem: AttentionProblem, device: torch.device) -> KernelConfig:
     """Made once for a kind of call, as in the forward pass."""
-    return dispatch.choose(problem, device, deterministic=deterministic)
+    return dispatch.choose(problem, device)
 
 
 def _gradients(
-    options: tuple[float | None, bool, bool, tuple[str, ...]],
+    options: tuple[float | None, bool, tuple[str, ...]],
     d_o: torch.Tensor | None,
     d_lse: torch.Tensor | None,
     q: torch.Tensor,
@@ -121,7 +117,7 @@ def _gradients(
     o: torch.Tensor,
     lse: torch.Tensor,
 ) -> Gradients:
-    softmax_scale, causal, deterministic, wanted = options
+    softmax_scale, causal, wanted = options
     if d_o is None and d_lse is None:
         return None, None, None
     if q.numel() == 0:
@@ -135,7 +131,7 @@ def _gradients(
         DType.from_torch_dtype(q.dtype), batch, seqlen_q, k.shape[1], n_heads, k.shape[2], d_head,
         causal=causal, gradients=True,
     )  # fmt: skip
-    config = _chosen(problem, q.device, deterministic)
+    config = _chosen(problem, q.device)
     d_o = torch.zeros_like(o) if d_o is None else d_o
     return backward(
         config, readable(d_o), readable(q), readable(k), readable(v), readable(o), lse,

@@ -12,11 +12,8 @@ from .interface import KernelNotBuiltError, available_kernels
 from .tuning import tuned_config
 
 
-def choose(
-    problem: AttentionProblem, device: torch.device, *, deterministic: bool = False
-) -> KernelConfig:
-    """The configuration that serves the problem on a device; `deterministic`: with gradients that
-    are bitwise the same in every run.
+def choose(problem: AttentionProblem, device: torch.device) -> KernelConfig:
+    """The configuration that serves the problem on a device.
 
     The families are asked in the order of their preference for the GPU; where a build lacks the
     kernels of one, the next is asked.

@@ -79,7 +79,7 @@ def test_the_hopper_family_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(dispatch, "available_kernels", lambda: CONFIGS)
     for d_head in (64, 96, 128):
         problem = AttentionProblem(DType.FP16, 1, 64, 64, 1, 1, d_head, gradients=True)
-        config = dispatch.choose(problem, torch.device("cuda", 0), deterministic=True)
+        config = dispatch.choose(problem, torch.device("cuda", 0))
         assert (config.FAMILY, config.d_head) == ("sm90_bwd", d_head)
 
 

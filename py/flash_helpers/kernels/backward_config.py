@@ -41,8 +41,6 @@ class BackwardKernelConfig(KernelConfig):
     """The kernels of one backward pass, of any family."""
 
     GRADIENTS: ClassVar[bool] = True
-    # Whether every gradient is bitwise the same in every run. Those of K and V always are.
-    DETERMINISTIC: ClassVar[bool] = True
     # The word behind the numbers of a short form.
     WORD: ClassVar[str]
 

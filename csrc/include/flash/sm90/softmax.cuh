@@ -30,7 +30,7 @@ struct RowStatistics {
   // outweighs the others of its row then has a weight of exactly 1: rounding a weight of 1.1 to 16
   // bits costs such a row 1 eps (docs/kernels/02).
   float limit[2] = {1.0f, 1.0f};
-  bool any_large;  // uniform over the warp
+  bool any_large;  // m of any row, so that scores take the subtraction first; uniform over the warp
   float alpha[2];  // factor for what was accumulated before, valid if `rescale`
   bool rescale;    // uniform over the warp
 
@@ -65,17 +65,18 @@ struct RowStatistics {
     raise_to<kFirst>(largest, scale);
   }
 
-  FLASH_DEVICE void note_large(float scale) {
-    any_large = __any_sync(0xffffffffu, is_large(0, scale) || is_large(1, scale));
-  }
-
-  // The same without a look at what m is.
+  // The same for scores of which some are known to exceed m.
   template <int kCount>
   FLASH_DEVICE void raise_anyway(const float (&scores)[kCount], float scale) {
     float largest[2];
     row_maxima(scores, largest);
     rescale = any_large = true;
     raise_to<false>(largest, scale);
+  }
+
+  // Before `raise` and `exponentiate` of a block that is not the first.
+  FLASH_DEVICE void note_large(float scale) {
+    any_large = __any_sync(0xffffffffu, is_large(0, scale) || is_large(1, scale));
   }
 
   // Takes a block into account whose exponentials `p` were computed with an m too low for them, but

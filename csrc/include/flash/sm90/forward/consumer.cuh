@@ -134,6 +134,7 @@ struct Consumer {
           if (--block < 0) break;
         }
         if (!event) break;
+        // Behind the loop, which it would keep from fitting the instruction cache.
         kv.mend(work, rows, block_sum);
         kv.end_optimistic_step(rows, block_sum);
         n_optimistic = block == first ? block & -kPause : block;

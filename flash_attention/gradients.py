@@ -8,9 +8,9 @@ from flash_helpers.kernels.backward_args import ROW_STATS_FLOATS, row_stats_rows
 from flash_helpers.kernels.contract import KernelConfig
 
 from . import emulated
-from .checks.arguments import require_tensor
 from .checks.backward_arguments import SHAPED_LIKE, make_backward_plan
 from .checks.eager import require_eager
+from .checks.kinds import require_tensor
 from .interface import kernel_id_of
 from .library import load_library
 

@@ -14,8 +14,9 @@ from flash_helpers.kernels.names import parse_kernel_name_into_config
 from flash_helpers.kernels.variants import takes_everything
 
 from . import emulated
-from .checks.arguments import make_plan, require_tensor
+from .checks.arguments import make_plan
 from .checks.eager import check_class, require_eager
+from .checks.kinds import require_tensor
 from .checks.memory import check_no_overlap
 from .checks.scale import with_positive_scale
 from .library import load_library

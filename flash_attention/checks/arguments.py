@@ -13,9 +13,8 @@ from flash_helpers.kernels.forward_args import MAX_SEQLEN, POINTER_FIELDS, pack_
 from flash_helpers.kernels.registry import violations
 
 from .eager import check_plain
+from .kinds import check_dense, check_device, check_sign, check_switch, require_tensor
 from .memory import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS, check_aligned, check_no_overlap
-
-SUPPORTED_DEVICES = ("cuda", "cpu")
 
 _pack_pointers = struct.Struct(f"<{len(POINTER_FIELDS)}Q").pack
 _POINTER_BYTES = 8 * len(POINTER_FIELDS)
@@ -51,7 +50,7 @@ def make_plan(
     """Checks everything but addresses. Raises TypeError or ValueError, naming the argument, what it
     is and what is allowed."""
     check_config(config)
-    check_causal(causal)
+    check_switch("causal", causal)
     tensors = {"q": q, "k": k, "v": v, "o": o}
     for name, tensor in tensors.items():
         check_tensor(config, name, tensor, q)
@@ -89,7 +88,7 @@ def check_operands(
 ) -> None:
     """Checks what does not depend on a kernel, nor on where the tensors lie. Raises TypeError or
     ValueError, naming the argument."""
-    check_causal(causal)
+    check_switch("causal", causal)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         _check_kind(name, tensor, q)
         if tensor.dtype != q.dtype:
@@ -157,28 +156,12 @@ def check_config(config: KernelConfig, *, gradients: bool = False) -> None:
         raise ValueError(f"{config.short_form()} cannot be built: {' '.join(reasons)}")
 
 
-def check_causal(causal: bool) -> None:
-    if not isinstance(causal, bool):
-        raise TypeError(f"causal is {kind_of(causal)}: expected True or False")
-
-
-def require_tensor(name: str, value: object) -> None:
-    """Raises TypeError for anything but a tensor."""
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(f"{name} is {kind_of(value)}: expected a torch.Tensor")
-
-
 def _check_kind(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     """A dense tensor of four dimensions on the device of q."""
     require_tensor(name, tensor)  # q comes first: it has a device
     device = q.device
-    if tensor.is_nested or tensor.layout != torch.strided:
-        raise ValueError(
-            f"{name} has layout {'nested' if tensor.is_nested else tensor.layout}: only dense "
-            "(strided) tensors are taken"
-        )
-    if device.type not in SUPPORTED_DEVICES:
-        raise ValueError(f"{name} is on {device}: only cuda and cpu (the emulator) are supported")
+    check_dense(name, tensor)
+    check_device(name, device)
     if tensor.device != device:
         raise ValueError(f"{name} is on {tensor.device}, but q is on {device}")
     check_plain(name, tensor)
@@ -220,10 +203,7 @@ def check_layout(name: str, tensor: torch.Tensor) -> None:
             f"{name} has strides {tuple(tensor.stride())}: all but the last must be multiples of "
             f"{ALIGNMENT_ELEMENTS} elements ({ALIGNMENT_BYTES} bytes); call .contiguous()"
         )
-    if tensor.is_neg():
-        raise ValueError(
-            f"{name} is a negated view: its memory has the other sign; call .resolve_neg()"
-        )
+    check_sign(name, tensor)
 
 
 def check_no_gradient(name: str, tensor: torch.Tensor) -> None:

@@ -10,7 +10,6 @@ from flash_helpers.kernels.backward_config import BackwardKernelConfig, Sizes
 from flash_helpers.kernels.contract import KernelConfig
 
 from .arguments import (
-    check_causal,
     check_config,
     check_lengths,
     check_lse,
@@ -20,6 +19,7 @@ from .arguments import (
     scale_or_default,
     strides_of,
 )
+from .kinds import check_switch
 from .memory import check_aligned, check_no_overlap
 
 # What each gradient is shaped like.
@@ -46,7 +46,7 @@ def make_backward_plan(
     argument, what it is and what is allowed."""
     check_config(config, gradients=True)
     assert isinstance(config, BackwardKernelConfig)
-    check_causal(causal)
+    check_switch("causal", causal)
     q, k, v, o = (tensors[name] for name in INPUTS[:4])
     for name in STRIDED:
         if name in tensors:

@@ -11,7 +11,7 @@ import torch
 
 from flash_helpers.base.words import kind_of
 
-from ..checks.arguments import SUPPORTED_DEVICES, require_tensor
+from ..checks.kinds import check_dense, check_device, check_sign, require_tensor
 from ..checks.memory import ALIGNMENT_BYTES, byte_range, check_storage
 from .launching import is_recorded
 
@@ -23,21 +23,14 @@ def check_tensor(name: str, value: object, dtypes: Sequence[torch.dtype] = DTYPE
     GPU or of the CPU."""
     require_tensor(name, value)
     assert isinstance(value, torch.Tensor)
-    if value.is_nested or value.layout != torch.strided:
-        layout = "nested" if value.is_nested else value.layout
-        raise ValueError(f"{name} has layout {layout}: only dense (strided) tensors are taken")
-    if value.device.type not in SUPPORTED_DEVICES:
-        raise ValueError(
-            f"{name} is on {value.device}: only cuda and cpu (the emulator) are supported"
-        )
+    check_dense(name, value)
+    check_device(name, value.device)
     if value.dtype not in dtypes:
         *most, last = map(str, dtypes)
         allowed = f"{', '.join(most)} and {last}" if most else last
         raise ValueError(f"{name} has dtype {value.dtype}: allowed are {allowed}")
-    if not torch.compiler.is_compiling() and value.is_neg():  # which a graph cannot ask
-        raise ValueError(
-            f"{name} is a negated view: its memory has the other sign; call .resolve_neg()"
-        )
+    if not torch.compiler.is_compiling():  # a graph cannot ask
+        check_sign(name, value)
     if not is_recorded(value):
         check_storage(name, value)
 
@@ -70,11 +63,6 @@ def check_number(name: str, value: object) -> float:
     if math.isfinite(number) and abs(number) > torch.finfo(torch.float32).max:
         raise ValueError(f"{name} is {value}: at most {torch.finfo(torch.float32).max} in fp32")
     return number
-
-
-def check_switch(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} is {kind_of(value)}: expected True or False")
 
 
 def check_word(name: str, value: object, allowed: Sequence[str]) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
+from ...checks.kinds import check_switch
 from ..checked import (
     check_integer,
     check_like,
     check_number,
     check_shape,
-    check_switch,
     check_tensor,
     check_word,
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,6 @@ from flash_helpers.kernels.backward_args import (
 from flash_helpers.kernels.backward_config import Sizes
 from flash_helpers.kernels.registry import FAMILIES, by_preference
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
-from tests.config.test_cpp_contracts import compile_and_run
 
 CONFIG = AmpereBackwardKernelConfig(DType.FP16, 128, 128, 64, 8, 64, 32, 4)
 SHORT = "(FP16, 128, 128, 64, 8, 64, 32, 4): ampere_backward"
@@ -84,28 +82,6 @@ def test_violations_of_an_architecture() -> None:
     assert "cp.async, ldmatrix and bf16 mma need 8.0 or later" in reason
     (reason,) = violations(CONFIG, "8.6")
     assert "need 132096 bytes of shared memory, but a thread block on architecture 8.6" in reason
-
-
-def test_sizes_of_every_kernel_are_the_header_s(tmp_path: Path) -> None:
-    configs = [CONFIG, *get_kernel_configs("ampere-bwd")]
-    table = ",\n".join(config.to_cpp_struct() for config in configs)
-    variants = ("kDots", "kKeys", "kQueries")
-    shown = [f"c.{f}(flash::Variant::{v})" for v in variants
-             for f in ("n_threads", "smem_bytes", "min_blocks_per_sm")]  # fmt: skip
-    output = compile_and_run(
-        '#include <cstdio>\n#include "flash/sm80_bwd/config.h"\n'
-        f"constexpr flash::sm80_bwd::AmpereBackwardKernelConfig kConfigs[] = {{\n{table}}};\n"
-        "int main() { for (const auto& c : kConfigs) "
-        f'std::printf("{"%d " * len(shown)}\\n", {", ".join(shown)}); }}\n',
-        tmp_path,
-    )
-    expected = [
-        [size for v in CONFIG.variants()
-         for size in (c.threads_of(v), c.smem_of(v), c.min_blocks_per_sm(v))]
-        for c in configs
-        if isinstance(c, AmpereBackwardKernelConfig)
-    ]  # fmt: skip
-    assert [list(map(int, line.split())) for line in output.splitlines()] == expected
 
 
 def test_thread_blocks() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from flash_helpers.kernels.backward_config import Sizes
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.registry import by_preference, family_of
 from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
-from tests.config.test_cpp_contracts import compile_and_run
 
 CONFIG = HopperBackwardKernelConfig(DType.FP16, 128, 128, 64, 2, 192, 64, 3)
 SHORT = "(FP16, 128, 128, 64, 2, 192, 64, 3): hopper_backward"
@@ -89,33 +87,6 @@ def test_the_family_is_asked_first_on_its_own_gpus_alone() -> None:
     assert "its head dimensions are 64, 96, 128, 192, 256" in str(
         family.refusal(replace(problem, d_head=160), (9, 0))
     )
-
-
-def test_sizes_of_every_kernel_are_the_header_s(tmp_path: Path) -> None:
-    configs = [CONFIG, *get_kernel_configs("hopper-bwd")]
-    table = ",\n".join(config.to_cpp_struct() for config in configs)
-    shown = [
-        f"c.{size}(flash::Variant::{variant})"
-        for variant in ("kDots", "kKeys", "kQueries")
-        for size in ("n_threads", "smem_bytes", "min_blocks_per_sm")
-    ]
-    output = compile_and_run(
-        '#include <cstdio>\n#include "flash/sm90_bwd/config.h"\n'
-        f"constexpr flash::sm90_bwd::HopperBackwardKernelConfig kConfigs[] = {{\n{table}}};\n"
-        "int main() { for (const auto& c : kConfigs) "
-        f'std::printf("{"%d " * len(shown)}\\n", {", ".join(shown)}); }}\n',
-        tmp_path,
-    )
-    expected = [
-        [
-            size
-            for v in c.variants()
-            for size in (c.threads_of(v), c.smem_of(v), c.min_blocks_per_sm(v))
-        ]
-        for c in configs
-        if isinstance(c, HopperBackwardKernelConfig)
-    ]
-    assert [list(map(int, line.split())) for line in output.splitlines()] == expected
 
 
 def test_two_groups_have_the_same_keys_where_both_sums_do_not_fit() -> None:

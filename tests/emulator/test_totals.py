@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from flash_helpers.build.kernel_ptx import kernel_ptx
+from flash_helpers.emulator.door.source_lines import SourceLocation
 
 from .campaign import FAMILIES
 from .sm90 import backward_campaign, gluon_mutants
-from .sm90.campaign import CONFIGS
+from .sm90.campaign import CONFIGS, source_texts
 from .sm90.mutations import hopper_synchronisation
 from .totals import QUOTED, README, SM90, SM90_BACKWARD
 
@@ -51,3 +52,10 @@ def test_as_many_gluon_mutants_as_recorded() -> None:
         pytest.skip("recorded with another release of Triton")
     texts = [kernel.compiled().ptx for kernel in gluon_mutants.CAMPAIGN]
     assert recorded.planted == sum(len(hopper_synchronisation(text)) for text in texts)
+
+
+def test_sources_are_those_of_this_tree() -> None:
+    """The cache may hold PTX that a tree compiled which is gone."""
+    place = SourceLocation(1, (("/gone/csrc/include/flash/sm90/ring.cuh", 1),))
+    header = ROOT / "csrc/include/flash/sm90/ring.cuh"
+    assert source_texts(place) == header.read_text().splitlines()[:1]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from flash_helpers.base.paths import csrc_dir
 from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.emulator import LaunchOptions, compile_kernel, schedules
 from flash_helpers.emulator.door.source_lines import SourceLocation
@@ -153,12 +154,19 @@ REDUNDANT = (
 
 def source_texts(place: SourceLocation) -> list[str]:
     """The source lines that an instruction was inlined through, innermost first."""
-    return [_lines_of(path)[number - 1] for path, number in place.frames if Path(path).exists()]
+    found = ((_here(path), number) for path, number in place.frames)
+    return [_lines_of(path)[number - 1] for path, number in found if path.exists()]
+
+
+def _here(path: str) -> Path:
+    """PTX comes from a cache, which another copy of the same sources may have filled."""
+    _, ours, below = path.rpartition("/csrc/include/")
+    return csrc_dir() / "include" / below if ours else Path(path)
 
 
 @functools.cache
-def _lines_of(path: str) -> list[str]:
-    return Path(path).read_text().splitlines()
+def _lines_of(path: Path) -> list[str]:
+    return path.read_text().splitlines()
 
 
 def check(config: HopperForwardKernelConfig, ptx: str, seed: int, n_random: int) -> str:

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from ..row_softmax.kernels import finite
-from ..rows.blocks import block_of
+from ..rows.blocks import block_of, product
 
 
 @triton.jit
@@ -41,7 +41,8 @@ def forward(
         if SMOOTH:
             logits += tl.where(inside, v, 0.0)
     most = tl.max(top, 1)
-    log_sum = most + tl.log(tl.sum(total * tl.exp(top - finite(most)[:, None]), 1))
+    parts = product(total, tl.exp(top - finite(most)[:, None]))
+    log_sum = most + tl.log(tl.sum(parts, 1))
     place = (part * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     wanted = tl.load(target + place, mask=place < rows, other=ignored)
     value = log_sum - picked(x + place * x_row, wanted, ignored, columns)

@@ -6,18 +6,20 @@
 import triton
 import triton.language as tl
 
-from ..rows.blocks import block_of
+from ..rows.blocks import block_of, product
 
 
 @triton.jit
 def merge(mean_a, squares_a, n_a, mean_b, squares_b, n_b):
-    """Two parts of a row as one: means, sums of squared distances from them, numbers (Chan)."""
+    """Two parts of a row as one: means, sums of squared distances from them, numbers (Chan). With a
+    and b exchanged it gives the same bits, since two lanes that merge each other's parts must."""
     n = n_a + n_b
-    share = tl.where(n > 0.0, n_b / n, 0.0)
+    whole = tl.where(n > 0.0, n, 1.0)
     distance = mean_b - mean_a
+    middle = 0.5 * mean_a + 0.5 * mean_b
     return (
-        mean_a + distance * share,
-        squares_a + squares_b + distance * distance * n_a * share,
+        middle + 0.5 * distance * ((n_b - n_a) / whole),
+        (squares_a + squares_b) + distance * distance * (n_a * n_b / whole),
         n,
     )
 
@@ -38,7 +40,7 @@ def mean_var(
         v = tl.load(x + row * x_row + column, mask=inside, other=0.0).to(tl.float32)
         m = tl.sum(v, 1) / length
         away = tl.where(inside, v - m[:, None], 0.0)
-        squares = tl.sum(away * away, 1)
+        squares = tl.sum(product(away, away), 1)
     elif WELFORD:
         means = tl.zeros([ROWS, BLOCK], tl.float32)
         sums = tl.zeros([ROWS, BLOCK], tl.float32)

@@ -7,7 +7,7 @@ strides come in units of ALIGN."""
 import triton
 import triton.language as tl
 
-from ..rows.blocks import block_of
+from ..rows.blocks import block_of, product
 
 
 @triton.jit
@@ -64,13 +64,13 @@ def rows_whole(
             row < rows, inside, LAYER)  # fmt: skip
         g = weighted(dy, weight, column, columns, WEIGHT)
         mean_g = tl.sum(g, 1, keep_dims=True) / length
-        mean_gh = tl.sum(g * hat, 1, keep_dims=True) / length
+        mean_gh = tl.sum(product(g, hat), 1, keep_dims=True) / length
         y = slope(
             g, hat, r, mean_g, mean_gh, added + row * added_row + column, inside, LAYER, ADDED
         )
         tl.store(dx + row * dx_row + column, y, mask=inside)
         if WEIGHT:
-            part_w += tl.sum(dy * hat, 0)
+            part_w += tl.sum(product(dy, hat), 0)
         if BIAS:
             part_b += tl.sum(dy, 0)
     at = tl.arange(0, BLOCK)

@@ -11,7 +11,7 @@ Columns and strides come in units of ALIGN.
 import triton
 import triton.language as tl
 
-from ..rows.blocks import block_of
+from ..rows.blocks import block_of, product
 
 
 @triton.jit
@@ -61,7 +61,7 @@ def forward(
         if LAYER:
             m = tl.sum(v, 1) / length
         away = tl.where(inside, v - m[:, None], 0.0)
-        r = tl.rsqrt(tl.sum(away * away, 1) / length + eps)
+        r = tl.rsqrt(tl.sum(product(away, away), 1) / length + eps)
         y = normalised(v, m[:, None], r[:, None], weight, bias, column, columns, WEIGHT, BIAS)
         tl.store(out + row * out_row + column, y, mask=inside)
     else:

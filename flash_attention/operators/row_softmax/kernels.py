@@ -11,7 +11,7 @@ Columns and strides come in units of ALIGN.
 import triton
 import triton.language as tl
 
-from ..rows.blocks import block_of
+from ..rows.blocks import block_of, product
 
 
 @triton.jit
@@ -52,7 +52,7 @@ def forward(
                 total = total * tl.exp(top - finite(higher)) + tl.exp(v - finite(higher))
                 top = higher
             most = tl.max(top, 1, keep_dims=True)
-            total = tl.sum(total * tl.exp(top - most), 1, keep_dims=True)
+            total = tl.sum(product(total, tl.exp(top - most)), 1, keep_dims=True)
         else:
             for first in range(0, columns, BLOCK):
                 row, column, inside = block_of(tl.program_id(0), rows, columns, first, ROWS, BLOCK)
@@ -74,7 +74,7 @@ def forward(
 @triton.jit
 def products(y, grad, LOG: tl.constexpr):
     """What is summed over a row of the backward pass."""
-    return grad if LOG else y * grad
+    return grad if LOG else product(y, grad)
 
 
 @triton.jit

@@ -15,6 +15,13 @@ def block_of(part, rows, columns, first, ROWS: tl.constexpr, BLOCK: tl.constexpr
     return row.to(tl.int64), column, (row < rows) & (column < columns)
 
 
+@triton.jit
+def product(a, b):
+    """a * b, rounded, for a sum over lanes. Fused with an addition of that sum, it would be rounded
+    in the one lane and not in the other, and each lane would have a sum of its own."""
+    return tl.fma(a, b, 0.0)
+
+
 @triton.jit(do_not_specialize=["parts", "columns"])
 def sum_partials(partial, out, parts, columns, BLOCK: tl.constexpr, PARTS: tl.constexpr):
     """Columns of a matrix of fp32 with `parts` rows, added in their order."""

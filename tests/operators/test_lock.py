@@ -18,6 +18,7 @@ import triton.language as tl
 
 from flash_attention.triton_kit import emulated
 from flash_attention.triton_kit.op import Grid, Op, StandInTensor, Work
+from flash_attention.triton_kit.versions import minor_of
 from flash_helpers.emulator import RaceError
 
 ROWS, COLUMNS, GROUPS = 6, 100, 2
@@ -95,6 +96,10 @@ def summed(barrier: bool, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_the_lock_of_the_tutorial_races(seed: int) -> None:
+    """Up to triton 3.8; later releases put barriers around every atomic operation."""
+    if minor_of(triton.__version__) >= (3, 9):
+        torch.testing.assert_close(*summed(False, seed))
+        return
     with pytest.raises(RaceError, match="global"):
         summed(False, seed)
 

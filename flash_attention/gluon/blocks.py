@@ -11,7 +11,16 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .softmax import any_above, blend, hold, mask_scores, partial_sums, row_maximum, run_asm
+from .softmax import (
+    any_above,
+    blend,
+    hold,
+    mask_scores,
+    partial_sums,
+    raised_limits,
+    row_maximum,
+    run_asm,
+)
 
 
 @gluon.jit
@@ -112,7 +121,7 @@ def pipelined_block(tile, p, acc, m, sums, i, MASKED: gl.constexpr):
 
 
 @gluon.jit
-def optimistic_block(tile, p, acc, m, sums, i):
+def optimistic_block(tile, p, acc, m, sums, limit, i):
     """As pipelined_block for a block without a mask, but with the maximum of the blocks before.
 
     Any reference gives the same softmax while the weights stay in range. Their sums are needed
@@ -129,7 +138,7 @@ def optimistic_block(tile, p, acc, m, sums, i):
     layout: gl.constexpr = s.type.layout
     weights = gl.exp2(s * scale - m[:, None])
     part = partial_sums(weights)
-    again = any_above(part, 32768.0, tile.GROUP)
+    again = any_above(part, limit, tile.GROUP)
     mbarrier.arrive(tile.k.empty.index(place), count=1, pred=again == 0)
     acc, p = warpgroup_mma_wait(0, deps=[acc, p])
     tile.v.release((step - 1) % tile.v.count)
@@ -141,13 +150,15 @@ def optimistic_block(tile, p, acc, m, sums, i):
         m_new, _ = row_maximum(s, scale, m, False)
         weights = gl.exp2(s * scale - m_new[:, None])
         alpha = gl.exp2(m - m_new)
-        sums = blend(sums, alpha, partial_sums(weights))
+        part = partial_sums(weights)
+        sums = blend(sums, alpha, part)
+        limit = raised_limits(limit, alpha, part)
         acc = scale_rows(acc, alpha)
         p = as_operand(weights, tile.v)
         m = m_new
     else:
         sums = sums + part
-    return p, acc, m, sums
+    return p, acc, m, sums, limit
 
 
 @gluon.jit

@@ -24,7 +24,7 @@ from .blocks import (
 )
 from .loader import block_range, tile_of
 from .parts import Tile
-from .softmax import partial_sums
+from .softmax import limits, partial_sums
 from .tma import async_store
 
 
@@ -41,10 +41,12 @@ def tile_pipelined(tile):
     if tile.kind.CAUSAL:
         for i in range(1, tile.n_blocks - tile.n_clear):
             p, acc, m, sums = pipelined_block(tile, p, acc, m, sums, i, True)
-    for i in range(tile.n_blocks - tile.n_clear, tile.n_blocks):
-        if tile.kind.OPTIMISTIC:
-            p, acc, m, sums = optimistic_block(tile, p, acc, m, sums, i)
-        else:
+    if tile.kind.OPTIMISTIC:
+        limit = limits(sums)
+        for i in range(tile.n_blocks - tile.n_clear, tile.n_blocks):
+            p, acc, m, sums, limit = optimistic_block(tile, p, acc, m, sums, limit, i)
+    else:
+        for i in range(tile.n_blocks - tile.n_clear, tile.n_blocks):
             p, acc, m, sums = pipelined_block(tile, p, acc, m, sums, i, False)
     last = tile.step + tile.n_blocks - 1
     acc = issue_output(tile, p, acc, last)

@@ -69,27 +69,43 @@ def blend(sums, factor, part):
 
 
 @gluon.jit
-def any_above(part, LIMIT: gl.constexpr, GROUP: gl.constexpr):
-    """1 in all threads of the group if one of the partial sums exceeds the limit or is NaN, else 0.
+def limits(sums):
+    """What a lane's sum of a block may reach before the maximum is taken: half as much again as all
+    that the row's four lanes have summed so far. So a key that outweighs the others of its row
+    becomes the maximum, with a weight of exactly 1: rounding a weight of 1.1 to 16 bits costs such
+    a row 1 eps (docs/kernels/02)."""
+    total = gl.sum(sums, 1)
+    return gl.minimum(gl.maximum(1.5 * total, 1.0), 32768.0)[:, None] + gl.zeros_like(sums)
+
+
+@gluon.jit
+def raised_limits(limit, alpha, part):
+    """The limits when a row's weights have shrunk by alpha, and `part` are the sums of a block that
+    holds the maximum."""
+    return gl.maximum(blend(limit, alpha, gl.zeros_like(part)), limits(part))
+
+
+@gluon.jit
+def any_above(part, limit, GROUP: gl.constexpr):
+    """1 in all threads of the group if a partial sum exceeds its row's limit or is NaN, else 0.
 
     A tensor's value becomes a scalar through the carry flag: Triton's own reduction would take
     shared memory and two barriers. The barrier that votes keeps the exponentials before it, too.
     """
     PACK: gl.constexpr = part.shape[0] * part.shape[1] // (32 * gl.num_warps())
     gl.static_assert(PACK == 2, "each thread has two rows")
-    gl.static_assert(LIMIT == 32768.0)
     gl.inline_asm_elementwise(
         """{
         .reg .pred above, other;
         .reg .b32 flag;
-        setp.gtu.f32 above, $2, 0f47000000;
-        setp.gtu.f32 other, $3, 0f47000000;
+        setp.gtu.f32 above, $2, $4;
+        setp.gtu.f32 other, $3, $5;
         or.pred above, above, other;
         selp.b32 flag, -1, 0, above;
         add.cc.u32 $0, flag, 1;
         mov.b32 $1, 0;
         }""",
-        "=r,=r,r,r", [part], dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
+        "=r,=r,r,r,r,r", [part, limit], dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
     return vote(("12", "13", "14")[GROUP])
 
 

@@ -55,17 +55,17 @@ def draw(
 
 def check(
     config: HopperForwardKernelConfig, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
-    causal: bool, scale: float | None = None, slack: int = 1,
+    causal: bool, scale: float | None = None,
 ) -> None:  # fmt: skip
-    """Output, log-sum-exp, untouched surroundings. `slack`: times the row rule."""
+    """Output, log-sum-exp, untouched surroundings."""
     o = guarded(tuple(q.shape), q.dtype)
     lse = guarded((q.shape[0], q.shape[2], q.shape[1]), torch.float32)
     flash_attention.forward(config, q, k, v, o, lse=lse, causal=causal, softmax_scale=scale)
-    reference, reference_lse = attention_reference(q, k, v, scale, causal=causal)
+    reference, reference_lse = attention_reference(q, k, v, scale, causal=causal, fp64=True)
     outcome = compare(o, reference)
-    assert outcome.row_error <= slack * outcome.tolerance, outcome.describe()
+    assert outcome.passed, outcome.describe()
     blind = reference_lse.isneginf()
     assert torch.equal(lse.isneginf(), blind)
-    torch.testing.assert_close(lse[~blind], reference_lse[~blind], rtol=1e-5, atol=1e-3)
+    torch.testing.assert_close(lse[~blind].double(), reference_lse[~blind], rtol=1e-5, atol=2e-5)
     assert bool((o.transpose(1, 2)[blind] == 0).all())
     assert margins_ok(o) and margins_ok(lse)

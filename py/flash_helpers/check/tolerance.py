@@ -16,13 +16,6 @@ from ..base.dtypes import DType
 from ..base.lazy import torch
 
 ROW_FACTOR = 1.25
-# The row rule is that of kernels whose largest weight is exactly 1. Where the exponent's reference
-# is another than the maximum (lazy, optimistic), that weight, too, is rounded to 16 bits, and in a
-# row that in effect sees few keys nothing averages it out. Computed exactly but for the weights and
-# the output in 16 bits, keys that grow to six times the usual size give up to 0.98 of the rule in
-# 12,000 rows (0.68 with the maximum); an H200 gave 1.07 in a million. Tests with such keys allow
-# this many times the rule; normally distributed inputs need none of it.
-PEAKED_FACTOR = 1.3
 
 
 @dataclass(frozen=True)

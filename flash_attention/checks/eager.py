@@ -62,6 +62,11 @@ def check_plain(name: str, tensor: torch.Tensor) -> None:
             "transform this call"
         )
     check_storage(name, tensor)
+    check_no_tangent(name, tensor)
+
+
+def check_no_tangent(name: str, tensor: torch.Tensor) -> None:
+    """Raises ValueError for a tensor with a forward-mode derivative."""
     if forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
         raise ValueError(
             f"{name} has a forward-mode derivative, which the call would drop: pass the primal of "

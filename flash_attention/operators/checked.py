@@ -8,9 +8,11 @@ import numbers
 from collections.abc import Mapping, Sequence
 
 import torch
+from torch.autograd import forward_ad
 
 from flash_helpers.base.words import kind_of
 
+from ..checks.eager import check_no_tangent
 from ..checks.kinds import check_dense, check_device, check_sign, require_tensor
 from ..checks.memory import ALIGNMENT_BYTES, byte_range, check_storage
 from .launching import is_recorded
@@ -33,6 +35,8 @@ def check_tensor(name: str, value: object, dtypes: Sequence[torch.dtype] = DTYPE
         check_sign(name, value)
     if not is_recorded(value):
         check_storage(name, value)
+        if forward_ad._current_level >= 0:
+            check_no_tangent(name, value)
 
 
 def check_like(

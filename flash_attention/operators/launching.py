@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch._C import DispatchKey, _is_tracing, _len_torch_dispatch_stack
+from torch._C._functorch import peek_interpreter_stack
 
 from flash_helpers.kernels.architecture import EMULATED_MULTIPROCESSORS
 
@@ -63,14 +64,21 @@ def is_recorded(tensor: torch.Tensor) -> bool:
     return type(tensor).__torch_dispatch__ is not _PLAIN_DISPATCH
 
 
+def watched() -> bool:
+    """Whether calls are recorded or transformed now, so that PyTorch must see them."""
+    return (
+        torch.compiler.is_compiling()
+        or _is_tracing()
+        or _len_torch_dispatch_stack() > 0
+        or peek_interpreter_stack() is not None
+        or torch._C._dispatch_tls_is_dispatch_key_included(DispatchKey.PreDispatch)
+    )
+
+
 def goes_through_torch(*tensors: torch.Tensor | None) -> bool:
     """Whether PyTorch must see the call as one operator: it is recorded, transformed or
     differentiated. The way through its dispatcher costs some 20 us, the direct one does not."""
-    if torch.compiler.is_compiling() or _is_tracing() or _len_torch_dispatch_stack():
-        return True
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return True
-    if torch._C._dispatch_tls_is_dispatch_key_included(DispatchKey.PreDispatch):
+    if watched():
         return True
     given = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor)]
     if any(is_recorded(tensor) for tensor in given):

@@ -54,4 +54,5 @@ def launch(
 
     grid = (blocks, 1, 1) if blocks else op.grid(config, problem, EMULATED_MULTIPROCESSORS)
     arguments = op.arguments(config, problem, tensors)
+    op.note(config, problem, kernel, grid, arguments)
     return launch_triton(kernel, grid, arguments, written=op.written, options=options)

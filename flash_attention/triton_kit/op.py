@@ -13,6 +13,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
+from .launched import Launched, noting
+
 # Options of every compilation. Triton's own default comes from the environment, and will change.
 COMPILE_OPTIONS = {"enable_fp_fusion": True}
 Grid = tuple[int, int, int]
@@ -130,10 +132,21 @@ class Op(ABC, Generic[C, P]):
     def launch(self, config: C, problem: P, tensors: Sequence[torch.Tensor]) -> None:
         """Puts the kernel on the current stream of the tensors' device; arguments are checked."""
         device = tensors[0].device
-        launcher = self.kernel_for(config, problem)[self.grid(config, problem, _processors(device))]
+        grid = self.grid(config, problem, _processors(device))
         arguments, options = self.arguments(config, problem, tensors), self.options(config, problem)
         with torch.cuda.device(device):
-            launcher(*arguments, **options)
+            kernel = self.kernel_for(config, problem)[grid](*arguments, **options)
+        self.note(config, problem, kernel, grid, arguments)
+
+    def note(
+        self, config: C, problem: P, kernel: Any, grid: Grid, arguments: Sequence[Any]
+    ) -> None:
+        """Tells those who note launches (launched.noted) of this one, of a compiled `kernel`."""
+        if (launches := noting()) is not None:
+            names = self.kernel_for(config, problem).arg_names[len(arguments) :]
+            options = self.options(config, problem)
+            every = (*arguments, *(options[name] for name in names))
+            launches.append(Launched(kernel, grid, every, tuple(self.written)))
 
     def folder(self) -> Path:
         """Where the kernel and its space are written, in Python files of whatever name."""

@@ -128,6 +128,29 @@ def test_torch_compile_gives_the_same(seed: int) -> None:
     torch.testing.assert_close(got, wanted)
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["here", "another stream"])
+def test_a_repeated_call_gives_what_the_checked_one_does(stream: bool, seed: int) -> None:
+    """For tensors of its own each time, which keep what they hold."""
+    calls: dict[str, Function] = {
+        "add": lambda f, x, w: f(x, x * 2),
+        "gelu": lambda f, x, w: f(x),
+        "softmax": lambda f, x, w: f(x),
+        "layer_norm": lambda f, x, w: f(x, w, residual=x + 1),
+        "mean_var": lambda f, x, w: f(x),
+        "matmul": lambda f, x, w: f(x, x.T, bias=x[:, 0].contiguous()),
+    }
+    own = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(own if stream else torch.cuda.current_stream()):
+        for name, call in calls.items():
+            function = getattr(operators, name)
+            for i in range(4):
+                x = ordinary((64, 1000), torch.float16, seed + i).cuda()
+                w = ordinary((1000,), torch.float16, seed + 9 + i).cuda()
+                got, wanted = call(function, x, w), call(function.__wrapped__, x, w)
+                pairs = zip(got, wanted, strict=True) if isinstance(got, tuple) else [(got, wanted)]
+                assert all(torch.equal(a, b) for a, b in pairs), (name, i)
+
+
 def test_a_cuda_graph_replays_a_call(seed: int) -> None:
     x = ordinary((64, 5000), torch.float16, seed).cuda()
     operators.softmax(x)

@@ -12,6 +12,7 @@ from ..checked import aligned, check_integer, check_like, check_shape, check_ten
 from ..launching import goes_through_torch, operator, run
 from ..matrices.calls import ACTIVATIONS, PRECISIONS, matmul, newest_architecture
 from ..matrices.config import MatmulConfig
+from ..remembered import remembered
 from .op import ConvCall, DirectConv, ImplicitConv, Pair, Unfold
 
 ALGORITHMS = ("implicit", "im2col", "direct")
@@ -21,6 +22,7 @@ _LAST = torch.channels_last
 Optional = torch.Tensor | None
 
 
+@remembered
 def conv2d(
     x: torch.Tensor, weight: torch.Tensor, bias: Optional = None, *, stride: int | Pair = 1,
     padding: int | Pair = 0, dilation: int | Pair = 1, groups: int = 1, activation: str = "none",

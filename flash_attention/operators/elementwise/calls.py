@@ -9,12 +9,14 @@ import torch
 from ..activations import NAMES
 from ..checked import aligned, check_like, check_number, check_out, check_tensor, check_word
 from ..launching import goes_through_torch, operator, run
+from ..remembered import remembered
 from .op import BlockConfig, Elementwise
 from .problem import MOST_DIMENSIONS, elements
 
 GELU_FORMS = ("none", "tanh")
 
 
+@remembered
 def add(
     x: torch.Tensor, y: torch.Tensor, *, out: torch.Tensor | None = None,
     config: BlockConfig | None = None,
@@ -31,6 +33,7 @@ def add(
     return _add(x, y, out, config)
 
 
+@remembered
 def add_scalar(
     x: torch.Tensor, alpha: float, *, out: torch.Tensor | None = None,
     config: BlockConfig | None = None,
@@ -42,6 +45,7 @@ def add_scalar(
     return _unary("add_scalar", x, out, alpha, config)
 
 
+@remembered
 def relu(
     x: torch.Tensor, *, out: torch.Tensor | None = None, config: BlockConfig | None = None
 ) -> torch.Tensor:
@@ -49,6 +53,7 @@ def relu(
     return _activation(x, "relu", out, config)
 
 
+@remembered
 def silu(
     x: torch.Tensor, *, out: torch.Tensor | None = None, config: BlockConfig | None = None
 ) -> torch.Tensor:
@@ -56,6 +61,7 @@ def silu(
     return _activation(x, "silu", out, config)
 
 
+@remembered
 def gelu(
     x: torch.Tensor, approximate: str = "none", *, out: torch.Tensor | None = None,
     config: BlockConfig | None = None,
@@ -80,6 +86,7 @@ def _activation(
     return _unary(kind, x, out, 0.0, config)
 
 
+@remembered
 def _add(
     x: torch.Tensor, y: torch.Tensor, out: torch.Tensor | None, config: BlockConfig | None
 ) -> torch.Tensor:
@@ -103,6 +110,7 @@ def _add(
     return _run(Elementwise("add"), x.expand(shape), y.expand(shape), out, 0.0, config)
 
 
+@remembered
 def _unary(
     kind: str, x: torch.Tensor, out: torch.Tensor | None, alpha: float, config: BlockConfig | None
 ) -> torch.Tensor:
@@ -114,6 +122,7 @@ def _unary(
     return _run(Elementwise(kind), x, x, out, alpha, config)
 
 
+@remembered
 def _run(
     op: Elementwise, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor, alpha: float,
     config: BlockConfig | None,

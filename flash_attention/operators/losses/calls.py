@@ -16,6 +16,7 @@ from ..checked import (
     check_word,
 )
 from ..launching import goes_through_torch, operator, run
+from ..remembered import remembered
 from ..rows.op import RowConfig, RowOp, as_rows, row_call
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -77,6 +78,7 @@ def _check(logits: torch.Tensor, target: torch.Tensor) -> None:
     check_shape("target", target, tuple(logits.shape[:-1]), "that of logits without the classes")
 
 
+@remembered
 def _forward(
     logits: torch.Tensor, target: torch.Tensor, ignored: int, smoothing: float, z_scale: float,
     config: RowConfig | None,

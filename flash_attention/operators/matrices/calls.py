@@ -11,6 +11,7 @@ from ..activations import NAMES
 from ..checked import check_like, check_out, check_shape, check_tensor, check_word
 from ..elementwise.calls import activation_grad
 from ..launching import goes_through_torch, is_recorded, operator, run
+from ..remembered import remembered
 from .config import MatmulConfig, without_overlap
 from .op import DirectMatmul, MatmulCall, TiledMatmul, dense, matmul_call
 from .persistent_op import PersistentConfig, PersistentMatmul
@@ -25,6 +26,7 @@ _TUNED: dict[tuple[Any, ...], MatmulConfig] = {}
 Optional = torch.Tensor | None
 
 
+@remembered
 def matmul(
     a: torch.Tensor, b: torch.Tensor, *, bias: Optional = None, activation: str = "none",
     residual: Optional = None, precision: str = "ieee", version: str = "pipelined",

@@ -6,12 +6,14 @@ import torch
 
 from ..checked import check_integer, check_tensor, check_word
 from ..launching import goes_through_torch, operator, run
+from ..remembered import remembered
 from ..rows.op import RowConfig, RowOp, as_rows, row_call
 
 ALGORITHMS = ("two_pass", "welford")
 KERNEL = RowOp("moments.kernels", "mean_var", (1, 2), moves=1)
 
 
+@remembered
 def mean_var(
     x: torch.Tensor, *, correction: int = 0, algorithm: str = "two_pass",
     config: RowConfig | None = None,

@@ -8,12 +8,14 @@ import torch
 
 from ..checked import DTYPES, check_like, check_number, check_shape, check_tensor
 from ..launching import goes_through_torch, operator
+from ..remembered import remembered
 from ..rows.op import RowConfig
 from . import launches
 
 Optional = torch.Tensor | None
 
 
+@remembered
 def layer_norm(
     x: torch.Tensor, weight: Optional = None, bias: Optional = None, eps: float = 1e-5, *,
     residual: Optional = None, config: RowConfig | None = None,
@@ -29,6 +31,7 @@ def layer_norm(
     return _checked(x, weight, bias, residual, eps, True, config)
 
 
+@remembered
 def rms_norm(
     x: torch.Tensor, weight: Optional = None, eps: float = 1e-6, *, residual: Optional = None,
     config: RowConfig | None = None,

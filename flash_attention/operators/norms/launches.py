@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..launching import processors, run
+from ..remembered import remembered
 from ..rows.op import RowConfig, RowOp, as_rows, default_config, row_call
 from ..rows.sums import column_sums
 
@@ -25,6 +26,7 @@ Four = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
+@remembered
 def forward(
     x: torch.Tensor, weight: Optional, bias: Optional, residual: Optional, eps: float, layer: bool,
     config: RowConfig | None,
@@ -50,6 +52,7 @@ def forward(
     return out.view(x.shape), total if residual is None else total.view(x.shape), mean, rstd
 
 
+@remembered
 def backward(
     grad: torch.Tensor, x: torch.Tensor, added: Optional, weight: Optional, mean: torch.Tensor,
     rstd: torch.Tensor, layer: bool, bias: bool,

@@ -8,6 +8,7 @@ import torch
 
 from ..checked import check_dim, check_like, check_tensor, check_word
 from ..launching import goes_through_torch, operator, run
+from ..remembered import remembered
 from ..rows.op import RowConfig, RowOp, as_rows, row_call
 
 ALGORITHMS = ("online", "two_pass")
@@ -15,6 +16,7 @@ FORWARD = RowOp("row_softmax.kernels", "forward", (1,))
 BACKWARD = RowOp("row_softmax.kernels", "backward", (2,), moves=3, most_whole=16384)
 
 
+@remembered
 def softmax(
     x: torch.Tensor, dim: int = -1, *, algorithm: str = "online", config: RowConfig | None = None
 ) -> torch.Tensor:
@@ -30,6 +32,7 @@ def softmax(
     return _checked(x, dim, False, algorithm, config)
 
 
+@remembered
 def log_softmax(
     x: torch.Tensor, dim: int = -1, *, algorithm: str = "online", config: RowConfig | None = None
 ) -> torch.Tensor:
@@ -48,6 +51,7 @@ def _checked(
     return _forward(x, dim, log, algorithm, config)
 
 
+@remembered
 def _forward(
     x: torch.Tensor, dim: int, log: bool, algorithm: str, config: RowConfig | None
 ) -> torch.Tensor:
@@ -62,6 +66,7 @@ def _forward(
     return out.view(x.movedim(dim, -1).shape).movedim(-1, dim)
 
 
+@remembered
 def _backward(y: torch.Tensor, grad: torch.Tensor, dim: int, log: bool) -> torch.Tensor:
     if y.numel() == 0:
         return torch.empty_like(y)

@@ -1,0 +1,105 @@
+"""Whether a call can be repeated by its launches alone, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..checks.memory import byte_range
+from .again import Again, Memory, Step, again
+from .launched import Launched
+from .machine import Machine
+
+# What is handed on as it is; anything else, such as a TMA descriptor, may hold an address.
+_NUMBERS = (bool, int, float, str, type(None))
+
+
+class _NotRepeatableError(Exception):
+    """Launches alone do not make this call."""
+
+
+def repeatable(
+    machine: Machine, given: Sequence[torch.Tensor], launches: Sequence[Launched], result: Any
+) -> Again | None:
+    """How to repeat a call that got these tensors, made these launches and returned this. None
+    where that is not all it did: where a kernel reads what no argument has and no kernel of the
+    call wrote (a copy, say), or the result is not what a kernel wrote."""
+    results = result if isinstance(result, tuple) else (result,)
+    if not launches or not given or not all(isinstance(t, torch.Tensor) for t in results):
+        return None
+    tensors = _Tensors(given)
+    try:
+        steps = [_step(machine, tensors, launch) for launch in launches]
+        positions = tuple(map(tensors.returned, results))
+    except _NotRepeatableError:
+        return None
+    if len(set(positions)) != len(positions):
+        return None  # two results in one place
+    made = tuple((tuple(t.size()), t.stride(), t.dtype) for t in tensors.made)
+    needed = tuple((_extent(t), t.itemsize) for t in given)
+    memory = Memory(needed, tensors.apart(), made)
+    single = isinstance(result, torch.Tensor)
+    return again(machine, given[0].device.index or 0, steps, memory, positions, single)
+
+
+def _step(machine: Machine, tensors: _Tensors, launch: Launched) -> Step:
+    tensors.write([launch.arguments[i] for i in launch.written])
+    count = sum(isinstance(value, torch.Tensor) for value in launch.arguments)
+    first, rest = launch.arguments[:count], launch.arguments[count:]
+    if not all(type(value) in _NUMBERS for value in rest):
+        raise _NotRepeatableError
+    return Step(machine.starter(launch), tuple(map(tensors.position, first)), rest)
+
+
+class _Tensors:
+    """Those of a call by their addresses: first those given, then those made."""
+
+    def __init__(self, given: Sequence[torch.Tensor]) -> None:
+        self._given = given
+        self._at = {t.data_ptr(): i for i, t in reversed(list(enumerate(given)))}
+        self._written: set[int] = set()
+        self.made: list[torch.Tensor] = []
+
+    def write(self, tensors: Sequence[torch.Tensor]) -> None:
+        """A kernel writes to these; what is not given is made for it."""
+        for tensor in tensors:
+            address = tensor.data_ptr()
+            if address not in self._at:
+                self._at[address] = len(self._given) + len(self.made)
+                self.made.append(tensor)
+            self._written.add(address)
+
+    def position(self, tensor: torch.Tensor) -> int:
+        if tensor.data_ptr() not in self._at:
+            raise _NotRepeatableError
+        return self._at[tensor.data_ptr()]
+
+    def returned(self, result: torch.Tensor) -> int:
+        """The position of a result: one of the given themselves, or all of what a kernel wrote."""
+        if result.data_ptr() not in self._written:
+            raise _NotRepeatableError
+        for i, tensor in enumerate(self._given):
+            if tensor is result:
+                return i
+        made = self.position(result) - len(self._given)
+        if made < 0 or _extent(self.made[made]) != _extent(result):
+            raise _NotRepeatableError
+        self.made[made] = result  # as it is to be made: of the result's shape and strides
+        return len(self._given) + made
+
+    def apart(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of given tensors, one of which is written, that do not begin at the same place."""
+        at = [t.data_ptr() for t in self._given]
+        return tuple(
+            (i, j)
+            for i, address in enumerate(at)
+            for j, other in enumerate(at)
+            if address in self._written and other != address
+        )
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    begin, end = byte_range(tensor)
+    return end - begin

@@ -1,0 +1,51 @@
+"""A machine for repeated launches that starts nothing, and says what it was asked to start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from flash_attention.triton_kit.launched import Launched
+from flash_attention.triton_kit.machine import Start
+
+
+class StandInMachine:
+    """For CPU tensors. `started`: of every launch the kernel, the grid and all arguments."""
+
+    device_type = "cpu"
+
+    def __init__(self) -> None:
+        self.started: list[tuple[Any, tuple[int, int, int], tuple[Any, ...]]] = []
+        self.is_ready = True
+
+    def ready(self, device: int) -> bool:
+        return self.is_ready
+
+    @property
+    def stream(self) -> Callable[[int], int]:
+        return lambda device: 7
+
+    @property
+    def empty(self) -> Callable[[Any, Any, torch.dtype], torch.Tensor]:
+        return lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype)
+
+    def starter(self, launch: Launched) -> Start:
+        def start(stream: int, arguments: Sequence[Any]) -> None:
+            assert stream == 7
+            self.started.append((launch.kernel, launch.grid, tuple(arguments)))
+
+        return start
+
+
+class Counted:
+    """A function that counts how often it is called."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.calls = function, 0
+        self.__name__ = "counted"
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        self.calls += 1
+        return self.function(*args, **named)

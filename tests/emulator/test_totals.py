@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from flash_helpers.emulator.door.source_lines import SourceLocation
 
 from .campaign import FAMILIES
 from .sm90 import backward_campaign, gluon_mutants
-from .sm90.campaign import CONFIGS, source_texts
+from .sm90.campaign import CONFIGS, REDUNDANT, source_texts
 from .sm90.mutations import hopper_synchronisation
 from .totals import QUOTED, README, SM90, SM90_BACKWARD
 
@@ -59,3 +61,10 @@ def test_sources_are_those_of_this_tree() -> None:
     place = SourceLocation(1, (("/gone/csrc/include/flash/sm90/ring.cuh", 1),))
     header = ROOT / "csrc/include/flash/sm90/ring.cuh"
     assert source_texts(place) == header.read_text().splitlines()[:1]
+
+
+@pytest.mark.parametrize("redundant", [REDUNDANT, backward_campaign.REDUNDANT], ids=["fwd", "bwd"])
+def test_reasons_name_lines_that_stand_in_the_sources(redundant: Sequence[Any]) -> None:
+    headers = (ROOT / "csrc/include/flash").rglob("*.cuh")
+    sources = "\n".join(path.read_text() for path in headers)
+    assert [item.line for item in redundant if item.line not in sources] == []

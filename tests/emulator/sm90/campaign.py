@@ -120,7 +120,7 @@ REDUNDANT = (
     ),
     Redundant(
         WAIT,
-        "      skip_scores();",  # of a tile without keys for this group
+        "      kv.skip_scores();",  # of a tile without keys for this group
         """the V before has landed, so that another group has released the V two blocks before it,
         and before that the K whose buffer this is""",
         lambda config: config.overlap,
@@ -139,7 +139,7 @@ REDUNDANT = (
     ),
     Redundant(
         "bar.sync removed",
-        "ptx::bar_sync(kQRead + group, kThreads);",
+        "ptx::bar_sync(kQRead + group, Kv::kThreads);",
         """a matmul group is over for all four warps when it is for one, and each warp has waited
         for the last scores""",
     ),

@@ -14,7 +14,7 @@ from flash_helpers.emulator import EmulatedKernel, LaunchOptions, LaunchReport, 
 from flash_helpers.kernel_configs import HopperForwardKernelConfig
 from flash_helpers.kernels.forward_args import pack_forward_args
 from flash_helpers.kernels.sm90_fwd.arguments import pack_launch_arguments
-from flash_helpers.kernels.sm90_fwd.config import GROUP_ROWS
+from flash_helpers.kernels.sm90_fwd.config import GROUP_ROWS, MaxPolicy
 
 from ..attention import EPS, from_bits, to_bits
 from ..planting import WRONG
@@ -188,6 +188,17 @@ def problems(config: HopperForwardKernelConfig, seed: int) -> list[HopperProblem
         HopperProblem(config, 3 * rows, 2 * keys, seed=seed),
         # The groups of a tile see different numbers of blocks.
         HopperProblem(config, 2 * rows, 2 * rows + 2 * keys - 64, causal=True, seed=seed),
+        *(_of_optimism(config, seed) if config.max_policy is MaxPolicy.OPTIMISTIC else ()),
+    ]
+
+
+def _of_optimism(config: HopperForwardKernelConfig, seed: int) -> list[HopperProblem]:
+    """Many blocks that do not raise the maximum; and scores that grow so steeply that they must be
+    multiplied again."""
+    rows, keys = config.blocks()
+    return [
+        HopperProblem(config, rows, 8 * keys, seed=seed, scale=0.1),
+        HopperProblem(config, rows + 40, 4 * keys, seed=seed, scale=40.0),
     ]
 
 

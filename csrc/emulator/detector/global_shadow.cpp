@@ -84,11 +84,13 @@ void land_bulk_write(const Lane* lane, u64 address, u32 bytes, u32 site) {
     const LineLock lock(*races.global, line);
     const auto [cells, first] = global_cells(lane, line);
     for (u32 index = 0; index << granule < n_bytes; ++index) {
-      Record& write = cells.slot(0)[first + index];
-      const bool own = write.in_flight() && write.block == races.block &&
-                       write.lanes == 1u << lane->lane_id && write.warp == lane->warp_id &&
-                       write.site == site;
-      if (own) write.clock = lane->clock;  // else overwritten meanwhile, and reported
+      for (u32 slot = 0; slot < kGlobalSlots; ++slot) {
+        Record& write = cells.slot(slot)[first + index];
+        const bool own = write.in_flight() && write.block == races.block &&
+                         write.lanes == 1u << lane->lane_id && write.warp == lane->warp_id &&
+                         write.site == site;
+        if (own) write.clock = lane->clock;  // else overwritten meanwhile, and reported
+      }
     }
   });
 }

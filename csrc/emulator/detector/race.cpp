@@ -128,9 +128,10 @@ void keep(const Races& races, const Lane* lane, const Cells& cells, u64 cell, co
 
 template <Space kSpace>
 Record record_of(const Lane* lane, Access access, u32 site) {
-  const u32 in_flight = access == Access::kAsyncWrite ? Record::kInFlight : 0;
-  const bool atomic = is_strong(access), update = atomic && writes(access);
-  const bool bulk = kSpace == Space::kGlobal && access == Access::kAsyncWrite;
+  const bool async = access == Access::kAsyncWrite || access == Access::kAsyncAtomic;
+  const u32 in_flight = async ? Record::kInFlight : 0;
+  const bool atomic = is_atomic(access), update = atomic && writes(access);
+  const bool bulk = kSpace == Space::kGlobal && async;
   return {lane->clock | in_flight, 1u << lane->lane_id,      site, atomic, update, bulk,
           lane->warp_id,           lane->block->races->block};
 }
@@ -165,7 +166,7 @@ template <Space kSpace>
 void check(Lane* lane, const Cells& cells, u64 cell, u32 count, Access access, u32 site,
            Place place) {
   Races& races = *lane->block->races;
-  const bool atomic = is_strong(access);
+  const bool atomic = is_atomic(access);
   const bool writes = emulator::writes(access);
   if (!races.suspects.empty()) races.settle();
   const Record own = record_of<kSpace>(lane, access, site);
@@ -188,7 +189,7 @@ void check(Lane* lane, const Cells& cells, u64 cell, u32 count, Access access, u
       const Record& other = cells.slot(slot)[cell];
       if (!exists<kSpace>(races, other) || (other.atomic && atomic)) continue;
       if (!writes && !other.update) continue;
-      if (is_ordered<kSpace>(races, lane, other)) continue;
+      if (!other.in_flight() && is_ordered<kSpace>(races, lane, other)) continue;
       report(races, lane, site, kind_of(other, other.update, writes), &other, place);
     }
     if (writes && !atomic) {

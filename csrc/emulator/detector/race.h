@@ -181,7 +181,8 @@ struct GlobalWrite {
 };
 void global_writes(const Lane* lane, u64 address, u32 bytes, std::vector<GlobalWrite>& writes);
 
-// What the bulk store of `lane` at `site` wrote there has landed: now it is a write of the lane.
+// What the bulk store or reduction of `lane` at `site` wrote there has landed: now it is the lane's
+// own write or atomic update.
 void land_bulk_write(const Lane* lane, u64 address, u32 bytes, u32 site);
 
 // The detector's state of one worker, used for its blocks in turn.

@@ -9,8 +9,8 @@ namespace emulator {
 namespace {
 
 const char* verb(Access access) {
-  static constexpr const char* kVerbs[] = {"read", "write", "atomic update",
-                                           "copy", "read",  "write"};
+  static constexpr const char* kVerbs[] = {"read", "write", "atomic update", "copy",
+                                           "read", "write", "reduction"};
   return kVerbs[u32(access)];
 }
 

@@ -19,7 +19,15 @@ inline constexpr u64 kLocalWindow = u64{2} << 56;
 
 // Strong ones, in global memory, are those through which blocks talk to each other: atomic, but
 // for the order of what lies around them.
-enum class Access : u32 { kRead, kWrite, kAtomic, kAsyncWrite, kStrongRead, kStrongWrite };
+enum class Access : u32 {
+  kRead,
+  kWrite,
+  kAtomic,
+  kAsyncWrite,
+  kStrongRead,
+  kStrongWrite,
+  kAsyncAtomic  // a bulk reduction's
+};
 
 constexpr bool writes(Access access) {
   return access != Access::kRead && access != Access::kStrongRead;
@@ -27,6 +35,9 @@ constexpr bool writes(Access access) {
 constexpr bool is_strong(Access access) {
   return access == Access::kAtomic || access == Access::kStrongRead ||
          access == Access::kStrongWrite;
+}
+constexpr bool is_atomic(Access access) {
+  return is_strong(access) || access == Access::kAsyncAtomic;
 }
 // As shared and local memory see it.
 constexpr Access plain(Access access) {

@@ -6,6 +6,7 @@
 #include "collective.h"
 #include "memory.h"
 #include "race_report.h"
+#include "scalar.h"
 #include "sm90.h"
 
 namespace emulator {
@@ -64,6 +65,14 @@ void for_each_piece(const TensorMap& map, const BoxRow& row, u32 base, Move move
     u32 place = (swizzled(linear & ~15u, map.swizzle) | (linear & 15)) - kSharedBase;
     move(place, row.address + done, bytes);
     done += bytes;
+  }
+}
+
+// Each sum by itself, as other blocks may add at the same time.
+void add_f32(u64 sums, const u8* terms, u32 bytes) {
+  for (u32 at = 0; at < bytes; at += sizeof(f32)) {
+    const f32 term = emulator::load<f32>(terms + at);
+    atomic_update<f32, u32>(reinterpret_cast<u8*>(sums) + at, [&](f32 old) { return old + term; });
   }
 }
 
@@ -180,7 +189,8 @@ void BulkCopies::surprise(Lane* lane) {
   continue_in_order(lane, &block->warps[block->schedule.pick(block->runnable_warps)]);
 }
 
-void BulkCopies::store(Lane* lane, const TensorMap& map, const s32* place, u32 source, u32 site) {
+void BulkCopies::store(Lane* lane, const TensorMap& map, const s32* place, u32 source, StoreBy by,
+                       u32 site) {
   Sm90* sm90 = lane->block->sm90;
   const u32 alignment = map.rank == 1 && map.element_bytes == 16 ? 16 : 128;
   const u32 bytes = map.shared_bytes();
@@ -207,8 +217,11 @@ void BulkCopies::store(Lane* lane, const TensorMap& map, const s32* place, u32 s
   }
   for_each_row(map, place, [&](const BoxRow& row) {
     if (row.bytes == 0) return;
-    check_global(lane, row.address, row.bytes, Access::kAsyncWrite, site);
+    const bool adds = by == StoreBy::kAdding;
+    check_global(lane, row.address, row.bytes, adds ? Access::kAsyncAtomic : Access::kAsyncWrite,
+                 site);
     for_each_piece(map, row, offset, [&](u32 from, u64 to, u32 count) {
+      if (adds) return add_f32(to, lane->shared + from, count);
       memcpy(reinterpret_cast<void*>(to), lane->shared + from, count);
     });
   });

@@ -1,4 +1,5 @@
-// Bulk copies: of tensor boxes and of plain bytes, from and to shared memory.
+// Bulk copies: of tensor boxes and of plain bytes, from and to shared memory; and reductions, which
+// add to global memory in place of storing there.
 //
 // A load lands as late as possible: when no thread can run, or by chance under random schedules;
 // or, if the launch asks for it, at once, which lets threads run further ahead of others. Until it
@@ -24,7 +25,7 @@ class BulkCopies {
   void start_block();
   void load(Lane* lane, const TensorMap& map, const s32* place, u32 destination, u32 barrier,
             u32 site);
-  void store(Lane* lane, const TensorMap& map, const s32* place, u32 source, u32 site);
+  void store(Lane* lane, const TensorMap& map, const s32* place, u32 source, StoreBy by, u32 site);
   void commit_group(Lane* lane);
   void wait_group(Lane* lane, u32 pending_groups, Until until);
 

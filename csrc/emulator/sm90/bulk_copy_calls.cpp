@@ -85,7 +85,7 @@ void tensor_load(Lane* lane, u32 rank, u32 destination, u64 map, const s32* plac
 
 void tensor_store(Lane* lane, u32 rank, u64 map, const s32* place, u32 source, u32 site) {
   const TensorMap& known = tensor_map(lane, map, rank, site);
-  lane->block->sm90->bulk.store(lane, known, place, source, site);
+  lane->block->sm90->bulk.store(lane, known, place, source, StoreBy::kReplacing, site);
 }
 
 void bulk_load(Lane* lane, u32 destination, u64 source, u32 bytes, u32 barrier, u32 site) {
@@ -94,10 +94,10 @@ void bulk_load(Lane* lane, u32 destination, u64 source, u32 bytes, u32 barrier, 
   lane->block->sm90->bulk.load(lane, map, &place, destination, barrier, site);
 }
 
-void bulk_store(Lane* lane, u64 destination, u32 source, u32 bytes, u32 site) {
+void bulk_store(Lane* lane, u64 destination, u32 source, u32 bytes, StoreBy by, u32 site) {
   const s32 place = 0;
   TensorMap map = plain_map(lane, destination, bytes, site);
-  lane->block->sm90->bulk.store(lane, map, &place, source, site);
+  lane->block->sm90->bulk.store(lane, map, &place, source, by, site);
 }
 
 void bulk_commit_group(Lane* lane) { lane->block->sm90->bulk.commit_group(lane); }

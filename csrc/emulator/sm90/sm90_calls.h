@@ -32,7 +32,9 @@ void fence_proxy_async(Lane* lane, Proxied memory);
 // --- bulk copies -------------------------------------------------------------------------------
 
 void bulk_load(Lane* lane, u32 destination, u64 source, u32 bytes, u32 barrier, u32 site);
-void bulk_store(Lane* lane, u64 destination, u32 source, u32 bytes, u32 site);
+// kAdding: fp32 values, to what is there (cp.reduce).
+enum class StoreBy : bool { kReplacing, kAdding };
+void bulk_store(Lane* lane, u64 destination, u32 source, u32 bytes, StoreBy by, u32 site);
 void tensor_load(Lane* lane, u32 rank, u32 destination, u64 map, const s32* place, u32 barrier,
                  u32 site);
 void tensor_store(Lane* lane, u32 rank, u64 map, const s32* place, u32 source, u32 site);

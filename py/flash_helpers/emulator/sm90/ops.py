@@ -146,10 +146,10 @@ def _copy(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
     if not tensor:
         other = e.address(operands[1 if loads else 0]).expression
         size = e.read(operands[2], U32)
-        arguments = (
-            f"{shared}, {other}, {size}, {barrier}" if loads else f"{other}, {shared}, {size}"
-        )
-        e.emit(f"bulk_{'load' if loads else 'store'}(L, {arguments}, {ins.line});")
+        if loads:
+            e.emit(f"bulk_load(L, {shared}, {other}, {size}, {barrier}, {ins.line});")
+        else:
+            e.emit(f"bulk_store(L, {other}, {shared}, {size}, StoreBy::kReplacing, {ins.line});")
         return
     match = _TENSOR_OPERAND.fullmatch(operands[1 if loads else 0])
     places = [item.strip() for item in match[2].split(",")] if match else []
@@ -161,6 +161,20 @@ def _copy(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
         e.emit(f"tensor_load(L, {rank}, {shared}, {tensor_map}, place, {barrier}, {ins.line}); }}")
     else:
         e.emit(f"tensor_store(L, {rank}, {tensor_map}, place, {shared}, {ins.line}); }}")
+
+
+def bulk_reduction(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
+    """cp.reduce.async.bulk, of plain bytes to global memory: `mods` are what follows."""
+    e.uses_sm90 = e.uses_global_atomics = True
+    _check_policy(e, ins, mods)
+    for required in ("global", "bulk_group", "add", "f32"):
+        if not mods.take(required):
+            raise Unsupported(f"bulk reduction without .{required}")
+    e.smallest_access = min(e.smallest_access, 4)
+    destination, source, size = ins.operands[:3]
+    arguments = f"{e.address(destination).expression}, {_shared(e, mods, source)}"
+    e.emit(f"bulk_store(L, {arguments}, {e.read(size, U32)}, StoreBy::kAdding, {ins.line});")
+    mods.done()
 
 
 @instruction("stmatrix")

@@ -17,6 +17,13 @@ def bulk_copy(e: Emitter, ins: Instruction) -> None:
     ops.bulk_copy(e, ins, mods)
 
 
+@instruction("cp.reduce.async.bulk")
+def bulk_reduction(e: Emitter, ins: Instruction) -> None:
+    mods = Modifiers(ins)
+    mods.require("reduce", "async", "bulk")
+    ops.bulk_reduction(e, ins, mods)
+
+
 @instruction("fence.mbarrier_init", "fence.proxy")
 def fence(e: Emitter, ins: Instruction) -> None:
     ops.fence(e, ins)

@@ -129,21 +129,43 @@ def atomic(e: Emitter, ins: Instruction) -> None:
 
 def _atomic(e: Emitter, ins: Instruction) -> None:
     mods = Modifiers(ins)
+    count = int((mods.take("v2", "v4") or "v1")[1])
     ptx_type, operation, space = mods.type(), mods.take(*ATOMICS), _space(mods)
     mods.drop(*HINTS)
     mods.done()
     if not operation or not (ptx_type.is_float or ptx_type.is_integer) or ptx_type.bits < 32:
         raise Unsupported("this atomic operation")
+    e.uses_global_atomics |= space != "shared"
+    if count > 1:
+        return _vector_reduction(e, ins, ptx_type, operation, space, count)
     destination, place, *operands = (
         ins.operands if ins.opcode[0] == "atom" else ("_", *ins.operands)
     )
-    e.uses_global_atomics |= space != "shared"
-    values = [e.read(item, ptx_type) for item in operands]
-    update = filled(ATOMICS[operation], {"a": "old", **dict(zip("bc", values, strict=False))})
     target = pointer(e, ins, space, place, ptx_type.n_bytes, "kAtomic")
+    values = [e.read(item, ptx_type) for item in operands]
+    e.write(destination, ptx_type, _update(ptx_type, operation, target, values))
+
+
+def _update(ptx_type: PtxType, operation: str, target: str, operands: list[str]) -> str:
+    """The call that updates a value; its own is the old one."""
+    update = filled(ATOMICS[operation], {"a": "old", **dict(zip("bc", operands, strict=False))})
     function = f"[&]({ptx_type.cpp} old) {{ return {ptx_type.cpp}({update}); }}"
-    call = f"atomic_update<{ptx_type.cpp}, u{ptx_type.bits}>({target}, {function})"
-    e.write(destination, ptx_type, call)
+    return f"atomic_update<{ptx_type.cpp}, u{ptx_type.bits}>({target}, {function})"
+
+
+def _vector_reduction(
+    e: Emitter, ins: Instruction, ptx_type: PtxType, operation: str, space: str, count: int
+) -> None:
+    """Each value by itself."""
+    if ins.opcode[0] != "red" or (space, operation, ptx_type.name) != ("global", "add", "f32"):
+        raise Unsupported("vectors in this atomic operation")
+    place, registers = ins.operands
+    host = pointer(e, ins, space, place, count * ptx_type.n_bytes, "kAtomic")
+    e.emit(f"{{ auto* p = {host};")
+    for i, item in enumerate(elements(registers)):
+        target = f"p + {i * ptx_type.n_bytes}"
+        e.emit(f"{_update(ptx_type, operation, target, [e.read(item, ptx_type)])};")
+    e.emit("}")
 
 
 _WINDOWS = {"shared": "kSharedWindow", "local": "kLocalWindow"}

@@ -13,7 +13,7 @@ TILE_BYTES = 32768
 INPUT_BYTES = 1 << 16
 
 # The tile starts as 0xEE bytes; barriers count to one arrival.
-_PREAMBLE = f"""
+PREAMBLE = f"""
 .shared .align 1024 .b8 tile[{TILE_BYTES}];
 .shared .align 8 .b8 barrier[8];
 .reg .b32 %base, %word, %at32, %barrier, %parity; .reg .pred %more, %first; .reg .b64 %maps;
@@ -120,7 +120,7 @@ def _load_kernel(entry: str, copy: TensorCopy) -> HopperKernels:
     case = Case(f"load {copy.key}", form, f"{form} {copy}", "u4", copy.map.shared_bytes // 4)
     kernels = HopperKernels(
         entry, "", random_bits(80, INPUT_BYTES // 8), [case], 1, THREADS,
-        preamble=_PREAMBLE, maps=[copy.map],
+        preamble=PREAMBLE, maps=[copy.map],
     )  # fmt: skip
     body = f"""
 mov.b64 %maps, {entry}_maps; cvta.param.u64 %maps, %maps;
@@ -131,7 +131,7 @@ mbarrier.arrive.expect_tx.shared::cta.b64 _, [%barrier], {copy.map.box_bytes};
 ISSUED: {_WAIT.replace("$", "0")}
 {_dump(copy.map.shared_bytes, kernels.offsets[case.key])}
 """
-    kernels.ptx = hopper_entry(entry, _PREAMBLE + body, 1)
+    kernels.ptx = hopper_entry(entry, PREAMBLE + body, 1)
     return kernels
 
 
@@ -162,7 +162,7 @@ def _store_kernel(entry: str, copy: TensorCopy) -> HopperKernels:
     case = Case(f"store {copy.key}", form, f"{form} {copy}", "u4", n_bytes // 4)
     kernels = HopperKernels(
         entry, "", random_bits(81, TILE_BYTES // 8), [case], 1, THREADS,
-        preamble=_PREAMBLE, maps=[copy.map],
+        preamble=PREAMBLE, maps=[copy.map],
     )  # fmt: skip
     body = f"""{_FILL}
 mov.b64 %maps, {entry}_maps; cvta.param.u64 %maps, %maps;
@@ -171,7 +171,7 @@ mov.b64 %maps, {entry}_maps; cvta.param.u64 %maps, %maps;
 cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
 DONE:
 """
-    kernels.ptx = hopper_entry(entry, _PREAMBLE + body, 1)
+    kernels.ptx = hopper_entry(entry, PREAMBLE + body, 1)
     return kernels
 
 
@@ -195,7 +195,7 @@ def plain_kernels() -> HopperKernels:
         Case("plain store", store, "64 bytes from 112", "u4", 32),
     ]
     kernels = HopperKernels(
-        "bulk_copy", "", random_bits(82, 256), cases, 1, THREADS, preamble=_PREAMBLE
+        "bulk_copy", "", random_bits(82, 256), cases, 1, THREADS, preamble=PREAMBLE
     )
     body = f"""@!%first bra ISSUED; {{ .reg .b64 at;
 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%barrier], 256; add.u64 at, %in, 48;
@@ -207,5 +207,5 @@ add.u64 at, %out, {kernels.offsets["plain store"] + 32}; add.u32 from, %base, 11
 {store} [at], [from], 64; cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0; }}
 STORED: bar.sync 0;
 """
-    kernels.ptx = hopper_entry("bulk_copy", _PREAMBLE + body)
+    kernels.ptx = hopper_entry("bulk_copy", PREAMBLE + body)
     return kernels

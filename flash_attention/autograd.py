@@ -30,12 +30,14 @@ def attention(
     v: torch.Tensor,
     softmax_scale: float | None,
     causal: bool,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(o, lse) as `forward` computes them, and recorded: both can be differentiated, once. Raises
     ValueError, or KernelNotBuiltError, where no kernel could compute the gradients."""
+    deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
     if q.dtype in (torch.float16, torch.bfloat16) and q.dim() == 4 and q.numel():
-        _require_kernels(q.dtype, q.shape[3], q.device)
-    found = _Attention.apply(q, k, v, forward, softmax_scale, causal)  # type: ignore[no-untyped-call]
+        _require_kernels(q.dtype, q.shape[3], q.device, deterministic)
+    found = _Attention.apply(q, k, v, forward, softmax_scale, causal, deterministic)  # type: ignore[no-untyped-call]
     o, lse = found
     return o, lse
 
@@ -48,9 +50,14 @@ def is_recorded(*tensors: Any) -> bool:
 
 
 @cache
-def _require_kernels(dtype: torch.dtype, d_head: int, device: torch.device) -> None:
+def _require_kernels(
+    dtype: torch.dtype, d_head: int, device: torch.device, deterministic: bool
+) -> None:
     """Asked before the forward pass, and not only when gradients are: hours may lie between."""
-    problem = AttentionProblem(DType.from_torch_dtype(dtype), 1, 1, 1, 1, 1, d_head, gradients=True)
+    problem = AttentionProblem(
+        DType.from_torch_dtype(dtype), 1, 1, 1, 1, 1, d_head,
+        gradients=True, deterministic=deterministic,
+    )  # fmt: skip
     dispatch.choose(problem, device)
 
 
@@ -64,10 +71,11 @@ class _Attention(torch.autograd.Function):
         forward: Forward,
         softmax_scale: float | None,
         causal: bool,
+        deterministic: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         o, lse = forward(q, k, v, softmax_scale, causal)
         ctx.save_for_backward(q, k, v, o, lse)
-        ctx.call = softmax_scale, causal
+        ctx.call = softmax_scale, causal, deterministic
         ctx.set_materialize_grads(False)
         return o, lse
 
@@ -81,7 +89,7 @@ class _Attention(torch.autograd.Function):
             found = _Gradients.apply(options, d_o, d_lse, *saved)  # type: ignore[no-untyped-call]
         else:
             found = _gradients(options, d_o, d_lse, *saved)
-        return (*found, None, None, None)
+        return (*found, None, None, None, None)
 
 
 class _Gradients(torch.autograd.Function):
@@ -108,7 +116,7 @@ def _chosen(problem: AttentionProblem, device: torch.device) -> KernelConfig:
 
 
 def _gradients(
-    options: tuple[float | None, bool, tuple[str, ...]],
+    options: tuple[float | None, bool, bool, tuple[str, ...]],
     d_o: torch.Tensor | None,
     d_lse: torch.Tensor | None,
     q: torch.Tensor,
@@ -117,7 +125,7 @@ def _gradients(
     o: torch.Tensor,
     lse: torch.Tensor,
 ) -> Gradients:
-    softmax_scale, causal, wanted = options
+    softmax_scale, causal, deterministic, wanted = options
     if d_o is None and d_lse is None:
         return None, None, None
     if q.numel() == 0:
@@ -129,7 +137,7 @@ def _gradients(
     batch, seqlen_q, n_heads, d_head = q.shape
     problem = AttentionProblem(
         DType.from_torch_dtype(q.dtype), batch, seqlen_q, k.shape[1], n_heads, k.shape[2], d_head,
-        causal=causal, gradients=True,
+        causal=causal, gradients=True, deterministic=deterministic,
     )  # fmt: skip
     config = _chosen(problem, q.device)
     d_o = torch.zeros_like(o) if d_o is None else d_o

@@ -48,8 +48,10 @@ def flash_attn_func(
             mean of the v it sees; for a negative one q is copied.
         causal: query i sees keys j <= i + seqlen_k - seqlen_q: the last sees all.
         dropout_p, window_size, softcap, alibi_slopes: only their defaults are supported.
-        deterministic: taken as flash-attn does; the output and the gradients are bitwise the same
-            in every run either way.
+        deterministic: whether the gradients are bitwise the same in every run. The output is either
+            way, and so are the gradients of k and v; that of q is summed faster in the order in
+            which thread blocks come, where kernels can do that. True as well where
+            torch.use_deterministic_algorithms is.
         return_attn_probs: returns (out, softmax_lse, None), as flash-attn does without dropout.
 
     Returns:
@@ -73,7 +75,7 @@ def flash_attn_func(
         q, softmax_scale = with_positive_scale(q, softmax_scale)
     if autograd.is_recorded(q, k, v):
         _check_recordable(q, k, v, softmax_scale, causal)
-        found = autograd.attention(_with_lse, q, k, v, softmax_scale, causal)
+        found = autograd.attention(_with_lse, q, k, v, softmax_scale, causal, deterministic)
         return (*found, None) if return_attn_probs else found[0]
     o = output_like(q)
     lse = _lse_like(q) if return_attn_probs else None

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from flash_helpers.kernels.backward_args import ROW_STATS_FLOATS, row_stats_rows
+from flash_helpers.kernels.backward_config import BackwardKernelConfig
 from flash_helpers.kernels.contract import KernelConfig
 
 from . import emulated
@@ -77,7 +78,7 @@ def launch(
 ) -> None:
     """Checks everything, and launches; tensors by the names of the argument record."""
     q = inputs["q"]
-    scratch = {"row_stats": _row_stats(q)} if q.dim() == 4 else {}
+    scratch = _scratch(kernel_cfg, q)
     tensors = inputs | outputs | scratch
     plan = make_backward_plan(kernel_cfg, tensors, softmax_scale, causal)
     if q.device.type == "cpu":
@@ -98,7 +99,15 @@ def _gradient_like(name: str, x: torch.Tensor) -> torch.Tensor:
     return gradient if readable else torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
-def _row_stats(q: torch.Tensor) -> torch.Tensor:
-    batch, seqlen_q, n_heads, _ = q.shape
-    sizes = (batch, n_heads, row_stats_rows(seqlen_q), ROW_STATS_FLOATS)
-    return torch.empty(sizes, dtype=torch.float32, device=q.device)
+def _scratch(kernel_cfg: KernelConfig, q: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Uninitialised memory for what the kernels hand to each other; none for arguments that are
+    refused."""
+    if q.dim() != 4 or not isinstance(kernel_cfg, BackwardKernelConfig):
+        return {}
+    batch, seqlen_q, n_heads, d_head = q.shape
+    columns = {"row_stats": ROW_STATS_FLOATS, "d_q_sums": d_head}
+    rows = (batch, n_heads, row_stats_rows(seqlen_q))
+    return {
+        name: torch.empty((*rows, columns[name]), dtype=torch.float32, device=q.device)
+        for name in kernel_cfg.scratch()
+    }

@@ -30,6 +30,7 @@ void check_pointers(const KernelEntry& entry, const BackwardArgs& args) {
   check_pointer(entry, "o", args.o);
   check_pointer(entry, "d_o", args.d_o);
   check_pointer(entry, "row_stats", args.row_stats);
+  if (args.d_q_sums != nullptr) check_pointer(entry, "d_q_sums", args.d_q_sums);
   if (args.lse == nullptr) refuse(entry, "lse is null");
   check_wanted(entry, "d_q", args.d_q);
   check_wanted(entry, "d_k", args.d_k);
@@ -37,8 +38,12 @@ void check_pointers(const KernelEntry& entry, const BackwardArgs& args) {
 }
 
 bool is_wanted(Variant variant, const BackwardArgs& args) {
-  if (variant == Variant::kKeys) return args.d_k != nullptr || args.d_v != nullptr;
-  if (variant == Variant::kQueries) return args.d_q != nullptr;
+  const bool d_q = args.d_q != nullptr;
+  // Which adds up the sums of dQ, too, where there are any.
+  if (variant == Variant::kKeys) {
+    return args.d_k != nullptr || args.d_v != nullptr || (d_q && args.d_q_sums != nullptr);
+  }
+  if (variant == Variant::kQueries || variant == Variant::kRound) return d_q;
   return true;
 }
 

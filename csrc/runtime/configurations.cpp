@@ -11,11 +11,9 @@ namespace {
 constexpr struct {
   Variant variant;
   std::string_view name;
-} kNames[] = {{Variant::kWhole, "whole"},
-              {Variant::kAny, "any"},
-              {Variant::kDots, "dots"},
-              {Variant::kKeys, "keys"},
-              {Variant::kQueries, "queries"}};
+} kNames[] = {{Variant::kWhole, "whole"},     {Variant::kAny, "any"},
+              {Variant::kDots, "dots"},       {Variant::kKeys, "keys"},
+              {Variant::kQueries, "queries"}, {Variant::kRound, "round"}};
 
 std::vector<Configuration> by_configuration(std::span<const KernelEntry> table) {
   std::vector<Configuration> found;
@@ -57,7 +55,7 @@ Variant variant_of(std::string_view name) {
     if (entry.name == name) return entry.variant;
   }
   throw std::invalid_argument("variant '" + std::string(name) +
-                              "': expected whole or any, dots, keys or queries");
+                              "': expected whole or any, dots, keys, queries or round");
 }
 
 }  // namespace flash

@@ -14,15 +14,17 @@ from flash_helpers.kernel_configs import DType
 from flash_helpers.kernels.backward_config import BackwardKernelConfig
 from flash_helpers.kernels.sm80_bwd.sets import get_ampere_backward_kernel_configs
 from flash_helpers.kernels.sm90_bwd.sets import get_hopper_backward_kernel_configs
+from flash_helpers.kernels.sm90_bwd_fused.sets import get_fused_backward_kernel_configs
 
 CONFIGS: list[BackwardKernelConfig] = [
     *get_ampere_backward_kernel_configs(),
     *get_hopper_backward_kernel_configs(),
+    *get_fused_backward_kernel_configs(),
 ]
 # The first of each family.
 SMALLS = [
     next(c for c in CONFIGS if (c.FAMILY, c.dtype, c.d_head) == (family, DType.FP16, 64))
-    for family in ("sm80_bwd", "sm90_bwd")
+    for family in ("sm80_bwd", "sm90_bwd", "sm90_bwd_fused")
 ]
 SMALL = SMALLS[0]
 NAMES = ("d_q", "d_k", "d_v")

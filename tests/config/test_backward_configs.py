@@ -104,14 +104,20 @@ def test_packed_arguments_read_back_by_name() -> None:
              "seqlen_q": 9, "seqlen_k": 10, "n_heads_q": 12, "n_heads_kv": 11,
              "softmax_scale": 0.5, "causal": 1}  # fmt: skip
     assert fields == {name: given.get(name, 0) for name in FIELDS}
-    with pytest.raises(ValueError, match="have 312 bytes, got 311"):
+    with pytest.raises(ValueError, match="have 320 bytes, got 319"):
         unpack_backward_args(data[:-1])
 
 
 def test_families_are_asked_for_what_they_compute() -> None:
     for capability in (None, (8, 0), (9, 0)):
         asked = [by_preference(capability, gradients=gradients) for gradients in (False, True)]
-        assert [f.GRADIENTS for families in asked for f in families] == [False, False, True, True]
+        assert [f.GRADIENTS for families in asked for f in families] == [
+            False,
+            False,
+            True,
+            True,
+            True,
+        ]
         assert {f for families in asked for f in families} == set(FAMILIES)
 
 

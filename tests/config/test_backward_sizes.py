@@ -8,31 +8,34 @@ from pathlib import Path
 import pytest
 
 from flash_helpers.base.dtypes import DType
+from flash_helpers.kernels.backward_config import BackwardKernelConfig
 from flash_helpers.kernels.sets import get_kernel_configs
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
+from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
 
 from .test_cpp_contracts import compile_and_run
 
-Config = AmpereBackwardKernelConfig | HopperBackwardKernelConfig
 # (folder of the header, set of configurations, one that no set has)
 FAMILIES = [
     ("sm80_bwd", "ampere-bwd", AmpereBackwardKernelConfig(DType.FP16, 128, 128, 64, 8, 64, 32, 4)),
     ("sm90_bwd", "hopper-bwd", HopperBackwardKernelConfig(DType.FP16, 128, 128, 64, 2, 192, 64, 3)),
-]
-VARIANTS = ("kDots", "kKeys", "kQueries")
+    ("sm90_bwd_fused", "hopper-bwd",
+     FusedBackwardKernelConfig(DType.BF16, 128, 128, 64, 3, 2, AddBy.REGISTERS)),
+]  # fmt: skip
 SIZES = ("n_threads", "smem_bytes", "min_blocks_per_sm")
 
 
 @pytest.mark.parametrize(("folder", "word", "other"), FAMILIES, ids=[f[0] for f in FAMILIES])
 def test_sizes_of_every_kernel_are_the_header_s(
-    folder: str, word: str, other: Config, tmp_path: Path
+    folder: str, word: str, other: BackwardKernelConfig, tmp_path: Path
 ) -> None:
-    found = get_kernel_configs(word)
-    configs = [other, *(config for config in found if isinstance(config, type(other)))]
-    assert len(configs) == len(found) + 1
+    found = [config for config in get_kernel_configs(word) if isinstance(config, type(other))]
+    assert found
+    configs = [other, *found]
     table = ",\n".join(config.to_cpp_struct() for config in configs)
-    shown = [f"c.{size}(flash::Variant::{variant})" for variant in VARIANTS for size in SIZES]
+    variants = [f"k{variant.value.capitalize()}" for variant in other.variants()]
+    shown = [f"c.{size}(flash::Variant::{variant})" for variant in variants for size in SIZES]
     output = compile_and_run(
         f'#include <cstdio>\n#include "flash/{folder}/config.h"\n'
         f"constexpr flash::{folder}::{type(other).__name__} kConfigs[] = {{\n{table}}};\n"

@@ -21,6 +21,7 @@ from flash_helpers.kernel_configs import (
 from flash_helpers.kernels import backward_args, forward_args
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
+from flash_helpers.kernels.sm90_bwd_fused.config import FusedBackwardKernelConfig
 
 INCLUDE = Path(__file__).resolve().parents[2] / "csrc" / "include"
 
@@ -74,6 +75,11 @@ FAMILIES = [
         HopperBackwardKernelConfig,
         "sm90_bwd/config.h",
         ("n_threads", "smem_bytes", "min_blocks_per_sm", "swizzle_bytes"),
+    ),
+    Family(
+        FusedBackwardKernelConfig,
+        "sm90_bwd_fused/config.h",
+        ("n_threads", "smem_bytes", "min_blocks_per_sm"),
     ),
 ]  # fmt: skip
 

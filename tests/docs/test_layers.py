@@ -22,6 +22,7 @@ WORDS = {
     "sm90": "hopper",
     "sm80_bwd": "ampere.backward",
     "sm90_bwd": "hopper.backward",
+    "sm90_bwd_fused": "hopper.fused.backward",
 }
 
 
@@ -29,7 +30,7 @@ def may_include(user: tuple[str, ...], used: tuple[str, ...]) -> bool:
     """Both are folders below flash/."""
     if used[0] in FLOORS:
         return user[0] not in FLOORS or FLOORS.index(used[0]) <= FLOORS.index(user[0])
-    if user[0] == f"{used[0]}_bwd":
+    if user[0].startswith(f"{used[0]}_"):
         return True
     return user[: len(used)] == used  # of a family: its own folder, and those around it
 

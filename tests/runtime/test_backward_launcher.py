@@ -14,6 +14,7 @@ from flash_helpers.compilers.toolchain import find_nvcc
 from flash_helpers.kernels.backward_config import BackwardKernelConfig, Sizes
 from flash_helpers.kernels.contract import Variant
 from tests.config.test_backward_configs import CONFIG as AMPERE
+from tests.config.test_fused_backward_configs import CONFIG as FUSED
 from tests.config.test_hopper_backward_configs import CONFIG as HOPPER
 from tests.runtime.test_launcher import CSRC, TOY
 
@@ -26,11 +27,10 @@ namespace flash::FAMILY { extern const Family kFamily; }
 namespace bwd = flash::FAMILY;
 using flash::Variant;
 constexpr auto kConfig = CONFIG;
+constexpr bool kSums = SUMS;
 static const flash::KernelEntry kKernels[] = {
     kernel_entry("forward", Variant::kAny, flash::toy::kFamily, flash::toy::kBoth, "forward"),
-    kernel_entry("backward", Variant::kDots, bwd::kFamily, kConfig, "dots"),
-    kernel_entry("backward", Variant::kKeys, bwd::kFamily, kConfig, "keys"),
-    kernel_entry("backward", Variant::kQueries, bwd::kFamily, kConfig, "queries")};
+ENTRIES};
 std::span<const flash::KernelEntry> flash::kernels() { return kKernels; }
 
 static void* at(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
@@ -40,6 +40,7 @@ static flash::BackwardArgs args() {
   args.q = args.k = args.v = args.o = args.d_o = at(0x1000);
   args.lse = static_cast<float*>(at(0x1004));
   args.row_stats = static_cast<float*>(at(0x2000));
+  if (kSums) args.d_q_sums = static_cast<float*>(at(0x2800));
   args.d_q = args.d_k = args.d_v = at(0x3000);
   args.batch = 2; args.seqlen_q = 130; args.seqlen_k = 129;
   args.n_heads_q = 6; args.n_heads_kv = 3; args.softmax_scale = 1;
@@ -65,6 +66,7 @@ int main() {
   launch("d_v alone", [](auto& a) { a.d_q = a.d_k = nullptr; });
   launch("no keys", [](auto& a) { a.seqlen_k = 0; a.k = nullptr; });
   launch("d_o null", [](auto& a) { a.d_o = nullptr; });
+  launch("no sums", [](auto& a) { a.d_q_sums = nullptr; });
   launch("lse null", [](auto& a) { a.lse = nullptr; });
   launch("d_k misaligned", [](auto& a) { a.d_k = at(0x3008); });
   launch("stride", [](auto& a) { a.d_o_stride_head = 12; });
@@ -130,6 +132,10 @@ FAMILIES = {
     "sm90_bwd": (
         HOPPER, (0, 4096, 4096), ("sm90_bwd/family", "sm90_bwd/launch", "sm90/tensor_map"), DRIVER,
     ),
+    "sm90_bwd_fused": (
+        FUSED, (0, 4096, 0), ("sm90_bwd_fused/family", "sm90_bwd/launch", "sm90/tensor_map"),
+        DRIVER,
+    ),
 }  # fmt: skip
 
 
@@ -143,7 +149,14 @@ def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("backward")
     toy = TOY.partition("static const flash::KernelEntry kKernels[]")[0]
     main = MAIN.replace("CONFIG;", f"{config.to_cpp_struct()};", 1)
-    main = main.replace("FAMILY", request.param)
+    entries = ",\n".join(
+        f'    kernel_entry("backward", Variant::k{v.value.capitalize()}, bwd::kFamily, kConfig, '
+        f'"{v.value}")'
+        for v in config.variants()
+    )
+    sums = str("d_q_sums" in config.scratch()).lower()
+    for word, text in (("FAMILY", request.param), ("ENTRIES", entries), ("SUMS", sums)):
+        main = main.replace(word, text)
     (folder / "main.cpp").write_text(toy.replace("4096", "232448") + driver + main)
     names = ("launcher", "backward_launcher", "backward_checks", "configurations",
              "forward_checks", "error", *sources)  # fmt: skip
@@ -169,10 +182,11 @@ def test_kernels_follow_each_other_with_python_s_grids(tried: Tried) -> None:
 
 
 def test_what_nobody_wants_is_not_launched(tried: Tried) -> None:
-    dots, keys, queries = tried.config.variants()
+    dots, keys, last = tried.config.variants()
+    of_d_q = (dots, keys, last) if last is Variant.ROUND else (dots, last)
     for name, variants in (
-        ("keys", (dots, keys)), ("d_q alone", (dots, queries)), ("d_v alone", (dots, keys)),
-        ("no keys", (dots, queries)),
+        ("keys", (dots, keys)), ("d_q alone", of_d_q), ("d_v alone", (dots, keys)),
+        ("no keys", (dots, last)),
     ):  # fmt: skip
         assert launched(tried.said[name]) == tried.launches(variants), name
 
@@ -190,6 +204,13 @@ def test_what_nobody_wants_is_not_launched(tried: Tried) -> None:
 )
 def test_refused(tried: Tried, name: str, words: str) -> None:
     assert tried.said[name] == [words]
+
+
+def test_sums_need_memory(tried: Tried) -> None:
+    if "d_q_sums" in tried.config.scratch():
+        assert tried.said["no sums"] == ["backward: d_q_sums is null"]
+    else:
+        assert launched(tried.said["no sums"]) == tried.launches(tried.config.variants())
 
 
 def test_what_the_copy_engine_does_not_reach_is_refused(tried: Tried) -> None:

@@ -105,7 +105,7 @@ def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
     main = main.replace("SHOW", shows).replace("OFFSETS", "".join(offsets))
     (tmp_path / "main.cpp").write_text(stub + main)
     (tmp_path / "records").write_bytes(b"".join(PROBLEMS))
-    names = ("sm90/tensor_map", "sm90_bwd/launch", "error")
+    names = ("sm90/tensor_map", "sm90_bwd/launch", "forward_checks", "error")
     sources = [CSRC / "runtime" / f"{name}.cpp" for name in names]
     flags = [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(include)]
     command = ["g++", "-std=c++20", *flags, "main.cpp", *map(str, sources), "-o", "main"]

@@ -3,12 +3,8 @@
 
 #include "family.h"
 
-#include <cstdint>
-#include <string>
-
 #include "backward_checks.h"
 #include "flash/tile/row_stats.h"
-#include "forward_checks.h"
 #include "sm90/tensor_map.h"
 #include "sm90_bwd/launch.h"
 
@@ -19,27 +15,6 @@ extern const Family kFamily;
 namespace {
 
 using Config = HopperBackwardKernelConfig;
-
-void check(const KernelEntry& entry, const BackwardArgs& args) {
-  const auto check_copied = [&](const char* tensor, int64_t batch, int64_t seq, int64_t head) {
-    for (const int64_t stride : {batch, seq, head}) {
-      if (sm90::can_be_copied(stride, entry.dtype)) continue;
-      refuse(entry, std::string("a stride of ") + tensor + " is " + std::to_string(stride) +
-                        " elements: the copy engine takes 0 to 2^40 bytes, exclusive");
-    }
-  };
-#define FLASH_CHECK_COPIED(tensor)                                            \
-  check_copied(#tensor, args.tensor##_stride_batch, args.tensor##_stride_seq, \
-               args.tensor##_stride_head)
-  FLASH_CHECK_COPIED(q);
-  FLASH_CHECK_COPIED(k);
-  FLASH_CHECK_COPIED(v);
-  FLASH_CHECK_COPIED(d_o);
-  FLASH_CHECK_COPIED(d_q);
-  FLASH_CHECK_COPIED(d_k);
-  FLASH_CHECK_COPIED(d_v);
-#undef FLASH_CHECK_COPIED
-}
 
 unsigned n_blocks(const KernelEntry& entry, const BackwardArgs& args) {
   const Config& config = config_of<Config>(entry);
@@ -57,7 +32,7 @@ cudaError_t queue(const Launch& launch, const BackwardArgs& args) {
   return queue_blocks(launch, launch.n_tiles, &record);
 }
 
-constexpr BackwardFamily kBackward = {.check = check, .n_blocks = n_blocks, .queue = queue};
+constexpr BackwardFamily kBackward = {.check = check_copied, .n_blocks = n_blocks, .queue = queue};
 
 }  // namespace
 

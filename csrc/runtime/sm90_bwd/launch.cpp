@@ -1,7 +1,9 @@
 #include "sm90_bwd/launch.h"
 
 #include <cstdint>
+#include <string>
 
+#include "forward_checks.h"
 #include "sm90/tensor_map.h"
 
 namespace flash::sm90_bwd {
@@ -73,6 +75,27 @@ class Maps {
 };
 
 }  // namespace
+
+void check_copied(const KernelEntry& entry, const BackwardArgs& args) {
+  const auto check_strides = [&](const char* tensor, int64_t batch, int64_t seq, int64_t head) {
+    for (const int64_t stride : {batch, seq, head}) {
+      if (sm90::can_be_copied(stride, entry.dtype)) continue;
+      refuse(entry, std::string("a stride of ") + tensor + " is " + std::to_string(stride) +
+                        " elements: the copy engine takes 0 to 2^40 bytes, exclusive");
+    }
+  };
+#define FLASH_CHECK_COPIED(tensor)                                             \
+  check_strides(#tensor, args.tensor##_stride_batch, args.tensor##_stride_seq, \
+                args.tensor##_stride_head)
+  FLASH_CHECK_COPIED(q);
+  FLASH_CHECK_COPIED(k);
+  FLASH_CHECK_COPIED(v);
+  FLASH_CHECK_COPIED(d_o);
+  FLASH_CHECK_COPIED(d_q);
+  FLASH_CHECK_COPIED(d_k);
+  FLASH_CHECK_COPIED(d_v);
+#undef FLASH_CHECK_COPIED
+}
 
 BackwardKernelArgs kernel_args(const HopperBackwardKernelConfig& config, Variant variant,
                                const BackwardArgs& args) {

@@ -1,11 +1,15 @@
 // From the argument record that callers pass to what a backward kernel of the Hopper family takes.
 #pragma once
 
+#include "flash/core/registry.h"
 #include "flash/core/variant.h"
 #include "flash/sm90_bwd/args.h"
 #include "flash/sm90_bwd/config.h"
 
 namespace flash::sm90_bwd {
+
+// Throws std::invalid_argument for strides that the copy engine does not take.
+void check_copied(const KernelEntry& entry, const BackwardArgs& args);
 
 // `args` is checked (check_backward_args). Throws CudaError if the driver refuses a tensor.
 BackwardKernelArgs kernel_args(const HopperBackwardKernelConfig& config, Variant variant,

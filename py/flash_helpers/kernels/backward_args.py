@@ -13,7 +13,7 @@ from .forward_args import Strides
 INPUTS = ("q", "k", "v", "o", "d_o")
 GRADIENTS = ("d_q", "d_k", "d_v")
 STRIDED = INPUTS + GRADIENTS
-POINTER_FIELDS = (*INPUTS, "lse", "d_lse", *GRADIENTS, "row_stats")
+POINTER_FIELDS = (*INPUTS, "lse", "d_lse", *GRADIENTS, "row_stats", "d_q_sums")
 STRIDE_FIELDS = tuple(
     f"{name}_stride_{axis}" for name in STRIDED for axis in ("batch", "seq", "head")
 )

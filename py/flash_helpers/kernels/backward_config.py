@@ -11,17 +11,20 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from .backward_args import row_stats_rows
-from .contract import KernelConfig, Variant
+from .contract import CppEnum, KernelConfig, Variant
 from .flops import BACKWARD_OVER_FORWARD
 
 DOTS_THREADS = 128
 
-_SUFFIXES = {Variant.DOTS: "_dots", Variant.KEYS: "", Variant.QUERIES: "_queries"}
+_SUFFIXES = {
+    Variant.DOTS: "_dots", Variant.KEYS: "", Variant.QUERIES: "_queries", Variant.ROUND: "_round",
+}  # fmt: skip
 
 _OUTPUTS = {
     Variant.DOTS: ("row_stats",),
     Variant.KEYS: ("d_k", "d_v"),
     Variant.QUERIES: ("d_q",),
+    Variant.ROUND: ("d_q",),
 }
 
 
@@ -43,25 +46,38 @@ class BackwardKernelConfig(KernelConfig):
     GRADIENTS: ClassVar[bool] = True
     # The word behind the numbers of a short form.
     WORD: ClassVar[str]
+    # The kernels that have a shape.
+    SHAPES: ClassVar[tuple[Variant, ...]] = (Variant.KEYS, Variant.QUERIES)
+    # Fields behind the shapes, and what stands before their values in symbols.
+    EXTRAS: ClassVar[dict[str, str]] = {}
 
     def short_form(self) -> str:
-        """`(FP16, 128, 128, 64, 8, 128, 64, 8): ampere_backward`: dtype, d_head, and the shapes of
-        the kernels of dK and dV, and of dQ."""
-        shapes = ", ".join(map(str, (*self.shape(Variant.KEYS), *self.shape(Variant.QUERIES))))
-        return f"({self.dtype.name}, {self.d_head}, {shapes}): {self.WORD}"
+        """`(FP16, 128, 128, 64, 8, 128, 64, 8): ampere_backward`: dtype, d_head, the shapes of the
+        kernels of dK and dV, and of dQ, and what else there is."""
+        shapes = [number for variant in self.SHAPES for number in self.shape(variant)]
+        values = ", ".join(map(str, (*shapes, *self._extras().values())))
+        return f"({self.dtype.name}, {self.d_head}, {values}): {self.WORD}"
 
     def kernel_name(self) -> str:
         """As `backward_names.parse_symbol` reads it."""
         words = [self.symbol_start(), self.dtype.name.lower(), f"d{self.d_head}"]
         third = self.shape_fields()[2][0]
-        for letter, variant in (("k", Variant.KEYS), ("q", Variant.QUERIES)):
+        for variant in self.SHAPES:
             rows, columns, count = self.shape(variant)
-            words.append(f"{letter}{rows}x{columns}{third}{count}")
-        return "_".join(words)
+            words.append(f"{variant.value[0]}{rows}x{columns}{third}{count}")
+        extras = self._extras().items()
+        return "_".join(
+            (*words, *(f"{self.EXTRAS[name]}{value}".lower() for name, value in extras))
+        )
+
+    def _extras(self) -> dict[str, int | str]:
+        """As they are spelled."""
+        values = {name: getattr(self, name) for name in self.EXTRAS}
+        return {n: x.name if isinstance(x, CppEnum) else x for n, x in values.items()}
 
     @classmethod
     def symbol_start(cls) -> str:
-        return f"flash_bwd_{cls.FAMILY.removesuffix('_bwd')}"
+        return f"flash_bwd_{cls.FAMILY.replace('_bwd', '')}"
 
     @classmethod
     def shape_fields(cls) -> tuple[str, ...]:
@@ -83,7 +99,7 @@ class BackwardKernelConfig(KernelConfig):
         """All matmuls, with every block whole, and per score two fused multiply-adds, an
         exponential, a subtraction and a product in each kernel."""
         flop = 0
-        for variant in (Variant.KEYS, Variant.QUERIES):
+        for variant in self.SHAPES:
             rows, columns, _ = self.shape(variant)
             scores = -(-seq_len // rows) * rows * -(-seq_len // columns) * columns
             flop += scores * (2 * self.n_matmuls(variant) * self.d_head + 7)
@@ -135,6 +151,9 @@ class BackwardKernelConfig(KernelConfig):
     @abstractmethod
     def smem_of(self, variant: Variant) -> int: ...
 
+    @abstractmethod
+    def min_blocks_per_sm(self, variant: Variant = Variant.KEYS) -> int: ...
+
     def dots_rows(self) -> int:
         """Query rows of a thread block of the kernel `DOTS`."""
         return DOTS_THREADS // (8 if self.d_head % 64 == 0 else 4)
@@ -151,6 +170,10 @@ class BackwardKernelConfig(KernelConfig):
     def outputs(self, variant: Variant) -> tuple[str, ...]:
         """What the kernel writes, by the names of the argument record."""
         return _OUTPUTS[variant]
+
+    def scratch(self) -> tuple[str, ...]:
+        """What else the kernels need memory for, by the names of the argument record."""
+        return ("row_stats",)
 
     def grid(self, variant: Variant, sizes: Sizes) -> int:
         """Thread blocks of a launch; 0: there is nothing to do. The family's file in csrc/runtime

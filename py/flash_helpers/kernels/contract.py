@@ -31,6 +31,7 @@ class Variant(Enum):
     DOTS = "dots"  # what the softmax leaves to each query row
     KEYS = "keys"  # the gradients of K and V
     QUERIES = "queries"  # the gradient of Q
+    ROUND = "round"  # the gradient of Q from its sums, where the kernel of K and V adds them up
 
 
 class CppEnum(IntEnum):

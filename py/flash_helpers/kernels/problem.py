@@ -19,8 +19,9 @@ class AttentionProblem:
     (batch, seqlen_k, n_kv_heads, d_v).
 
     `d_v` of 0 stands for d_head. `causal`: the last query sees every key, each query before it one
-    key less. `gradients`: what is computed are those of Q, K and V, in place of the output. Raises
-    ValueError for sizes that make no problem; without a key there is one, whose output is 0.
+    key less. `gradients`: what is computed are those of Q, K and V, in place of the output;
+    `deterministic`: bitwise the same in every run, as the output always is. Raises ValueError for
+    sizes that make no problem; without a key there is one, whose output is 0.
     """
 
     dtype: DType
@@ -33,6 +34,7 @@ class AttentionProblem:
     d_v: int = 0
     causal: bool = False
     gradients: bool = False
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         for least, names in ((1, _AT_LEAST_ONE), (0, _MAY_BE_ZERO)):
@@ -61,6 +63,7 @@ class AttentionProblem:
         d_v = f" and {self.d_v}" if self.d_v != self.d_head else ""
         causal = ", causal" if self.causal else ""
         gradients = ", gradients" if self.gradients else ""
+        gradients += ", deterministic" if self.deterministic else ""
         return (
             f"{self.dtype.name}, batch {self.batch}, heads {self.n_heads}{kv}, "
             f"seq {self.seqlen_q}{keys}, d {self.d_head}{d_v}{causal}{gradients}"

@@ -13,9 +13,12 @@ from .family import Capability, Family
 from .sm80_bwd.family import FAMILY as SM80_BACKWARD
 from .sm80_fwd.family import FAMILY as SM80_FORWARD
 from .sm90_bwd.family import FAMILY as SM90_BACKWARD
+from .sm90_bwd_fused.family import FAMILY as SM90_FUSED_BACKWARD
 from .sm90_fwd.family import FAMILY as SM90_FORWARD
 
-FAMILIES: tuple[Family, ...] = (SM80_FORWARD, SM90_FORWARD, SM80_BACKWARD, SM90_BACKWARD)
+FAMILIES: tuple[Family, ...] = (
+    SM80_FORWARD, SM90_FORWARD, SM80_BACKWARD, SM90_BACKWARD, SM90_FUSED_BACKWARD,
+)  # fmt: skip
 
 _registered = {family.NAME: family for family in FAMILIES}
 _listeners: list[Callable[[], None]] = []

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 
 from .contract import KernelConfig, config_order
 from .registry import families, on_change
@@ -13,10 +13,19 @@ DEFAULT_KERNELS = "all"
 
 
 def _words() -> dict[str, Callable[[], Sequence[KernelConfig]]]:
-    words = [item for family in families() for item in family.sets().items()]
-    everything = ("all", lambda: _union(family.everything() for family in families()))
-    words.insert(2, everything)  # where messages have always shown it
+    parts: dict[str, list[Callable[[], Sequence[KernelConfig]]]] = {}
+    for family in families():
+        for word, configs in family.sets().items():
+            parts.setdefault(word, []).append(configs)
+    words = [(word, partial(_called, found)) for word, found in parts.items()]
+    everything = partial(_called, [family.everything for family in families()])
+    words.insert(2, ("all", everything))  # where messages have always shown it
     return dict(words)
+
+
+def _called(parts: list[Callable[[], Sequence[KernelConfig]]]) -> Sequence[KernelConfig]:
+    """Of the families that share a word. One family's keep their order."""
+    return parts[0]() if len(parts) == 1 else _union(part() for part in parts)
 
 
 def _union(parts: Iterable[Iterable[KernelConfig]]) -> list[KernelConfig]:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.emulator import LaunchOptions, compile_kernel, schedules
 from flash_helpers.kernel_configs import DType, Variant
+from flash_helpers.kernels.backward_config import BackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
+from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
 
 from ..mutations import Mutant
 from ..planting import WRONG, Outcome, plant, report
@@ -26,12 +28,16 @@ from .mutations import hopper_synchronisation
 RANDOM_SCHEDULES = 150
 
 SMALL = HopperBackwardKernelConfig(DType.FP16, 64, 128, 64, 2, 128, 64, 2)
+FUSED = FusedBackwardKernelConfig(DType.FP16, 128, 128, 64, 2, 2, AddBy.COPIES)
 SPLIT = HopperBackwardKernelConfig(DType.BF16, 192, 64, 64, 2, 128, 64, 2)
 KERNELS = (
     (SMALL, Variant.KEYS),
     (SMALL, Variant.QUERIES),
     (replace(SMALL, keys_columns=128), Variant.KEYS),  # sums dV late
     (SPLIT, Variant.KEYS),
+    (FUSED, Variant.KEYS),
+    (replace(FUSED, d_head=64, keys_columns=128, add_by=AddBy.REGISTERS), Variant.KEYS),
+    (FUSED, Variant.ROUND),
 )
 
 
@@ -43,20 +49,20 @@ class Redundant:
     mutant: str  # how Mutant.name begins
     line: str
     proof: str
-    when: Callable[[HopperBackwardKernelConfig, Variant], bool] = lambda config, variant: True
+    when: Callable[[BackwardKernelConfig, Variant], bool] = lambda config, variant: True
 
 
-def _one_group_of_a_row(config: HopperBackwardKernelConfig, variant: Variant) -> bool:
-    return not config.splits_sums(variant)
+def _one_group_of_a_row(config: BackwardKernelConfig, variant: Variant) -> bool:
+    return isinstance(config, HopperBackwardKernelConfig) and not config.splits_sums(variant)
 
 
-def _sums_both(config: HopperBackwardKernelConfig, variant: Variant) -> bool:
-    return variant is Variant.KEYS and not config.splits_sums(variant)
+def _sums_both(config: BackwardKernelConfig, variant: Variant) -> bool:
+    return variant is Variant.KEYS and _one_group_of_a_row(config, variant)
 
 
-def _sums_late(config: HopperBackwardKernelConfig, variant: Variant) -> bool:
+def _sums_late(config: BackwardKernelConfig, variant: Variant) -> bool:
     """Both sums are issued together."""
-    return _sums_both(config, variant) and config.keys_columns == 128
+    return _sums_both(config, variant) and config.shape(variant)[1] == 128
 
 
 REDUNDANT = (
@@ -89,7 +95,7 @@ REDUNDANT = (
 
 
 def check(
-    config: HopperBackwardKernelConfig, variant: Variant, ptx: str, seed: int, n_random: int
+    config: BackwardKernelConfig, variant: Variant, ptx: str, seed: int, n_random: int
 ) -> str:
     """What is wrong with the results, or ''; a wrong one does not keep a later run from ending in
     an error."""
@@ -100,13 +106,13 @@ def check(
 
 
 @functools.cache
-def _known(config: HopperBackwardKernelConfig, seed: int) -> list[BackwardProblem]:
+def _known(config: BackwardKernelConfig, seed: int) -> list[BackwardProblem]:
     """Kept: what the kernels compute without a fault is asked again and again."""
     return problems(config, seed)
 
 
 def _runs(
-    config: HopperBackwardKernelConfig, seed: int, n_random: int
+    config: BackwardKernelConfig, seed: int, n_random: int
 ) -> Iterator[tuple[BackwardProblem, LaunchOptions]]:
     """Every problem under every schedule, then many random schedules."""
     known = _known(config, seed)
@@ -117,7 +123,7 @@ def _runs(
 
 
 def campaign(
-    config: HopperBackwardKernelConfig,
+    config: BackwardKernelConfig,
     variant: Variant,
     mutants: list[Mutant],
     seed: int,

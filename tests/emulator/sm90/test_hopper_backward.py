@@ -7,7 +7,7 @@ import pytest
 
 from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.kernel_configs import Variant
-from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
+from flash_helpers.kernels.backward_config import BackwardKernelConfig
 
 from .backward_campaign import KERNELS, SMALL, campaign, check
 from .mutations import hopper_synchronisation, lost_arrivals, passed_waits
@@ -17,7 +17,7 @@ from .mutations import hopper_synchronisation, lost_arrivals, passed_waits
     ("config", "variant"), KERNELS, ids=[f"{config} {variant.value}" for config, variant in KERNELS]
 )
 def test_every_schedule_gives_the_same_bits(
-    config: HopperBackwardKernelConfig, variant: Variant, seed: int
+    config: BackwardKernelConfig, variant: Variant, seed: int
 ) -> None:
     assert check(config, variant, kernel_ptx(config, variant), seed, n_random=5) == ""
 

@@ -19,7 +19,8 @@ struct BackwardArgs {
   void* d_q;           // the gradients that are wanted, shaped like q, k and v; null: not wanted
   void* d_k;
   void* d_v;
-  float* row_stats;  // scratch memory of row_stats_floats() for each query head and batch entry
+  float* row_stats;  // scratch memory: RowStats, row_stats_rows() for each query head and batch
+  float* d_q_sums;   // of fused kernels, scratch memory: d_head for each of these rows
 
   // Strides in elements; the head dimension itself is contiguous. Multiples of 8 (16 bytes).
   int64_t q_stride_batch;
@@ -57,7 +58,7 @@ struct BackwardArgs {
   int32_t reserved;     // 0: the record's size is a multiple of its alignment without padding
 };
 
-static_assert(sizeof(BackwardArgs) == 11 * 8 + 24 * 8 + 8 * 4,
+static_assert(sizeof(BackwardArgs) == 12 * 8 + 24 * 8 + 8 * 4,
               "no padding: Python packs these bytes");
 
 // What the kernels know of a query row beside its elements. A head's rows are filled up to whole

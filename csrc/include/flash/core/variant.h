@@ -12,6 +12,7 @@ enum class Variant {
   kDots,     // what the softmax leaves to each query row
   kKeys,     // the gradients of K and V
   kQueries,  // the gradient of Q
+  kRound,    // the gradient of Q from its sums, where the kernel of K and V adds them up
 };
 
 }  // namespace flash

@@ -17,4 +17,16 @@ FLASH_DEVICE void stmatrix_x4(uint32_t address, uint32_t r0, uint32_t r1, uint32
                : "memory");
 }
 
+// stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [address + kOffset], {r0, r1, r2, r3}: every
+// matrix with columns and rows exchanged, so that r[i] holds (column l / 4, rows 2 * (l % 4) and
+// the next).
+template <int kOffset>
+FLASH_DEVICE void stmatrix_x4_trans(uint32_t address, const uint32_t (&r)[4]) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0 + %5], {%1, %2, %3, %4};\n" ::"r"(
+          address),
+      "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]), "n"(kOffset)
+      : "memory");
+}
+
 }  // namespace flash::ptx

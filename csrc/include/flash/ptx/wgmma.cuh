@@ -39,6 +39,7 @@ FLASH_DEVICE void wgmma_touch(float (&d)[kCount]) {
 
 // wgmma.mma_async.sync.aligned.m64nNk16.f32.T.T, one specialization for each N that kernels use.
 //   ss: a and b from shared memory, both K-major.
+//   ss_a_mn: the same with a MN-major ("transposed"): rows of a are columns of memory.
 //   rs: a from registers, b MN-major ("transposed"): rows of b are rows of memory.
 // `accumulate` 0: d is overwritten instead of added to.
 template <int kN>
@@ -80,12 +81,12 @@ struct Wgmma;
 #define FLASH_REGISTERS_128(d, i) FLASH_REGISTERS_120(d, i), FLASH_REGISTERS_8(d, i + 120)
 // clang-format on
 
-#define FLASH_WGMMA_SS(TYPE, N, COUNT, A, B, ACCUMULATE)                         \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ACCUMULATE                    \
-               ", 0;\n"                                                          \
-               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE   \
-               " {" FLASH_NUMBERS_##COUNT "}, " A ", " B ", p, 1, 1, 0, 0;\n}\n" \
-               : FLASH_REGISTERS_##COUNT(d, 0)                                   \
+#define FLASH_WGMMA_SS(TYPE, N, COUNT, A, B, ACCUMULATE, A_MN)                          \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ACCUMULATE                           \
+               ", 0;\n"                                                                 \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE          \
+               " {" FLASH_NUMBERS_##COUNT "}, " A ", " B ", p, 1, 1, " A_MN ", 0;\n}\n" \
+               : FLASH_REGISTERS_##COUNT(d, 0)                                          \
                : "l"(a), "l"(b), "r"(accumulate))
 
 #define FLASH_WGMMA_RS(TYPE, N, COUNT, A0, A1, A2, A3, B, ACCUMULATE)               \
@@ -98,26 +99,34 @@ struct Wgmma;
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
 
 // I0 .. I5: the numbers of the operands behind the COUNT accumulators.
-#define FLASH_WGMMA(N, COUNT, I0, I1, I2, I3, I4, I5)                                        \
-  template <>                                                                                \
-  struct Wgmma<N> {                                                                          \
-    template <DType kDType>                                                                  \
-    FLASH_DEVICE static void ss(float (&d)[COUNT], uint64_t a, uint64_t b, int accumulate) { \
-      if constexpr (kDType == DType::kFP16) {                                                \
-        FLASH_WGMMA_SS("f16", N, COUNT, I0, I1, I2);                                         \
-      } else {                                                                               \
-        FLASH_WGMMA_SS("bf16", N, COUNT, I0, I1, I2);                                        \
-      }                                                                                      \
-    }                                                                                        \
-    template <DType kDType>                                                                  \
-    FLASH_DEVICE static void rs(float (&d)[COUNT], const uint32_t (&a)[4], uint64_t b,       \
-                                int accumulate) {                                            \
-      if constexpr (kDType == DType::kFP16) {                                                \
-        FLASH_WGMMA_RS("f16", N, COUNT, I0, I1, I2, I3, I4, I5);                             \
-      } else {                                                                               \
-        FLASH_WGMMA_RS("bf16", N, COUNT, I0, I1, I2, I3, I4, I5);                            \
-      }                                                                                      \
-    }                                                                                        \
+#define FLASH_WGMMA(N, COUNT, I0, I1, I2, I3, I4, I5)                                             \
+  template <>                                                                                     \
+  struct Wgmma<N> {                                                                               \
+    template <DType kDType>                                                                       \
+    FLASH_DEVICE static void ss(float (&d)[COUNT], uint64_t a, uint64_t b, int accumulate) {      \
+      if constexpr (kDType == DType::kFP16) {                                                     \
+        FLASH_WGMMA_SS("f16", N, COUNT, I0, I1, I2, "0");                                         \
+      } else {                                                                                    \
+        FLASH_WGMMA_SS("bf16", N, COUNT, I0, I1, I2, "0");                                        \
+      }                                                                                           \
+    }                                                                                             \
+    template <DType kDType>                                                                       \
+    FLASH_DEVICE static void ss_a_mn(float (&d)[COUNT], uint64_t a, uint64_t b, int accumulate) { \
+      if constexpr (kDType == DType::kFP16) {                                                     \
+        FLASH_WGMMA_SS("f16", N, COUNT, I0, I1, I2, "1");                                         \
+      } else {                                                                                    \
+        FLASH_WGMMA_SS("bf16", N, COUNT, I0, I1, I2, "1");                                        \
+      }                                                                                           \
+    }                                                                                             \
+    template <DType kDType>                                                                       \
+    FLASH_DEVICE static void rs(float (&d)[COUNT], const uint32_t (&a)[4], uint64_t b,            \
+                                int accumulate) {                                                 \
+      if constexpr (kDType == DType::kFP16) {                                                     \
+        FLASH_WGMMA_RS("f16", N, COUNT, I0, I1, I2, I3, I4, I5);                                  \
+      } else {                                                                                    \
+        FLASH_WGMMA_RS("bf16", N, COUNT, I0, I1, I2, I3, I4, I5);                                 \
+      }                                                                                           \
+    }                                                                                             \
   }
 
 FLASH_WGMMA(48, 24, "%24", "%25", "%26", "%27", "%28", "%29");

@@ -10,6 +10,11 @@ struct RingPosition {
   int buffer = 0;
   uint32_t parity = 0;
 
+  // The position that advance() has left.
+  FLASH_DEVICE RingPosition before() const {
+    return buffer == 0 ? RingPosition{kBuffers - 1, parity ^ 1} : RingPosition{buffer - 1, parity};
+  }
+
   FLASH_DEVICE void advance() {
     if (++buffer == kBuffers) {
       buffer = 0;

@@ -137,7 +137,8 @@ def _atomic(e: Emitter, ins: Instruction) -> None:
         raise Unsupported("this atomic operation")
     e.uses_global_atomics |= space != "shared"
     if count > 1:
-        return _vector_reduction(e, ins, ptx_type, operation, space, count)
+        _vector_reduction(e, ins, ptx_type, operation, space, count)
+        return
     destination, place, *operands = (
         ins.operands if ins.opcode[0] == "atom" else ("_", *ins.operands)
     )

@@ -65,8 +65,8 @@ def forms_under_test() -> frozenset[str]:
 
 
 # Micro-kernels that came after the last recording: of forms that only Triton writes (the copies
-# since 3.7), and of the sums of the fused backward kernels. Whoever records next takes them off the list, which a test
-# asks for.
+# since 3.7), and of the sums of the fused backward kernels. Whoever records next takes them off the
+# list, which a test asks for.
 _FROM_TRITON = "cp.async.bulk.tensor.{}d.shared::cta.global.mbarrier::complete_tx::bytes, of Triton"
 UNANSWERED = frozenset(
     {

@@ -1,0 +1,79 @@
+// The configuration of one fused backward pass of the Hopper family: every choice that is fixed at
+// compile time.
+//
+// Plain C++20 (no CUDA). The fields, their order and their meaning are those of
+// `FusedBackwardKernelConfig` in py/flash_helpers/kernels/sm90_bwd_fused/config.py;
+// tests/config/test_cpp_contracts.py compares the two. A structural type: kernels take it as a
+// non-type template argument.
+#pragma once
+
+#include "flash/core/backward_args.h"
+#include "flash/core/dtype.h"
+#include "flash/core/variant.h"
+#include "flash/sm90_bwd/config.h"
+
+namespace flash::sm90_bwd_fused {
+
+// How a block's share of dQ is added to the sums in global memory.
+enum class AddBy : int {
+  kCopies,     // by the copy engine, from shared memory
+  kRegisters,  // by vector reductions
+};
+
+struct FusedBackwardKernelConfig {
+  DType dtype;
+  int d_head;        // elements of one head
+  int keys_rows;     // keys that stay with a thread block, 64 a group
+  int keys_columns;  // queries of a block that passes by
+  int keys_stages;   // such blocks in shared memory
+  int ds_stages;     // blocks of dS in shared memory
+  AddBy add_by;
+
+  constexpr bool operator==(const FusedBackwardKernelConfig&) const = default;
+
+  // --- derived sizes -------------------------------------------------------------------------
+
+  static constexpr int kGroups = 2;  // consumer warpgroups
+  static constexpr int kWarps = 8;   // that multiply, and that round
+
+  constexpr int row_bytes() const { return d_head * bytes_of(dtype); }
+
+  // The kernel of dK and dV of the two-pass family that keeps the same rows and has the same blocks
+  // pass by.
+  constexpr sm90_bwd::HopperBackwardKernelConfig two_pass() const {
+    return {.dtype = dtype,
+            .d_head = d_head,
+            .keys_rows = keys_rows,
+            .keys_columns = keys_columns,
+            .keys_stages = keys_stages,
+            .queries_rows = keys_rows,
+            .queries_columns = keys_columns,
+            .queries_stages = keys_stages};
+  }
+
+  constexpr int ds_bytes() const { return keys_columns * keys_rows * bytes_of(dtype); }
+  // Of a block of queries, in fp32.
+  constexpr int sums_bytes() const { return keys_columns * d_head * int{sizeof(float)}; }
+  // Where the sums wait for the copy engine.
+  constexpr int staging_bytes() const { return add_by == AddBy::kCopies ? sums_bytes() : 0; }
+  // Of each block of dS "full" and "empty".
+  constexpr int n_ds_barriers() const { return 2 * ds_stages; }
+
+  constexpr int n_threads(Variant variant = Variant::kKeys) const {
+    return variant == Variant::kRound ? kWarps * 32 : two_pass().n_threads(variant);
+  }
+
+  constexpr int smem_bytes(Variant variant = Variant::kKeys) const {
+    if (variant == Variant::kRound) return keys_columns * row_bytes();
+    if (variant == Variant::kDots) return 0;
+    return ds_stages * ds_bytes() + staging_bytes() + two_pass().smem_bytes(variant) +
+           8 * n_ds_barriers();
+  }
+
+  constexpr int min_blocks_per_sm(Variant variant = Variant::kKeys) const {
+    if (variant == Variant::kRound) return 4;
+    return two_pass().min_blocks_per_sm(variant);
+  }
+};
+
+}  // namespace flash::sm90_bwd_fused

@@ -1,0 +1,222 @@
+// A consumer of the fused kernel: one warpgroup with 64 keys.
+//
+// Its keys are the A operand of the scores, so that P and dS are, rounded, the A operands of the
+// sums dV and dK; dS goes through shared memory as well, for dQ, which needs the keys of all
+// groups. A block's dQ is multiplied one block late, so that no group waits for the other to catch
+// up.
+#pragma once
+
+#include "flash/ptx/fence.cuh"
+#include "flash/ptx/named_barrier.cuh"
+#include "flash/sm90/ring.cuh"
+#include "flash/sm90_bwd/epilogue.cuh"
+#include "flash/sm90_bwd/matmuls.cuh"
+#include "flash/sm90_bwd/weights.cuh"
+#include "flash/sm90_bwd_fused/args.h"
+#include "flash/sm90_bwd_fused/query_sums.cuh"
+#include "flash/tile/rows.cuh"
+
+namespace flash::sm90_bwd_fused {
+
+// 0 is __syncthreads. kKeysRead: all consumers have multiplied for the last time.
+enum NamedBarrier : int { kKeysRead = 1 };
+
+template <FusedBackwardKernelConfig kConfig>
+struct Consumer {
+  using L = Layout<kConfig>;
+  using Mm = sm90_bwd::Matmuls<kConfig.two_pass(), L>;
+  using End = sm90_bwd::Epilogue<kConfig.two_pass(), L>;
+  using Adder = QuerySumsAdder<kConfig>;
+  static constexpr int kThreads = sm90_bwd::HopperBackwardKernelConfig::kGroupThreads;
+
+  const BackwardKernelArgs& args;
+  const L& smem;
+  const Work<L>& work;
+  const int group;
+  const int warp;  // of the group
+  const int lane;
+  const int group_row;  // the group's first key
+  const float scale_log2;
+  const Adder d_q;
+  sm90::RingPosition<L::kStages1> ring;  // of Q and dO
+  sm90::RingPosition<L::kDsStages> ds_ring;
+  sm90_bwd::QueryStats<L> stats;
+  Place place;
+  float* d_q_block;  // the sums of the queries of the block before
+  typename Mm::Scores p;
+  typename Mm::Scores d_s;
+  typename Mm::Weights weights;    // P in 16 bits
+  typename Mm::Weights d_weights;  // dS in 16 bits
+  typename Mm::Result d_k;
+  typename Mm::Result d_v;
+  typename Adder::Sums d_q_sums;
+
+  FLASH_DEVICE Consumer(const BackwardKernelArgs& launch_args, const L& layout,
+                        const Work<L>& work_of_block, int group_index)
+      : args(launch_args),
+        smem(layout),
+        work(work_of_block),
+        group(group_index),
+        warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
+        lane(threadIdx.x % 32),
+        group_row(work.first_row + group * sm90_bwd::HopperBackwardKernelConfig::kGroupRows),
+        scale_log2(launch_args.call.softmax_scale * kLog2e),
+        d_q{{}, layout, group, warp, lane},
+        stats(nullptr, 0, 0, layout.stats(0), lane),
+        place{work.begin, 0} {}
+
+  FLASH_DEVICE void run() {
+    Mm::clear(d_k);
+    Mm::clear(d_v);
+    const int n_steps = work.n_steps();
+    if (n_steps > 0) {
+      sm90::wait_phase(smem.own1_full(), 0);
+      issue_scores();
+      sm90::wait_phase(smem.own2_full(), 0);
+      issue_gradients();
+      if (n_steps == 1) {
+        step<true, true>();
+      } else {
+        step<true, false>();
+        for (int i = 2; i < n_steps; ++i) step<false, false>();
+        step<false, true>();
+      }
+      add_last();
+    }
+    store();
+  }
+
+ private:
+  // One block of queries, whose scores and gradients of weights are being multiplied. Ends with the
+  // same of the next block.
+  template <bool kIsFirst, bool kIsLast>
+  FLASH_DEVICE void step() {
+    const uint32_t q = smem.other1(ring.buffer);
+    const uint32_t d_o = smem.other2(ring.buffer);
+    Mm::template wait<0>(p);
+    ptx::wgmma_touch(d_s);
+    differentiate(place.block * L::kColumns);
+    Mm::issue_sum(weights, d_o, d_v);
+    share_ds();
+    Mm::issue_sum(d_weights, q, d_k);
+    if constexpr (!kIsFirst) {
+      issue_d_q();
+      Mm::template wait<1>(d_k);
+    } else {
+      Mm::template wait<0>(d_k);
+    }
+    ptx::wgmma_touch(d_v);
+    release(smem.empty1(ring.buffer));
+    release(smem.empty2(ring.buffer));
+    ring.advance();
+    float* const block = sums_of_block();
+    if constexpr (!kIsLast) {
+      place.advance(work);
+      issue_scores();
+    }
+    if constexpr (!kIsFirst) {
+      Mm::template wait<kIsLast ? 0 : 1>(d_q_sums);
+      add_d_q();
+    }
+    d_q_block = block;
+    if constexpr (!kIsLast) issue_gradients();
+    ds_ring.advance();
+  }
+
+  // P from the scores, and dS from it and the gradients of P.
+  FLASH_DEVICE void differentiate(int first_query) {
+    const typename L::Mask mask(args.call, group_row, first_query);
+    stats.enter(ring.buffer);
+    stats.for_each([&](int i, const RowStats& row) {
+      p[i] = ptx::ex2(ptx::fma_rn(p[i], scale_log2, -row.lse_log2));
+      d_s[i] = p[i] * (d_s[i] - row.dot);
+      // Or ptxas loads all RowStats of a large block before it uses the first.
+      if (L::kColumns > 64 && i + 1 == L::kColumns / 4) ptx::schedule_fence();
+    });
+    if (mask.hides_something) {
+      // Behind the exponentials, since what belongs to a key that the query does not see may be
+      // infinite.
+      const int row = warp * 16 + lane / 4, column = lane % 4 * 2;
+      sm90_bwd::hide(p, args.call, mask, row, column);
+      sm90_bwd::hide(d_s, args.call, mask, row, column);
+    }
+    __syncwarp();  // all lanes have read their RowStats, which go with Q
+    Mm::pack(p, weights);
+    Mm::pack(d_s, d_weights);
+  }
+
+  FLASH_DEVICE void issue_scores() {
+    sm90::wait_phase(smem.full1(ring.buffer), ring.parity);
+    Mm::issue_products(hidden(smem.own1(group)), smem.other1(ring.buffer), p);
+  }
+
+  FLASH_DEVICE void issue_gradients() {
+    sm90::wait_phase(smem.full2(ring.buffer), ring.parity);
+    Mm::issue_products(hidden(smem.own2(group)), smem.other2(ring.buffer), d_s);
+  }
+
+  // The group's part of dS, for all groups.
+  FLASH_DEVICE void share_ds() const {
+    constexpr int kChunk = L::kColumns * kChunkRowBytes;
+    sm90::wait_phase(smem.ds_empty(ds_ring.buffer), ds_ring.parity ^ 1);
+    store_transposed(d_weights,
+                     transposed_address(smem.ds(ds_ring.buffer) + group * kChunk, warp, lane));
+    ptx::fence_proxy_async_shared();  // dS, for the matmuls
+    __syncwarp();                     // ... of all lanes
+    release(smem.ds_full(ds_ring.buffer));
+  }
+
+  // Of the block before, whose place in the ring is the one before.
+  FLASH_DEVICE void issue_d_q() {
+    const auto before = ds_ring.before();
+    sm90::wait_phase(smem.ds_full(before.buffer), before.parity);
+    d_q.issue(before.buffer, d_q_sums);
+  }
+  FLASH_DEVICE void add_d_q() {
+    release(smem.ds_empty(ds_ring.before().buffer));
+    d_q.add(d_q_sums, d_q_block);
+  }
+
+  FLASH_DEVICE void add_last() {
+    issue_d_q();
+    Mm::template wait<0>(d_q_sums);
+    d_q.add(d_q_sums, d_q_block);
+  }
+
+  // Where the sums of the queries that pass by begin.
+  FLASH_DEVICE float* sums_of_block() const {
+    const BackwardArgs& call = args.call;
+    const int64_t head = work.batch * call.n_heads_q + work.head * work.n_heads + place.head;
+    return call.d_q_sums +
+           (head * row_stats_rows(call.seqlen_q) + int64_t{place.block} * L::kColumns) *
+               kConfig.d_head;
+  }
+
+  // Gradients of keys that exist; staged in the place of K and V.
+  FLASH_DEVICE void store() {
+    ptx::bar_sync(kKeysRead, FusedBackwardKernelConfig::kGroups * kThreads);
+    const uint32_t staging = warp * L::kWarpBytes;
+    const auto write = [&](const typename Mm::Result& result, float factor, uint32_t own,
+                           const sm90::TensorMap& map, const void* wanted) {
+      if (wanted == nullptr) return;
+      End::store(result, factor, own + staging, map, group_row + warp * 16,
+                 static_cast<int>(work.head), static_cast<int>(work.batch), lane);
+    };
+    write(d_k, args.call.softmax_scale, smem.own1(group), args.d_own1, args.call.d_k);
+    write(d_v, 1.0f, smem.own2(group), args.d_own2, args.call.d_v);
+    End::finish(lane);
+  }
+
+  // The same, computed again where it is used instead of kept in registers from block to block.
+  FLASH_DEVICE static uint32_t hidden(uint32_t address) {
+    ptx::forget(address);
+    return address;
+  }
+
+  // One arrival per warp: what it read or wrote is complete.
+  FLASH_DEVICE void release(uint32_t barrier) const {
+    if (lane == 0) ptx::mbarrier_arrive(barrier);
+  }
+};
+
+}  // namespace flash::sm90_bwd_fused

@@ -1,0 +1,60 @@
+// The launches of the Hopper family's fused backward pass. Its large kernel has the arguments, and
+// the thread blocks, of the two-pass kernel of dK and dV.
+
+#include "family.h"
+
+#include "backward_checks.h"
+#include "flash/sm90_bwd_fused/args.h"
+#include "flash/sm90_bwd_fused/config.h"
+#include "flash/tile/row_stats.h"
+#include "forward_checks.h"
+#include "sm90/tensor_map.h"
+#include "sm90_bwd/launch.h"
+
+namespace flash::sm90_bwd_fused {
+
+extern const Family kFamily;
+
+namespace {
+
+using Config = FusedBackwardKernelConfig;
+
+void check(const KernelEntry& entry, const BackwardArgs& args) {
+  sm90_bwd::check_copied(entry, args);
+  if (args.d_q_sums == nullptr) refuse(entry, "d_q_sums is null");
+}
+
+int rows_of_block(const Config& config, Variant variant) {
+  if (variant == Variant::kDots) {
+    return sm90_bwd::HopperBackwardKernelConfig::kDotsThreads / lanes_of_row(config.d_head);
+  }
+  return variant == Variant::kRound ? config.keys_columns : config.keys_rows;
+}
+
+unsigned n_blocks(const KernelEntry& entry, const BackwardArgs& args) {
+  return backward_blocks(entry, args, rows_of_block(config_of<Config>(entry), entry.variant));
+}
+
+void prepare(int) { sm90::prepare_tensor_maps(); }
+
+cudaError_t queue(const Launch& launch, const BackwardArgs& args) {
+  const Variant variant = launch.entry.variant;
+  const BackwardKernelArgs record =
+      sm90_bwd::kernel_args(config_of<Config>(launch.entry).two_pass(),
+                            variant == Variant::kKeys ? variant : Variant::kDots, args);
+  return queue_blocks(launch, launch.n_tiles, &record);
+}
+
+constexpr BackwardFamily kBackward = {.check = check, .n_blocks = n_blocks, .queue = queue};
+
+}  // namespace
+
+const Family kFamily = {.check = nullptr,
+                        .variant_for = nullptr,
+                        .what_it_takes = nullptr,
+                        .n_tiles = nullptr,
+                        .prepare = prepare,
+                        .queue = nullptr,
+                        .backward = &kBackward};
+
+}  // namespace flash::sm90_bwd_fused

@@ -1,0 +1,98 @@
+"""`FusedBackwardKernelConfig`: every choice of one fused backward pass of the Hopper family that is
+fixed at compile time.
+
+The field order is a contract with csrc/include/flash/sm90_bwd_fused/config.h (tested).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...base.dtypes import DType
+from ..backward_config import BackwardKernelConfig, Sizes
+from ..contract import CppEnum, Variant
+from ..sm90_bwd.config import FP32_BYTES, HopperBackwardKernelConfig
+
+GROUPS = 2  # consumer warpgroups
+ROUND_THREADS = 256
+
+
+class AddBy(CppEnum):
+    """How a block's share of dQ is added to the sums in global memory."""
+
+    COPIES = 0  # by the copy engine, from shared memory
+    REGISTERS = 1  # by vector reductions
+
+
+@dataclass(frozen=True, order=True)
+class FusedBackwardKernelConfig(BackwardKernelConfig):
+    """One fused backward pass of the Hopper family: keys that stay with a thread block, queries of
+    a block that passes by, and stages, such blocks in shared memory; blocks of dS there; and how dQ
+    is added up."""
+
+    FAMILY: ClassVar[str] = "sm90_bwd_fused"
+    WORD: ClassVar[str] = "fused_backward"
+    ARGUMENTS: ClassVar[str] = "flash::sm90_bwd_fused::BackwardKernelArgs"
+    ENUMS: ClassVar[dict[str, type[CppEnum]]] = {"AddBy": AddBy}
+    PTX_ARCHITECTURE: ClassVar[str] = "compute_90a"
+    SHAPES: ClassVar[tuple[Variant, ...]] = (Variant.KEYS,)
+    EXTRAS: ClassVar[dict[str, str]] = {"ds_stages": "ds", "add_by": ""}
+
+    dtype: DType
+    d_head: int
+    keys_rows: int
+    keys_columns: int
+    keys_stages: int
+    ds_stages: int
+    add_by: AddBy
+
+    @classmethod
+    def lowest_value(cls, field: str) -> int:
+        return 0 if field == "add_by" else 1
+
+    # Derived sizes, as in sm90_bwd_fused/config.h.
+
+    def two_pass(self) -> HopperBackwardKernelConfig:
+        """That whose kernel of dK and dV keeps the same rows and has the same blocks pass by."""
+        shape = self.shape(Variant.KEYS)
+        return HopperBackwardKernelConfig(self.dtype, self.d_head, *shape, *shape)
+
+    def n_matmuls(self, variant: Variant) -> int:
+        return 5
+
+    def variants(self) -> tuple[Variant, ...]:
+        return Variant.DOTS, Variant.KEYS, Variant.ROUND
+
+    def outputs(self, variant: Variant) -> tuple[str, ...]:
+        """The sums of dQ are cleared by the first kernel and added up by the second."""
+        found = super().outputs(variant)
+        return found if variant is Variant.ROUND else (*found, "d_q_sums")
+
+    def scratch(self) -> tuple[str, ...]:
+        return (*super().scratch(), "d_q_sums")
+
+    def grid(self, variant: Variant, sizes: Sizes) -> int:
+        if variant is not Variant.ROUND:
+            return super().grid(variant, sizes)
+        blocks = -(-sizes.seqlen_q // self.keys_columns)
+        return blocks * sizes.n_heads_q * sizes.batch
+
+    def threads_of(self, variant: Variant) -> int:
+        return ROUND_THREADS if variant is Variant.ROUND else self.two_pass().threads_of(variant)
+
+    def smem_of(self, variant: Variant) -> int:
+        """Of the large kernel: blocks of dS, sums of dQ that wait for the copy engine, all that the
+        two-pass kernel has, and barriers."""
+        if variant is Variant.ROUND:
+            return self.keys_columns * self.d_head * self.dtype.bytes
+        if variant is Variant.DOTS:
+            return 0
+        ds = self.keys_columns * self.keys_rows * self.dtype.bytes
+        staged = self.add_by is AddBy.COPIES
+        staging = self.keys_columns * self.d_head * FP32_BYTES if staged else 0
+        barriers = 8 * 2 * self.ds_stages
+        return self.ds_stages * ds + staging + self.two_pass().smem_of(variant) + barriers
+
+    def min_blocks_per_sm(self, variant: Variant = Variant.KEYS) -> int:
+        return 4 if variant is Variant.ROUND else self.two_pass().min_blocks_per_sm(variant)

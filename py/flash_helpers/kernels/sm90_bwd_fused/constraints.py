@@ -1,0 +1,50 @@
+"""Why a fused backward configuration of the Hopper family cannot be built, as sentences."""
+
+from ..contract import Variant
+from ..sm90_bwd.config import GROUP_ROWS
+from ..sm90_bwd.constraints import ARCHITECTURE, SHARED_MEMORY_BYTES
+from .config import GROUPS, FusedBackwardKernelConfig
+
+HEAD_DIMENSIONS = (64, 128)
+# Queries of a block, by head dimension: with more, scores and sums do not fit a thread's registers.
+COLUMNS = {64: (128,), 128: (64,)}
+
+
+def violations(config: FusedBackwardKernelConfig, arch: tuple[int, int] | None = None) -> list[str]:
+    """One sentence for each reason; an empty list: it can be built (for `arch`, if given)."""
+    found = _value_violations(config) or _memory_violations(config)
+    if arch is not None and arch != ARCHITECTURE:
+        found.append(
+            f"Architecture {arch[0]}.{arch[1]} is not supported: the Hopper family needs wgmma and "
+            "setmaxnreg, which 9.0 (sm_90a) alone has."
+        )
+    return found
+
+
+def _value_violations(config: FusedBackwardKernelConfig) -> list[str]:
+    allowed: dict[str, tuple[int, ...]] = {
+        "d_head": HEAD_DIMENSIONS,
+        "keys_rows": (GROUPS * GROUP_ROWS,),
+        "keys_columns": COLUMNS.get(config.d_head, (config.keys_columns,)),
+    }
+    found = [
+        f"{name} = {getattr(config, name)} is not supported: it must be "
+        f"{' or '.join(map(str, values))}."
+        for name, values in allowed.items()
+        if getattr(config, name) not in values
+    ]
+    if config.ds_stages < 2:
+        found.append(
+            "ds_stages = 1 is not supported: dQ is multiplied while the next dS is written."
+        )
+    return found
+
+
+def _memory_violations(config: FusedBackwardKernelConfig) -> list[str]:
+    needed = config.smem_of(Variant.KEYS)
+    if needed <= SHARED_MEMORY_BYTES:
+        return []
+    return [
+        f"The blocks of the kernel keys need {needed} bytes of shared memory, but a thread block "
+        f"has at most {SHARED_MEMORY_BYTES}."
+    ]

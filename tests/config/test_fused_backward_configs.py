@@ -1,0 +1,99 @@
+"""Configurations of the Hopper family's fused backward pass: names, constraints, sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from flash_helpers.kernel_configs import (
+    DType,
+    Variant,
+    get_kernel_configs,
+    parse_kernel_name_into_config,
+    parse_symbol,
+    violations,
+)
+from flash_helpers.kernels.backward_config import Sizes
+from flash_helpers.kernels.problem import AttentionProblem
+from flash_helpers.kernels.registry import by_preference, family_of
+from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
+
+CONFIG = FusedBackwardKernelConfig(DType.FP16, 128, 128, 64, 2, 3, AddBy.COPIES)
+SHORT = "(FP16, 128, 128, 64, 2, 3, COPIES): fused_backward"
+SYMBOL = "flash_bwd_sm90_fused_fp16_d128_k128x64s2_ds3_copies"
+
+
+def test_spellings() -> None:
+    assert (CONFIG.short_form(), CONFIG.kernel_name()) == (SHORT, SYMBOL)
+    for text in (SHORT, SYMBOL, f"| {SHORT} | 1.0 |"):
+        assert parse_kernel_name_into_config(text) == CONFIG
+    for variant, suffix in (
+        (Variant.DOTS, "_dots"), (Variant.KEYS, ""), (Variant.ROUND, "_round"),
+    ):  # fmt: skip
+        assert CONFIG.symbol(variant) == SYMBOL + suffix
+        assert parse_symbol(SYMBOL + suffix) == (CONFIG, variant)
+    for wrong in (
+        SYMBOL.replace("ds", "s"),
+        SHORT.replace("COPIES", "copies"),
+        SYMBOL + "_queries",
+    ):
+        with pytest.raises(ValueError, match="does not name a kernel configuration"):
+            parse_kernel_name_into_config(wrong)
+    with pytest.raises(ValueError, match="has no kernel queries"):
+        CONFIG.symbol(Variant.QUERIES)
+
+
+def test_they_share_their_word_and_can_be_built() -> None:
+    found = [c for c in get_kernel_configs("hopper-bwd") if c.FAMILY == CONFIG.FAMILY]
+    assert len(found) < len(get_kernel_configs("hopper-bwd"))
+    assert all(violations(config, "9.0") == [] for config in found)
+    both = {AddBy.COPIES, AddBy.REGISTERS}
+    assert {(c.dtype, c.d_head, c.values()["add_by"]) for c in found} == {
+        (t, d, a) for t in DType for d in (64, 128) for a in both
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"d_head": 96}, "d_head = 96 is not supported: it must be 64 or 128"),
+        ({"keys_rows": 192}, "keys_rows = 192 is not supported: it must be 128"),
+        ({"keys_columns": 128}, "keys_columns = 128 is not supported: it must be 64"),
+        ({"ds_stages": 1}, "ds_stages = 1 is not supported: dQ is multiplied while the next dS"),
+        ({"keys_stages": 3}, "the kernel keys need 247456 bytes of shared memory"),
+    ],
+)
+def test_violations(changes: dict[str, Any], words: str) -> None:
+    (reason,) = violations(replace(CONFIG, **changes))
+    assert words in reason
+
+
+@pytest.mark.parametrize("arch", ["8.0", "10.0"])
+def test_other_architectures_are_refused(arch: str) -> None:
+    (reason,) = violations(CONFIG, arch)
+    assert "the Hopper family needs wgmma and setmaxnreg" in reason
+
+
+def test_what_the_family_is_asked_for() -> None:
+    family = family_of(CONFIG)
+    problem = AttentionProblem(DType.FP16, 1, 1, 1, 1, 1, 128, gradients=True)
+    for capability, place in (((9, 0), 0), ((8, 0), 2), (None, 2)):
+        assert by_preference(capability, gradients=True).index(family) == place
+    assert family.refusal(problem, (9, 0)) is None
+    for refused, words in (
+        (replace(problem, deterministic=True), "differ in their last bits from run to run"),
+        (replace(problem, d_head=96, d_v=0), "its head dimensions are 64, 128"),
+    ):
+        assert words in str(family.refusal(refused, (9, 0)))
+    assert "it needs compute capability 9.0" in str(family.refusal(problem, (8, 0)))
+
+
+def test_thread_blocks_and_work() -> None:
+    sizes = Sizes(batch=2, seqlen_q=193, seqlen_k=129, n_heads_q=6, n_heads_kv=3)
+    assert [CONFIG.grid(variant, sizes) for variant in CONFIG.variants()] == [
+        256 // 16 * 6 * 2, 2 * 3 * 2, 4 * 6 * 2,
+    ]  # fmt: skip
+    assert CONFIG.total_flop(1, 1, 256) == 256 * 256 * (2 * 5 * 128 + 7)
+    assert [CONFIG.threads_of(v) for v in CONFIG.variants()] == [128, 384, 256]

@@ -128,8 +128,8 @@ class BackwardProblem:
         return self.known[variant]
 
     def wrong(self, kernel: EmulatedKernel, variant: Variant, options: LaunchOptions) -> str:
-        """What is wrong with a run, '' for nothing: all is bitwise the same in every run, but for sums
-        of dQ, whose terms come in any order."""
+        """What is wrong with a run, '' for nothing: all is bitwise the same in every run, but for
+        sums of dQ, whose terms come in any order."""
         outputs, report = self.launch(kernel, variant, self.inputs(variant), options)
         expected, work = self.expected(variant)
         for name, values in expected.items():

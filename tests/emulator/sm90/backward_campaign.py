@@ -36,9 +36,10 @@ KERNELS = (
     (replace(SMALL, keys_columns=128), Variant.KEYS),  # sums dV late
     (SPLIT, Variant.KEYS),
     (FUSED, Variant.KEYS),
-    (replace(FUSED, d_head=64, keys_columns=128, add_by=AddBy.REGISTERS), Variant.KEYS),
     (FUSED, Variant.ROUND),
 )
+# Whose schedules are tried, without mutants.
+OTHERS = ((replace(FUSED, d_head=64, keys_columns=128, add_by=AddBy.REGISTERS), Variant.KEYS),)
 
 
 @dataclass(frozen=True)

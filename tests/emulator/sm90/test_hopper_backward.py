@@ -9,12 +9,14 @@ from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.kernel_configs import Variant
 from flash_helpers.kernels.backward_config import BackwardKernelConfig
 
-from .backward_campaign import KERNELS, SMALL, campaign, check
+from .backward_campaign import KERNELS, OTHERS, SMALL, campaign, check
 from .mutations import hopper_synchronisation, lost_arrivals, passed_waits
+
+TRIED = (*KERNELS, *OTHERS)
 
 
 @pytest.mark.parametrize(
-    ("config", "variant"), KERNELS, ids=[f"{config} {variant.value}" for config, variant in KERNELS]
+    ("config", "variant"), TRIED, ids=[f"{config} {variant.value}" for config, variant in TRIED]
 )
 def test_every_schedule_gives_the_same_bits(
     config: BackwardKernelConfig, variant: Variant, seed: int

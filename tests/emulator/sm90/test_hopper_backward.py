@@ -9,10 +9,10 @@ from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.kernel_configs import Variant
 from flash_helpers.kernels.backward_config import BackwardKernelConfig
 
-from .backward_campaign import KERNELS, OTHERS, SMALL, campaign, check
+from .backward_campaign import FUSED_KERNELS, KERNELS, OTHERS, SMALL, campaign, check
 from .mutations import hopper_synchronisation, lost_arrivals, passed_waits
 
-TRIED = (*KERNELS, *OTHERS)
+TRIED = (*KERNELS, *FUSED_KERNELS, *OTHERS)
 
 
 @pytest.mark.parametrize(

@@ -48,10 +48,9 @@ def flash_attn_func(
             mean of the v it sees; for a negative one q is copied.
         causal: query i sees keys j <= i + seqlen_k - seqlen_q: the last sees all.
         dropout_p, window_size, softcap, alibi_slopes: only their defaults are supported.
-        deterministic: whether the gradients are bitwise the same in every run. The output is either
-            way, and so are the gradients of k and v; that of q is summed faster in the order in
-            which thread blocks come, where kernels can do that. True as well where
-            torch.use_deterministic_algorithms is.
+        deterministic: kernels whose sums of the gradient of q differ in their last bits from run to
+            run are never taken. Without it none is either, so far: all gradients are bitwise the
+            same in every run. True as well where torch.use_deterministic_algorithms is.
         return_attn_probs: returns (out, softmax_lse, None), as flash-attn does without dropout.
 
     Returns:

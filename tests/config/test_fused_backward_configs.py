@@ -79,8 +79,8 @@ def test_other_architectures_are_refused(arch: str) -> None:
 def test_what_the_family_is_asked_for() -> None:
     family = family_of(CONFIG)
     problem = AttentionProblem(DType.FP16, 1, 1, 1, 1, 1, 128, gradients=True)
-    for capability, place in (((9, 0), 0), ((8, 0), 2), (None, 2)):
-        assert by_preference(capability, gradients=True).index(family) == place
+    for capability in ((9, 0), (8, 0), None):  # had by naming a configuration
+        assert by_preference(capability, gradients=True)[-1] is family
     assert family.refusal(problem, (9, 0)) is None
     for refused, words in (
         (replace(problem, deterministic=True), "differ in their last bits from run to run"),

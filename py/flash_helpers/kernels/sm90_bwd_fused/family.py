@@ -50,8 +50,8 @@ class Sm90FusedBackward(Family):
         return pack_launch_arguments(_own(config).two_pass(), record, taken)
 
     def preference(self, capability: Capability | None) -> int:
-        """First on its own GPUs, where it takes the problem; else where no other family does."""
-        return 3 if capability == ARCHITECTURE else 0
+        """Last everywhere, until its kernels have run on a GPU: they are had by naming one."""
+        return 0
 
     def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
         if problem.deterministic:

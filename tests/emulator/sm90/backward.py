@@ -132,11 +132,19 @@ class BackwardProblem:
         sums of dQ, whose terms come in any order."""
         outputs, report = self.launch(kernel, variant, self.inputs(variant), options)
         expected, work = self.expected(variant)
-        for name, values in expected.items():
-            slack = 1e-5 if name == "d_q_sums" else 0.0
-            if not np.allclose(outputs[name], values, rtol=slack, atol=slack):
-                return WRONG
+        if not all(self.is_same(name, outputs[name], values) for name, values in expected.items()):
+            return WRONG
         return "" if Work.done(report) == work else TOO_MUCH
+
+    def is_same(self, name: str, found: Any, expected: Any) -> bool:
+        """Every block of keys adds a term to a sum of dQ, in fp32. Each addition rounds by at most
+        2^-24 of what it gives, which is at most all terms together: `terms` of the largest. That is
+        taken for at most the largest sum, and two orders may differ by the roundings of both."""
+        if name != "d_q_sums":
+            return bool(found.tobytes() == expected.tobytes())
+        terms = -(-self.seqlen_k // self.config.shape(Variant.KEYS)[0])
+        slack = 2 * (terms - 1) * 2.0**-24 * terms * np.abs(expected).max(initial=0)
+        return bool((np.abs(found - expected) <= slack).all())  # not where one is NaN
 
 
 @functools.cache

@@ -102,7 +102,8 @@ def test_gradients_of_the_log_sum_exp(config: BackwardKernelConfig) -> None:
 @each
 @pytest.mark.parametrize("causal", [False, True])
 def test_repeats_are_bitwise_equal(config: BackwardKernelConfig, causal: bool) -> None:
-    """With other work on the GPU at the same time."""
+    """With other work on the GPU at the same time; d_q but for sums that come in any order."""
+    names = [n for n in NAMES if n != "d_q" or "d_q_sums" not in config.scratch()]
     given = draw(config, (2, 515, 643, 8, 4), causal)
     first = run(config, given, causal)
     noise, side = torch.randn(2048, 2048, device="cuda"), torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -110,7 +111,7 @@ def test_repeats_are_bitwise_equal(config: BackwardKernelConfig, causal: bool) -
         with torch.cuda.stream(side):
             noise = (noise @ noise).clamp(-1, 1)
         again = run(config, given, causal)
-        assert all(bitwise_equal(first[name], again[name]) for name in NAMES)
+        assert all(bitwise_equal(first[name], again[name]) for name in names)
 
 
 def leaves(d_head: int, dtype: torch.dtype = torch.float16) -> list[torch.Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import sys
 
@@ -13,6 +15,11 @@ from flash_helpers.kernels.problem import fresh_seed
 # wait for ever.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The tests' tensors are small, and every worker has a core of its own: torch's threads would spend
+# more than half of the time waiting for one another. Where there is a GPU, one process runs all.
+if shutil.which("nvidia-smi") is None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

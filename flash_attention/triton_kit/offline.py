@@ -2,15 +2,15 @@
 driver names an architecture and launches nothing; and what ptxas says of the code."""
 
 import contextlib
-import subprocess
+import io
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
-from flash_helpers.compilers.ptxas import parse_ptxas
+from flash_helpers.compilers.ptxas import KernelUsage, parse_ptxas
 
 from .op import C, Op, P
 
@@ -19,20 +19,49 @@ _LOCK = threading.RLock()
 
 @dataclass(frozen=True)
 class Compiled:
-    """One kernel. `shared_bytes` is dynamic shared memory; `n_warps` counts every partition;
-    `registers` are those of a thread at launch; `spill_bytes` counts stores and loads."""
+    """One kernel. `shared_bytes` is dynamic shared memory; `n_warps` counts every partition. What
+    ptxas makes of it is computed when it is first asked for: the emulator needs none of that.
+    Raises triton's PTXASError there, if ptxas fails."""
 
     name: str
     ptx: str
-    cubin: bytes
     shared_bytes: int
     n_warps: int
-    registers: int
-    stack_bytes: int
-    spill_bytes: int
-    warnings: tuple[str, ...]
     descriptors: tuple[dict[str, Any], ...]
     scratch_bytes: int
+    assemble: Callable[[], tuple[bytes, str]]  # the cubin, and what `ptxas -v` says
+
+    @cached_property
+    def _assembled(self) -> tuple[bytes, str]:
+        return self.assemble()
+
+    @cached_property
+    def _usage(self) -> KernelUsage:
+        (usage,) = parse_ptxas(self._assembled[1])
+        return usage
+
+    @property
+    def cubin(self) -> bytes:
+        return self._assembled[0]
+
+    @property
+    def registers(self) -> int:
+        """Of a thread at launch."""
+        return self._usage.registers
+
+    @property
+    def stack_bytes(self) -> int:
+        return self._usage.stack_bytes
+
+    @property
+    def spill_bytes(self) -> int:
+        """Stored and loaded."""
+        return self._usage.spill_store_bytes + self._usage.spill_load_bytes
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        lines = self._assembled[1].splitlines()
+        return tuple(line for line in lines if "warning" in line.lower() or "C75" in line)
 
 
 def compile_op(op: Op[C, P], config: C, problem: P, *, architecture: int | None = None) -> Compiled:
@@ -41,10 +70,9 @@ def compile_op(op: Op[C, P], config: C, problem: P, *, architecture: int | None 
     sm = architecture or op.architecture
     op.checked(config, problem)
     arguments = op.arguments(config, problem, op.stand_ins(problem))
-    with stand_in(sm), _own_cache():
-        kernel = op.kernel_for(config, problem)
-        warm = kernel.warmup(*arguments, **op.options(config, problem), grid=(1,))
-        return inspect(warm, sm)
+    with stand_in(sm), _own_cache(), _as_far_as_ptx():
+        kernel, options = op.kernel_for(config, problem), op.options(config, problem)
+        return _described(kernel.warmup(*arguments, **options, grid=(1,)), options)
 
 
 class _OfflineDriver:
@@ -90,40 +118,44 @@ def _own_cache() -> Iterator[None]:
         yield
 
 
-def inspect(kernel: object, architecture: int) -> Compiled:
-    """A kernel that Triton compiled (triton.compiler.CompiledKernel), with ptxas's report."""
-    asm, metadata = kernel.asm, kernel.metadata  # type: ignore[attr-defined]
-    log = run_ptxas(asm["ptx"], architecture)
-    (usage,) = parse_ptxas(log)
+@contextlib.contextmanager
+def _as_far_as_ptx() -> Iterator[None]:
+    """Inside, Triton leaves out ptxas."""
+    from triton import knobs
+
+    def leave_out(*given: Any) -> Any:
+        if not given:  # 3.7 and newer ask so by what to tell such kernels from others
+            return "flash_attention", "as far as PTX"
+        stages = given[1]
+        stages["cubin"] = lambda ptx, metadata: b""
+        return None
+
+    with knobs.runtime.scope():
+        knobs.runtime.add_stages_inspection_hook = leave_out
+        yield
+
+
+def _described(kernel: Any, options: dict[str, Any]) -> Compiled:
+    """A kernel that Triton compiled as far as PTX (triton.compiler.CompiledKernel)."""
+    metadata, ptx, language = kernel.metadata, kernel.asm["ptx"], kernel.src.language
+
+    def assemble() -> tuple[bytes, str]:
+        """As Triton does it: it brings two ptxas, and has options of its own in every release."""
+        from triton import knobs
+        from triton.compiler.compiler import make_backend
+
+        backend, stages = make_backend(metadata.target), dict[str, Any]()
+        backend.add_stages(stages, backend.parse_options(dict(options)), language)
+        with _LOCK, knobs.nvidia.scope(), contextlib.redirect_stdout(io.StringIO()) as log:
+            knobs.nvidia.dump_ptxas_log = True
+            return stages["cubin"](ptx, {}), log.getvalue()
+
     return Compiled(
         name=metadata.name,
-        ptx=asm["ptx"],
-        cubin=asm["cubin"],
+        ptx=ptx,
         shared_bytes=metadata.shared,
         n_warps=metadata.num_warps,
-        registers=usage.registers,
-        stack_bytes=usage.stack_bytes,
-        spill_bytes=usage.spill_store_bytes + usage.spill_load_bytes,
-        warnings=tuple(s for s in log.splitlines() if "warning" in s.lower() or "C75" in s),
         descriptors=tuple(metadata.tensordesc_meta or ()),
         scratch_bytes=metadata.global_scratch_size,
+        assemble=assemble,
     )
-
-
-def run_ptxas(ptx: str, architecture: int) -> str:
-    """The -v report of the ptxas that Triton itself takes for this architecture: it brings two, and
-    3.9 takes the other one for sm_90. Raises RuntimeError with its message if it fails."""
-    from triton.backends.nvidia.compiler import get_ptxas
-
-    suffix = "a" if architecture >= 90 else ""
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "kernel.ptx"
-        source.write_text(ptx)
-        done = subprocess.run(
-            [get_ptxas(architecture).path, "-v", f"--gpu-name=sm_{architecture}{suffix}",
-             str(source), "-o", str(Path(folder) / "kernel.cubin")],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(f"ptxas failed with {done.returncode}: {done.stderr[-2000:]}")
-    return done.stdout + done.stderr

@@ -4,6 +4,7 @@ a GPU that is not there, tuned and found in the cache."""
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -120,6 +121,21 @@ def test_compiled_offline(architecture: int) -> None:
     found = compile_op(OP, SoftmaxConfig(256, 2), PROBLEM, architecture=architecture)
     assert found.name == "softmax_kernel" and found.n_warps == 2 and found.spill_bytes == 0
     assert f".target sm_{architecture}" in found.ptx
+
+
+def test_ptxas_runs_once_and_only_for_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    real = subprocess.run
+
+    def run(command: list[str], **options: Any) -> Any:
+        ran.append(Path(command[0]).name)
+        return real(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    found = compile_op(OP, SoftmaxConfig(256, 1), PROBLEM, architecture=90)
+    assert found.ptx and found.shared_bytes == 0 and ran == []
+    assert found.cubin.startswith(b"\x7fELF") and found.registers > 0 and not found.warnings
+    assert len(ran) == 1 and ran[0].startswith("ptxas")
 
 
 def test_a_configuration_that_cannot_be_built() -> None:

@@ -51,8 +51,9 @@ preprocess "$text" "$@" || { status=$?; rm -f "$text"; exit "$status"; }
 key=$({ options "$@"; cat "$text"; } | sha256sum | cut -d ' ' -f 1)
 kept=@STORE@/$key.o
 if [ ! -f "$kept" ]; then
-  # What it says is shown, and then nothing is kept: it is said again the next time.
-  @REAL@ "$@" 2>"$text" || { status=$?; cat "$text" >&2; rm -f "$text"; exit "$status"; }
+  # What it says is shown, and then nothing is kept: it is said again the next time. Nothing here is
+  # about speed, so nothing is optimised.
+  @REAL@ "$@" -O0 2>"$text" || { status=$?; cat "$text" >&2; rm -f "$text"; exit "$status"; }
   if [ -s "$text" ]; then cat "$text" >&2; rm -f "$text"; exit; fi
   cp "$object" "$text" && mv "$text" "$kept"
   exit

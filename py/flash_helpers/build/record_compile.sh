@@ -10,6 +10,7 @@
 # A shell script, because it starts in one millisecond and Python in twenty; there may be hundreds of units.
 object=
 dependencies=
+by_nvcc=
 previous=
 remaining=$#
 while [ "$remaining" -gt 0 ]; do
@@ -21,6 +22,7 @@ while [ "$remaining" -gt 0 ]; do
     "$PWD"/*) argument=${argument#"$PWD"/} ;;
     -I"$PWD"/*) argument=-I${argument#-I"$PWD"/} ;;
   esac
+  case $argument in *.cu) by_nvcc=1 ;; esac
   if [ "$previous" = -o ]; then
     object=$argument
     argument=$argument.partial
@@ -55,10 +57,10 @@ if grep -E '\(C751[0-7]\)' "$log.partial" >&2; then
 fi
 grep -v -E '^ptxas info|^ *[0-9]+ bytes stack frame|^ *[0-9]+ bytes cumulative stack|^$' "$log.partial" >&2
 
-# nvcc lists what `#line` names as a dependency, beside the staged file that it read. The originals must
+# nvcc, unlike g++, lists what `#line` names as a dependency, beside the staged file that it read. The originals must
 # not count: a touched source would be compiled again. The build directory, where ninja runs this, has the
 # list of them (staging.py).
-if [ -n "$dependencies" ] && [ -f "$dependencies" ]; then
+if [ -n "$by_nvcc" ] && [ -n "$dependencies" ] && [ -f "$dependencies" ]; then
   LC_ALL=C sed -i -f originals.sed "$dependencies" || fail 1
 fi
 

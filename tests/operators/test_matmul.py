@@ -13,7 +13,12 @@ pytest.importorskip("triton")
 from flash_attention import operators
 from flash_attention.operators.matrices import calls, kernels
 from flash_attention.operators.matrices.config import DIRECT, MatmulConfig, configs
-from flash_attention.operators.matrices.op import DirectMatmul, TiledMatmul, matmul_call
+from flash_attention.operators.matrices.op import (
+    DirectMatmul,
+    TiledMatmul,
+    matmul_call,
+    parts_of_epilogue,
+)
 from flash_attention.triton_kit import emulated
 from flash_attention.triton_kit.tuning import Tuned
 
@@ -205,16 +210,20 @@ PLANTED = [
      "mask=column < columns, other=0.0).to(tl.float32)[None, :] * 2\n        acc = act"),
     ("first + rest % height, rest // height", "first + rest % GROUP_M, rest // GROUP_M"),
     ("row[:, None] * residual_stride", "row[:, None] * out_stride"),
-    ("out + HALF, inside", "out, inside"),
     ("mask = inside & (column < columns)[None, :]", "mask = inside"),
 ]  # fmt: skip
+PLANTED_IN_PARTS = ("out + HALF, inside", "out, inside")
+SMALL, IN_PARTS = MatmulConfig(32, 32, 32, 2, 2, 2), MatmulConfig(32, 128, 32, 2, 1, 2)
 
 
-@pytest.mark.parametrize(("old", "new"), PLANTED)
-def test_planted_bugs_are_found(old: str, new: str, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "config"),
+    [*((*bug, SMALL) for bug in PLANTED), (*PLANTED_IN_PARTS, IN_PARTS)],
+)
+def test_planted_bugs_are_found(old: str, new: str, config: MatmulConfig, seed: int) -> None:
     a, b = draw((70, 50), torch.float16, seed), draw((50, 140), torch.float16, seed + 1)
     bias, residual = draw((140,), torch.float16, seed), draw((70, 140), torch.float16, seed + 2)
-    config = MatmulConfig(32, 128, 32, 2, 1, 2)  # so many numbers a thread: in two parts
+    assert [parts_of_epilogue(c) for c in (SMALL, IN_PARTS)] == [1, 2]
     whole: dict[str, Any] = {"bias": bias, "activation": "relu", "residual": residual}
 
     def right(op: TiledMatmul) -> bool:

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.warm_python import run_script
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOOL = REPOSITORY / "tools/benchmark/ncu_bench.py"
 FAKE = Path(__file__).parent / "data/ncu/fake_ncu.py"
@@ -57,11 +59,10 @@ class Bench:
     def __call__(
         self, mode: str, *arguments: str, shape: tuple[str, ...] = SHAPE, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, TOOL, *shape, f"--reader={self.reader}", *arguments],
-            env=self.environment(mode, **environment),
-            capture_output=True, text=True, timeout=600, check=False,
-        )  # fmt: skip
+        return run_script(
+            [TOOL, *shape, f"--reader={self.reader}", *arguments],
+            self.environment(mode, **environment),
+        )
 
     def calls(self) -> list[list[str]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]

@@ -43,6 +43,8 @@ _COMMON_FLAGS = (
 )
 _RUNTIME_FLAGS = (*_COMMON_FLAGS, "-O3", "-pthread", "-fno-semantic-interposition")
 _KERNEL_FLAGS = (*_COMMON_FLAGS, "-Og", "-fvisibility=hidden", "-fno-trapping-math")
+# libc and libstdc++ come with the runtime; to read them takes the linker longer than all else.
+_KERNEL_LIBRARIES = ("-nodefaultlibs", "-lm", "-lgcc")
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ class Runtime:
         source = output.with_suffix(".cpp")
         source.write_text(text)
         flags = [*_KERNEL_FLAGS, *self._extra_flags, *self.include_flags]
-        link = [str(self.library_path), "-Wl,-rpath,$ORIGIN", "-Wl,-O1"]
+        link = [str(self.library_path), *_KERNEL_LIBRARIES, "-Wl,-rpath,$ORIGIN", "-Wl,-O1"]
         run_compiler(self.toolchain, [*flags, str(source), *link, "-o", str(output)])
 
 

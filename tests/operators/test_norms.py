@@ -20,7 +20,7 @@ from flash_attention.triton_kit.offline import compile_op
 
 from .compare import excess
 from .planting import found, planted
-from .values import DTYPES, ordinary, shifted, with_gaps
+from .values import DTYPES, every_pair, ordinary, shifted, with_gaps
 
 LOOPED = RowConfig(1, 256, False, 2)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
@@ -115,9 +115,11 @@ def differentiated(layer: bool, given: Tensors, function: Any, grads: list[Any])
     return list(torch.autograd.grad(outputs, list(leaves.values()), grads))
 
 
-@each_norm
-@pytest.mark.parametrize("looped", [False, True], ids=["registers", "loop"])
-@pytest.mark.parametrize("names", ["", "rwb"])
+@every_pair(
+    layer={"layer": True, "rms": False},
+    looped={"registers": False, "loop": True},
+    names={"all": "rwb", "x": ""},
+)
 def test_backward(
     layer: bool, looped: bool, names: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,11 +18,10 @@ from flash_attention.triton_kit.offline import compile_op
 
 from .compare import excess
 from .planting import found, planted
-from .values import DTYPES, ordinary, shifted, with_gaps
+from .values import DTYPES, every_pair, ordinary, shifted, with_gaps
 
 LOOPED = RowConfig(1, 256, False, 2)
 FUNCTIONS = {"softmax": operators.softmax, "log_softmax": operators.log_softmax}
-each_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 each_function = pytest.mark.parametrize("name", FUNCTIONS)
 
 
@@ -35,9 +34,11 @@ def off(name: str, found: torch.Tensor, x: torch.Tensor, dim: int = -1) -> float
     return excess(found, exact, exact * (1 + far) if name == "softmax" else 1 + far)
 
 
-@each_dtype
-@each_function
-@pytest.mark.parametrize("shape", [(5, 200), (33, 3), (3, 1), (2, 1000), (1, 9000)])
+@every_pair(
+    name={name: name for name in FUNCTIONS},
+    dtype=DTYPES,
+    shape={str(x): x for x in [(5, 200), (33, 3), (3, 1), (2, 1000), (1, 9000)]},
+)
 def test_rows_in_registers(
     name: str, dtype: torch.dtype, shape: tuple[int, int], seed: int
 ) -> None:
@@ -45,9 +46,11 @@ def test_rows_in_registers(
     assert off(name, FUNCTIONS[name](x), x) <= 4
 
 
-@each_function
-@pytest.mark.parametrize("algorithm", ["online", "two_pass"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@every_pair(
+    name={name: name for name in FUNCTIONS},
+    algorithm={name: name for name in ("online", "two_pass")},
+    dtype={name: DTYPES[name] for name in ("fp32", "bf16")},
+)
 def test_rows_in_a_loop(name: str, algorithm: str, dtype: torch.dtype, seed: int) -> None:
     for columns in (1, 255, 256, 1003):
         x = ordinary((3, columns), dtype, seed) * 5

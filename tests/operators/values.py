@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
 import torch
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
@@ -45,3 +50,15 @@ def shifted(values: torch.Tensor) -> torch.Tensor:
     longer = torch.full((values.numel() + 1,), float("nan")).to(values.dtype)
     longer[1:] = values.flatten()
     return longer[1:].view(values.shape)
+
+
+def every_pair(**axes: Mapping[str, Any]) -> pytest.MarkDecorator:
+    """The axes' combinations, by the names of their values. Every second is a slow test: of three
+    axes and more, the others have each pair of two axes' values."""
+    made = []
+    for chosen in itertools.product(*(enumerate(axis.items()) for axis in axes.values())):
+        odd = sum(place for place, _ in chosen) % 2
+        names, values = zip(*(named for _, named in chosen), strict=True)
+        marks = pytest.mark.slow if odd else ()
+        made.append(pytest.param(*values, id="-".join(names), marks=marks))
+    return pytest.mark.parametrize(list(axes), made)

@@ -151,12 +151,13 @@ FLASH_DEVICE void finish(const common::Problem<kConfig>& problem, const Softmax<
   // Rows are whole swizzle spans and start on one, so an XOR of the address is one of the chunk.
   const uint32_t staged = warp_q + Tile::offset(lane / 4, 0) + lane % 4 * 4;
   static_for<0, 2>([&](auto half) {
+    constexpr int kRows = half * 8 * Tile::kRowBytes;
     const float sum = common::quad_sum(softmax.row_sum[half]);
     log_sum_exp[half] =
         ptx::fma_rn(ptx::lg2(sum), common::kLn2, softmax.row_max[half] * softmax.scale);
     static_for<0, 2 * Step<kConfig>::kDTiles>([&](auto n) {
       constexpr int kXor = n % Tile::kSwizzleRows * Tile::kChunkBytes;
-      constexpr int kAdd = half * 8 * Tile::kRowBytes + n * Tile::kChunkBytes - kXor;
+      constexpr int kAdd = kRows + n * Tile::kChunkBytes - kXor;
       ptx::st_shared_4<kAdd>(
           staged ^ kXor, ptx::pack<kConfig.dtype>(o[n][2 * half] / sum, o[n][2 * half + 1] / sum));
     });

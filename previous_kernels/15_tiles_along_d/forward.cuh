@@ -194,13 +194,14 @@ FLASH_DEVICE void finish(const common::Problem<kConfig>& problem, const Softmax<
   static_for<0, 2 * Mm::kMTiles>([&](auto eight_rows) {
     constexpr int m = eight_rows / 2;
     constexpr int half = eight_rows % 2;
+    constexpr int kRows = eight_rows * 8 * Tile::kRowBytes;
     const float sum = common::quad_sum(softmax.row_sum[m][half]);
     const float inverse = ptx::rcp(sum);
     log_sum_exp[m][half] =
         ptx::fma_rn(ptx::lg2(sum), common::kLn2, softmax.row_max[m][half] * softmax.scale);
     static_for<0, 2 * Mm::kDTiles>([&](auto n) {
       constexpr int kXor = n % Tile::kSwizzleRows * Tile::kChunkBytes;
-      constexpr int kAdd = eight_rows * 8 * Tile::kRowBytes + n * Tile::kChunkBytes - kXor;
+      constexpr int kAdd = kRows + n * Tile::kChunkBytes - kXor;
       const uint32_t packed =
           ptx::pack<kConfig.dtype>(o[m][n][2 * half] * inverse, o[m][n][2 * half + 1] * inverse);
       ptx::st_shared_4<kAdd>(staged ^ kXor, packed);

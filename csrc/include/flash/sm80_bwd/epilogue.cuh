@@ -16,9 +16,10 @@ FLASH_DEVICE void write_rows(const typename L::Result& result, float factor, uin
   using Tile = typename L::Tile;
   __syncwarp();  // every lane has read the rows
   static_for<0, L::kMTiles>([&](auto m) {
+    constexpr int kFirstRow = m * 16;
     static_for<0, 2>([&](auto half) {
       // Rows m * 16 + half * 8 + lane / 4: their position in a swizzle span is lane / 4.
-      constexpr int kRowOffset = (m * 16 + half * 8) * Tile::kRowBytes;
+      constexpr int kRowOffset = (kFirstRow + half * 8) * Tile::kRowBytes;
 #pragma unroll
       for (int n = 0; n < 2 * L::kDTiles; ++n) {
         const uint32_t packed = ptx::pack<kConfig.dtype>(result[m][n][2 * half] * factor,

@@ -17,11 +17,12 @@ struct Matmuls {
   FLASH_DEVICE static void products(Scores& scores, const Lane& own, const Lane& other) {
     clear(scores);
     static_for<0, L::kDTiles>([&](auto t) {
+      constexpr int kTile = t;
       Fragment a[L::kMTiles];
-      static_for<0, L::kMTiles>([&](auto m) { own.template load<0, m, t, false>(a[m]); });
+      static_for<0, L::kMTiles>([&](auto m) { own.template load<0, m, kTile, false>(a[m]); });
       static_for<0, L::kColumnTiles>([&](auto n) {
         Fragment b;
-        other.template load<0, n, t, false>(b);
+        other.template load<0, n, kTile, false>(b);
 #pragma unroll
         for (int m = 0; m < L::kMTiles; ++m) {
           ptx::mma_m16n8k16<kConfig.dtype>(scores[m][2 * n], a[m], b[0], b[1]);
@@ -34,12 +35,13 @@ struct Matmuls {
   // result += weights other, over the rows of `other`; the weights are rounded to 16 bits.
   FLASH_DEVICE static void accumulate(Result& result, const Scores& weights, const Lane& other) {
     static_for<0, L::kColumnTiles>([&](auto t) {
+      constexpr int kTile = t;
       Fragment a[L::kMTiles];
 #pragma unroll
       for (int m = 0; m < L::kMTiles; ++m) pack(a[m], weights[m][2 * t], weights[m][2 * t + 1]);
       static_for<0, L::kDTiles>([&](auto n) {
         Fragment b;
-        other.template load<0, t, n, true>(b);
+        other.template load<0, kTile, n, true>(b);
 #pragma unroll
         for (int m = 0; m < L::kMTiles; ++m) {
           ptx::mma_m16n8k16<kConfig.dtype>(result[m][2 * n], a[m], b[0], b[1]);

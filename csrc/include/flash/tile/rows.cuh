@@ -9,7 +9,8 @@ namespace flash {
 
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
-constexpr float kNegativeInfinity = -__builtin_huge_valf();
+// By its bits: NVRTC has neither <limits> nor the host compilers' __builtin_huge_valf().
+constexpr float kNegativeInfinity = __builtin_bit_cast(float, 0xff800000u);
 
 // Largest value over the four threads that share a row.
 FLASH_DEVICE float quad_max(float x) {

@@ -1,4 +1,7 @@
 // Loops whose index is a compile-time constant, for instruction immediates and register arrays.
+//
+// A lambda inside the body cannot use the body's parameter as a constant: NVRTC takes C++ by its
+// word there, nvcc does not. The body gives it a name first (constexpr int kTile = t).
 #pragma once
 
 #include "flash/ptx/device.cuh"

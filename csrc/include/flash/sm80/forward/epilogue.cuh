@@ -21,9 +21,10 @@ struct Epilogue {
                                  const float (&inverse)[Mm::kMTiles][2], uint32_t warp_rows,
                                  int lane) {
     static_for<0, Mm::kMTiles>([&](auto m) {
+      constexpr int kFirstRow = m * 16;
       static_for<0, 2>([&](auto half) {
         // Rows m * 16 + half * 8 + lane / 4: their position in a swizzle span is lane / 4.
-        constexpr int kRowOffset = (m * 16 + half * 8) * Tile::kRowBytes;
+        constexpr int kRowOffset = (kFirstRow + half * 8) * Tile::kRowBytes;
         const float factor = inverse[m][half];
 #pragma unroll
         for (int n = 0; n < 2 * Mm::kDTiles; ++n) {

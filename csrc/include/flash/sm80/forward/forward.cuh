@@ -164,9 +164,10 @@ FLASH_DEVICE void forward(const ForwardArgs& args) {
   // blocks there are with this one.
   const auto block = [&](auto first, int remaining) {
     const bool has_next = remaining > 1;
+    constexpr bool kFirst = first;
     // The first block that is walked is the last of the sequence. If no block is peeled, every one
     // may be it.
-    [[maybe_unused]] constexpr bool kMayBeLast = first || !kConfig.optimized_softmax;
+    [[maybe_unused]] constexpr bool kMayBeLast = kFirst || !kConfig.optimized_softmax;
     if constexpr (kAddressesInTheWay) {
       q_lane.forget();
       k_lane.forget();
@@ -181,7 +182,7 @@ FLASH_DEVICE void forward(const ForwardArgs& args) {
           mask_scores<kConfig, kMayBeLast>(s, args, bounds.q_row, (remaining - 1) * kConfig.B_c);
         }
       }
-      softmax.template update<first, kAnyLength>(s, o);
+      softmax.template update<kFirst, kAnyLength>(s, o);
     };
     if constexpr (kConfig.eager_load_blocks) {
       load_wait<kConfig, 0>();

@@ -1,0 +1,101 @@
+"""Every kernel compiles with NVRTC, and to the machine code that nvcc makes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from flash_helpers.build.kernel_nvrtc import nvrtc_cubin
+from flash_helpers.build.kernel_ptx import kernel_cubin
+from flash_helpers.compilers import nvrtc as nvrtc_module
+from flash_helpers.compilers.errors import BuildError
+from flash_helpers.compilers.nvrtc import Nvrtc, find_nvrtc
+from flash_helpers.compilers.toolchain import find_nvcc
+from flash_helpers.kernels.contract import KernelConfig, Variant
+from flash_helpers.kernels.sets import get_kernels_to_build
+from flash_lab.sass.sources import Code
+
+ALL = get_kernels_to_build("all")
+BODIES = {config.header(): config for config in ALL}
+FAMILIES = {config.FAMILY: config for config in ALL if "previous" not in config.header()}
+
+
+def architecture_of(config: KernelConfig) -> str:
+    return config.PTX_ARCHITECTURE.replace("compute", "sm")
+
+
+@pytest.fixture(scope="module")
+def nvrtc() -> Nvrtc:
+    return find_nvrtc()
+
+
+@pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES)
+def test_the_kernels_of_each_family(config: KernelConfig, nvrtc: Nvrtc) -> None:
+    for variant in config.built_variants():
+        cubin = nvrtc_cubin(nvrtc, config, architecture_of(config), variant)
+        assert cubin.startswith(b"\x7fELF")
+        assert config.symbol(variant).encode() in cubin
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("body", BODIES)
+def test_the_kernels_of_each_body(body: str, nvrtc: Nvrtc) -> None:
+    for config in (config for config in ALL if config.header() == body):
+        for variant in config.built_variants():
+            assert nvrtc_cubin(nvrtc, config, architecture_of(config), variant)
+
+
+@pytest.mark.parametrize("family, variant", [("sm80", Variant.ANY), ("sm90_bwd", Variant.KEYS)])
+def test_the_machine_code_is_that_of_nvcc(
+    family: str, variant: Variant, nvrtc: Nvrtc, tmp_path: Path
+) -> None:
+    """But that NVRTC takes addresses in shared memory from 64-bit ones, whose offsets the Hopper
+    families' first instructions then add themselves."""
+    release = ".".join(map(str, find_nvcc().release))
+    if release != nvrtc.version:
+        pytest.skip(f"nvcc is of CUDA {release}, NVRTC of {nvrtc.version}: code differs by release")
+    config = FAMILIES[family]
+    architecture = architecture_of(config)
+    cubin = tmp_path / "nvrtc.cubin"
+    cubin.write_bytes(nvrtc_cubin(nvrtc, config, architecture, variant))
+    ours, theirs = Code((cubin,)), Code((kernel_cubin(config, architecture, variant),))
+    assert ours.usage == theirs.usage  # registers, shared memory, spills
+    if not family.startswith("sm90"):
+        assert instructions(ours) == instructions(theirs)
+
+
+def instructions(code: Code) -> list[str]:
+    (listing,) = code.listings
+    return [str(instruction) for instruction in listing.instructions]
+
+
+def test_messages_name_the_source_and_the_line(nvrtc: Nvrtc) -> None:
+    with pytest.raises(RuntimeError, match=r'kernel\.cu\(2\): error: identifier "y" is undefined'):
+        nvrtc.cubin("\n__device__ int x = y;", "kernel.cu", ["-arch=sm_80"])
+
+
+def test_the_library_of_a_toolkit(nvrtc: Nvrtc, tmp_path: Path, alone: None) -> None:
+    (tmp_path / "lib64").symlink_to(nvrtc.path.parent)
+    found = find_nvrtc({"CUDA_HOME": str(tmp_path)})
+    assert (found.path, found.version, found.source) == (nvrtc.path, nvrtc.version, "CUDA_HOME")
+
+
+def test_no_library_says_where_it_was_looked_for(tmp_path: Path, alone: None) -> None:
+    folder = tmp_path / "lib64"
+    folder.mkdir()
+    (folder / "libnvrtc.so.99").write_text("cut short")
+    with pytest.raises(BuildError) as found:
+        find_nvrtc({"CUDA_PATH": str(tmp_path)})
+    message = str(found.value)
+    assert str(folder) in message and "pip install nvidia-cuda-nvrtc" in message
+    assert "libnvrtc.so.99 cannot be loaded" in message
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No installed packages, no toolkit in its usual place."""
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.delitem(sys.modules, "nvidia", raising=False)
+    monkeypatch.setattr(nvrtc_module, "USUAL_FOLDER", tmp_path / "none")

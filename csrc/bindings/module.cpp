@@ -13,6 +13,7 @@
 #include <exception>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "backward_launcher.h"
@@ -24,6 +25,7 @@
 #include "flash/core/registry.h"
 #include "launch_cache.h"
 #include "launcher.h"
+#include "loaded_kernels.h"
 
 namespace py = pybind11;
 
@@ -82,6 +84,17 @@ void launch_backward(std::size_t kernel_id, const py::bytes& args, int device,
                          reinterpret_cast<cudaStream_t>(stream));
 }
 
+// `kernels`: (variant, symbol, cubin).
+std::size_t load_kernels(
+    const std::string& family, const std::string& name, const py::bytes& config,
+    const std::vector<std::tuple<std::string, std::string, py::bytes>>& kernels) {
+  std::vector<flash::MachineCode> code;
+  for (const auto& [variant, symbol, cubin] : kernels) {
+    code.push_back({.variant = flash::variant_of(variant), .symbol = symbol, .cubin = cubin});
+  }
+  return flash::load_kernels(family, name, std::string(config), code);
+}
+
 py::dict kernel_attributes(std::size_t kernel_id, int device, const std::string& variant) {
   const flash::KernelAttributes found =
       flash::kernel_attributes(kernel_id, device, flash::variant_of(variant));
@@ -113,7 +126,8 @@ PYBIND11_MODULE(_C, module) {
   });
 
   module.def("kernel_names", &kernel_names,
-             "Names of the configurations, sorted; the index is the id.");
+             "Names of the configurations; the index is the id. Sorted, then those that were "
+             "loaded since.");
   module.def("kernel_set", [] { return flash::build_info::kKernelSet; }, "KERNELS of the build.");
   module.def("architectures", &architectures, "What the kernels were compiled for.");
   module.def(
@@ -130,6 +144,9 @@ PYBIND11_MODULE(_C, module) {
   module.def("launch_backward", &launch_backward, py::arg("kernel_id"), py::arg("args"),
              py::arg("device"), py::arg("stream"),
              "Queue the kernels of a backward pass on a stream of a device; does not wait.");
+  module.def("load_kernels", &load_kernels, py::arg("family"), py::arg("name"), py::arg("config"),
+             py::arg("kernels"),
+             "Add a configuration whose kernels were compiled since the build; returns its id.");
   module.def("variants", &variants, py::arg("kernel_id"),
              "Which kernels of the configuration this build has: whole, any, dots, keys, queries.");
   module.def("kernel_attributes", &kernel_attributes, py::arg("kernel_id"), py::arg("device"),

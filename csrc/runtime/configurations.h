@@ -1,4 +1,4 @@
-// The table of kernels by configuration.
+// The table of kernels by configuration: those of the build, then those that were loaded since.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,18 @@ namespace flash {
 // The kernels of one configuration, at least one.
 using Configuration = std::span<const KernelEntry>;
 
-// In the order of kernels(). The index is the kernel id that Python passes to launch().
+// In the order of kernels(), then of their addition. The index is the kernel id that Python passes
+// to launch(). What is added meanwhile is not in the span, which stays good for ever.
 std::span<const Configuration> configurations();
+
+// Adds a configuration: copies its rows, whose pointers must stay good for ever. Returns its id.
+// Throws std::length_error when kMostLoaded kernels were added.
+std::size_t add_configuration(std::span<const KernelEntry> rows);
+
+inline constexpr std::size_t kMostLoaded = 4096;
+
+// The place of a row of the table, below kernels().size() + kMostLoaded.
+std::size_t index_of(const KernelEntry& row);
 
 // Throws std::out_of_range for an unknown id.
 Configuration configuration_of(std::size_t kernel_id);

@@ -13,6 +13,7 @@
 #include "family.h"
 #include "flash/core/error.h"
 #include "forward_checks.h"
+#include "relaxed_capture.h"
 
 namespace flash {
 namespace {
@@ -48,31 +49,15 @@ class ReadyMarks {
   }
 
  private:
-  static std::size_t index_of(const KernelEntry& entry) {
-    return static_cast<std::size_t>(&entry - kernels().data());
-  }
   static std::uint64_t bit(int device) { return std::uint64_t{1} << device; }
   std::vector<std::atomic<std::uint64_t>> marks_ =
-      std::vector<std::atomic<std::uint64_t>>(kernels().size());
+      std::vector<std::atomic<std::uint64_t>>(kernels().size() + kMostLoaded);
 };
 
 ReadyMarks& ready_marks() {
   static ReadyMarks marks;
   return marks;
 }
-
-// Setting attributes loads the kernel's code, which a capture in "global" mode forbids to all
-// threads. It does not touch the captured stream, so this thread may opt out for the moment.
-class RelaxedCapture {
- public:
-  RelaxedCapture() { FLASH_CHECK_CUDA(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
 
 bool means_no_code_for_device(cudaError_t status) {
   return status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction ||

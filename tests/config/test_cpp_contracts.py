@@ -122,6 +122,24 @@ def test_argument_fields_are_the_header_s(
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=by_name)
+def test_the_bytes_of_a_configuration_are_the_struct_s(family: Family, tmp_path: Path) -> None:
+    configs = [config for config in known_configs() if type(config) is family.config]
+    table = ", ".join(config.to_cpp_struct() for config in configs)
+    packed = "".join(f"\\x{byte:02x}" for c in configs for byte in c.to_cpp_bytes())
+    output = compile_and_run(
+        f'#include <cstdio>\n#include <cstring>\n#include "flash/{family.header}"\n'
+        f"using Config = {configs[0].cpp_type()};\nconstexpr Config kConfigs[] = {{{table}}};\n"
+        f'const char kPacked[] = "{packed}";\n'
+        "int main() { int same = sizeof(kPacked) - 1 == sizeof(kConfigs);\n"
+        "for (unsigned i = 0; i < sizeof(kConfigs) / sizeof(Config); ++i) { Config c;\n"
+        "std::memcpy(static_cast<void*>(&c), kPacked + i * sizeof(c), sizeof(c));\n"
+        'same += c == kConfigs[i]; } std::printf("%d\\n", same); }\n',
+        tmp_path,
+    )
+    assert int(output) == 1 + len(configs)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=by_name)
 def test_cpp_initialisers_compile_to_the_same_values(family: Family, tmp_path: Path) -> None:
     """Every known configuration, printed back by C++ with its derived sizes."""
     configs = [config for config in known_configs() if type(config) is family.config]

@@ -16,11 +16,13 @@ CSRC = Path(__file__).resolve().parents[2] / "csrc"
 TOY = r"""
 #include <cuda_runtime_api.h>
 #include <cstdio>
+#include <cstring>
 #include <stdexcept>
 #include "build_info.h"
 #include "family.h"
 #include "forward_checks.h"
 #include "launcher.h"
+#include "loaded_kernels.h"
 
 const char* const flash::build_info::kArchitectures = "sm_80";
 static cudaError_t status = cudaSuccess;  // of a launch
@@ -52,6 +54,17 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int*, const void*, int
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int) { return cudaSuccess; }
+// A kernel's handle is its name, as above.
+cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, cudaJitOption*, void**,
+                                unsigned, cudaLibraryOption*, void**, unsigned) {
+  std::printf("load %s\n", static_cast<const char*>(code));
+  *library = nullptr;
+  return *static_cast<const char*>(code) == 'c' ? cudaSuccess : cudaErrorInvalidKernelImage;
+}
+cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t, const char* name) {
+  *kernel = reinterpret_cast<cudaKernel_t>(::strdup(name));
+  return cudaSuccess;
+}
 cudaError_t cudaGetDeviceCount(int*) { return cudaSuccess; }
 }
 
@@ -94,6 +107,20 @@ static const flash::KernelEntry kKernels[] = {
     kernel_entry("whole", flash::Variant::kWhole, flash::toy::kFamily, flash::toy::kWhole,
                  "alone")};
 std::span<const flash::KernelEntry> flash::kernels() { return kKernels; }
+static const flash::FamilyEntry kFamilies[] = {
+    flash::family_entry<flash::toy::Config, flash::toy::kFamily>("toy")};
+std::span<const flash::FamilyEntry> flash::families() { return kFamilies; }
+
+[[maybe_unused]] static std::size_t load(std::string_view config, const char* family = "toy",
+                                         const char* code = "cubin") {
+  const flash::MachineCode any{flash::Variant::kAny, "loaded", code};
+  try {
+    return flash::load_kernels(family, "late", config, {&any, 1});
+  } catch (const std::exception& error) {
+    std::printf("%s\n", error.what());
+    return 99;
+  }
+}
 
 static flash::ForwardArgs args() {
   flash::ForwardArgs args{};
@@ -126,7 +153,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]
     flags += [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(cuda_include)]
     sources = [
         str(CSRC / "runtime" / f"{n}.cpp")
-        for n in ("launcher", "configurations", "forward_checks", "error")
+        for n in ("launcher", "configurations", "loaded_kernels", "forward_checks", "error")
     ]
     subprocess.run(["g++", *flags, "-c", *sources], cwd=folder, check=True, timeout=300)
     return folder, flags
@@ -188,3 +215,44 @@ def test_after_an_error_a_kernel_is_made_ready_again(
     once.append("launch alone 13 x 64, 1024 bytes, record 200, stream 0x50")
     assert lines[:3] == once and lines[4:] == once
     assert lines[3].startswith("an error (999)")
+
+
+def test_a_kernel_that_was_loaded_is_launched_like_one_of_the_build(
+    compiled: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    """With the sizes of its own configuration, whose bytes need not outlive the call."""
+    main = r"""
+    a.causal = 1;
+    {
+      std::string config(8, '\0');
+      const int fields[] = {5, 11};
+      std::memcpy(config.data(), fields, 8);
+      std::printf("id %zu\n", load(config));
+    }
+    launch(2, a); launch(2, a); a.causal = 0; launch(2, a); launch(0, a); launch(3, a);"""
+    assert run(compiled, tmp_path, main) == [
+        "load cubin",
+        "id 2",
+        "allow loaded 1024",
+        "prepare 0",
+        "launch loaded 19 x 64, 1024 bytes, record 200, stream 0x50",
+        "launch loaded 19 x 64, 1024 bytes, record 200, stream 0x50",
+        "late is not for causal",
+        "allow plain 1024",
+        "prepare 0",
+        "launch plain 19 x 64, 1024 bytes, record 200, stream 0x50",
+        "kernel id 3: this build has 3 kernels",
+    ]
+
+
+def test_what_cannot_be_loaded_is_not_in_the_table(
+    compiled: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    main = """
+    const std::string config(8, 'x');
+    load(config, "none"); load(config.substr(1)); load(config, "toy", "damaged"); launch(2, a);"""
+    lines = run(compiled, tmp_path, main)
+    assert lines[0] == "there is no family 'none'"
+    assert lines[1].startswith("late: the configuration has 7 bytes: expected the 8 of the family")
+    assert lines[2] == "load damaged" and lines[3].startswith("an error (200)")
+    assert lines[4] == "kernel id 2: this build has 2 kernels"

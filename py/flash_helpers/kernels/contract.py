@@ -7,6 +7,7 @@ built is the question of `Family.violations` (family.py).
 
 from __future__ import annotations
 
+import struct
 from abc import ABC, abstractmethod
 from dataclasses import asdict, astuple, dataclass, fields
 from enum import Enum, IntEnum
@@ -132,7 +133,17 @@ class KernelConfig(ABC):
         values = ", ".join(
             f".{f.name} = {_cpp_value(getattr(self, f.name), namespace)}" for f in fields(self)
         )
-        return f"{namespace}::{type(self).__name__}{{{values}}}"
+        return f"{self.cpp_type()}{{{values}}}"
+
+    def cpp_type(self) -> str:
+        """The C++ struct, the same for all configurations of a family."""
+        return f"flash::{self.FAMILY}::{type(self).__name__}"
+
+    def to_cpp_bytes(self) -> bytes:
+        """The C++ struct in memory: numbers and enumerations are ints."""
+        values = [getattr(self, field.name) for field in fields(self)]
+        kinds = "".join("?" if isinstance(value, bool) else "i" for value in values)
+        return struct.pack(f"@{kinds}0i", *values)
 
     def header(self) -> str:
         """The header of the kernels' body, as an #include names it."""

@@ -1,8 +1,9 @@
-// The table of the kernels in this build. The table itself is generated
+// The tables of the kernels in this build, and of the families. The tables themselves are generated
 // (registry.cpp.jinja).
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <span>
 
 #include "flash/core/dtype.h"
@@ -63,5 +64,28 @@ constexpr KernelEntry kernel_entry(const char* configuration, Variant variant, c
 
 // Sorted by configuration, then by variant.
 std::span<const KernelEntry> kernels();
+
+// How kernels of a family that the build lacks become rows of the table.
+struct FamilyEntry {
+  const char* name;          // KernelConfig.FAMILY in Python
+  std::size_t config_bytes;  // of the family's own struct
+  // `config` points to such a struct, and is kept by address.
+  KernelEntry (*entry)(const char* configuration, Variant variant, const void* config,
+                       const void* function);
+};
+
+template <KernelConfig Config, const Family& kFamily>
+constexpr FamilyEntry family_entry(const char* name) {
+  return {.name = name,
+          .config_bytes = sizeof(Config),
+          .entry = [](const char* configuration, Variant variant, const void* config,
+                      const void* function) {
+            return kernel_entry(configuration, variant, kFamily,
+                                *static_cast<const Config*>(config), function);
+          }};
+}
+
+// All, whether or not the build has kernels of theirs.
+std::span<const FamilyEntry> families();
 
 }  // namespace flash

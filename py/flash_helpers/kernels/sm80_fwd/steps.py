@@ -78,6 +78,12 @@ class PreviousKernelConfig(KernelConfig):
         """The body's configuration: the step is not in the struct, but says which body."""
         return self.plain.to_cpp_struct()
 
+    def cpp_type(self) -> str:
+        return self.plain.cpp_type()
+
+    def to_cpp_bytes(self) -> bytes:
+        return self.plain.to_cpp_bytes()
+
     def header(self) -> str:
         return f"previous_kernels/{_body_of(self.step)[0]}/{BODY_FILE}"
 

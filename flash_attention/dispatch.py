@@ -8,6 +8,7 @@ from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.registry import by_preference, violations
 from flash_helpers.kernels.variants import has_kernel_for
 
+from . import jit
 from .interface import KernelNotBuiltError, available_kernels
 from .tuning import tuned_config
 
@@ -16,11 +17,21 @@ def choose(problem: AttentionProblem, device: torch.device) -> KernelConfig:
     """The configuration that serves the problem on a device.
 
     The families are asked in the order of their preference for the GPU; where a build lacks the
-    kernels of one, the next is asked.
+    kernels of one, the next is asked. Only where the build has no kernel of any, they are asked
+    again for one that is compiled on first use (jit.py).
 
     Raises ValueError that says why, for each family, it does not; KernelNotBuiltError (a
     ValueError) where only the build lacks the kernel.
     """
+    try:
+        return _choose(problem, device, on_first_use=False)
+    except KernelNotBuiltError:
+        if device.type == "cpu" or not jit.is_on():
+            raise
+    return _choose(problem, device, on_first_use=True)
+
+
+def _choose(problem: AttentionProblem, device: torch.device, *, on_first_use: bool) -> KernelConfig:
     emulated = device.type == "cpu"
     capability = None if emulated else torch.cuda.get_device_capability(device)
     refusals = []
@@ -31,7 +42,7 @@ def choose(problem: AttentionProblem, device: torch.device) -> KernelConfig:
             refusals.append(f"the {family.TITLE} family does not: {reason}")
             continue
         try:
-            return choose_from(family, problem, device)
+            return choose_from(family, problem, device, on_first_use=on_first_use)
         except KernelNotBuiltError as error:
             not_built = not_built or error
             if emulated:  # which has nothing to lack: the build said what it may choose from
@@ -39,21 +50,24 @@ def choose(problem: AttentionProblem, device: torch.device) -> KernelConfig:
     raise not_built or ValueError(f"no kernel takes {problem} on {device}; {'; '.join(refusals)}")
 
 
-def choose_from(family: Family, problem: AttentionProblem, device: torch.device) -> KernelConfig:
-    """What was measured to be fast; where no table has it, what the family promises most of.
-    Raises KernelNotBuiltError."""
+def choose_from(
+    family: Family, problem: AttentionProblem, device: torch.device, *, on_first_use: bool = False
+) -> KernelConfig:
+    """What was measured to be fast; where no table has it, what the family promises most of. Of
+    this build; with `on_first_use`, where the build has none, of every configuration that the GPU
+    takes. Raises KernelNotBuiltError."""
     try:
         return tuned_config(
             problem.dtype, problem.d_head, problem.seqlen_q, problem.seqlen_k,
-            causal=problem.causal, device=device, family=family.NAME,
+            causal=problem.causal, device=device, family=family.NAME, on_first_use=on_first_use,
         )  # fmt: skip
     except LookupError:
         wanted = (problem.dtype, problem.d_head)
     capability = None if device.type == "cpu" else torch.cuda.get_device_capability(device)
-    emulated = family.candidates() if device.type == "cpu" else ()
+    possible = family.candidates() if device.type == "cpu" or on_first_use else ()
     built = [
         config
-        for config in emulated or available_kernels()
+        for config in possible or available_kernels()
         if config.FAMILY == family.NAME
         and not config.kept_for_study()
         and (config.dtype, config.d_head) == wanted

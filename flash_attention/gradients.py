@@ -35,8 +35,8 @@ def backward(
     """The gradients of what `forward` computes, with the kernels of one configuration.
 
     Args:
-        kernel_cfg: CUDA tensors need one of `available_kernels()` that has GRADIENTS; for CPU
-            tensors the emulator compiles any valid configuration on first use.
+        kernel_cfg: the kernels, of any valid configuration that has GRADIENTS; those that are not
+            in the build are compiled on first use, as in `forward`.
         d_o: the gradient of o, shaped like it. Strides and alignment of all tensors as in
             `forward`; dimensions may be expanded (stride 0), but for the last.
         q, k, v, softmax_scale, causal: what `forward` was called with.
@@ -84,8 +84,8 @@ def launch(
     if q.device.type == "cpu":
         emulated.launch_backward(plan, inputs, outputs | scratch)
         return
-    kernel_id = kernel_id_of(kernel_cfg, kernel_cfg.first_variant())
     device = q.device.index
+    kernel_id = kernel_id_of(kernel_cfg, kernel_cfg.first_variant(), device)
     stream = torch.cuda.current_stream(device).cuda_stream
     load_library().launch_backward(kernel_id, plan.args, device, stream)
 

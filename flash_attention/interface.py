@@ -13,7 +13,7 @@ from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.names import parse_kernel_name_into_config
 from flash_helpers.kernels.variants import takes_everything
 
-from . import emulated
+from . import emulated, jit
 from .checks.arguments import make_plan
 from .checks.eager import check_class, require_eager
 from .checks.kinds import require_tensor
@@ -26,9 +26,11 @@ class KernelNotBuiltError(ValueError):
     """The configuration is valid, but its kernel is not in this build."""
 
 
-def available_kernels() -> list[KernelConfig]:
-    """The configurations whose kernels are in this build, sorted by kernel name."""
-    return list(_configs_of(tuple(load_library().kernel_names())))
+def available_kernels(*, compiled: bool = False) -> list[KernelConfig]:
+    """The configurations whose kernels are in this build, sorted by kernel name; with `compiled`
+    also those that this process has compiled since."""
+    names = set(load_library().kernel_names()) if compiled else kernel_ids()
+    return list(_configs_of(tuple(sorted(names))))
 
 
 @cache
@@ -50,8 +52,9 @@ def forward(
     """softmax(scale * q k^T) v with the kernel of one configuration.
 
     Args:
-        kernel_cfg: the kernel. CUDA tensors need one of `available_kernels()`; for CPU tensors the
-            emulator compiles any valid configuration on first use.
+        kernel_cfg: the kernel, of any valid configuration. One that is not among
+            `available_kernels()` is compiled on first use, for a CUDA device by NVRTC (about a
+            second), for CPU tensors by nvcc and g++ for the emulator.
         q: (batch, seqlen_q, heads, d_head), fp16 or bf16 as `kernel_cfg.dtype` says; strides are
             multiples of 8 elements, the last dimension is contiguous; 16-byte aligned.
         k, v: (batch, seqlen_k, kv_heads, d_head); kv_heads divides heads (query head h reads KV
@@ -72,12 +75,13 @@ def forward(
         TypeError, ValueError: an argument that the kernel does not take; nothing was launched.
         NotImplementedError: the call is recorded (torch.jit.trace, make_fx, torch.export), or
             tensors are fake; nothing was launched (a RuntimeError).
-        KernelNotBuiltError: this build does not have the kernel, or not the configuration's kernel
+        KernelNotBuiltError: this build does not have the kernel and it is not compiled now, since
+            there is no NVRTC or FLASH_ATTENTION_JIT=0; or no build has the configuration's kernel
             for lengths that are not multiples of B_r and B_c and for `causal` (a ValueError).
         flash_attention._C.CudaError: what CUDA reported (a RuntimeError).
         flash_helpers.emulator.EmulatorError: what the emulator found in a kernel (CPU tensors).
-        BuildError, RuntimeError, UnsafeCacheError, CacheLockTimeout (CPU tensors, first call of a
-            configuration): the PTX could not be compiled or kept.
+        BuildError, RuntimeError, UnsafeCacheError, CacheLockTimeout (first call of a configuration
+            that is not built): it could not be compiled or kept.
 
     The algorithm is FlashAttention-2 (Dao 2023, https://arxiv.org/abs/2307.08691).
     """
@@ -161,8 +165,8 @@ def launch_checked(
     if q.device.type == "cpu":
         emulated.launch(plan, args, {"q": q, "k": k, "v": v}, outputs)
     else:
-        kernel_id = kernel_id_of(kernel_cfg, plan.variant)
         device = q.device.index
+        kernel_id = kernel_id_of(kernel_cfg, plan.variant, device)
         load_library().launch(
             kernel_id, args, device, torch.cuda.current_stream(device).cuda_stream
         )
@@ -182,26 +186,39 @@ def launch_cache() -> Any:
 
 @cache
 def kernel_ids() -> dict[str, int]:
+    """Of the build. Asked before anything is compiled by this process."""
     return {name: i for i, name in enumerate(load_library().kernel_names())}
 
 
-def kernel_id_of(config: KernelConfig, variant: Variant) -> int:
+def built_kernel_id(config: KernelConfig, variant: Variant) -> int | None:
+    """Of one of the configuration's kernels, if it is in this build."""
     kernel_id = kernel_ids().get(config.kernel_name())
-    if kernel_id is None:
-        raise KernelNotBuiltError(_not_built_message(config))
-    if variant.value not in load_library().variants(kernel_id):
+    there = kernel_id is not None and variant.value in load_library().variants(kernel_id)
+    return kernel_id if there else None
+
+
+def kernel_id_of(config: KernelConfig, variant: Variant, device: int) -> int:
+    """For the launch of one of the configuration's kernels on a device: that of the build, else one
+    that is compiled now (jit.py). Raises KernelNotBuiltError, and what jit.kernel_id() does."""
+    kernel_id = built_kernel_id(config, variant)
+    if kernel_id is not None:
+        return kernel_id
+    if config.kernel_name() in kernel_ids():
         raise KernelNotBuiltError(_whole_blocks_message(config))
-    return kernel_id
+    if refusal := jit.refusal():
+        raise KernelNotBuiltError(_not_built_message(config, refusal))
+    return jit.kernel_id(config, variant, device)
 
 
-def _not_built_message(config: KernelConfig) -> str:
+def _not_built_message(config: KernelConfig, refusal: str) -> str:
     built = available_kernels()
     close = difflib.get_close_matches(
         config.short_form(), [c.short_form() for c in built], n=3, cutoff=0.0
     )
     return (
         f"{config.short_form()} is not in this build ({len(built)} kernels, "
-        f"KERNELS={load_library().kernel_set()}). The nearest that are: {'; '.join(close)}. "
+        f"KERNELS={load_library().kernel_set()}), and {refusal}. The nearest that are: "
+        f"{'; '.join(close) or 'none'}. "
         "Rebuild with KERNELS set to a word that contains it, or pick one of "
         "flash_attention.available_kernels()."
     )

@@ -14,8 +14,11 @@ from flash_helpers.base.cache import cache_dir
 from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.architecture import parse_arch
 from flash_helpers.kernels.contract import KernelConfig, Variant
-from flash_helpers.kernels.registry import by_preference
+from flash_helpers.kernels.family import Capability
+from flash_helpers.kernels.registry import by_preference, violations
 
+from . import jit
+from .interface import kernel_ids
 from .library import LibraryNotFoundError, load_library
 from .tuning_table import Entry, TuningTableError, read_table
 
@@ -43,12 +46,15 @@ def tuned_config(
     device: torch.device | str | int | None = None,
     table: str | os.PathLike[str] | None = None,
     family: str | None = None,
+    on_first_use: bool = True,
 ) -> KernelConfig:
     """The configuration to give to `forward`: the fastest that was measured on this GPU for this
     dtype, head size and length, of those that are in this build. One that runs the kernel that was
     timed is taken first: for whole blocks, if the lengths are multiples of them, or the general
     one, if that was timed. Then comes any whose general kernel, which takes any lengths and
     `causal`, is there. Where nothing was measured with the mask, what is fast without it is taken.
+    Where the build has none that serves, and kernels can be compiled on first use (jit.py), it is
+    the fastest of all that the GPU takes; not so with `on_first_use=False`.
 
     Asked in turn: the table at `table` or $FLASH_ATTENTION_TUNING, the user's own (written by
     tools/benchmark/autotune.py into the cache directory), the packaged one; in each, first
@@ -63,7 +69,7 @@ def tuned_config(
     """
     return tuned_choice(
         dtype, d_head, seq_len_q, seq_len_k,
-        causal=causal, device=device, table=table, family=family,
+        causal=causal, device=device, table=table, family=family, on_first_use=on_first_use,
     ).config  # fmt: skip
 
 
@@ -77,13 +83,13 @@ def tuned_choice(
     device: torch.device | str | int | None = None,
     table: str | os.PathLike[str] | None = None,
     family: str | None = None,
+    on_first_use: bool = True,
 ) -> Choice:
     """`tuned_config` with where it comes from."""
     wanted = _dtype(dtype)
     tables = list(_tables(table))
     gpu, capability = gpu_of(device)
     seq_len_k = seq_len_q if seq_len_k is None else seq_len_k
-    built = None if _is_cpu(device) else built_variants()
     matches: list[tuple[str, Callable[[Entry], bool]]] = [
         (f"measured on {gpu}", lambda entry: entry.gpu == gpu),
         (
@@ -96,15 +102,20 @@ def tuned_choice(
     parsed = parse_arch(capability) if capability else None
     asked = [f.NAME for f in by_preference(parsed) if f.preference(parsed)]
     families = [family] if family else asked  # by default in their order
-    for reason, is_match in matches if gpu else matches[2:]:
-        for path, with_mask, wanted_family in itertools.product(tables, measured_with, families):
-            for entry in _entries(path):
-                about = (entry.dtype, entry.d_head, entry.causal, entry.family)
-                if about != (wanted.name, d_head, with_mask, wanted_family) or not is_match(entry):
-                    continue
-                config = _fitting(entry, seq_len_q, seq_len_k, causal, built)
-                if config is not None:
-                    return Choice(config, str(path), entry, reason)
+    entries = [
+        (reason, path, entry)
+        for reason, is_match in (matches if gpu else matches[2:])
+        for path, with_mask, by in itertools.product(tables, measured_with, families)
+        for entry in _entries(path)
+        if (entry.dtype, entry.d_head, entry.causal, entry.family)
+        == (wanted.name, d_head, with_mask, by)
+        and is_match(entry)
+    ]
+    for is_there in _what_is_there(device, parsed, on_first_use):
+        for reason, path, entry in entries:
+            config = _fitting(entry, seq_len_q, seq_len_k, causal, is_there)
+            if config is not None:
+                return Choice(config, str(path), entry, reason)
     raise LookupError(_explain(tables, wanted, d_head, seq_len_q, seq_len_k, causal))
 
 
@@ -118,22 +129,37 @@ def _fitting(
     seq_len_q: int,
     seq_len_k: int,
     causal: bool,
-    built: Mapping[str, Sequence[str]] | None,
+    is_there: Callable[[KernelConfig, Variant], bool],
 ) -> KernelConfig | None:
     if not entry.covers(seq_len_q):
         return None
     unlike_measured = None  # its kernel for whole blocks was timed, and its general one is needed
     for config in entry.configs:
         needed = config.variant_for(seq_len_q, seq_len_k, causal)
-        if built is None:
-            there = needed in config.built_variants()
-        else:
-            there = needed.value in built.get(config.kernel_name(), ())
+        there = is_there(config, needed)
         if there and (needed is Variant.WHOLE or needed is _timed_variant(entry, config)):
             return config
         if there and unlike_measured is None:
             unlike_measured = config
     return unlike_measured
+
+
+def _what_is_there(
+    device: torch.device | str | int | None, capability: Capability | None, on_first_use: bool
+) -> Iterator[Callable[[KernelConfig, Variant], bool]]:
+    """Which kernels count: those of the build, then those that are compiled on first use; all for
+    the emulator, and where there is no build."""
+    built = None if _is_cpu(device) else built_variants()
+    if built is None:
+        yield lambda config, variant: variant in config.built_variants()
+        return
+    yield lambda config, variant: variant.value in built.get(config.kernel_name(), ())
+    if on_first_use and jit.is_on():
+        yield (
+            lambda config, variant: (
+                variant in config.built_variants() and not violations(config, capability)
+            )
+        )
 
 
 def _timed_variant(entry: Entry, config: KernelConfig) -> Variant | None:
@@ -193,10 +219,10 @@ def built_variants() -> Mapping[str, Sequence[str]] | None:
     """The variants that this build has of each configuration, by name; None where nothing is built
     (the emulator compiles any)."""
     try:
-        library = load_library()
+        ids = kernel_ids()
     except LibraryNotFoundError:
         return None
-    return {name: library.variants(i) for i, name in enumerate(library.kernel_names())}
+    return {name: load_library().variants(kernel_id) for name, kernel_id in ids.items()}
 
 
 def _explain(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import flash_attention
-from flash_attention import interface, library
+from flash_attention import interface, jit, library
 from flash_helpers.compilers.nvcc_wheels import find_or_install_nvcc
 from flash_helpers.emulator.door.compile import find_toolchain
 from flash_helpers.kernel_configs import get_sm80_kernel_configs
@@ -84,10 +84,11 @@ def _not_built(monkeypatch: pytest.MonkeyPatch) -> object:
         kernel_names=lambda: [get_sm80_kernel_configs("prog")[0].kernel_name()],
         kernel_set=lambda: "prog",
     )
+    monkeypatch.setenv(jit.VARIABLE, "0")
     monkeypatch.setattr(interface, "load_library", lambda: library)
     interface.kernel_ids.cache_clear()
     try:
-        return interface.kernel_id_of(CONFIG, Variant.WHOLE)
+        return interface.kernel_id_of(CONFIG, Variant.WHOLE, 0)
     finally:
         interface.kernel_ids.cache_clear()
 
@@ -100,7 +101,7 @@ def _no_general_kernel(monkeypatch: pytest.MonkeyPatch) -> object:
     monkeypatch.setattr(interface, "load_library", lambda: library)
     interface.kernel_ids.cache_clear()
     try:
-        return interface.kernel_id_of(PLAIN, Variant.ANY)
+        return interface.kernel_id_of(PLAIN, Variant.ANY, 0)
     finally:
         interface.kernel_ids.cache_clear()
 
@@ -179,7 +180,7 @@ REFUSED: Mapping[str, Provoke | InSource] = {
     "lse on another device": call(lse=lambda: torch.zeros(1, 1, 64, device="meta")),
     "lse is not a tensor": call(lse=3),
     "more than 2^31 - 1 thread blocks": InSource("flash_attention/checks/arguments.py"),
-    "CUDA tensors, a kernel that is not built": _not_built,
+    "CUDA tensors, a kernel that is not built, and `FLASH_ATTENTION_JIT=0` or no NVRTC": _not_built,
     "CUDA tensors, a length that is not a multiple of a block, or causal, and a kernel that is "
     "built for whole blocks only": _no_general_kernel,
     "CUDA tensors, no extension at all": _no_extension,

@@ -87,7 +87,7 @@ def test_the_tuning_table_chooses(launches: Recorder, monkeypatch: pytest.Monkey
     monkeypatch.setattr(dispatch, "tuned_config", tuned_config)
     q, k = draw(2, 70, 4, 128), draw(2, 30, 2, 128)
     flash_attention.flash_attn_func(q, k, k, causal=True)
-    options = {"causal": True, "device": CPU, "family": "sm80"}
+    options = {"causal": True, "device": CPU, "family": "sm80", "on_first_use": False}
     assert asked == [((DType.FP16, 128, 70, 30), options)]
     assert [config for config, _ in launches.calls] == [chosen]
 

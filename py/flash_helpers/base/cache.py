@@ -118,11 +118,17 @@ def publish_bytes(data: bytes, destination: Path) -> None:
 
 def is_intact(path: Path) -> bool:
     """Whether `path` exists as publish() wrote it."""
+    return read_intact_bytes(path) is not None
+
+
+def read_intact_bytes(path: Path) -> bytes | None:
+    """What publish_bytes() was given; None if there is nothing, or it is damaged."""
     try:
-        data = path.read_bytes()
+        written = path.read_bytes()
     except FileNotFoundError:
-        return False
-    return hashlib.sha256(data[:-_DIGEST_BYTES]).digest() == data[-_DIGEST_BYTES:]
+        return None
+    data = written[:-_DIGEST_BYTES]
+    return data if hashlib.sha256(data).digest() == written[-_DIGEST_BYTES:] else None
 
 
 def publish_text(text: str, destination: Path) -> None:

@@ -39,16 +39,16 @@ def residency(config: KernelConfig, variant: Variant | None = None) -> Residency
 
 def of_driver(config: KernelConfig, variant: Variant) -> Residency | None:
     try:
-        from flash_attention.interface import KernelNotBuiltError, kernel_id_of
+        from flash_attention.interface import built_kernel_id
         from flash_attention.library import load_library
 
         if not load_library().device_count():
             return None
-        kernel_id = kernel_id_of(config, variant)
+        kernel_id = built_kernel_id(config, variant)
+        if kernel_id is None:
+            return None
         found = load_library().kernel_attributes(kernel_id, 0, variant.value)
     except (ImportError, RuntimeError):  # no build, no driver, no code for this GPU
-        return None
-    except KernelNotBuiltError:
         return None
     return Residency(found["blocks_per_multiprocessor"], "the driver, for this GPU")
 

@@ -150,7 +150,7 @@ def cuda_config(
     try:
         choice = tuned_choice(
             dtype, d_head, seq_len, causal=causal, device=device,
-            family=built[0].FAMILY,
+            family=built[0].FAMILY, on_first_use=False,
         )  # fmt: skip
         for config in choice.entry.configs:
             if config in built:

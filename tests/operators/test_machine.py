@@ -10,6 +10,7 @@ import torch
 
 pytest.importorskip("triton")
 
+from triton import knobs
 from triton.runtime import driver
 
 from flash_attention.operators.elementwise.op import Elementwise
@@ -84,3 +85,15 @@ def test_memory_is_as_torch_makes_it() -> None:
         return
     made = Gpu().empty((3, 5), (1, 3), torch.float16)
     assert made.shape == (3, 5) and made.stride() == (1, 3) and made.is_cuda
+
+
+def test_hooks_at_launches_are_seen() -> None:
+    """Before the GPU is asked for, which may not be there."""
+    def hook(*_: Any) -> None:
+        pass
+
+    knobs.runtime.launch_exit_hook.add(hook)
+    try:
+        assert not Gpu().ready(0)
+    finally:
+        knobs.runtime.launch_exit_hook.remove(hook)

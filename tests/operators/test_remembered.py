@@ -18,7 +18,6 @@ from flash_attention import operators
 from flash_attention.operators.norms import launches
 from flash_attention.operators.remembered import remembered
 from flash_attention.triton_kit.launched import noted
-from flash_attention.triton_kit.machine import Gpu
 from tests.operators.stand_in_machine import Counted, StandInMachine
 
 Call = Callable[..., Any]
@@ -279,20 +278,6 @@ def test_another_device_or_a_profiler_gets_the_function() -> None:
     machine.is_ready = False
     call(X)
     assert counted.calls == 2 and not machine.started
-
-
-def test_hooks_at_launches_are_seen() -> None:
-    """Before the GPU is asked for, which may not be there."""
-    from triton import knobs
-
-    def hook(*_: Any) -> None:
-        pass
-
-    knobs.runtime.launch_exit_hook.add(hook)
-    try:
-        assert not Gpu().ready(0)
-    finally:
-        knobs.runtime.launch_exit_hook.remove(hook)
 
 
 def test_launches_are_noted_inside_of_a_repeated_call() -> None:

@@ -89,6 +89,7 @@ def test_memory_is_as_torch_makes_it() -> None:
 
 def test_hooks_at_launches_are_seen() -> None:
     """Before the GPU is asked for, which may not be there."""
+
     def hook(*_: Any) -> None:
         pass
 

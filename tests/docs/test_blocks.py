@@ -54,6 +54,7 @@ RUN_ELSEWHERE = {
 # Other blocks of text, by their first words: what they are, or the test that compares them.
 TEXT = {
     ("docs/architecture.md", "tools, tests"): "a drawing",
+    ("docs/kernels/05-sm90-backward.md", "cycle | tensor cores"): "drawings",
     ("docs/profiling.md", "300 blocks on 132 SMs"): "RUN",
     ("docs/results/accuracy-h200.md", "8 bars are missed"): "RUN",
     ("py/flash_helpers/emulator/README.md", "PTX text"): "a drawing",

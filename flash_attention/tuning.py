@@ -23,7 +23,7 @@ from .library import LibraryNotFoundError, load_library
 from .tuning_table import Entry, TuningTableError, read_table
 
 TABLE_VARIABLE = "FLASH_ATTENTION_TUNING"
-_PACKAGED = Path(__file__).with_name("tuning_default.json")
+PACKAGED_TABLE = Path(__file__).with_name("tuning_default.json")
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def _tables(named: str | os.PathLike[str] | None) -> Iterator[Path]:
             yield own
     except (TuningTableError, OSError, RuntimeError) as error:
         warnings.warn(f"the user's tuning table is not used: {error}", stacklevel=4)
-    yield _PACKAGED
+    yield PACKAGED_TABLE
 
 
 def _entries(path: Path) -> Sequence[Entry]:

@@ -21,6 +21,8 @@ SCRIPTS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["
 OWN = ROOT / "tools/build/set_up.py"
 TOOLS = sorted(path for path in (ROOT / "tools").glob("*/*.py") if path != OWN)
 # Checks of the project: they stand with the tests, which are not installed.
+# Run as `python -m flash_attention` too: of the library, not of the laboratory.
+OF_THE_LIBRARY = {"flash-attention": "flash_attention.doctor.cli:command"}
 IN_TESTS = {ROOT / "tools/benchmark/acceptance.py", ROOT / "tools/analysis/check_steps.py"}
 # Runs every tool with --help in one process, each with nothing of the project imported before, and
 # prints what became of it. Arguments: the source tree, then of each a name, and its file or (as an
@@ -84,7 +86,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 def test_every_tool_is_an_installed_command() -> None:
     assert len(TOOLS) > 15
     installed = [tool for tool in TOOLS if tool not in IN_TESTS]
-    assert {command_name(tool): f"{door_of(tool)[0]}:command" for tool in installed} == SCRIPTS
+    doors = {command_name(tool): f"{door_of(tool)[0]}:command" for tool in installed}
+    assert doors | OF_THE_LIBRARY == SCRIPTS
 
 
 def test_every_tool_runs_from_an_empty_folder(results: Results) -> None:

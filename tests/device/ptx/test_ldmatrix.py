@@ -41,12 +41,13 @@ def test_ldmatrix(headers: Path, transposed: bool, offset: int, seed: int) -> No
     np.testing.assert_array_equal(registers, expected)
 
 
-def test_stmatrix_is_the_inverse(headers: Path, seed: int) -> None:
+@pytest.mark.parametrize(("transposed", "offset"), [(False, 0), (True, 0), (True, FAR)])
+def test_stmatrix_is_the_inverse(headers: Path, transposed: bool, offset: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    matrices, rows = rng.integers(0, 1 << 16, (4, 8, 8)), matrix_rows(rng, 2048)
+    matrices, rows = rng.integers(0, 1 << 16, (4, 8, 8)), matrix_rows(rng, 2048 - offset)
     tile = wanted(1024, np.uint16)
     kernel = device_kernel(headers, "ptx/stmatrix.cu", architecture=SM90)
-    launch(kernel, given(registers_of(matrices, False)), rows, tile)
+    launch(kernel, given(registers_of(matrices, transposed)), rows, tile, transposed, offset != 0)
     expected = np.zeros(1024, np.uint16)
-    expected[rows[:, None] // 2 + np.arange(8)] = matrices.reshape(32, 8)
+    expected[(rows[:, None] + offset) // 2 + np.arange(8)] = matrices.reshape(32, 8)
     np.testing.assert_array_equal(tile, expected)

@@ -44,6 +44,13 @@ def shared_tiles(a: Any, b: Any) -> tuple[Any, bytes]:
     return memory, operands(memory, a_start, b_start, 2, 2)
 
 
+def tiles_with_a_transposed(a: Any, b: Any) -> tuple[Any, bytes]:
+    """The same with a MN-major: a step is 16 rows of memory."""
+    memory = given(np.concatenate([in_shared_memory(a.T, 128), in_shared_memory(b, 128)]))
+    a_start = descriptor(0, DEPTH * 128, 1024, 128)
+    return memory, operands(memory, a_start, descriptor(DEPTH * 128, 16, 1024, 128), 128, 2)
+
+
 def transposed_tile(b: Any) -> tuple[Any, bytes]:
     """The same with b MN-major: its rows are rows of memory, in stripes as wide as the widest
     swizzle that divides N."""
@@ -53,7 +60,7 @@ def transposed_tile(b: Any) -> tuple[Any, bytes]:
     return memory, operands(memory, 0, start, 0, swizzle)
 
 
-@pytest.mark.parametrize("form", ["ss", "rs"])
+@pytest.mark.parametrize("form", ["ss", "rs", "ss_a_mn"])
 @pytest.mark.parametrize("dtype", list(DType), ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("n", N)
 def test_products_are_added(headers: Path, n: int, dtype: DType, form: str, seed: int) -> None:
@@ -63,12 +70,16 @@ def test_products_are_added(headers: Path, n: int, dtype: DType, form: str, seed
     for exact in (True, False):
         a, b = (draw(rng, shape, dtype, exact) for shape in ((64, DEPTH), (DEPTH, n)))
         c = rng.integers(-99, 99, (64, n)).astype(np.float32)
-        memory, record = shared_tiles(a, b.T) if form == "ss" else transposed_tile(b)
+        if form == "rs":
+            memory, record = transposed_tile(b)
+        else:
+            memory, record = {"ss": shared_tiles, "ss_a_mn": tiles_with_a_transposed}[form](a, b.T)
         steps = [warps(a_registers, a[:, k : k + 16]) for k in range(0, DEPTH, 16)]
         registers = given(np.stack(steps, axis=2)) if form == "rs" else np.uint64(0)
         d = given(warps(accumulators, c)).copy()
         launch(device_kernel(headers, FILE, f"n{n}", SM90), record, registers, d, exact,
-               dtype is DType.BF16, block=128, shared=memory.size, memory=[memory])  # fmt: skip
+               dtype is DType.BF16, form == "ss_a_mn", block=128, shared=memory.size,
+               memory=[memory])  # fmt: skip
         expected = from_bits(a, dtype) @ from_bits(b, dtype) + (c if exact else 0)
         tolerance = 0.0 if exact else 2e-5
         np.testing.assert_allclose(d, warps(accumulators, expected), tolerance, tolerance)

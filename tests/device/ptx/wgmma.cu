@@ -23,9 +23,11 @@ __device__ uint64_t fill_shared(const Operands& operands) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(memory)) / 16;
 }
 
-// a[thread][step][4]: registers; null: a comes from shared memory. d[thread][kN / 2]: accumulators.
+// a[thread][step][4]: registers; null: a comes from shared memory, MN-major if `a_mn`.
+// d[thread][kN / 2]: accumulators.
 template <int kN, DType kDType>
-__device__ void multiply(const Operands& operands, const uint32_t* a, float* d, int accumulate) {
+__device__ void multiply(const Operands& operands, const uint32_t* a, float* d, int accumulate,
+                         int a_mn) {
   const uint64_t base = fill_shared(operands);
   float sums[kN / 2];
   uint32_t registers[kSteps][4];
@@ -41,7 +43,11 @@ __device__ void multiply(const Operands& operands, const uint32_t* a, float* d, 
     const int keep = accumulate || step != 0;
     if (a == nullptr) {
       const uint64_t from = base + operands.a + step * operands.a_step;
-      ptx::Wgmma<kN>::template ss<kDType>(sums, from, b, keep);
+      if (a_mn) {
+        ptx::Wgmma<kN>::template ss_a_mn<kDType>(sums, from, b, keep);
+      } else {
+        ptx::Wgmma<kN>::template ss<kDType>(sums, from, b, keep);
+      }
     } else {
       ptx::Wgmma<kN>::template rs<kDType>(sums, registers[step], b, keep);
     }
@@ -54,9 +60,9 @@ __device__ void multiply(const Operands& operands, const uint32_t* a, float* d, 
 
 #define ENTRY(N)                                                                                \
   extern "C" __global__ void n##N(const __grid_constant__ Operands operands, const uint32_t* a, \
-                                  float* d, int accumulate, int bf16) {                         \
-    bf16 ? multiply<N, DType::kBF16>(operands, a, d, accumulate)                                \
-         : multiply<N, DType::kFP16>(operands, a, d, accumulate);                               \
+                                  float* d, int accumulate, int bf16, int a_mn) {               \
+    bf16 ? multiply<N, DType::kBF16>(operands, a, d, accumulate, a_mn)                          \
+         : multiply<N, DType::kFP16>(operands, a, d, accumulate, a_mn);                         \
   }
 
 ENTRY(48)

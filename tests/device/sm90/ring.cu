@@ -5,14 +5,16 @@
 using namespace flash;
 using namespace flash::sm90;
 
-// out[step][2]: buffer and parity.
+// out[step][4]: buffer and parity, then those before the next.
 template <int kBuffers>
 __device__ void positions(int* out, int n_steps) {
   RingPosition<kBuffers> ring;
   for (int step = 0; step < n_steps; ++step) {
-    out[2 * step] = ring.buffer;
-    out[2 * step + 1] = ring.parity;
+    out[4 * step] = ring.buffer;
+    out[4 * step + 1] = ring.parity;
     ring.advance();
+    out[4 * step + 2] = ring.before().buffer;
+    out[4 * step + 3] = ring.before().parity;
   }
 }
 

@@ -17,12 +17,13 @@ each_ring = pytest.mark.parametrize("buffers", [1, 2, 3, 4])
 @each_ring
 def test_positions(headers: Path, buffers: int) -> None:
     """The parity alternates from one pass over the ring to the next."""
-    out = wanted((STEPS, 2), np.int32)
+    out = wanted((STEPS, 4), np.int32)
     kernel = device_kernel(headers, "sm90/ring.cu", "where", SM90)
     launch(kernel, out, STEPS, buffers, block=1)
     step = np.arange(STEPS)
     np.testing.assert_array_equal(out[:, 0], step % buffers)
     np.testing.assert_array_equal(out[:, 1], step // buffers % 2)
+    np.testing.assert_array_equal(out[:, 2:], out[:, :2])
 
 
 @each_ring

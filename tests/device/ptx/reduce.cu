@@ -1,0 +1,29 @@
+// Sums in global memory: ptx/reduce.cuh.
+#include "flash/ptx/fence.cuh"
+#include "flash/ptx/memory.cuh"
+#include "flash/ptx/reduce.cuh"
+#include "flash/ptx/tma.cuh"
+
+using namespace flash;
+
+// Every thread adds its four numbers to the sums of place[t].
+extern "C" __global__ void vectors(const float* numbers, const int* place, float* sums) {
+  const int t = blockIdx.x * blockDim.x + threadIdx.x;
+  const float* mine = numbers + 4 * t;
+  ptx::red_add_f32x4(sums + 4 * place[t], mine[0], mine[1], mine[2], mine[3]);
+}
+
+// Every block adds its `count` numbers to the same sums, through shared memory.
+extern "C" __global__ void bulk(const float* numbers, float* sums, int count, int fenced) {
+  extern __shared__ __align__(128) float memory[];
+  for (int i = threadIdx.x; i < count; i += blockDim.x) {
+    memory[i] = numbers[blockIdx.x * count + i];
+  }
+  if (fenced) ptx::fence_proxy_async_shared();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    ptx::bulk_reduce_add_f32(sums, ptx::shared_address(memory), 4 * count);
+    ptx::tma_store_commit();
+    ptx::tma_store_wait_read<0>();
+  }
+}

@@ -38,8 +38,6 @@ def test_the_readme_says_how_many_kernels() -> None:
 
 def test_as_many_hopper_mutants_as_recorded() -> None:
     """Without running them."""
-    if SM90 is None:
-        pytest.skip("not recorded since the kernels changed")
     assert SM90.planted == sum(len(hopper_synchronisation(kernel_ptx(c))) for c in CONFIGS)
 
 

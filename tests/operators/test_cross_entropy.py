@@ -78,6 +78,39 @@ def test_long_rows_in_a_loop_and_strides(seed: int) -> None:
         assert excess(loss, exact(view, target, reduction="none"), 50.0) <= 4
 
 
+@pytest.mark.parametrize("inplace", [False, True])
+def test_the_dispatched_operator_gives_the_same(inplace: bool, seed: int) -> None:
+    """What torch.compile records, beside what an eager call does without PyTorch's dispatcher."""
+    logits, target = draw((7, 200), torch.float32, seed)
+    leaf, other = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    wanted = operators.cross_entropy(leaf, target, z_loss=0.1, inplace_backward=inplace)
+    op = torch.ops.flash_attention.cross_entropy
+    loss, _, _ = op(other, target, -100, 0.0, 0.1, "mean", inplace)
+    assert torch.equal(loss, wanted)
+    (got,) = torch.autograd.grad(loss, other)
+    assert torch.equal(got, torch.autograd.grad(wanted, leaf)[0])
+
+
+def test_logits_that_became_the_gradient_are_not_read_again(seed: int) -> None:
+    logits, target = draw((7, 200), torch.float32, seed)
+    leaf = logits.requires_grad_()
+    loss = operators.cross_entropy(leaf, target, inplace_backward=True)
+    torch.autograd.grad(loss, leaf, retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(loss, leaf)
+
+
+def test_rows_that_do_not_count_and_no_rows() -> None:
+    """The mean of none is NaN, as in PyTorch, and gives no gradient."""
+    leaf = torch.zeros(3, 8).requires_grad_()
+    loss = operators.cross_entropy(leaf, torch.full((3,), -100))
+    (got,) = torch.autograd.grad(loss, leaf)
+    assert loss.isnan() and not got.any()
+    none, nothing = torch.zeros(0, 8), torch.zeros(0, dtype=torch.int64)
+    assert operators.cross_entropy(none, nothing).isnan()
+    assert operators.cross_entropy(none, nothing, reduction="sum") == 0
+
+
 def test_a_class_that_does_not_exist_is_not_read() -> None:
     target = torch.tensor([0, 10, -1, -100])
     loss = operators.cross_entropy(torch.zeros(4, 10), target, reduction="none")
@@ -103,11 +136,14 @@ def test_refused(change: dict[str, Any], kind: type[Exception], words: str) -> N
 
 
 PLANTED = [
-    ("FORWARD", "other=ignored)\n    value", "other=0)\n    value"),
+    ("FORWARD", "mask=place < rows, other=ignored)", "mask=place < rows, other=0)"),
     ("FORWARD", "value = tl.where(wanted == ignored, 0.0, value)", "value = value"),
-    ("FORWARD", "top = higher\n", "top = v\n"),
-    ("FORWARD", "logits += tl.where(inside, v, 0.0)", "logits += v"),
-    ("BACKWARD", "wanted == ignored, 0.0, slope * scale", "row < 0, 0.0, slope"),
+    ("FORWARD", "top = higher\n", "top = tl.max(groups, 2)\n"),
+    ("FORWARD", "tl.where(inside, v, 0.0), 1)", "v, 1)"),
+    ("REDUCE", "wanted == ignored, 0.0, 1.0", "wanted < at, 1.0, 1.0"),
+    ("REDUCE", "at < columns, other=0.0", "at <= columns, other=0.0"),
+    ("BACKWARD", "scale / tl.load(divisor)", "scale"),
+    ("BACKWARD", "wanted == ignored, 0.0, slope * scale", "row < 0, 0.0, slope * scale"),
     ("BACKWARD", "- right - even", "- right + even"),
 ]
 
@@ -144,7 +180,23 @@ def test_no_spills_and_loads_of_16_bytes(architecture: int) -> None:
     op = calls.FORWARD
     compiled = compile_op(op, op.default(call), call, architecture=architecture)
     assert compiled.spill_bytes == 0 and "ld.global.v4.b32" in compiled.ptx
-    call = row_call(2, x.shape[1], (x, target, row, row, x), (x, x), (0.1, 0.0), (1, -100))
+    tensors = (x, target, row, row, row, x)
+    call = row_call(2, x.shape[1], tensors, (x, x), (0.1, 0.0), (1, -100), DIVIDE=True)
     op = calls.BACKWARD
     compiled = compile_op(op, op.default(call), call, architecture=architecture)
     assert compiled.spill_bytes == 0 and "st.global.v4.b32" in compiled.ptx
+
+
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_one_exponential_an_element(architecture: int) -> None:
+    """One more for every 16 bytes of a row that is looped over; no shared memory and no barrier in
+    the loop."""
+    x = torch.empty(2, 131_072, dtype=torch.bfloat16)
+    target, row = torch.zeros(2, dtype=torch.int64), torch.empty(2)
+    for columns, exponentials in ((32_768, 64), (131_072, 32 + 4 + 4)):
+        tensors = (x, target, row, row)
+        call = row_call(2, columns, tensors, (x,), (0.0, 0.0), (-100,), SMOOTH=False)
+        op = calls.FORWARD
+        compiled = compile_op(op, op.default(call), call, architecture=architecture)
+        assert compiled.spill_bytes == 0 and compiled.ptx.count("ex2.approx") == exponentials
+        assert compiled.ptx.count("ld.global.v4.b32") == (8 if columns == 32_768 else 4)

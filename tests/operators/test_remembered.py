@@ -15,6 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 pytest.importorskip("triton")
 
 from flash_attention import operators
+from flash_attention.operators.losses import calls as losses
 from flash_attention.operators.norms import launches
 from flash_attention.operators.remembered import remembered
 from flash_attention.triton_kit.launched import noted
@@ -24,8 +25,9 @@ Call = Callable[..., Any]
 
 
 def checked(name: str) -> Call:
-    """The operator as it is without memory, or the launches of a norm."""
-    room = launches if name in ("forward", "backward") else operators
+    """The operator as it is without memory, or the launches of a norm, or of a gradient."""
+    rooms = {"forward": launches, "backward": launches, "cross_entropy_backward": losses}
+    room = rooms.get(name, operators)
     function: Call = getattr(room, name).__wrapped__
     return function
 
@@ -62,6 +64,11 @@ CALLS: dict[str, tuple[str, Call]] = {
         {},
     )),
     "mean_var": ("mean_var", lambda: ((drawn(6, 40),), {})),
+    "cross_entropy": ("cross_entropy", lambda: ((drawn(6, 40), torch.arange(6)), {})),
+    "losses backward": ("cross_entropy_backward", lambda: (
+        (drawn(6, 40), torch.arange(6), torch.ones(6), torch.tensor(6.0), torch.tensor(1.0),
+         -100, 0.0, 0.0, True), {},
+    )),
     "matmul": ("matmul", lambda: ((drawn(32, 16), drawn(16, 32)), {})),
     "matmul, all": ("matmul", lambda: (
         (drawn(32, 16), drawn(32, 16).T),
@@ -259,7 +266,6 @@ def test_a_gradient_is_not_lost() -> None:
         ("relu", (torch.zeros(4, 4, 4, 4, 4)[::2, ::2, ::2, ::2, ::2],)),
         ("add", (torch.zeros(0), torch.zeros(0))),
         ("matmul", (torch.zeros(4, 0), torch.zeros(0, 4))),
-        ("cross_entropy", (X, torch.zeros(8, dtype=torch.int64))),
     ],
 )
 def test_a_call_that_is_more_than_its_launches_is_not_repeated(name: str, args: Any) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, cast
 
 import torch
 
@@ -15,16 +16,19 @@ from ..checked import (
     check_tensor,
     check_word,
 )
-from ..launching import goes_through_torch, operator, run
+from ..launching import goes_through_torch, is_recorded, operator, run, watched
 from ..remembered import remembered
-from ..rows.op import RowConfig, RowOp, as_rows, row_call
+from ..rows.op import LOOPED, RowConfig, RowOp, as_rows, default_config, row_call
 
 REDUCTIONS = ("mean", "sum", "none")
-_BLOCK = 4096  # of columns: the kernels always loop
-FORWARD = RowOp("losses.kernels", "forward", (2, 3), moves=1, most_whole=_BLOCK)
-BACKWARD = RowOp("losses.kernels", "backward", (4,), moves=2, most_whole=_BLOCK)
+_LONG = RowConfig(1, 8192, False, 8)
+FORWARD = RowOp("losses.kernels", "forward", (2, 3), moves=1, looped=_LONG)
+REDUCE = RowOp("losses.kernels", "reduce", (2, 3), moves=1, most_whole=0)
+BACKWARD = RowOp("losses.kernels", "backward", (5,), most_whole=LOOPED.BLOCK)
+Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
+@remembered
 def cross_entropy(
     logits: torch.Tensor, target: torch.Tensor, *, ignore_index: int = -100,
     reduction: str = "mean", label_smoothing: float = 0.0, z_loss: float = 0.0,
@@ -52,22 +56,13 @@ def cross_entropy(
         raise ValueError(f"label_smoothing is {label_smoothing}: allowed are 0 to 1")
     check_number("z_loss", z_loss)
     check_switch("inplace_backward", inplace_backward)
-    if config is None and goes_through_torch(logits):
-        loss, _ = torch.ops.flash_attention.cross_entropy(
-            logits, target, ignore_index, float(label_smoothing), float(z_loss), inplace_backward
-        )
-    else:
-        loss, _ = _forward(logits, target, ignore_index, label_smoothing, z_loss, config)
-    return _reduced(loss, target, ignore_index, reduction)
-
-
-def _reduced(
-    loss: torch.Tensor, target: torch.Tensor, ignore_index: int, reduction: str
-) -> torch.Tensor:
-    if reduction == "none":
-        return loss
-    total = loss.sum()
-    return total if reduction == "sum" else total / (target != ignore_index).sum()
+    numbers = ignore_index, float(label_smoothing), float(z_loss), reduction
+    if config is not None or not goes_through_torch(logits):
+        return _forward(logits, target, *numbers, config)[0]
+    through: Any = torch.ops.flash_attention.cross_entropy
+    if not (watched() or is_recorded(logits)):  # only the gradient is asked for
+        through = _CrossEntropy.apply
+    return through(logits, target, *numbers, inplace_backward)[0]  # type: ignore[no-any-return]
 
 
 def _check(logits: torch.Tensor, target: torch.Tensor) -> None:
@@ -81,40 +76,63 @@ def _check(logits: torch.Tensor, target: torch.Tensor) -> None:
 @remembered
 def _forward(
     logits: torch.Tensor, target: torch.Tensor, ignored: int, smoothing: float, z_scale: float,
-    config: RowConfig | None,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """(loss, log-sum-exp), both fp32 and shaped like the target."""
-    loss = torch.empty(target.shape, dtype=torch.float32, device=logits.device)
-    lse = torch.empty_like(loss)
-    if loss.numel():
+    reduction: str, config: RowConfig | None,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """(loss, log-sum-exp of each row, what the sum of the losses was divided by, if at all), in
+    fp32."""
+    losses = torch.empty(target.shape, dtype=torch.float32, device=logits.device)
+    lse = torch.empty_like(losses)
+    targets = target.contiguous()
+    if losses.numel():
         matrix = as_rows(logits)
         rows, columns = matrix.shape
-        tensors = (matrix, target.contiguous(), loss, lse)
+        tensors = (matrix, targets, losses, lse)
         call = row_call(
             rows, columns, tensors, (matrix,), numbers=(smoothing, z_scale), integers=(ignored,),
             SMOOTH=smoothing != 0,
         )  # fmt: skip
         run(FORWARD, call, tensors, config)
-    return loss, lse
-
-
-def _backward(
-    logits: torch.Tensor, target: torch.Tensor, lse: torch.Tensor, grad: torch.Tensor,
-    out: torch.Tensor, ignored: int, smoothing: float, z_scale: float,
-) -> None:  # fmt: skip
-    """Writes the gradient of the logits to `out`, a matrix, which may be the logits."""
-    if not lse.numel():
-        return
-    matrix = as_rows(logits)
-    rows, columns = matrix.shape
-    whole = all(stride == 0 for stride in grad.stride())  # of a sum: the same for every row
-    gradients = grad if whole else grad.contiguous()
-    tensors = (matrix, target.contiguous(), lse, gradients, out)
+    if reduction == "none":
+        return losses, lse
+    loss, divisor = lse.new_empty(()), lse.new_empty(())
+    tensors = (losses, targets, loss, divisor)
     call = row_call(
-        rows, columns, tensors, (matrix, out), numbers=(smoothing, z_scale),
-        integers=(0 if whole else 1, ignored),
+        1, losses.numel(), tensors, (), integers=(ignored,), MEAN=reduction == "mean"
     )  # fmt: skip
-    run(BACKWARD, call, tensors)
+    if losses.numel():
+        run(REDUCE, call, tensors)
+    else:
+        loss.fill_(math.nan if reduction == "mean" else 0.0)
+    return loss, lse, divisor
+
+
+@remembered
+def cross_entropy_backward(
+    logits: torch.Tensor, target: torch.Tensor, lse: torch.Tensor, divisor: torch.Tensor,
+    grad: torch.Tensor, ignored: int, smoothing: float, z_scale: float, inplace: bool,
+) -> torch.Tensor:  # fmt: skip
+    """The gradient of the logits, which is written over them if asked for."""
+    matrix = as_rows(logits)
+    out = matrix if inplace else torch.empty_like(matrix, memory_format=torch.contiguous_format)
+    if lse.numel():
+        rows, columns = matrix.shape
+        whole = all(stride == 0 for stride in grad.stride())  # of a sum: the same for every row
+        divide = divisor.numel() > 0
+        tensors = (
+            matrix, target.contiguous(), lse, grad if whole else grad.contiguous(),
+            divisor if divide else lse, out,
+        )  # fmt: skip
+        config = default_config(columns, BACKWARD.most_whole)
+        call = row_call(
+            rows, columns, tensors, (matrix, out), numbers=(smoothing, z_scale),
+            integers=(0 if whole else 1, ignored),
+            programs=-(-rows // config.ROWS) * -(-columns // config.BLOCK), DIVIDE=divide,
+        )  # fmt: skip
+        run(BACKWARD, call, tensors, config)
+    if not inplace:
+        return out.view(logits.shape)
+    # It could not be written where the logits lie if their rows had to be copied.
+    return logits if matrix.data_ptr() == logits.data_ptr() else logits.copy_(out.view_as(logits))
 
 
 # --- as PyTorch's operators ---------------------------------------------------------------------
@@ -123,48 +141,71 @@ def _backward(
 @operator("cross_entropy")
 def _cross_entropy_op(
     logits: torch.Tensor, target: torch.Tensor, ignored: int, smoothing: float, z_scale: float,
-    inplace: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    reduction: str, inplace: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     _check(logits, target)
-    return _forward(logits, target, ignored, smoothing, z_scale, None)
+    return _three(logits, target, ignored, smoothing, z_scale, reduction, inplace)
+
+
+def _three(
+    logits: torch.Tensor, target: torch.Tensor, ignored: int, smoothing: float, z_scale: float,
+    reduction: str, inplace: bool,
+) -> Three:  # fmt: skip
+    """What `_forward` returns; where nothing was divided, an empty divisor."""
+    loss, lse, *divisor = _forward(logits, target, ignored, smoothing, z_scale, reduction, None)
+    return loss, lse, divisor[0] if divisor else lse.new_empty(0)
 
 
 @operator("cross_entropy_grad")
 def _gradient_op(
-    logits: torch.Tensor, target: torch.Tensor, lse: torch.Tensor, grad: torch.Tensor,
-    ignored: int, smoothing: float, z_scale: float,
+    logits: torch.Tensor, target: torch.Tensor, lse: torch.Tensor, divisor: torch.Tensor,
+    grad: torch.Tensor, ignored: int, smoothing: float, z_scale: float,
 ) -> torch.Tensor:  # fmt: skip
-    out = torch.empty_like(logits, memory_format=torch.contiguous_format)
-    _backward(logits, target, lse, grad, as_rows(out), ignored, smoothing, z_scale)
-    return out
+    return cross_entropy_backward(
+        logits, target, lse, divisor, grad, ignored, smoothing, z_scale, False
+    )
 
 
 @operator("cross_entropy_grad_", mutates=("logits",))
 def _gradient_in_place_op(
-    logits: torch.Tensor, target: torch.Tensor, lse: torch.Tensor, grad: torch.Tensor,
-    ignored: int, smoothing: float, z_scale: float,
+    logits: torch.Tensor, target: torch.Tensor, lse: torch.Tensor, divisor: torch.Tensor,
+    grad: torch.Tensor, ignored: int, smoothing: float, z_scale: float,
 ) -> None:  # fmt: skip
-    matrix = as_rows(logits)
-    _backward(logits, target, lse, grad, matrix, ignored, smoothing, z_scale)
-    if matrix.data_ptr() != logits.data_ptr():  # it could not be written as it lay
-        logits.copy_(matrix.view(logits.shape))
+    cross_entropy_backward(logits, target, lse, divisor, grad, ignored, smoothing, z_scale, True)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-    logits, target, *ctx.numbers, ctx.inplace = inputs
-    ctx.save_for_backward(logits, target, output[1])
-    ctx.mark_non_differentiable(output[1])
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Three) -> None:
+    logits, target, *ctx.numbers, _, ctx.inplace = inputs
+    ctx.save_for_backward(logits, target, *output[1:])
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
 
 
-def _gradient(ctx: Any, grad: torch.Tensor, _: Any) -> tuple[Any, ...]:
-    logits, target, lse = ctx.saved_tensors
+def _gradient(ctx: Any, grad: torch.Tensor | None, *_: Any) -> tuple[Any, ...]:
+    if grad is None:
+        return (None,) * 7
+    logits, *others = ctx.saved_tensors
+    more: Any = (*others, grad, *ctx.numbers)
     ops = torch.ops.flash_attention
-    if ctx.inplace:
-        result = logits.detach()
-        ops.cross_entropy_grad_(result, target, lse, grad, *ctx.numbers)
+    result: Any = logits.detach() if ctx.inplace else logits
+    if not goes_through_torch(result, grad):
+        result = cross_entropy_backward(*cast("Any", (result, *more, ctx.inplace)))
+        if ctx.inplace:
+            torch.autograd.graph.increment_version(logits)  # a second pass must not read it
+    elif ctx.inplace:
+        ops.cross_entropy_grad_(result, *more)
     else:
-        result = ops.cross_entropy_grad(logits, target, lse, grad, *ctx.numbers)
-    return result, None, None, None, None, None
+        result = ops.cross_entropy_grad(result, *more)
+    return result, None, None, None, None, None, None
 
 
 _cross_entropy_op.register_autograd(_gradient, setup_context=_keep)
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """The same without PyTorch's dispatcher, whose way costs more than the kernels of short
+    calls."""
+
+    forward = staticmethod(_three)
+    setup_context = staticmethod(_keep)
+    backward = staticmethod(_gradient)

@@ -1,6 +1,7 @@
 """Cross entropy of rows of logits, forward and backward, computed in fp32. The forward pass reads a
-row once, and so does the backward pass, which needs no more than the forward's log-sum-exp. Columns
-and strides come in units of ALIGN."""
+row once, and takes one exponential an element: of a row in registers (WHOLE), or along a loop with
+a running maximum. The backward pass reads and writes it once; it needs no more than the forward's
+log-sum-exp. Columns and strides come in units of ALIGN."""
 
 # The functions below are Triton, not Python: the compiler reads their text.
 # mypy: ignore-errors
@@ -29,25 +30,42 @@ def forward(
     """The loss of each row (0 where the target is `ignored`) and its log-sum-exp."""
     columns, x_row = columns * ALIGN, x_row * ALIGN
     part = tl.program_id(0)
-    top = tl.full([ROWS, BLOCK], -float("inf"), tl.float32)
-    total = tl.zeros([ROWS, BLOCK], tl.float32)
-    logits = tl.zeros([ROWS, BLOCK], tl.float32)
-    for first in range(0, columns, BLOCK):
-        row, column, inside = block_of(part, rows, columns, first, ROWS, BLOCK)
-        v = tl.load(x + row * x_row + column, mask=inside, other=-float("inf")).to(tl.float32)
-        higher = tl.maximum(top, v)
-        total = total * tl.exp(top - finite(higher)) + tl.exp(v - finite(higher))
-        top = higher
-        if SMOOTH:
-            logits += tl.where(inside, v, 0.0)
-    most = tl.max(top, 1)
-    parts = product(total, tl.exp(top - finite(most)[:, None]))
-    log_sum = most + tl.log(tl.sum(parts, 1))
     place = (part * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     wanted = tl.load(target + place, mask=place < rows, other=ignored)
-    value = log_sum - picked(x + place * x_row, wanted, ignored, columns)
+    right = picked(x + place * x_row, wanted, ignored, columns)
+    if WHOLE:
+        row, column, inside = block_of(part, rows, columns, 0, ROWS, BLOCK)
+        v = tl.load(x + row * x_row + column, mask=inside, other=-float("inf")).to(tl.float32)
+        most = tl.max(v, 1)
+        sums = tl.sum(tl.exp(v - finite(most)[:, None]), 1)
+        if SMOOTH:
+            logits = tl.sum(tl.where(inside, v, 0.0), 1)
+    else:
+        # What a thread loads at once has a maximum of its own: a rescaling for 16 bytes, and
+        # nothing that lanes or warps wait for.
+        GROUP: tl.constexpr = BLOCK if BLOCK < 8 else 128 // x.dtype.element_ty.primitive_bitwidth
+        top = tl.full([ROWS, BLOCK // GROUP], -float("inf"), tl.float32)
+        total = tl.zeros([ROWS, BLOCK // GROUP], tl.float32)
+        shares = tl.zeros([ROWS, BLOCK // GROUP], tl.float32)
+        for first in range(0, columns, BLOCK):
+            row, column, inside = block_of(part, rows, columns, first, ROWS, BLOCK)
+            v = tl.load(x + row * x_row + column, mask=inside, other=-float("inf")).to(tl.float32)
+            groups = tl.reshape(v, [ROWS, BLOCK // GROUP, GROUP])
+            higher = tl.maximum(top, tl.max(groups, 2))
+            weights = tl.sum(tl.exp(groups - finite(higher)[:, :, None]), 2)
+            total = total * tl.exp(top - finite(higher)) + weights
+            top = higher
+            if SMOOTH:
+                known = tl.reshape(tl.where(inside, v, 0.0), [ROWS, BLOCK // GROUP, GROUP])
+                shares += tl.sum(known, 2)
+        most = tl.max(top, 1)
+        sums = tl.sum(product(total, tl.exp(top - finite(most)[:, None])), 1)
+        if SMOOTH:
+            logits = tl.sum(shares, 1)
+    log_sum = most + tl.log(sums)
+    value = log_sum - right
     if SMOOTH:
-        mean = tl.sum(logits, 1) / columns.to(tl.float32)
+        mean = logits / columns.to(tl.float32)
         value = (1.0 - smoothing) * value + smoothing * (log_sum - mean)
     value += z_scale * log_sum * log_sum
     value = tl.where(wanted == ignored, 0.0, value)
@@ -55,27 +73,48 @@ def forward(
     tl.store(lse + place, log_sum, mask=place < rows)
 
 
+@triton.jit(do_not_specialize=["rows", "columns", "ignored"])
+def reduce(
+    loss, target, out, divisor, rows, columns, ignored, MEAN: tl.constexpr, ALIGN: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    """Of one row, the losses: their sum over `divisor`, the number of those that count, or 1."""
+    columns = columns * ALIGN
+    total = tl.zeros([BLOCK], tl.float32)
+    number = tl.zeros([BLOCK], tl.float32)
+    for first in range(0, columns, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        total += tl.load(loss + at, mask=at < columns, other=0.0)
+        if MEAN:
+            wanted = tl.load(target + at, mask=at < columns, other=ignored)
+            number += tl.where(wanted == ignored, 0.0, 1.0)
+    count = tl.sum(number, 0) if MEAN else 1.0
+    tl.store(out, tl.sum(total, 0) / count)
+    tl.store(divisor, count)
+
+
 @triton.jit(do_not_specialize=["rows", "columns", "x_row", "out_row", "grad_step", "ignored"])
 def backward(
-    x, target, lse, grad, out, rows, columns, x_row, out_row, grad_step, ignored, smoothing,
-    z_scale, ALIGN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
+    x, target, lse, grad, divisor, out, rows, columns, x_row, out_row, grad_step, ignored,
+    smoothing, z_scale, DIVIDE: tl.constexpr, ALIGN: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the logits; `grad` is that of each row's loss, or, with step 0, of all. `out`
-    may be x."""
+    """The gradient of the logits, a block of a row a program; `grad` is that of each row's loss,
+    or, with step 0, of all. `out` may be x."""
     columns, x_row = columns * ALIGN, x_row * ALIGN
     out_row = out_row * ALIGN
-    part = tl.program_id(0)
-    place = (part * ROWS + tl.arange(0, ROWS))[:, None].to(tl.int64)
-    wanted = tl.load(target + place, mask=place < rows, other=ignored)
-    log_sum = tl.load(lse + place, mask=place < rows, other=0.0)
-    scale = tl.load(grad + place * grad_step, mask=place < rows, other=0.0)
-    scale = tl.where(wanted == ignored, 0.0, scale)
+    blocks = tl.cdiv(columns, BLOCK)
+    part = tl.program_id(0) // blocks
+    first = tl.program_id(0) % blocks * BLOCK
+    row, column, inside = block_of(part, rows, columns, first, ROWS, BLOCK)
+    v = tl.load(x + row * x_row + column, mask=inside, other=0.0).to(tl.float32)
+    wanted = tl.load(target + row, mask=row < rows, other=ignored)
+    log_sum = tl.load(lse + row, mask=row < rows, other=0.0)
+    scale = tl.load(grad + row * grad_step, mask=row < rows, other=0.0)
+    if DIVIDE:
+        scale = scale / tl.load(divisor)
     even = smoothing / columns.to(tl.float32)
-    for first in range(0, columns, BLOCK):
-        row, column, inside = block_of(part, rows, columns, first, ROWS, BLOCK)
-        v = tl.load(x + row * x_row + column, mask=inside, other=0.0).to(tl.float32)
-        weight = tl.exp(v - log_sum)
-        right = tl.where(column == wanted, 1.0 - smoothing, 0.0)
-        slope = weight * (1.0 + 2.0 * z_scale * log_sum) - right - even
-        slope = tl.where(wanted == ignored, 0.0, slope * scale)
-        tl.store(out + row * out_row + column, slope, mask=inside)
+    right = tl.where(column == wanted, 1.0 - smoothing, 0.0)
+    slope = tl.exp(v - log_sum) * (1.0 + 2.0 * z_scale * log_sum) - right - even
+    slope = tl.where(wanted == ignored, 0.0, slope * scale)
+    tl.store(out + row * out_row + column, slope, mask=inside)

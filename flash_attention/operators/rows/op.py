@@ -18,7 +18,6 @@ from ..launching import Operator
 MOST_WHOLE = 32768
 _PER_WARP = 512
 _MOST_WARPS = 16
-_LOOPED_BLOCK = 4096
 _WARPS = (1, 2, 4, 8, 16, 32)
 
 
@@ -34,6 +33,9 @@ class RowConfig:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+LOOPED = RowConfig(1, 4096, False, 8)
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,14 @@ def as_rows(x: torch.Tensor) -> torch.Tensor:
 class RowOp(Operator[RowConfig, RowCall]):
     """`module`: of operators, with the kernel `function`; `write` has the positions of the tensors
     that it writes, `moves` how many matrices of the problem's size go to and fro. Rows of up to
-    `most_whole` elements stay in registers, without spills."""
+    `most_whole` elements stay in registers, without spills; longer ones go by `looped`."""
 
     module: str
     function: str
     write: tuple[int, ...]
     moves: int = 2
     most_whole: int = MOST_WHOLE
+    looped: RowConfig = LOOPED
     config_type = RowConfig
     contiguous = False
 
@@ -105,10 +108,9 @@ class RowOp(Operator[RowConfig, RowCall]):
 
     def space(self, call: RowCall, architecture: int) -> list[RowConfig]:
         """The default, with more and fewer warps, and the loop."""
-        first = default_config(call.columns, self.most_whole)
+        first = default_config(call.columns, self.most_whole, self.looped)
         warps = [w for w in (first.num_warps // 2, 2 * first.num_warps) if w in _WARPS]
-        looped = RowConfig(1, _LOOPED_BLOCK, False, 8)
-        return [first, *(replace(first, num_warps=w) for w in warps), *({looped} - {first})]
+        return [first, *(replace(first, num_warps=w) for w in warps), *({self.looped} - {first})]
 
     def problems(self, config: RowConfig, call: RowCall) -> list[str]:
         found = [
@@ -157,10 +159,10 @@ class RowOp(Operator[RowConfig, RowCall]):
         return Work(flop=8 * n, n_bytes=self.moves * n * item)
 
 
-def default_config(columns: int, most_whole: int) -> RowConfig:
+def default_config(columns: int, most_whole: int, looped: RowConfig = LOOPED) -> RowConfig:
     """Short rows several at a time, long ones in a loop."""
     block = max(16, 1 << (columns - 1).bit_length())
     if block > most_whole:
-        return RowConfig(1, _LOOPED_BLOCK, False, 8)
+        return looped
     rows = max(1, min(16, 1024 // block))
     return RowConfig(rows, block, True, min(_MOST_WARPS, max(1, rows * block // _PER_WARP)))

@@ -20,7 +20,7 @@ def activate(x, KIND: tl.constexpr):
         # 0.5 (1 + tanh u) is the logistic function of 2 u, which cancels nothing for negative u.
         y = x / (1.0 + tl.exp(-2.0 * gelu_inner(x)))
     elif KIND == "gelu_erf":
-        y = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
+        y = x * below(x)
     else:
         tl.static_assert(KIND == "none", "an activation that is not known")
         y = x
@@ -41,7 +41,7 @@ def derivative(x, KIND: tl.constexpr):
         y = s + x * s * (1.0 - s) * slope
     elif KIND == "gelu_erf":
         density = 0.3989422804014327 * tl.exp(-0.5 * x * x)
-        y = 0.5 * (1.0 + tl.erf(x * 0.7071067811865476)) + x * density
+        y = below(x) + x * density
     else:
         tl.static_assert(KIND == "none", "an activation that is not known")
         y = tl.full(x.shape, 1.0, tl.float32)
@@ -52,3 +52,21 @@ def derivative(x, KIND: tl.constexpr):
 def gelu_inner(x):
     """What the tanh of the approximate GELU is taken of: sqrt(2 / pi) (x + 0.044715 x^3)."""
     return 0.7978845608028654 * (x + 0.044715 * x * x * x)
+
+
+@triton.jit
+def below(x):
+    """The share of the normal distribution below x, with an error of 5e-8. That below -|x| is
+    2^-power; the power, a polynomial fitted up to 5.6, goes on growing beyond. libdevice's erf
+    takes twice as many instructions, and branches at every element."""
+    size = tl.abs(x)
+    power = 2.050179546131403e-06 * size - 3.00652754958719e-05
+    power = power * size + 0.00014245144848246127
+    power = power * size + 0.0002409290690086756
+    power = power * size - 0.007196306250989437
+    power = power * size + 0.05258502438664436
+    power = power * size + 0.45918068289756775
+    power = power * size + 1.1511080265045166
+    power = power * size + 1.0
+    tail = tl.exp2(-power)
+    return tl.where(x < 0.0, tail, 1.0 - tail)

@@ -187,6 +187,30 @@ def test_loads_and_stores_of_16_bytes_and_no_spills(dtype: torch.dtype, architec
         assert "ld.global.v4.b32" in compiled.ptx and "st.global.v4.b32" in compiled.ptx
 
 
+@pytest.mark.parametrize("architecture", [80, 90])
+@pytest.mark.parametrize("kind", ["gelu_erf", "gelu_tanh", "silu"])
+def test_an_activation_costs_less_than_its_memory(kind: str, architecture: int) -> None:
+    """One exponential an element and no branch. 16 elements: 8 of a whole block, 8 of the last."""
+    x = torch.zeros(1000, dtype=torch.bfloat16)
+    compiled = compile_op(
+        Elementwise(kind), BlockConfig(), elements((x, x, x), 0.0, True), architecture=architecture
+    )
+    lines = [line.strip() for line in compiled.ptx.splitlines()]
+    assert compiled.ptx.count("ex2.approx") == 16
+    assert sum(line.startswith(("bra", "@")) and "bra" in line for line in lines) <= 2
+    assert sum(".f32 " in line for line in lines) <= 16 * 17
+
+
+def test_beyond_where_the_normal_distribution_was_fitted(seed: int) -> None:
+    """Far from 0 GELU is x or vanishes; its gradient is 1 or vanishes."""
+    x = torch.tensor([-3e38, -1e4, -100.0, -14.0, -9.0, -6.0, 6.0, 9.0, 14.0, 100.0, 3e38])
+    leaf, wide = x.clone().requires_grad_(), x.double().requires_grad_()
+    y, exact = operators.gelu(leaf), F.gelu(wide)
+    assert worst(y.detach(), exact.detach()) <= 2
+    (got,), (wanted,) = (torch.autograd.grad(z.sum(), a) for z, a in ((y, leaf), (exact, wide)))
+    assert worst(got, wanted) <= 2
+
+
 def test_offsets_beyond_32_bits() -> None:
     """More elements than 32 bits count, in a tensor of one element's memory: the code is read."""
     huge = torch.empty(1, dtype=torch.float16).expand(70_000, 70_000)

@@ -21,7 +21,7 @@ from ..remembered import remembered
 from ..rows.op import LOOPED, RowConfig, RowOp, as_rows, default_config, row_call
 
 REDUCTIONS = ("mean", "sum", "none")
-_LONG = RowConfig(1, 8192, False, 8)
+_LONG = RowConfig(1, 4096, False, 4)
 FORWARD = RowOp("losses.kernels", "forward", (2, 3), moves=1, looped=_LONG)
 REDUCE = RowOp("losses.kernels", "reduce", (2, 3), moves=1, most_whole=0)
 BACKWARD = RowOp("losses.kernels", "backward", (5,), most_whole=LOOPED.BLOCK)

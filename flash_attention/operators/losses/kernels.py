@@ -41,23 +41,23 @@ def forward(
         if SMOOTH:
             logits = tl.sum(tl.where(inside, v, 0.0), 1)
     else:
-        # What a thread loads at once has a maximum of its own: a rescaling for 16 bytes, and
-        # nothing that lanes or warps wait for.
-        GROUP: tl.constexpr = BLOCK if BLOCK < 8 else 128 // x.dtype.element_ty.primitive_bitwidth
+        # Each of four parts of a block lies in the threads alike, so that every four elements of a
+        # thread have a maximum of their own: one rescaling, and no lane waits for another.
+        GROUP: tl.constexpr = 4 if BLOCK >= 8 else 1
         top = tl.full([ROWS, BLOCK // GROUP], -float("inf"), tl.float32)
         total = tl.zeros([ROWS, BLOCK // GROUP], tl.float32)
         shares = tl.zeros([ROWS, BLOCK // GROUP], tl.float32)
         for first in range(0, columns, BLOCK):
             row, column, inside = block_of(part, rows, columns, first, ROWS, BLOCK)
             v = tl.load(x + row * x_row + column, mask=inside, other=-float("inf")).to(tl.float32)
-            groups = tl.reshape(v, [ROWS, BLOCK // GROUP, GROUP])
-            higher = tl.maximum(top, tl.max(groups, 2))
-            weights = tl.sum(tl.exp(groups - finite(higher)[:, :, None]), 2)
+            groups = tl.reshape(v, [ROWS, GROUP, BLOCK // GROUP])
+            higher = tl.maximum(top, tl.max(groups, 1))
+            weights = tl.sum(tl.exp(groups - finite(higher)[:, None, :]), 1)
             total = total * tl.exp(top - finite(higher)) + weights
             top = higher
             if SMOOTH:
-                known = tl.reshape(tl.where(inside, v, 0.0), [ROWS, BLOCK // GROUP, GROUP])
-                shares += tl.sum(known, 2)
+                known = tl.reshape(tl.where(inside, v, 0.0), [ROWS, GROUP, BLOCK // GROUP])
+                shares += tl.sum(known, 1)
         most = tl.max(top, 1)
         sums = tl.sum(product(total, tl.exp(top - finite(most)[:, None])), 1)
         if SMOOTH:

@@ -35,7 +35,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("flash_lab.bench",),
     ("flash_lab.accuracy",),
     ("flash_lab.profiling",),
-    ("flash_lab.steps_report", "flash_lab.ws_analysis"),
+    ("flash_lab.operators", "flash_lab.steps_report", "flash_lab.ws_analysis"),
     ("tools", "flash_helpers.profiling"),
 )
 # Other names for what stands elsewhere, for users: nothing inside takes them.

@@ -41,21 +41,26 @@ def summarize(sample: Sequence[float]) -> Summary:
     wrong = [x for x in sample if not (math.isfinite(x) and x > 0)]
     if wrong:
         raise ValueError(f"a time must be positive and finite, got {wrong[0]}")
-    low, high = percentile(sample, 25), percentile(sample, 75)
-    reach = _WHISKER * (high - low)
     return Summary(
         n=len(sample),
         median=statistics.median(sample),
         mean=statistics.fmean(sample),
         minimum=min(sample),
         maximum=max(sample),
-        lower_quartile=low,
-        upper_quartile=high,
+        lower_quartile=percentile(sample, 25),
+        upper_quartile=percentile(sample, 75),
         stdev=statistics.stdev(sample) if len(sample) > 1 else 0.0,
         p90=percentile(sample, 90),
         p99=percentile(sample, 99),
-        outliers=sum(not low - reach <= x <= high + reach for x in sample),
+        outliers=len(sample) - len(within_fences(sample)),
     )
+
+
+def within_fences(sample: Sequence[float]) -> list[float]:
+    """Without the outliers."""
+    low, high = percentile(sample, 25), percentile(sample, 75)
+    reach = _WHISKER * (high - low)
+    return [x for x in sample if low - reach <= x <= high + reach]
 
 
 def percentile(sample: Sequence[float], percent: float) -> float:

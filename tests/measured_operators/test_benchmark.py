@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import sys
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from flash_attention.triton_kit.op import Work
-from flash_helpers.base.timing import Sample
 from flash_lab.bench.energy import EnergyMeter
 from flash_lab.operators import environment
 from flash_lab.operators.benchmark import benchmark_kernel, benchmark_kernels, figures
 from flash_lab.operators.environment import UnfitEnvironmentError, checks
 from flash_lab.operators.shapes import Point, best_working_point, sensitivity
 from tests.bench.fake_gpu import FakeGpu
+from tests.measured_operators.fake_timer import FakeTimer
 
 KEYS = {"n", "min", "p50", "p90", "mean", "std", "rsd"}
-
-
-class FakeTimer:
-    """Takes its times from a list, again and again; `calls` counts what was timed."""
-
-    def __init__(self, times: Iterable[float]) -> None:
-        self.times = itertools.cycle(times)
-        self.calls = 0
-
-    def __call__(self, function: Callable[[], object]) -> Sample:
-        function()
-        self.calls += 1
-        return Sample(next(self.times))
 
 
 def nothing(*_: object) -> None:

@@ -1,1 +1,1 @@
-"""Measuring any operator: one kernel, several side by side, a curve over shapes, a roofline."""
+"""Measuring any operator: one kernel, several side by side, a curve over shapes."""

@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 SUPPORT = ROOT / "docs" / "support.md"
+BOOK = ROOT / "docs" / "book"
 
 
 def documents() -> list[Path]:

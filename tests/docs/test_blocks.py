@@ -23,7 +23,7 @@ from tests.emulator.support import cuda_to_ptx
 
 from . import gpu_commands, shell
 from .blocks import LANGUAGES, Block, Command, blocks, commands_in_text, commands_of
-from .markdown import ROOT, documents
+from .markdown import BOOK, ROOT, documents
 
 BLOCKS = [block for path in documents() for block in blocks(path)]
 COMMANDS = [command for b in BLOCKS if b.language == "sh" for command in commands_of(b)]
@@ -50,6 +50,10 @@ RUN_ELSEWHERE = {
     ("py/flash_helpers/emulator/README.md", "text"): "tests/emulator/test_readme.py",
     ("README.md", "text"): "tests/docs/test_outputs.py",
     ("docs/support.md", "text"): "tests/docs/test_outputs.py",
+    **{
+        (f"docs/book/{page.name}", "python"): "tests/docs/test_book.py"
+        for page in BOOK.glob("*.md")
+    },
 }
 # Other blocks of text, by their first words: what they are, or the test that compares them.
 TEXT = {
@@ -124,7 +128,7 @@ def test_every_block_is_checked(block: Block) -> None:
 def test_what_runs_elsewhere_names_its_document() -> None:
     constants = {"README.md": "README", "support.md": "SUPPORT"}
     for (document, language), test in RUN_ELSEWHERE.items():
-        assert constants[Path(document).name] in (ROOT / test).read_text(), test
+        assert constants.get(Path(document).name, "BOOK") in (ROOT / test).read_text(), test
         assert any((b.document, b.language) == (document, language) for b in BLOCKS), document
 
 

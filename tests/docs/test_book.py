@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("triton")
 
@@ -38,7 +39,9 @@ def run(name: str, source: str, known: dict[str, Any]) -> dict[str, Any]:
     vars(module).update(known | {"__name__": name})
     sys.modules[name] = module
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    exec(compile(source, name, "exec", dont_inherit=True), vars(module))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        exec(compile(source, name, "exec", dont_inherit=True), vars(module))
     return vars(module)
 
 

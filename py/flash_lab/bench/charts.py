@@ -105,6 +105,28 @@ def roofline(measurements: Sequence[Measurement], ceilings: Ceilings, title: str
     return _png(figure)
 
 
+def tuned_roofline(
+    before: Mapping[str, tuple[float, float]], after: Mapping[str, tuple[float, float]],
+    roof: tuple[float, float],
+) -> bytes:  # fmt: skip
+    """(FLOP a byte, TFLOP/s) by shape before and after tuning, joined by arrows, under the roof
+    of so many TFLOP/s and TB/s."""
+    figure, axes = _figure("v1 and tuned, under the roofline")
+    (peak, bandwidth), points = roof, [*before.values(), *after.values()]
+    low, high = (f(peak / bandwidth, *(x for x, _ in points)) for f in (min, max))
+    ends = [low / 4, peak / bandwidth, high * 2]
+    axes.plot(ends, [min(peak, x * bandwidth) for x in ends], color="#444444", linewidth=1.6)
+    for found, colour, label in ((before, _OURS, "v1"), (after, "#009e73", "v_auto")):
+        axes.scatter(*zip(*found.values(), strict=True), color=colour, label=label, zorder=3)
+    for shape in before.keys() & after.keys():
+        axes.annotate("", after[shape], before[shape], arrowprops={"arrowstyle": "->"})
+    axes.loglog()
+    axes.set_xlabel("FLOP per byte")
+    axes.set_ylabel("TFLOP/s")
+    _legend(figure, axes, "lower right")
+    return _png(figure)
+
+
 def switches(found: Sequence[Worth], title: str) -> bytes:
     """What every switch does to the time: the mean, and all pairs as dots."""
     figure, axes = _figure(title, height=0.42 * len(found) + 1.2)

@@ -15,7 +15,7 @@
 #   PYTHON=python3.12     the interpreter to start from (3.11 or newer)
 #   TORCH=torch==2.13.0   what pip is asked for (without a GPU: its CPU build, if it can be had)
 #   TORCH_CPU_INDEX=URL   where the CPU build is looked for; empty: nowhere
-#   KERNELS=tune          which kernels (make run: prog; otherwise all)
+#   KERNELS=tune          which kernels (make run: prog; make test: prog without a GPU; otherwise all)
 #   RUN_ARGS, PYTEST_ARGS more arguments for run_kernels.py and pytest
 # TORCH_CUDA_ARCH_LIST, MAX_JOBS, CUDACXX and CUDA_HOME reach the build as they are.
 
@@ -57,6 +57,8 @@ run: export KERNELS ?= prog
 run: build
 	$(PY) tools/benchmark/run_kernels.py $(RUN_ARGS) --kernels "$$KERNELS" --device auto
 
+# Without a GPU the tests compile the kernels that they need; of the library they load they run none.
+test: export KERNELS ?= $(if $(filter 1,$(SYSTEM)),all,prog)
 test: $(TEST_INSTALLED) build lint
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(PYTEST_ARGS)
 

@@ -36,18 +36,18 @@ struct BackwardFamily {
 // All `args` have passed check_forward_args.
 struct Family {
   // Throws std::invalid_argument for what only the kernels of this family do not take.
-  void (*check)(const KernelEntry& entry, const ForwardArgs& args);
+  void (*check)(const KernelEntry& entry, const ForwardArgs& args) = nullptr;
   // Which of the kernels of the entry's configuration the problem needs.
-  Variant (*variant_for)(const KernelEntry& entry, const ForwardArgs& args);
+  Variant (*variant_for)(const KernelEntry& entry, const ForwardArgs& args) = nullptr;
   // What a configuration without that kernel takes: what follows its name in a message.
-  std::string (*what_it_takes)(const KernelEntry& entry);
+  std::string (*what_it_takes)(const KernelEntry& entry) = nullptr;
   // Pieces of the problem that one thread block computes at a time. Throws as check() if there are
   // more than a launch can have.
-  unsigned (*n_tiles)(const KernelEntry& entry, const ForwardArgs& args);
+  unsigned (*n_tiles)(const KernelEntry& entry, const ForwardArgs& args) = nullptr;
   // Whatever else launches on this device need, once for each kernel. The device is current.
-  void (*prepare)(int device);
+  void (*prepare)(int device) = nullptr;
   // Queues the kernel with the arguments that it takes, made from `args`.
-  cudaError_t (*queue)(const Launch& launch, const ForwardArgs& args);
+  cudaError_t (*queue)(const Launch& launch, const ForwardArgs& args) = nullptr;
   // Of a family of backward passes, which has of the above prepare() alone.
   const BackwardFamily* backward = nullptr;
 };

@@ -34,12 +34,6 @@ constexpr BackwardFamily kBackward = {.check = check, .n_blocks = n_blocks, .que
 
 }  // namespace
 
-const Family kFamily = {.check = nullptr,
-                        .variant_for = nullptr,
-                        .what_it_takes = nullptr,
-                        .n_tiles = nullptr,
-                        .prepare = prepare,
-                        .queue = nullptr,
-                        .backward = &kBackward};
+const Family kFamily = {.prepare = prepare, .backward = &kBackward};
 
 }  // namespace flash::sm80_bwd

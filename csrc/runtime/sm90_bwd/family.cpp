@@ -36,12 +36,6 @@ constexpr BackwardFamily kBackward = {.check = check_copied, .n_blocks = n_block
 
 }  // namespace
 
-const Family kFamily = {.check = nullptr,
-                        .variant_for = nullptr,
-                        .what_it_takes = nullptr,
-                        .n_tiles = nullptr,
-                        .prepare = prepare,
-                        .queue = nullptr,
-                        .backward = &kBackward};
+const Family kFamily = {.prepare = prepare, .backward = &kBackward};
 
 }  // namespace flash::sm90_bwd

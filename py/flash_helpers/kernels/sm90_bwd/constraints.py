@@ -1,16 +1,15 @@
 """Why a backward configuration of the Hopper family cannot be built, as sentences."""
 
-from ..contract import Variant
+from collections.abc import Collection, Mapping
+
+from ..contract import KernelConfig, Variant
+from ..sm90_target import SHARED_MEMORY_BYTES, architecture_violations
 from .config import GROUP_ROWS, HopperBackwardKernelConfig
 
 HEAD_DIMENSIONS = (64, 96, 128, 192, 256)
 # A thread of one group would start with more registers than setmaxnreg is to raise it to.
 ROWS = (2 * GROUP_ROWS, 3 * GROUP_ROWS)
 COLUMNS = (64, 128)  # whole rows of the map of RowStats
-
-# TMA, wgmma and setmaxnreg in the forms that the kernels use are instructions of sm_90a alone.
-ARCHITECTURE = (9, 0)
-SHARED_MEMORY_BYTES = 227 * 1024
 
 # Registers of a consumer's thread beside the sums and the scores in fp32: addresses, statistics,
 # loop, and weights in 16 bits as far as they do not take the scores' place.
@@ -24,24 +23,24 @@ def violations(
     found = _value_violations(config)
     if not found:
         found = [*_register_violations(config), *_memory_violations(config)]
-    if arch is not None and arch != ARCHITECTURE:
-        found.append(
-            f"Architecture {arch[0]}.{arch[1]} is not supported: the Hopper family needs wgmma and "
-            "setmaxnreg, which 9.0 (sm_90a) alone has."
-        )
-    return found
+    return [*found, *architecture_violations(arch, "the Hopper family")]
+
+
+def unsupported_values(config: KernelConfig, allowed: Mapping[str, Collection[int]]) -> list[str]:
+    """A sentence for each field whose value is not among those allowed."""
+    return [
+        f"{name} = {getattr(config, name)} is not supported: it must be "
+        f"{' or '.join(map(str, values))}."
+        for name, values in allowed.items()
+        if getattr(config, name) not in values
+    ]
 
 
 def _value_violations(config: HopperBackwardKernelConfig) -> list[str]:
     allowed: dict[str, tuple[int, ...]] = {"d_head": HEAD_DIMENSIONS}
     allowed["keys_rows"] = (GROUP_ROWS,) if config.splits_sums(Variant.KEYS) else ROWS
     allowed |= {"keys_columns": COLUMNS, "queries_rows": ROWS, "queries_columns": COLUMNS}
-    found = [
-        f"{name} = {getattr(config, name)} is not supported: it must be "
-        f"{' or '.join(map(str, values))}."
-        for name, values in allowed.items()
-        if getattr(config, name) not in values
-    ]
+    found = unsupported_values(config, allowed)
     if config.queries_stages < 2:
         found.append("queries_stages = 1 is not supported: of V there is one stage less.")
     return found

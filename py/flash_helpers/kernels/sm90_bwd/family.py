@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from .. import backward_names
-from ..architecture import dotted
 from ..contract import KernelConfig, Variant
 from ..family import Capability, Family, Sets
 from ..problem import AttentionProblem
+from ..sm90_target import ARCHITECTURE, refusal
 from .config import HopperBackwardKernelConfig
-from .constraints import ARCHITECTURE, HEAD_DIMENSIONS, violations
+from .constraints import HEAD_DIMENSIONS, violations
 from .sets import get_hopper_backward_kernel_configs
 
 
@@ -49,12 +49,7 @@ class Sm90Backward(Family):
         return 2 if capability == ARCHITECTURE else 0
 
     def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
-        if problem.d_head not in HEAD_DIMENSIONS:
-            return f"its head dimensions are {', '.join(map(str, HEAD_DIMENSIONS))}"
-        if capability not in (None, ARCHITECTURE):
-            needed, found = dotted(ARCHITECTURE), dotted(capability)
-            return f"it needs compute capability {needed}, and this GPU has {found}"
-        return None
+        return refusal(HEAD_DIMENSIONS, problem.d_head, capability)
 
     def candidates(self) -> Sequence[KernelConfig]:
         return get_hopper_backward_kernel_configs()

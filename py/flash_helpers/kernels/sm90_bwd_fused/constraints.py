@@ -2,7 +2,8 @@
 
 from ..contract import Variant
 from ..sm90_bwd.config import GROUP_ROWS
-from ..sm90_bwd.constraints import ARCHITECTURE, SHARED_MEMORY_BYTES
+from ..sm90_bwd.constraints import unsupported_values
+from ..sm90_target import SHARED_MEMORY_BYTES, architecture_violations
 from .config import GROUPS, FusedBackwardKernelConfig
 
 HEAD_DIMENSIONS = (64, 128)
@@ -13,12 +14,7 @@ COLUMNS = {64: (128,), 128: (64,)}
 def violations(config: FusedBackwardKernelConfig, arch: tuple[int, int] | None = None) -> list[str]:
     """One sentence for each reason; an empty list: it can be built (for `arch`, if given)."""
     found = _value_violations(config) or _memory_violations(config)
-    if arch is not None and arch != ARCHITECTURE:
-        found.append(
-            f"Architecture {arch[0]}.{arch[1]} is not supported: the Hopper family needs wgmma and "
-            "setmaxnreg, which 9.0 (sm_90a) alone has."
-        )
-    return found
+    return [*found, *architecture_violations(arch, "the Hopper family")]
 
 
 def _value_violations(config: FusedBackwardKernelConfig) -> list[str]:
@@ -27,12 +23,7 @@ def _value_violations(config: FusedBackwardKernelConfig) -> list[str]:
         "keys_rows": (GROUPS * GROUP_ROWS,),
         "keys_columns": COLUMNS.get(config.d_head, (config.keys_columns,)),
     }
-    found = [
-        f"{name} = {getattr(config, name)} is not supported: it must be "
-        f"{' or '.join(map(str, values))}."
-        for name, values in allowed.items()
-        if getattr(config, name) not in values
-    ]
+    found = unsupported_values(config, allowed)
     if config.ds_stages < 2:
         found.append(
             "ds_stages = 1 is not supported: dQ is multiplied while the next dS is written."

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from .. import backward_names
-from ..architecture import dotted
 from ..contract import KernelConfig, Variant
 from ..family import Capability, Family, Sets
 from ..problem import AttentionProblem
-from ..sm90_bwd.constraints import ARCHITECTURE
+from ..sm90_target import refusal
 from .config import AddBy, FusedBackwardKernelConfig
 from .constraints import HEAD_DIMENSIONS, violations
 from .sets import get_fused_backward_kernel_configs
@@ -56,12 +55,7 @@ class Sm90FusedBackward(Family):
     def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
         if problem.deterministic:
             return "its sums of dQ differ in their last bits from run to run"
-        if problem.d_head not in HEAD_DIMENSIONS:
-            return f"its head dimensions are {', '.join(map(str, HEAD_DIMENSIONS))}"
-        if capability not in (None, ARCHITECTURE):
-            needed, found = dotted(ARCHITECTURE), dotted(capability)
-            return f"it needs compute capability {needed}, and this GPU has {found}"
-        return None
+        return refusal(HEAD_DIMENSIONS, problem.d_head, capability)
 
     def candidates(self) -> Sequence[KernelConfig]:
         return get_fused_backward_kernel_configs()

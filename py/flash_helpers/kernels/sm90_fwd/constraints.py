@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from ..sm90_target import SHARED_MEMORY_BYTES, architecture_violations
 from .config import HopperForwardKernelConfig, MaxPolicy
 
 HEAD_DIMENSIONS = (64, 96, 128, 192, 256)
@@ -11,10 +12,6 @@ WGMMA_COLUMNS = (48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 256)
 # four groups with 102.
 MMA_GROUPS = (2, 3)
 Q_BUFFERS = (1, 2)
-
-# TMA, wgmma and setmaxnreg in the forms that the kernels use are instructions of sm_90a alone.
-ARCHITECTURE = (9, 0)
-SHARED_MEMORY_BYTES = 227 * 1024
 
 # Registers of a consumer's thread beside output, scores and probabilities: row statistics,
 # descriptors, loop. Measured with ptxas 13.0 over head sizes, blocks and groups: with less than
@@ -28,12 +25,7 @@ def violations(config: HopperForwardKernelConfig, arch: tuple[int, int] | None =
     found = _value_violations(config)
     if not found:
         found = [*_register_violations(config), *_memory_violations(config)]
-    if arch is not None and arch != ARCHITECTURE:
-        found.append(
-            f"Architecture {arch[0]}.{arch[1]} is not supported: the Hopper family needs wgmma and "
-            "setmaxnreg, which 9.0 (sm_90a) alone has."
-        )
-    return found
+    return [*found, *architecture_violations(arch, "the Hopper family")]
 
 
 def working_registers(config: HopperForwardKernelConfig) -> int:

@@ -129,14 +129,23 @@ FROM_TRITON: list[tuple[list[str], int]] = [
     (words("neg.bf16 neg.bf16x2 abs.bf16 abs.bf16x2"), 1),
     (words("fma.rn.bf16 fma.rn.bf16x2 prmt.b32"), 3),
 ]
-TRITON_SPECIAL: list[tuple[str, str, str, str, str]] = [
-    *((f"{form} pair", form,
-       f"{{ .reg .pred p, q; .reg .b32 u, v; {form} p|q, $a, $b; selp.b32 u, 1, 0, p; "
-       "selp.b32 v, 2, 0, q; add.s32 $d, u, v; }", "v", "b32")
-      for form in ("setp.lt.f16x2", "setp.geu.f16x2", "setp.neu.f16x2", "setp.lt.bf16x2")),
-]  # fmt: skip
+
+
+def _pair_compared(form: str) -> tuple[str, str, str, str, str]:
+    return (
+        f"{form} pair",
+        form,
+        f"{{ .reg .pred p, q; .reg .b32 u, v; {form} p|q, $a, $b; selp.b32 u, 1, 0, p; "
+        "selp.b32 v, 2, 0, q; add.s32 $d, u, v; }",
+        "v",
+        "b32",
+    )
+
+
+TRITON_SPECIAL = [_pair_compared(f"setp.{compare}.f16x2") for compare in words("lt geu neu")]
 # sm_90 has them, sm_80 does not (tests/emulator/sm90/conformance).
 FROM_TRITON_SM90: list[tuple[list[str], int]] = [
     ([f"{op}.{form}" for op in ("add", "sub", "mul")
       for form in words("bf16 rn.bf16 bf16x2 rn.bf16x2")], 2),
 ]  # fmt: skip
+TRITON_SPECIAL_SM90 = [_pair_compared("setp.lt.bf16x2")]

@@ -14,6 +14,7 @@ from .scalar_forms import (
     SPECIAL,
     TERNARY,
     TRITON_SPECIAL,
+    TRITON_SPECIAL_SM90,
     UNARY,
 )
 from .values import OPERANDS, N
@@ -112,7 +113,10 @@ def triton_cases() -> list[Case]:
 
 
 def triton_sm90_cases() -> list[Case]:
-    return [_case(form, count) for forms, count in FROM_TRITON_SM90 for form in forms]
+    return [
+        *(_case(form, count) for forms, count in FROM_TRITON_SM90 for form in forms),
+        *(_special(*row) for row in TRITON_SPECIAL_SM90),
+    ]
 
 
 def scalar_prologue() -> tuple[str, Any]:

@@ -144,11 +144,15 @@ def _atomic(e: Emitter, ins: Instruction) -> None:
     )
     target = pointer(e, ins, space, place, ptx_type.n_bytes, "kAtomic")
     values = [e.read(item, ptx_type) for item in operands]
-    e.write(destination, ptx_type, _update(ptx_type, operation, target, values))
+    e.write(destination, ptx_type, _update(ptx_type, operation, space, target, values))
 
 
-def _update(ptx_type: PtxType, operation: str, target: str, operands: list[str]) -> str:
+def _update(ptx_type: PtxType, operation: str, space: str, target: str, operands: list[str]) -> str:
     """The call that updates a value; its own is the old one."""
+    if (ptx_type.name, operation) == ("f32", "add") and space != "shared":
+        # The L2 cache, which adds, takes subnormal numbers for 0 (PTX ISA, atom; seen on an H200).
+        function = f"[&](f32 old) {{ return ftz(ftz(old) + ftz({operands[0]})); }}"
+        return f"atomic_update<f32, u32>({target}, {function})"
     update = filled(ATOMICS[operation], {"a": "old", **dict(zip("bc", operands, strict=False))})
     function = f"[&]({ptx_type.cpp} old) {{ return {ptx_type.cpp}({update}); }}"
     return f"atomic_update<{ptx_type.cpp}, u{ptx_type.bits}>({target}, {function})"
@@ -165,7 +169,7 @@ def _vector_reduction(
     e.emit(f"{{ auto* p = {host};")
     for i, item in enumerate(elements(registers)):
         target = f"p + {i * ptx_type.n_bytes}"
-        e.emit(f"{_update(ptx_type, operation, target, [e.read(item, ptx_type)])};")
+        e.emit(f"{_update(ptx_type, operation, space, target, [e.read(item, ptx_type)])};")
     e.emit("}")
 
 

@@ -64,15 +64,16 @@ def forms_under_test() -> frozenset[str]:
     return frozenset({case.form for _, case in core.all_cases()} | set(forms_of(HEADER + every)))
 
 
-# Micro-kernels that came after the last recording: of forms that only Triton writes (the copies
-# since 3.7), and of the sums of the fused backward kernels. Whoever records next takes them off the
-# list, which a test asks for.
+# Micro-kernels that came after the last recording. Whoever records next takes them off the list,
+# which a test asks for.
 _FROM_TRITON = "cp.async.bulk.tensor.{}d.shared::cta.global.mbarrier::complete_tx::bytes, of Triton"
 UNANSWERED = frozenset(
     {
         "st.shared::cta.v4.b32, of Triton",
         "bulk reduction",
         "vector reduction",
+        "scalar reduction",
+        "shared sum",
         *(_FROM_TRITON.format(rank) for rank in (2, 3, 4, 5)),
         *(case.key for case in triton_sm90_cases()),
     }

@@ -8,11 +8,21 @@ from functools import lru_cache
 
 import torch
 
+import flash_attention
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.reference import attention_reference
+from flash_helpers.kernel_configs import KernelConfig
 
 MARGIN = 512  # elements around a tensor
 POISON = float("nan")
+
+
+def forward_kernels() -> list[KernelConfig]:
+    """Those of the loaded build. Without a GPU none, and no library is needed; with one, a library
+    that is missing or refused is an error, never an empty list."""
+    if not torch.cuda.is_available():
+        return []
+    return [config for config in flash_attention.available_kernels() if not config.GRADIENTS]
 
 
 def guarded(

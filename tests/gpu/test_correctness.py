@@ -9,21 +9,13 @@ import flash_attention
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernel_configs import FlashForwardKernelConfig, KernelConfig
-from tests.gpu.inputs import guarded, margins_ok, problem
+from tests.gpu.inputs import forward_kernels, guarded, margins_ok, problem
 
 pytestmark = pytest.mark.gpu
 
 SESSION_SEED = int(torch.randint(2**31, ()).item())
 SEQUENCE_LENGTHS = (512, 1024, 2048, 4096)
 REPEATS = 100
-
-
-def built() -> list[KernelConfig]:
-    """The kernels of the loaded build. Without a GPU everything here is skipped, and a library is
-    not needed; with one, a library that is missing or refused is an error, never an empty list."""
-    if not torch.cuda.is_available():
-        return []
-    return flash_attention.available_kernels()
 
 
 def ids(config: KernelConfig) -> str:
@@ -34,7 +26,7 @@ def lse_error(lse: torch.Tensor, reference: torch.Tensor) -> float:
     return float((lse - reference).abs().max())
 
 
-@pytest.mark.parametrize("config", built(), ids=ids)
+@pytest.mark.parametrize("config", forward_kernels(), ids=ids)
 @pytest.mark.parametrize("seq_len", SEQUENCE_LENGTHS)
 def test_rows_are_right(config: KernelConfig, seq_len: int) -> None:
     print(f"seed {SESSION_SEED}")
@@ -51,7 +43,7 @@ def test_rows_are_right(config: KernelConfig, seq_len: int) -> None:
     assert lse_error(lse, reference_lse) < 1e-3
 
 
-@pytest.mark.parametrize("config", built(), ids=ids)
+@pytest.mark.parametrize("config", forward_kernels(), ids=ids)
 def test_repeats_are_bitwise_equal(config: KernelConfig) -> None:
     print(f"seed {SESSION_SEED}")
     q, k, v, _, _ = problem(config.dtype, 4, 16, 512, config.d_head, SESSION_SEED)
@@ -68,7 +60,7 @@ def test_kernels_that_only_move_data_differently_agree_bitwise(dtype: DType) -> 
     """Outputs depend on d_head, B_c and the softmax variant, on nothing else. (Earlier steps walk
     and sum in other orders: each is its own class.)"""
     classes: dict[tuple[int, int, bool, int], list[KernelConfig]] = {}
-    for config in built():
+    for config in forward_kernels():
         if config.dtype == dtype and isinstance(config, FlashForwardKernelConfig):
             step = getattr(config, "step", 0)
             key = (config.d_head, config.B_c, config.optimized_softmax, step)
@@ -89,7 +81,7 @@ def test_other_distributions(spread: float) -> None:
     of each earlier step."""
     kinds = {
         (c.FAMILY, c.dtype, c.d_head, c.blocks(), c.n_threads(), getattr(c, "step", 0)): c
-        for c in built()
+        for c in forward_kernels()
     }
     for config in kinds.values():
         q, k, v, reference, _ = problem(

@@ -12,7 +12,9 @@ import torch
 import flash_attention
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import bitwise_equal, compare
-from flash_helpers.kernel_configs import FAMILIES, DType, KernelConfig
+from flash_helpers.kernel_configs import DType, KernelConfig
+from flash_helpers.kernels.registry import families
+from tests.gpu.inputs import forward_kernels
 from tests.gpu.times import HOST_BAR, has_plausible_unit, host_cost
 
 pytestmark = pytest.mark.gpu
@@ -20,11 +22,10 @@ pytestmark = pytest.mark.gpu
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
-@pytest.fixture(params=FAMILIES)
+@pytest.fixture(params=[family.NAME for family in families() if not family.GRADIENTS])
 def config(request: pytest.FixtureRequest) -> KernelConfig:
-    """Some built fp16 kernel of each family."""
-    built = flash_attention.available_kernels()
-    found = [c for c in built if (c.dtype, c.FAMILY) == (DType.FP16, request.param)]
+    """Some built fp16 kernel of each family of forward passes."""
+    found = [c for c in forward_kernels() if (c.dtype, c.FAMILY) == (DType.FP16, request.param)]
     if not found:
         pytest.skip(f"this build has no fp16 kernels of {request.param}")
     return found[0]

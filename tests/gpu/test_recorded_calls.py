@@ -15,6 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import flash_attention
 from flash_helpers.check.tolerance import bitwise_equal
 from flash_helpers.kernel_configs import DType, KernelConfig
+from tests.gpu.inputs import forward_kernels
 
 pytestmark = pytest.mark.gpu
 
@@ -23,7 +24,7 @@ Call = Callable[[Tensor, Tensor, Tensor], Any]
 
 @pytest.fixture
 def config() -> KernelConfig:
-    configs = [c for c in flash_attention.available_kernels() if c.dtype is DType.FP16]
+    configs = [c for c in forward_kernels() if c.dtype is DType.FP16]
     if not configs:
         pytest.skip("this build has no fp16 kernels")
     return configs[0]

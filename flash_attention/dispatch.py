@@ -35,7 +35,7 @@ def _choose(problem: AttentionProblem, device: torch.device, *, on_first_use: bo
     emulated = device.type == "cpu"
     capability = None if emulated else torch.cuda.get_device_capability(device)
     refusals = []
-    not_built = None
+    not_built = ""  # not the exception: its traceback holds this frame, and so all callers' tensors
     for family in by_preference(capability, gradients=problem.gradients):
         reason = family.refusal(problem, capability)
         if reason is not None:
@@ -44,10 +44,12 @@ def _choose(problem: AttentionProblem, device: torch.device, *, on_first_use: bo
         try:
             return choose_from(family, problem, device, on_first_use=on_first_use)
         except KernelNotBuiltError as error:
-            not_built = not_built or error
+            not_built = not_built or str(error)
             if emulated:  # which has nothing to lack: the build said what it may choose from
                 break
-    raise not_built or ValueError(f"no kernel takes {problem} on {device}; {'; '.join(refusals)}")
+    if not_built:
+        raise KernelNotBuiltError(not_built)
+    raise ValueError(f"no kernel takes {problem} on {device}; {'; '.join(refusals)}")
 
 
 def choose_from(

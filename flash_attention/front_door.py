@@ -48,9 +48,9 @@ def flash_attn_func(
             mean of the v it sees; for a negative one q is copied.
         causal: query i sees keys j <= i + seqlen_k - seqlen_q: the last sees all.
         dropout_p, window_size, softcap, alibi_slopes: only their defaults are supported.
-        deterministic: kernels whose sums of the gradient of q differ in their last bits from run to
-            run are never taken. Without it none is either, so far: all gradients are bitwise the
-            same in every run. True as well where torch.use_deterministic_algorithms is.
+        deterministic: every gradient is bitwise the same in every run. Else that of q may differ in
+            its last bits: on compute capability 9.0 faster kernels add it up in any order, for head
+            dimensions 64 and 128. True as well where torch.use_deterministic_algorithms is.
         return_attn_probs: returns (out, softmax_lse, None), as flash-attn does without dropout.
 
     Returns:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +17,7 @@ from flash_helpers.kernel_configs import DType, get_hopper_kernel_configs
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 from flash_helpers.kernels.sm80_bwd.sets import get_ampere_backward_kernel_configs
+from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
 from tests.backward.problems import CONFIGS, SMALL
 
 FORWARD = get_hopper_kernel_configs()[0]
@@ -78,12 +81,40 @@ def test_the_kernels_chosen_fit_the_shared_memory(
 def test_the_hopper_family_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setattr(dispatch, "available_kernels", lambda: CONFIGS)
-    for d_head, deterministic in itertools.product((64, 96, 128), (False, True)):
+    fused = {64: 3, 128: 2}  # blocks of dS
+    for d_head, deterministic in itertools.product((64, 96, 128, 192, 256), (False, True)):
         problem = AttentionProblem(
             DType.FP16, 1, 64, 64, 1, 1, d_head, gradients=True, deterministic=deterministic
         )
         config = dispatch.choose(problem, torch.device("cuda", 0))
-        assert (config.FAMILY, config.d_head) == ("sm90_bwd", d_head)  # two passes, not fused
+        assert config.d_head == d_head
+        if deterministic or d_head not in fused:
+            assert config.FAMILY == "sm90_bwd"
+        else:
+            assert isinstance(config, FusedBackwardKernelConfig)
+            assert (config.add_by, config.ds_stages) == (AddBy.COPIES, fused[d_head])
+
+
+def test_a_build_without_fused_kernels_serves_by_two_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And the exception that said so keeps nobody's tensors alive: not even until the garbage
+    collector comes."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    two_pass = [c for c in CONFIGS if c.FAMILY != "sm90_bwd_fused"]
+    monkeypatch.setattr(dispatch, "available_kernels", lambda: two_pass)
+    problem = AttentionProblem(DType.FP16, 1, 64, 64, 1, 1, 128, gradients=True)
+
+    def caller() -> weakref.ref[torch.Tensor]:
+        tensor = torch.zeros(1)
+        assert dispatch.choose(problem, torch.device("cuda", 0)).FAMILY == "sm90_bwd"
+        return weakref.ref(tensor)
+
+    gc.disable()
+    try:
+        assert caller()() is None
+    finally:
+        gc.enable()
 
 
 def test_a_head_dimension_without_kernels_is_named() -> None:

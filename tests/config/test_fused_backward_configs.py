@@ -79,7 +79,8 @@ def test_other_architectures_are_refused(arch: str) -> None:
 def test_what_the_family_is_asked_for() -> None:
     family = family_of(CONFIG)
     problem = AttentionProblem(DType.FP16, 1, 1, 1, 1, 1, 128, gradients=True)
-    for capability in ((9, 0), (8, 0), None):  # had by naming a configuration
+    assert by_preference((9, 0), gradients=True)[0] is family
+    for capability in ((8, 0), None):
         assert by_preference(capability, gradients=True)[-1] is family
     assert family.refusal(problem, (9, 0)) is None
     for refused, words in (

@@ -98,7 +98,9 @@ def tuned_or(config: KernelConfig) -> KernelConfig:
 
 
 @pytest.mark.parametrize(
-    ("problem", "family"), [(FORWARD, "sm90"), (BACKWARD, "sm90_bwd")], ids=["forward", "backward"]
+    ("problem", "family"),
+    [(FORWARD, "sm90"), (BACKWARD, "sm90_bwd_fused")],
+    ids=["forward", "backward"],
 )
 @pytest.mark.parametrize("others", [[], of("sm80", 64)], ids=["empty", "of another size"])
 def test_where_the_build_has_none_any_is_chosen_as_if_all_were_built(

@@ -45,7 +45,7 @@ class Sm90Backward(Family):
         return pack_launch_arguments(_own(config), record, variant)
 
     def preference(self, capability: Capability | None) -> int:
-        """First on its own GPUs; else where no other family serves the problem."""
+        """On its own GPUs behind the fused kernels alone; else where no other family serves."""
         return 2 if capability == ARCHITECTURE else 0
 
     def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:

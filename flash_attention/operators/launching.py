@@ -60,7 +60,10 @@ def run(
 
 
 def is_recorded(tensor: torch.Tensor) -> bool:
-    """The tensor stands for one that comes later: it has no memory of its own."""
+    """The tensor stands for one that comes later: it has no memory of its own. What Dynamo reads
+    looks like any other tensor."""
+    if torch.compiler.is_dynamo_compiling():
+        return True
     return type(tensor).__torch_dispatch__ is not _PLAIN_DISPATCH
 
 

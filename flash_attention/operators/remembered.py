@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import torch
 from torch._C import _len_torch_dispatch_stack
 from torch.autograd import forward_ad
-from torch.compiler import is_compiling
+from torch.compiler import disable, is_compiling
 
 from ..triton_kit.again import Again
 from ..triton_kit.launched import noted, noting
@@ -52,10 +52,16 @@ def remembered(function: Callable[A, R], machine: Machine = _GPU) -> Callable[A,
     which says what is wrong with them.
     """
     known: dict[tuple[Any, ...], list[_Call]] = {}
+    # torch.compile breaks its graph there.
+    unrecorded = disable(function)  # type: ignore[no-untyped-call]
 
     @wraps(function)
     def call(*args: A.args, **named: A.kwargs) -> R:
-        if is_compiling() or _len_torch_dispatch_stack() or forward_ad._current_level >= 0:
+        if is_compiling():
+            # What goes to memory that is given, or has its own configuration, is no operator.
+            plain = named.get("out") is None and named.get("config") is None
+            return function(*args, **named) if plain else unrecorded(*args, **named)
+        if _len_torch_dispatch_stack() or forward_ad._current_level >= 0:
             return function(*args, **named)
         given: list[torch.Tensor] = []
         try:

@@ -45,11 +45,11 @@ def repeatable(
 
 
 def _step(machine: Machine, tensors: _Tensors, launch: Launched) -> Step:
-    tensors.write([launch.arguments[i] for i in launch.written])
     count = sum(isinstance(value, torch.Tensor) for value in launch.arguments)
     first, rest = launch.arguments[:count], launch.arguments[count:]
     if not all(type(value) in _NUMBERS for value in rest):
         raise _NotRepeatableError
+    tensors.write([launch.arguments[i] for i in launch.written])
     return Step(machine.starter(launch), tuple(map(tensors.position, first)), rest)
 
 

@@ -107,7 +107,8 @@ def best(
     """The cached winner for `key`, or the fastest of `candidates`, which is then cached. `make`
     builds a configuration from its fields. A file that cannot be read is reported and written
     anew. Raises TuningFailedError if nothing runs."""
-    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
+    spelled = json.dumps(key, sort_keys=True)
+    name, key = hashlib.sha256(spelled.encode()).hexdigest()[:24], json.loads(spelled)
     path = cache_dir("triton_tuning") / f"{name}.json"
     if (found := _read(path, key, make)) is not None:
         return found
@@ -127,7 +128,7 @@ def best(
             )  # fmt: skip
         winner = min(times, key=times.__getitem__)
         entry = {
-            "key": dict(key), "config": candidates[winner].as_dict(),
+            "key": key, "config": candidates[winner].as_dict(),
             "milliseconds": times[winner], "failed": [list(item) for item in failed],
         }  # fmt: skip
         text = json.dumps(entry | {"checksum": _checksum(entry)}, indent=1, sort_keys=True)

@@ -16,6 +16,7 @@ pytest.importorskip("triton")
 
 from flash_attention import operators
 from flash_attention.operators.elementwise.op import BlockConfig
+from flash_attention.operators.rows.op import RowConfig
 from flash_attention.operators.show import main
 from flash_attention.triton_kit import versions
 from flash_attention.triton_kit.offline import stand_in
@@ -119,9 +120,52 @@ def test_torch_compile_sees_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None
     assert "aten.mul.Tensor" in targets
 
 
-def test_a_recorded_call_on_cpu_tensors_is_refused() -> None:
+X, SQUARE = tensor(6, 40), tensor(16, 16)
+IMAGE, FILTERS = tensor(1, 3, 6, 6), tensor(4, 3, 3, 3)
+COMPILED: dict[str, Callable[[], torch.Tensor]] = {
+    "add": lambda: operators.add(X, X),
+    "add_scalar": lambda: operators.add_scalar(X, 1.0),
+    "gelu": lambda: operators.gelu(X, approximate="tanh"),
+    "rms_norm": lambda: operators.rms_norm(X, X[0]),
+    "layer_norm": lambda: operators.layer_norm(X, X[0], X[1], residual=X)[0],
+    "mean_var": lambda: operators.mean_var(X)[1],
+    "mean_var, welford": lambda: operators.mean_var(X, algorithm="welford")[1],
+    "softmax": lambda: operators.softmax(X),
+    "log_softmax, two_pass": lambda: operators.log_softmax(X, algorithm="two_pass"),
+    "cross_entropy": lambda: operators.cross_entropy(X, X[:, 0].long()),
+    "matmul": lambda: operators.matmul(SQUARE, SQUARE, activation="silu"),
+    "conv2d": lambda: operators.conv2d(IMAGE, FILTERS, padding=1),
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_torch_compile_meets_no_check_that_a_graph_cannot_hold(name: str) -> None:
+    """It comes as far as the operator itself, which wants a GPU. What it reads are ordinary
+    tensors, as those of a GPU are: checks of memory must not be asked of them."""
+    torch._dynamo.reset()
     with pytest.raises(Exception, match=r"torch\.compile cannot record a call on CPU tensors"):
-        torch.compile(lambda x: operators.relu(x), backend="aot_eager", fullgraph=True)(BASE)
+        torch.compile(COMPILED[name], backend="aot_eager", fullgraph=True)()
+
+
+EAGER: dict[str, Callable[[], torch.Tensor]] = {
+    "a graph on the CPU": lambda: operators.rms_norm(X + 1, X[0] + 2) * 2,
+    "out": lambda: operators.relu(X - 1, out=torch.ones_like(X)) * 2,
+    "config": lambda: operators.softmax(X * 2, config=RowConfig(1, 64, True, 4)) * 2,
+    "out of a product": lambda: operators.matmul(SQUARE, SQUARE + 1, out=SQUARE.clone()) * 2,
+}
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_torch_compile_breaks_its_graph_where_there_is_no_operator(name: str) -> None:
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(EAGER[name], backend="eager")(), EAGER[name]())
+
+
+def test_what_is_refused_is_refused_when_compiled() -> None:
+    torch._dynamo.reset()
+    call = torch.compile(lambda: operators.relu(BASE[1:], out=BASE[:7]), backend="eager")
+    with pytest.raises(ValueError, match="out shares memory with x"):
+        call()
 
 
 @pytest.mark.parametrize("name", ["vector_add", "mean_var", "cross_entropy"])

@@ -40,14 +40,14 @@ def mixed(n: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
 
 def with_gaps(values: torch.Tensor) -> torch.Tensor:
     """The same values in memory with gaps: every second element along the last dimension."""
-    wide = torch.full((*values.shape[:-1], 2 * values.shape[-1]), float("nan")).to(values.dtype)
+    wide = values.new_full((*values.shape[:-1], 2 * values.shape[-1]), float("nan"))
     wide[..., ::2] = values
     return wide[..., ::2]
 
 
 def shifted(values: torch.Tensor) -> torch.Tensor:
     """The same values at an address that is a multiple of the element only."""
-    longer = torch.full((values.numel() + 1,), float("nan")).to(values.dtype)
+    longer = values.new_full((values.numel() + 1,), float("nan"))
     longer[1:] = values.flatten()
     return longer[1:].view(values.shape)
 

@@ -29,8 +29,8 @@ def mean_var(
     check_word("algorithm", algorithm, ALGORITHMS)
     check_integer("correction", correction)
     _check_length(x, correction)
-    if config is None and algorithm == "two_pass" and goes_through_torch(x):
-        mean, var = torch.ops.flash_attention.mean_var(x, correction)
+    if config is None and goes_through_torch(x):
+        mean, var = torch.ops.flash_attention.mean_var(x, correction, algorithm)
         return mean, var
     return _mean_var(x, correction, algorithm, config)
 
@@ -63,7 +63,9 @@ def _mean_var(
 
 
 @operator("mean_var")
-def _mean_var_op(x: torch.Tensor, correction: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _mean_var_op(
+    x: torch.Tensor, correction: int, algorithm: str
+) -> tuple[torch.Tensor, torch.Tensor]:
     check_tensor("x", x)
     _check_length(x, correction)
-    return _mean_var(x, correction, "two_pass", None)
+    return _mean_var(x, correction, algorithm, None)

@@ -46,8 +46,10 @@ def _checked(
     check_tensor("x", x)
     check_word("algorithm", algorithm, ALGORITHMS)
     dim = check_dim("dim", dim, x)
-    if config is None and algorithm == "online" and goes_through_torch(x):
-        return torch.ops.flash_attention.softmax(x, dim, log)  # type: ignore[no-any-return]
+    if config is None and goes_through_torch(x):
+        return torch.ops.flash_attention.softmax(  # type: ignore[no-any-return]
+            x, dim, log, algorithm
+        )
     return _forward(x, dim, log, algorithm, config)
 
 
@@ -82,9 +84,9 @@ def _backward(y: torch.Tensor, grad: torch.Tensor, dim: int, log: bool) -> torch
 
 
 @operator("softmax")
-def _softmax_op(x: torch.Tensor, dim: int, log: bool) -> torch.Tensor:
+def _softmax_op(x: torch.Tensor, dim: int, log: bool, algorithm: str) -> torch.Tensor:
     check_tensor("x", x)
-    return _forward(x, dim, log, "online", None)
+    return _forward(x, dim, log, algorithm, None)
 
 
 @operator("softmax_grad")
@@ -94,13 +96,13 @@ def _softmax_grad_op(y: torch.Tensor, grad: torch.Tensor, dim: int, log: bool) -
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    _, ctx.dim, ctx.log = inputs
+    _, ctx.dim, ctx.log, _ = inputs
     ctx.save_for_backward(output)
 
 
-def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
     (y,) = ctx.saved_tensors
-    return torch.ops.flash_attention.softmax_grad(y, grad, ctx.dim, ctx.log), None, None
+    return torch.ops.flash_attention.softmax_grad(y, grad, ctx.dim, ctx.log), None, None, None
 
 
 _softmax_op.register_autograd(_gradient, setup_context=_keep)

@@ -13,6 +13,7 @@ from .front_door import flash_attn_func
 from .gradients import backward
 from .interface import KernelNotBuiltError, available_kernels, forward, forward_timed
 from .library import LibraryNotFoundError, library_info
+from .torch_op.registration import register as _register_operations
 from .tuning import tuned_config
 from .tuning_table import TuningTableError
 
@@ -28,3 +29,5 @@ __all__ = [
     "library_info",
     "tuned_config",
 ]
+
+_register_operations()

@@ -5,20 +5,20 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from flash_helpers.base.dtypes import DType
-from flash_helpers.kernels.problem import AttentionProblem
-
-from . import autograd, dispatch
+from . import autograd
+from .attention import attend
+from .autocast import cast
 from .checks.arguments import check_operands
-from .checks.eager import require_eager
-from .checks.readable import readable
+from .checks.eager import is_watched, is_wrapped
+from .checks.kinds import check_dense, check_switch, require_tensor
 from .checks.scale import with_positive_scale
-from .interface import launch_again, launch_checked, output_like
+from .torch_op import sharding
+from .torch_op.definition import fwd
 
-# Stands for "the kernel of our choice" where the cache of checked calls expects a configuration.
-CHOSEN = object()
 _NO_WINDOW = (-1, -1)
 
+# The defaults of dropout_p and softcap are ints: torch.compile(dynamic=True) would first take a
+# float for one that changes, and then compile once more.
 Result = torch.Tensor | tuple[torch.Tensor, torch.Tensor, None]
 
 
@@ -26,11 +26,11 @@ def flash_attn_func(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    dropout_p: float = 0.0,
+    dropout_p: float = 0,
     softmax_scale: float | None = None,
     causal: bool = False,
     window_size: tuple[int, int] = _NO_WINDOW,
-    softcap: float = 0.0,
+    softcap: float = 0,
     alibi_slopes: torch.Tensor | None = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
@@ -62,6 +62,9 @@ def flash_attn_func(
         was decided when a call of this kind came first: a tuning table that changes later is for
         later processes.
 
+        torch.compile, torch.export, torch.func and others see the call as the operation
+        `flash_attention::fwd`; under torch.autocast fp32 is cast first.
+
     Raises:
         TypeError, ValueError: an argument that is not supported; the message names it.
         NotImplementedError: the gradients are differentiated again (raised by that).
@@ -69,78 +72,46 @@ def flash_attn_func(
     """
     if dropout_p or softcap or alibi_slopes is not None or window_size != _NO_WINDOW:
         _check_defaults(dropout_p, window_size, softcap, alibi_slopes)
-    require_eager()
+    if torch.compiler.is_compiling() or is_watched() or is_wrapped(q, k, v):
+        return _recorded(q, k, v, softmax_scale, causal, deterministic, return_attn_probs)
+    if torch._C._is_any_autocast_enabled():
+        q, k, v = cast(q, k, v)
     if softmax_scale is not None:
         q, softmax_scale = with_positive_scale(q, softmax_scale)
     if autograd.is_recorded(q, k, v):
-        _check_recordable(q, k, v, softmax_scale, causal)
+        if forward_ad._current_level >= 0:
+            with torch.no_grad():
+                check_operands(q, k, v, softmax_scale, causal)
         found = autograd.attention(_with_lse, q, k, v, softmax_scale, causal, deterministic)
         return (*found, None) if return_attn_probs else found[0]
-    o = output_like(q)
-    lse = _lse_like(q) if return_attn_probs else None
-    if not launch_again(CHOSEN, q, k, v, o, lse, softmax_scale, causal):
-        o = _first_call(q, k, v, o, lse, softmax_scale, causal)
+    o, lse = attend(q, k, v, softmax_scale, causal, with_lse=return_attn_probs)
     return o if lse is None else (o, lse, None)
 
 
-def _with_lse(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    softmax_scale: float | None,
-    causal: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out, softmax_lse); PyTorch does not record this."""
-    o, lse = output_like(q), _lse_like(q)
-    if not launch_again(CHOSEN, q, k, v, o, lse, softmax_scale, causal):
-        o = _first_call(q, k, v, o, lse, softmax_scale, causal)
+def _with_lse(*call: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    o, lse = attend(*call, with_lse=True)
+    assert lse is not None
     return o, lse
 
 
-def _first_call(
+def _recorded(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    o: torch.Tensor,
-    lse: torch.Tensor | None,
     softmax_scale: float | None,
     causal: bool,
-) -> torch.Tensor:
-    """Chooses the kernel, copies what it cannot read, and launches. Returns the output."""
-    check_operands(q, k, v, softmax_scale, causal)
-    if o.numel() == 0:
-        return o
-    batch, seqlen_q, n_heads, d_head = q.shape
-    problem = AttentionProblem(
-        DType.from_torch_dtype(q.dtype), batch, seqlen_q, k.shape[1], n_heads, k.shape[2], d_head,
-        causal=causal,
-    )  # fmt: skip
-    config = dispatch.choose(problem, q.device)
-    readable_q, readable_k, readable_v = map(readable, (q, k, v))
-    if readable_q is not q:
-        o = torch.empty_like(readable_q)
-    launch_checked(
-        config, readable_q, readable_k, readable_v, o, lse, softmax_scale, causal, key=CHOSEN
-    )
-    return o
-
-
-def _lse_like(q: Any) -> torch.Tensor:
-    if not isinstance(q, torch.Tensor) or q.dim() != 4:
-        return torch.empty(0)  # q is refused before this is used
-    batch, seqlen_q, n_heads, _ = q.shape
-    return torch.empty((batch, n_heads, seqlen_q), dtype=torch.float32, device=q.device)
-
-
-def _check_recordable(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool
-) -> None:
-    """Refuses tensors of a transformation before PyTorch does, in words of our own."""
-    functorch = torch._C._functorch
-    if functorch.peek_interpreter_stack() is None and forward_ad._current_level < 0:
-        return
-    with torch.no_grad():
-        check_operands(q, k, v, softmax_scale, causal)
+    deterministic: bool,
+    return_attn_probs: bool,
+) -> Result:
+    """As an operation of PyTorch, which whatever records, transforms or watches sees."""
+    if not torch.compiler.is_compiling():
+        sharding.register_if_used()
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        require_tensor(name, tensor)
+        check_dense(name, tensor)
+    check_switch("causal", causal)
+    o, lse = fwd(q, k, v, softmax_scale, causal, deterministic)
+    return (o, lse, None) if return_attn_probs else o
 
 
 def _check_defaults(

@@ -12,6 +12,7 @@ from . import emulated
 from .checks.backward_arguments import SHAPED_LIKE, make_backward_plan
 from .checks.eager import require_eager
 from .checks.kinds import require_tensor
+from .checks.readable import writable_like
 from .interface import kernel_id_of
 from .library import load_library
 
@@ -53,16 +54,26 @@ def backward(
         What `forward` raises.
     """
     require_eager()
-    require_tensor("q", q)
-    if unknown := set(wanted) - {"q", "k", "v"}:
-        raise ValueError(f"wanted names {sorted(unknown)}: expected some of 'q', 'k', 'v'")
     inputs = {"q": q, "k": k, "v": v, "o": o, "d_o": d_o, "lse": lse}
     if d_lse is not None:
         inputs["d_lse"] = d_lse
+    return gradients_of(kernel_cfg, inputs, softmax_scale, causal, wanted)
+
+
+def gradients_of(
+    kernel_cfg: KernelConfig,
+    inputs: dict[str, torch.Tensor],
+    softmax_scale: float | None,
+    causal: bool,
+    wanted: Sequence[str],
+) -> Gradients:
+    """`backward`, of tensors by the names of the argument record."""
+    if unknown := set(wanted) - {"q", "k", "v"}:
+        raise ValueError(f"wanted names {sorted(unknown)}: expected some of 'q', 'k', 'v'")
+    for name in ("q", *wanted):
+        require_tensor(name, inputs[name])
     outputs = {
-        name: _gradient_like(like, inputs[like])
-        for name, like in SHAPED_LIKE.items()
-        if like in wanted
+        name: writable_like(inputs[like]) for name, like in SHAPED_LIKE.items() if like in wanted
     }
     if outputs:
         launch(kernel_cfg, inputs, outputs, softmax_scale, causal)
@@ -88,15 +99,6 @@ def launch(
     kernel_id = kernel_id_of(kernel_cfg, kernel_cfg.first_variant(), device)
     stream = torch.cuda.current_stream(device).cuda_stream
     load_library().launch_backward(kernel_id, plan.args, device, stream)
-
-
-def _gradient_like(name: str, x: torch.Tensor) -> torch.Tensor:
-    """Uninitialised memory for the gradient, in the order of the dimensions that x has in memory
-    where kernels can write that."""
-    require_tensor(name, x)
-    gradient = torch.empty_like(x)
-    readable = gradient.dim() == 4 and gradient.stride(3) == 1
-    return gradient if readable else torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
 def _scratch(kernel_cfg: KernelConfig, q: torch.Tensor) -> dict[str, torch.Tensor]:

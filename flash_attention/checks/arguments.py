@@ -88,6 +88,20 @@ def check_operands(
 ) -> None:
     """Checks what does not depend on a kernel, nor on where the tensors lie. Raises TypeError or
     ValueError, naming the argument."""
+    check_call(q, k, v, softmax_scale, causal)
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        check_plain(name, tensor)
+        check_no_gradient(name, tensor)
+
+
+def check_call(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    softmax_scale: float | None,
+    causal: bool,
+) -> None:
+    """The part of `check_operands` that needs no memory: tensors may be fake."""
     check_switch("causal", causal)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         _check_kind(name, tensor, q)
@@ -97,7 +111,6 @@ def check_operands(
             raise ValueError(f"{name} has head dimension {tensor.shape[3]}, but q has {q.shape[3]}")
         if not tensor.shape[3]:
             raise ValueError(f"{name} has head dimension 0: at least 1 is needed")
-        check_no_gradient(name, tensor)
     check_shapes(q, k, v, q)
     scale_or_default(softmax_scale, q.shape[3])
 
@@ -159,12 +172,10 @@ def check_config(config: KernelConfig, *, gradients: bool = False) -> None:
 def _check_kind(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     """A dense tensor of four dimensions on the device of q."""
     require_tensor(name, tensor)  # q comes first: it has a device
-    device = q.device
     check_dense(name, tensor)
-    check_device(name, device)
-    if tensor.device != device:
-        raise ValueError(f"{name} is on {tensor.device}, but q is on {device}")
-    check_plain(name, tensor)
+    check_device(name, q.device)
+    if tensor.device != q.device:
+        raise ValueError(f"{name} is on {tensor.device}, but q is on {q.device}")
     if tensor.dim() != 4:
         raise ValueError(
             f"{name} has shape {tuple(tensor.shape)}: expected 4 dimensions "
@@ -175,6 +186,7 @@ def _check_kind(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
 def check_tensor(config: KernelConfig, name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     """What a kernel can read or write."""
     _check_kind(name, tensor, q)
+    check_plain(name, tensor)
     expected = config.dtype.to_torch_dtype()
     if tensor.dtype != expected:
         raise ValueError(f"{name} has dtype {tensor.dtype}: kernel_cfg is for {expected}")
@@ -264,6 +276,7 @@ def check_lse(lse: torch.Tensor, q: torch.Tensor, name: str = "lse") -> None:
 def check_output(q: torch.Tensor, o: torch.Tensor, inputs: dict[str, torch.Tensor]) -> None:
     """Raises TypeError or ValueError for an output that is not like q, or shares memory."""
     _check_kind("out", o, q)
+    check_plain("out", o)
     if o.dtype != q.dtype or o.shape != q.shape:
         raise ValueError(
             f"out is a {o.dtype} tensor of shape {tuple(o.shape)}: expected {q.dtype} and "

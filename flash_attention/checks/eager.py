@@ -2,7 +2,12 @@
 seeing the kernel, or a tensor's values are not in its memory."""
 
 import torch
-from torch._C import DispatchKey, _is_tracing, _len_torch_dispatch_stack
+from torch._C import (
+    DispatchKey,
+    _are_functorch_transforms_active,
+    _is_tracing,
+    _len_torch_dispatch_stack,
+)
 from torch.autograd import forward_ad
 from torch.fx.experimental import proxy_tensor
 
@@ -15,15 +20,32 @@ _UNSEEN = "it sees the allocation of the output and not the kernel, and the resu
 _ALLOWED = "call it outside, on plain tensors"
 
 
-def require_eager() -> None:
-    """Raises NotImplementedError if calls are recorded in this thread, or run without data. Every
-    call begins here, also one that was checked before: this costs some 0.1 us."""
-    if (
+def is_watched() -> bool:
+    """Whether calls are recorded in this thread, run without data, or seen by a mode; this costs
+    some 0.1 us."""
+    return (
         _is_tracing()
-        or _len_torch_dispatch_stack()
+        or _len_torch_dispatch_stack() > 0
         # Of the whole process: only a hint that this thread may be recorded.
         or getattr(proxy_tensor, "_CURRENT_MAKE_FX_TRACER", None) is not None
-    ):
+    )
+
+
+def is_wrapped(*tensors: object) -> bool:
+    """Whether the tensors may be inside a transformation of torch.func, or one is of a subclass
+    that has its values elsewhere, as DTensor and FakeTensor."""
+    if _are_functorch_transforms_active():
+        return True
+    return any(
+        type(x) is not torch.Tensor and isinstance(x, torch.Tensor) and not _is_plain(x)
+        for x in tensors
+    )
+
+
+def require_eager() -> None:
+    """Raises NotImplementedError if calls are recorded in this thread, or run without data. Every
+    call of what is no operation of PyTorch begins here, also one that was checked before."""
+    if is_watched():
         _refuse_recording()
 
 
@@ -76,11 +98,15 @@ def check_no_tangent(name: str, tensor: torch.Tensor) -> None:
 
 def check_class(name: str, tensor: torch.Tensor) -> None:
     """Raises TypeError for a subclass that has its values elsewhere, as DTensor and FakeTensor."""
-    if type(tensor).__torch_dispatch__ is not _PLAIN_DISPATCH:
+    if not _is_plain(tensor):
         raise TypeError(
             f"{name} is {kind_of(tensor)}, a subclass with __torch_dispatch__: kernels "
             "take plain tensors, such as it is made of (of a DTensor: .to_local())"
         )
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return type(tensor).__torch_dispatch__ is _PLAIN_DISPATCH
 
 
 def _transform_of(tensor: torch.Tensor) -> str:

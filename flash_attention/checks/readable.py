@@ -1,4 +1,4 @@
-"""Copies of tensors that kernels cannot read."""
+"""Copies of tensors that kernels cannot read, and memory that they can write."""
 
 import torch
 
@@ -7,9 +7,19 @@ from .memory import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS
 
 def readable(x: torch.Tensor) -> torch.Tensor:
     """The tensor (batch, seq, heads, d), or a copy that a kernel can read: contiguous in its last
-    dimension, other strides multiples of 16 bytes, aligned, not negated."""
+    dimension, other strides multiples of 16 bytes, aligned, not negated. What is made like the copy
+    has the strides of what is made like the tensor."""
     strides = [s for s, n in zip(x.stride()[:3], x.shape[:3], strict=True) if n > 1]
     strided = x.stride(3) != 1 or any(s % ALIGNMENT_ELEMENTS for s in strides)
     if not strided and not x.data_ptr() % ALIGNMENT_BYTES and not x.is_neg():
         return x
-    return x.resolve_neg().clone(memory_format=torch.contiguous_format)
+    return writable_like(x).copy_(x)
+
+
+def writable_like(x: torch.Tensor) -> torch.Tensor:
+    """Uninitialised memory shaped like x (batch, seq, heads, d), in the order of the dimensions
+    that x has in memory where kernels can write that. Its strides follow from those of x alone."""
+    found = torch.empty_like(x)
+    if found.dim() != 4 or found.stride(3) == 1:
+        return found
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import flash_attention
-from flash_attention import dispatch, front_door, interface
+from flash_attention import attention, dispatch, interface
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.tolerance import bitwise_equal
 from flash_helpers.kernel_configs import (
@@ -47,14 +47,14 @@ class Recorder:
     calls: list[tuple[KernelConfig, tuple[torch.Tensor, ...]]] = field(default_factory=list)
 
     def __call__(self, config: KernelConfig, *tensors: Any, key: object) -> None:
-        assert key is front_door.CHOSEN
+        assert key is attention.CHOSEN
         self.calls.append((config, tensors[:4]))
 
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder()
-    monkeypatch.setattr(front_door, "launch_checked", recorder)
+    monkeypatch.setattr(attention, "launch_checked", recorder)
     return recorder
 
 
@@ -191,14 +191,14 @@ def test_a_remembered_call_launches_without_a_choice(monkeypatch: pytest.MonkeyP
         seen.append(arguments)
         return True
 
-    monkeypatch.setattr(front_door, "launch_again", launch_again)
+    monkeypatch.setattr(attention, "launch_again", launch_again)
     monkeypatch.setattr(dispatch, "choose", lambda problem: pytest.fail("a choice was made"))
     x = draw(1, 64, 1, 128)
     o, lse, _ = flash_attention.flash_attn_func(
         x, x, x, None or 0.0, 0.5, True, return_attn_probs=True
     )
     ((key, *rest),) = seen
-    assert key is front_door.CHOSEN
+    assert key is attention.CHOSEN
     assert [r is x for r in rest[:3]] == [True] * 3
     assert rest[3] is o and rest[4] is lse and rest[5:] == [0.5, True]
 
@@ -214,6 +214,6 @@ def test_the_cache_is_asked_with_the_choice_s_own_key(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(interface, "launch_cache", Cache)
     x: Any = SimpleNamespace(is_cuda=True)
-    assert not interface.launch_again(front_door.CHOSEN, x, x, x, x, None, None, True)
-    assert calls == [(front_door.CHOSEN, True, torch.is_grad_enabled())]
-    assert front_door.CHOSEN not in get_kernel_configs("all")
+    assert not interface.launch_again(attention.CHOSEN, x, x, x, x, None, None, True)
+    assert calls == [(attention.CHOSEN, True, torch.is_grad_enabled())]
+    assert attention.CHOSEN not in get_kernel_configs("all")

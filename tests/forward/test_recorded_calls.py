@@ -1,5 +1,6 @@
-"""Recorded and compiled calls beside those that docs/support.md has rows for (tests/docs runs
-these): calls that were checked before, other threads, modes that only watch, torch.compile."""
+"""Recorded and compiled calls beside those that docs/support.md has rows for (tests/docs and
+tests/torch_op run these): calls that were checked before, other threads, modes that only watch,
+torch.compile."""
 
 from __future__ import annotations
 
@@ -12,12 +13,17 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
-from flash_attention import front_door, interface
+import flash_attention
+from flash_attention import interface
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import compare
 from tests.docs.cases import draw
 from tests.docs.recorded_cases import CALLS, Call, recorded, traced
 
+BOTH_CALLS: dict[str, Call] = {
+    "forward": CALLS["forward"],
+    "flash_attn_func": lambda q, k, v: flash_attention.flash_attn_func(q, k, v),
+}
 BOTH = pytest.mark.parametrize("name", ["forward", "flash_attn_func"])
 
 
@@ -27,28 +33,26 @@ def check(call: Call, *tensors: Tensor) -> None:
     assert outcome.passed, outcome.describe()
 
 
-@BOTH
-def test_a_remembered_call_is_refused_as_well(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remembered_call_is_refused_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tensors of these are plain ones: the cache of checked calls would launch them."""
 
     def launch_again(*_: object) -> bool:
         raise AssertionError("a refused call was launched")
 
-    for module in (interface, front_door):
-        monkeypatch.setattr(module, "launch_again", launch_again)
+    monkeypatch.setattr(interface, "launch_again", launch_again)
     for record in (traced, recorded("real"), recorded("real", pre_dispatch=True)):
         with pytest.raises(NotImplementedError, match="cannot record this call"):
-            record(CALLS[name])
+            record(CALLS["forward"])
 
 
 @BOTH
 def test_modes_that_only_watch_change_nothing(name: str) -> None:
     with FlopCounterMode(display=False):
-        check(CALLS[name])
+        check(BOTH_CALLS[name])
     with torch.inference_mode():
-        check(CALLS[name])
+        check(BOTH_CALLS[name])
     with forward_ad.dual_level():  # open, but not of these tensors
-        check(CALLS[name])
+        check(BOTH_CALLS[name])
 
 
 def test_plain_tensors_inside_a_transformation_are_computed() -> None:
@@ -67,7 +71,7 @@ def test_what_another_thread_records_does_not_matter(name: str) -> None:
 
     def work() -> None:
         try:
-            check(CALLS[name])
+            check(BOTH_CALLS[name])
         except BaseException as error:
             errors.append(error)
 
@@ -88,18 +92,17 @@ def test_what_another_thread_records_does_not_matter(name: str) -> None:
     "backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)]
 )
 def test_a_compiled_function_gives_the_same_results(name: str, backend: str) -> None:
-    """The call breaks the graph: what is before and after it is compiled."""
-    call = CALLS[name]
+    """`forward` breaks the graph: what is before and after it is compiled."""
+    call = BOTH_CALLS[name]
     torch._dynamo.reset()
     compiled = torch.compile(lambda q, k, v: call(q + 0, k, v) * 1, backend=backend)
     for _ in range(3):  # the first compiles, the others run what was compiled
         check(compiled)
 
 
-@BOTH
-def test_a_whole_graph_cannot_be_had(name: str) -> None:
+def test_a_whole_graph_cannot_be_had() -> None:
     """Nor with torch.export's `strict`, which asks for one too."""
-    call = CALLS[name]
+    call = CALLS["forward"]
     torch._dynamo.reset()
     whole = torch.compile(lambda q, k, v: call(q + 0, k, v) * 1, backend="eager", fullgraph=True)
     with pytest.raises(torch._dynamo.exc.Unsupported):

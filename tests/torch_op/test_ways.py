@@ -1,0 +1,67 @@
+"""`flash_attn_func` in the emulator, recorded, transformed and watched: the bits of a plain call,
+or a refusal by name. docs/support.md lists the ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.docs.markdown import SUPPORT, table
+from tests.docs.test_support import check_refused
+
+from .ways import REFUSED, RIGHT, RIGHT_GRADIENTS, Qkv, Way, attend, eager_gradients
+
+SHARDED = "`DTensor`: each device computes its share of the batch or the heads"  # test_sharding.py
+ROWS = {row[0]: row[1:] for row in table(SUPPORT, "recorded-func")}
+
+
+def each(ways: dict[str, tuple[Callable[..., object], ...]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "way",
+        [pytest.param(w, id=f"{n} {i}") for n, some in ways.items() for i, w in enumerate(some)],
+    )
+
+
+@pytest.fixture
+def qkv(seed: int) -> Qkv:
+    torch.manual_seed(seed)
+    q, k, v = (torch.randn((2, 72, heads, 64), dtype=torch.float16) for heads in (4, 2, 2))
+    return q, k, v
+
+
+def test_the_page_lists_them() -> None:
+    right = {name for name, row in ROWS.items() if row[0] == "right"}
+    assert right == {*RIGHT, *RIGHT_GRADIENTS, SHARDED}
+    assert {*ROWS} - right == {*REFUSED}
+
+
+@each(dict(RIGHT))
+def test_the_output_is_that_of_a_plain_call(way: Way, qkv: Qkv) -> None:
+    assert torch.equal(way(*qkv), attend(*qkv))
+
+
+@each(dict(RIGHT_GRADIENTS))
+def test_the_gradients_are_those_of_a_plain_call(way: Callable[..., Qkv], qkv: Qkv) -> None:
+    for found, expected in zip(way(*qkv), eager_gradients(*qkv), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_a_jacobian_has_the_rows_that_gradients_are(qkv: Qkv) -> None:
+    q, k, v = (x[:1, :8, :2] for x in qkv)
+
+    def some(x: Tensor) -> Tensor:
+        return attend(x, k, v)[0, 3, 0, :2]
+
+    rows = torch.func.jacrev(some)(q)
+    for i, row in enumerate(rows):
+        assert torch.equal(row, torch.func.grad(lambda x, i=i: some(x)[i])(q))
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_done_is_refused(case: str, qkv: Qkv) -> None:
+    for provoke in REFUSED[case]:
+        check_refused(ROWS[case], partial(provoke, *qkv))

@@ -12,6 +12,7 @@ from .checks.arguments import check_operands
 from .checks.eager import is_watched, is_wrapped
 from .checks.kinds import check_dense, check_switch, require_tensor
 from .checks.scale import with_positive_scale
+from .plain_calls import plain_call
 from .torch_op import sharding
 from .torch_op.definition import fwd
 
@@ -72,6 +73,10 @@ def flash_attn_func(
     """
     if dropout_p or softcap or alibi_slopes is not None or window_size != _NO_WINDOW:
         _check_defaults(dropout_p, window_size, softcap, alibi_slopes)
+    if getattr(q, "is_cuda", False) and not torch.compiler.is_compiling():
+        launched: Result | None = plain_call()(q, k, v, softmax_scale, causal, return_attn_probs)
+        if launched is not None:
+            return launched
     if torch.compiler.is_compiling() or is_watched() or is_wrapped(q, k, v):
         return _recorded(q, k, v, softmax_scale, causal, deterministic, return_attn_probs)
     if torch._C._is_any_autocast_enabled():

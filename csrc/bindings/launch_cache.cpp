@@ -34,6 +34,8 @@ bool overlap(std::uintptr_t a, std::int64_t a_bytes, std::uintptr_t b, std::int6
          b < a + static_cast<std::uintptr_t>(a_bytes);
 }
 
+}  // namespace
+
 bool requires_grad(py::handle tensor) {
   static PyObject* const name = PyUnicode_InternFromString("requires_grad");
   PyObject* const value = PyObject_GetAttr(tensor.ptr(), name);
@@ -42,8 +44,6 @@ bool requires_grad(py::handle tensor) {
   Py_DECREF(value);
   return yes;
 }
-
-}  // namespace
 
 LaunchCache::LaunchCache(py::object tensor_type, py::capsule exchange_api)
     : tensor_type_(std::move(tensor_type)), capsule_(std::move(exchange_api)) {
@@ -65,11 +65,15 @@ std::size_t LaunchCache::KeyHash::operator()(const Key& key) const {
   return hash;
 }
 
+bool LaunchCache::is_tensor(py::handle object) const {
+  return reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())) == tensor_type_.ptr();
+}
+
 bool LaunchCache::read_tensor(py::handle object, dlpack::Tensor& tensor,
                               std::int64_t* words) const {
   // Exactly this type: the exchange function does not check, and subclasses may mean something
   // else.
-  if (reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())) != tensor_type_.ptr()) return false;
+  if (!is_tensor(object)) return false;
   if (api_->tensor_from_object(object.ptr(), &tensor) != 0) {
     PyErr_Clear();
     return false;

@@ -21,6 +21,8 @@ namespace flash {
 // Thrown where Python's error indicator is set and says the rest.
 struct PythonErrorSet {};
 
+bool requires_grad(pybind11::handle tensor);
+
 class LaunchCache {
  public:
   // The tensor type, and the capsule type.__dlpack_c_exchange_api__; raises ValueError for a DLPack
@@ -37,6 +39,9 @@ class LaunchCache {
   void remember(pybind11::object config, pybind11::handle q, pybind11::handle k, pybind11::handle v,
                 pybind11::handle o, pybind11::handle lse, pybind11::handle softmax_scale,
                 pybind11::handle causal, std::size_t kernel_id, const pybind11::bytes& args);
+
+  // Whether the object is of exactly the tensor type.
+  bool is_tensor(pybind11::handle object) const;
 
   std::size_t size() const { return calls_.size(); }
   void clear() { calls_.clear(); }

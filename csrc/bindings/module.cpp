@@ -11,9 +11,11 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "backward_launcher.h"
@@ -26,6 +28,7 @@
 #include "launch_cache.h"
 #include "launcher.h"
 #include "loaded_kernels.h"
+#include "plain_calls.h"
 
 namespace py = pybind11;
 
@@ -95,6 +98,22 @@ std::size_t load_kernels(
   return flash::load_kernels(family, name, std::string(config), code);
 }
 
+// `settings`: (variables of a module, name, its value while nothing is going on).
+std::unique_ptr<flash::PlainCalls> plain_calls(
+    flash::LaunchCache& cache, py::object key, std::vector<py::object> quiet,
+    const std::vector<std::tuple<py::dict, py::str, py::object>>& settings,
+    py::object is_grad_enabled, py::object empty_like, py::object lse_like) {
+  flash::Surroundings around{.quiet = std::move(quiet),
+                             .settings = {},
+                             .is_grad_enabled = std::move(is_grad_enabled),
+                             .empty_like = std::move(empty_like),
+                             .lse_like = std::move(lse_like)};
+  for (const auto& [variables, name, value] : settings) {
+    around.settings.push_back({.variables = variables, .name = name, .quiet = value});
+  }
+  return std::make_unique<flash::PlainCalls>(cache, std::move(key), std::move(around));
+}
+
 py::dict kernel_attributes(std::size_t kernel_id, int device, const std::string& variant) {
   const flash::KernelAttributes found =
       flash::kernel_attributes(kernel_id, device, flash::variant_of(variant));
@@ -159,5 +178,11 @@ PYBIND11_MODULE(_C, module) {
       .def("remember", &flash::LaunchCache::remember)
       .def("clear", &flash::LaunchCache::clear)
       .def("__len__", &flash::LaunchCache::size);
+  py::class_<flash::PlainCalls>(module, "PlainCalls",
+                                "flash_attn_func for calls like those that were remembered.")
+      .def(py::init(&plain_calls), py::arg("cache"), py::arg("key"), py::arg("quiet"),
+           py::arg("settings"), py::arg("is_grad_enabled"), py::arg("empty_like"),
+           py::arg("lse_like"), py::keep_alive<1, 2>())
+      .def("attend", &flash::PlainCalls::attend);
   module.def("device_count", &flash::device_count, "CUDA devices; 0 without a driver.");
 }

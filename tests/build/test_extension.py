@@ -170,3 +170,45 @@ def test_a_remembered_call_is_launched_again(tree: Tree) -> None:
     assert again.startswith("CudaError: "), "it was not launched"
     no_attribute = "AttributeError: 'Tensor' object has no attribute 'requires_grad'"
     assert [line for line in others if line] == ["False", "False", no_attribute, "False"]
+
+
+PLAIN = """
+around = {"recorder": None}
+busy = grad = False
+def other(): raise RuntimeError("asked")
+def calls(*quiet):
+    return _C.PlainCalls(known, "config", [lambda: busy, *quiet], [(around, "recorder", None),
+                         (around, "not in this release", 1)], lambda: grad, lambda q: tensors[3],
+                         lambda q: Tensor(1 << 30))
+def attend(*qkv, scale=None, causal=False, lse=False, quiet=()):
+    try:
+        return str(calls(*quiet).attend(*(qkv or tensors[:3]), scale, causal, lse))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+known.remember("config", *tensors, None, None, False, 0, ARGS)
+for tensor in tensors: tensor.requires_grad = False
+print(attend())
+trained = Tensor(1 << 20, requires_grad=True)
+print(attend(trained, *tensors[1:3]))
+busy = True
+print(attend())
+busy, around["recorder"] = False, "something"
+print(attend())
+around["recorder"], grad = None, True
+print(attend(), attend(trained, *tensors[1:3]), sep="\\n")
+print(attend(scale=0.5), attend(scale=-0.5), attend(scale=1), attend(causal=True), attend(lse=True),
+      attend(1, 2, 3), attend(quiet=[other]), sep="\\n")
+"""
+
+
+def test_a_plain_call_goes_straight_to_the_launch(tree: Tree) -> None:
+    prepare = "if _C.device_count(): print('there is a device'); sys.exit(0)"
+    code = PLAIN.replace("ARGS", packed())
+    said = tree.run_with_extension(f"{prepare}{TENSORS}{code}").splitlines()
+    if said == ["there is a device"]:
+        pytest.skip("the kernel would read what is at made-up addresses")
+    launched, untrained, watched, recorded, again, trained, *unknown, asked = said[2:]
+    for line in (launched, untrained, again):
+        assert line.startswith("CudaError: "), "it was not launched"
+    assert [watched, recorded, trained] == ["None"] * 3
+    assert unknown == ["None"] * 6 and asked == "RuntimeError: asked"

@@ -13,7 +13,6 @@ from ...conformance import suite as core
 from ...conformance.device import Device
 from ...conformance.forms import forms_of
 from ...conformance.micro_kernel import Case, MicroKernels
-from ...conformance.scalar_kernels import triton_sm90_cases
 from ...conformance.suite import KernelCase
 from ...support import aligned
 from .copy_kernels import load_kernels, plain_kernels, store_kernels
@@ -66,18 +65,7 @@ def forms_under_test() -> frozenset[str]:
 
 # Micro-kernels that came after the last recording. Whoever records next takes them off the list,
 # which a test asks for.
-_FROM_TRITON = "cp.async.bulk.tensor.{}d.shared::cta.global.mbarrier::complete_tx::bytes, of Triton"
-UNANSWERED = frozenset(
-    {
-        "st.shared::cta.v4.b32, of Triton",
-        "bulk reduction",
-        "vector reduction",
-        "scalar reduction",
-        "shared sum",
-        *(_FROM_TRITON.format(rank) for rank in (2, 3, 4, 5)),
-        *(case.key for case in triton_sm90_cases()),
-    }
-)
+UNANSWERED: frozenset[str] = frozenset()
 
 
 def answered_forms(answers: core.Answers, shared: core.Answers) -> set[str]:

@@ -22,9 +22,17 @@ NO_RESERVE = 0x4000  # Linux; mmap has it from Python 3.13 on
 FAR = 2**31 + 1024  # elements: more than 32 bits can say
 
 
-def check(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> None:
+def check(
+    name: str,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor | None = None,
+    *,
+    causal: bool,
+) -> None:
     config: KernelConfig = parse_kernel_name_into_config(name)
-    o = torch.full_like(q, torch.nan)
+    o = torch.full(q.shape, torch.nan, dtype=q.dtype) if o is None else o
     flash_attention.forward(config, q, k, v, o, causal=causal)
     reference, _ = attention_reference(q, k, v, causal=causal)
     outcome = compare(o, reference)
@@ -59,29 +67,25 @@ def test_more_than_32_kv_heads(name: str, seed: int) -> None:
     check(name, q, k, v, causal=True)
 
 
-def sparse_memory() -> torch.Tensor:
-    """Memory of 2^31 + 2^20 elements, of which only what is touched exists."""
+def far_apart(shape: tuple[int, ...], axis: int) -> torch.Tensor:
+    """A tensor with a stride that 32 bits cannot hold: elements of a batch or head, bytes of rows,
+    of which there are more. Of its memory only what is touched exists."""
+    strides = list(torch.empty(shape, device="meta").stride())
+    strides[axis] = FAR if axis != 1 else FAR // 2
+    extent = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + 1
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE
-    memory = mmap.mmap(-1, 2 * (FAR + 2**20), flags=flags)
-    return torch.frombuffer(memory, dtype=torch.float16)
-
-
-@pytest.fixture
-def sparse() -> torch.Tensor:
-    return sparse_memory()
+    memory = torch.frombuffer(mmap.mmap(-1, 2 * extent, flags=flags), dtype=torch.float16)
+    return memory.as_strided(shape, strides)
 
 
 @pytest.mark.parametrize("name", [AMPERE, HOPPER])
-@pytest.mark.parametrize("far", ["q", "k", "v"])
-@pytest.mark.parametrize("axis", [0, 2], ids=["batch", "head"])
-def test_strides_beyond_2_31(
-    name: str, far: str, axis: int, sparse: torch.Tensor, seed: int
-) -> None:
-    tensors = dict(zip("qkv", draw(seed, *[(2, 70, 2, 64)] * 3), strict=True))
-    strides = list(tensors[far].stride())
-    strides[axis] = FAR
-    moved = sparse.as_strided(tensors[far].shape, strides)
-    moved.copy_(tensors[far])
+@pytest.mark.parametrize("far", ["q", "k", "v", "o"])
+@pytest.mark.parametrize("axis", [0, 1, 2], ids=["batch", "row", "head"])
+def test_far_strides(name: str, far: str, axis: int, seed: int) -> None:
+    shape = (2, 70, 2, 64)
+    tensors = dict(zip("qkv", draw(seed, *[shape] * 3), strict=True))
+    moved = far_apart(shape, axis)
+    moved.copy_(tensors.get(far, torch.full(shape, torch.nan)))
     check(name, **(tensors | {far: moved}), causal=False)
 
 

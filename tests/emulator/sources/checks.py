@@ -27,6 +27,8 @@ from ..sm90.attention import HopperProblem, crowded_problems, problems
 from .kernels import Kernel
 
 SEED = 1
+# Tiles are loaded ahead of the matmul that they are for.
+AHEAD = "(FP16, 64, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
 RANDOM = 4  # schedules of crowded problems
 
 
@@ -109,9 +111,9 @@ def _rare(kernel: Kernel, name: str) -> tuple[Check, ...]:
     """tests/forward/test_rare_shapes.py"""
 
     def far(tensor: str, axis: int) -> None:
-        rare.test_strides_beyond_2_31(name, tensor, axis, rare.sparse_memory(), SEED)
+        rare.test_far_strides(name, tensor, axis, SEED)
 
-    places = itertools.product("qkv", (0, 2))
+    places = itertools.product("qkvo", range(3))
     return (
         through_forward(kernel, "40 heads", lambda: rare.test_more_than_32_kv_heads(name, SEED)),
         *(
@@ -167,6 +169,8 @@ def sm80_stages() -> list[Stage]:
         Stage(ampere, (*_lengths(ampere, test_general_forward.SHAPES), _blind(ampere),
                        *_rare(ampere, rare.AMPERE)), thorough=True),
     ]  # fmt: skip
+    ahead = Kernel.of(_named(AHEAD), Variant.WHOLE)
+    stages.append(Stage(ahead, (_right(sm80.whole_problems, ahead.config),), thorough=True))
     for suffix in ("async_eager_swizzled_load_0_2_2_optsoftmax", "async_load_0_0_0"):
         kernel = Kernel.of(ncu_counts.config_named(suffix), Variant.WHOLE)
         checks = (_right(sm80.whole_problems, kernel.config), _like_ncu(kernel, suffix))

@@ -35,6 +35,7 @@ class Reason:
 _HINT = "a hint: nothing depends on it but speed"
 _SCHEDULING = "no instruction that computes: it only keeps compilers from moving others"
 _LATER = "the buffer is released later: nothing but time"
+_INDEPENDENT = "neither needs the other"
 _GIGABYTES = "needs more than 2^31 rows: 8 GiB of log-sum-exp"
 
 REASONS: tuple[Reason, ...] = (
@@ -50,15 +51,15 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason(
         "sm80", "sm80/forward/bounds.cuh", "Bounds", "keys_of_all = max(0", "order swapped",
-        "neither needs the other",
+        _INDEPENDENT,
     ),
     Reason(
         "sm80", "sm80/forward/bounds.cuh", "Bounds", "n_whole = keys_of_all", "order swapped",
-        "neither needs the other",
+        _INDEPENDENT,
     ),
     Reason(
         "sm80", "sm80/forward/bounds.cuh", "FragmentPlace", "row = static_cast<int>(",
-        "order swapped", "neither needs the other",
+        "order swapped", _INDEPENDENT,
     ),
     Reason(
         "sm80", "sm80/forward/bounds.cuh", "FragmentPlace", "ptx::forget(thread)", "deleted",
@@ -72,6 +73,69 @@ REASONS: tuple[Reason, ...] = (
             "the GPU is at the end",
         )
         for kind in ("deleted", "condition negated")
+    ),
+    Reason(
+        "sm80", "sm80/forward/position.cuh", "BlockPosition", "if (kAnyLength && args.causal)",
+        "kAnyLength || args.causal", "whole blocks in the other order: each is computed once",
+    ),
+    *(
+        Reason("sm80", f"sm80/forward/{file}", function, before, "order swapped", _INDEPENDENT)
+        for file, function, before in (
+            ("forward.cuh", "KvStream", "k = copy.source("),
+            ("forward.cuh", "issue_v", "load_commit<kConfig>(); v -="),
+            ("forward.cuh", "forward", "q_lane.forget(); k_lane.forget();"),
+            ("matmuls.cuh", "scores", "q.template before_mma<t>(q_lane);"),
+            ("matmuls.cuh", "scores", "s[m][2 * n], q.at(t, m)"),
+            ("matmuls.cuh", "accumulate", "o[m][2 * n], a[m]"),
+            ("matmuls.cuh", "pack_scores", "ptx::pack<kConfig.dtype>"),
+            ("position.cuh", "BlockPosition", "first_row = static_cast<int>(q_row);"),
+            ("position.cuh", "BlockPosition", "q = at(args.q"),
+            ("position.cuh", "BlockPosition", "k = at(args.k"),
+            ("position.cuh", "BlockPosition", "v = at(args.v"),
+            ("position.cuh", "BlockPosition", "o = const_cast<char*>("),
+            ("softmax.cuh", "rescale", "alpha[half] = "),
+        )
+    ),
+    Reason(
+        "sm80", "sm80/forward/position.cuh", "BlockPosition", "static_cast<int64_t>(batch_head)",
+        "static_cast<int>(batch_head)", _GIGABYTES,
+    ),
+    *(
+        Reason("sm80", "ptx/cp_async.cuh", function, "L2::128B", "modifier dropped", _HINT)
+        for function in ("cp_async_16", "cp_async_16_zero_fill")
+    ),
+    Reason(
+        "sm80", "ptx/math.cuh", "mul_rn", "mul.rn.f32", "operands swapped", "a b = b a, to the bit"
+    ),
+    Reason(
+        "sm80", "sm80/config.h", "min_blocks_per_sm", "n_warps <= 4", "arms swapped",
+        "a launch bound: how many registers ptxas has to give; spills are refused by the build",
+    ),
+    Reason(
+        "sm80", "sm80/forward/forward.cuh", "forward", "constexpr bool kAddressesInTheWay",
+        "constant", "which addresses are computed anew in each block: the same ones",
+    ),
+    Reason(
+        "sm80", "sm80/forward/forward.cuh", "forward", "_lane.forget();", "deleted", _SCHEDULING
+    ),
+    Reason(
+        "sm80", "sm80/forward/forward.cuh", "forward", "if constexpr (!kAnyLength)",
+        "negation dropped", "either branch finishes: one computes the places anew",
+    ),
+    Reason(
+        "sm80", "sm80/forward/softmax.cuh", "rescale", "if constexpr (kFolded)",
+        "condition negated", "rows of the tile rise with the one that must: right for every m",
+    ),
+    *(
+        Reason(
+            "sm80", "tile/load_schedule.h", function, before, kind,
+            """when a tile is loaded, and into how many registers: the same tiles all the same;
+            tests/device/tile/test_plain_headers.py finds it""",
+        )
+        for function, before, kind in (
+            ("", "kAhead = !kWhole && kDoubleBuffer", "negation dropped"),
+            ("wanted_slots", "kSlots = wanted_slots() <", "arms swapped"),
+        )
     ),
     Reason("", "ptx/scheduling.cuh", "", "asm volatile", "deleted", _SCHEDULING),
     Reason(
@@ -121,7 +185,7 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason(
         "sm90", "sm90/schedule.cuh", "tile", "row_block = blocks_per_head - 1 - step; batch_head",
-        "order swapped", "neither needs the other",
+        "order swapped", _INDEPENDENT,
     ),
     Reason(
         "sm90", "sm90/config.h", "n_threads", "(n_mma_groups + 1)", "constant",

@@ -19,9 +19,9 @@ __device__ void softmax(const float* scores, float* out, float* statistics, int 
     float s[kMTiles][kSTiles][4];
     for (int i = 0; i < kOfLane; ++i) (&s[0][0][0])[i] = scores[(block * 32 + lane) * kOfLane + i];
     if (peeled && block == 0) {
-      softmax.template update<true, kMasked>(s, o);
+      softmax.template update<true, kMasked>(s, o, block);
     } else {
-      softmax.template update<false, kMasked>(s, o);
+      softmax.template update<false, kMasked>(s, o, block);
     }
     for (int i = 0; i < kOfLane; ++i) (&o[0][0][0])[i] += (&s[0][0][0])[i];
   }

@@ -15,7 +15,7 @@ from tests.device.softmax_cases import GROWTHS, Scores
 # (16-row tiles, 8-key tiles)
 SIZES = [(1, 4), (1, 16), (2, 8)]
 N_BLOCKS = 5
-LAG = 8  # kLagLog2
+LIMIT, LARGEST_LIMIT = 1.5, 256  # kLimit, kLargestLimit
 
 
 def run(headers: Path, scores: Scores, peeled: bool, folded: bool, masked: bool) -> Any:
@@ -55,11 +55,26 @@ def test_the_softmax_of_all_blocks(
     if not folded:
         np.testing.assert_allclose(kept / np.log(2), largest[-1], rtol=1e-6, atol=1e-6)
         return
-    # The maximum that is kept rises only when the row's maximum has grown by more than LAG.
-    expected = largest[0].copy()
-    for of_block in largest[1:]:
-        expected = np.where(of_block - expected > LAG, of_block, expected)
-    np.testing.assert_allclose(kept * scores.scale / np.log(2), expected, rtol=1e-5, atol=1e-5)
+    expected, sure = kept_maxima(scores)
+    kept_log2 = kept * scores.scale / np.log(2)
+    np.testing.assert_allclose(kept_log2[sure], expected[sure], rtol=1e-5, atol=1e-5)
+
+
+def kept_maxima(scores: Scores) -> tuple[Any, Any]:
+    """As exponents of 2: m rises where the new maximum would weigh more than LIMIT times what an
+    average block has added; and which rows are not too close to call."""
+    blocks = scores.scaled / np.log(2)
+    kept = blocks[0].max(axis=1)
+    sums = np.exp2(blocks[0] - kept[:, None]).sum(axis=1)
+    sure = np.ones(kept.shape, bool)
+    for n_before, block in enumerate(blocks[1:], start=1):
+        lag = np.log2(np.clip(LIMIT * sums / n_before, 1, LARGEST_LIMIT))
+        growth = block.max(axis=1) - kept
+        sure &= np.abs(growth - lag) > 1e-4
+        raised = np.where(growth > lag, kept + growth, kept)
+        sums = sums * np.exp2(kept - raised) + np.exp2(block - raised[:, None]).sum(axis=1)
+        kept = raised
+    return kept, sure
 
 
 @pytest.mark.parametrize("peeled", [False, True])

@@ -182,7 +182,7 @@ FLASH_DEVICE void forward(const ForwardArgs& args) {
           mask_scores<kConfig, kMayBeLast>(s, args, bounds.q_row, (remaining - 1) * kConfig.B_c);
         }
       }
-      softmax.template update<kFirst, kAnyLength>(s, o);
+      softmax.template update<kFirst, kAnyLength>(s, o, bounds.n_blocks - remaining);
     };
     if constexpr (kConfig.eager_load_blocks) {
       load_wait<kConfig, 0>();

@@ -9,14 +9,16 @@
 namespace flash::sm80 {
 
 // kFolded (`optimized_softmax`): scores stay unscaled and exp(scale * (s - m)) is one FFMA and one
-// EX2, and m follows the row's maximum only when it is 2^kLagLog2 behind. The softmax is the same
-// for every m; the exponentials stay below 2^kLagLog2, far inside the range of fp16. On random
-// inputs this leaves one rescale of the output per row instead of one in every second block.
-// Otherwise scores are scaled first, the exponent is a subtraction, a multiplication and an EX2,
-// and m is the running maximum.
+// EX2, and m follows the row's maximum only when an exponential would be more than kLimit times
+// what an average block has added to the row. The softmax is the same for every m, but a weight is
+// exact only where its score is m: one that outweighs a block shall be. On random inputs this
+// leaves one rescale of the output per row instead of one in every second block. Otherwise scores
+// are scaled first, the exponent is a subtraction, a multiplication and an EX2, and m is the
+// running maximum.
 template <int kMTiles, bool kFolded>
 struct OnlineSoftmax {
-  static constexpr float kLagLog2 = 8.0f;
+  static constexpr float kLimit = 1.5f;
+  static constexpr float kLargestLimit = 0x1p8f;  // far inside the range of fp16
 
   float row_max[kMTiles][2];  // m, in the unit of the stored scores: unscaled if kFolded
   float row_sum[kMTiles][2];  // this thread's columns only, until finish()
@@ -38,8 +40,10 @@ struct OnlineSoftmax {
   // Turns the scores of one KV block into exp(scale * (score - row_max)), updates the row
   // statistics and rescales the output accumulated so far. kFirst: nothing is accumulated yet, so
   // nothing is rescaled. kMasked: all scores of a row may be -inf so far; its exponentials are 0.
+  // n_before: blocks before this one.
   template <bool kFirst, bool kMasked, int kSTiles, int kOTiles>
-  FLASH_DEVICE void update(float (&scores)[kMTiles][kSTiles][4], float (&o)[kMTiles][kOTiles][4]) {
+  FLASH_DEVICE void update(float (&scores)[kMTiles][kSTiles][4], float (&o)[kMTiles][kOTiles][4],
+                           int n_before) {
     if constexpr (!kFolded) scale_scores(scores);
     float block_max[kMTiles][2];
     row_maxima(scores, block_max);
@@ -60,7 +64,7 @@ struct OnlineSoftmax {
         }
       }
 #pragma unroll
-      for (int m = 0; m < kMTiles; ++m) rescale(m, block_max[m], growth[m], o[m]);
+      for (int m = 0; m < kMTiles; ++m) rescale(m, block_max[m], growth[m], o[m], n_before);
     }
 #pragma unroll
     for (int m = 0; m < kMTiles; ++m) {
@@ -156,14 +160,23 @@ struct OnlineSoftmax {
   // is skipped when none is.
   template <int kOTiles>
   FLASH_DEVICE void rescale(int m, const float (&block_max)[2], const float (&growth)[2],
-                            float (&o)[kOTiles][4]) {
-    constexpr float kLag = kFolded ? kLagLog2 : 0.0f;
-    if (!__any_sync(0xffffffffu, growth[0] > kLag || growth[1] > kLag)) return;
+                            float (&o)[kOTiles][4], int n_before) {
+    if (!__any_sync(0xffffffffu, growth[0] > 0.0f || growth[1] > 0.0f)) return;
+    [[maybe_unused]] float lag[2];  // what m may be behind, as exponents of 2
+    if constexpr (kFolded) {
+      const float factor = kLimit * ptx::rcp(static_cast<float>(n_before));
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float limit = quad_sum(row_sum[m][half]) * factor;
+        lag[half] = ptx::lg2(fminf(fmaxf(limit, 1.0f), kLargestLimit));
+      }
+      if (!__any_sync(0xffffffffu, growth[0] > lag[0] || growth[1] > lag[1])) return;
+    }
     float alpha[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if constexpr (kFolded) {
-        const bool raised = growth[half] > kLag;
+        const bool raised = growth[half] > lag[half];
         alpha[half] = raised ? ptx::ex2(-growth[half]) : 1.0f;
         row_max[m][half] = raised ? block_max[half] : row_max[m][half];
       } else {

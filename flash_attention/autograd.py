@@ -6,6 +6,7 @@ Kept are q, k, v, the output and the log-sum-exp; the scores are computed again.
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
+from itertools import compress
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from . import dispatch
 from .checks.eager import is_watched, is_wrapped
 from .checks.readable import readable, writable_like
 from .checks.scale import with_positive_scale
-from .gradients import Gradients, gradients_of
+from .gradients import Gradients, Inputs, gradients_of, launch_again
 from .torch_op.definition import wanted_bits
 
 # (q, k, v, softmax_scale, causal) -> (o, lse)
@@ -35,14 +36,18 @@ def attention(
     softmax_scale: float | None,
     causal: bool,
     deterministic: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(o, lse) as `forward` computes them, and recorded: both can be differentiated, once. Raises
-    ValueError, or KernelNotBuiltError, where no kernel could compute the gradients."""
+    *,
+    with_lse: bool = True,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """(o, lse) as `forward` computes them, and recorded: both can be differentiated, once; without
+    `with_lse` lse is None. Raises ValueError, or KernelNotBuiltError, where no kernel could compute
+    the gradients."""
     deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
-    there = q.device.type == "cpu" or torch.cuda.is_available()  # also of tensors without data
-    if there and q.dtype in (torch.float16, torch.bfloat16) and q.dim() == 4 and q.numel():
+    if q.dim() == 4 and q.numel():
         _require_kernels(q.dtype, int(q.shape[3]), q.device, deterministic)
-    o, lse = _apply(_Attention, q, k, v, forward, softmax_scale, causal, deterministic)
+    options = softmax_scale, causal, deterministic
+    found = _apply(_Attention, q, k, v, (forward, options, with_lse))
+    o, lse = found if with_lse else (found, None)
     return o, lse
 
 
@@ -69,7 +74,11 @@ def is_recorded(*tensors: Any) -> bool:
 def _require_kernels(
     dtype: torch.dtype, d_head: int, device: torch.device, deterministic: bool
 ) -> None:
-    """Asked before the forward pass, and not only when gradients are: hours may lie between."""
+    """Asked before the forward pass, and not only when gradients are: hours may lie between. What
+    attention is refused for anyway is left to its checks."""
+    there = device.type == "cpu" or torch.cuda.is_available()  # also of tensors without data
+    if not there or dtype not in (torch.float16, torch.bfloat16):
+        return
     problem = AttentionProblem(
         DType.from_torch_dtype(dtype), 1, 1, 1, 1, 1, d_head,
         gradients=True, deterministic=deterministic,
@@ -84,28 +93,27 @@ class _Attention(torch.autograd.Function):
         q: torch.Tensor,
         k: torch.Tensor,
         v: torch.Tensor,
-        forward: Forward,
-        softmax_scale: float | None,
-        causal: bool,
-        deterministic: bool,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        o, lse = forward(q, k, v, softmax_scale, causal)
+        call: tuple[Forward, tuple[float | None, bool, bool], bool],
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """An output that nobody sees, and every argument, costs the host microseconds."""
+        forward, ctx.options, with_lse = call
+        o, lse = forward(q, k, v, *ctx.options[:2])
         ctx.save_for_backward(q, k, v, o, lse)
-        ctx.call = softmax_scale, causal, deterministic
         ctx.set_materialize_grads(False)
-        return o, lse
+        return (o, lse) if with_lse else o
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: torch.Tensor | None) -> tuple[Any, ...]:
+    def backward(
+        ctx: Any, d_o: torch.Tensor | None, d_lse: torch.Tensor | None = None
+    ) -> tuple[Any, ...]:
         saved = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:3]
-        if is_watched() or is_wrapped(*grad_outputs, *saved):
-            found = _through_operation(ctx.call, wanted, *grad_outputs, *saved)
+        if is_watched() or is_wrapped(d_o, d_lse, *saved):
+            found = _through_operation(ctx.options, wanted, d_o, d_lse, *saved)
         else:
-            names = tuple(name for name, asked in zip("qkv", wanted, strict=True) if asked)
-            compute = partial(gradients, (*ctx.call, names))
-            found = once_differentiable(compute, *grad_outputs, *saved)
-        return (*found, None, None, None, None)
+            compute = partial(gradients, (*ctx.options, tuple(compress("qkv", wanted))))
+            found = once_differentiable(compute, d_o, d_lse, *saved)
+        return *found, None
 
 
 def _through_operation(
@@ -144,8 +152,21 @@ class _Gradients(torch.autograd.Function):
 
 
 @lru_cache(maxsize=4096)
-def _chosen(problem: AttentionProblem, device: torch.device) -> KernelConfig:
+def _chosen(
+    dtype: torch.dtype,
+    q_shape: torch.Size,
+    k_shape: torch.Size,
+    causal: bool,
+    deterministic: bool,
+    device: torch.device,
+) -> KernelConfig:
     """Made once for a kind of call, as in the forward pass."""
+    batch, seqlen_q, n_heads, d_head = q_shape
+    _, seqlen_k, n_heads_kv, _ = k_shape
+    problem = AttentionProblem(
+        DType.from_torch_dtype(dtype), batch, seqlen_q, seqlen_k, n_heads, n_heads_kv, d_head,
+        causal=causal, gradients=True, deterministic=deterministic,
+    )  # fmt: skip
     return dispatch.choose(problem, device)
 
 
@@ -171,16 +192,17 @@ def gradients(
         )
         return d_q, d_k, d_v
     positive, softmax_scale = with_positive_scale(q, softmax_scale)
-    batch, seqlen_q, n_heads, d_head = q.shape
-    problem = AttentionProblem(
-        DType.from_torch_dtype(q.dtype), batch, seqlen_q, k.shape[1], n_heads, k.shape[2], d_head,
-        causal=causal, gradients=True, deterministic=deterministic,
-    )  # fmt: skip
-    config = _chosen(problem, q.device)
+    config = _chosen(q.dtype, q.shape, k.shape, causal, deterministic, q.device)
     d_o = torch.zeros_like(o) if d_o is None else d_o
-    inputs = {"q": positive, "k": k, "v": v, "o": o, "d_o": d_o}
-    inputs = {name: readable(x) for name, x in inputs.items()} | {"lse": lse.contiguous()}
-    if d_lse is not None:
-        inputs["d_lse"] = d_lse.contiguous()
-    d_q, d_k, d_v = gradients_of(config, inputs, softmax_scale, causal, wanted)
+    inputs = Inputs(positive, k, v, o, d_o, lse, d_lse)
+    found = launch_again(config, inputs, softmax_scale, causal, wanted)
+    if found is None:
+        found = gradients_of(config, _readable(inputs), softmax_scale, causal, wanted)
+    d_q, d_k, d_v = found
     return (d_q if positive is q or d_q is None else d_q.neg_()), d_k, d_v
+
+
+def _readable(inputs: Inputs) -> Inputs:
+    q, k, v, o, d_o = map(readable, inputs[:5])
+    d_lse = None if inputs.d_lse is None else inputs.d_lse.contiguous()
+    return Inputs(q, k, v, o, d_o, inputs.lse.contiguous(), d_lse)

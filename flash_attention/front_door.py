@@ -87,9 +87,11 @@ def flash_attn_func(
         if forward_ad._current_level >= 0:
             with torch.no_grad():
                 check_operands(q, k, v, softmax_scale, causal)
-        found = autograd.attention(_with_lse, q, k, v, softmax_scale, causal, deterministic)
-        return (*found, None) if return_attn_probs else found[0]
-    o, lse = attend(q, k, v, softmax_scale, causal, with_lse=return_attn_probs)
+        o, lse = autograd.attention(
+            _with_lse, q, k, v, softmax_scale, causal, deterministic, with_lse=return_attn_probs
+        )
+    else:
+        o, lse = attend(q, k, v, softmax_scale, causal, with_lse=return_attn_probs)
     return o if lse is None else (o, lse, None)
 
 

@@ -1,10 +1,12 @@
 """`backward`: the gradients of attention, with the kernels of one configuration."""
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 
-from flash_helpers.kernels.backward_args import ROW_STATS_FLOATS, row_stats_rows
+from flash_helpers.kernels.backward_args import POINTER_FIELDS, ROW_STATS_FLOATS, row_stats_rows
 from flash_helpers.kernels.backward_config import BackwardKernelConfig
 from flash_helpers.kernels.contract import KernelConfig
 
@@ -13,10 +15,23 @@ from .checks.backward_arguments import SHAPED_LIKE, make_backward_plan
 from .checks.eager import require_eager
 from .checks.kinds import require_tensor
 from .checks.readable import writable_like
-from .interface import kernel_id_of
+from .interface import exchange_api, kernel_id_of
 from .library import load_library
 
 Gradients = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
+_NAMES = frozenset("qkv")
+
+
+class Inputs(NamedTuple):
+    """What is read, in the order of the argument record."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    o: torch.Tensor
+    d_o: torch.Tensor
+    lse: torch.Tensor
+    d_lse: torch.Tensor | None
 
 
 def backward(
@@ -54,42 +69,70 @@ def backward(
         What `forward` raises.
     """
     require_eager()
-    inputs = {"q": q, "k": k, "v": v, "o": o, "d_o": d_o, "lse": lse}
-    if d_lse is not None:
-        inputs["d_lse"] = d_lse
+    inputs = Inputs(q, k, v, o, d_o, lse, d_lse)
     return gradients_of(kernel_cfg, inputs, softmax_scale, causal, wanted)
 
 
 def gradients_of(
     kernel_cfg: KernelConfig,
-    inputs: dict[str, torch.Tensor],
+    inputs: Inputs,
     softmax_scale: float | None,
     causal: bool,
     wanted: Sequence[str],
 ) -> Gradients:
-    """`backward`, of tensors by the names of the argument record."""
-    if unknown := set(wanted) - {"q", "k", "v"}:
+    """`backward`, with its tensors in one."""
+    if unknown := set(wanted) - _NAMES:
         raise ValueError(f"wanted names {sorted(unknown)}: expected some of 'q', 'k', 'v'")
-    for name in ("q", *wanted):
-        require_tensor(name, inputs[name])
+    given = inputs._asdict()
+    if inputs.d_lse is None:
+        del given["d_lse"]
+    for name, x in given.items():
+        require_tensor(name, x)
+    found = launch_again(kernel_cfg, inputs, softmax_scale, causal, wanted)
+    if found is not None:
+        return found
     outputs = {
-        name: writable_like(inputs[like]) for name, like in SHAPED_LIKE.items() if like in wanted
+        name: writable_like(given[like]) for name, like in SHAPED_LIKE.items() if like in wanted
     }
     if outputs:
-        launch(kernel_cfg, inputs, outputs, softmax_scale, causal)
+        launch_checked(kernel_cfg, given, outputs, softmax_scale, causal)
     return outputs.get("d_q"), outputs.get("d_k"), outputs.get("d_v")
 
 
-def launch(
+def launch_again(
+    kernel_cfg: KernelConfig,
+    inputs: Inputs,
+    softmax_scale: float | None,
+    causal: bool,
+    wanted: Sequence[str],
+) -> Gradients | None:
+    """The gradients by a launch like one that `launch_checked` remembered for this very
+    `kernel_cfg`; None if there is none, and nothing was done."""
+    q, k, v, o, d_o, _, _ = inputs
+    cache = launch_cache() if q.is_cuda else None
+    # It does not see that the memory of a view has the other sign.
+    if cache is None or q.is_neg() or k.is_neg() or v.is_neg() or o.is_neg() or d_o.is_neg():
+        return None
+    d_q = torch.empty_like(q) if "q" in wanted else None
+    d_k = torch.empty_like(k) if "k" in wanted else None
+    d_v = torch.empty_like(v) if "v" in wanted else None
+    tensors = (*inputs, d_q, d_k, d_v, *_scratch(kernel_cfg, q))
+    again = cache.again(kernel_cfg, *tensors, softmax_scale, causal, torch.is_grad_enabled())
+    return (d_q, d_k, d_v) if again else None
+
+
+def launch_checked(
     kernel_cfg: KernelConfig,
     inputs: dict[str, torch.Tensor],
     outputs: dict[str, torch.Tensor],
     softmax_scale: float | None,
     causal: bool,
 ) -> None:
-    """Checks everything, and launches; tensors by the names of the argument record."""
+    """Checks everything, launches, and lets later calls of the same kind skip the checks; tensors
+    by the names of the argument record."""
     q = inputs["q"]
-    scratch = _scratch(kernel_cfg, q)
+    made = zip(_SCRATCH, _scratch(kernel_cfg, q), strict=True)
+    scratch = {name: x for name, x in made if x is not None}
     tensors = inputs | outputs | scratch
     plan = make_backward_plan(kernel_cfg, tensors, softmax_scale, causal)
     if q.device.type == "cpu":
@@ -99,17 +142,38 @@ def launch(
     kernel_id = kernel_id_of(kernel_cfg, kernel_cfg.first_variant(), device)
     stream = torch.cuda.current_stream(device).cuda_stream
     load_library().launch_backward(kernel_id, plan.args, device, stream)
+    cache = launch_cache()
+    if cache is not None:
+        objects = map(tensors.get, POINTER_FIELDS)
+        cache.remember(kernel_cfg, *objects, softmax_scale, causal, kernel_id, plan.args)
 
 
-def _scratch(kernel_cfg: KernelConfig, q: torch.Tensor) -> dict[str, torch.Tensor]:
+@cache
+def launch_cache() -> Any:
+    """The extension's cache of checked backward passes; None where torch is older than 2.10 and
+    every call is checked in full."""
+    api = exchange_api()
+    return load_library().BackwardLaunchCache(torch.Tensor, api) if api else None
+
+
+_SCRATCH = ("row_stats", "d_q_sums")
+
+
+def _scratch(
+    kernel_cfg: KernelConfig, q: torch.Tensor
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Uninitialised memory for what the kernels hand to each other; none for arguments that are
     refused."""
     if q.dim() != 4 or not isinstance(kernel_cfg, BackwardKernelConfig):
-        return {}
+        return None, None
     batch, seqlen_q, n_heads, d_head = q.shape
-    columns = {"row_stats": ROW_STATS_FLOATS, "d_q_sums": d_head}
-    rows = (batch, n_heads, row_stats_rows(seqlen_q))
-    return {
-        name: torch.empty((*rows, columns[name]), dtype=torch.float32, device=q.device)
-        for name in kernel_cfg.scratch()
-    }
+    rows = row_stats_rows(seqlen_q)
+    device = q.device
+    row_stats = torch.empty(
+        (batch, n_heads, rows, ROW_STATS_FLOATS), dtype=torch.float32, device=device
+    )
+    if "d_q_sums" not in kernel_cfg.scratch():
+        return row_stats, None
+    return row_stats, torch.empty(
+        (batch, n_heads, rows, d_head), dtype=torch.float32, device=device
+    )

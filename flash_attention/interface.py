@@ -180,8 +180,13 @@ def launch_checked(
 def launch_cache() -> Any:
     """The extension's cache of checked calls; None where torch is older than 2.10 and every call
     is checked in full."""
-    exchange_api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    return load_library().LaunchCache(torch.Tensor, exchange_api) if exchange_api else None
+    api = exchange_api()
+    return load_library().LaunchCache(torch.Tensor, api) if api else None
+
+
+def exchange_api() -> Any:
+    """PyTorch's table of C functions that describe tensors (DLPack); None before 2.10."""
+    return getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
 
 
 @cache

@@ -1,19 +1,20 @@
 #include "launch_cache.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
-#include "launcher.h"
-
 namespace py = pybind11;
 
 namespace flash {
 namespace {
 
+// What is read and written in 16-byte pieces has elements of 16 bits.
 constexpr std::uintptr_t kAlignmentBytes = 16;
+constexpr int kAlignedBits = 16;
 
 std::uintptr_t address(const dlpack::Tensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.data) + tensor.byte_offset;
@@ -37,6 +38,7 @@ bool overlap(std::uintptr_t a, std::int64_t a_bytes, std::uintptr_t b, std::int6
 }  // namespace
 
 bool requires_grad(py::handle tensor) {
+  if (tensor.is_none()) return false;
   static PyObject* const name = PyUnicode_InternFromString("requires_grad");
   PyObject* const value = PyObject_GetAttr(tensor.ptr(), name);
   if (value == nullptr) throw PythonErrorSet{};
@@ -45,7 +47,8 @@ bool requires_grad(py::handle tensor) {
   return yes;
 }
 
-LaunchCache::LaunchCache(py::object tensor_type, py::capsule exchange_api)
+template <typename Calls>
+LaunchCache<Calls>::LaunchCache(py::object tensor_type, py::capsule exchange_api)
     : tensor_type_(std::move(tensor_type)), capsule_(std::move(exchange_api)) {
   api_ = static_cast<const dlpack::ExchangeApi*>(
       PyCapsule_GetPointer(capsule_.ptr(), dlpack::kCapsuleName));
@@ -57,7 +60,8 @@ LaunchCache::LaunchCache(py::object tensor_type, py::capsule exchange_api)
   }
 }
 
-std::size_t LaunchCache::KeyHash::operator()(const Key& key) const {
+template <typename Calls>
+std::size_t LaunchCache<Calls>::KeyHash::operator()(const Key& key) const {
   std::uint64_t hash = 0x9e3779b97f4a7c15u;
   for (const std::int64_t word : key) {
     hash = std::rotl((hash ^ static_cast<std::uint64_t>(word)) * 0xff51afd7ed558ccdu, 31);
@@ -65,12 +69,14 @@ std::size_t LaunchCache::KeyHash::operator()(const Key& key) const {
   return hash;
 }
 
-bool LaunchCache::is_tensor(py::handle object) const {
+template <typename Calls>
+bool LaunchCache<Calls>::is_tensor(py::handle object) const {
   return reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())) == tensor_type_.ptr();
 }
 
-bool LaunchCache::read_tensor(py::handle object, dlpack::Tensor& tensor,
-                              std::int64_t* words) const {
+template <typename Calls>
+bool LaunchCache<Calls>::read_tensor(py::handle object, dlpack::Tensor& tensor,
+                                     std::int64_t* words) const {
   // Exactly this type: the exchange function does not check, and subclasses may mean something
   // else.
   if (!is_tensor(object)) return false;
@@ -89,9 +95,10 @@ bool LaunchCache::read_tensor(py::handle object, dlpack::Tensor& tensor,
   return true;
 }
 
-bool LaunchCache::describe(py::handle config, const std::array<py::handle, kTensors>& objects,
-                           py::handle softmax_scale, py::handle causal, Tensors& tensors,
-                           Key& key) const {
+template <typename Calls>
+bool LaunchCache<Calls>::describe(py::handle config, const Objects& objects,
+                                  py::handle softmax_scale, py::handle causal, Tensors& tensors,
+                                  Key& key) const {
   key = {};
   key[0] = reinterpret_cast<std::int64_t>(config.ptr());
   if (!softmax_scale.is_none()) {
@@ -102,74 +109,75 @@ bool LaunchCache::describe(py::handle config, const std::array<py::handle, kTens
   if (!PyBool_Check(causal.ptr())) return false;
   key[3] = causal.ptr() == Py_True;
   for (int i = 0; i < kTensors; ++i) {
-    std::int64_t* const words = &key[kCallWords + i * kWordsPerTensor];
-    const bool is_lse = i == kTensors - 1;
-    if (is_lse && objects[i].is_none()) continue;
-    if (!read_tensor(objects[i], tensors[i], words)) return false;
+    if (objects[i].is_none()) continue;
+    if (!read_tensor(objects[i], tensors[i], &key[kCallWords + i * kWordsPerTensor])) return false;
   }
   return true;
 }
 
-bool LaunchCache::again(py::handle config, py::handle q, py::handle k, py::handle v, py::handle o,
-                        py::handle lse, py::handle softmax_scale, py::handle causal,
-                        bool grad_enabled) {
-  Tensors tensors{};
-  Key key;
-  if (!describe(config, {q, k, v, o, lse}, softmax_scale, causal, tensors, key)) return false;
-  const bool any_gradient =
-      grad_enabled && (requires_grad(q) || requires_grad(k) || requires_grad(v) ||
-                       requires_grad(o) || (!lse.is_none() && requires_grad(lse)));
-  if (any_gradient) return false;
-  const auto found = calls_.find(key);
-  if (found == calls_.end()) return false;
-  const Call& call = found->second;
-
-  std::array<std::uintptr_t, kTensors> at{};
+template <typename Calls>
+bool LaunchCache<Calls>::can_lie_at(const Addresses& at, const Tensors& tensors, const Call& call) {
   for (int i = 0; i < kTensors; ++i) {
-    at[i] = address(tensors[i]);
     // Freed memory, or a tensor that has its values elsewhere: the shape is the same.
     if (at[i] == 0 && call.extent_bytes[i] > 0) return false;
+    // The others are fp32, and read one by one, or scratch memory.
+    if (tensors[i].dtype.bits == kAlignedBits && at[i] % kAlignmentBytes != 0) return false;
   }
-  if ((at[0] | at[1] | at[2] | at[3]) % kAlignmentBytes != 0) return false;
-  for (int output = 3; output < kTensors; ++output) {
+  for (int output = Calls::kInputs; output < kTensors; ++output) {
     for (int other = 0; other < output; ++other) {
       if (overlap(at[output], call.extent_bytes[output], at[other], call.extent_bytes[other])) {
         return false;
       }
     }
   }
+  return true;
+}
+
+template <typename Calls>
+bool LaunchCache<Calls>::again(py::handle config, const Objects& objects, py::handle softmax_scale,
+                               py::handle causal, bool grad_enabled) {
+  Tensors tensors{};
+  Key key;
+  if (!describe(config, objects, softmax_scale, causal, tensors, key)) return false;
+  if (grad_enabled && std::any_of(objects.begin(), objects.end(), requires_grad)) return false;
+  const auto found = calls_.find(key);
+  if (found == calls_.end()) return false;
+  const Call& call = found->second;
+
+  Addresses at{};
+  std::transform(tensors.begin(), tensors.end(), at.begin(), address);
+  if (!can_lie_at(at, tensors, call)) return false;
   void* stream = nullptr;
   const dlpack::Device device = tensors[0].device;
   if (api_->current_stream(device.type, device.id, &stream) != 0) throw PythonErrorSet{};
 
-  ForwardArgs args = call.args;
-  args.q = reinterpret_cast<const void*>(at[0]);
-  args.k = reinterpret_cast<const void*>(at[1]);
-  args.v = reinterpret_cast<const void*>(at[2]);
-  args.o = reinterpret_cast<void*>(at[3]);
-  args.lse = reinterpret_cast<float*>(at[4]);
-  launch(call.kernel_id, args, device.id, static_cast<cudaStream_t>(stream));
+  Args args = call.args;
+  std::memcpy(&args, at.data(), sizeof(at));
+  Calls::kLaunch(call.kernel_id, args, device.id, static_cast<cudaStream_t>(stream));
   return true;
 }
 
-void LaunchCache::remember(py::object config, py::handle q, py::handle k, py::handle v,
-                           py::handle o, py::handle lse, py::handle softmax_scale,
-                           py::handle causal, std::size_t kernel_id, const py::bytes& args) {
+template <typename Calls>
+void LaunchCache<Calls>::remember(py::object config, const Objects& objects,
+                                  py::handle softmax_scale, py::handle causal,
+                                  std::size_t kernel_id, const py::bytes& args) {
   Tensors tensors{};
   Key key;
-  if (!describe(config, {q, k, v, o, lse}, softmax_scale, causal, tensors, key)) return;
+  if (!describe(config, objects, softmax_scale, causal, tensors, key)) return;
   Call call{.config = std::move(config), .kernel_id = kernel_id, .args = {}, .extent_bytes = {}};
-  if (PyBytes_GET_SIZE(args.ptr()) != sizeof(ForwardArgs)) {
+  if (PyBytes_GET_SIZE(args.ptr()) != sizeof(Args)) {
     throw std::invalid_argument("args is not an argument record of " +
-                                std::to_string(sizeof(ForwardArgs)) + " bytes");
+                                std::to_string(sizeof(Args)) + " bytes");
   }
-  std::memcpy(&call.args, PyBytes_AS_STRING(args.ptr()), sizeof(ForwardArgs));
+  std::memcpy(&call.args, PyBytes_AS_STRING(args.ptr()), sizeof(Args));
   for (int i = 0; i < kTensors; ++i) {
-    const bool given = i < kTensors - 1 || !lse.is_none();
-    call.extent_bytes[i] = given ? extent_bytes(tensors[i]) : 0;
+    call.extent_bytes[i] = objects[i].is_none() ? 0 : extent_bytes(tensors[i]);
   }
   if (calls_.size() >= kMaxCalls) calls_.clear();
   calls_.insert_or_assign(key, std::move(call));
 }
+
+template class LaunchCache<ForwardCalls>;
+template class LaunchCache<BackwardCalls>;
 
 }  // namespace flash

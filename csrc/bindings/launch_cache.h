@@ -10,34 +10,59 @@
 #include <pybind11/pytypes.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <unordered_map>
 
+#include "backward_launcher.h"
 #include "dlpack_exchange.h"
 #include "flash/core/args.h"
+#include "flash/core/backward_args.h"
+#include "launcher.h"
 
 namespace flash {
 
 // Thrown where Python's error indicator is set and says the rest.
 struct PythonErrorSet {};
 
+// Of an object; None does not.
 bool requires_grad(pybind11::handle tensor);
 
+// Kinds of calls. The argument record begins with the addresses of the tensors, in this order:
+// those that are read, then those that are written.
+struct ForwardCalls {
+  using Args = ForwardArgs;
+  static constexpr int kInputs = 3;   // q, k, v
+  static constexpr int kTensors = 5;  // and o, lse
+  static constexpr auto kLaunch = &launch;
+  static_assert(offsetof(Args, lse) == (kTensors - 1) * sizeof(void*));
+};
+
+struct BackwardCalls {
+  using Args = BackwardArgs;
+  static constexpr int kInputs = 7;    // q, k, v, o, d_o, lse, d_lse
+  static constexpr int kTensors = 12;  // and d_q, d_k, d_v, row_stats, d_q_sums
+  static constexpr auto kLaunch = &launch_backward;
+  static_assert(offsetof(Args, d_q_sums) == (kTensors - 1) * sizeof(void*));
+};
+
+template <typename Calls>
 class LaunchCache {
  public:
+  using Args = typename Calls::Args;
+  using Objects = std::array<pybind11::handle, Calls::kTensors>;  // None: the call has no such
+
   // The tensor type, and the capsule type.__dlpack_c_exchange_api__; raises ValueError for a DLPack
   // version that this code does not know.
   LaunchCache(pybind11::object tensor_type, pybind11::capsule exchange_api);
 
   // Launches on the tensors' device and its current stream if this kind of call was remembered.
   // Raises CudaError as launch() does.
-  bool again(pybind11::handle config, pybind11::handle q, pybind11::handle k, pybind11::handle v,
-             pybind11::handle o, pybind11::handle lse, pybind11::handle softmax_scale,
+  bool again(pybind11::handle config, const Objects& objects, pybind11::handle softmax_scale,
              pybind11::handle causal, bool grad_enabled);
 
   // `args`: the argument record of a checked and launched call with these objects.
-  void remember(pybind11::object config, pybind11::handle q, pybind11::handle k, pybind11::handle v,
-                pybind11::handle o, pybind11::handle lse, pybind11::handle softmax_scale,
+  void remember(pybind11::object config, const Objects& objects, pybind11::handle softmax_scale,
                 pybind11::handle causal, std::size_t kernel_id, const pybind11::bytes& args);
 
   // Whether the object is of exactly the tensor type.
@@ -47,7 +72,7 @@ class LaunchCache {
   void clear() { calls_.clear(); }
 
  private:
-  static constexpr int kTensors = 5;         // q, k, v, o, lse
+  static constexpr int kTensors = Calls::kTensors;
   static constexpr int kCallWords = 4;       // configuration, whether a scale, scale, causal
   static constexpr int kWordsPerTensor = 9;  // type and device, 4 sizes, 4 strides
   using Key = std::array<std::int64_t, kCallWords + kTensors * kWordsPerTensor>;
@@ -55,19 +80,22 @@ class LaunchCache {
     std::size_t operator()(const Key& key) const;
   };
   using Tensors = std::array<dlpack::Tensor, kTensors>;
+  using Addresses = std::array<std::uintptr_t, kTensors>;
+  static_assert(sizeof(Addresses) == kTensors * sizeof(void*));
 
   struct Call {
     pybind11::object config;  // kept alive: its address stands in the key
     std::size_t kernel_id;
-    ForwardArgs args;
-    std::array<std::int64_t, kTensors> extent_bytes;  // from first to last element; lse: or 0
+    Args args;
+    std::array<std::int64_t, kTensors> extent_bytes;  // from first to last element; of none 0
   };
 
   // Reads the objects into tensors and key; false if one of them is not what again() can take.
-  bool describe(pybind11::handle config, const std::array<pybind11::handle, kTensors>& objects,
-                pybind11::handle softmax_scale, pybind11::handle causal, Tensors& tensors,
-                Key& key) const;
+  bool describe(pybind11::handle config, const Objects& objects, pybind11::handle softmax_scale,
+                pybind11::handle causal, Tensors& tensors, Key& key) const;
   bool read_tensor(pybind11::handle object, dlpack::Tensor& tensor, std::int64_t* words) const;
+  // Of a call whose tensors are described alike.
+  static bool can_lie_at(const Addresses& at, const Tensors& tensors, const Call& call);
 
   // A program that makes up new shapes for ever must not grow without bound.
   static constexpr std::size_t kMaxCalls = 4096;

@@ -100,7 +100,7 @@ std::size_t load_kernels(
 
 // `settings`: (variables of a module, name, its value while nothing is going on).
 std::unique_ptr<flash::PlainCalls> plain_calls(
-    flash::LaunchCache& cache, py::object key, std::vector<py::object> quiet,
+    flash::LaunchCache<flash::ForwardCalls>& cache, py::object key, std::vector<py::object> quiet,
     const std::vector<std::tuple<py::dict, py::str, py::object>>& settings,
     py::object is_grad_enabled, py::object empty_like, py::object lse_like) {
   flash::Surroundings around{.quiet = std::move(quiet),
@@ -127,6 +127,35 @@ py::dict kernel_attributes(std::size_t kernel_id, int device, const std::string&
   result["binary_version"] = found.binary_version;
   result["ptx_version"] = found.ptx_version;
   return result;
+}
+
+template <std::size_t>
+using Object = py::handle;
+
+// Every tensor is an argument by itself.
+template <typename Calls, std::size_t... I>
+void def_launch_cache(py::module_& module, const char* name, std::index_sequence<I...>) {
+  using Cache = flash::LaunchCache<Calls>;
+  py::class_<Cache>(module, name, "Launches calls like those that were checked before.")
+      .def(py::init<py::object, py::capsule>(), py::arg("tensor_type"), py::arg("exchange_api"))
+      .def("again",
+           [](Cache& cache, py::handle config, Object<I>... objects, py::handle softmax_scale,
+              py::handle causal, bool grad_enabled) {
+             return cache.again(config, {objects...}, softmax_scale, causal, grad_enabled);
+           })
+      .def("remember",
+           [](Cache& cache, py::object config, Object<I>... objects, py::handle softmax_scale,
+              py::handle causal, std::size_t kernel_id, const py::bytes& args) {
+             cache.remember(std::move(config), {objects...}, softmax_scale, causal, kernel_id,
+                            args);
+           })
+      .def("clear", &Cache::clear)
+      .def("__len__", &Cache::size);
+}
+
+template <typename Calls>
+void def_launch_cache(py::module_& module, const char* name) {
+  def_launch_cache<Calls>(module, name, std::make_index_sequence<Calls::kTensors>());
 }
 
 }  // namespace
@@ -171,13 +200,8 @@ PYBIND11_MODULE(_C, module) {
   module.def("kernel_attributes", &kernel_attributes, py::arg("kernel_id"), py::arg("device"),
              py::arg("variant"),
              "Registers, memory and occupancy of a configuration's kernel on a device.");
-  py::class_<flash::LaunchCache>(module, "LaunchCache",
-                                 "Launches calls like those that were checked before.")
-      .def(py::init<py::object, py::capsule>(), py::arg("tensor_type"), py::arg("exchange_api"))
-      .def("again", &flash::LaunchCache::again)
-      .def("remember", &flash::LaunchCache::remember)
-      .def("clear", &flash::LaunchCache::clear)
-      .def("__len__", &flash::LaunchCache::size);
+  def_launch_cache<flash::ForwardCalls>(module, "LaunchCache");
+  def_launch_cache<flash::BackwardCalls>(module, "BackwardLaunchCache");
   py::class_<flash::PlainCalls>(module, "PlainCalls",
                                 "flash_attn_func for calls like those that were remembered.")
       .def(py::init(&plain_calls), py::arg("cache"), py::arg("key"), py::arg("quiet"),

@@ -42,7 +42,7 @@ bool is_usual_scale(py::handle scale) {
 
 }  // namespace
 
-PlainCalls::PlainCalls(LaunchCache& cache, py::object key, Surroundings surroundings)
+PlainCalls::PlainCalls(LaunchCache<ForwardCalls>& cache, py::object key, Surroundings surroundings)
     : cache_(cache), key_(std::move(key)), around_(std::move(surroundings)) {}
 
 bool PlainCalls::is_quiet() const {
@@ -68,7 +68,7 @@ py::object PlainCalls::attend(py::handle q, py::handle k, py::handle v, py::hand
   const py::object o = owned(PyObject_CallOneArg(around_.empty_like.ptr(), q.ptr()));
   const py::object lse =
       with_lse ? owned(PyObject_CallOneArg(around_.lse_like.ptr(), q.ptr())) : py::none();
-  if (!cache_.again(key_, q, k, v, o, lse, softmax_scale, causal, /*grad_enabled=*/false)) {
+  if (!cache_.again(key_, {q, k, v, o, lse}, softmax_scale, causal, /*grad_enabled=*/false)) {
     return py::none();
   }
   return with_lse ? owned(PyTuple_Pack(3, o.ptr(), lse.ptr(), Py_None)) : o;

@@ -31,7 +31,7 @@ struct Surroundings {
 class PlainCalls {
  public:
   // `cache` outlives this; `key` is what it remembers the calls by.
-  PlainCalls(LaunchCache& cache, pybind11::object key, Surroundings surroundings);
+  PlainCalls(LaunchCache<ForwardCalls>& cache, pybind11::object key, Surroundings surroundings);
 
   // Launches, and returns o, or (o, lse, None); None where nothing was done: the call was not
   // remembered, or something has to see it.
@@ -42,7 +42,7 @@ class PlainCalls {
  private:
   bool is_quiet() const;
 
-  LaunchCache& cache_;
+  LaunchCache<ForwardCalls>& cache_;
   pybind11::object key_;
   Surroundings around_;
 };

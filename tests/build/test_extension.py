@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from flash_helpers.kernels.backward_args import POINTER_FIELDS, STRIDED, pack_backward_args
 from flash_helpers.kernels.forward_args import pack_forward_args
 
 from .conftest import Tree
@@ -134,11 +135,11 @@ class Tensor:
 def read(tensor, found):
     found[0] = Described(tensor.at, (2, 0), 4, 2, 16, 1, tensor.shape, tensor.strides, 0)
     return 0
-def cache(version):
+def cache(version, kind=_C.LaunchCache):
     api.version[0] = version
     new = c.pythonapi.PyCapsule_New
     new.restype, new.argtypes = c.py_object, [c.c_void_p, c.c_char_p, c.c_void_p]
-    return _C.LaunchCache(Tensor, new(c.addressof(api), b"dlpack_exchange_api", None))
+    return kind(Tensor, new(c.addressof(api), b"dlpack_exchange_api", None))
 api = Exchange((1, 0), None, (None, None, None), READ(read), STREAM(lambda *_: 0))
 tensors = [Tensor(at << 20) for at in range(1, 5)]
 def ask(*replaced, grad=False):
@@ -212,3 +213,66 @@ def test_a_plain_call_goes_straight_to_the_launch(tree: Tree) -> None:
         assert line.startswith("CudaError: "), "it was not launched"
     assert [watched, recorded, trained] == ["None"] * 3
     assert unknown == ["None"] * 6 and asked == "RuntimeError: asked"
+
+
+def backward_record() -> str:
+    """Code for the bytes of a valid backward pass of the tensors above."""
+    record = pack_backward_args(
+        dict.fromkeys(POINTER_FIELDS, 4096), dict.fromkeys(STRIDED, (8192, 128, 128)),
+        batch=1, seqlen_q=64, seqlen_k=64, n_heads_q=1, n_heads_kv=1, softmax_scale=0.125,
+    )  # fmt: skip
+    return repr(record)
+
+
+REMEMBERED = f"""
+names = {POINTER_FIELDS}
+args = {backward_record()}
+found = {{name: Tensor(i + 1 << 20) for i, name in enumerate(names)}} | {{"d_lse": None}}
+known = cache(1, _C.BackwardLaunchCache)
+def ask(scale=None, causal=False, grad=False, config="config", **changed):
+    try:
+        given = (found | changed).values()
+        return str(known.again(config, *given, scale, causal, grad))
+    except Exception as error:
+        return f"{{type(error).__name__}}: {{error}}"
+print(ask())
+known.remember("config", *found.values(), None, False, 0, args)
+print(len(known), ask())
+"""
+# What differs from the remembered call, and what becomes of it.
+NOT_THE_SAME = {
+    "another configuration": ("config='other'", "False"),
+    "a scale": ("scale=0.125", "False"),
+    "a scale that is no float": ("scale=1", "False"),
+    "causal": ("causal=True", "False"),
+    "causal in other clothes": ("causal=0", "False"),
+    "a gradient that is not wanted": ("d_q=None", "False"),
+    "a gradient of the log-sum-exp": ("d_lse=Tensor(64 << 20)", "False"),
+    "no sums of dQ": ("d_q_sums=None", "False"),
+    "no tensor": ("k=object()", "False"),
+    "not aligned": ("d_o=Tensor(8 + (64 << 20))", "False"),
+    "freed memory": ("v=Tensor(0)", "False"),
+    "an output over an input": ("d_v=found['o']", "False"),
+    "an output over another": ("d_v=found['d_k']", "False"),
+    "scratch memory over an input": ("row_stats=found['d_o']", "False"),
+    "one requires a gradient": ("q=Tensor(1 << 20, requires_grad=True), grad=True", "False"),
+    "recorded, of who knows what": ("grad=True", "no attribute 'requires_grad'"),
+    "tensors elsewhere": ("q=Tensor(64 << 20), d_o=Tensor(65 << 20)", "computes no gradients"),
+}  # fmt: skip
+
+
+def test_a_remembered_backward_pass_is_launched_again(tree: Tree) -> None:
+    """Kernel 0 is of a forward pass, so that the launch itself refuses: it was reached."""
+    code = "\n".join(f"print(ask({changes}))" for changes, _ in NOT_THE_SAME.values())
+    code += "\nknown.clear(); print(ask(), len(known))"
+    code += "\ntry: known.remember('config', *found.values(), None, False, 0, args[1:])"
+    code += "\nexcept ValueError as error: print(error)"
+    forward_s, first, again, *others = tree.run_with_extension(
+        f"{TENSORS}{REMEMBERED}{code}"
+    ).splitlines()[1:]
+    assert (forward_s, first) == ("False", "False")
+    assert again.startswith("1 ValueError: ") and "it computes no gradients" in again
+    *answers, cleared, refused = others
+    assert (cleared, refused) == ("False 0", "args is not an argument record of 320 bytes")
+    for (what, (_, expected)), answer in zip(NOT_THE_SAME.items(), answers, strict=True):
+        assert expected in answer, f"{what}: {answer}"

@@ -59,6 +59,18 @@ def host_cost(ours: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
     )
 
 
+def host_costs(calls: dict[str, Call], rounds: int = 21) -> dict[str, float]:
+    """Microseconds of the host for one call of each, medians over rounds in which all take
+    turns."""
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(rounds + 2):
+        for name, call in calls.items():
+            taken = _microseconds(call)
+            if number >= 2:
+                found[name].append(taken)
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
 def _microseconds(call: Call) -> float:
     """Of one call on the host; few enough that the launches never wait for the GPU."""
     torch.cuda.synchronize()

@@ -14,7 +14,6 @@ from flash_helpers.kernels.serve_config import ServeKernelConfig, ServeSizes
 
 from .. import emulated
 from ..checks.arguments import strides_of
-from ..checks.memory import check_no_overlap
 from ..interface import KernelNotBuiltError, kernel_id_of
 from ..library import load_library
 from .options import MAX_SPLITS, Options
@@ -82,7 +81,6 @@ class Call:
 def launch(call: Call) -> None:
     """Queues the kernels of a call on the current stream; nothing waits. Raises ValueError where no
     family takes it, KernelNotBuiltError, and what a launch raises."""
-    check_no_overlap(call.outputs, call.tensors)
     config = choose(call)
     sizes = call.sizes()
     n_splits = call.options.num_splits or _splits(config, call)
@@ -129,10 +127,18 @@ def choose(call: Call) -> ServeKernelConfig:
             and not violations(config, capability)
         ]
         if fitting:
-            rows = -(-sizes.n_rows * (sizes.n_heads_q // sizes.n_heads_kv) // max(sizes.batch, 1))
-            return min(fitting, key=lambda config: _idle_rows(config, rows))
+            return min(fitting, key=lambda config: _idle_rows(config, _rows_to_hold(call)))
         refusals.append(f"the {family.TITLE} family has no kernel for this GPU")
     raise KernelNotBuiltError(f"no kernel takes {problem} on {device}; {'; '.join(refusals)}")
+
+
+def _rows_to_hold(call: Call) -> int:
+    """By a tile, for the average sequence. Where the result must not depend on the batch, the
+    largest tile is taken: others add up in another order."""
+    if call.options.num_splits:
+        return _MAX_INT32
+    sizes = call.sizes()
+    return -(-sizes.n_rows * (sizes.n_heads_q // sizes.n_heads_kv) // sizes.batch)
 
 
 def _idle_rows(config: ServeKernelConfig, rows: int) -> tuple[int, bool, int]:

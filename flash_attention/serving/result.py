@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 
+from ..checks.memory import check_no_overlap
 from ..checks.readable import readable
 from .launch import Call, launch
 from .tensors import as_batch, check_out
@@ -21,6 +22,7 @@ def run(call: Call, out: object, *, with_lse: bool, with_probs: bool = False) ->
         o = torch.empty(shape, dtype=q.dtype, device=q.device)
     else:
         o = check_out(out, q, shape)
+        check_no_overlap({"out": o}, call.tensors)
     outputs = {"o": o}
     if with_lse or with_probs:
         sizes = (q.shape[1], q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2], q.shape[1])

@@ -132,14 +132,17 @@ FLASH_DEVICE void attend(const ServeArgs& args) {
   typename Mm::Output o;
   Mm::clear(o);
   const int first_column = warp / kConfig.row_warps() * kConfig.slice_keys();
-  int stage = 0;
+  const bool idle = warp_row >= tile.n_rows;  // it copies keys for the others
+  int stage = kStages - 1;
   for (int block = begin; block < end; ++block) {
+    const int free_stage = stage;
+    stage = stage == kStages - 1 ? 0 : stage + 1;
     ptx::cp_async_wait_group<kStages - 2>();
     sync_readers<kConfig>();  // this block is visible; every warp has read the one before
-    const int free_stage = stage == 0 ? kStages - 1 : stage - 1;
     if (block + kStages - 1 < end) stream.issue(free_stage);
     ptx::cp_async_commit_group();
     stream.look_up(block + kStages);
+    if (idle) continue;
 
     // The matmuls' tile offsets count from where Q would lie before the slice.
     const uint32_t slice =
@@ -151,7 +154,6 @@ FLASH_DEVICE void attend(const ServeArgs& args) {
     if (!all.is_whole(block)) rules.hide(s[0], block * kConfig.B_c + first_column);
     softmax.template update</*kFirst=*/false, /*kMasked=*/true>(s, o);
     Mm::accumulate(o, s, Lane(slice, lane, MatrixOrder::kRowsFirst));
-    stage = stage == kStages - 1 ? 0 : stage + 1;
   }
 
   __syncthreads();  // every warp has read its last block

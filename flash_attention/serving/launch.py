@@ -61,9 +61,9 @@ class Call:
             for axis, stride in zip((first, "seq", "head"), strides, strict=True):
                 values[f"{name}_stride_{axis}"] = stride
         if "lse" in tensors:
-            strides = tensors["lse"].stride()
-            values["lse_stride_head"] = strides[-2]
-            values["lse_stride_batch"] = strides[0] if len(strides) == 3 else 0
+            lse = tensors["lse"]
+            values["lse_stride_head"] = lse.stride(-2)
+            values["lse_stride_batch"] = lse.stride(0) if lse.dim() == 3 else 0
         if "block_table" in tensors:
             values["table_stride"] = tensors["block_table"].stride(0)
         return pack_serve_args(

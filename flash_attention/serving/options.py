@@ -76,8 +76,9 @@ def _softcap(softcap: float) -> float:
 def check_refused(arguments: dict[str, object]) -> None:
     """Raises ValueError for an argument that only its default is taken of: None, False or 0."""
     for name, value in arguments.items():
-        if value is not None and value is not False and not (value == 0 and value is not True):
-            raise ValueError(f"{name} is given: it is not supported here")
+        if value is None or (isinstance(value, numbers.Real) and value == 0):
+            continue
+        raise ValueError(f"{name} is given: it is not supported")
 
 
 def one_of(given: dict[str, object]) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from flash_helpers.check.serving import ServeRule, attend_sequence
 from flash_helpers.check.tolerance import compare
 
 NAN = math.nan
+FULL = ServeRule()
 # Entries of a table that nobody follows.
 WILD = (-1, 2**31 - 1)
 
@@ -24,7 +26,7 @@ class Batch:
 
     queries: list[int]
     keys: list[int]
-    rule: ServeRule = ServeRule()
+    rule: ServeRule = FULL
     heads: int = 4
     kv_heads: int = 2
     d: int = 64
@@ -33,6 +35,7 @@ class Batch:
     leftpad: list[int] = field(default_factory=list)
     sinks: torch.Tensor | None = None
     seed: int = 0
+    device: str = "cpu"
     q: list[torch.Tensor] = field(init=False)
     k: list[torch.Tensor] = field(init=False)
     v: list[torch.Tensor] = field(init=False)
@@ -41,7 +44,7 @@ class Batch:
         generator = torch.Generator().manual_seed(self.seed)
 
         def draw(*shape: int) -> torch.Tensor:
-            return torch.randn(shape, generator=generator).to(self.dtype)
+            return torch.randn(shape, generator=generator).to(self.device, self.dtype)
 
         self.d_v = self.d_v or self.d
         self.leftpad = self.leftpad or [0] * len(self.keys)
@@ -49,7 +52,7 @@ class Batch:
         self.k = [draw(n, self.kv_heads, self.d) for n in self.keys]
         self.v = [draw(n, self.kv_heads, self.d_v) for n in self.keys]
         for i in range(len(self.keys)):
-            unseen = ~self.seen(i)
+            unseen = ~self.seen(i).to(self.device)
             self.k[i][unseen] = NAN
             self.v[i][unseen] = NAN
 
@@ -66,15 +69,16 @@ class Batch:
         q, starts = stacked(self.q)
         k, key_starts = stacked(self.k)
         v, _ = stacked(self.v)
-        o, lse = flash_attention.flash_attn_varlen_func(
+        found: Any = flash_attention.flash_attn_varlen_func(
             q, k, v, starts, key_starts, return_softmax_lse=True, **self._options(keywords)
         )
-        return [(o[a:b], lse[:, a:b]) for a, b in zip(starts, starts[1:], strict=False)]
+        o, lse = found
+        return [(o[a:b], lse[:, a:b]) for a, b in itertools.pairwise(starts)]
 
     def cached(self, capacity: int, **keywords: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """The same from flash_attn_with_kvcache; every sequence has as many queries."""
         caches = [
-            torch.full((len(self.keys), capacity, *x[0].shape[1:]), NAN, dtype=self.dtype)
+            x[0].new_full((len(self.keys), capacity, *x[0].shape[1:]), NAN)
             for x in (self.k, self.v)
         ]
         for cache, rows in zip(caches, (self.k, self.v), strict=True):
@@ -90,11 +94,11 @@ class Batch:
     def with_cache(
         self, k: torch.Tensor, v: torch.Tensor, **keywords: Any
     ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        keywords.setdefault("cache_seqlens", ints(self.keys))
-        o, lse = flash_attention.flash_attn_with_kvcache(
+        keywords.setdefault("cache_seqlens", ints(self.keys, self.device))
+        found: Any = flash_attention.flash_attn_with_kvcache(
             torch.stack(self.q), k, v, return_softmax_lse=True, **self._options(keywords)
         )
-        return list(zip(o, lse, strict=True))
+        return list(zip(*found, strict=True))
 
     def pages(self, page: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(k, v, table): every page that no query looks into has a wild entry in its place."""
@@ -102,8 +106,7 @@ class Batch:
         n_pages = sum(per_sequence) + 2
         order = torch.randperm(n_pages, generator=torch.Generator().manual_seed(self.seed)).tolist()
         k, v = (
-            torch.full((n_pages, page, self.kv_heads, d), NAN, dtype=self.dtype)
-            for d in (self.d, self.d_v)
+            self.k[0].new_full((n_pages, page, self.kv_heads, d), NAN) for d in (self.d, self.d_v)
         )
         table = torch.empty((len(self.keys), max(per_sequence) + 1), dtype=torch.int32)
         for i, n in enumerate(self.keys):
@@ -116,7 +119,7 @@ class Batch:
                 table[i, column] = at = order.pop()
                 k[at, : rows.stop - rows.start] = self.k[i][rows]
                 v[at, : rows.stop - rows.start] = self.v[i][rows]
-        return k, v, table
+        return k, v, table.to(self.device)
 
     def _options(self, keywords: dict[str, Any]) -> dict[str, Any]:
         rule = self.rule
@@ -125,7 +128,7 @@ class Batch:
             "softmax_scale": rule.scale, "s_aux": self.sinks,
         }  # fmt: skip
         if any(self.leftpad):
-            options["cache_leftpad"] = ints(self.leftpad)
+            options["cache_leftpad"] = ints(self.leftpad, self.device)
         return options | keywords
 
     def reference(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -145,15 +148,15 @@ class Batch:
             torch.testing.assert_close(lse.double(), expected_lse, rtol=1e-4, atol=1e-4)
 
 
-def ints(values: list[int]) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.int32)
+def ints(values: list[Any], device: str | torch.device = "cpu") -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32, device=device)
 
 
 def stacked(rows: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Packed with 3 rows of NaN before and 2 after, and where each sequence begins."""
-    before, after = (torch.full((n, *rows[0].shape[1:]), NAN, dtype=rows[0].dtype) for n in (3, 2))
+    before, after = (rows[0].new_full((n, *rows[0].shape[1:]), NAN) for n in (3, 2))
     ends = torch.tensor([len(x) for x in rows]).cumsum(0) + 3
-    return torch.cat([before, *rows, after]), ints([3, *ends.tolist()])
+    return torch.cat([before, *rows, after]), ints([3, *ends.tolist()], rows[0].device)
 
 
 def same_bits(a: Any, b: Any) -> bool:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import flash_attention
+from flash_helpers.kernel_configs import get_kernel_configs
 from tests.serving.problems import Batch, ints, same_bits
 
 VARLEN = (
@@ -158,6 +159,12 @@ def test_any_strides_of_a_cache() -> None:
     for i, n in enumerate(batch.keys):
         k[i, :n], v[i, :n] = batch.k[i], batch.v[i]
     batch.check(batch.with_cache(k, v))
+
+
+def test_forward_takes_none_of_these_kernels() -> None:
+    q = half(1, 4, 2, 64)
+    with pytest.raises(ValueError, match="flash_attn_with_kvcache choose themselves"):
+        flash_attention.forward(get_kernel_configs("serve")[0], q, q, q)
 
 
 def test_what_is_returned() -> None:

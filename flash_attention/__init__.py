@@ -13,6 +13,7 @@ from .front_door import flash_attn_func
 from .gradients import backward
 from .interface import KernelNotBuiltError, available_kernels, forward, forward_timed
 from .library import LibraryNotFoundError, library_info
+from .serving import flash_attn_varlen_func, flash_attn_with_kvcache
 from .torch_op.registration import register as _register_operations
 from .tuning import tuned_config
 from .tuning_table import TuningTableError
@@ -24,6 +25,8 @@ __all__ = [
     "available_kernels",
     "backward",
     "flash_attn_func",
+    "flash_attn_varlen_func",
+    "flash_attn_with_kvcache",
     "forward",
     "forward_timed",
     "library_info",

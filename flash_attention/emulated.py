@@ -11,6 +11,7 @@ from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.kernels.architecture import EMULATED_MULTIPROCESSORS
 from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.registry import family_of
+from flash_helpers.kernels.serve_config import ServeKernelConfig, ServeSizes
 
 from .checks.arguments import Plan
 from .checks.backward_arguments import BackwardPlan
@@ -56,6 +57,31 @@ def launch_backward(
             block=(config.threads_of(variant), 1, 1),
             shared_bytes=config.smem_of(variant),
             params=[family_of(config).launch_arguments(config, plan.args, variant)],
+            memory=_ranges(read, writable=False) + _ranges(written, writable=True),
+        )
+
+
+def launch_serving(
+    config: ServeKernelConfig,
+    args: bytes,
+    sizes: ServeSizes,
+    inputs: dict[str, torch.Tensor],
+    outputs: dict[str, torch.Tensor],
+) -> None:
+    """Runs the kernels of a serving call to their end, one after the other; as
+    `launch_backward`."""
+    for variant in config.variants():
+        grid = config.grid(variant, sizes)
+        if not grid:
+            continue
+        names = config.outputs(variant, sizes.n_splits)
+        written = {name: x for name, x in outputs.items() if name in names}
+        read = inputs | {name: x for name, x in outputs.items() if name not in written}
+        emulated_kernel(config, variant).launch(
+            grid=(grid, 1, 1),
+            block=(config.threads_of(variant), 1, 1),
+            shared_bytes=config.smem_of(variant),
+            params=[family_of(config).launch_arguments(config, args, variant)],
             memory=_ranges(read, writable=False) + _ranges(written, writable=True),
         )
 

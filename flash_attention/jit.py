@@ -48,15 +48,16 @@ def is_on() -> bool:
 
 
 def kernel_id(config: KernelConfig, variant: Variant, device: int) -> int:
-    """The id of a configuration that was not built, with this kernel of it; of a backward pass,
-    with all of its kernels. Compiled for the device, or taken from the cache, the first time.
+    """The id of a configuration that was not built, with this kernel of it; of one whose kernels
+    a call launches together, with all. Compiled for the device, or taken from the cache, the first
+    time.
 
     Raises ValueError if the configuration has no such kernel on this device, RuntimeError with
     NVRTC's message, flash_attention._C.CudaError if CUDA does not take the code, UnsafeCacheError,
     CacheLockTimeout and OSError where the cache cannot be used.
     """
     capability = torch.cuda.get_device_capability(device)
-    wanted = config.built_variants() if config.GRADIENTS else (variant,)
+    wanted = config.built_variants() if config.GRADIENTS or config.SERVES else (variant,)
     reasons = violations(config, capability)
     if not set(wanted) <= set(config.built_variants()):
         reasons.append("it takes lengths that are multiples of its blocks alone, without causal.")

@@ -25,10 +25,12 @@
 #include "flash/core/backward_args.h"
 #include "flash/core/error.h"
 #include "flash/core/registry.h"
+#include "flash/core/serve_args.h"
 #include "launch_cache.h"
 #include "launcher.h"
 #include "loaded_kernels.h"
 #include "plain_calls.h"
+#include "serve_launcher.h"
 
 namespace py = pybind11;
 
@@ -85,6 +87,12 @@ void launch_backward(std::size_t kernel_id, const py::bytes& args, int device,
                      std::uintptr_t stream) {
   flash::launch_backward(kernel_id, record_of<flash::BackwardArgs>(args, "BackwardArgs"), device,
                          reinterpret_cast<cudaStream_t>(stream));
+}
+
+void launch_serving(std::size_t kernel_id, const py::bytes& args, int device,
+                    std::uintptr_t stream) {
+  flash::launch_serving(kernel_id, record_of<flash::ServeArgs>(args, "ServeArgs"), device,
+                        reinterpret_cast<cudaStream_t>(stream));
 }
 
 // `kernels`: (variant, symbol, cubin).
@@ -192,11 +200,18 @@ PYBIND11_MODULE(_C, module) {
   module.def("launch_backward", &launch_backward, py::arg("kernel_id"), py::arg("args"),
              py::arg("device"), py::arg("stream"),
              "Queue the kernels of a backward pass on a stream of a device; does not wait.");
+  module.def(
+      "serve_args_size", [] { return sizeof(flash::ServeArgs); },
+      "Bytes that launch_serving() expects.");
+  module.def("launch_serving", &launch_serving, py::arg("kernel_id"), py::arg("args"),
+             py::arg("device"), py::arg("stream"),
+             "Queue the kernels of a serving call on a stream of a device; does not wait.");
   module.def("load_kernels", &load_kernels, py::arg("family"), py::arg("name"), py::arg("config"),
              py::arg("kernels"),
              "Add a configuration whose kernels were compiled since the build; returns its id.");
   module.def("variants", &variants, py::arg("kernel_id"),
-             "Which kernels of the configuration this build has: whole, any, dots, keys, queries.");
+             "Which kernels of the configuration this build has: whole, any, dots, keys, queries, "
+             "round, serve, combine.");
   module.def("kernel_attributes", &kernel_attributes, py::arg("kernel_id"), py::arg("device"),
              py::arg("variant"),
              "Registers, memory and occupancy of a configuration's kernel on a device.");

@@ -15,7 +15,8 @@ constexpr struct {
   std::string_view name;
 } kNames[] = {{Variant::kWhole, "whole"},     {Variant::kAny, "any"},
               {Variant::kDots, "dots"},       {Variant::kKeys, "keys"},
-              {Variant::kQueries, "queries"}, {Variant::kRound, "round"}};
+              {Variant::kQueries, "queries"}, {Variant::kRound, "round"},
+              {Variant::kServe, "serve"},     {Variant::kCombine, "combine"}};
 
 // Neither vector ever grows beyond what it reserved, so that launches in other threads may read
 // what is there while something is added.
@@ -97,7 +98,8 @@ Variant variant_of(std::string_view name) {
     if (entry.name == name) return entry.variant;
   }
   throw std::invalid_argument("variant '" + std::string(name) +
-                              "': expected whole or any, dots, keys, queries or round");
+                              "': expected whole or any, dots, keys, queries or round, serve or "
+                              "combine");
 }
 
 }  // namespace flash

@@ -11,6 +11,7 @@
 #include "flash/core/args.h"
 #include "flash/core/backward_args.h"
 #include "flash/core/registry.h"
+#include "flash/core/serve_args.h"
 
 namespace flash {
 
@@ -33,6 +34,17 @@ struct BackwardFamily {
   cudaError_t (*queue)(const Launch& launch, const BackwardArgs& args);
 };
 
+// A family whose kernels serve sequences of different lengths and caches. All `args` have passed
+// check_serve_args.
+struct ServeFamily {
+  // Throws std::invalid_argument for what only the kernels of this family do not take.
+  void (*check)(const KernelEntry& entry, const ServeArgs& args);
+  // Rows of a tile: queries of one head each.
+  int (*tile_rows)(const KernelEntry& entry);
+  // As Family's.
+  cudaError_t (*queue)(const Launch& launch, const ServeArgs& args);
+};
+
 // All `args` have passed check_forward_args.
 struct Family {
   // Throws std::invalid_argument for what only the kernels of this family do not take.
@@ -50,6 +62,8 @@ struct Family {
   cudaError_t (*queue)(const Launch& launch, const ForwardArgs& args) = nullptr;
   // Of a family of backward passes, which has of the above prepare() alone.
   const BackwardFamily* backward = nullptr;
+  // Of a family that serves, which has prepare() as well.
+  const ServeFamily* serve = nullptr;
 };
 
 // The configuration of an entry, for the family whose type it has.

@@ -135,6 +135,9 @@ void launch(std::size_t kernel_id, const ForwardArgs& args, int device, cudaStre
   if (family.backward != nullptr) {
     refuse(configuration.front(), "is of a backward pass: it computes gradients alone");
   }
+  if (family.serve != nullptr) {
+    refuse(configuration.front(), "serves caches and lengths: launch_serving() launches it");
+  }
   check_forward_args(configuration.front(), args);
   family.check(configuration.front(), args);
   const KernelEntry& entry =

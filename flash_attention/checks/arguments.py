@@ -157,6 +157,12 @@ def check_config(config: KernelConfig, *, gradients: bool = False) -> None:
             f"kernel_cfg is {kind_of(config)}: expected a KernelConfig "
             "(flash_helpers.kernel_configs.parse_kernel_name_into_config makes one from a string)"
         )
+    if config.SERVES:
+        raise ValueError(
+            f"kernel_cfg is {config.short_form()}, kernels that flash_attn_varlen_func and "
+            "flash_attn_with_kvcache choose themselves: take one of those of "
+            "flash_attention.available_kernels() whose SERVES is False"
+        )
     if config.GRADIENTS is not gradients:
         has, other = ("a backward", "forward") if config.GRADIENTS else ("a forward", "backward")
         raise ValueError(

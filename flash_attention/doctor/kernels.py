@@ -31,7 +31,9 @@ def checks() -> list[Check]:
     correct = f"correct it, move it away, or change {TABLE_VARIABLE}"
     named = os.environ.get(TABLE_VARIABLE)
     tables = {"packaged": PACKAGED_TABLE} | ({"named": Path(named)} if named else {})
-    pairs = sorted({(f.GRADIENTS, d) for f in families() for d in f.HEAD_DIMENSIONS})
+    pairs = sorted(
+        {(f.GRADIENTS, d) for f in families() if not f.SERVES for d in f.HEAD_DIMENSIONS}
+    )
     return [
         Check("kernels", "build", _build, rebuild, () if needed else LibraryNotFoundError),
         Check("kernels", "first use", _first_use, f"correct {jit.VARIABLE}", LookupError),

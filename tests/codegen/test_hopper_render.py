@@ -78,9 +78,10 @@ def test_families_have_units_of_their_own(tmp_path: Path) -> None:
     assert load_manifest(tmp_path) == manifest
     units = [manifest.units(family) for family in FAMILIES]
     assert sorted(itertools.chain(*units)) == manifest.units() and all(units)
+    bodies = {"_bwd": "backward.cuh", "_serve": "serve.cuh"}
     for family, names in zip(FAMILIES, units, strict=True):
+        body = next((b for word, b in bodies.items() if word in family), "forward/forward.cuh")
         for name in names:
-            body = "backward.cuh" if "_bwd" in family else "forward/forward.cuh"
             assert f'#include "flash/{family}/{body}"' in (tmp_path / name).read_text()
     built = {kernel.config: kernel.file for kernel in manifest.kernels}
     assert set(built) == set(configs)

@@ -111,6 +111,8 @@ def test_packed_arguments_read_back_by_name() -> None:
 def test_families_are_asked_for_what_they_compute() -> None:
     for capability in (None, (8, 0), (9, 0)):
         asked = [by_preference(capability, gradients=gradients) for gradients in (False, True)]
+        serving = by_preference(capability, serves=True)
+        assert serving and all(family.SERVES for family in serving)
         assert [f.GRADIENTS for families in asked for f in families] == [
             False,
             False,
@@ -118,7 +120,7 @@ def test_families_are_asked_for_what_they_compute() -> None:
             True,
             True,
         ]
-        assert {f for families in asked for f in families} == set(FAMILIES)
+        assert {f for families in (*asked, serving) for f in families} == set(FAMILIES)
 
 
 def test_flop_are_two_and_a_half_times_the_forward_pass() -> None:

@@ -18,8 +18,9 @@ from flash_helpers.kernel_configs import (
     KernelConfig,
     known_configs,
 )
-from flash_helpers.kernels import backward_args, forward_args
+from flash_helpers.kernels import backward_args, forward_args, serve_args
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
+from flash_helpers.kernels.sm80_serve.config import AmpereServeKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused.config import FusedBackwardKernelConfig
 
@@ -81,6 +82,11 @@ FAMILIES = [
         "sm90_bwd_fused/config.h",
         ("n_threads", "smem_bytes", "min_blocks_per_sm"),
     ),
+    Family(
+        AmpereServeKernelConfig,
+        "sm80_serve/config.h",
+        ("n_threads", "smem_bytes", "min_blocks_per_sm", "row_warps", "key_warps"),
+    ),
 ]  # fmt: skip
 
 
@@ -109,6 +115,7 @@ def test_dtype_numbers_are_the_header_s() -> None:
 RECORDS = [
     ("ForwardArgs", "core/args.h", forward_args, forward_args.FORWARD_ARGS_SIZE),
     ("BackwardArgs", "core/backward_args.h", backward_args, backward_args.BACKWARD_ARGS_SIZE),
+    ("ServeArgs", "core/serve_args.h", serve_args, serve_args.SERVE_ARGS_SIZE),
 ]
 EVERY_RECORD = pytest.mark.parametrize(("struct", "header", "python", "size"), RECORDS)
 

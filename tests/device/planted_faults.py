@@ -42,6 +42,7 @@ from .sm90 import (
 from .sm90 import test_matmuls as test_sm90_matmuls
 from .tile import (
     test_gradient_work,
+    test_key_range,
     test_operand,
     test_plain_headers,
     test_rows,
@@ -152,6 +153,9 @@ FAULTS = [
     Fault("a key too few by the mask", f"{TILE}/visible.cuh", "- first + row + 1;",
           "- first + row;", test_visible.test_visible_keys,
           {"problem": problems.Problem(96, 130, True)}),
+    Fault("a key too many in a window", f"{TILE}/key_range.cuh", "place + right + 1 : seqlen_k",
+          "place + right + 2 : seqlen_k", test_key_range.test_ranges_and_blocks,
+          {"lengths": (7, 33), "leftpad": 0}),
     Fault("the first query that sees a key left out", f"{TILE}/gradient_work.cuh",
           "first_row - args.seqlen_k + args.seqlen_q)",
           "first_row - args.seqlen_k + args.seqlen_q + L::kColumns)",

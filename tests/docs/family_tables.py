@@ -79,7 +79,7 @@ def emulated(family: Family) -> list[int]:
     found = []
     for d_head in values(family, "d_head"):
         problem = AttentionProblem.self_attention(DType.FP16, 1, 64, 1, d_head)
-        asked = by_preference(None, gradients=family.GRADIENTS)
+        asked = by_preference(None, gradients=family.GRADIENTS, serves=family.SERVES)
         serving = [f for f in asked if f.refusal(problem, None) is None]
         if serving and serving[0] is family:
             found.append(d_head)

@@ -37,8 +37,9 @@ def patterns() -> dict[str, re.Pattern[str]]:
 
 def belongs(name: str, folder: str) -> bool:
     """Whether it is a file of the family's folder, or of one in whose name the family's stands: the
-    same architecture's other pass, and the fused one."""
-    return name.startswith((folder, folder.replace("_fwd/", "_bwd"), folder[:-1] + "_"))
+    same architecture's other pass, the fused one, and what serves."""
+    others = (folder.replace("_fwd/", other) for other in ("_bwd", "_serve"))
+    return name.startswith((folder, *others, folder[:-1] + "_"))
 
 
 def wrong_lines(name: str, text: str) -> list[str]:

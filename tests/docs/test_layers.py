@@ -23,6 +23,7 @@ WORDS = {
     "sm80_bwd": "ampere.backward",
     "sm90_bwd": "hopper.backward",
     "sm90_bwd_fused": "hopper.fused.backward",
+    "sm80_serve": "ampere.serving",
 }
 
 

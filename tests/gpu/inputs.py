@@ -22,7 +22,11 @@ def forward_kernels() -> list[KernelConfig]:
     that is missing or refused is an error, never an empty list."""
     if not torch.cuda.is_available():
         return []
-    return [config for config in flash_attention.available_kernels() if not config.GRADIENTS]
+    return [
+        config
+        for config in flash_attention.available_kernels()
+        if not (config.GRADIENTS or config.SERVES)
+    ]
 
 
 def guarded(

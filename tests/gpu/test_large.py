@@ -33,7 +33,8 @@ def draw(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 
 @pytest.fixture(
-    params=[family for family in FAMILIES if not family.GRADIENTS], ids=lambda family: family.TITLE
+    params=[family for family in FAMILIES if not family.GRADIENTS and not family.SERVES],
+    ids=lambda family: family.TITLE,
 )
 def family(request: pytest.FixtureRequest) -> Family:
     """Each by itself: flash_attn_func would ask only the first that serves this GPU."""

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.gpu
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
-@pytest.fixture(params=[family.NAME for family in families() if not family.GRADIENTS])
+@pytest.fixture(
+    params=[family.NAME for family in families() if not (family.GRADIENTS or family.SERVES)]
+)
 def config(request: pytest.FixtureRequest) -> KernelConfig:
     """Some built fp16 kernel of each family of forward passes."""
     found = [c for c in forward_kernels() if (c.dtype, c.FAMILY) == (DType.FP16, request.param)]

@@ -33,6 +33,9 @@ class Variant(Enum):
     KEYS = "keys"  # the gradients of K and V
     QUERIES = "queries"  # the gradient of Q
     ROUND = "round"  # the gradient of Q from its sums, where the kernel of K and V adds them up
+    # Of what serves: the second where keys are split among thread blocks (serve_config.py).
+    SERVE = "serve"  # attention
+    COMBINE = "combine"  # the merged splits
 
 
 class CppEnum(IntEnum):
@@ -71,6 +74,9 @@ class KernelConfig(ABC):
     PERSISTENT: ClassVar[bool] = False
     # Whether it is of a backward pass: a BackwardKernelConfig (backward_config.py).
     GRADIENTS: ClassVar[bool] = False
+    # Whether it serves sequences of different lengths and caches: a ServeKernelConfig
+    # (serve_config.py).
+    SERVES: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         # 1 == True == DType-like numbers compare equal in Python: without this check two

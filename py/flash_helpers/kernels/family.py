@@ -48,6 +48,8 @@ class Family(ABC):
     HEAD_DIMENSIONS: ClassVar[tuple[int, ...]]
     # Whether its kernels are of backward passes (backward_config.py).
     GRADIENTS: ClassVar[bool] = False
+    # Whether its kernels serve sequences of different lengths and caches (serve_config.py).
+    SERVES: ClassVar[bool] = False
     # The targets of nvcc that its kernels can be compiled for, such as "90a"; None: every one.
     TARGETS: ClassVar[tuple[str, ...] | None] = None
     # A folder laid out like csrc/ (include/, runtime/), for a family that lives outside of it.
@@ -81,7 +83,7 @@ class Family(ABC):
 
     def launch_arguments(self, config: KernelConfig, record: bytes, variant: Variant) -> bytes:
         """What the emulator launches one of the kernels with, made from the record of a call
-        (forward_args.py, backward_args.py)."""
+        (forward_args.py, backward_args.py, serve_args.py)."""
         return record
 
     # The choice of a kernel for a problem.

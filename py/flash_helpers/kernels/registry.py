@@ -12,12 +12,14 @@ from .contract import KernelConfig
 from .family import Capability, Family
 from .sm80_bwd.family import FAMILY as SM80_BACKWARD
 from .sm80_fwd.family import FAMILY as SM80_FORWARD
+from .sm80_serve.family import FAMILY as SM80_SERVE
 from .sm90_bwd.family import FAMILY as SM90_BACKWARD
 from .sm90_bwd_fused.family import FAMILY as SM90_FUSED_BACKWARD
 from .sm90_fwd.family import FAMILY as SM90_FORWARD
 
 FAMILIES: tuple[Family, ...] = (
     SM80_FORWARD, SM90_FORWARD, SM80_BACKWARD, SM90_BACKWARD, SM90_FUSED_BACKWARD,
+    SM80_SERVE,
 )  # fmt: skip
 
 _registered = {family.NAME: family for family in FAMILIES}
@@ -33,10 +35,14 @@ def family_of(config: KernelConfig) -> Family:
     return _registered[config.FAMILY]
 
 
-def by_preference(capability: Capability | None, *, gradients: bool = False) -> list[Family]:
-    """Those of forward passes, or those for gradients, in the order in which they are asked to
-    serve a problem on a GPU of this capability, or (None) in the emulator."""
-    asked = [family for family in families() if family.GRADIENTS is gradients]
+def by_preference(
+    capability: Capability | None, *, gradients: bool = False, serves: bool = False
+) -> list[Family]:
+    """Those of forward passes, those for gradients, or those that serve caches, in the order in
+    which they are asked to take a problem on a GPU of this capability, or (None) in the
+    emulator."""
+    kind = (gradients, serves)
+    asked = [family for family in families() if kind == (family.GRADIENTS, family.SERVES)]
     return sorted(asked, key=lambda family: -family.preference(capability))
 
 

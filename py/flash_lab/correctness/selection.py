@@ -77,6 +77,8 @@ def _why_skipped(
 ) -> str | None:  # fmt: skip
     if config.GRADIENTS:
         return "it computes gradients, and this tool runs forward passes"
+    if config.SERVES:
+        return "it serves caches and lengths, and this tool runs forward passes"
     if dtype is not None and config.dtype is not dtype:
         return f"its dtype is not {dtype.name}"
     if d_head is not None and config.d_head != d_head:

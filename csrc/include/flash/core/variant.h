@@ -13,6 +13,9 @@ enum class Variant {
   kKeys,     // the gradients of K and V
   kQueries,  // the gradient of Q
   kRound,    // the gradient of Q from its sums, where the kernel of K and V adds them up
+  // Of what serves: the second where keys are split among thread blocks.
+  kServe,    // attention
+  kCombine,  // the merged splits
 };
 
 }  // namespace flash

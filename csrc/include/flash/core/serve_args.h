@@ -1,0 +1,74 @@
+// What callers pass to the launch of the kernels that serve sequences of different lengths and
+// caches, of any family: a plain record.
+//
+// Python packs the same bytes (py/flash_helpers/kernels/serve_args.py, compared by
+// tests/config/test_cpp_contracts.py), so the GPU and the emulator receive identical arguments.
+//
+// Lengths, starts and tables are read on the device, so that a captured graph follows them. Keys
+// lie in pages: row r of page p begins at p * k_stride_page + r * k_stride_seq. A cache is one page
+// for each sequence, packed keys are one page of stride 0.
+#pragma once
+
+#include <cstdint>
+
+namespace flash {
+
+struct ServeArgs {
+  const void* q;  // rows of n_heads_q heads of d_head elements, 16-byte aligned
+  const void* k;  // pages of rows of n_heads_kv heads of d_head elements, 16-byte aligned
+  const void* v;  // as k, with d_v elements
+  void* o;        // as q, with d_v elements
+  float* lse;     // natural logarithm, of every row and head; null: not written
+
+  // Of batch + 1 numbers. Null: sequence b has seqlen_q rows from b * q_stride_batch on.
+  const int32_t* cu_seqlens_q;
+  const int32_t* cu_seqlens_k;  // null: keys begin with their page
+  // Of batch numbers. Null: as long as cu_seqlens, or the tensor, says.
+  const int32_t* seqused_q;
+  const int32_t* seqused_k;
+  const int32_t* leftpad_k;        // keys before it are not seen; null: 0
+  const int32_t* cache_batch_idx;  // the page of each sequence; null: its own number
+  const int32_t* block_table;      // the pages of each sequence; null: it has one
+  const float* sinks;              // of n_heads_q numbers; null: none
+  float* o_partial;    // scratch memory where n_splits > 1: n_splits * n_rows * n_heads_q rows of
+  float* lse_partial;  // d_partial elements, and as many log-sum-exps
+
+  // Strides in elements; the head dimension itself is contiguous. Multiples of 8 (16 bytes).
+  int64_t q_stride_batch;  // 0 with cu_seqlens_q
+  int64_t q_stride_seq;
+  int64_t q_stride_head;
+  int64_t k_stride_page;
+  int64_t k_stride_seq;
+  int64_t k_stride_head;
+  int64_t v_stride_page;
+  int64_t v_stride_seq;
+  int64_t v_stride_head;
+  int64_t o_stride_batch;
+  int64_t o_stride_seq;
+  int64_t o_stride_head;
+  int64_t lse_stride_batch;  // any number; rows follow each other
+  int64_t lse_stride_head;
+  int64_t table_stride;  // any number, from a sequence's first page to the next sequence's
+
+  int32_t batch;
+  int32_t n_rows;     // of q, of all sequences together
+  int32_t seqlen_q;   // without cu_seqlens_q: rows of a sequence
+  int32_t seqlen_k;   // the most keys that a sequence can have, or that there are
+  int32_t page_size;  // keys of a page of the block_table
+  int32_t n_heads_q;  // a multiple of n_heads_kv, as in ForwardArgs
+  int32_t n_heads_kv;
+  int32_t d_head;
+  int32_t d_v;
+  int32_t n_splits;      // parts that a sequence's keys are cut into, one thread block each
+  int32_t window_left;   // a query at key a sees keys from a - window_left to a + window_right;
+  int32_t window_right;  // kNoWindow: all on that side
+  float softmax_scale;   // multiplies q.k
+  float softcap;         // not 0: scores are softcap * tanh(softmax_scale * q.k / softcap)
+};
+
+constexpr int32_t kNoWindow = 2147483647;
+
+static_assert(sizeof(ServeArgs) == 15 * 8 + 15 * 8 + 14 * 4,
+              "no padding: Python packs these bytes");
+
+}  // namespace flash

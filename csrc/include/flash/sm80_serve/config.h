@@ -1,0 +1,69 @@
+// The configuration of the Ampere family's serving kernels: every choice that is fixed at compile
+// time.
+//
+// Plain C++20 (no CUDA), so host code, device code and tests share it. The fields, their order and
+// their meaning are those of `AmpereServeKernelConfig` in
+// py/flash_helpers/kernels/sm80_serve/config.py; tests/config/test_cpp_contracts.py compares the
+// two. It is a structural type: kernels take it as a non-type template argument.
+#pragma once
+
+#include "flash/core/dtype.h"
+#include "flash/sm80/config.h"
+
+namespace flash::sm80_serve {
+
+struct AmpereServeKernelConfig {
+  DType dtype;
+  int d_head;    // elements of one head, at most: fewer are filled up with zeros
+  int B_r;       // rows of a tile: a query of one head each
+  int B_c;       // keys of a block
+  int n_warps;   // 16 rows a warp; those that are left over share the keys of every block
+  int n_stages;  // blocks of keys and values in shared memory
+
+  constexpr bool operator==(const AmpereServeKernelConfig&) const = default;
+
+  // --- derived sizes -------------------------------------------------------------------------
+
+  static constexpr int kWarpSize = 32;
+  static constexpr int kWarpRows = 16;
+
+  constexpr int n_threads() const { return n_warps * kWarpSize; }
+  constexpr int row_warps() const { return B_r / kWarpRows; }
+  constexpr int key_warps() const { return n_warps / row_warps(); }
+  constexpr int slice_keys() const { return B_c / key_warps(); }  // of a block, for a warp
+
+  // What the forward pass' matmuls take: a tile whose blocks are slices.
+  constexpr sm80::FlashForwardKernelConfig matmuls() const {
+    return {.dtype = dtype,
+            .d_head = d_head,
+            .B_r = B_r,
+            .B_c = slice_keys(),
+            .n_warps = row_warps(),
+            .async_copy = true,
+            .eager_load_blocks = true,
+            .swizzled = true,
+            .Q_mma_load_K_tiles = 0,
+            .K_mma_load_K_tiles = 2,
+            .V_mma_load_K_tiles = slice_keys() > 16 ? 2 : 0,
+            .mma_double_buffer_loads = true,
+            .optimized_softmax = true};
+  }
+
+  constexpr int q_bytes() const { return B_r * d_head * bytes_of(dtype); }
+  constexpr int slice_bytes() const { return slice_keys() * d_head * bytes_of(dtype); }
+  constexpr int stage_bytes() const { return 2 * key_warps() * slice_bytes(); }
+
+  // What the warps leave at the end, in the place of everything else: rows of sums with padding, by
+  // which the rows of a fragment lie in different banks, and their log-sum-exps.
+  constexpr int sum_floats() const { return d_head + 8; }
+  constexpr int sums_bytes() const { return key_warps() * B_r * (sum_floats() + 1) * 4; }
+
+  constexpr int smem_bytes() const {
+    const int ring = q_bytes() + n_stages * stage_bytes();
+    return ring > sums_bytes() ? ring : sums_bytes();
+  }
+  // Thread blocks per multiprocessor that the register budget is planned for.
+  constexpr int min_blocks_per_sm() const { return n_warps <= 4 ? (key_warps() > 1 ? 3 : 2) : 1; }
+};
+
+}  // namespace flash::sm80_serve

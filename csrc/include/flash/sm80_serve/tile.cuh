@@ -1,0 +1,120 @@
+// Which part of the problem a thread block computes.
+//
+// The query heads that share a KV head are rows of one tile: row r of a sequence is query r / group
+// of head r % group, so that keys are read once for all of them, and one query fills as many rows
+// as there are heads.
+#pragma once
+
+#include "flash/core/serve_args.h"
+#include "flash/ptx/device.cuh"
+#include "flash/sm80_serve/config.h"
+#include "flash/tile/key_range.cuh"
+
+namespace flash::sm80_serve {
+
+// Tiles of B_r rows come before sequence `b`, if it begins with row `start` of q. A sequence may
+// have a tile too many, and never one too few; so no sums over lengths are needed.
+template <AmpereServeKernelConfig kConfig>
+constexpr int64_t tiles_before(int64_t start, int b, int group) {
+  return start * group / kConfig.B_r + b;
+}
+
+// Tiles of all sequences; the host launches as many. With cu_seqlens_q, one too many for each.
+template <AmpereServeKernelConfig kConfig>
+FLASH_DEVICE unsigned n_tiles(const ServeArgs& args) {
+  const int group = args.n_heads_q / args.n_heads_kv;
+  if (args.cu_seqlens_q != nullptr) {
+    return static_cast<unsigned>(tiles_before<kConfig>(args.n_rows, args.batch, group));
+  }
+  return (args.seqlen_q * group + kConfig.B_r - 1) / kConfig.B_r * args.batch;
+}
+
+// The last sequence that begins at or before `tile`, or -1: a search by all lanes of a warp, 32
+// places at a time.
+template <AmpereServeKernelConfig kConfig>
+FLASH_DEVICE int sequence_of(const ServeArgs& args, unsigned tile, int lane) {
+  const int group = args.n_heads_q / args.n_heads_kv;
+  int first = 0;
+  for (int count = args.batch; count > 0;) {
+    const int step = (count + 31) / 32;
+    const int b = first + lane * step;
+    const bool begins = lane * step < count &&
+                        tiles_before<kConfig>(args.cu_seqlens_q[b], b, group) <= int64_t{tile};
+    const int n_begun = __popc(__ballot_sync(0xffffffffu, begins));
+    if (n_begun == 0) return -1;
+    first += (n_begun - 1) * step;
+    count = step == 1 ? 0 : min(step, count - (n_begun - 1) * step);
+  }
+  return first;
+}
+
+// A tile, and what it has to know of its sequence.
+template <AmpereServeKernelConfig kConfig>
+struct Tile {
+  int kv_head;
+  int split;   // which part of the keys
+  int group;   // query heads of a KV head
+  int row;     // the first of the sequence's rows
+  int n_rows;  // that exist: not more than B_r; none where there is nothing to do
+  int batch;   // the sequence
+
+  int64_t first_query;  // of the sequence, among the rows of q
+  int first_key;        // of the sequence, in its page
+  int page;             // where there is no block_table
+  KeyRule rule;
+
+  // `block`: blockIdx.x. Late queries, which see the most keys, come first.
+  FLASH_DEVICE Tile(const ServeArgs& args, unsigned block, int lane) : n_rows(0) {
+    const unsigned tiles = n_tiles<kConfig>(args);
+    const unsigned tile = tiles - 1 - block % tiles;
+    const unsigned head_split = block / tiles;
+    kv_head = head_split % args.n_heads_kv;
+    split = head_split / args.n_heads_kv;
+    group = args.n_heads_q / args.n_heads_kv;
+    if (args.cu_seqlens_q == nullptr) {
+      const unsigned tiles_each = tiles / args.batch;
+      batch = tile / tiles_each;
+      row = tile % tiles_each * kConfig.B_r;
+    } else {
+      batch = sequence_of<kConfig>(args, tile, lane);
+      if (batch < 0) return;
+      const int64_t before = tiles_before<kConfig>(args.cu_seqlens_q[batch], batch, group);
+      row = static_cast<int>(tile - before) * kConfig.B_r;
+    }
+    find_queries(args);
+    find_keys(args);
+    n_rows = max(0, min(kConfig.B_r, rule.seqlen_q * group - row));
+  }
+
+  FLASH_DEVICE int query(int r) const { return (row + r) / group; }
+  FLASH_DEVICE int head(int r) const { return kv_head * group + (row + r) % group; }
+
+ private:
+  FLASH_DEVICE void find_queries(const ServeArgs& args) {
+    rule.seqlen_q = args.seqlen_q;
+    first_query = int64_t{batch} * args.seqlen_q;
+    if (args.cu_seqlens_q != nullptr) {
+      first_query = args.cu_seqlens_q[batch];
+      rule.seqlen_q = args.cu_seqlens_q[batch + 1] - args.cu_seqlens_q[batch];
+    }
+    if (args.seqused_q != nullptr) rule.seqlen_q = min(rule.seqlen_q, args.seqused_q[batch]);
+  }
+
+  FLASH_DEVICE void find_keys(const ServeArgs& args) {
+    int seqlen_k = args.seqlen_k;
+    first_key = 0;
+    if (args.cu_seqlens_k != nullptr) {
+      const int start = args.cu_seqlens_k[batch];
+      seqlen_k = args.cu_seqlens_k[batch + 1] - start;
+      if (args.block_table == nullptr) first_key = start;
+    }
+    if (args.seqused_k != nullptr) seqlen_k = args.seqused_k[batch];
+    page = args.cache_batch_idx == nullptr ? batch : args.cache_batch_idx[batch];
+    rule.seqlen_k = max(0, min(seqlen_k, args.seqlen_k - first_key));
+    rule.leftpad = args.leftpad_k == nullptr ? 0 : args.leftpad_k[batch];
+    rule.left = args.window_left;
+    rule.right = args.window_right;
+  }
+};
+
+}  // namespace flash::sm80_serve

@@ -1,0 +1,40 @@
+// The launches of the Ampere family's serving kernels, which take the callers' argument record as
+// it is.
+
+#include <string>
+
+#include "family.h"
+#include "flash/sm80_serve/config.h"
+#include "forward_checks.h"
+
+namespace flash::sm80_serve {
+
+extern const Family kFamily;
+
+namespace {
+
+using Config = AmpereServeKernelConfig;
+
+void check(const KernelEntry& entry, const ServeArgs& args) {
+  const int most = config_of<Config>(entry).d_head;
+  if (args.d_head > most || args.d_v > most) {
+    refuse(entry, "d_head = " + std::to_string(args.d_head) + " and d_v = " +
+                      std::to_string(args.d_v) + ": expected at most " + std::to_string(most));
+  }
+}
+
+int tile_rows(const KernelEntry& entry) { return config_of<Config>(entry).B_r; }
+
+void prepare(int) {}
+
+cudaError_t queue(const Launch& launch, const ServeArgs& args) {
+  return queue_blocks(launch, launch.n_tiles, &args);
+}
+
+constexpr ServeFamily kServe = {.check = check, .tile_rows = tile_rows, .queue = queue};
+
+}  // namespace
+
+const Family kFamily = {.prepare = prepare, .serve = &kServe};
+
+}  // namespace flash::sm80_serve

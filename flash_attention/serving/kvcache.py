@@ -1,0 +1,110 @@
+"""`flash_attn_with_kvcache`: attention of new queries with a cache of keys and values."""
+
+from typing import Any
+
+import torch
+
+from ..checks.eager import require_eager
+from ..checks.scale import with_positive_scale
+from . import keys
+from .launch import Call
+from .options import Window, check_refused, make_options, one_of
+from .result import Result, run
+from .tensors import check_index, check_operand, sinks_of
+
+
+def flash_attn_with_kvcache(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    k: torch.Tensor | None = None,
+    v: torch.Tensor | None = None,
+    rotary_cos: torch.Tensor | None = None,
+    rotary_sin: torch.Tensor | None = None,
+    cache_seqlens: int | torch.Tensor | None = None,
+    cache_batch_idx: torch.Tensor | None = None,
+    cache_leftpad: torch.Tensor | None = None,
+    block_table: torch.Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Window = (-1, -1),
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    alibi_slopes: torch.Tensor | None = None,
+    num_splits: int = 0,
+    return_softmax_lse: bool = False,
+    *,
+    qv: torch.Tensor | None = None,
+    page_table: torch.Tensor | None = None,
+    cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k_new: torch.Tensor | None = None,
+    max_seqlen_q: int | torch.Tensor | None = None,
+    rotary_seqlens: torch.Tensor | None = None,
+    s_aux: torch.Tensor | None = None,
+    learnable_sink: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+    q_descale: torch.Tensor | None = None,
+    k_descale: torch.Tensor | None = None,
+    v_descale: torch.Tensor | None = None,
+    scheduler_metadata: Any = None,
+    pack_gqa: Any = None,
+    sm_margin: int = 0,
+    fa_version: int | None = None,
+) -> Result:
+    """softmax(scale * q k^T) v with keys and values of a cache, with the arguments and results of
+    flash-attn's function of this name, and the names of its successors as keywords.
+
+    Which keys a query sees, `softmax_scale`, `causal`, `window_size`, `softcap`, `block_table`
+    (`page_table`), `cache_leftpad`, `s_aux` (`learnable_sink`, `sinks`), `num_splits` and what is
+    raised: as in `flash_attn_varlen_func`.
+
+    Args:
+        q: (batch, seqlen_q, heads, d), or (total_q, heads, d) with cu_seqlens_q: int32 (batch + 1).
+        k_cache, v_cache: (batch or slots, capacity, kv_heads, d), or with block_table the pages
+            (pages, page_size, kv_heads, d); of v_cache d or less. Never copied: strides are
+            multiples of 8 elements, 1 in the last dimension; 16-byte aligned.
+        cache_seqlens: how many keys each sequence has: int32 (batch), or an int for all; None: as
+            many as the cache holds.
+        cache_batch_idx: int32 (batch): the slot of each sequence; not with block_table.
+        out: receives the result: shaped like q, with d of v_cache; allocated by default.
+        return_softmax_lse: also return softmax_lse.
+        k, v, rotary_cos, rotary_sin, rotary_seqlens, cu_seqlens_k_new: appending to the cache and
+            rotary embeddings are not supported yet: append before the call.
+        alibi_slopes, qv, q_descale, k_descale, v_descale: only None is supported.
+        max_seqlen_q, rotary_interleaved, scheduler_metadata, pack_gqa, sm_margin, fa_version: taken
+            and ignored.
+
+    Returns:
+        out, or (out, softmax_lse): fp32 (batch, heads, seqlen_q), of packed q (heads, total_q).
+    """
+    require_eager()
+    check_refused({"k": k, "v": v, "rotary_cos": rotary_cos, "rotary_sin": rotary_sin,
+                   "rotary_seqlens": rotary_seqlens, "cu_seqlens_k_new": cu_seqlens_k_new,
+                   "alibi_slopes": alibi_slopes, "qv": qv, "q_descale": q_descale,
+                   "k_descale": k_descale, "v_descale": v_descale})  # fmt: skip
+    q, softmax_scale = with_positive_scale(q, softmax_scale)
+    check_operand("q", q, q, (4,) if cu_seqlens_q is None else (3,))
+    options = make_options(q.shape[-1], softmax_scale, causal, window_size, softcap, num_splits)
+    tensors = {"q": q}
+    batch = q.shape[0]
+    if cu_seqlens_q is not None:
+        tensors["cu_seqlens_q"] = check_index("cu_seqlens_q", cu_seqlens_q, q, (None,))
+        batch = max(cu_seqlens_q.shape[0] - 1, 0)
+    for_all = isinstance(cache_seqlens, int) and not isinstance(cache_seqlens, bool)
+    found = keys.cached(
+        q, ("k_cache", "v_cache"), k_cache, v_cache, batch,
+        table=one_of({"block_table": block_table, "page_table": page_table}),
+        slots=cache_batch_idx,
+        used=("cache_seqlens", None if for_all else cache_seqlens),
+    )  # fmt: skip
+    tensors |= found.tensors
+    tensors |= keys.indices(q, batch, {"leftpad_k": cache_leftpad})
+    tensors |= sinks_of({"s_aux": s_aux, "learnable_sink": learnable_sink, "sinks": sinks}, q)
+    max_keys = found.max_keys
+    if isinstance(cache_seqlens, int):
+        if not 0 <= cache_seqlens <= max_keys:
+            raise ValueError(f"cache_seqlens is {cache_seqlens}: the cache holds {max_keys} keys")
+        max_keys = cache_seqlens
+    call = Call(tensors, options, batch, max_keys, found.page_size)
+    return run(call, out, with_lse=return_softmax_lse)

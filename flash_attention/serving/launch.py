@@ -1,0 +1,179 @@
+"""A checked serving call: which kernels, how many splits, the argument record, the launch."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from flash_helpers.base.dtypes import DType
+from flash_helpers.kernels.architecture import EMULATED_MULTIPROCESSORS
+from flash_helpers.kernels.forward_args import MAX_SEQLEN
+from flash_helpers.kernels.problem import AttentionProblem
+from flash_helpers.kernels.registry import by_preference, violations
+from flash_helpers.kernels.serve_args import pack_serve_args
+from flash_helpers.kernels.serve_config import ServeKernelConfig, ServeSizes
+
+from .. import emulated
+from ..checks.arguments import strides_of
+from ..interface import KernelNotBuiltError, kernel_id_of
+from ..library import load_library
+from .options import MAX_SPLITS, Options
+from .tensors import as_batch
+
+# Blocks of keys that a split has at least: fewer would cost more to merge than they save.
+_LEAST_BLOCKS = 4
+_MAX_INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Call:
+    """Checked tensors by the names of the argument record; q and o may be packed."""
+
+    tensors: dict[str, torch.Tensor]
+    options: Options
+    batch: int
+    max_keys: int  # that a sequence can have, or that there are
+    page_size: int = 0
+    outputs: dict[str, torch.Tensor] = field(default_factory=dict)  # o, and lse if it is wanted
+
+    @property
+    def q(self) -> torch.Tensor:
+        return self.tensors["q"]
+
+    def sizes(self, n_splits: int = 1) -> ServeSizes:
+        packed = self.q.dim() == 3
+        n_rows = self.q.shape[0] if packed else self.q.shape[0] * self.q.shape[1]
+        return ServeSizes(
+            batch=self.batch,
+            n_rows=n_rows,
+            seqlen_q=0 if packed else self.q.shape[1],
+            n_heads_q=self.q.shape[-2],
+            n_heads_kv=self.tensors["k"].shape[-2],
+            n_splits=n_splits,
+        )
+
+    def record(self, n_splits: int) -> bytes:
+        """The argument record."""
+        tensors = self.tensors | self.outputs
+        sizes, options = self.sizes(n_splits), self.options
+        values: dict[str, int | float] = {name: x.data_ptr() for name, x in tensors.items()}
+        for name, first in (("q", "batch"), ("k", "page"), ("v", "page"), ("o", "batch")):
+            strides = strides_of(as_batch(tensors[name]))
+            for axis, stride in zip((first, "seq", "head"), strides, strict=True):
+                values[f"{name}_stride_{axis}"] = stride
+        if "lse" in tensors:
+            lse = tensors["lse"]
+            values["lse_stride_head"] = lse.stride(-2)
+            values["lse_stride_batch"] = lse.stride(0) if lse.dim() == 3 else 0
+        if "block_table" in tensors:
+            values["table_stride"] = tensors["block_table"].stride(0)
+        return pack_serve_args(
+            values | {
+                "batch": sizes.batch, "n_rows": sizes.n_rows, "seqlen_q": sizes.seqlen_q,
+                "seqlen_k": min(self.max_keys, MAX_SEQLEN), "page_size": self.page_size,
+                "n_heads_q": sizes.n_heads_q, "n_heads_kv": sizes.n_heads_kv,
+                "d_head": self.q.shape[-1], "d_v": tensors["v"].shape[-1],
+                "n_splits": n_splits, "window_left": options.left, "window_right": options.right,
+                "softmax_scale": options.scale, "softcap": options.softcap,
+            }
+        )  # fmt: skip
+
+
+def launch(call: Call) -> None:
+    """Queues the kernels of a call on the current stream; nothing waits. Raises ValueError where no
+    family takes it, KernelNotBuiltError, and what a launch raises."""
+    config = choose(call)
+    sizes = call.sizes()
+    n_splits = call.options.num_splits or _splits(config, call)
+    most = max(config.n_tiles(sizes) * sizes.n_heads_kv * n_splits,
+               sizes.n_rows * sizes.n_heads_q)  # fmt: skip
+    if most > _MAX_INT32:
+        raise ValueError(f"the call has {most} rows or tiles: at most {_MAX_INT32} are possible")
+    partial = _partial_results(config, sizes, n_splits, call.q.device)
+    whole = Call(call.tensors, call.options, call.batch, call.max_keys, call.page_size,
+                 call.outputs | partial)  # fmt: skip
+    device = call.q.device
+    if device.type == "cpu":
+        emulated.launch_serving(
+            config, whole.record(n_splits), call.sizes(n_splits), call.tensors, whole.outputs
+        )
+        return
+    kernel_id = kernel_id_of(config, config.first_variant(), device.index)
+    stream = torch.cuda.current_stream(device).cuda_stream
+    load_library().launch_serving(kernel_id, whole.record(n_splits), device.index, stream)
+
+
+def choose(call: Call) -> ServeKernelConfig:
+    """The configuration with the fewest idle rows in its tiles: a matter of the tensors' shapes,
+    and not of the lengths, which only the device knows."""
+    device = call.q.device
+    capability = None if device.type == "cpu" else torch.cuda.get_device_capability(device)
+    sizes = call.sizes()
+    d_head = call.q.shape[-1]
+    problem = AttentionProblem(
+        DType.from_torch_dtype(call.q.dtype), max(sizes.batch, 1), max(sizes.n_rows, 1),
+        call.max_keys, sizes.n_heads_q, sizes.n_heads_kv, d_head,
+    )  # fmt: skip
+    refusals = []
+    for family in by_preference(capability, serves=True):
+        if reason := family.refusal(problem, capability):
+            refusals.append(f"the {family.TITLE} family does not: {reason}")
+            continue
+        fitting = [
+            config
+            for config in family.candidates()
+            if isinstance(config, ServeKernelConfig)
+            and config.dtype is problem.dtype
+            and config.d_head >= d_head
+            and not violations(config, capability)
+        ]
+        if fitting:
+            return min(fitting, key=lambda config: _idle_rows(config, _rows_to_hold(call)))
+        refusals.append(f"the {family.TITLE} family has no kernel for this GPU")
+    raise KernelNotBuiltError(f"no kernel takes {problem} on {device}; {'; '.join(refusals)}")
+
+
+def _rows_to_hold(call: Call) -> int:
+    """By a tile, for the average sequence. Where the result must not depend on the batch, the
+    largest tile is taken: others add up in another order."""
+    if call.options.num_splits:
+        return _MAX_INT32
+    sizes = call.sizes()
+    return -(-sizes.n_rows * (sizes.n_heads_q // sizes.n_heads_kv) // sizes.batch)
+
+
+def _idle_rows(config: ServeKernelConfig, rows: int) -> tuple[int, bool, int]:
+    """Of the smallest head dimension, the smallest tile that holds `rows`, else the largest."""
+    tile = config.blocks()[0]
+    return (config.d_head, tile < rows, tile if tile >= rows else -tile)
+
+
+def _splits(config: ServeKernelConfig, call: Call) -> int:
+    """As many as fill the GPU's multiprocessors once, by what the shapes of the tensors say."""
+    sizes = call.sizes()
+    rows, keys = config.blocks()
+    group = sizes.n_heads_q // sizes.n_heads_kv
+    tiles = max(sizes.batch, -(-sizes.n_rows * group // rows)) * sizes.n_heads_kv
+    packed_keys = "cu_seqlens_k" in call.tensors and not call.page_size
+    keys_each = call.max_keys // sizes.batch if packed_keys else call.max_keys
+    by_keys = -(-keys_each // (_LEAST_BLOCKS * keys))
+    fitting = _multiprocessors(call.q.device) * config.min_blocks_per_sm() // tiles
+    return max(1, min(fitting, by_keys, MAX_SPLITS))
+
+
+def _multiprocessors(device: torch.device) -> int:
+    if device.type == "cpu":
+        return EMULATED_MULTIPROCESSORS
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _partial_results(
+    config: ServeKernelConfig, sizes: ServeSizes, n_splits: int, device: torch.device
+) -> dict[str, torch.Tensor]:
+    """Uninitialised memory for what the splits leave."""
+    if n_splits == 1:
+        return {}
+    rows = n_splits * sizes.n_rows * sizes.n_heads_q
+    return {
+        "o_partial": torch.empty((rows, config.d_head), dtype=torch.float32, device=device),
+        "lse_partial": torch.empty(rows, dtype=torch.float32, device=device),
+    }

@@ -1,0 +1,81 @@
+"""`ServeKernelConfig`: what the configurations of every family have in common that serves sequences
+of different lengths and caches.
+
+One configuration has two kernels with the same argument record (serve_args.py): attention, and the
+merging of splits, which a call launches where it splits the keys. They take all lengths, windows,
+tables and so on.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .contract import KernelConfig, Variant
+
+
+@dataclass(frozen=True)
+class ServeSizes:
+    """The sizes of a call that a launch depends on."""
+
+    batch: int
+    n_rows: int  # of q, of all sequences together
+    seqlen_q: int  # of each sequence; 0: the device knows them (cu_seqlens_q)
+    n_heads_q: int
+    n_heads_kv: int
+    n_splits: int = 1
+
+
+@dataclass(frozen=True, order=True)
+class ServeKernelConfig(KernelConfig):
+    """The kernels of one configuration that serves, of any family."""
+
+    SERVES: ClassVar[bool] = True
+
+    def symbol(self, variant: Variant) -> str:
+        if variant not in self.variants():
+            raise ValueError(f"{self} has no kernel {variant.value}")
+        return self.kernel_name() + ("_combine" if variant is Variant.COMBINE else "")
+
+    def header(self) -> str:
+        return f"flash/{self.FAMILY}/serve.cuh"
+
+    def body(self) -> str:
+        return f"flash::{self.FAMILY}::serve"
+
+    def body_arguments(self, variant: Variant) -> tuple[str, ...]:
+        return (f"flash::Variant::k{variant.value.capitalize()}",)
+
+    def variants(self) -> tuple[Variant, ...]:
+        """In the order of their launches."""
+        return Variant.SERVE, Variant.COMBINE
+
+    def variant_for(self, seqlen_q: int, seqlen_k: int, causal: bool) -> Variant:
+        return self.first_variant()
+
+    @abstractmethod
+    def min_blocks_per_sm(self) -> int:
+        """Thread blocks that a multiprocessor holds."""
+
+    def n_tiles(self, sizes: ServeSizes) -> int:
+        """Tiles of all sequences, for one KV head and one split. Where the device alone knows the
+        lengths, as many as there can be."""
+        rows, _ = self.blocks()
+        group = sizes.n_heads_q // sizes.n_heads_kv
+        if sizes.seqlen_q:
+            return -(-sizes.seqlen_q * group // rows) * sizes.batch
+        return sizes.n_rows * group // rows + sizes.batch
+
+    def grid(self, variant: Variant, sizes: ServeSizes) -> int:
+        """Thread blocks of a launch; 0: there is nothing to do. The family's file in csrc/runtime
+        computes the same."""
+        if variant is Variant.COMBINE and sizes.n_splits == 1:
+            return 0
+        splits = 1 if variant is Variant.COMBINE else sizes.n_splits
+        return self.n_tiles(sizes) * sizes.n_heads_kv * splits
+
+    def outputs(self, variant: Variant, n_splits: int) -> tuple[str, ...]:
+        """What the kernel writes, by the names of the argument record."""
+        partial = variant is Variant.SERVE and n_splits > 1
+        return ("o_partial", "lse_partial") if partial else ("o", "lse")

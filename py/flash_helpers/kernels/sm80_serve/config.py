@@ -1,0 +1,82 @@
+"""`AmpereServeKernelConfig`: every choice of the Ampere family's serving kernels that is fixed at
+compile time.
+
+The field order is a contract with csrc/include/flash/sm80_serve/config.h (tested).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...base.dtypes import DType
+from ..architecture import WARP_SIZE
+from ..serve_config import ServeKernelConfig
+
+WARP_ROWS = 16  # of one mma
+FP32_BYTES = 4
+WORD = "ampere_serve"
+SYMBOL_START = "flash_serve_sm80"
+
+
+@dataclass(frozen=True, order=True)
+class AmpereServeKernelConfig(ServeKernelConfig):
+    """The serving kernels of the Ampere family: for prompts a tile of many rows, for new tokens one
+    of few, whose warps share the keys."""
+
+    FAMILY: ClassVar[str] = "sm80_serve"
+    ARGUMENTS: ClassVar[str] = "flash::sm80_serve::ServeKernelArgs"
+    # Its instructions are all in sm_80, so the PTX is the same for every later GPU.
+    PTX_ARCHITECTURE: ClassVar[str] = "compute_80"
+
+    dtype: DType
+    d_head: int
+    B_r: int
+    B_c: int
+    n_warps: int
+    n_stages: int
+
+    def short_form(self) -> str:
+        """`(FP16, 128, 64, 64, 4, 2): ampere_serve`: the fields in their order."""
+        numbers = (self.d_head, self.B_r, self.B_c, self.n_warps, self.n_stages)
+        return f"({self.dtype.name}, {', '.join(map(str, numbers))}): {WORD}"
+
+    def kernel_name(self) -> str:
+        words = (
+            SYMBOL_START, self.dtype.name.lower(), f"d{self.d_head}", f"r{self.B_r}",
+            f"c{self.B_c}", f"w{self.n_warps}", f"s{self.n_stages}",
+        )  # fmt: skip
+        return "_".join(words)
+
+    def total_flop(self, n_samples: int, n_heads: int, seq_len: int) -> int:
+        """Two matmuls of whole blocks, and per score a fused multiply-add, an exponential, a
+        maximum and a sum."""
+        scores = -(-seq_len // self.B_r) * self.B_r * -(-seq_len // self.B_c) * self.B_c
+        return n_samples * n_heads * scores * (4 * self.d_head + 5)
+
+    # Derived sizes, as in sm80_serve/config.h.
+
+    def row_warps(self) -> int:
+        """Warps with rows of their own."""
+        return self.B_r // WARP_ROWS
+
+    def key_warps(self) -> int:
+        """Warps that share the keys of a block."""
+        return self.n_warps // self.row_warps()
+
+    def n_threads(self) -> int:
+        return self.n_warps * WARP_SIZE
+
+    def smem_bytes(self) -> int:
+        row_bytes = self.d_head * self.dtype.bytes
+        ring = self.B_r * row_bytes + self.n_stages * 2 * self.B_c * row_bytes
+        sums = self.key_warps() * self.B_r * (self.d_head + 9) * FP32_BYTES
+        return max(ring, sums)
+
+    def min_blocks_per_sm(self) -> int:
+        if self.n_warps > 4:
+            return 1
+        return 3 if self.key_warps() > 1 else 2
+
+    def blocks(self) -> tuple[int, int]:
+        return self.B_r, self.B_c

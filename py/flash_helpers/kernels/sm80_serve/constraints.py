@@ -1,0 +1,72 @@
+"""Why a serving configuration of the Ampere family cannot be built, as sentences."""
+
+from ..architecture import (
+    SHARED_MEMORY_PER_BLOCK,
+    UNKNOWN_ARCH_SHARED_MEMORY,
+    WARP_SIZE,
+    dotted,
+)
+from .config import WARP_ROWS, AmpereServeKernelConfig
+
+ALLOWED_VALUES: dict[str, tuple[int, ...]] = {
+    "d_head": (64, 128),
+    "B_r": (16, 32, 64, 128),
+    "B_c": (32, 64, 128),
+    "n_warps": (1, 2, 4, 8),
+    "n_stages": (2, 3, 4),
+}
+
+MINIMUM_ARCH = (8, 0)  # cp.async, ldmatrix and the bf16 mma
+
+
+def violations(config: AmpereServeKernelConfig, arch: tuple[int, int] | None = None) -> list[str]:
+    """One sentence for each reason; an empty list: it can be built (for `arch`, if given)."""
+    found = [
+        f"{name} = {getattr(config, name)} is not supported: it must be "
+        f"{' or '.join(map(str, values))}."
+        for name, values in ALLOWED_VALUES.items()
+        if getattr(config, name) not in values
+    ]
+    if not found:
+        found = _warp_violations(config)
+    return [*found, *(() if found else _arch_violations(config, arch))]
+
+
+def _warp_violations(config: AmpereServeKernelConfig) -> list[str]:
+    if config.n_warps % config.row_warps():
+        return [
+            f"n_warps = {config.n_warps} is not a multiple of {config.row_warps()}: each has "
+            f"{WARP_ROWS} of the B_r = {config.B_r} rows."
+        ]
+    if config.B_c // config.key_warps() < WARP_ROWS:
+        return [
+            f"B_c = {config.B_c} is too small: {config.key_warps()} warps share the keys of a "
+            f"block, and each takes at least {WARP_ROWS}."
+        ]
+    if config.B_c // config.n_warps > WARP_SIZE:
+        return [
+            f"B_c = {config.B_c} is too large: each of the {config.n_warps} warps looks up "
+            f"{WARP_SIZE} rows at a time."
+        ]
+    if config.B_c // config.n_warps < WARP_SIZE * 16 // (config.d_head * config.dtype.bytes):
+        return [f"B_c = {config.B_c} is too small: a copy by one warp has more rows."]
+    return []
+
+
+def _arch_violations(config: AmpereServeKernelConfig, arch: tuple[int, int] | None) -> list[str]:
+    if arch is None:
+        where, limit = "any architecture", max(SHARED_MEMORY_PER_BLOCK.values())
+    elif arch < MINIMUM_ARCH:
+        minimum = dotted(MINIMUM_ARCH)
+        needs = f"cp.async, ldmatrix and bf16 mma need {minimum} or later"
+        return [f"Architecture {dotted(arch)} is not supported: {needs}."]
+    else:
+        where = f"architecture {dotted(arch)}"
+        limit = SHARED_MEMORY_PER_BLOCK.get(arch, UNKNOWN_ARCH_SHARED_MEMORY)
+    needed = config.smem_bytes()
+    if needed <= limit:
+        return []
+    return [
+        f"The tile and the blocks of keys need {needed} bytes of shared memory, but a thread block "
+        f"on {where} has at most {limit}."
+    ]

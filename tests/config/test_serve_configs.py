@@ -1,0 +1,88 @@
+"""The configurations of kernels that serve: names, violations, and the sizes of launches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flash_helpers.kernel_configs import (
+    Variant,
+    get_kernel_configs,
+    parse_kernel_name_into_config,
+    parse_symbol,
+    violations,
+)
+from flash_helpers.kernels.serve_args import FIELDS, pack_serve_args, unpack_serve_args
+from flash_helpers.kernels.serve_config import ServeKernelConfig, ServeSizes
+
+CONFIGS = [c for c in get_kernel_configs("serve") if isinstance(c, ServeKernelConfig)]
+LARGE = next(c for c in CONFIGS if c.d_head == 128 and c.blocks() == (64, 64))
+
+
+def test_names_read_back() -> None:
+    assert len(set(CONFIGS)) == 8
+    for config in CONFIGS:
+        for text in (config.kernel_name(), config.short_form(), f"| {config.short_form()} | 1 |"):
+            assert parse_kernel_name_into_config(text) == config
+        for variant in config.variants():
+            assert parse_symbol(config.symbol(variant)) == (config, variant)
+    with pytest.raises(ValueError, match="has no kernel whole"):
+        LARGE.symbol(Variant.WHOLE)
+
+
+@pytest.mark.parametrize("text", [
+    "flash_serve_sm80_fp16_d128_r64_c64_w4", "flash_serve_sm80_fp16_d128_r64_c64_w4_s02",
+    "(FP16, 128, 64, 64, 4, 2): ampere_server", "flash_serve_sm80_fp16_d128_r64_c64_w4_s2_merge",
+])  # fmt: skip
+def test_misspellings_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="does not name a kernel configuration"):
+        parse_kernel_name_into_config(text)
+
+
+@pytest.mark.parametrize("arch", [None, "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"])
+def test_all_can_be_built_everywhere(arch: str | None) -> None:
+    assert [violations(config, arch) for config in CONFIGS] == [[]] * len(CONFIGS)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [({"d_head": 96}, "d_head = 96 is not supported"), ({"n_stages": 1}, "n_stages = 1 is not"),
+     ({"B_r": 64, "n_warps": 2}, "n_warps = 2 is not a multiple of 4"),
+     ({"B_r": 16, "B_c": 32}, "4 warps share the keys"),
+     ({"B_r": 16, "n_warps": 1, "B_c": 64}, "looks up 32 rows at a time"),
+     ({"n_stages": 4, "B_c": 128}, "bytes of shared memory")],
+)  # fmt: skip
+def test_what_cannot_be_built_says_why(changed: dict[str, int], reason: str) -> None:
+    assert reason in " ".join(violations(replace(LARGE, **changed), "8.6"))
+
+
+def test_tiles_are_enough_for_every_split_of_the_rows() -> None:
+    """Without the lengths, as many tiles as any lengths can need: one for each begun tile."""
+    sizes = ServeSizes(batch=3, n_rows=100, seqlen_q=0, n_heads_q=8, n_heads_kv=2)
+    needed = max(
+        sum(-(-n * 4 // 64) for n in (a, b, 100 - a - b))
+        for a in range(101)
+        for b in range(101 - a)
+    )
+    assert needed <= LARGE.n_tiles(sizes) <= needed + 1
+    assert LARGE.grid(Variant.SERVE, sizes) == LARGE.n_tiles(sizes) * 2
+    assert LARGE.grid(Variant.COMBINE, sizes) == 0
+    split = replace(sizes, n_splits=5)
+    assert LARGE.grid(Variant.SERVE, split) == 5 * LARGE.grid(Variant.COMBINE, split) > 0
+
+
+def test_equal_lengths_have_no_tile_too_many() -> None:
+    sizes = ServeSizes(batch=3, n_rows=48, seqlen_q=16, n_heads_q=8, n_heads_kv=2)
+    assert LARGE.n_tiles(sizes) == 3
+    assert LARGE.n_tiles(replace(sizes, seqlen_q=17, n_rows=51)) == 6
+
+
+def test_packed_bytes_read_back_by_name() -> None:
+    given = {name: i for i, name in enumerate(FIELDS)}
+    assert unpack_serve_args(pack_serve_args(given)) == given
+    assert not any(unpack_serve_args(pack_serve_args({})).values())
+    with pytest.raises(ValueError, match="ServeArgs has no max_seqlen"):
+        pack_serve_args({"max_seqlen": 1})
+    with pytest.raises(ValueError, match="have 296 bytes, got 295"):
+        unpack_serve_args(pack_serve_args({})[:-1])

@@ -138,9 +138,12 @@ def launch_again(
     if getattr(forward_ad, "_current_level", -1) >= 0:
         return False  # the cache does not see forward-mode derivatives
     cache = launch_cache() if getattr(o, "is_cuda", False) else None
-    return cache is not None and cache.again(
+    if cache is None or any(getattr(x, "is_neg", bool)() for x in (q, k, v, o)):
+        return False  # the cache sees the memory, which has the other sign
+    launched: bool = cache.again(
         key, q, k, v, o, lse, softmax_scale, causal, torch.is_grad_enabled()
     )
+    return launched
 
 
 def launch_checked(

@@ -22,6 +22,12 @@ bool says_yes(const py::object& function) {
   return is_true(owned(PyObject_CallNoArgs(function.ptr())));
 }
 
+// A view with the other sign, which memory does not show.
+bool is_negated(py::handle tensor) {
+  static PyObject* const name = PyUnicode_InternFromString("is_neg");
+  return is_true(owned(PyObject_CallMethodNoArgs(tensor.ptr(), name)));
+}
+
 // A variable that PyTorch does not have in this release is quiet.
 bool is_quiet_setting(const Setting& setting) {
   PyObject* const value =
@@ -65,6 +71,7 @@ py::object PlainCalls::attend(py::handle q, py::handle k, py::handle v, py::hand
       (requires_grad(q) || requires_grad(k) || requires_grad(v))) {
     return py::none();
   }
+  if (is_negated(q) || is_negated(k) || is_negated(v)) return py::none();
   const py::object o = owned(PyObject_CallOneArg(around_.empty_like.ptr(), q.ptr()));
   const py::object lse =
       with_lse ? owned(PyObject_CallOneArg(around_.lse_like.ptr(), q.ptr())) : py::none();

@@ -187,7 +187,7 @@ def attend(*qkv, scale=None, causal=False, lse=False, quiet=()):
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 known.remember("config", *tensors, None, None, False, 0, ARGS)
-for tensor in tensors: tensor.requires_grad = False
+Tensor.requires_grad, Tensor.negated, Tensor.is_neg = False, False, lambda self: self.negated
 print(attend())
 trained = Tensor(1 << 20, requires_grad=True)
 print(attend(trained, *tensors[1:3]))
@@ -198,7 +198,8 @@ print(attend())
 around["recorder"], grad = None, True
 print(attend(), attend(trained, *tensors[1:3]), sep="\\n")
 print(attend(scale=0.5), attend(scale=-0.5), attend(scale=1), attend(causal=True), attend(lse=True),
-      attend(1, 2, 3), attend(quiet=[other]), sep="\\n")
+      attend(1, 2, 3), attend(*tensors[:2], Tensor(3 << 20, negated=True)), attend(quiet=[other]),
+      sep="\\n")
 """
 
 
@@ -212,7 +213,7 @@ def test_a_plain_call_goes_straight_to_the_launch(tree: Tree) -> None:
     for line in (launched, untrained, again):
         assert line.startswith("CudaError: "), "it was not launched"
     assert [watched, recorded, trained] == ["None"] * 3
-    assert unknown == ["None"] * 6 and asked == "RuntimeError: asked"
+    assert unknown == ["None"] * 7 and asked == "RuntimeError: asked"
 
 
 def backward_record() -> str:

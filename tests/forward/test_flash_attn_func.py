@@ -215,5 +215,7 @@ def test_the_cache_is_asked_with_the_choice_s_own_key(monkeypatch: pytest.Monkey
     monkeypatch.setattr(interface, "launch_cache", Cache)
     x: Any = SimpleNamespace(is_cuda=True)
     assert not interface.launch_again(attention.CHOSEN, x, x, x, x, None, None, True)
+    negated: Any = SimpleNamespace(is_cuda=True, is_neg=lambda: True)
+    assert not interface.launch_again(attention.CHOSEN, x, negated, x, x, None, None, True)
     assert calls == [(attention.CHOSEN, True, torch.is_grad_enabled())]
     assert attention.CHOSEN not in get_kernel_configs("all")

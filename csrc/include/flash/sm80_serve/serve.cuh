@@ -152,7 +152,8 @@ FLASH_DEVICE void attend(const ServeArgs& args) {
                Lane(slice, lane, MatrixOrder::kColumnsFirst));
     if (args.softcap != 0.0f) rules.cap_scores(s[0]);
     if (!all.is_whole(block)) rules.hide(s[0], block * kConfig.B_c + first_column);
-    softmax.template update</*kFirst=*/false, /*kMasked=*/true>(s, o, block - begin);
+    // As if all blocks so far were one: their number would not fit the registers.
+    softmax.template update</*kFirst=*/false, /*kMasked=*/true>(s, o, /*n_before=*/1);
     Mm::accumulate(o, s, Lane(slice, lane, MatrixOrder::kRowsFirst));
   }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -87,6 +87,22 @@ def goes_through_torch(*tensors: torch.Tensor | None) -> bool:
     if any(is_recorded(tensor) for tensor in given):
         return True
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
+
+
+def is_one_operator(tensors: Mapping[str, torch.Tensor | None], **own: object) -> bool:
+    """Whether the call goes through PyTorch. One with something of its `own` (its output, its
+    configuration) never does: no operator of PyTorch's takes that. Raises ValueError where a
+    tensor's gradient would be lost by it."""
+    given = [name for name, value in own.items() if value is not None]
+    if not given:
+        return goes_through_torch(*tensors.values())
+    for name, tensor in tensors.items() if torch.is_grad_enabled() else ():
+        if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+            raise ValueError(
+                f"{name} requires a gradient, and a call with {given[0]} has no backward pass: "
+                f"leave {given[0]} out, call under torch.no_grad(), or pass a detached tensor"
+            )
+    return False
 
 
 def operator(name: str, mutates: tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], Any]:

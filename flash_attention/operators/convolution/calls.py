@@ -9,7 +9,7 @@ import torch
 from flash_helpers.base.words import kind_of
 
 from ..checked import aligned, check_integer, check_like, check_shape, check_tensor, check_word
-from ..launching import goes_through_torch, operator, run
+from ..launching import is_one_operator, operator, run
 from ..matrices.calls import ACTIVATIONS, PRECISIONS, matmul, newest_architecture
 from ..matrices.config import MatmulConfig
 from ..remembered import remembered
@@ -45,7 +45,7 @@ def conv2d(
         _pair("stride", stride, 1), _pair("padding", padding, 0), _pair("dilation", dilation, 1),
     )  # fmt: skip
     check_integer("groups", groups)
-    if config is None and goes_through_torch(x, weight, bias):
+    if is_one_operator({"x": x, "weight": weight, "bias": bias}, config=config):
         lists = [list(pair) for pair in pairs]
         return torch.ops.flash_attention.conv2d(  # type: ignore[no-any-return]
             x, weight, bias, *lists, groups, activation, precision, algorithm

@@ -8,7 +8,7 @@ import torch
 
 from ..activations import NAMES
 from ..checked import aligned, check_like, check_number, check_out, check_tensor, check_word
-from ..launching import goes_through_torch, operator, run
+from ..launching import is_one_operator, operator, run
 from ..remembered import remembered
 from .op import BlockConfig, Elementwise
 from .problem import MOST_DIMENSIONS, elements
@@ -28,7 +28,7 @@ def add(
     (without out). Raises TypeError or ValueError, naming the argument, before the launch;
     TritonVersionError for a missing or other triton.
     """
-    if out is None and config is None and goes_through_torch(x, y):
+    if is_one_operator({"x": x, "y": y}, out=out, config=config):
         return torch.ops.flash_attention.add(x, y)  # type: ignore[no-any-return]
     return _add(x, y, out, config)
 
@@ -40,7 +40,7 @@ def add_scalar(
 ) -> torch.Tensor:  # fmt: skip
     """x + alpha, computed in fp32 and rounded once. See `add`."""
     alpha = check_number("alpha", alpha)
-    if out is None and config is None and goes_through_torch(x):
+    if is_one_operator({"x": x}, out=out, config=config):
         return torch.ops.flash_attention.add_scalar(x, alpha)  # type: ignore[no-any-return]
     return _unary("add_scalar", x, out, alpha, config)
 
@@ -81,7 +81,7 @@ def activation_grad(x: torch.Tensor, grad: torch.Tensor, kind: str) -> torch.Ten
 def _activation(
     x: torch.Tensor, kind: str, out: torch.Tensor | None, config: BlockConfig | None
 ) -> torch.Tensor:
-    if out is None and config is None and goes_through_torch(x):
+    if is_one_operator({"x": x}, out=out, config=config):
         return torch.ops.flash_attention.activation(x, kind)  # type: ignore[no-any-return]
     return _unary(kind, x, out, 0.0, config)
 

@@ -16,7 +16,7 @@ from ..checked import (
     check_tensor,
     check_word,
 )
-from ..launching import goes_through_torch, is_recorded, operator, run, watched
+from ..launching import goes_through_torch, is_one_operator, is_recorded, operator, run, watched
 from ..remembered import remembered
 from ..rows.op import LOOPED, RowConfig, RowOp, as_rows, default_config, row_call
 
@@ -57,7 +57,7 @@ def cross_entropy(
     check_number("z_loss", z_loss)
     check_switch("inplace_backward", inplace_backward)
     numbers = ignore_index, float(label_smoothing), float(z_loss), reduction
-    if config is not None or not goes_through_torch(logits):
+    if not is_one_operator({"logits": logits}, config=config):
         return _forward(logits, target, *numbers, config)[0]
     through: Any = torch.ops.flash_attention.cross_entropy
     if not (watched() or is_recorded(logits)):  # only the gradient is asked for

@@ -10,7 +10,7 @@ from ...triton_kit.tuning import Tuned, best_for
 from ..activations import NAMES
 from ..checked import check_like, check_out, check_shape, check_tensor, check_word
 from ..elementwise.calls import activation_grad
-from ..launching import goes_through_torch, is_recorded, operator, run
+from ..launching import is_one_operator, is_recorded, operator, run
 from ..remembered import remembered
 from .config import MatmulConfig, without_overlap
 from .op import DirectMatmul, MatmulCall, TiledMatmul, dense, matmul_call
@@ -45,7 +45,8 @@ def matmul(
     and residual. Raises TypeError or ValueError, naming the argument, before the launch;
     TritonVersionError for a missing or other triton.
     """
-    if out is None and config is None and goes_through_torch(a, b, bias, residual):
+    tensors = {"a": a, "b": b, "bias": bias, "residual": residual}
+    if is_one_operator(tensors, out=out, config=config):
         return torch.ops.flash_attention.matmul(  # type: ignore[no-any-return]
             a, b, bias, residual, activation, precision, version
         )

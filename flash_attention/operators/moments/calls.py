@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..checked import check_integer, check_tensor, check_word
-from ..launching import goes_through_torch, operator, run
+from ..launching import is_one_operator, operator, run
 from ..remembered import remembered
 from ..rows.op import RowConfig, RowOp, as_rows, row_call
 
@@ -29,7 +29,7 @@ def mean_var(
     check_word("algorithm", algorithm, ALGORITHMS)
     check_integer("correction", correction)
     _check_length(x, correction)
-    if config is None and goes_through_torch(x):
+    if is_one_operator({"x": x}, config=config):
         mean, var = torch.ops.flash_attention.mean_var(x, correction, algorithm)
         return mean, var
     return _mean_var(x, correction, algorithm, config)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..checked import DTYPES, check_like, check_number, check_shape, check_tensor
-from ..launching import goes_through_torch, operator
+from ..launching import is_one_operator, operator
 from ..remembered import remembered
 from ..rows.op import RowConfig
 from . import launches
@@ -45,7 +45,8 @@ def _checked(
     config: RowConfig | None,
 ) -> Any:  # fmt: skip
     _check(x, weight, bias, residual, eps)
-    if config is None and goes_through_torch(x, weight, bias, residual):
+    tensors = {"x": x, "weight": weight, "bias": bias, "residual": residual}
+    if is_one_operator(tensors, config=config):
         norm = torch.ops.flash_attention.norm
         out, total, _, _ = norm(x, weight, bias, residual, float(eps), layer)
     else:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..checked import check_dim, check_like, check_tensor, check_word
-from ..launching import goes_through_torch, operator, run
+from ..launching import is_one_operator, operator, run
 from ..remembered import remembered
 from ..rows.op import RowConfig, RowOp, as_rows, row_call
 
@@ -46,7 +46,7 @@ def _checked(
     check_tensor("x", x)
     check_word("algorithm", algorithm, ALGORITHMS)
     dim = check_dim("dim", dim, x)
-    if config is None and goes_through_torch(x):
+    if is_one_operator({"x": x}, config=config):
         return torch.ops.flash_attention.softmax(  # type: ignore[no-any-return]
             x, dim, log, algorithm
         )

@@ -1,6 +1,7 @@
 """Charts of results as PNG, by matplotlib. Colours are told apart by the colour-blind, too."""
 
 import io
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -123,6 +124,24 @@ def tuned_roofline(
     axes.loglog()
     axes.set_xlabel("FLOP per byte")
     axes.set_ylabel("TFLOP/s")
+    _legend(figure, axes, "lower right")
+    return _png(figure)
+
+
+def over_sizes(
+    curves: Mapping[str, Sequence[tuple[int, float]]], best: Mapping[str, int], y_label: str
+) -> bytes:
+    """(bytes that have to move, speed) by name, joined to a curve; a ring marks the size that
+    `best` names."""
+    figure, axes = _figure("speed over size")
+    for (name, points), marker in zip(curves.items(), itertools.cycle("osv^DPX")):
+        (line,) = axes.plot(*zip(*points, strict=True), marker=marker, markersize=4, label=name)
+        ring = best[name], dict(points)[best[name]]
+        axes.plot(*ring, marker="o", markersize=12, fillstyle="none", color=line.get_color())
+    axes.set_xscale("log", base=2)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("bytes that have to move; ring: the best working point")
+    axes.set_ylabel(y_label)
     _legend(figure, axes, "lower right")
     return _png(figure)
 

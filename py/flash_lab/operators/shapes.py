@@ -21,6 +21,7 @@ class Point:
     shape: tuple[int, ...]
     ms: float
     work: Work
+    samples_ms: tuple[float, ...] = ()
     gops_per_watt: float | None = None
     note: str = ""
 
@@ -34,6 +35,11 @@ class Point:
         """Effective bandwidth: the bytes that have to move over the time, in 10^9 per second."""
         return self.work.n_bytes / self.ms / 1e6
 
+    @property
+    def speed(self) -> float:
+        """In 10^9 operations per second, or bytes where no operation is counted."""
+        return self.gflops if self.work.flop else self.gb_s
+
 
 def sensitivity(
     jobs: Iterable[tuple[tuple[int, ...], Call, Work]], *, timer: Timer | None = None,
@@ -43,7 +49,8 @@ def sensitivity(
     with `meter` for so many seconds its energy. Raises as benchmark_kernel."""
     points = []
     for shape, call, work in jobs:
-        point = Point(shape, benchmark_kernel(call, timer=timer)["p50"], work)
+        times = benchmark_kernel(call, timer=timer)
+        point = Point(shape, times["p50"], work, tuple(times["samples_ms"]))
         if meter is not None:
             try:
                 joules = meter.per_call(call, point.ms, seconds).joules
@@ -59,6 +66,6 @@ def best_working_point(points: Sequence[Point]) -> Point:
     bytes where none is counted. Raises ValueError without points."""
     if not points:
         raise ValueError("there is no best working point: nothing was measured")
-    speeds = [point.gflops if point.work.flop else point.gb_s for point in points]
+    speeds = [point.speed for point in points]
     good = [p for p, speed in zip(points, speeds, strict=True) if speed >= _AS_GOOD * max(speeds)]
     return min(good, key=lambda point: (point.work.n_bytes, point.ms))

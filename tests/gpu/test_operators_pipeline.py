@@ -1,0 +1,47 @@
+"""Operators one after the other on the GPU, and the memory that a thousand calls leave behind."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from tests.operators import pipeline
+from tests.operators.test_pipeline import CALLS
+
+pytestmark = pytest.mark.gpu
+N_CALLS = 1000
+
+
+@pytest.mark.parametrize("length", [64, 1000])
+def test_every_stage_is_right_and_so_are_all(length: int, seed: int) -> None:
+    given = pipeline.inputs(length, seed, "cuda")
+    outputs = pipeline.run(given)
+    pipeline.check(given, outputs)
+    again = pipeline.run(given)
+    assert all(torch.equal(again[name], output) for name, output in outputs.items())
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_thousand_calls_keep_no_byte(name: str) -> None:
+    x = torch.ones(16, 16, device="cuda")
+    for _ in range(3):  # the first ones compile, and are remembered
+        CALLS[name](x)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    for _ in range(N_CALLS):
+        CALLS[name](x)
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() == before
+
+
+def test_a_pipeline_run_again_and_again_keeps_no_byte(seed: int) -> None:
+    given = pipeline.inputs(64, seed, "cuda")
+    pipeline.run(given)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    for _ in range(N_CALLS // len(pipeline.STAGES)):
+        pipeline.run(given)
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() == before

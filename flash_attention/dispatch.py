@@ -17,21 +17,12 @@ def choose(problem: AttentionProblem, device: torch.device) -> KernelConfig:
     """The configuration that serves the problem on a device.
 
     The families are asked in the order of their preference for the GPU; where a build lacks the
-    kernels of one, the next is asked. Only where the build has no kernel of any, they are asked
-    again for one that is compiled on first use (jit.py).
+    kernels of one, they are compiled on first use (jit.py). Only where nothing is, the next family
+    is asked.
 
     Raises ValueError that says why, for each family, it does not; KernelNotBuiltError (a
     ValueError) where only the build lacks the kernel.
     """
-    try:
-        return _choose(problem, device, on_first_use=False)
-    except KernelNotBuiltError:
-        if device.type == "cpu" or not jit.is_on():
-            raise
-    return _choose(problem, device, on_first_use=True)
-
-
-def _choose(problem: AttentionProblem, device: torch.device, *, on_first_use: bool) -> KernelConfig:
     emulated = device.type == "cpu"
     capability = None if emulated else torch.cuda.get_device_capability(device)
     refusals = []
@@ -42,7 +33,7 @@ def _choose(problem: AttentionProblem, device: torch.device, *, on_first_use: bo
             refusals.append(f"the {family.TITLE} family does not: {reason}")
             continue
         try:
-            return choose_from(family, problem, device, on_first_use=on_first_use)
+            return _built_or_compiled(family, problem, device)
         except KernelNotBuiltError as error:
             not_built = not_built or str(error)
             if emulated:  # which has nothing to lack: the build said what it may choose from
@@ -50,6 +41,18 @@ def _choose(problem: AttentionProblem, device: torch.device, *, on_first_use: bo
     if not_built:
         raise KernelNotBuiltError(not_built)
     raise ValueError(f"no kernel takes {problem} on {device}; {'; '.join(refusals)}")
+
+
+def _built_or_compiled(
+    family: Family, problem: AttentionProblem, device: torch.device
+) -> KernelConfig:
+    """One of the build wherever that has one that serves."""
+    try:
+        return choose_from(family, problem, device)
+    except KernelNotBuiltError:
+        if device.type == "cpu" or not jit.is_on():
+            raise
+    return choose_from(family, problem, device, on_first_use=True)
 
 
 def choose_from(

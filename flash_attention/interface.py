@@ -11,6 +11,8 @@ from torch.autograd import forward_ad
 
 from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.names import parse_kernel_name_into_config
+from flash_helpers.kernels.registry import violations
+from flash_helpers.kernels.sets import known_configs
 from flash_helpers.kernels.variants import takes_everything
 
 from . import emulated, jit
@@ -26,11 +28,16 @@ class KernelNotBuiltError(ValueError):
     """The configuration is valid, but its kernel is not in this build."""
 
 
-def available_kernels(*, compiled: bool = False) -> list[KernelConfig]:
-    """The configurations whose kernels are in this build, sorted by kernel name; with `compiled`
-    also those that this process has compiled since."""
-    names = set(load_library().kernel_names()) if compiled else kernel_ids()
-    return list(_configs_of(tuple(sorted(names))))
+def available_kernels(*, on_first_use: bool = False) -> list[KernelConfig]:
+    """The configurations whose kernels are in this build, sorted by kernel name; with
+    `on_first_use` also every other that `forward` and `backward` take on the current GPU, as they
+    are compiled when they are first wanted (jit.py)."""
+    built = _configs_of(tuple(kernel_ids()))
+    if not on_first_use or not jit.is_on():
+        return list(built)
+    capability = torch.cuda.get_device_capability()
+    taken = (config for config in known_configs() if not violations(config, capability))
+    return sorted({*built, *taken}, key=lambda config: config.kernel_name())
 
 
 @cache

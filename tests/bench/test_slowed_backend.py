@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 import torch
 
-from flash_attention import library
+from flash_attention import interface, library
 from flash_helpers.base.timing import Policy, Sample
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_helpers.kernels.problem import AttentionProblem
@@ -66,7 +66,7 @@ def collect(events: list[dict[str, Any]]) -> Callable[[Mapping[str, object]], No
 
 
 @pytest.fixture
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     draw = AttentionProblem.tensors
     monkeypatch.setattr(
         AttentionProblem, "tensors", lambda self, seed, device: draw(self, seed, "cpu")
@@ -80,6 +80,10 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_backend, "device_state", lambda: state)
     monkeypatch.setattr(cuda_backend, "library_state", dict)
     monkeypatch.setattr(library, "load_library", Library)
+    monkeypatch.setattr(interface, "load_library", lambda: library.load_library())
+    interface.kernel_ids.cache_clear()
+    yield
+    interface.kernel_ids.cache_clear()
 
 
 @pytest.mark.usefixtures("no_gpu")

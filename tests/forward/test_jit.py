@@ -74,7 +74,7 @@ def library(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lib
     found = Library()
     monkeypatch.delenv(jit.VARIABLE, raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
     monkeypatch.setattr(jit, "find_nvrtc", lambda: compiler)
     for module in (jit, interface):
         monkeypatch.setattr(module, "load_library", lambda: found)
@@ -97,8 +97,21 @@ def test_a_kernel_is_compiled_for_the_device_once(library: Library, compiler: Co
 def test_another_kernel_of_the_configuration_is_another_entry(library: Library) -> None:
     ids = [interface.kernel_id_of(CONFIG, v, 0) for v in (Variant.ANY, Variant.WHOLE, Variant.ANY)]
     assert ids == [0, 1, 0]
-    assert interface.available_kernels(compiled=True) == [CONFIG]
     assert interface.available_kernels() == [], "what is chosen from is the build"
+
+
+def test_what_is_compiled_on_first_use_is_available(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = interface.available_kernels(on_first_use=True)
+    assert set(ALL) <= set(found) and interface.available_kernels() == []
+    assert library.loaded == []
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (8, 0))
+    assert {c.FAMILY for c in interface.available_kernels(on_first_use=True)} == {
+        "sm80", "sm80_bwd",
+    }  # fmt: skip
+    monkeypatch.setenv(jit.VARIABLE, "0")
+    assert interface.available_kernels(on_first_use=True) == []
 
 
 def test_a_backward_pass_has_all_of_its_kernels(library: Library) -> None:

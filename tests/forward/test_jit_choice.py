@@ -1,5 +1,5 @@
-"""Which kernel is chosen where some could be compiled on first use: one of the build wherever it
-has one that serves, as without NVRTC."""
+"""Which kernel is chosen where some could be compiled on first use: of the family that is preferred
+on the GPU, and one of the build wherever that has one of them that serves."""
 
 from __future__ import annotations
 
@@ -71,22 +71,45 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
     forget()
 
 
-@pytest.mark.parametrize("problem", [FORWARD, BACKWARD], ids=["forward", "backward"])
+@pytest.mark.parametrize(
+    ("problem", "family"),
+    [(FORWARD, "sm90"), (BACKWARD, "sm90_bwd_fused")],
+    ids=["forward", "backward"],
+)
 def test_a_kernel_of_the_build_that_serves_is_chosen(
-    problem: AttentionProblem, build: Build
+    problem: AttentionProblem, family: str, build: Build
 ) -> None:
-    """Though the family that is preferred here could be compiled; NVRTC is not even looked for."""
-    built = of("sm80_bwd" if problem.gradients else "sm80")
-    asked = build(built)
+    """NVRTC is not even looked for."""
+    built = of(family)[:1]
+    asked = build([*built, *of("sm80"), *of("sm80_bwd")])
     assert dispatch.choose(problem, GPU) in built
     assert asked == []
 
 
 def test_each_kernel_of_the_build_is_chosen_where_it_is_alone(build: Build) -> None:
-    for config in of("sm80") + of("sm90"):
+    for config in of("sm90"):
         asked = build([config, *of("sm80", 64)])
         assert dispatch.choose(FORWARD, GPU) == config == tuned_or(config)
         assert asked == []
+
+
+@pytest.mark.parametrize("problem", [FORWARD, BACKWARD], ids=["forward", "backward"])
+def test_the_family_for_this_gpu_is_compiled_though_the_build_has_another(
+    problem: AttentionProblem, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a build without it would be slow in silence; where nothing is compiled it is what there
+    is."""
+    others = of("sm80_bwd" if problem.gradients else "sm80")
+    build(ALL)
+    best = dispatch.choose(problem, GPU)
+    build(others)
+    assert dispatch.choose(problem, GPU) == best and best not in others
+    monkeypatch.setenv(jit.VARIABLE, "0")
+    assert dispatch.choose(problem, GPU) in others
+    monkeypatch.setenv(jit.VARIABLE, "1")
+    monkeypatch.setattr(jit, "find_nvrtc", no_nvrtc)
+    jit.forget()
+    assert dispatch.choose(problem, GPU) in others
 
 
 def tuned_or(config: KernelConfig) -> KernelConfig:

@@ -82,13 +82,19 @@ def test_autocast_makes_fp32_bf16(qkv: Qkv) -> None:
             assert bitwise_equal(attend(full[0], full[1], full[2]), attend(*qkv))
 
 
+def _small(qkv: Qkv) -> Qkv:
+    """With as many heads of q as of k: PyTorch's FlashAttention takes no others."""
+    q, k, v = (x[:1, :64, :2].contiguous() for x in qkv)
+    return q, k, v
+
+
 def test_a_compiled_call_costs_the_host_less_than_pytorch_s(qkv: Qkv) -> None:
     torch._dynamo.reset()
-    q, k, v = (x[:1, :64].contiguous() for x in qkv)
+    q, k, v = _small(qkv)
 
     def torchs(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v)
 
     ours: Any = torch.compile(attend, fullgraph=True)
     theirs: Any = torch.compile(torchs, fullgraph=True)
@@ -99,7 +105,7 @@ def test_a_compiled_call_costs_the_host_less_than_pytorch_s(qkv: Qkv) -> None:
 
 
 def test_autocast_and_recording_leave_a_plain_call_cheap(qkv: Qkv) -> None:
-    q, k, v = (x[:1, :64].contiguous() for x in qkv)
+    q, k, v = _small(qkv)
     cost = host_cost(lambda: attend(q, k, v), q, k, v)
     print(cost)
     assert cost.ratio <= HOST_BAR, str(cost)

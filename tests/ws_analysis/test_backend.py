@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 import flash_attention
-from flash_attention import library
+from flash_attention import interface, library
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.judge import Judge
 from flash_helpers.check.reference import attention_reference
@@ -47,7 +48,7 @@ class CpuBackend(WsBackend):
 
 
 @pytest.fixture
-def backend(monkeypatch: pytest.MonkeyPatch) -> CpuBackend:
+def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[CpuBackend]:
     for name in ("synchronize", "reset_peak_memory_stats"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
     for name in ("memory_allocated", "max_memory_allocated"):
@@ -58,7 +59,9 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> CpuBackend:
         kernel_attributes=lambda kernel, device, variant: ATTRIBUTES,
         variants=lambda kernel: ["any"],
     )  # fmt: skip
-    monkeypatch.setattr(library, "load_library", lambda: built)
+    for module in (interface, library):
+        monkeypatch.setattr(module, "load_library", lambda: built)
+    interface.kernel_ids.cache_clear()
     monkeypatch.setattr(flash_attention, "available_kernels", get_hopper_kernel_configs)
 
     def forward(config: Any, q: Any, k: Any, v: Any, o: Any, *, causal: bool) -> torch.Tensor:
@@ -69,7 +72,8 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> CpuBackend:
     monkeypatch.setattr(flash_attention, "forward", forward)
     found = CpuBackend()
     found.prepare(SHAPE)
-    return found
+    yield found
+    interface.kernel_ids.cache_clear()
 
 
 @pytest.mark.parametrize(("provider", "ping_pong"), [("cuda-ws-fp16", 0), ("cuda-ws-pp-fp16", 1)])
@@ -146,3 +150,26 @@ def test_no_build_at_all(backend: CpuBackend, monkeypatch: pytest.MonkeyPatch) -
         providers.cuda_config(
             providers.WS_PROVIDERS["cuda-ws-fp16"], torch.float16, 128, 128, False, gpu
         )
+
+
+def test_what_the_build_lacks_is_compiled_on_first_use(
+    backend: CpuBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the build is taken wherever it has one."""
+    from flash_lab.ws_analysis import providers
+
+    wanted = providers.WS_PROVIDERS["cuda-ws-pp-fp16"]
+    possible = [c for c in get_hopper_kernel_configs() if c.ping_pong and c.d_head == 128]
+    built: list[Any] = []
+    monkeypatch.setattr(
+        flash_attention, "available_kernels",
+        lambda on_first_use=False: possible if on_first_use else built,
+    )  # fmt: skip
+    gpu = SimpleNamespace(type="cuda")
+
+    def found() -> Any:
+        return providers.cuda_config(wanted, torch.float16, 128, 96, False, gpu)[0]  # type: ignore[arg-type]
+
+    assert found() in possible
+    built.append(next(c for c in possible if c.dtype is DType.FP16 and c != found()))
+    assert found() == built[0]

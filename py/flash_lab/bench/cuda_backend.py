@@ -12,6 +12,7 @@ from flash_helpers.base.lazy import torch
 from flash_helpers.base.timing import CudaTimer, Policy, Timer
 from flash_helpers.check.judge import Judge, Qkv
 from flash_helpers.check.peers import ReferenceUnavailableError
+from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.names import parse_kernel_name_into_config
 from flash_helpers.kernels.problem import AttentionProblem
 
@@ -153,18 +154,10 @@ class CudaBackend:
         causal = problem_of(inputs.shape).causal
         run = partial(flash_attention.forward, config, *inputs.tensors, inputs.o, causal=causal)
         details: Json = {"label": config.short_form(), "note": ""}
-        library = load_library()
-        names = library.kernel_names()
-        if config.kernel_name() not in names:
-            raise NotBuiltError(
-                f"not among the {len(names)} kernels of KERNELS={library.kernel_set()}"
-            )
-        kernel_id = names.index(config.kernel_name())
         q, k, _ = inputs.tensors
-        variant = config.variant_for(q.shape[1], k.shape[1], causal).value
-        if variant not in library.variants(kernel_id):
-            raise NotBuiltError("the build has it for whole blocks without a mask only")
-        attributes = library.kernel_attributes(kernel_id, 0, variant)
+        variant = config.variant_for(q.shape[1], k.shape[1], causal)
+        kernel_id = _kernel_id(config, variant)
+        attributes = load_library().kernel_attributes(kernel_id, 0, variant.value)
         details |= {
             "registers": attributes["registers"],
             "spilled_bytes": attributes["local_bytes"],
@@ -207,6 +200,24 @@ class CudaBackend:
         except RuntimeError as error:
             return str(error).splitlines()[0]
         return ""
+
+
+def _kernel_id(config: KernelConfig, variant: Variant) -> int:
+    """Of the kernel that is measured, which is compiled now if the build lacks it. Raises
+    NotBuiltError where it is not."""
+    from flash_attention import KernelNotBuiltError
+    from flash_attention.interface import kernel_id_of, kernel_ids
+    from flash_attention.library import load_library
+
+    try:
+        return kernel_id_of(config, variant, 0)
+    except KernelNotBuiltError:
+        built = kernel_ids()
+        if config.kernel_name() in built:
+            reason = "the build has it for whole blocks without a mask only"
+        else:
+            reason = f"not among the {len(built)} kernels of KERNELS={load_library().kernel_set()}"
+        raise NotBuiltError(reason) from None
 
 
 def peak_tflops(environment: dict[str, Any]) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -130,18 +130,16 @@ def cuda_config(
     from flash_attention.tuning import tuned_choice
 
     wanted = (DType.from_torch_dtype(dtype), d_head, provider.ping_pong)
-    on_cpu = device.type == "cpu"  # the emulator compiles any
     try:
-        kernels = known_configs() if on_cpu else available_kernels()
+        if device.type == "cpu":  # the emulator compiles any
+            found = _warp_specialised(known_configs(), wanted)
+        else:
+            found = _warp_specialised(available_kernels(), wanted) or _warp_specialised(
+                available_kernels(on_first_use=True), wanted
+            )
     except LibraryNotFoundError as error:
         raise NotBuiltError(str(error)) from error
-    built = [
-        config
-        for config in kernels
-        if (ws := config.warp_specialisation()) is not None
-        and (config.dtype, config.d_head, ws.ping_pong) == wanted
-    ]
-    if not built:
+    if not found:
         words = "with" if provider.ping_pong else "without"
         raise SkippedError(
             f"this build has no warp-specialised kernel {words} ping-pong for {wanted[0].name} "
@@ -150,16 +148,27 @@ def cuda_config(
     try:
         choice = tuned_choice(
             dtype, d_head, seq_len, causal=causal, device=device,
-            family=built[0].FAMILY, on_first_use=False,
+            family=found[0].FAMILY,
         )  # fmt: skip
         for config in choice.entry.configs:
-            if config in built:
+            if config in found:
                 return config, f"from the tuning table, {choice.reason}"
     except LookupError:
         pass
     return max(
-        built, key=family_of(built[0]).promise
+        found, key=family_of(found[0]).promise
     ), "the family's general choice, not tuned for this length"
+
+
+def _warp_specialised(
+    kernels: Iterable[KernelConfig], wanted: tuple[DType, int, bool]
+) -> list[KernelConfig]:
+    return [
+        config
+        for config in kernels
+        if (ws := config.warp_specialisation()) is not None
+        and (config.dtype, config.d_head, ws.ping_pong) == wanted
+    ]
 
 
 def cuda_parameters(config: KernelConfig) -> dict[str, int | str]:

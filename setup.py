@@ -5,11 +5,13 @@ pip install --no-build-isolation .
 pip install -e .
 
 KERNELS, TORCH_CUDA_ARCH_LIST, MAX_JOBS, CUDACXX and CUDA_HOME say what is built, for which GPUs and
-with what.
+with what. From a source archive it is the launcher alone if KERNELS is not set: kernels are
+compiled on first use.
 """
 
 import atexit
 import importlib.util
+import os
 import shutil
 import sys
 import tempfile
@@ -22,6 +24,8 @@ from setuptools.command.install import install
 ROOT = Path(__file__).resolve().parent
 PYTHON_SOURCES = ROOT / "py"
 sys.path.insert(0, str(PYTHON_SOURCES))
+if (ROOT / "PKG-INFO").is_file():  # as source archives have, and repositories have not
+    os.environ.setdefault("KERNELS", "none")
 
 
 class CMakeBuild(build_ext):

@@ -17,11 +17,13 @@ from .serving import flash_attn_varlen_func, flash_attn_with_kvcache
 from .torch_op.registration import register as _register_operations
 from .tuning import tuned_config
 from .tuning_table import TuningTableError
+from .version import __version__
 
 __all__ = [
     "KernelNotBuiltError",
     "LibraryNotFoundError",
     "TuningTableError",
+    "__version__",
     "available_kernels",
     "backward",
     "flash_attn_func",

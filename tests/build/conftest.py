@@ -19,7 +19,10 @@ from flash_helpers.compilers.toolchain import find_nvcc
 from .remembering import Toolchain, remembering_compilers
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = ("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml", "setup.py")
+FILES = (
+    "CHANGELOG.md", "CMakeLists.txt", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml",
+    "setup.py",
+)  # fmt: skip
 HANGS = 1800.0  # seconds, after which a build is taken to hang on however busy a machine
 FOLDERS = ("csrc", "flash_attention", "previous_kernels", "py")
 

@@ -16,7 +16,7 @@ from . import cmake, report, sealed
 from . import parts as in_parts
 from .lock import build_lock
 from .parts import InParts as InParts
-from .plan import Plan, make_plan, no_architecture_message
+from .plan import NO_KERNELS, Plan, make_plan, no_architecture_message
 from .staging import content_hash, read_headers, read_sources, stage, without_originals
 
 CONFIGS_PER_UNIT = DEFAULT_CONFIGS_PER_UNIT
@@ -144,8 +144,9 @@ def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
     stage(staged, directory / "staged")
     stage(read_headers(plan.pybind11_include, "pybind11"), directory / "pybind11")
     manifest = codegen.generate(
-        directory / "generated", plan.configs, configs_per_unit=CONFIGS_PER_UNIT
-    )
+        directory / "generated", plan.configs, configs_per_unit=CONFIGS_PER_UNIT,
+        or_none=plan.kernel_set == NO_KERNELS,
+    )  # fmt: skip
     kernels = {
         family.NAME: [f"generated/{unit}" for unit in manifest.units(family.NAME)]
         for family in families()

@@ -33,6 +33,11 @@ _COMPILER_VARIABLES = (
 )
 
 
+# The word of KERNELS for the launcher alone, whose kernels are compiled on first use. No tool takes
+# it: there is nothing to run.
+NO_KERNELS = "none"
+
+
 @dataclass(frozen=True)
 class Plan:
     root: Path  # the source tree
@@ -86,9 +91,10 @@ def make_plan(environ: Mapping[str, str] = os.environ) -> Plan:
     check_path("TMPDIR", environ.get("TMPDIR", ""), NVCC_TEMPORARY_REFUSED)
     kernel_set = environ.get(KERNELS_VARIABLE, DEFAULT_KERNELS)
     try:
-        configs = get_kernels_to_build(kernel_set)
+        configs = [] if kernel_set == NO_KERNELS else get_kernels_to_build(kernel_set)
     except ValueError as error:
-        raise BuildError(str(error).replace("the key", KERNELS_VARIABLE, 1)) from error
+        message = str(error).replace("the key", KERNELS_VARIABLE, 1)
+        raise BuildError(f"{message}, or {NO_KERNELS}") from error
     jobs = parallelism.jobs(environ)
     host = find_host_compiler(environ)
     nvcc = find_or_install_nvcc(environ)
@@ -96,7 +102,7 @@ def make_plan(environ: Mapping[str, str] = os.environ) -> Plan:
     possible = [
         config for config in configs if selection.of_family(family_of(config)).architectures
     ]
-    if not possible:
+    if configs and not possible:
         raise BuildError(no_architecture_message(len(configs), kernel_set, selection))
     return Plan(
         root=root,

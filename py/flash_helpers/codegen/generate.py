@@ -9,7 +9,13 @@ from ..base.safe_read import read_regular
 from ..kernels.contract import KernelConfig, config_order
 from .files import check_output_folder, has_content, write_if_changed
 from .manifest import MANIFEST_NAME, KernelRecord, Manifest
-from .render import MARKER, check_buildable, render_registry, render_translation_unit
+from .render import (
+    MARKER,
+    check_buildable,
+    render_launcher_registry,
+    render_registry,
+    render_translation_unit,
+)
 from .sources import source_fingerprint
 
 REGISTRY_NAME = "kernel_registry.cpp"
@@ -24,8 +30,10 @@ def generate(
     configs: Sequence[KernelConfig],
     *,
     configs_per_unit: int = DEFAULT_CONFIGS_PER_UNIT,
+    or_none: bool = False,
 ) -> Manifest:
-    """Write the translation units, the kernel table and `manifest.json` to `out_dir`.
+    """Write the translation units, the kernel table and `manifest.json` to `out_dir`. With
+    `or_none` there may be no configurations, and so no units.
 
     The same arguments give the same bytes. Files that do not change are not touched; files of
     an earlier run that are no longer needed are removed, and nothing else is.
@@ -33,14 +41,15 @@ def generate(
     if configs_per_unit < 1:
         raise ValueError(f"configs_per_unit must be at least 1, got {configs_per_unit}")
     folder = check_output_folder(out_dir)
-    in_order = sorted(check_buildable(configs), key=config_order)
+    none = or_none and not configs
+    in_order = [] if none else sorted(check_buildable(configs), key=config_order)
     texts: dict[str, str] = {}
     kernels: list[KernelRecord] = []
     for file, unit in split_into_units(in_order, configs_per_unit).items():
         texts[file] = render_translation_unit(unit)
         fingerprint = source_fingerprint(texts[file])
         kernels += [KernelRecord(config, file, fingerprint) for config in unit]
-    texts[REGISTRY_NAME] = render_registry(in_order)
+    texts[REGISTRY_NAME] = render_launcher_registry() if none else render_registry(in_order)
     manifest = Manifest(
         configs_per_unit=configs_per_unit,
         kernels=tuple(sorted(kernels, key=lambda kernel: kernel.name)),

@@ -76,6 +76,11 @@ def render_registry(configs: Sequence[KernelConfig]) -> str:
     return _render(REGISTRY_TEMPLATE, _built_instances(in_order), families())
 
 
+def render_launcher_registry() -> str:
+    """The tables of a build without kernels."""
+    return _render(REGISTRY_TEMPLATE, [], families())
+
+
 def _built_instances(configs: Sequence[KernelConfig]) -> list[Instance]:
     return [
         Instance(config, f"kConfig{i}", config.built_variants())

@@ -9,6 +9,7 @@ CUDA tensors run on the GPU, CPU tensors in the emulator, which executes the PTX
 kernels. docs/support.md says what is supported.
 """
 
+from .drop_in.sdpa import disable, enable
 from .front_door import flash_attn_func
 from .gradients import backward
 from .interface import KernelNotBuiltError, available_kernels, forward, forward_timed
@@ -26,6 +27,8 @@ __all__ = [
     "__version__",
     "available_kernels",
     "backward",
+    "disable",
+    "enable",
     "flash_attn_func",
     "flash_attn_varlen_func",
     "flash_attn_with_kvcache",

@@ -30,8 +30,8 @@ class KernelNotBuiltError(ValueError):
 
 def available_kernels(*, on_first_use: bool = False) -> list[KernelConfig]:
     """The configurations whose kernels are in this build, sorted by kernel name; with
-    `on_first_use` also every other that `forward` and `backward` take on the current GPU, as they
-    are compiled when they are first wanted (jit.py)."""
+    `on_first_use` also every other of the current GPU, as they are compiled when they are first
+    wanted (jit.py)."""
     built = _configs_of(tuple(kernel_ids()))
     if not on_first_use or not jit.is_on():
         return list(built)

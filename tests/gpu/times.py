@@ -45,13 +45,13 @@ def host_cost(ours: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
     rounds: list[tuple[float, float]] = []
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
         for _ in range(2):
-            _microseconds(ours), _microseconds(torchs)
+            microseconds(ours), microseconds(torchs)
         for i in range(_ROUNDS):
             if i % 2:
-                second = _microseconds(torchs)
-                rounds.append((_microseconds(ours), second))
+                second = microseconds(torchs)
+                rounds.append((microseconds(ours), second))
             else:
-                rounds.append((_microseconds(ours), _microseconds(torchs)))
+                rounds.append((microseconds(ours), microseconds(torchs)))
     return HostCost(
         statistics.median(a for a, _ in rounds),
         statistics.median(b for _, b in rounds),
@@ -65,13 +65,13 @@ def host_costs(calls: dict[str, Call], rounds: int = 21) -> dict[str, float]:
     found: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(rounds + 2):
         for name, call in calls.items():
-            taken = _microseconds(call)
+            taken = microseconds(call)
             if number >= 2:
                 found[name].append(taken)
     return {name: statistics.median(times) for name, times in found.items()}
 
 
-def _microseconds(call: Call) -> float:
+def microseconds(call: Call) -> float:
     """Of one call on the host; few enough that the launches never wait for the GPU."""
     torch.cuda.synchronize()
     began = time.perf_counter()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -197,6 +199,38 @@ def test_a_file_that_others_can_write_is_refused(compiler: Compiler, tmp_path: P
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UnsafeCacheError, match="is a link"):
         cubin(compiler)
+
+
+def test_a_file_of_somebody_else_is_refused(compiler: Compiler) -> None:
+    cubin(compiler)
+    (path,) = Path(os.environ["FLASH_ATTENTION_CACHE_DIR"], "jit").glob("*.cubin")
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(path, 12345, -1)
+    with pytest.raises(UnsafeCacheError, match="belongs to somebody else"):
+        cubin(compiler)
+    assert len(compiler.compiled()) == 1
+
+
+def test_a_killed_compiler_leaves_nothing_and_nobody_waits_for_it(compiler: Compiler) -> None:
+    class Hanging(Compiler):
+        def cubin(self, source: str, name: str, options: tuple[str, ...]) -> bytes:
+            super().cubin(source, name, options)
+            signal.pause()
+            return b""
+
+    process = multiprocessing.get_context("fork").Process(
+        target=cubin, args=(Hanging(compiler.journal),)
+    )
+    process.start()
+    while not compiler.compiled():
+        time.sleep(0.01)
+    process.kill()
+    process.join()
+    folder = Path(os.environ["FLASH_ATTENTION_CACHE_DIR"], "jit")
+    assert not list(folder.glob("*.cubin"))
+    assert cubin(compiler) and len(compiler.compiled()) == 2
+    assert len(list(folder.glob("*.cubin"))) == 1
 
 
 def test_what_failed_to_compile_is_not_kept(compiler: Compiler) -> None:

@@ -13,6 +13,8 @@ from .checks.eager import is_watched, is_wrapped
 from .checks.kinds import check_dense, check_switch, require_tensor
 from .checks.scale import with_positive_scale
 from .plain_calls import plain_call
+from .serving import dense
+from .serving.options import Window
 from .torch_op import sharding
 from .torch_op.definition import fwd
 
@@ -30,11 +32,13 @@ def flash_attn_func(
     dropout_p: float = 0,
     softmax_scale: float | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = _NO_WINDOW,
+    window_size: Window = _NO_WINDOW,
     softcap: float = 0,
     alibi_slopes: torch.Tensor | None = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
+    *,
+    s_aux: torch.Tensor | None = None,
 ) -> Result:
     """softmax(scale * q k^T) v with the arguments and results of flash-attn 2.
 
@@ -48,7 +52,12 @@ def flash_attn_func(
         softmax_scale: any finite number, defaults to d_head ** -0.5. With 0 a row's output is the
             mean of the v it sees; for a negative one q is copied.
         causal: query i sees keys j <= i + seqlen_k - seqlen_q: the last sees all.
-        dropout_p, window_size, softcap, alibi_slopes: only their defaults are supported.
+        window_size: (left, right): query i, which stands at key a = i + seqlen_k - seqlen_q, sees
+            keys a - left to a + right alone; negative or None: no limit.
+        softcap: scores become softcap * tanh(score / softcap); 0: they stay.
+        s_aux: sinks (heads): each row's denominator has a term exp(s_aux of its head) more. With
+            any of these three d_head is at most 128, and there are no gradients.
+        dropout_p, alibi_slopes: only their defaults are supported.
         deterministic: every gradient is bitwise the same in every run. Else that of q may differ in
             its last bits: on compute capability 9.0 faster kernels add it up in any order, for head
             dimensions 64 and 128. True as well where torch.use_deterministic_algorithms is.
@@ -71,8 +80,22 @@ def flash_attn_func(
         NotImplementedError: the gradients are differentiated again (raised by that).
         What `forward` raises otherwise.
     """
-    if dropout_p or softcap or alibi_slopes is not None or window_size != _NO_WINDOW:
-        _check_defaults(dropout_p, window_size, softcap, alibi_slopes)
+    if (
+        dropout_p
+        or softcap
+        or alibi_slopes is not None
+        or window_size != _NO_WINDOW
+        or s_aux is not None
+    ):
+        _check_defaults(dropout_p, alibi_slopes)
+        without_window = dense.as_causal(window_size, causal, q, k)
+        if softcap or s_aux is not None or without_window is None:
+            served: Result = dense.attend(
+                q, k, v, softmax_scale, causal, window_size, softcap, s_aux,
+                with_probs=return_attn_probs,
+            )  # fmt: skip
+            return served
+        causal = without_window
     if getattr(q, "is_cuda", False) and not torch.compiler.is_compiling():
         launched: Result | None = plain_call()(q, k, v, softmax_scale, causal, return_attn_probs)
         if launched is not None:
@@ -121,16 +144,8 @@ def _recorded(
     return (o, lse, None) if return_attn_probs else o
 
 
-def _check_defaults(
-    dropout_p: float, window_size: tuple[int, int], softcap: float, alibi_slopes: Any
-) -> None:
-    given = tuple(window_size) if isinstance(window_size, list) else window_size  # both are taken
-    for name, value, default in (
-        ("dropout_p", dropout_p, 0.0),
-        ("window_size", given, _NO_WINDOW),
-        ("softcap", softcap, 0.0),
-    ):
-        if value != default:
-            raise ValueError(f"{name} is {value}: only {default} is supported")
+def _check_defaults(dropout_p: float, alibi_slopes: Any) -> None:
+    if dropout_p:
+        raise ValueError(f"dropout_p is {dropout_p}: only 0.0 is supported")
     if alibi_slopes is not None:
         raise ValueError("alibi_slopes is given: only None is supported")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from ..checks.readable import readable
-from .tensors import check_cache, check_heads, check_index, check_operand
+from .tensors import check_cache, check_heads, check_index, check_operand, filled_up
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,7 @@ class Keys:
 
     tensors: dict[str, torch.Tensor]  # k, v and where sequences' keys are
     max_keys: int  # that a sequence can have; packed: that there are
+    d_v: int  # of the values as they were given
     page_size: int = 0
 
 
@@ -25,9 +26,11 @@ def packed(
     k, v = (check_operand(name, x, q, (3,)) for name, x in (("k", k), ("v", v)))
     check_heads(q, k, v)
     starts = check_index("cu_seqlens_k", cu_seqlens_k, q, (batch + 1,))
-    k, v = (readable(x.unsqueeze(0)) if x.numel() else x.unsqueeze(0) for x in (k, v))
+    d_v = v.shape[2]
+    k, v = (filled_up(x).unsqueeze(0) for x in (k, v))
+    k, v = (readable(x) if x.numel() else x for x in (k, v))
     used = indices(q, batch, {"seqused_k": seqused_k})
-    return Keys({"k": k, "v": v, "cu_seqlens_k": starts} | used, k.shape[1])
+    return Keys({"k": k, "v": v, "cu_seqlens_k": starts} | used, k.shape[1], d_v)
 
 
 def cached(
@@ -61,13 +64,14 @@ def cached(
             raise ValueError(
                 f"{names[0]} has batch size {k.shape[0]}, but there are {batch} sequences"
             )
-        return Keys(tensors, k.shape[1])
+        return Keys(tensors, k.shape[1], v.shape[3])
     if slots is not None:
         raise ValueError("cache_batch_idx is given with block_table, which has every place already")
     if k.shape[1] == 0:
         raise ValueError(f"block_table is given, and {names[0]} has pages of 0 keys")
     tensors["block_table"] = check_index("block_table", table, q, (batch, None))
-    return Keys(tensors, tensors["block_table"].shape[1] * k.shape[1], k.shape[1])
+    max_keys = tensors["block_table"].shape[1] * k.shape[1]
+    return Keys(tensors, max_keys, v.shape[3], k.shape[1])
 
 
 def indices(q: torch.Tensor, batch: int, given: dict[str, object]) -> dict[str, torch.Tensor]:

@@ -107,4 +107,4 @@ def flash_attn_with_kvcache(
             raise ValueError(f"cache_seqlens is {cache_seqlens}: the cache holds {max_keys} keys")
         max_keys = cache_seqlens
     call = Call(tensors, options, batch, max_keys, found.page_size)
-    return run(call, out, with_lse=return_softmax_lse)
+    return run(call, out, found.d_v, with_lse=return_softmax_lse)

@@ -35,7 +35,7 @@ def make_options(
 ) -> Options:
     """Raises TypeError or ValueError, naming the argument."""
     check_switch("causal", causal)
-    left, right = _window(window_size)
+    left, right = window(window_size)
     if not isinstance(num_splits, int) or isinstance(num_splits, bool):
         raise TypeError(f"num_splits is {kind_of(num_splits)}: expected an int")
     if not 0 <= num_splits <= MAX_SPLITS:
@@ -49,7 +49,8 @@ def make_options(
     )
 
 
-def _window(window_size: Window) -> tuple[int, int]:
+def window(window_size: Window) -> tuple[int, int]:
+    """(left, right), NO_WINDOW where there is no limit. Raises TypeError."""
     sizes: object = window_size
     if not isinstance(sizes, tuple | list) or len(sizes) != 2:
         raise TypeError(f"window_size is {window_size!r}: expected two ints, (left, right)")

@@ -7,29 +7,32 @@ import torch
 from ..checks.memory import check_no_overlap
 from ..checks.readable import readable
 from .launch import Call, launch
-from .tensors import as_batch, check_out
+from .tensors import as_batch, check_out, filled_up
 
 Result = torch.Tensor | tuple[torch.Tensor, torch.Tensor] | tuple[torch.Tensor, torch.Tensor, None]
 
 
-def run(call: Call, out: object, *, with_lse: bool, with_probs: bool = False) -> Result:
-    """Launches the call; (out, lse) where the log-sum-exp is asked for, as functions of flash-attn
-    do, and a None behind it in place of the probabilities. Raises TypeError or ValueError for an
-    `out` that is not like the result."""
+def run(call: Call, out: object, d_v: int, *, with_lse: bool, with_probs: bool = False) -> Result:
+    """Launches the call, whose values have `d_v` columns without their padding; (out, lse) where
+    the log-sum-exp is asked for, as functions of flash-attn do, and a None behind it in place of
+    the probabilities. Raises TypeError or ValueError for an `out` that is not like the result."""
     q = call.q
-    shape = (*q.shape[:-1], call.tensors["v"].shape[-1])
+    shape = (*q.shape[:-1], d_v)
     if out is None:
         o = torch.empty(shape, dtype=q.dtype, device=q.device)
     else:
         o = check_out(out, q, shape)
         check_no_overlap({"out": o}, call.tensors)
-    outputs = {"o": o}
+    padded = filled_up(o)
+    outputs = {"o": padded}
     if with_lse or with_probs:
         sizes = (q.shape[1], q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2], q.shape[1])
         outputs["lse"] = torch.empty(sizes, dtype=torch.float32, device=q.device)
     if o.numel():
         read = readable(as_batch(q)).view(q.shape)
         launch(replace(call, tensors=call.tensors | {"q": read}, outputs=outputs))
+    if padded is not o:
+        o.copy_(padded[..., :d_v])
     if with_probs:
         return o, outputs["lse"], None
     return (o, outputs["lse"]) if with_lse else o

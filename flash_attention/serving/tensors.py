@@ -7,7 +7,7 @@ from flash_helpers.base.words import kind_of
 from ..checks.arguments import check_layout, check_no_gradient, check_output_strides
 from ..checks.eager import check_plain
 from ..checks.kinds import check_dense, check_device, require_tensor
-from ..checks.memory import check_alignment
+from ..checks.memory import ALIGNMENT_ELEMENTS, check_alignment
 from .options import one_of
 
 _DTYPES = (torch.float16, torch.bfloat16)
@@ -30,10 +30,8 @@ def check_operand(name: str, x: object, like: torch.Tensor, dims: tuple[int, ...
         raise ValueError(f"{name} has dtype {x.dtype}: expected float16 or bfloat16")
     if x.dtype != like.dtype:
         raise ValueError(f"{name} has dtype {x.dtype}, but q has {like.dtype}")
-    if x.shape[-1] == 0 or x.shape[-1] % 8:
-        raise ValueError(
-            f"{name} has head dimension {x.shape[-1]}: expected a multiple of 8, which pads to"
-        )
+    if x.shape[-1] == 0:
+        raise ValueError(f"{name} has head dimension 0: at least 1 is needed")
     check_no_gradient(name, x)
     return x
 
@@ -60,6 +58,11 @@ def check_heads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
 
 def check_cache(name: str, x: torch.Tensor) -> None:
     """Raises ValueError for a cache that kernels cannot read as it is: it is never copied."""
+    if x.shape[-1] % ALIGNMENT_ELEMENTS:
+        raise ValueError(
+            f"{name} has head dimension {x.shape[-1]}: of a cache, which is never copied, expected "
+            f"a multiple of {ALIGNMENT_ELEMENTS}"
+        )
     if x.numel() == 0:
         return
     check_layout(name, x)
@@ -96,9 +99,10 @@ def check_out(out: object, q: torch.Tensor, shape: tuple[int, ...]) -> torch.Ten
     if tuple(out.shape) != shape:
         raise ValueError(f"out has shape {tuple(out.shape)}: expected {shape}")
     if out.numel():
-        check_layout("out", as_batch(out))
         check_output_strides(out, "out")
-        check_alignment({"out": out})
+        if not shape[-1] % ALIGNMENT_ELEMENTS:  # else a copy of it is written
+            check_layout("out", as_batch(out))
+            check_alignment({"out": out})
     return out
 
 
@@ -122,6 +126,12 @@ def sinks_of(given: dict[str, object], q: torch.Tensor) -> dict[str, torch.Tenso
     if sinks.device != q.device:
         raise ValueError(f"s_aux is on {sinks.device}, but q is on {q.device}")
     return {"sinks": sinks.float().contiguous()}
+
+
+def filled_up(x: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy with zeros behind each head, up to the next multiple of 8."""
+    missing = -x.shape[-1] % ALIGNMENT_ELEMENTS
+    return torch.nn.functional.pad(x, (0, missing)) if missing else x
 
 
 def as_batch(x: torch.Tensor) -> torch.Tensor:

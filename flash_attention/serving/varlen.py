@@ -10,7 +10,7 @@ from . import keys
 from .launch import Call
 from .options import Window, check_refused, make_options, one_of
 from .result import Result, run
-from .tensors import check_index, check_operand, sinks_of
+from .tensors import check_index, check_operand, filled_up, sinks_of
 
 
 def flash_attn_varlen_func(
@@ -59,7 +59,8 @@ def flash_attn_varlen_func(
 
     Args:
         q: (total_q, heads, d), fp16 or bf16, on a CUDA device, or on the CPU, where the emulator
-            runs it; d a multiple of 8 up to 128. Copied where a kernel cannot read its strides.
+            runs it; d up to 128. Copied where a kernel cannot read its strides, or d is no
+            multiple of 8.
         k, v: (total_k, kv_heads, d), of v d or less; or a cache that is never copied: the pages
             (pages, page_size, kv_heads, d) of a block_table, or (batch, capacity, kv_heads, d).
             Query head h reads KV head h // (heads // kv_heads).
@@ -110,8 +111,9 @@ def flash_attn_varlen_func(
     else:
         found = keys.cached(q, ("k", "v"), k, v, batch, table=table, cu_seqlens_k=cu_seqlens_k,
                             used=("seqused_k", seqused_k))  # fmt: skip
+    q = filled_up(q)
     tensors = {"q": q, "cu_seqlens_q": cu_seqlens_q, **found.tensors}
     tensors |= keys.indices(q, batch, {"seqused_q": seqused_q, "leftpad_k": cache_leftpad})
     tensors |= sinks_of({"s_aux": s_aux, "learnable_sink": learnable_sink, "sinks": sinks}, q)
     call = Call(tensors, options, batch, found.max_keys, found.page_size)
-    return run(call, out, with_lse=return_softmax_lse, with_probs=return_attn_probs)
+    return run(call, out, found.d_v, with_lse=return_softmax_lse, with_probs=return_attn_probs)

@@ -13,6 +13,8 @@ import flash_attention
 from flash_attention import dispatch
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.gradients import attention_gradients
+from flash_helpers.check.serving import ServeRule, attend_sequence
+from flash_helpers.check.tolerance import compare
 from flash_helpers.kernels.problem import AttentionProblem
 
 from .cases import SHAPE, Computed, Provoke, draw, freed
@@ -97,6 +99,10 @@ FUNC_SUPPORTED: Mapping[str, Callable[[], Computed]] = {
     "`softmax_scale` 0: the mean of v": lambda: of_lengths(64, 64, softmax_scale=0.0),
     "`softmax_scale` below 0": lambda: of_lengths(64, 64, softmax_scale=-0.3, causal=True),
     "`deterministic`, True or False": lambda: of_lengths(64, 64, deterministic=True),
+    "`window_size`: a sliding window": lambda: _ruled(ServeRule(window=(20, 3))),
+    "`window_size` with `causal`": lambda: _ruled(ServeRule(causal=True, window=(20, -1))),
+    "`softcap`": lambda: _ruled(ServeRule(softcap=2.0)),
+    "`s_aux`: sinks": lambda: _ruled(ServeRule(), sinks=torch.randn(2)),
     "inputs that require a gradient, some of them or all": lambda: _gradients("o"),
     "gradients of `softmax_lse`": lambda: _gradients("o", "lse"),
     "a last dimension that is not contiguous": _strided_last,
@@ -105,6 +111,18 @@ FUNC_SUPPORTED: Mapping[str, Callable[[], Computed]] = {
     "a negated view": _negated,
     "tensors that require a gradient, under `torch.no_grad()`": _gradient_unused,
 }
+
+
+def _ruled(rule: ServeRule, sinks: Tensor | None = None) -> Computed:
+    """Compared here with a reference that knows the rule; in the test, an output without one."""
+    q, k, v = draw((1, 70, 2, 128)), draw((1, 90, 1, 128)), draw((1, 90, 1, 128))
+    o = flash_attention.flash_attn_func(
+        q, k, v, causal=rule.causal, window_size=rule.window, softcap=rule.softcap, s_aux=sinks
+    )
+    assert isinstance(o, Tensor)
+    outcome = compare(o[0], attend_sequence(q[0], k[0], v[0], rule, sinks=sinks)[0])
+    assert outcome.passed, outcome.describe()
+    return computed(q, k, v)
 
 
 def _gradients(*outputs: str) -> Computed:
@@ -150,8 +168,11 @@ def _old_gpu(monkeypatch: pytest.MonkeyPatch) -> object:
 
 FUNC_REFUSED: Mapping[str, Provoke] = {
     "dropout": call(dropout_p=0.1),
-    "a sliding window": call(window_size=(128, 0)),
-    "softcap": call(softcap=30.0),
+    "a gradient with `window_size`, `softcap` or `s_aux`": call(
+        v=lambda: draw().requires_grad_(), window_size=(8, 0)
+    ),
+    "`softcap` below 0": call(softcap=-30.0),
+    "`window_size` that is not two ints": call(window_size=128),
     "ALiBi": call(alibi_slopes=lambda: torch.ones(1)),
     "a head dimension that no family has": call(
         **dict.fromkeys("qkv", lambda: draw((1, 64, 1, 80)))

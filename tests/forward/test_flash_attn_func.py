@@ -59,13 +59,14 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 
 def test_the_signature_is_flash_attn_2_s() -> None:
-    parameters = inspect.signature(flash_attention.flash_attn_func).parameters.values()
+    *parameters, sinks = inspect.signature(flash_attention.flash_attn_func).parameters.values()
     assert [(p.name, p.default) for p in parameters][3:] == [
         ("dropout_p", 0.0), ("softmax_scale", None), ("causal", False), ("window_size", (-1, -1)),
         ("softcap", 0.0), ("alibi_slopes", None), ("deterministic", False),
         ("return_attn_probs", False),
     ]  # fmt: skip
     assert all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+    assert (sinks.name, sinks.default, sinks.kind) == ("s_aux", None, sinks.KEYWORD_ONLY)
 
 
 def test_the_result_is_that_of_forward_with_the_chosen_kernel() -> None:

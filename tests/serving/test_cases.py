@@ -158,6 +158,15 @@ def test_case_20_left_padding_with_pages() -> None:
     batch.check(batch.paged(8))
 
 
+@pytest.mark.parametrize(("d", "d_v"), [(59, 59), (111, 30), (64, 59)])
+def test_case_21_head_dimensions_that_are_filled_up(d: int, d_v: int) -> None:
+    batch = Batch([5, 2], [70, 9], CAUSAL, d=d, d_v=d_v)
+    batch.check(batch.packed())
+    out = torch.full((12, 4, d_v), 7.0, dtype=torch.float16)
+    batch.check(batch.packed(out=out))
+    assert (out[:3] == 7.0).all() and (out[10:] == 7.0).all()
+
+
 @pytest.mark.parametrize(("d", "d_v"), [(40, 40), (72, 72), (128, 64), (96, 8)])
 def test_case_22_other_head_dimensions(d: int, d_v: int) -> None:
     batch = Batch([5, 2], [70, 9], CAUSAL, d=d, d_v=d_v)

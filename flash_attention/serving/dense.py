@@ -1,0 +1,79 @@
+"""`flash_attn_func` with a window, a soft cap or sinks: a batch of equal lengths, served."""
+
+from typing import Any
+
+import torch
+
+from ..autocast import cast
+from ..checks.arguments import check_call, check_lengths
+from ..checks.eager import require_eager
+from ..checks.readable import readable
+from ..checks.scale import with_positive_scale
+from . import keys
+from .launch import Call
+from .options import Window, make_options, window
+from .result import run
+from .tensors import check_operand, filled_up, sinks_of
+
+
+def attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    softmax_scale: float | None,
+    causal: bool,
+    window_size: Window,
+    softcap: float,
+    s_aux: torch.Tensor | None,
+    *,
+    with_probs: bool,
+) -> Any:
+    """As `flash_attn_func` returns it. Raises TypeError, ValueError or NotImplementedError, also
+    where the call is recorded in any way."""
+    if torch.compiler.is_compiling():
+        raise NotImplementedError(
+            "torch.compile cannot record window_size, softcap and s_aux of flash_attn_func yet: "
+            "call it outside of what is compiled"
+        )
+    require_eager()
+    if torch._C._is_any_autocast_enabled():
+        q, k, v = cast(q, k, v)
+    q, softmax_scale = with_positive_scale(q, softmax_scale)
+    check_call(q, k, v, softmax_scale, causal)
+    _check_gradients({"q": q, "k": k, "v": v, "s_aux": s_aux})
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        check_operand(name, x, q, (4,))
+    seqlen_k, d_head = k.shape[1], q.shape[3]
+    check_lengths(q.shape[1], seqlen_k)
+    options = make_options(d_head, softmax_scale, causal, window_size, softcap, 0)
+    q, k, v = map(filled_up, (q, k, v))
+    if k.numel():
+        k, v = readable(k), readable(v)
+    found = keys.cached(q, ("k", "v"), k, v, q.shape[0], used=("cache_seqlens", None))
+    tensors = {"q": q, **found.tensors, **sinks_of({"s_aux": s_aux}, q)}
+    call = Call(tensors, options, q.shape[0], seqlen_k)
+    return run(call, None, d_head, with_lse=False, with_probs=with_probs)
+
+
+def as_causal(window_size: Window, causal: bool, q: object, k: object) -> bool | None:
+    """What `causal` is of a call with the same result and without a window; None: there is none.
+    Tensors that are none are left for the checks to refuse. Raises TypeError."""
+    left, right = window(window_size)
+    seqlen_q, seqlen_k = (
+        x.shape[1] if isinstance(x, torch.Tensor) and x.dim() == 4 else 0 for x in (q, k)
+    )
+    if left < seqlen_k - 1:
+        return None
+    if causal or right >= seqlen_q - 1:
+        return causal
+    return True if right == 0 else None
+
+
+def _check_gradients(tensors: dict[str, torch.Tensor | None]) -> None:
+    """Raises ValueError for a call that PyTorch would record."""
+    for name, x in tensors.items():
+        if torch.is_grad_enabled() and isinstance(x, torch.Tensor) and x.requires_grad:
+            raise ValueError(
+                f"{name} requires a gradient: with window_size, softcap or s_aux flash_attn_func "
+                "has no backward pass yet; call it under torch.no_grad()"
+            )

@@ -75,8 +75,9 @@ def launch_serving(
         if not grid:
             continue
         names = config.outputs(variant, sizes.n_splits)
-        written = {name: x for name, x in outputs.items() if name in names}
-        read = inputs | {name: x for name, x in outputs.items() if name not in written}
+        tensors = inputs | outputs
+        written = {name: x for name, x in tensors.items() if name in names}
+        read = {name: x for name, x in tensors.items() if name not in written}
         emulated_kernel(config, variant).launch(
             grid=(grid, 1, 1),
             block=(config.threads_of(variant), 1, 1),

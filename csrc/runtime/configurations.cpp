@@ -13,10 +13,10 @@ namespace {
 constexpr struct {
   Variant variant;
   std::string_view name;
-} kNames[] = {{Variant::kWhole, "whole"},     {Variant::kAny, "any"},
-              {Variant::kDots, "dots"},       {Variant::kKeys, "keys"},
-              {Variant::kQueries, "queries"}, {Variant::kRound, "round"},
-              {Variant::kServe, "serve"},     {Variant::kCombine, "combine"}};
+} kNames[] = {
+    {Variant::kWhole, "whole"},   {Variant::kAny, "any"},         {Variant::kDots, "dots"},
+    {Variant::kKeys, "keys"},     {Variant::kQueries, "queries"}, {Variant::kRound, "round"},
+    {Variant::kAppend, "append"}, {Variant::kServe, "serve"},     {Variant::kCombine, "combine"}};
 
 // Neither vector ever grows beyond what it reserved, so that launches in other threads may read
 // what is there while something is added.

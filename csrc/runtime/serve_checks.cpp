@@ -28,6 +28,42 @@ void check_number(const KernelEntry& entry, const char* name, float value, bool 
                     ": expected a finite, positive number");
 }
 
+void check_appended(const KernelEntry& entry, const ServeArgs& args) {
+  if (args.n_new < 0) refuse(entry, "n_new is negative");
+  if (args.rotary_dim != 0) {
+    check_positive(entry, "rotary_dim", args.rotary_dim);
+    check_multiple(entry, "rotary_dim", args.rotary_dim, 16, "two 16-byte chunks");
+    if (args.rotary_dim > args.d_head) refuse(entry, "rotary_dim exceeds d_head");
+    check_positive(entry, "rotary_rows", args.rotary_rows);
+    check_pointer(entry, "rotary_cos", args.rotary_cos);
+    check_pointer(entry, "rotary_sin", args.rotary_sin);
+    check_pointer(entry, "q_new", args.q_new);
+    if (args.rotary_seqlens == nullptr && args.seqused_k == nullptr) {
+      refuse(entry, "rotary_seqlens and seqused_k are null");
+    }
+  }
+  check_stride(entry, "q_new_stride_batch", args.q_new_stride_batch);
+  check_stride(entry, "q_new_stride_seq", args.q_new_stride_seq);
+  check_stride(entry, "q_new_stride_head", args.q_new_stride_head);
+  if (args.n_new == 0) return;
+  if (args.seqused_k == nullptr) refuse(entry, "seqused_k is null");
+  if (args.cu_seqlens_new == nullptr) check_positive(entry, "seqlen_new", args.seqlen_new);
+  check_pointer(entry, "k_new", args.k_new);
+  check_pointer(entry, "v_new", args.v_new);
+  check_stride(entry, "k_new_stride_batch", args.k_new_stride_batch);
+  check_stride(entry, "k_new_stride_seq", args.k_new_stride_seq);
+  check_stride(entry, "k_new_stride_head", args.k_new_stride_head);
+  check_stride(entry, "v_new_stride_batch", args.v_new_stride_batch);
+  check_stride(entry, "v_new_stride_seq", args.v_new_stride_seq);
+  check_stride(entry, "v_new_stride_head", args.v_new_stride_head);
+}
+
+unsigned append_blocks(const KernelEntry& entry, const ServeArgs& args) {
+  const int64_t rows = int64_t{args.n_new} + (args.rotary_dim == 0 ? 0 : args.n_rows);
+  if (rows > std::numeric_limits<int32_t>::max()) refuse(entry, "too many new rows");
+  return static_cast<unsigned>(rows);
+}
+
 }  // namespace
 
 void check_serve_args(const KernelEntry& entry, const ServeArgs& args) {
@@ -51,6 +87,7 @@ void check_serve_args(const KernelEntry& entry, const ServeArgs& args) {
   }
   check_pointer(entry, "o", args.o);
   check_partial(entry, args);
+  check_appended(entry, args);
   check_stride(entry, "q_stride_batch", args.q_stride_batch);
   check_stride(entry, "q_stride_seq", args.q_stride_seq);
   check_stride(entry, "q_stride_head", args.q_stride_head);
@@ -66,6 +103,7 @@ void check_serve_args(const KernelEntry& entry, const ServeArgs& args) {
 }
 
 unsigned serve_blocks(const KernelEntry& entry, const ServeArgs& args, int tile_rows) {
+  if (entry.variant == Variant::kAppend) return append_blocks(entry, args);
   const bool merges = entry.variant == Variant::kCombine;
   if (merges && args.n_splits == 1) return 0;
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();

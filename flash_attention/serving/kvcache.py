@@ -6,7 +6,7 @@ import torch
 
 from ..checks.eager import require_eager
 from ..checks.scale import with_positive_scale
-from . import keys
+from . import append, keys
 from .launch import Call
 from .options import Window, check_refused, make_options, one_of
 from .result import Result, run
@@ -69,19 +69,23 @@ def flash_attn_with_kvcache(
         cache_batch_idx: int32 (batch): the slot of each sequence; not with block_table.
         out: receives the result: shaped like q, with d of v_cache; allocated by default.
         return_softmax_lse: also return softmax_lse.
-        k, v, rotary_cos, rotary_sin, rotary_seqlens, cu_seqlens_k_new: appending to the cache and
-            rotary embeddings are not supported yet: append before the call.
+        k, v: (batch, seqlen_new, kv_heads, d), or (total_new, kv_heads, d) with cu_seqlens_k_new:
+            int32 (batch + 1); written to the cache behind each sequence's cache_seqlens keys, and
+            seen. Rows for which the cache has no room are left out.
+        rotary_cos, rotary_sin: (positions, rotary_dim / 2), like q, with rotary_dim a multiple of
+            16 up to d: rotate k, before it is written, and q. Row i of k is at position
+            cache_seqlens + i (or rotary_seqlens + i: int32 (batch)), and so is query i with causal
+            or a window; without either every query is at the first of these.
+        rotary_interleaved: neighbours are rotated, else elements rotary_dim / 2 apart.
         alibi_slopes, qv, q_descale, k_descale, v_descale: only None is supported.
-        max_seqlen_q, rotary_interleaved, scheduler_metadata, pack_gqa, sm_margin, fa_version: taken
+        max_seqlen_q, scheduler_metadata, pack_gqa, sm_margin, fa_version: taken
             and ignored.
 
     Returns:
         out, or (out, softmax_lse): fp32 (batch, heads, seqlen_q), of packed q (heads, total_q).
     """
     require_eager()
-    check_refused({"k": k, "v": v, "rotary_cos": rotary_cos, "rotary_sin": rotary_sin,
-                   "rotary_seqlens": rotary_seqlens, "cu_seqlens_k_new": cu_seqlens_k_new,
-                   "alibi_slopes": alibi_slopes, "qv": qv, "q_descale": q_descale,
+    check_refused({"alibi_slopes": alibi_slopes, "qv": qv, "q_descale": q_descale,
                    "k_descale": k_descale, "v_descale": v_descale})  # fmt: skip
     q, softmax_scale = with_positive_scale(q, softmax_scale)
     check_operand("q", q, q, (4,) if cu_seqlens_q is None else (3,))
@@ -102,9 +106,19 @@ def flash_attn_with_kvcache(
     tensors |= keys.indices(q, batch, {"leftpad_k": cache_leftpad})
     tensors |= sinks_of({"s_aux": s_aux, "learnable_sink": learnable_sink, "sinks": sinks}, q)
     max_keys = found.max_keys
+    if isinstance(cache_seqlens, int) and not 0 <= cache_seqlens <= max_keys:
+        raise ValueError(f"cache_seqlens is {cache_seqlens}: the cache holds {max_keys} keys")
+    new = append.new_keys(q, found, batch, k, v, cu_seqlens_k_new, cache_seqlens)
+    rotary = append.Rotary(rotary_cos, rotary_sin, rotary_seqlens, rotary_interleaved)
+    turned = append.rotated(q, batch, rotary, options, k)
     if isinstance(cache_seqlens, int):
-        if not 0 <= cache_seqlens <= max_keys:
-            raise ValueError(f"cache_seqlens is {cache_seqlens}: the cache holds {max_keys} keys")
-        max_keys = cache_seqlens
-    call = Call(tensors, options, batch, max_keys, found.page_size)
+        if new.numbers:
+            tensors["seqused_k"] = torch.full(
+                (batch,), cache_seqlens, dtype=torch.int32, device=q.device
+            )
+        else:
+            max_keys = cache_seqlens
+    tensors |= new.tensors | turned.tensors
+    call = Call(tensors, options, batch, max_keys, found.page_size,
+                appended=new.numbers | turned.numbers)  # fmt: skip
     return run(call, out, found.d_v, with_lse=return_softmax_lse)

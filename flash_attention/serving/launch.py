@@ -1,6 +1,6 @@
 """A checked serving call: which kernels, how many splits, the argument record, the launch."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -34,6 +34,7 @@ class Call:
     max_keys: int  # that a sequence can have, or that there are
     page_size: int = 0
     outputs: dict[str, torch.Tensor] = field(default_factory=dict)  # o, and lse if it is wanted
+    appended: dict[str, int] = field(default_factory=dict)  # numbers of the record (append.py)
 
     @property
     def q(self) -> torch.Tensor:
@@ -49,6 +50,8 @@ class Call:
             n_heads_q=self.q.shape[-2],
             n_heads_kv=self.tensors["k"].shape[-2],
             n_splits=n_splits,
+            n_new=self.appended.get("n_new", 0),
+            rotates="rotary_dim" in self.appended,
         )
 
     def record(self, n_splits: int) -> bytes:
@@ -56,7 +59,12 @@ class Call:
         tensors = self.tensors | self.outputs
         sizes, options = self.sizes(n_splits), self.options
         values: dict[str, int | float] = {name: x.data_ptr() for name, x in tensors.items()}
-        for name, first in (("q", "batch"), ("k", "page"), ("v", "page"), ("o", "batch")):
+        for name, first in (
+            ("q", "batch"), ("k", "page"), ("v", "page"), ("o", "batch"),
+            ("q_new", "batch"), ("k_new", "batch"), ("v_new", "batch"),
+        ):  # fmt: skip
+            if name not in tensors:
+                continue
             strides = strides_of(as_batch(tensors[name]))
             for axis, stride in zip((first, "seq", "head"), strides, strict=True):
                 values[f"{name}_stride_{axis}"] = stride
@@ -67,7 +75,7 @@ class Call:
         if "block_table" in tensors:
             values["table_stride"] = tensors["block_table"].stride(0)
         return pack_serve_args(
-            values | {
+            values | self.appended | {
                 "batch": sizes.batch, "n_rows": sizes.n_rows, "seqlen_q": sizes.seqlen_q,
                 "seqlen_k": min(self.max_keys, MAX_SEQLEN), "page_size": self.page_size,
                 "n_heads_q": sizes.n_heads_q, "n_heads_kv": sizes.n_heads_kv,
@@ -89,8 +97,7 @@ def launch(call: Call) -> None:
     if most > _MAX_INT32:
         raise ValueError(f"the call has {most} rows or tiles: at most {_MAX_INT32} are possible")
     partial = _partial_results(config, sizes, n_splits, call.q.device)
-    whole = Call(call.tensors, call.options, call.batch, call.max_keys, call.page_size,
-                 call.outputs | partial)  # fmt: skip
+    whole = replace(call, outputs=call.outputs | partial)
     device = call.q.device
     if device.type == "cpu":
         emulated.launch_serving(

@@ -24,6 +24,10 @@ class Options:
     softcap: float
     num_splits: int  # 0: as many as fill the GPU
 
+    def is_limited(self) -> bool:
+        """Whether some queries may see other keys than the last."""
+        return min(self.left, self.right) < NO_WINDOW
+
 
 def make_options(
     d_head: int,

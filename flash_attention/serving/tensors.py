@@ -7,7 +7,7 @@ from flash_helpers.base.words import kind_of
 from ..checks.arguments import check_layout, check_no_gradient, check_output_strides
 from ..checks.eager import check_plain
 from ..checks.kinds import check_dense, check_device, require_tensor
-from ..checks.memory import ALIGNMENT_ELEMENTS, check_alignment
+from ..checks.memory import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS, check_alignment
 from .options import one_of
 
 _DTYPES = (torch.float16, torch.bfloat16)
@@ -104,6 +104,13 @@ def check_out(out: object, q: torch.Tensor, shape: tuple[int, ...]) -> torch.Ten
             check_layout("out", as_batch(out))
             check_alignment({"out": out})
     return out
+
+
+def check_table(name: str, x: object, q: torch.Tensor) -> torch.Tensor:
+    """A table of two dimensions with the type of q, or a contiguous copy. Raises TypeError or
+    ValueError."""
+    x = check_operand(name, x, q, (2,)).contiguous()
+    return x if not x.data_ptr() % ALIGNMENT_BYTES else x.clone()
 
 
 def sinks_of(given: dict[str, object], q: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -68,6 +68,9 @@ def test_tiles_are_enough_for_every_split_of_the_rows() -> None:
     assert needed <= LARGE.n_tiles(sizes) <= needed + 1
     assert LARGE.grid(Variant.SERVE, sizes) == LARGE.n_tiles(sizes) * 2
     assert LARGE.grid(Variant.COMBINE, sizes) == 0
+    assert LARGE.grid(Variant.APPEND, sizes) == 0
+    assert LARGE.grid(Variant.APPEND, replace(sizes, n_new=7)) == 7
+    assert LARGE.grid(Variant.APPEND, replace(sizes, n_new=7, rotates=True)) == 107
     split = replace(sizes, n_splits=5)
     assert LARGE.grid(Variant.SERVE, split) == 5 * LARGE.grid(Variant.COMBINE, split) > 0
 
@@ -84,5 +87,5 @@ def test_packed_bytes_read_back_by_name() -> None:
     assert not any(unpack_serve_args(pack_serve_args({})).values())
     with pytest.raises(ValueError, match="ServeArgs has no max_seqlen"):
         pack_serve_args({"max_seqlen": 1})
-    with pytest.raises(ValueError, match="have 296 bytes, got 295"):
+    with pytest.raises(ValueError, match="have 448 bytes, got 447"):
         unpack_serve_args(pack_serve_args({})[:-1])

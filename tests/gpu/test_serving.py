@@ -10,8 +10,10 @@ import pytest
 import torch
 
 import flash_attention
-from flash_helpers.check.serving import ServeRule
+from flash_helpers.check.serving import ServeRule, attend_sequence
+from flash_helpers.check.tolerance import compare
 from tests.serving.problems import FULL, Batch, ints, same_bits
+from tests.serving.test_append import Rotary, append
 
 pytestmark = pytest.mark.gpu
 
@@ -157,3 +159,29 @@ def test_case_14_far_pages() -> None:
     k[1] = batch.k[0]
     v = batch.v[0][None].expand(2, -1, -1, -1)
     batch.check(batch.with_cache(k, v, block_table=ints([1], "cuda")[None]))
+
+
+@pytest.mark.parametrize("page", [0, 1, 16])
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("d", [64, 128])
+def test_case_16_appended_keys(page: int, interleaved: bool, d: int) -> None:
+    batch = on_gpu([2] * 8, [100 + 3 * i for i in range(8)], CAUSAL, heads=8, d=d)
+    append(batch, [2] * 8, page=page, rotary=Rotary.draw(d // 2, interleaved))
+
+
+def test_appended_rows_of_any_number() -> None:
+    batch = on_gpu([4, 7, 1, 2], [40, 9, 77, 6], CAUSAL)
+    append(batch, [7, 2, 0, 6], packed=True, page=8, rotary=Rotary.draw(16, False))
+
+
+@pytest.mark.parametrize("rule", [ServeRule(window=(100, 3)), ServeRule(softcap=2.0)], ids=str)
+def test_flash_attn_func_with_a_rule(rule: ServeRule) -> None:
+    """Lengths that fill no block, and a head dimension that fills no kernel."""
+    lengths = (501, 4), (777, 2), (777, 2)
+    q, k, v = (torch.randn(2, *size, 80, device="cuda").half() for size in lengths)
+    sinks = torch.ones(4, device="cuda")
+    attend: Any = flash_attention.flash_attn_func
+    o = attend(q, k, v, window_size=rule.window, softcap=rule.softcap, s_aux=sinks)
+    for i in range(2):
+        expected, _ = attend_sequence(q[i], k[i], v[i], rule, sinks=sinks)
+        assert compare(o[i], expected).passed

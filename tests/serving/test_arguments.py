@@ -63,6 +63,7 @@ def half(*shape: int) -> torch.Tensor:
     return torch.zeros(shape, dtype=torch.float16)
 
 
+NEW = {"k": half(2, 1, 2, 64), "v": half(2, 1, 2, 64)}
 REFUSED = [
     (varlen, {"dropout_p": 0.1}, "dropout_p is given"),
     (varlen, {"alibi_slopes": torch.ones(4)}, "alibi_slopes is given"),
@@ -87,8 +88,22 @@ REFUSED = [
     (varlen, {"s_aux": torch.ones(4), "sinks": torch.ones(4)}, "s_aux and sinks are given"),
     (varlen, {"out": half(4, 4, 72)}, r"out has shape \(4, 4, 72\): expected \(4, 4, 64\)"),
     (varlen, {"softmax_scale": float("inf")}, "softmax_scale is inf"),
-    (kvcache, {"k": half(2, 1, 2, 64), "v": half(2, 1, 2, 64)}, "k is given"),
-    (kvcache, {"rotary_cos": half(16, 32)}, "rotary_cos is given"),
+    (kvcache, NEW | {"cache_seqlens": None}, "k is given without cache_seqlens"),
+    (kvcache, {"k": half(2, 1, 2, 64)}, "k and v are appended together"),
+    (kvcache, NEW | {"k": half(1, 1, 2, 64), "v": half(1, 1, 2, 64)}, "k has batch size 1"),
+    (kvcache, NEW | {"k": half(2, 1, 4, 64), "v": half(2, 1, 4, 64)},
+     r"but the cache has \(2, 64\)"),
+    (kvcache, NEW | {"q": half(2, 0, 4, 64)}, "q has no rows: k would not be appended"),
+    (kvcache, NEW | {"k_cache": half(1, 16, 2, 64).expand(2, -1, -1, -1)}, "k_cache has strides"),
+    (kvcache, {"cu_seqlens_k_new": ints([0, 1, 2])}, "cu_seqlens_k_new is given without k"),
+    (kvcache, NEW | {"rotary_cos": half(16, 32)}, "rotary_cos and rotary_sin belong together"),
+    (kvcache, {"rotary_cos": half(16, 32), "rotary_sin": half(16, 32)},
+     "rotary_cos is given without k"),
+    (kvcache, NEW | {"rotary_cos": half(16, 12), "rotary_sin": half(16, 12)},
+     "rotates 24 elements of a head: expected a multiple of 16 up to 64"),
+    (kvcache, NEW | {"rotary_cos": half(16, 40), "rotary_sin": half(16, 40)}, "rotates 80 elem"),
+    (kvcache, NEW | {"rotary_cos": half(16, 16), "rotary_sin": half(8, 16)}, "they must be equal"),
+    (kvcache, NEW | {"rotary_seqlens": ints([0, 1])}, "belong together"),
     (kvcache, {"q": half(2, 1, 4, 59), "k_cache": half(2, 16, 2, 59),
                "v_cache": half(2, 16, 2, 59)},
      "k_cache has head dimension 59: of a cache"),

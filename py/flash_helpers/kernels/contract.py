@@ -33,9 +33,10 @@ class Variant(Enum):
     KEYS = "keys"  # the gradients of K and V
     QUERIES = "queries"  # the gradient of Q
     ROUND = "round"  # the gradient of Q from its sums, where the kernel of K and V adds them up
-    # Of what serves: the second where keys are split among thread blocks (serve_config.py).
+    # Of what serves: a call launches those that it needs, in this order (serve_config.py).
+    APPEND = "append"  # new keys and values go to the cache, and are rotated, as are queries
     SERVE = "serve"  # attention
-    COMBINE = "combine"  # the merged splits
+    COMBINE = "combine"  # the merged splits of the keys
 
 
 class CppEnum(IntEnum):

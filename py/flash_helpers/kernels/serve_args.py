@@ -11,16 +11,20 @@ from collections.abc import Mapping
 POINTER_FIELDS = (
     "q", "k", "v", "o", "lse", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k",
     "leftpad_k", "cache_batch_idx", "block_table", "sinks", "o_partial", "lse_partial",
+    "q_new", "k_new", "v_new", "cu_seqlens_new", "rotary_seqlens", "rotary_cos", "rotary_sin",
 )  # fmt: skip
 STRIDE_FIELDS = (
     *(f"q_stride_{axis}" for axis in ("batch", "seq", "head")),
     *(f"{name}_stride_{axis}" for name in "kv" for axis in ("page", "seq", "head")),
     *(f"o_stride_{axis}" for axis in ("batch", "seq", "head")),
-    "lse_stride_batch", "lse_stride_head", "table_stride",
+    "lse_stride_batch", "lse_stride_head",
+    *(f"{name}_new_stride_{axis}" for name in "qkv" for axis in ("batch", "seq", "head")),
+    "table_stride",
 )  # fmt: skip
 INT_FIELDS = (
     "batch", "n_rows", "seqlen_q", "seqlen_k", "page_size", "n_heads_q", "n_heads_kv", "d_head",
-    "d_v", "n_splits", "window_left", "window_right",
+    "d_v", "n_splits", "window_left", "window_right", "n_new", "seqlen_new", "rotary_dim",
+    "rotary_rows", "rotary_interleaved", "rotary_each_query",
 )  # fmt: skip
 FLOAT_FIELDS = ("softmax_scale", "softcap")
 FIELDS = POINTER_FIELDS + STRIDE_FIELDS + INT_FIELDS + FLOAT_FIELDS

@@ -1,9 +1,9 @@
 """`ServeKernelConfig`: what the configurations of every family have in common that serves sequences
 of different lengths and caches.
 
-One configuration has two kernels with the same argument record (serve_args.py): attention, and the
-merging of splits, which a call launches where it splits the keys. They take all lengths, windows,
-tables and so on.
+One configuration has three kernels with the same argument record (serve_args.py): appending to a
+cache and rotation, attention, and the merging of splits. A call launches those that it needs. They
+take all lengths, windows, tables and so on.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ class ServeSizes:
     n_heads_q: int
     n_heads_kv: int
     n_splits: int = 1
+    n_new: int = 0  # rows that are appended to a cache
+    rotates: bool = False
 
 
 @dataclass(frozen=True, order=True)
@@ -36,7 +38,7 @@ class ServeKernelConfig(KernelConfig):
     def symbol(self, variant: Variant) -> str:
         if variant not in self.variants():
             raise ValueError(f"{self} has no kernel {variant.value}")
-        return self.kernel_name() + ("_combine" if variant is Variant.COMBINE else "")
+        return self.kernel_name() + ("" if variant is Variant.SERVE else f"_{variant.value}")
 
     def header(self) -> str:
         return f"flash/{self.FAMILY}/serve.cuh"
@@ -49,7 +51,11 @@ class ServeKernelConfig(KernelConfig):
 
     def variants(self) -> tuple[Variant, ...]:
         """In the order of their launches."""
-        return Variant.SERVE, Variant.COMBINE
+        return Variant.APPEND, Variant.SERVE, Variant.COMBINE
+
+    def first_variant(self) -> Variant:
+        """The kernel that stands for the configuration: nearly all of the time."""
+        return Variant.SERVE
 
     def variant_for(self, seqlen_q: int, seqlen_k: int, causal: bool) -> Variant:
         return self.first_variant()
@@ -70,6 +76,8 @@ class ServeKernelConfig(KernelConfig):
     def grid(self, variant: Variant, sizes: ServeSizes) -> int:
         """Thread blocks of a launch; 0: there is nothing to do. The family's file in csrc/runtime
         computes the same."""
+        if variant is Variant.APPEND:
+            return sizes.n_new + (sizes.n_rows if sizes.rotates else 0)
         if variant is Variant.COMBINE and sizes.n_splits == 1:
             return 0
         splits = 1 if variant is Variant.COMBINE else sizes.n_splits
@@ -77,5 +85,7 @@ class ServeKernelConfig(KernelConfig):
 
     def outputs(self, variant: Variant, n_splits: int) -> tuple[str, ...]:
         """What the kernel writes, by the names of the argument record."""
+        if variant is Variant.APPEND:
+            return "k", "v", "q"
         partial = variant is Variant.SERVE and n_splits > 1
         return ("o_partial", "lse_partial") if partial else ("o", "lse")

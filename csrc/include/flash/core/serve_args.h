@@ -33,6 +33,15 @@ struct ServeArgs {
   float* o_partial;    // scratch memory where n_splits > 1: n_splits * n_rows * n_heads_q rows of
   float* lse_partial;  // d_partial elements, and as many log-sum-exps
 
+  // What is appended to the cache before, and rotated. seqused_k is how long sequences were.
+  const void* q_new;  // with rotary_dim: what is rotated, to q
+  const void* k_new;  // new rows of k and v
+  const void* v_new;
+  const int32_t* cu_seqlens_new;  // of batch + 1 numbers. Null: seqlen_new rows for each sequence
+  const int32_t* rotary_seqlens;  // positions of the first new rows; null: seqused_k
+  const void* rotary_cos;         // rotary_rows rows of rotary_dim / 2 elements
+  const void* rotary_sin;
+
   // Strides in elements; the head dimension itself is contiguous. Multiples of 8 (16 bytes).
   int64_t q_stride_batch;  // 0 with cu_seqlens_q
   int64_t q_stride_seq;
@@ -48,6 +57,15 @@ struct ServeArgs {
   int64_t o_stride_head;
   int64_t lse_stride_batch;  // any number; rows follow each other
   int64_t lse_stride_head;
+  int64_t q_new_stride_batch;
+  int64_t q_new_stride_seq;
+  int64_t q_new_stride_head;
+  int64_t k_new_stride_batch;  // 0 with cu_seqlens_new
+  int64_t k_new_stride_seq;
+  int64_t k_new_stride_head;
+  int64_t v_new_stride_batch;
+  int64_t v_new_stride_seq;
+  int64_t v_new_stride_head;
   int64_t table_stride;  // any number, from a sequence's first page to the next sequence's
 
   int32_t batch;
@@ -62,13 +80,19 @@ struct ServeArgs {
   int32_t n_splits;      // parts that a sequence's keys are cut into, one thread block each
   int32_t window_left;   // a query at key a sees keys from a - window_left to a + window_right;
   int32_t window_right;  // kNoWindow: all on that side
-  float softmax_scale;   // multiplies q.k
-  float softcap;         // not 0: scores are softcap * tanh(softmax_scale * q.k / softcap)
+  int32_t n_new;         // new rows of k and v, of all sequences together; 0: none
+  int32_t seqlen_new;    // without cu_seqlens_new: of a sequence
+  int32_t rotary_dim;    // elements of a head that are rotated; 0: none
+  int32_t rotary_rows;
+  int32_t rotary_interleaved;  // not 0: neighbours are rotated, else elements rotary_dim / 2 apart
+  int32_t rotary_each_query;  // not 0: each query for a position of its own, else all for the first
+  float softmax_scale;        // multiplies q.k
+  float softcap;              // not 0: scores are softcap * tanh(softmax_scale * q.k / softcap)
 };
 
 constexpr int32_t kNoWindow = 2147483647;
 
-static_assert(sizeof(ServeArgs) == 15 * 8 + 15 * 8 + 14 * 4,
+static_assert(sizeof(ServeArgs) == 22 * 8 + 24 * 8 + 20 * 4,
               "no padding: Python packs these bytes");
 
 }  // namespace flash

@@ -13,9 +13,10 @@ enum class Variant {
   kKeys,     // the gradients of K and V
   kQueries,  // the gradient of Q
   kRound,    // the gradient of Q from its sums, where the kernel of K and V adds them up
-  // Of what serves: the second where keys are split among thread blocks.
+  // Of what serves: a call launches those that it needs, in this order.
+  kAppend,   // new keys and values go to the cache, and are rotated, as are queries
   kServe,    // attention
-  kCombine,  // the merged splits
+  kCombine,  // the merged splits of the keys
 };
 
 }  // namespace flash

@@ -1,7 +1,8 @@
 // Attention that serves: sequences of any lengths, packed, padded or in the pages of a cache, with
 // windows, soft caps and sinks, for long prompts as for single new tokens. For sm_80 and later:
-// cp.async, ldmatrix, mma.sync m16n8k16, online softmax in fp32. Two kernels:
+// cp.async, ldmatrix, mma.sync m16n8k16, online softmax in fp32. Three kernels:
 //
+//   kAppend   Writes new keys and values to the cache, and rotates, where that is asked for.
 //   kServe    A thread block takes a tile of rows and a part (split) of the keys that they see.
 //             Each warp has 16 rows; warps that are left over share the keys of every block, and
 //             each has a softmax of its own until the end.
@@ -16,6 +17,7 @@
 #include "flash/ptx/memory.cuh"
 #include "flash/sm80/forward/matmuls.cuh"
 #include "flash/sm80/forward/softmax.cuh"
+#include "flash/sm80_serve/append.cuh"
 #include "flash/sm80_serve/config.h"
 #include "flash/sm80_serve/keys.cuh"
 #include "flash/sm80_serve/rows.cuh"
@@ -174,7 +176,9 @@ FLASH_DEVICE void attend(const ServeArgs& args) {
 
 template <AmpereServeKernelConfig kConfig, Variant kVariant>
 FLASH_DEVICE void serve(const ServeArgs& args) {
-  if constexpr (kVariant == Variant::kCombine) {
+  if constexpr (kVariant == Variant::kAppend) {
+    append<kConfig>(args);
+  } else if constexpr (kVariant == Variant::kCombine) {
     combine<kConfig>(args);
   } else {
     attend<kConfig>(args);

@@ -109,6 +109,9 @@ struct Tile {
       if (args.block_table == nullptr) first_key = start;
     }
     if (args.seqused_k != nullptr) seqlen_k = args.seqused_k[batch];
+    seqlen_k += args.cu_seqlens_new == nullptr
+                    ? args.seqlen_new
+                    : args.cu_seqlens_new[batch + 1] - args.cu_seqlens_new[batch];
     page = args.cache_batch_idx == nullptr ? batch : args.cache_batch_idx[batch];
     rule.seqlen_k = max(0, min(seqlen_k, args.seqlen_k - first_key));
     rule.leftpad = args.leftpad_k == nullptr ? 0 : args.leftpad_k[batch];

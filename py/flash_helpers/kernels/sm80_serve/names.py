@@ -24,8 +24,9 @@ def parse(text: str) -> AmpereServeKernelConfig | None:
 
 def parse_symbol(text: str) -> tuple[AmpereServeKernelConfig, Variant] | None:
     """The configuration and the variant of the symbol of one of its kernels; else None."""
-    suffix = f"_{Variant.COMBINE.value}"
-    config = config_of(AmpereServeKernelConfig, _SYMBOL.fullmatch(text.removesuffix(suffix)))
-    if config is None:
-        return None
-    return config, Variant.COMBINE if text.endswith(suffix) else Variant.SERVE
+    for variant in (Variant.APPEND, Variant.COMBINE, Variant.SERVE):
+        name = text.removesuffix("" if variant is Variant.SERVE else f"_{variant.value}")
+        config = config_of(AmpereServeKernelConfig, _SYMBOL.fullmatch(name))
+        if config is not None and config.symbol(variant) == text:
+            return config, variant
+    return None

@@ -26,10 +26,8 @@ def ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 
 def pytorchs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    o = functional.scaled_dot_product_attention(
-        *(x.transpose(1, 2) for x in (q, k, v)), is_causal=True
-    )
-    return o.transpose(1, 2)
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ def losses(attend: Attention, device: str) -> list[float]:
         batch = data[starts + torch.arange(size.seq + 1)].to(device)
         loss = functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         found.append(loss.item())
     return found

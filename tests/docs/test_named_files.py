@@ -26,7 +26,9 @@ ELSEWHERE = {
 
 def present() -> set[str]:
     """Files of the repository, each after a slash."""
-    found = [path for folder in (*FOLDERS, "docs") for path in (ROOT / folder).rglob("*.*")]
+    found = [
+        path for folder in (*FOLDERS, "docs", "examples") for path in (ROOT / folder).rglob("*.*")
+    ]
     return {f"/{path.relative_to(ROOT)}" for path in (*found, *ROOT.glob("*.*"))}
 
 

@@ -62,8 +62,8 @@ static_assert(sizeof(BackwardArgs) == 12 * 8 + 24 * 8 + 8 * 4,
               "no padding: Python packs these bytes");
 
 // What the kernels know of a query row beside its elements. A head's rows are filled up to whole
-// blocks, so that whoever reads a block needs no bounds.
-struct RowStats {
+// blocks, so that whoever reads a block needs no bounds. Aligned to be read and written at once.
+struct alignas(8) RowStats {
   // log2 of the sum of exp(scale * q k^T): the softmax's weights are exp2(scale_log2 * s - this).
   // +inf for a row that sees no key or does not exist, whose weights are 0.
   float lse_log2;

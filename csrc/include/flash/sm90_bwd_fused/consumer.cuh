@@ -2,8 +2,8 @@
 //
 // Its keys are the A operand of the scores, so that P and dS are, rounded, the A operands of the
 // sums dV and dK; dS goes through shared memory as well, for dQ, which needs the keys of all
-// groups. A block's dQ is multiplied one block late, so that no group waits for the other to catch
-// up.
+// groups. A block's dQ is multiplied one block late, so that no group waits for the other's dS.
+// The groups take turns with P and dS: the tensor cores have the other's matmuls meanwhile.
 #pragma once
 
 #include "flash/ptx/fence.cuh"
@@ -18,8 +18,9 @@
 
 namespace flash::sm90_bwd_fused {
 
-// 0 is __syncthreads. kKeysRead: all consumers have multiplied for the last time.
-enum NamedBarrier : int { kKeysRead = 1 };
+// 0 is __syncthreads. kKeysRead: all consumers have multiplied for the last time. kTurn + g: the
+// turn of group g.
+enum NamedBarrier : int { kKeysRead = 1, kTurn = 2 };
 
 template <FusedBackwardKernelConfig kConfig>
 struct Consumer {
@@ -27,7 +28,9 @@ struct Consumer {
   using Mm = sm90_bwd::Matmuls<kConfig.two_pass(), L>;
   using End = sm90_bwd::Epilogue<kConfig.two_pass(), L>;
   using Adder = QuerySumsAdder<kConfig>;
-  static constexpr int kThreads = sm90_bwd::HopperBackwardKernelConfig::kGroupThreads;
+  static constexpr int kThreads =
+      FusedBackwardKernelConfig::kGroups * sm90_bwd::HopperBackwardKernelConfig::kGroupThreads;
+  static_assert(FusedBackwardKernelConfig::kGroups == 2, "two groups take turns");
 
   const BackwardKernelArgs& args;
   const L& smem;
@@ -70,6 +73,7 @@ struct Consumer {
     Mm::clear(d_v);
     const int n_steps = work.n_steps();
     if (n_steps > 0) {
+      if (group == 1) pass_turn();  // group 0 goes first
       sm90::wait_phase(smem.own1_full(), 0);
       issue_scores();
       sm90::wait_phase(smem.own2_full(), 0);
@@ -95,7 +99,9 @@ struct Consumer {
     const uint32_t d_o = smem.other2(ring.buffer);
     Mm::template wait<0>(p);
     ptx::wgmma_touch(d_s);
+    ptx::bar_sync(kTurn + group, kThreads);
     differentiate(place.block * L::kColumns);
+    if (!kIsLast || group == 0) pass_turn();
     Mm::issue_sum(weights, d_o, d_v);
     share_ds();
     Mm::issue_sum(d_weights, q, d_k);
@@ -122,6 +128,8 @@ struct Consumer {
     if constexpr (!kIsLast) issue_gradients();
     ds_ring.advance();
   }
+
+  FLASH_DEVICE void pass_turn() const { ptx::bar_arrive(kTurn + 1 - group, kThreads); }
 
   // P from the scores, and dS from it and the gradients of P.
   FLASH_DEVICE void differentiate(int first_query) {
@@ -194,7 +202,7 @@ struct Consumer {
 
   // Gradients of keys that exist; staged in the place of K and V.
   FLASH_DEVICE void store() {
-    ptx::bar_sync(kKeysRead, FusedBackwardKernelConfig::kGroups * kThreads);
+    ptx::bar_sync(kKeysRead, kThreads);
     const uint32_t staging = warp * L::kWarpBytes;
     const auto write = [&](const typename Mm::Result& result, float factor, uint32_t own,
                            const sm90::TensorMap& map, const void* wanted) {

@@ -1,0 +1,130 @@
+"""How much work the kernels of a backward pass need for a problem, of every family. Most of it is
+that of thread blocks: their own rows, and the blocks that pass by of which these see something."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from flash_helpers.kernels.backward_args import row_stats_rows
+from flash_helpers.kernels.contract import Variant
+from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
+from flash_helpers.kernels.sm90_bwd.config import GROUP_ROWS, HopperBackwardKernelConfig
+from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
+
+from .sm90.backward import BackwardProblem
+from .work import Work
+
+_ROW_LANES = 4  # of a warp have the same row of scores
+_WARPS = 4  # of a group
+
+
+def needed_work(problem: BackwardProblem, variant: Variant) -> Work:
+    if variant is Variant.DOTS:
+        return _dots(problem)
+    if variant is Variant.ROUND:
+        return _round(problem)
+    steps = _steps(problem, variant)
+    if isinstance(problem.config, AmpereBackwardKernelConfig):
+        return _ampere(problem, problem.config, variant, steps)
+    return _hopper(problem, variant, steps)
+
+
+def _pieces(problem: BackwardProblem) -> int:
+    """Of 16 bytes, in a row of 16-bit elements."""
+    return problem.config.d_head * 2 // 16
+
+
+def _dots(problem: BackwardProblem) -> Work:
+    """Each lane of a row reads its log-sum-exp and a share of dO and the output; also rows that do
+    not exist get RowStats, and sums of dQ that are 0."""
+    config = problem.config
+    threads = config.threads_of(Variant.DOTS)
+    rows = problem.heads * problem.seqlen_q
+    filled = problem.heads * row_stats_rows(problem.seqlen_q)
+    cleared = 2 * _pieces(problem) if "d_q_sums" in config.outputs(Variant.DOTS) else 0
+    return Work(
+        0,
+        global_loads=rows * (threads // config.dots_rows() + 2 * _pieces(problem)),
+        global_stores=filled * (1 + cleared),
+    )
+
+
+def _round(problem: BackwardProblem) -> Work:
+    """Sums of whole blocks are read; rows that exist are written."""
+    queries = problem.config.shape(Variant.KEYS)[1]
+    summed = problem.heads * -(-problem.seqlen_q // queries) * queries
+    written = problem.heads * problem.seqlen_q
+    return Work(
+        0, global_loads=summed * 2 * _pieces(problem), global_stores=written * _pieces(problem)
+    )
+
+
+def _steps(problem: BackwardProblem, variant: Variant) -> list[int]:
+    """Of each thread block: blocks that pass by, of all heads that share its own."""
+    rows, columns, _ = problem.config.shape(variant)
+    sees = _sees(problem)
+    own_heads, passes = problem.heads, 1
+    if variant is Variant.KEYS:
+        sees, own_heads = sees.T, problem.kv_heads
+        passes = problem.heads // problem.kv_heads
+    whole = np.pad(sees, [(0, -len(sees) % rows), (0, -len(sees[0]) % columns)])
+    blocks = whole.reshape(len(whole) // rows, rows, -1, columns).any(axis=(1, 3))
+    return [passes * int(n) for n in blocks.sum(axis=1)] * own_heads
+
+
+def _sees(problem: BackwardProblem) -> Any:
+    """[query][key]"""
+    shape = problem.seqlen_q, problem.seqlen_k
+    offset = problem.seqlen_k - problem.seqlen_q
+    return np.tri(*shape, offset, dtype=bool) if problem.causal else np.ones(shape, bool)
+
+
+def _ampere(
+    problem: BackwardProblem,
+    config: AmpereBackwardKernelConfig,
+    variant: Variant,
+    steps: list[int],
+) -> Work:
+    """Every matmul of a step is as large as the scores, in mma of 16 x 8 x 16; RowStats of queries
+    that pass by are copied, two by two, and of own queries read by all lanes of a row."""
+    rows, columns, _ = config.shape(variant)
+    keys = variant is Variant.KEYS
+    own_rows = problem.seqlen_k * problem.kv_heads if keys else problem.seqlen_q * problem.heads
+    matmul = math.prod((rows // 16, columns // 8, config.d_head // 16))
+    passing = 2 * columns * _pieces(problem) + (columns // 2 if keys else 0)
+    return Work(
+        sum(steps) * config.n_matmuls(variant) * matmul,
+        async_copies=sum(2 * rows * _pieces(problem) + n * passing for n in steps if n),
+        global_loads=0 if keys else len(steps) * rows * _ROW_LANES,
+        global_stores=own_rows * _pieces(problem) * (2 if keys else 1),
+    )
+
+
+def _hopper(problem: BackwardProblem, variant: Variant, steps: list[int]) -> Work:
+    """A step multiplies over d_head for scores and gradients of weights, over its columns for the
+    sums, over all keys for dQ where that is summed as well; 16 at a time. Loads: own rows by
+    groups; of a block that passes by two tensors, and the RowStats of queries. Those of own queries
+    are read by all lanes of a row. Each warp stores its rows of each gradient, of which the copy
+    engine leaves out those that do not exist."""
+    config = problem.config
+    rows, columns, _ = config.shape(variant)
+    keys = variant is Variant.KEYS
+    row_groups = rows // GROUP_ROWS
+    if isinstance(config, HopperBackwardKernelConfig) and config.splits_sums(variant):
+        depth = 3 * config.d_head + 2 * columns
+    else:
+        depth = 2 * config.d_head + (2 if keys else 1) * columns
+    added = 0
+    if isinstance(config, FusedBackwardKernelConfig):
+        depth += rows
+        added = _WARPS * row_groups if config.add_by is AddBy.COPIES else 0
+    gradients = 2 if keys else 1
+    return Work(
+        sum(steps) * row_groups * _WARPS * depth // 16,
+        bulk_loads=sum(2 * row_groups + n * (3 if keys else 2) for n in steps if n),
+        bulk_stores=len(steps) * rows // 16 * gradients + sum(steps) * added,
+        global_loads=0 if keys else problem.heads * problem.seqlen_q * _ROW_LANES,
+    )

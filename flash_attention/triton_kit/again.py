@@ -18,14 +18,19 @@ Result = torch.Tensor | tuple[torch.Tensor, ...]
 Again = Callable[[list[torch.Tensor], list[int]], Result | None]
 
 
+Describe = Callable[[torch.Tensor], Any]  # a TMA descriptor of a tensor
+
+
 @dataclass(frozen=True)
 class Step:
     """A launch. Its first arguments are addresses, at these positions among those of all tensors,
-    given and made; the `rest` is the same in every call."""
+    given and made, or what `describe` makes of these tensors; the `rest` is the same in every
+    call."""
 
     start: Start
     addresses: tuple[int, ...]
     rest: tuple[Any, ...]
+    describe: tuple[Describe, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ def again(
     """The call that makes these steps on a device, and returns the tensors at the positions
     `result` among those given and made; `single`: not as a tuple."""
     ready, stream_of, empty, is_held = machine.ready, machine.stream, machine.empty, memory.is_held
-    launches = [(step.start, _picker(step.addresses), step.rest) for step in steps]
+    launches = [(step.start, _picker(step.addresses), step.rest, step.describe) for step in steps]
     made = memory.made
     only = result[0] if single else None
 
@@ -69,14 +74,18 @@ def again(
             given.append(tensor)
             at.append(tensor.data_ptr())
         stream = stream_of(device)
-        for start, pick, rest in launches:
-            start(stream, pick(at) + rest)
+        for start, pick, rest, describe in launches:
+            if describe:
+                first = tuple([of(x) for of, x in zip(describe, pick(given), strict=True)])
+                start(stream, first + rest)
+            else:
+                start(stream, pick(at) + rest)
         return given[only] if only is not None else tuple([given[i] for i in result])
 
     return call
 
 
-def _picker(positions: tuple[int, ...]) -> Callable[[list[int]], tuple[int, ...]]:
+def _picker(positions: tuple[int, ...]) -> Callable[[list[Any]], tuple[Any, ...]]:
     if len(positions) > 1:
         return itemgetter(*positions)
     return lambda at: tuple(at[i] for i in positions)

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from ..checks.memory import byte_range
-from .again import Again, Memory, Step, again
+from .again import Again, Describe, Memory, Step, again
 from .launched import Launched
 from .machine import Machine
 
-# What is handed on as it is; anything else, such as a TMA descriptor, may hold an address.
+# What is handed on as it is; anything else may hold an address.
 _NUMBERS = (bool, int, float, str, type(None))
 
 
@@ -45,12 +45,38 @@ def repeatable(
 
 
 def _step(machine: Machine, tensors: _Tensors, launch: Launched) -> Step:
-    count = sum(isinstance(value, torch.Tensor) for value in launch.arguments)
-    first, rest = launch.arguments[:count], launch.arguments[count:]
+    described = [_described(value) for value in launch.arguments]
+    count = sum(tensor is not None for tensor in described)
+    first, rest = described[:count], launch.arguments[count:]
     if not all(type(value) in _NUMBERS for value in rest):
         raise _NotRepeatableError
-    tensors.write([launch.arguments[i] for i in launch.written])
-    return Step(machine.starter(launch), tuple(map(tensors.position, first)), rest)
+    tensors.write([x for i in launch.written if (x := described[i]) is not None])
+    positions = tuple(tensors.position(x) for x in first if x is not None)
+    kinds = {isinstance(value, torch.Tensor) for value in launch.arguments[:count]}
+    if len(kinds) > 1:
+        raise _NotRepeatableError
+    describe = () if True in kinds else tuple(map(_describe, launch.arguments[:count]))
+    return Step(machine.starter(launch), positions, rest, describe)
+
+
+def _described(value: Any) -> torch.Tensor | None:
+    """The tensor that an argument is, or that a TMA descriptor of Triton's or Gluon's describes."""
+    base = value if isinstance(value, torch.Tensor) else getattr(value, "base", None)
+    return base if isinstance(base, torch.Tensor) else None
+
+
+def _describe(descriptor: Any) -> Describe:
+    """Makes such a descriptor of other tensors, which are known to be as its own is: its class need
+    not check that again. It keeps no tensor."""
+    kind: Any = type(descriptor)
+    fields = {name: value for name, value in vars(descriptor).items() if name != "base"}
+
+    def describe(tensor: torch.Tensor) -> Any:
+        made: Any = object.__new__(kind)
+        made.__dict__ = {"base": tensor, **fields}
+        return made
+
+    return describe
 
 
 class _Tensors:

@@ -120,8 +120,11 @@ def test_no_spills(architecture: int, kind: str, config: Any) -> None:
 @pytest.mark.parametrize(
     ("architecture", "kind", "config"), [p for p in space() if p.values[1] == "half"]
 )
-def test_epilogues_do_not_spill(architecture: int, kind: str, config: Any, activation: str) -> None:
-    call = replace(FUSED, activation=activation)
+@pytest.mark.parametrize("residual", [True, False], ids=["residual", ""])
+def test_epilogues_do_not_spill(
+    architecture: int, kind: str, config: Any, activation: str, residual: bool
+) -> None:
+    call = replace(FUSED, activation=activation, residual=residual)
     compiled = compile_op(TiledMatmul(architecture), config, call, architecture=architecture)
     assert compiled.spill_bytes == 0
 

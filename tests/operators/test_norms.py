@@ -224,7 +224,7 @@ BACKWARD_BUGS = [
     ("dx -= mean_g", "dx += mean_g"),
     ("dx = g - hat * mean_gh", "dx = g - mean_gh"),
     ("tl.num_programs(0))", "tl.num_programs(0) + 1)"),
-    ("tl.sum(product(dy, hat), 0)", "tl.sum(product(g, hat), 0)"),
+    ("tl.sum(product(dy, hat), 0)", "tl.sum(hat, 0)"),
     ("place = tl.program_id(0).to(tl.int64) * columns + at", "place = at"),
 ]
 
@@ -267,21 +267,27 @@ def test_a_naive_variance_is_found(seed: int) -> None:
     assert found(right)
 
 
+# Bytes a thread, (forward, backward), with a residual: LayerNorm's loop and RMSNorm's gradient of
+# 16384 numbers, the former in Triton 3.9 only. Both are faster than what does not spill.
+ALLOWED_SPILLS = {(True, 65_536): (24, 0), (False, 16_384): (0, 216)}
+
+
 @pytest.mark.parametrize("architecture", [80, 90])
-@pytest.mark.parametrize("columns", [1024, 8192, 32_768])
-def test_no_spills(columns: int, architecture: int) -> None:
+@pytest.mark.parametrize("columns", [1024, 8192, 16_384, 32_768, 65_536])
+@each_norm
+def test_no_spills(layer: bool, columns: int, architecture: int) -> None:
     x = torch.empty(2, columns, dtype=torch.bfloat16)
     vector, statistics = x[0], torch.empty(2)
     partial = torch.empty(2, columns)
     forward = (x, x, vector, vector, x, x, statistics, statistics)
     backward = (x, x, x, vector, statistics, statistics, x, partial, partial)
-    words: dict[str, Any] = {"LAYER": True, "WEIGHT": True, "BIAS": True}
+    words: dict[str, Any] = {"LAYER": layer, "WEIGHT": True, "BIAS": layer}
     call = row_call(2, columns, forward, (x,) * 3, numbers=(1e-5,), RESIDUAL=True, **words)
-    op = launches.FORWARD
+    op = launches.FORWARD if layer else launches.FORWARD_RMS
     compiled = compile_op(op, op.default(call), call, architecture=architecture)
-    assert compiled.spill_bytes == 0 and "ld.global.v4.b32" in compiled.ptx
-    short = columns <= launches.ROWS_WHOLE.most_whole
-    op = launches.ROWS_WHOLE if short else launches.ROWS_LOOPED
+    allowed = ALLOWED_SPILLS.get((layer, columns), (0, 0))
+    assert compiled.spill_bytes <= allowed[0] and "ld.global.v4.b32" in compiled.ptx
+    op, config = launches.of_rows(2, columns, layer)
     call = row_call(2, columns, backward, (x,) * 4, programs=2, ADDED=True, **words)
-    compiled = compile_op(op, op.default(call), call, architecture=architecture)
-    assert compiled.spill_bytes == 0
+    compiled = compile_op(op, config, call, architecture=architecture)
+    assert compiled.spill_bytes <= allowed[1]

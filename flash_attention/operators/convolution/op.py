@@ -142,7 +142,7 @@ class ImplicitConv(_ConvOp):
         found = configs(call.pixels, call.filters * call.groups, kind, architecture)
         # Filters beyond those of a group would be computed for nothing.
         fitting = [c for c in found if 2 * call.filters > c.BLOCK_N]
-        return fitting or [min(found, key=lambda c: c.BLOCK_N)]
+        return [_shallow(c, call) for c in fitting or [min(found, key=lambda c: c.BLOCK_N)]]
 
     def arguments(self, config: MatmulConfig, call: ConvCall, tensors: Sequence[Any]) -> list[Any]:
         by = call.aligns
@@ -160,6 +160,14 @@ class ImplicitConv(_ConvOp):
 
     def grid(self, config: MatmulConfig, call: ConvCall, processors: int) -> Grid:
         return config.tiles(call.pixels, call.filters), call.groups, 1
+
+
+def _shallow(config: MatmulConfig, call: ConvCall) -> MatmulConfig:
+    """With no more in flight than there are steps, nor than 3 of narrow tiles: what that leaves of
+    the shared memory is another program's."""
+    steps = math.prod(call.taps) * -(-call.channels // config.BLOCK_K)
+    most = 3 if config.BLOCK_N <= 64 else config.num_stages
+    return replace(config, num_stages=min(config.num_stages, most, steps))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ..checked import (
 )
 from ..launching import goes_through_torch, is_one_operator, is_recorded, operator, run, watched
 from ..remembered import remembered
-from ..rows.op import LOOPED, RowConfig, RowOp, as_rows, default_config, row_call
+from ..rows.op import LOOPED, RowConfig, RowOp, as_rows, row_call
 
 REDUCTIONS = ("mean", "sum", "none")
 _LONG = RowConfig(1, 4096, False, 4)
@@ -122,7 +122,7 @@ def cross_entropy_backward(
             matrix, target.contiguous(), lse, grad if whole else grad.contiguous(),
             divisor if divide else lse, out,
         )  # fmt: skip
-        config = default_config(columns, BACKWARD.most_whole)
+        config = BACKWARD.config_for(rows, columns)
         call = row_call(
             rows, columns, tensors, (matrix, out), numbers=(smoothing, z_scale),
             integers=(0 if whole else 1, ignored),

@@ -125,11 +125,13 @@ class TiledMatmul(Operator[MatmulConfig, MatmulCall]):
 
     def constants(self, config: MatmulConfig, call: MatmulCall) -> dict[str, Any]:
         plain = not call.bias and not call.residual and call.activation == "none"
+        # wgmma leaves room for all of it, but for a residual.
+        whole = plain or (self.architecture >= 90 and not call.residual)
         return {
             "A_ROWS": call.rows[0], "B_ROWS": call.rows[1], **call.aligns, "WIDE": call.wide,
             "EVEN_K": call.k % config.BLOCK_K == 0, "PRECISION": call.precision,
             "BIAS": call.bias, "ACTIVATION": call.activation, "RESIDUAL": call.residual,
-            "PARTS": 1 if plain else parts_of_epilogue(config), **config.as_dict(),
+            "PARTS": 1 if whole else parts_of_epilogue(config), **config.as_dict(),
         }  # fmt: skip
 
     def grid(self, config: MatmulConfig, call: MatmulCall, processors: int) -> Grid:

@@ -1,8 +1,8 @@
 """LayerNorm and RMSNorm of rows, forward, computed in fp32.
 
 A residual is added first, and the sum is written too: it is what the next layer's residual is.
-LAYER: the mean is subtracted. WHOLE: a row stays in registers; else it is read again for each step.
-Columns and strides come in units of ALIGN.
+LAYER: the mean is subtracted. WHOLE: a row stays in registers; else it is read twice, and meant to
+stay in the cache in between. Columns and strides come in units of ALIGN.
 """
 
 # The functions below are Triton, not Python: the compiler reads their text.
@@ -28,9 +28,13 @@ def normalised(
 
 
 @triton.jit
-def summed(x_at, residual_at, sum_at, inside, RESIDUAL: tl.constexpr):
-    """The row that is normalised, as it is written: rounded to the element type."""
-    v = tl.load(x_at, mask=inside, other=0.0)
+def summed(x_at, residual_at, sum_at, inside, RESIDUAL: tl.constexpr, AGAIN: tl.constexpr):
+    """The row that is normalised, as it is written: rounded to the element type. AGAIN: it will be
+    read again."""
+    if RESIDUAL or not AGAIN:
+        v = tl.load(x_at, mask=inside, other=0.0)
+    else:
+        v = tl.load(x_at, mask=inside, other=0.0, eviction_policy="evict_last")
     if RESIDUAL:
         v = v.to(tl.float32) + tl.load(residual_at, mask=inside, other=0.0).to(tl.float32)
         v = v.to(sum_at.dtype.element_ty)
@@ -57,7 +61,7 @@ def forward(
         row, column, inside = block_of(part, rows, columns, 0, ROWS, BLOCK)
         v = summed(
             x + row * x_row + column, residual + row * residual_row + column,
-            total + row * out_row + column, inside, RESIDUAL)  # fmt: skip
+            total + row * out_row + column, inside, RESIDUAL, False)  # fmt: skip
         if LAYER:
             m = tl.sum(v, 1) / length
         away = tl.where(inside, v - m[:, None], 0.0)
@@ -66,25 +70,30 @@ def forward(
         tl.store(out + row * out_row + column, y, mask=inside)
     else:
         row_sum = tl.zeros([ROWS, BLOCK], tl.float32)
+        means = tl.zeros([ROWS, BLOCK], tl.float32)
         for first in range(0, columns, BLOCK):
             row, column, inside = block_of(part, rows, columns, first, ROWS, BLOCK)
             v = summed(
                 x + row * x_row + column, residual + row * residual_row + column,
-                total + row * out_row + column, inside, RESIDUAL)  # fmt: skip
-            row_sum += v if LAYER else v * v
+                total + row * out_row + column, inside, RESIDUAL, True)  # fmt: skip
+            if LAYER:  # each lane's mean and squares about it, by Welford's method
+                away = tl.where(inside, v - means, 0.0)
+                means += away * (1.0 / (first // BLOCK + 1).to(tl.float32))
+                row_sum += away * tl.where(inside, v - means, 0.0)
+            else:
+                row_sum += v * v
         again, again_row = (total, out_row) if RESIDUAL else (x, x_row)
         if LAYER:
-            m = tl.sum(row_sum, 1) / length
-            row_sum = tl.zeros([ROWS, BLOCK], tl.float32)
-            for first in range(0, columns, BLOCK):
-                row, column, inside = block_of(part, rows, columns, first, ROWS, BLOCK)
-                v = tl.load(again + row * again_row + column, mask=inside, other=0.0)
-                away = tl.where(inside, v.to(tl.float32) - m[:, None], 0.0)
-                row_sum += away * away
+            n = ((columns - tl.arange(0, BLOCK) + BLOCK - 1) // BLOCK)[None, :].to(tl.float32)
+            m = tl.sum(product(means, n), 1) / length
+            away = tl.where(n > 0.0, means - m[:, None], 0.0)
+            row_sum += away * away * n
         r = tl.rsqrt(tl.sum(row_sum, 1) / length + eps)
         for first in range(0, columns, BLOCK):
             row, column, inside = block_of(part, rows, columns, first, ROWS, BLOCK)
-            v = tl.load(again + row * again_row + column, mask=inside, other=0.0).to(tl.float32)
+            v = tl.load(
+                again + row * again_row + column, mask=inside, other=0.0,
+                eviction_policy="evict_first").to(tl.float32)  # fmt: skip
             y = normalised(v, m[:, None], r[:, None], weight, bias, column, columns, WEIGHT, BIAS)
             tl.store(out + row * out_row + column, y, mask=inside)
     tl.store(mean + place, m, mask=place < rows)

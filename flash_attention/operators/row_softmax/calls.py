@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,10 +10,13 @@ import torch
 from ..checked import check_dim, check_like, check_tensor, check_word
 from ..launching import is_one_operator, operator, run
 from ..remembered import remembered
-from ..rows.op import RowConfig, RowOp, as_rows, row_call
+from ..rows.op import RowConfig, RowOp, as_rows, row_call, warps_for
 
 ALGORITHMS = ("online", "two_pass")
-FORWARD = RowOp("row_softmax.kernels", "forward", (1,))
+FORWARD = RowOp(
+    "row_softmax.kernels", "forward", (1,), looped=RowConfig(1, 8192, False, 32),
+    warps=partial(warps_for, of_thread=32), programs=256,
+)  # fmt: skip
 BACKWARD = RowOp("row_softmax.kernels", "backward", (2,), moves=3, most_whole=16384)
 
 

@@ -1,8 +1,9 @@
 """Softmax of rows and its logarithm, forward and backward, computed in fp32.
 
 WHOLE: a row stays in registers between its only load and its only store. Else a loop goes over it
-in blocks; the maximum and the sum are found together (online) or one after the other (two passes).
-Columns and strides come in units of ALIGN.
+in blocks; the maximum and the sum are found together (online) or one after the other (two passes),
+and what is read again is meant to stay in the cache until it was. Columns and strides come in units
+of ALIGN.
 """
 
 # The functions below are Triton, not Python: the compiler reads their text.
@@ -38,7 +39,7 @@ def forward(
         shifted = v - tl.max(v, 1, keep_dims=True)
         weights = tl.exp(shifted)
         total = tl.sum(weights, 1, keep_dims=True)
-        y = shifted - tl.log(total) if LOG else weights / total
+        y = shifted - tl.log(total) if LOG else weights * (1.0 / total)
         tl.store(out + row * out_row + column, y, mask=inside)
     else:
         top = tl.full([ROWS, BLOCK], -float("inf"), tl.float32)
@@ -46,7 +47,9 @@ def forward(
         if ONLINE:  # of every column of the block by itself; one reduction at the end
             for first in range(0, columns, BLOCK):
                 row, column, inside = block_of(tl.program_id(0), rows, columns, first, ROWS, BLOCK)
-                v = tl.load(x + row * x_row + column, mask=inside, other=-float("inf"))
+                v = tl.load(
+                    x + row * x_row + column, mask=inside, other=-float("inf"),
+                    eviction_policy="evict_last")  # fmt: skip
                 v = v.to(tl.float32)
                 higher = tl.maximum(top, v)  # without NaN, which the sum keeps
                 total = total * tl.exp(top - finite(higher)) + tl.exp(v - finite(higher))
@@ -56,18 +59,24 @@ def forward(
         else:
             for first in range(0, columns, BLOCK):
                 row, column, inside = block_of(tl.program_id(0), rows, columns, first, ROWS, BLOCK)
-                v = tl.load(x + row * x_row + column, mask=inside, other=-float("inf"))
+                v = tl.load(
+                    x + row * x_row + column, mask=inside, other=-float("inf"),
+                    eviction_policy="evict_last")  # fmt: skip
                 top = tl.maximum(top, v.to(tl.float32))
             most = tl.max(top, 1, keep_dims=True)
             for first in range(0, columns, BLOCK):
                 row, column, inside = block_of(tl.program_id(0), rows, columns, first, ROWS, BLOCK)
-                v = tl.load(x + row * x_row + column, mask=inside, other=-float("inf"))
+                v = tl.load(
+                    x + row * x_row + column, mask=inside, other=-float("inf"),
+                    eviction_policy="evict_last")  # fmt: skip
                 total += tl.exp(v.to(tl.float32) - most)
             total = tl.sum(total, 1, keep_dims=True)
         for first in range(0, columns, BLOCK):
             row, column, inside = block_of(tl.program_id(0), rows, columns, first, ROWS, BLOCK)
-            v = tl.load(x + row * x_row + column, mask=inside, other=-float("inf")).to(tl.float32)
-            y = v - most - tl.log(total) if LOG else tl.exp(v - most) / total
+            v = tl.load(
+                x + row * x_row + column, mask=inside, other=-float("inf"),
+                eviction_policy="evict_first").to(tl.float32)  # fmt: skip
+            y = v - most - tl.log(total) if LOG else tl.exp(v - most) * (1.0 / total)
             tl.store(out + row * out_row + column, y, mask=inside)
 
 

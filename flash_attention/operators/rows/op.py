@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,8 +16,6 @@ from ..launching import Operator
 
 # The most elements of a row that a program keeps in its registers.
 MOST_WHOLE = 32768
-_PER_WARP = 512
-_MOST_WARPS = 16
 _WARPS = (1, 2, 4, 8, 16, 32)
 
 
@@ -36,6 +34,12 @@ class RowConfig:
 
 
 LOOPED = RowConfig(1, 4096, False, 8)
+
+
+def warps_for(numbers: int, *, most: int = 16, of_thread: int = 64) -> int:
+    """512 numbers a warp, but no more than `most` warps, unless a thread would have more numbers
+    than that."""
+    return max(1, min(most, numbers // 512), numbers // (32 * of_thread))
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,9 @@ def as_rows(x: torch.Tensor) -> torch.Tensor:
 class RowOp(Operator[RowConfig, RowCall]):
     """`module`: of operators, with the kernel `function`; `write` has the positions of the tensors
     that it writes, `moves` how many matrices of the problem's size go to and fro. Rows of up to
-    `most_whole` elements stay in registers, without spills; longer ones go by `looped`."""
+    `most_whole` elements stay in registers, without spills; longer ones go by `looped`. `warps`: of
+    a program that holds so many elements. Short rows go several to a program, unless there would
+    be fewer than `programs`."""
 
     module: str
     function: str
@@ -91,6 +97,8 @@ class RowOp(Operator[RowConfig, RowCall]):
     moves: int = 2
     most_whole: int = MOST_WHOLE
     looped: RowConfig = LOOPED
+    warps: Callable[[int], int] = warps_for
+    programs: int = 0
     config_type = RowConfig
     contiguous = False
 
@@ -106,9 +114,19 @@ class RowOp(Operator[RowConfig, RowCall]):
         module = importlib.import_module(f"..{self.module}", __package__)
         return getattr(module, self.function)
 
+    def config_for(self, rows: int, columns: int) -> RowConfig:
+        """Short rows several at a time, long ones in a loop."""
+        block = max(16, 1 << (columns - 1).bit_length())
+        if block > self.most_whole:
+            return self.looped
+        each = max(1, min(16, 1024 // block))
+        while each > 1 and rows < each * self.programs:
+            each //= 2
+        return RowConfig(each, block, True, self.warps(each * block))
+
     def space(self, call: RowCall, architecture: int) -> list[RowConfig]:
         """The default, with more and fewer warps, and the loop."""
-        first = default_config(call.columns, self.most_whole, self.looped)
+        first = self.config_for(call.rows, call.columns)
         warps = [w for w in (first.num_warps // 2, 2 * first.num_warps) if w in _WARPS]
         return [first, *(replace(first, num_warps=w) for w in warps), *({self.looped} - {first})]
 
@@ -157,12 +175,3 @@ class RowOp(Operator[RowConfig, RowCall]):
         n = call.rows * call.columns
         item = 4 if call.layouts[0][1] == "float32" else 2
         return Work(flop=8 * n, n_bytes=self.moves * n * item)
-
-
-def default_config(columns: int, most_whole: int, looped: RowConfig = LOOPED) -> RowConfig:
-    """Short rows several at a time, long ones in a loop."""
-    block = max(16, 1 << (columns - 1).bit_length())
-    if block > most_whole:
-        return looped
-    rows = max(1, min(16, 1024 // block))
-    return RowConfig(rows, block, True, min(_MOST_WARPS, max(1, rows * block // _PER_WARP)))

@@ -32,6 +32,9 @@ ATOMICS = {
     "inc": "a >= b ? 0 : a + 1",
     "dec": "a == 0 || a > b ? b : a - 1",
 }
+# What createpolicy returns for all accesses: there is no cache that it could change.
+_POLICIES = {"L2::evict_first": "0x12f0000000000000", "L2::evict_last": "0x14f0000000000000"}
+_ALL = ("1.0", "0f3F800000")
 _PARAMETERS = "u64(L->params)"  # the generic address of what is 0 in the state space .param
 
 
@@ -84,6 +87,17 @@ def _with_fences(e: Emitter, ins: Instruction, space: str, access: Callable[[], 
         e.emit("fence_blocks(L);")
 
 
+@instruction("createpolicy")
+def cache_policy(e: Emitter, ins: Instruction) -> None:
+    mods = Modifiers(ins)
+    kind = mods.take(*_POLICIES)
+    if not mods.take("fractional") or not kind or not set(ins.operands[1:]) <= set(_ALL):
+        raise Unsupported("this policy")
+    mods.drop("b64")
+    mods.done()
+    e.write(ins.operands[0], U64, f"u64({_POLICIES[kind]}ull)")
+
+
 @instruction("ld", "ldu", "st")
 def load_store(e: Emitter, ins: Instruction) -> None:
     space = Modifiers(ins).take("global", "shared", "shared::cta", "local", "param", "const")
@@ -95,11 +109,15 @@ def _load_store(e: Emitter, ins: Instruction) -> None:
     ptx_type = mods.type()
     count = int(mods.take("v2", "v4")[1:] or 1)
     space, stores = _space(mods), ins.opcode[0] == "st"
+    hinted = mods.take("L2::cache_hint")
     mods.drop(*HINTS)
     mods.done()
     if stores and space == "param":
         return None  # the argument of a call
-    place, registers = ins.operands if stores else reversed(ins.operands)
+    operands = list(ins.operands)
+    if hinted:
+        e.emit(f"static_cast<void>({e.read(operands.pop(), U64)});")
+    place, registers = operands if stores else reversed(operands)
     values, n_bytes = elements(registers), ptx_type.n_bytes
     if len(values) != count:
         raise Unsupported(f"{len(values)} registers")

@@ -96,7 +96,7 @@ def flash_attn_func(
             )  # fmt: skip
             return served
         causal = without_window
-    if getattr(q, "is_cuda", False) and not torch.compiler.is_compiling():
+    if getattr(q, "is_cuda", False) is True and not torch.compiler.is_compiling():
         launched: Result | None = plain_call()(q, k, v, softmax_scale, causal, return_attn_probs)
         if launched is not None:
             return launched

@@ -9,6 +9,7 @@ from flash_helpers.kernels.registry import by_preference, violations
 from flash_helpers.kernels.variants import has_kernel_for
 
 from . import jit
+from .instead import instead_of
 from .interface import KernelNotBuiltError, available_kernels
 from .tuning import tuned_config
 
@@ -20,8 +21,8 @@ def choose(problem: AttentionProblem, device: torch.device) -> KernelConfig:
     kernels of one, they are compiled on first use (jit.py). Only where nothing is, the next family
     is asked.
 
-    Raises ValueError that says why, for each family, it does not; KernelNotBuiltError (a
-    ValueError) where only the build lacks the kernel.
+    Raises ValueError that says why, for each family, it does not, and what would be taken;
+    KernelNotBuiltError (a ValueError) where only the build lacks the kernel.
     """
     emulated = device.type == "cpu"
     capability = None if emulated else torch.cuda.get_device_capability(device)
@@ -40,7 +41,9 @@ def choose(problem: AttentionProblem, device: torch.device) -> KernelConfig:
                 break
     if not_built:
         raise KernelNotBuiltError(not_built)
-    raise ValueError(f"no kernel takes {problem} on {device}; {'; '.join(refusals)}")
+    reasons = "; ".join(refusals)
+    wanted = instead_of(problem, capability)
+    raise ValueError(f"no kernel takes {problem} on {device}; {reasons}; {wanted}")
 
 
 def _built_or_compiled(

@@ -19,6 +19,7 @@ from .torch_op import sharding
 from .torch_op.definition import fwd
 
 _NO_WINDOW = (-1, -1)
+_PYTORCH = "torch.nn.functional.scaled_dot_product_attention"
 
 # The defaults of dropout_p and softcap are ints: torch.compile(dynamic=True) would first take a
 # float for one that changes, and then compile once more.
@@ -146,6 +147,11 @@ def _recorded(
 
 def _check_defaults(dropout_p: float, alibi_slopes: Any) -> None:
     if dropout_p:
-        raise ValueError(f"dropout_p is {dropout_p}: only 0.0 is supported")
+        raise ValueError(
+            f"dropout_p is {dropout_p}: only 0.0 is supported; {_PYTORCH} has it as dropout_p"
+        )
     if alibi_slopes is not None:
-        raise ValueError("alibi_slopes is given: only None is supported")
+        raise ValueError(
+            "alibi_slopes is given: only None is supported; pass the biases as attn_mask to "
+            f"{_PYTORCH}"
+        )

@@ -1,7 +1,5 @@
 """Checks the tensors of a call and turns them into launch arguments."""
 
-import math
-import numbers
 import struct
 from dataclasses import dataclass
 
@@ -15,10 +13,15 @@ from flash_helpers.kernels.registry import violations
 from .eager import check_plain
 from .kinds import check_dense, check_device, check_sign, check_switch, require_tensor
 from .memory import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS, check_aligned, check_no_overlap
+from .scale import scale_or_default
 
 _pack_pointers = struct.Struct(f"<{len(POINTER_FIELDS)}Q").pack
 _POINTER_BYTES = 8 * len(POINTER_FIELDS)
 _MAX_INT32 = 2**31 - 1
+
+# What works in place of a call that is refused.
+_PAD = "pad with zeros, give softmax_scale, and cut the output to the dimension of v"
+_NO_BATCH = "; without a batch, call .unsqueeze(0)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +109,13 @@ def check_call(
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         _check_kind(name, tensor, q)
         if tensor.dtype != q.dtype:
-            raise ValueError(f"{name} has dtype {tensor.dtype}, but q has {q.dtype}")
+            raise ValueError(
+                f"{name} has dtype {tensor.dtype}, but q has {q.dtype}: cast with .to({q.dtype})"
+            )
         if tensor.shape[3] != q.shape[3]:
-            raise ValueError(f"{name} has head dimension {tensor.shape[3]}, but q has {q.shape[3]}")
+            raise ValueError(
+                f"{name} has head dimension {tensor.shape[3]}, but q has {q.shape[3]}: {_PAD}"
+            )
         if not tensor.shape[3]:
             raise ValueError(f"{name} has head dimension 0: at least 1 is needed")
     check_shapes(q, k, v, q)
@@ -119,7 +126,8 @@ def check_lengths(seqlen_q: int, seqlen_k: int) -> None:
     """Raises ValueError for more rows than the kernels can count."""
     if max(seqlen_q, seqlen_k) > MAX_SEQLEN:
         raise ValueError(
-            f"sequences of {seqlen_q} and {seqlen_k} rows: at most {MAX_SEQLEN} are possible"
+            f"sequences of {seqlen_q} and {seqlen_k} rows: at most {MAX_SEQLEN} are possible; "
+            "split q, or split k and v and add the outputs up, weighted by softmax_lse"
         )
 
 
@@ -130,23 +138,6 @@ def strides_of(tensor: torch.Tensor) -> tuple[int, int, int]:
         0 if n <= 1 else s for n, s in zip(tensor.shape[:3], tensor.stride()[:3], strict=True)
     )
     return batch, seq, head
-
-
-def scale_or_default(softmax_scale: float | None, d_head: int) -> float:
-    """The softmax scale of a call, 1/sqrt(d) if none is given. Raises TypeError or ValueError."""
-    if softmax_scale is None:
-        return 1.0 / math.sqrt(d_head)
-    given: object = softmax_scale
-    if not isinstance(given, numbers.Real):  # nor a tensor, whose value may be on a GPU
-        raise TypeError(f"softmax_scale is {kind_of(softmax_scale)}: expected a number or None")
-    try:
-        (rounded,) = struct.unpack("<f", struct.pack("<f", softmax_scale))  # what the kernel gets
-    except OverflowError:
-        rounded = math.inf
-    if not (math.isfinite(rounded) and rounded > 0):
-        positive = "positive and " if math.isfinite(rounded) else ""
-        raise ValueError(f"softmax_scale is {softmax_scale}: it must be {positive}finite in fp32")
-    return float(softmax_scale)
 
 
 def check_config(config: KernelConfig, *, gradients: bool = False) -> None:
@@ -181,11 +172,14 @@ def _check_kind(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     check_dense(name, tensor)
     check_device(name, q.device)
     if tensor.device != q.device:
-        raise ValueError(f"{name} is on {tensor.device}, but q is on {q.device}")
+        raise ValueError(
+            f"{name} is on {tensor.device}, but q is on {q.device}: move it with "
+            f".to({str(q.device)!r})"
+        )
     if tensor.dim() != 4:
         raise ValueError(
             f"{name} has shape {tuple(tensor.shape)}: expected 4 dimensions "
-            "(batch, seq, heads, d_head)"
+            f"(batch, seq, heads, d_head){_NO_BATCH if tensor.dim() == 3 else ''}"
         )
 
 
@@ -243,11 +237,14 @@ def check_shapes(
     if o.shape != q.shape:
         raise ValueError(f"o has shape {tuple(o.shape)}, but q has {tuple(q.shape)}")
     if k.shape[0] != q.shape[0]:
-        raise ValueError(f"k has batch size {k.shape[0]}, but q has {q.shape[0]}")
+        raise ValueError(
+            f"k has batch size {k.shape[0]}, but q has {q.shape[0]}: a batch of 1 serves n by "
+            ".expand(n, -1, -1, -1), which copies nothing"
+        )
     if k.shape[2] == 0 or q.shape[2] % k.shape[2]:
         raise ValueError(
             f"q has {q.shape[2]} heads and k {k.shape[2]}: the query heads must be a multiple of "
-            "the KV heads"
+            "the KV heads; tensors of (batch, heads, seq, d_head) need .transpose(1, 2)"
         )
 
 

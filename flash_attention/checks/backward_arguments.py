@@ -16,11 +16,11 @@ from .arguments import (
     check_output_strides,
     check_shapes,
     check_tensor,
-    scale_or_default,
     strides_of,
 )
 from .kinds import check_switch
 from .memory import check_aligned, check_no_overlap
+from .scale import scale_or_default
 
 # What each gradient is shaped like.
 SHAPED_LIKE = {"d_q": "q", "d_k": "k", "d_v": "v"}

@@ -23,13 +23,19 @@ def check_dense(name: str, tensor: torch.Tensor) -> None:
     """Raises ValueError for a tensor that is nested, or not strided."""
     if tensor.is_nested or tensor.layout != torch.strided:
         layout = "nested" if tensor.is_nested else tensor.layout
-        raise ValueError(f"{name} has layout {layout}: only dense (strided) tensors are taken")
+        instead = ".to_padded_tensor(0.0)" if tensor.is_nested else ".to_dense()"
+        raise ValueError(
+            f"{name} has layout {layout}: only dense (strided) tensors are taken; call {instead}"
+        )
 
 
 def check_device(name: str, device: torch.device) -> None:
     """Raises ValueError for memory that is neither a GPU's nor the CPU's."""
     if device.type not in _DEVICES:
-        raise ValueError(f"{name} is on {device}: only cuda and cpu (the emulator) are supported")
+        raise ValueError(
+            f"{name} is on {device}: only cuda and cpu (the emulator) are supported; move it with "
+            ".to(...)"
+        )
 
 
 def check_sign(name: str, tensor: torch.Tensor) -> None:

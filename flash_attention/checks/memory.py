@@ -23,7 +23,7 @@ def check_storage(name: str, tensor: torch.Tensor) -> None:
     if held < needed:
         raise ValueError(
             f"{name} needs {needed} bytes of memory, and its storage has {held}: was it freed "
-            "(untyped_storage().resize_)?"
+            "(untyped_storage().resize_)? Call before that, or pass a .clone() made before"
         )
 
 

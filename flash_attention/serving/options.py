@@ -7,8 +7,8 @@ from flash_helpers.base.words import kind_of
 from flash_helpers.kernels.forward_args import MAX_SEQLEN
 from flash_helpers.kernels.serve_args import NO_WINDOW
 
-from ..checks.arguments import scale_or_default
 from ..checks.kinds import check_switch
+from ..checks.scale import scale_or_default
 
 MAX_SPLITS = 128
 Window = tuple[int | None, int | None]

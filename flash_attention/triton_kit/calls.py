@@ -17,11 +17,10 @@ from ..checks.arguments import (
     check_lengths,
     check_operands,
     check_output,
-    scale_or_default,
 )
 from ..checks.eager import require_eager
 from ..checks.memory import check_alignment
-from ..checks.scale import with_positive_scale
+from ..checks.scale import scale_or_default, with_positive_scale
 from .offline import Compiled, compile_op
 from .op import C, Op, StandInTensor, Work
 from .tuning import Tuned, best_for

@@ -177,6 +177,9 @@ FUNC_REFUSED: Mapping[str, Provoke] = {
     "a head dimension that no family has": call(
         **dict.fromkeys("qkv", lambda: draw((1, 64, 1, 80)))
     ),
+    "a head dimension above all families'": call(
+        **dict.fromkeys("qkv", lambda: draw((1, 64, 1, 264)))
+    ),
     "fp32, fp64, fp8 or integers": call(**dict.fromkeys("qkv", lambda: draw().float())),
     "causal is not a bool": call(causal=1),
     "a gradient for a head dimension without kernels for it": call(

@@ -17,6 +17,7 @@ from flash_helpers.check.tolerance import compare
 
 from .cases import REFUSED, Computed, InSource
 from .func_cases import FUNC_REFUSED, FUNC_SUPPORTED
+from .instead_cases import FUNC_INSTEAD
 from .library_cases import LIBRARY
 from .markdown import ROOT, SUPPORT, code_words, table
 from .recorded_cases import CALLS, LAUNCHES, RECORDED
@@ -49,11 +50,10 @@ def exception_of(cell: str) -> type[BaseException]:
     return found
 
 
-def check_words(cell: str, text: str) -> None:
-    """The pieces of the quoted message between the `…` stand in the text, in order."""
-    quoted = cell.removeprefix("`").removesuffix("`")
+def check_words(text: str, *cells: str) -> None:
+    """The pieces of the quoted messages between the `…` stand in the text, in order."""
     position = 0
-    for piece in quoted.split("…"):
+    for piece in "…".join(cell.removeprefix("`").removesuffix("`") for cell in cells).split("…"):
         found = text.find(piece, position)
         assert found >= 0, f"{piece!r} is not in {text[position:]!r}"
         position = found + len(piece)
@@ -64,7 +64,7 @@ def check_refused(row: list[str], provoke: Callable[[], object]) -> None:
     with pytest.raises(exception) as caught:
         provoke()
     assert caught.type is exception
-    check_words(row[2], str(caught.value))
+    check_words(str(caught.value), *row[2:])
 
 
 @pytest.mark.parametrize("case", SUPPORTED_ROWS)
@@ -93,7 +93,7 @@ def check_supported(compute: Callable[[], Computed], seed: int) -> None:
 def test_refused(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     row, provoke = REFUSED_ROWS[case], REFUSED[case]
     if isinstance(provoke, InSource):  # needs a GPU: at least the words are there
-        check_words(row[2], (ROOT / provoke.file).read_text())
+        check_words((ROOT / provoke.file).read_text(), row[2])
     else:
         monkeypatch.setattr("flash_attention.emulated.launch", _must_not_launch)
         check_refused(row, lambda: provoke(monkeypatch))
@@ -103,6 +103,12 @@ def test_refused(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_refused_by_flash_attn_func(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flash_attention.emulated.launch", _must_not_launch)
     check_refused(FUNC_REFUSED_ROWS[case], lambda: FUNC_REFUSED[case](monkeypatch))
+
+
+@pytest.mark.parametrize("case", FUNC_INSTEAD)
+def test_what_a_refusal_advises_works(case: str, seed: int) -> None:
+    assert case in FUNC_REFUSED_ROWS
+    check_supported(FUNC_INSTEAD[case], seed)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,8 @@ class DType(IntEnum):
             if member.to_torch_dtype() == dtype:
                 return member
         raise ValueError(
-            f"dtype {dtype} is not supported: expected torch.float16 or torch.bfloat16"
+            f"dtype {dtype} is not supported: expected torch.float16 or torch.bfloat16; cast with "
+            ".half() or .bfloat16()"
         )
 
     @classmethod

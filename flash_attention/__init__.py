@@ -9,7 +9,17 @@ CUDA tensors run on the GPU, CPU tensors in the emulator, which executes the PTX
 kernels. docs/support.md says what is supported.
 """
 
-from .drop_in.sdpa import disable, enable
+try:
+    from .drop_in.sdpa import disable, enable
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError(
+        "flash_attention needs PyTorch 2.4 or newer, which it does not install, as the right build "
+        "depends on the GPU's driver: pytorch.org says which, or `pip install torch`. Without it "
+        "kernels can be built (python -m flash_helpers.build), not called",
+        name="torch",
+    ) from None
 from .front_door import flash_attn_func
 from .gradients import backward
 from .interface import KernelNotBuiltError, available_kernels, forward, forward_timed

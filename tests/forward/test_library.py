@@ -88,3 +88,15 @@ def test_a_file_that_is_no_extension_module(
             load_library()
     finally:
         load_library.cache_clear()
+
+
+def test_a_missing_pytorch_is_named_and_not_installed() -> None:
+    environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'py'}:{REPOSITORY}"}
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.modules['torch'] = None; import flash_attention"],
+        capture_output=True, text=True, env=environment, check=False,
+    )  # fmt: skip
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 1
+    assert last.startswith("ModuleNotFoundError: flash_attention needs PyTorch 2.4 or newer")
+    assert "pip install torch" in last and "flash_helpers.build" in last

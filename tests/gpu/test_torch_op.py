@@ -64,6 +64,14 @@ def test_opcheck(qkv: Qkv) -> None:
     assert {*found.values()} == {"SUCCESS"}
 
 
+def test_opcheck_of_the_backward_pass(qkv: Qkv) -> None:
+    operations = torch.ops.flash_attention
+    o, lse = operations.fwd(*qkv)
+    arguments = torch.randn_like(o), torch.randn_like(lse), *qkv, o, lse, None, False, True, 7
+    found = torch.library.opcheck(operations.bwd.default, arguments)
+    assert {*found.values()} == {"SUCCESS"}
+
+
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 def test_inductor_serves_every_length(mode: str, qkv: Qkv) -> None:
     """With CUDA graphs, one for each length."""

@@ -15,7 +15,7 @@ from .checks.scale import with_positive_scale
 from .plain_calls import plain_call
 from .serving import dense
 from .serving.options import Window
-from .torch_op import sharding
+from .torch_op import flops, sharding
 from .torch_op.definition import fwd
 
 _NO_WINDOW = (-1, -1)
@@ -137,6 +137,7 @@ def _recorded(
     """As an operation of PyTorch, which whatever records, transforms or watches sees."""
     if not torch.compiler.is_compiling():
         sharding.register_if_used()
+        flops.register_if_used()
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         require_tensor(name, tensor)
         check_dense(name, tensor)

@@ -10,18 +10,7 @@ from typing import Any
 import torch
 from torch.nn import attention as torch_attention
 
-from .sdpa_kernels import backward, cpu_backward, cpu_forward, forward
-
 NAME = "flash_attention_from_scratch"
-
-_CUDA: dict[str, Callable[..., Any]] = {
-    "_scaled_dot_product_flash_attention": forward,
-    "_scaled_dot_product_flash_attention_backward": backward,
-}
-_CPU: dict[str, Callable[..., Any]] = {
-    "_scaled_dot_product_flash_attention_for_cpu": cpu_forward,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": cpu_backward,
-}
 
 
 @dataclass
@@ -78,7 +67,7 @@ def enable(*, emulator: bool = False) -> None:
         else:
             _cuda.append(_replace_cuda())
     if emulator:
-        _cpu.replace(_CPU, "CPU")
+        _replace_cpu()
 
 
 def disable() -> None:
@@ -91,9 +80,25 @@ def disable() -> None:
 
 
 def _replace_cuda() -> Replaced:
+    from . import sdpa_kernels  # not sooner: it imports torch._dynamo, and that triton
+
+    functions: dict[str, Callable[..., Any]] = {
+        "_scaled_dot_product_flash_attention": sdpa_kernels.forward,
+        "_scaled_dot_product_flash_attention_backward": sdpa_kernels.backward,
+    }
     replaced = Replaced()
-    replaced.replace(_CUDA, "CUDA")
+    replaced.replace(functions, "CUDA")
     return replaced
+
+
+def _replace_cpu() -> None:
+    from . import sdpa_kernels
+
+    functions: dict[str, Callable[..., Any]] = {
+        "_scaled_dot_product_flash_attention_for_cpu": sdpa_kernels.cpu_forward,
+        "_scaled_dot_product_flash_attention_for_cpu_backward": sdpa_kernels.cpu_backward,
+    }
+    _cpu.replace(functions, "CPU")
 
 
 if _HAS_REGISTRY:

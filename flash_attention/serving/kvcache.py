@@ -8,7 +8,7 @@ from ..checks.eager import require_eager
 from ..checks.scale import with_positive_scale
 from . import append, keys
 from .launch import Call
-from .options import Window, check_refused, make_options, one_of
+from .options import Options, Window, check_refused, make_options, one_of
 from .result import Result, run
 from .tensors import check_index, check_operand, sinks_of
 
@@ -90,35 +90,56 @@ def flash_attn_with_kvcache(
     q, softmax_scale = with_positive_scale(q, softmax_scale)
     check_operand("q", q, q, (4,) if cu_seqlens_q is None else (3,))
     options = make_options(q.shape[-1], softmax_scale, causal, window_size, softcap, num_splits)
-    tensors = {"q": q}
-    batch = q.shape[0]
-    if cu_seqlens_q is not None:
-        tensors["cu_seqlens_q"] = check_index("cu_seqlens_q", cu_seqlens_q, q, (None,))
-        batch = max(cu_seqlens_q.shape[0] - 1, 0)
-    for_all = isinstance(cache_seqlens, int) and not isinstance(cache_seqlens, bool)
-    found = keys.cached(
-        q, ("k_cache", "v_cache"), k_cache, v_cache, batch,
-        table=one_of({"block_table": block_table, "page_table": page_table}),
-        slots=cache_batch_idx,
-        used=("cache_seqlens", None if for_all else cache_seqlens),
-    )  # fmt: skip
-    tensors |= found.tensors
-    tensors |= keys.indices(q, batch, {"leftpad_k": cache_leftpad})
-    tensors |= sinks_of({"s_aux": s_aux, "learnable_sink": learnable_sink, "sinks": sinks}, q)
-    max_keys = found.max_keys
-    if isinstance(cache_seqlens, int) and not 0 <= cache_seqlens <= max_keys:
-        raise ValueError(f"cache_seqlens is {cache_seqlens}: the cache holds {max_keys} keys")
-    new = append.new_keys(q, found, batch, k, v, cu_seqlens_k_new, cache_seqlens)
+    table: Any = one_of({"block_table": block_table, "page_table": page_table})
     rotary = append.Rotary(rotary_cos, rotary_sin, rotary_seqlens, rotary_interleaved)
-    turned = append.rotated(q, batch, rotary, options, k)
-    if isinstance(cache_seqlens, int):
+    tensors = {"q": q} | keys.indices(q, _batch_of(q, cu_seqlens_q), {"leftpad_k": cache_leftpad})
+    tensors |= sinks_of({"s_aux": s_aux, "learnable_sink": learnable_sink, "sinks": sinks}, q)
+    if cu_seqlens_q is not None:
+        tensors["cu_seqlens_q"] = cu_seqlens_q
+    call, d_v = _call(
+        tensors, options, (k_cache, v_cache), table, cache_batch_idx, cache_seqlens,
+        (k, v, cu_seqlens_k_new), rotary,
+    )  # fmt: skip
+    return run(call, out, d_v, with_lse=return_softmax_lse)
+
+
+def _batch_of(q: torch.Tensor, cu_seqlens_q: torch.Tensor | None) -> int:
+    if cu_seqlens_q is None:
+        return q.shape[0]
+    return max(check_index("cu_seqlens_q", cu_seqlens_q, q, (None,)).shape[0] - 1, 0)
+
+
+def _call(
+    tensors: dict[str, torch.Tensor],
+    options: Options,
+    cache: tuple[torch.Tensor, torch.Tensor],
+    table: torch.Tensor | None,
+    slots: torch.Tensor | None,
+    lengths: int | torch.Tensor | None,
+    rows: tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None],
+    rotary: append.Rotary,
+) -> tuple[Call, int]:
+    """What is launched, and the head dimension of its result. `rows`: those that are appended, and
+    where each sequence's begin."""
+    q = tensors["q"]
+    batch = _batch_of(q, tensors.get("cu_seqlens_q"))
+    for_all = isinstance(lengths, int) and not isinstance(lengths, bool)
+    found = keys.cached(
+        q, ("k_cache", "v_cache"), *cache, batch, table=table, slots=slots,
+        used=("cache_seqlens", None if for_all else lengths),
+    )  # fmt: skip
+    max_keys = found.max_keys
+    if isinstance(lengths, int) and not 0 <= lengths <= max_keys:
+        raise ValueError(f"cache_seqlens is {lengths}: the cache holds {max_keys} keys")
+    new = append.new_keys(q, found, batch, *rows, lengths)
+    turned = append.rotated(q, batch, rotary, options, rows[0])
+    tensors |= found.tensors
+    if isinstance(lengths, int):
         if new.numbers:
-            tensors["seqused_k"] = torch.full(
-                (batch,), cache_seqlens, dtype=torch.int32, device=q.device
-            )
+            tensors["seqused_k"] = torch.full((batch,), lengths, dtype=torch.int32, device=q.device)
         else:
-            max_keys = cache_seqlens
+            max_keys = lengths
     tensors |= new.tensors | turned.tensors
     call = Call(tensors, options, batch, max_keys, found.page_size,
                 appended=new.numbers | turned.numbers)  # fmt: skip
-    return run(call, out, found.d_v, with_lse=return_softmax_lse)
+    return call, found.d_v

@@ -1,11 +1,29 @@
 """What torch.utils.flop_counter.FlopCounterMode counts: as for PyTorch's own attention, two
 products of matrices forward and five backward, as if every query saw every key."""
 
+import sys
 from typing import Any
 
-from torch.utils.flop_counter import register_flop_formula
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from .definition import bwd, fwd
+
+
+def register_if_used() -> None:
+    """Before each call that something watches: importing PyTorch's counter imports triton, and a
+    counter has the formulas that there were when it was made."""
+    module = sys.modules.get("torch.utils.flop_counter")
+    if module is None:
+        return
+    formulas = module.flop_registry
+    if fwd.overloadpacket not in formulas:
+        module.register_flop_formula(fwd.overloadpacket)(_fwd)
+        module.register_flop_formula(bwd.overloadpacket)(_bwd)
+    for mode in _get_current_dispatch_mode_stack():
+        known = getattr(getattr(mode, "counter", mode), "flop_registry", None)
+        if isinstance(known, dict):
+            for op in (fwd.overloadpacket, bwd.overloadpacket):
+                known.setdefault(op, formulas[op])
 
 
 def _fwd(q: Any, k: Any, *_: Any, **__: Any) -> int:
@@ -20,8 +38,3 @@ def _product(q: Any, k: Any) -> int:
     """q times k transposed, of all heads; shapes (batch, seq, heads, d_head)."""
     batch, seqlen_q, n_heads, d_head = q
     return int(2 * batch * n_heads * seqlen_q * k[1] * d_head)
-
-
-def register() -> None:
-    register_flop_formula(fwd.overloadpacket)(_fwd)
-    register_flop_formula(bwd.overloadpacket)(_bwd)

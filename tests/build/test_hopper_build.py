@@ -75,7 +75,7 @@ def test_without_sm_90a_the_family_is_left_out_and_counted(
     monkeypatch.setenv("KERNELS", "all")
     plan = make_plan()
     n_hopper = len([*get_kernel_configs("hopper"), *get_kernel_configs("hopper-bwd")])
-    assert {config.FAMILY for config in plan.configs} == {"sm80", "sm80_bwd"}
+    assert {config.FAMILY for config in plan.configs} == {"sm80", "sm80_bwd", "sm80_serve"}
     assert len(plan.skipped) == n_hopper and len(plan.configs) + n_hopper == len(
         get_kernel_configs("all")
     )

@@ -1,5 +1,4 @@
-"""A repeated call starts what the checked one launched, for its own tensors, and nothing else goes
-past the checks."""
+"""A repeated call starts what the checked one launched, and nothing else goes past the checks."""
 
 from __future__ import annotations
 

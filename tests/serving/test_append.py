@@ -81,12 +81,11 @@ def append(
 ) -> None:
     """Calls with the last rows of every sequence as new ones, and checks the whole cache and the
     result. `page` 0: a cache whose slots are in another order. `shift`: of rotary positions."""
-    n = len(new)
     rows = page or capacity
-    per_sequence = capacity // rows
-    table = torch.randperm(n * per_sequence, generator=torch.Generator().manual_seed(3))
-    table = table.view(n, per_sequence).int()
-    k, v = memory(n * per_sequence, rows, batch)
+    n_rows = len(new) * (capacity // rows)
+    table = torch.randperm(n_rows, generator=torch.Generator().manual_seed(3))
+    table = table.view(len(new), -1).int()
+    k, v = memory(n_rows, rows, batch)
     before = [length - added for length, added in zip(batch.keys, new, strict=True)]
     given = [x[start:].clone() for x, start in zip(batch.k, before, strict=True)]
     queries = [x.clone() for x in batch.q]
@@ -119,16 +118,14 @@ def append(
     options |= {"block_table": table} if page else {"cache_batch_idx": table[:, 0].contiguous()}
     if any(batch.leftpad):
         options["cache_leftpad"] = ints(batch.leftpad, batch.device)
-    rule = batch.rule
     found: Any = attend(
-        q, k, v, k_new, v_new, cache_seqlens=ints(before, batch.device), causal=rule.causal,
-        window_size=rule.window, return_softmax_lse=True, **options,
+        q, k, v, k_new, v_new, cache_seqlens=ints(before, batch.device), return_softmax_lse=True,
+        causal=batch.rule.causal, window_size=batch.rule.window, **options,
     )  # fmt: skip
     assert same(k, expected[0]) and same(v, expected[1])
     o, lse = found
     if packed:
-        starts = options["cu_seqlens_q"].tolist()
-        parts = [slice(a, b) for a, b in itertools.pairwise(starts)]
+        parts = [slice(*ends) for ends in itertools.pairwise(options["cu_seqlens_q"].tolist())]
         batch.check([(o[part], lse[:, part]) for part in parts])
     else:
         batch.check(list(zip(o, lse, strict=True)))

@@ -34,6 +34,7 @@ TESTS = (
     "tests/emulator/sm90/test_gluon.py",
     "tests/emulator/sm90/test_gluon_attention.py",
     "tests/emulator/sm90/test_triton_attention.py",
+    "tests/measured_operators/test_operators_cli.py",
     "tests/tools/test_doctor.py",
     "tests/ws_analysis/test_analysis.py",
     "tests/ws_analysis/test_ranges.py",
@@ -41,6 +42,7 @@ TESTS = (
     "tests/gpu/test_operators.py",
     "tests/gpu/test_operators_conv.py",
     "tests/gpu/test_operators_matmul.py",
+    "tests/gpu/test_operators_pipeline.py",
     "tests/gpu/test_triton.py",
 )
 PASSED, FAILED, MISSING = "passed", "failed", "could not be installed"

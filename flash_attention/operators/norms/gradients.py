@@ -63,10 +63,8 @@ def rows_whole(
         dy, hat, r = loaded(
             grad + row * grad_row + column, x + row * x_row + column, mean + row, rstd + row,
             row < rows, inside, LAYER)  # fmt: skip
-        if WEIGHT:
+        if WEIGHT and not LAYER:  # sooner, since then `dy` needs no registers any more
             part_w += tl.sum(product(dy, hat), 0)
-        if BIAS:
-            part_b += tl.sum(dy, 0)
         g = weighted(dy, weight, column, columns, WEIGHT, True)
         mean_g = tl.sum(g, 1, keep_dims=True) / length
         mean_gh = tl.sum(product(g, hat), 1, keep_dims=True) / length
@@ -74,6 +72,10 @@ def rows_whole(
             g, hat, r, mean_g, mean_gh, added + row * added_row + column, inside, LAYER, ADDED
         )
         tl.store(dx + row * dx_row + column, y, mask=inside)
+        if WEIGHT and LAYER:
+            part_w += tl.sum(product(dy, hat), 0)
+        if BIAS:
+            part_b += tl.sum(dy, 0)
     at = tl.arange(0, BLOCK)
     place = tl.program_id(0).to(tl.int64) * columns + at
     if WEIGHT:

@@ -210,6 +210,17 @@ def test_loads_are_in_flight_where_the_channels_allow_it(architecture: int) -> N
         assert ("wgmma" if architecture == 90 else "mma.sync") in compiled.ptx
 
 
+@pytest.mark.parametrize(("taps", "filters"), [((1, 1), 256), ((3, 3), 128)])
+def test_many_filters_do_not_spill(taps: tuple[int, int], filters: int) -> None:
+    op = ImplicitConv(90)
+    call = replace(SAME, taps=taps, filters=filters, bias=True, activation="relu")
+    config = op.default(call)
+    assert config.num_stages == (1 if taps == (1, 1) else 3)
+    assert len(set(op.space(call, 90))) == len(op.space(call, 90))
+    compiled = compile_op(op, config, call, architecture=90)
+    assert compiled.spill_bytes == 0 and "wgmma" in compiled.ptx
+
+
 def test_the_default_computes_no_more_filters_than_there_are() -> None:
     for filters in (8, 64, 65, 300):
         config = ImplicitConv().default(replace(SAME, filters=filters))

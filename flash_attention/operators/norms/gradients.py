@@ -23,10 +23,11 @@ def loaded(grad_at, x_at, mean_at, rstd_at, known, inside, LAYER: tl.constexpr):
 
 
 @triton.jit
-def weighted(dy, weight, column, columns, WEIGHT: tl.constexpr):
-    """The gradient of the normalised rows."""
+def weighted(dy, weight, column, columns, WEIGHT: tl.constexpr, SUMMED: tl.constexpr):
+    """The gradient of the normalised rows. SUMMED: next, over lanes."""
     if WEIGHT:
-        dy *= tl.load(weight + column, mask=column < columns, other=0.0).to(tl.float32)
+        w = tl.load(weight + column, mask=column < columns, other=0.0).to(tl.float32)
+        dy = product(dy, w) if SUMMED else dy * w
     return dy
 
 
@@ -62,17 +63,19 @@ def rows_whole(
         dy, hat, r = loaded(
             grad + row * grad_row + column, x + row * x_row + column, mean + row, rstd + row,
             row < rows, inside, LAYER)  # fmt: skip
-        if WEIGHT:
+        if WEIGHT and not LAYER:  # sooner, since then `dy` needs no registers any more
             part_w += tl.sum(product(dy, hat), 0)
-        if BIAS:
-            part_b += tl.sum(dy, 0)
-        g = weighted(dy, weight, column, columns, WEIGHT)
+        g = weighted(dy, weight, column, columns, WEIGHT, True)
         mean_g = tl.sum(g, 1, keep_dims=True) / length
         mean_gh = tl.sum(product(g, hat), 1, keep_dims=True) / length
         y = slope(
             g, hat, r, mean_g, mean_gh, added + row * added_row + column, inside, LAYER, ADDED
         )
         tl.store(dx + row * dx_row + column, y, mask=inside)
+        if WEIGHT and LAYER:
+            part_w += tl.sum(product(dy, hat), 0)
+        if BIAS:
+            part_b += tl.sum(dy, 0)
     at = tl.arange(0, BLOCK)
     place = tl.program_id(0).to(tl.int64) * columns + at
     if WEIGHT:
@@ -101,7 +104,7 @@ def rows_looped(
         dy, hat, r = loaded(
             grad + row * grad_row + column, x + row * x_row + column, mean + row, rstd + row,
             row < rows, inside, LAYER)  # fmt: skip
-        g = weighted(dy, weight, column, columns, WEIGHT)
+        g = weighted(dy, weight, column, columns, WEIGHT, False)
         sum_g += g
         sum_gh += g * hat
     mean_g = tl.sum(sum_g, 1, keep_dims=True) / length
@@ -111,7 +114,7 @@ def rows_looped(
         dy, hat, r = loaded(
             grad + row * grad_row + column, x + row * x_row + column, mean + row, rstd + row,
             row < rows, inside, LAYER)  # fmt: skip
-        g = weighted(dy, weight, column, columns, WEIGHT)
+        g = weighted(dy, weight, column, columns, WEIGHT, False)
         y = slope(
             g, hat, r, mean_g, mean_gh, added + row * added_row + column, inside, LAYER, ADDED
         )

@@ -26,8 +26,7 @@ Call = Callable[..., Any]
 def checked(name: str) -> Call:
     """The operator as it is without memory, or the launches of a norm, or of a gradient."""
     rooms = {"forward": launches, "backward": launches, "cross_entropy_backward": losses}
-    room = rooms.get(name, operators)
-    function: Call = getattr(room, name).__wrapped__
+    function: Call = getattr(rooms.get(name, operators), name).__wrapped__
     return function
 
 

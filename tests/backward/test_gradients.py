@@ -22,6 +22,10 @@ EVERY = pytest.mark.parametrize(
 )
 
 
+# Fused, with P and dS one after the other.
+SPLIT = [c for c in SOME if (c.FAMILY, c.d_head) == ("sm90_bwd_fused", 128)]
+
+
 @pytest.fixture(params=SMALLS, ids=lambda config: config.FAMILY)
 def small(request: pytest.FixtureRequest) -> BackwardKernelConfig:
     """One configuration of each family."""
@@ -44,6 +48,16 @@ def test_lengths(small: BackwardKernelConfig, seqlen_q: int, seqlen_k: int, caus
     found = Problem(small, seqlen_q, seqlen_k, causal=causal).check()
     if causal and seqlen_q > seqlen_k:  # these queries see no key
         assert not found["d_q"][:, : seqlen_q - seqlen_k].any()
+
+
+@pytest.mark.parametrize("config", SPLIT, ids=str)
+@pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(3, 200), (130, 390)])
+def test_every_first_block_of_queries(
+    config: BackwardKernelConfig, seqlen_q: int, seqlen_k: int
+) -> None:
+    """Without a mask each block of keys begins with other queries, and comes to the first ones of
+    a head behind its last, also where there are fewer blocks of queries than of keys."""
+    Problem(config, seqlen_q, seqlen_k, heads=4, kv_heads=2).check()
 
 
 @pytest.mark.parametrize("offset", [0, 1, 7, 8, 15, 16, 31, 63, 64, 65, 127, 128])

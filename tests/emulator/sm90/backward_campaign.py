@@ -41,6 +41,7 @@ FUSED_KERNELS: tuple[Kernel, ...] = ((FUSED, Variant.KEYS), (FUSED, Variant.ROUN
 # Whose schedules are tried, without mutants.
 OTHERS: tuple[Kernel, ...] = (
     (replace(FUSED, d_head=64, keys_columns=128, add_by=AddBy.REGISTERS), Variant.KEYS),
+    (replace(FUSED, add_by=AddBy.REGISTERS), Variant.KEYS),
 )
 
 

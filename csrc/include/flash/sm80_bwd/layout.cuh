@@ -16,6 +16,7 @@ namespace flash::sm80_bwd {
 //   kQueries   Q     dO    K       V        S = Q K^T      dP = dO V^T            dQ
 template <AmpereBackwardKernelConfig kConfig, Variant kVariant>
 struct Layout {
+  static constexpr bool kStaggers = false;
   static_assert(kVariant == Variant::kKeys || kVariant == Variant::kQueries);
   static constexpr bool kOwnsKeys = kVariant == Variant::kKeys;
   static constexpr BlockShape kShape = kConfig.shape(kVariant);

@@ -15,6 +15,7 @@ namespace flash::sm90_bwd {
 //   kQueries   Q     dO    K       V        S = Q K^T      dP = dO V^T            dQ
 template <HopperBackwardKernelConfig kConfig, Variant kVariant>
 struct Layout {
+  static constexpr bool kStaggers = false;
   static_assert(kVariant == Variant::kKeys || kVariant == Variant::kQueries);
   static constexpr bool kOwnsKeys = kVariant == Variant::kKeys;
   static constexpr BlockShape kShape = kConfig.shape(kVariant);

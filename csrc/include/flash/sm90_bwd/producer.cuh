@@ -26,7 +26,7 @@ struct Producer {
     load_own(smem.own1_full(), smem.own1(0), args.own1, head, batch);
     sm90::RingPosition<L::kStages1> ring1;
     sm90::RingPosition<L::kStages2> ring2;
-    Place place{work.begin, 0};
+    Place place{work.first, 0};
     for (int step = 0; step < n_steps; ++step) {
       const int row = place.block * L::kColumns;
       const int other_head = other_head_of(place);

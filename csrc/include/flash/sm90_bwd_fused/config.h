@@ -51,6 +51,10 @@ struct FusedBackwardKernelConfig {
             .queries_stages = keys_stages};
   }
 
+  // P and dS one after the other, each under matmuls of the same group; else both at once, under
+  // those of the other group, in turns. What is faster (docs/kernels/05-sm90-backward.md).
+  constexpr bool splits() const { return d_head == 128; }
+
   constexpr int ds_bytes() const { return keys_columns * keys_rows * bytes_of(dtype); }
   // Of a block of queries, in fp32.
   constexpr int sums_bytes() const { return keys_columns * d_head * int{sizeof(float)}; }

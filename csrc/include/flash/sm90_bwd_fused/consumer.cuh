@@ -3,7 +3,8 @@
 // Its keys are the A operand of the scores, so that P and dS are, rounded, the A operands of the
 // sums dV and dK; dS goes through shared memory as well, for dQ, which needs the keys of all
 // groups. A block's dQ is multiplied one block late, so that no group waits for the other's dS.
-// The groups take turns with P and dS: the tensor cores have the other's matmuls meanwhile.
+// Either the groups take turns with P and dS, and the tensor cores have the other's matmuls
+// meanwhile; or each splits the two, and computes P under dP and dS under dV.
 #pragma once
 
 #include "flash/ptx/fence.cuh"
@@ -31,6 +32,7 @@ struct Consumer {
   static constexpr int kThreads =
       FusedBackwardKernelConfig::kGroups * sm90_bwd::HopperBackwardKernelConfig::kGroupThreads;
   static_assert(FusedBackwardKernelConfig::kGroups == 2, "two groups take turns");
+  static constexpr bool kSplits = kConfig.splits();
 
   const BackwardKernelArgs& args;
   const L& smem;
@@ -66,18 +68,18 @@ struct Consumer {
         scale_log2(launch_args.call.softmax_scale * kLog2e),
         d_q{{}, layout, group, warp, lane},
         stats(nullptr, 0, 0, layout.stats(0), lane),
-        place{work.begin, 0} {}
+        place{work.first, 0} {}
 
   FLASH_DEVICE void run() {
     Mm::clear(d_k);
     Mm::clear(d_v);
     const int n_steps = work.n_steps();
     if (n_steps > 0) {
-      if (group == 1) pass_turn();  // group 0 goes first
+      if (!kSplits && group == 1) pass_turn();  // group 0 goes first
       sm90::wait_phase(smem.own1_full(), 0);
       issue_scores();
       sm90::wait_phase(smem.own2_full(), 0);
-      issue_gradients();
+      if constexpr (!kSplits) issue_gradients();
       if (n_steps == 1) {
         step<true, true>();
       } else {
@@ -91,18 +93,27 @@ struct Consumer {
   }
 
  private:
-  // One block of queries, whose scores and gradients of weights are being multiplied. Ends with the
-  // same of the next block.
+  // One block of queries, whose scores, and without kSplits gradients of weights, are being
+  // multiplied. Ends with the same of the next block.
   template <bool kIsFirst, bool kIsLast>
   FLASH_DEVICE void step() {
     const uint32_t q = smem.other1(ring.buffer);
     const uint32_t d_o = smem.other2(ring.buffer);
     Mm::template wait<0>(p);
-    ptx::wgmma_touch(d_s);
-    ptx::bar_sync(kTurn + group, kThreads);
-    differentiate(place.block * L::kColumns);
-    if (!kIsLast || group == 0) pass_turn();
-    Mm::issue_sum(weights, d_o, d_v);
+    const int first_query = place.block * L::kColumns;
+    if constexpr (kSplits) {
+      issue_gradients();
+      weigh(first_query);
+      Mm::issue_sum(weights, d_o, d_v);
+      Mm::template wait<1>(d_s);
+      derive(first_query);
+    } else {
+      ptx::wgmma_touch(d_s);
+      ptx::bar_sync(kTurn + group, kThreads);
+      differentiate(first_query);
+      if (!kIsLast || group == 0) pass_turn();
+      Mm::issue_sum(weights, d_o, d_v);
+    }
     share_ds();
     Mm::issue_sum(d_weights, q, d_k);
     if constexpr (!kIsFirst) {
@@ -125,7 +136,7 @@ struct Consumer {
       add_d_q();
     }
     d_q_block = block;
-    if constexpr (!kIsLast) issue_gradients();
+    if constexpr (!kIsLast && !kSplits) issue_gradients();
     ds_ring.advance();
   }
 
@@ -150,6 +161,30 @@ struct Consumer {
     }
     __syncwarp();  // all lanes have read their RowStats, which go with Q
     Mm::pack(p, weights);
+    Mm::pack(d_s, d_weights);
+  }
+
+  // P alone.
+  FLASH_DEVICE void weigh(int first_query) {
+    const typename L::Mask mask(args.call, group_row, first_query);
+    stats.enter(ring.buffer);
+    stats.for_each([&](int i, const RowStats& row) {
+      p[i] = ptx::ex2(ptx::fma_rn(p[i], scale_log2, -row.lse_log2));
+    });
+    if (mask.hides_something) {
+      sm90_bwd::hide(p, args.call, mask, warp * 16 + lane / 4, lane % 4 * 2);
+    }
+    Mm::pack(p, weights);
+  }
+
+  // dS alone, from P and its gradients.
+  FLASH_DEVICE void derive(int first_query) {
+    const typename L::Mask mask(args.call, group_row, first_query);
+    stats.for_each([&](int i, const RowStats& row) { d_s[i] = p[i] * (d_s[i] - row.dot); });
+    if (mask.hides_something) {
+      sm90_bwd::hide(d_s, args.call, mask, warp * 16 + lane / 4, lane % 4 * 2);
+    }
+    __syncwarp();  // all lanes have read their RowStats, which go with Q
     Mm::pack(d_s, d_weights);
   }
 

@@ -11,6 +11,7 @@ namespace flash::sm90_bwd_fused {
 template <FusedBackwardKernelConfig kConfig>
 struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys> {
   using TwoPass = sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys>;
+  static constexpr bool kStaggers = kConfig.splits();
   static constexpr int kDsStages = kConfig.ds_stages;
   static constexpr int kDsBytes = kConfig.ds_bytes();
   static constexpr int kStaging = kDsStages * kDsBytes;

@@ -1,7 +1,8 @@
 // Which part of a backward pass a thread block computes: its own rows, and the blocks that pass by.
 //
 // `L` says how the family lays its blocks out: kOwnsKeys (rows are keys and queries pass by; else
-// the other way round), kRows that stay, kColumns of a block that passes by.
+// the other way round), kRows that stay, kColumns of a block that passes by, and kStaggers: thread
+// blocks of a head begin with different blocks, each with that beside its own rows.
 #pragma once
 
 #include "flash/core/backward_args.h"
@@ -20,6 +21,7 @@ struct Work {
   int n_rows;   // that exist, from first_row on: may be more than a block has
   int begin;    // the first block that passes by
   int end;      // the block after the last
+  int first;    // the one that a head begins with; its last is the one before, begin follows end
   int n_heads;  // how often they pass by: once for each query head of the group
 
   FLASH_DEVICE Work(const BackwardArgs& args, unsigned block) {
@@ -51,6 +53,10 @@ struct Work {
       }
     }
     end = static_cast<int>((n_columns + L::kColumns - 1) / L::kColumns);
+    first = begin;
+    if constexpr (L::kStaggers) {
+      if (!args.causal && end > 0) first = first_row / L::kColumns % end;
+    }
   }
 };
 
@@ -61,9 +67,14 @@ struct Place {
 
   template <typename L>
   FLASH_DEVICE void advance(const Work<L>& work) {
-    if (++block < work.end) return;
-    block = work.begin;
-    ++head;
+    if constexpr (L::kStaggers) {
+      if (++block == work.end) block = work.begin;
+      if (block == work.first) ++head;
+    } else {
+      if (++block < work.end) return;
+      block = work.begin;
+      ++head;
+    }
   }
 };
 

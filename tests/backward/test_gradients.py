@@ -56,8 +56,9 @@ def test_every_first_block_of_queries(
     config: BackwardKernelConfig, seqlen_q: int, seqlen_k: int
 ) -> None:
     """Without a mask each block of keys begins with other queries, and comes to the first ones of
-    a head behind its last, also where there are fewer blocks of queries than of keys."""
+    a head behind its last, also where there are fewer blocks of queries than of keys, or one."""
     Problem(config, seqlen_q, seqlen_k, heads=4, kv_heads=2).check()
+    Problem(config, seqlen_q, seqlen_k, heads=1).check()
 
 
 @pytest.mark.parametrize("offset", [0, 1, 7, 8, 15, 16, 31, 63, 64, 65, 127, 128])

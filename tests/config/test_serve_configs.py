@@ -57,6 +57,13 @@ def test_what_cannot_be_built_says_why(changed: dict[str, int], reason: str) -> 
     assert reason in " ".join(violations(replace(LARGE, **changed), "8.6"))
 
 
+def test_attention_alone_has_shared_memory() -> None:
+    for config in CONFIGS:
+        found = {v: config.smem_of(v) for v in config.variants()}
+        assert found.pop(Variant.SERVE) == config.smem_bytes() > 0
+        assert set(found.values()) == {0}
+
+
 def test_tiles_are_enough_for_every_split_of_the_rows() -> None:
     """Without the lengths, as many tiles as any lengths can need: one for each begun tile."""
     sizes = ServeSizes(batch=3, n_rows=100, seqlen_q=0, n_heads_q=8, n_heads_kv=2)

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "flash/core/dtype.h"
+#include "flash/core/variant.h"
 #include "flash/sm80/config.h"
 
 namespace flash::sm80_serve {
@@ -27,7 +28,7 @@ struct AmpereServeKernelConfig {
   static constexpr int kWarpSize = 32;
   static constexpr int kWarpRows = 16;
 
-  constexpr int n_threads() const { return n_warps * kWarpSize; }
+  constexpr int n_threads(Variant = Variant::kServe) const { return n_warps * kWarpSize; }
   constexpr int row_warps() const { return B_r / kWarpRows; }
   constexpr int key_warps() const { return n_warps / row_warps(); }
   constexpr int slice_keys() const { return B_c / key_warps(); }  // of a block, for a warp
@@ -58,7 +59,9 @@ struct AmpereServeKernelConfig {
   constexpr int sum_floats() const { return d_head + 8; }
   constexpr int sums_bytes() const { return key_warps() * B_r * (sum_floats() + 1) * 4; }
 
-  constexpr int smem_bytes() const {
+  // Attention alone has any: with as much, few thread blocks of the others would fit.
+  constexpr int smem_bytes(Variant variant = Variant::kServe) const {
+    if (variant != Variant::kServe) return 0;
     const int ring = q_bytes() + n_stages * stage_bytes();
     return ring > sums_bytes() ? ring : sums_bytes();
   }

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from ...base.dtypes import DType
 from ..architecture import WARP_SIZE
+from ..contract import Variant
 from ..serve_config import ServeKernelConfig
 
 WARP_ROWS = 16  # of one mma
@@ -72,6 +73,10 @@ class AmpereServeKernelConfig(ServeKernelConfig):
         ring = self.B_r * row_bytes + self.n_stages * 2 * self.B_c * row_bytes
         sums = self.key_warps() * self.B_r * (self.d_head + 9) * FP32_BYTES
         return max(ring, sums)
+
+    def smem_of(self, variant: Variant) -> int:
+        """Attention alone has shared memory."""
+        return self.smem_bytes() if variant is Variant.SERVE else 0
 
     def min_blocks_per_sm(self) -> int:
         if self.n_warps > 4:

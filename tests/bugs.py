@@ -153,7 +153,7 @@ SERVING = (
         "cap(args.softcap / args.softmax_scale)", "cap(args.softcap)",
         (f"{_KERNELS}::test_every_kernel",)),
     Bug("parts that saw nothing are added", f"{_SERVE}/merge.cuh",
-        "if (part_lse == kNegativeInfinity) continue;", "",
+        "saw = part_lse != kNegativeInfinity", "saw = true",
         (f"{_CASES}::test_case_01_a_row_without_a_key",)),
     Bug("a sink for each split", f"{_SERVE}/rows.cuh",
         "kPartial || args.sinks == nullptr", "args.sinks == nullptr",

@@ -155,7 +155,8 @@ def _idle_rows(config: ServeKernelConfig, rows: int) -> tuple[int, bool, int]:
 
 
 def _splits(config: ServeKernelConfig, call: Call) -> int:
-    """As many as fill the GPU's multiprocessors once, by what the shapes of the tensors say."""
+    """As many as fill the GPU's multiprocessors once, by what the shapes of the tensors say; fewer
+    where those would leave the last without a block of the longest sequence's keys."""
     sizes = call.sizes()
     rows, keys = config.blocks()
     group = sizes.n_heads_q // sizes.n_heads_kv
@@ -164,7 +165,9 @@ def _splits(config: ServeKernelConfig, call: Call) -> int:
     keys_each = call.max_keys // sizes.batch if packed_keys else call.max_keys
     by_keys = -(-keys_each // (_LEAST_BLOCKS * keys))
     fitting = _multiprocessors(call.q.device) * config.min_blocks_per_sm() // tiles
-    return max(1, min(fitting, by_keys, MAX_SPLITS))
+    most = max(1, min(fitting, by_keys, MAX_SPLITS))
+    blocks = -(-keys_each // keys)
+    return max(1, -(-blocks // -(-max(blocks, 1) // most)))
 
 
 def _multiprocessors(device: torch.device) -> int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+import flash_attention.emulated
 from flash_helpers.check.serving import ServeRule, attend_sequence
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.serve_config import ServeSizes
 from tests.serving.problems import Batch
 
 EVERYTHING = ServeRule(causal=True, window=(50, -1), softcap=3.0, scale=0.2)
@@ -62,3 +64,21 @@ def test_the_reference_is_the_rule() -> None:
             torch.testing.assert_close(lse[head, i], total.log())
             expected = (scores.exp()[:, None] * v[keys, 0].double()).sum(dim=0) / total
             torch.testing.assert_close(o[i, head], expected)
+
+
+@pytest.mark.parametrize("keys", [1, 64, 300, 700, 1300, 3000, 5000])
+def test_every_split_has_keys(monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
+    """Where the call chooses their number: of the longest sequence that there can be."""
+    chosen: list[ServeSizes] = []
+    monkeypatch.setattr(
+        flash_attention.emulated,
+        "launch_serving",
+        lambda config, args, sizes, *_: chosen.append(sizes),
+    )
+    batch = Batch([1], [keys], heads=1, kv_heads=1)
+    batch.cached(keys)
+    (sizes,) = chosen
+    blocks = -(-keys // 64)
+    share = -(-blocks // sizes.n_splits)
+    assert (sizes.n_splits - 1) * share < blocks
+    assert sizes.n_splits > 1 or blocks <= 4

@@ -161,6 +161,10 @@ FAULTS = [
           "first_row - args.seqlen_k + args.seqlen_q + L::kColumns)",
           test_gradient_work.test_every_score_that_is_seen_is_met_once,
           {"side": "keys", "n_queries": 50, "n_keys": 100}),
+    Fault("a head that ends where the blocks begin anew", f"{TILE}/gradient_work.cuh",
+          "if (block == work.first) ++head;", "if (block == work.begin) ++head;",
+          test_gradient_work.test_every_score_that_is_seen_is_met_once,
+          {"side": "keys_apart", "n_queries": 100, "n_keys": 50}),
     # the Ampere family
     Fault("a row too many copied", f"{SM80}/block_copy.cuh", "row + step * kRowsPerStep < n_rows",
           "row + step * kRowsPerStep <= n_rows", test_block_copy.test_rows_become_a_tile,

@@ -3,21 +3,22 @@
 
 using namespace flash;
 
-template <bool kKeys>
+template <bool kKeys, bool kApart>
 struct Blocks {
   static constexpr bool kOwnsKeys = kKeys;
+  static constexpr bool kStaggers = kApart;
   static constexpr int kRows = 32;
   static constexpr int kColumns = 16;
 };
 
 // met[batch][query head][query][key] counts how often a block meets the score, and sees it: 1
 // thread for each of its rows.
-template <bool kOwnsKeys>
+template <bool kOwnsKeys, bool kStaggers = false>
 __device__ void meet(const BackwardArgs& args, int* met) {
-  using L = Blocks<kOwnsKeys>;
+  using L = Blocks<kOwnsKeys, kStaggers>;
   const Work<L> work(args, blockIdx.x);
   const int row = static_cast<int>(threadIdx.x);
-  Place place{work.begin, 0};
+  Place place{work.first, 0};
   const int n_steps = work.n_steps();
   for (int step = 0; step < n_steps; ++step) {
     const int first_column = place.block * L::kColumns;
@@ -42,4 +43,7 @@ extern "C" __global__ void keys(const __grid_constant__ BackwardArgs args, int* 
 }
 extern "C" __global__ void queries(const __grid_constant__ BackwardArgs args, int* met) {
   meet<false>(args, met);
+}
+extern "C" __global__ void keys_apart(const __grid_constant__ BackwardArgs args, int* met) {
+  meet<true, true>(args, met);
 }

@@ -17,7 +17,7 @@ BATCH, HEADS, KV_HEADS = 2, 4, 2
 LENGTHS = [(1, 1), (32, 32), (33, 16), (50, 100), (100, 50), (64, 97)]
 
 
-@pytest.mark.parametrize("side", ["keys", "queries"])
+@pytest.mark.parametrize("side", ["keys", "keys_apart", "queries"])
 @pytest.mark.parametrize(("n_queries", "n_keys"), LENGTHS)
 def test_every_score_that_is_seen_is_met_once(
     headers: Path, side: str, n_queries: int, n_keys: int
@@ -30,7 +30,7 @@ def test_every_score_that_is_seen_is_met_once(
         )  # fmt: skip
         met = wanted((BATCH, HEADS, n_queries, n_keys), np.int32)
         met[:] = 0
-        length, heads = (n_keys, KV_HEADS) if side == "keys" else (n_queries, HEADS)
+        length, heads = (n_queries, HEADS) if side == "queries" else (n_keys, KV_HEADS)
         launch(kernel, record, met, grid=-(-length // ROWS) * heads * BATCH, block=ROWS)
         sees = np.tril(np.ones((n_queries, n_keys)), n_keys - n_queries if causal else n_keys)
         for batch, head in itertools.product(range(BATCH), range(HEADS)):

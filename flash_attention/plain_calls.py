@@ -6,11 +6,9 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
-from torch.fx.experimental import proxy_tensor
 
 from .attention import CHOSEN, lse_like
-from .checks.eager import QUIET_FUNCTIONS
+from .checks.eager import QUIET_FUNCTIONS, QUIET_VARIABLES
 from .interface import launch_cache
 from .library import load_library
 
@@ -25,11 +23,8 @@ def plain_call() -> Callable[..., Any]:
     calls = load_library().PlainCalls(
         known,
         CHOSEN,
-        quiet=[*QUIET_FUNCTIONS, torch._C._is_any_autocast_enabled],
-        settings=[
-            (vars(proxy_tensor), "_CURRENT_MAKE_FX_TRACER", None),
-            (vars(forward_ad), "_current_level", -1),
-        ],
+        quiet=QUIET_FUNCTIONS,
+        settings=[(vars(module), name, value) for module, name, value in QUIET_VARIABLES],
         is_grad_enabled=torch.is_grad_enabled,
         empty_like=torch.empty_like,
         lse_like=lse_like,

@@ -15,9 +15,18 @@ from flash_helpers.base.words import kind_of
 
 from .memory import check_storage
 
-# Each returns false where no call of this thread is recorded, watched or transformed; that make_fx
-# is at work is no function's to say.
-QUIET_FUNCTIONS = (_is_tracing, _len_torch_dispatch_stack, _are_functorch_transforms_active)
+# What says that a call is recorded, watched, transformed or cast, for the extension to ask. The
+# functions return false where it is not. The variables: of which module, and their value then.
+QUIET_FUNCTIONS = (
+    _is_tracing,
+    _len_torch_dispatch_stack,
+    _are_functorch_transforms_active,
+    torch._C._is_any_autocast_enabled,
+)
+QUIET_VARIABLES = (
+    (proxy_tensor, "_CURRENT_MAKE_FX_TRACER", None),
+    (forward_ad, "_current_level", -1),
+)
 _PLAIN_DISPATCH = torch.Tensor.__torch_dispatch__  # of every class that does not override it
 _UNSEEN = "it sees the allocation of the output and not the kernel, and the result would be garbage"
 _ALLOWED = "call it outside, on plain tensors"

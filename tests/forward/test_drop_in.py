@@ -12,12 +12,11 @@ from torch import Tensor
 
 import flash_attention
 from flash_helpers.check.tolerance import bitwise_equal
+from tests.drop_in_calls import Qkv, ours, sdpa, with_gradients
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.library, "get_kernel"), reason="this torch is too old for it"
 )
-sdpa: Any = torch.nn.functional.scaled_dot_product_attention
-Qkv = tuple[Tensor, Tensor, Tensor]
 
 
 @pytest.fixture(autouse=True)
@@ -30,19 +29,6 @@ def tensors(dtype: torch.dtype = torch.float16, d_head: int = 64, length: int = 
     made = torch.Generator().manual_seed(7)
     q, k, v = (torch.randn(1, 2, n, d_head, generator=made).to(dtype) for n in (40, length, length))
     return q, k, v
-
-
-def ours(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    o = flash_attention.flash_attn_func(q, k, v, **options)
-    assert isinstance(o, Tensor)
-    return o.transpose(1, 2)
-
-
-def with_gradients(call: Callable[..., Tensor], qkv: Qkv) -> list[Tensor]:
-    leaves = [x.detach().requires_grad_() for x in qkv]
-    o = call(*leaves)
-    return [o.detach(), *torch.autograd.grad(o, leaves, torch.ones_like(o))]
 
 
 def test_output_and_gradients_are_those_of_flash_attn_func() -> None:

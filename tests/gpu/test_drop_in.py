@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,14 +13,13 @@ from torch import Tensor
 import flash_attention
 from flash_attention.drop_in.sdpa import NAME
 from flash_helpers.check.tolerance import bitwise_equal
+from tests.drop_in_calls import Qkv, ours, sdpa, with_gradients
 from tests.gpu.times import microseconds
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="torch is too old"),
 ]
-Qkv = tuple[Tensor, Tensor, Tensor]
-sdpa: Any = torch.nn.functional.scaled_dot_product_attention
 
 
 @pytest.fixture(autouse=True)
@@ -37,19 +36,6 @@ def tensors(d_head: int = 128, length: int = 200) -> Qkv:
         for _ in "qkv"
     )
     return q, k, v
-
-
-def ours(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    o = flash_attention.flash_attn_func(q, k, v, **options)
-    assert isinstance(o, Tensor)
-    return o.transpose(1, 2)
-
-
-def with_gradients(call: Callable[..., Tensor], qkv: Qkv) -> list[Tensor]:
-    leaves = [x.detach().requires_grad_() for x in qkv]
-    o = call(*leaves)
-    return [o.detach(), *torch.autograd.grad(o, leaves, torch.ones_like(o))]
 
 
 def test_output_and_gradients_are_those_of_flash_attn_func() -> None:

@@ -89,6 +89,14 @@ def test_far_strides(name: str, far: str, axis: int, seed: int) -> None:
     check(name, **(tensors | {far: moved}), causal=False)
 
 
+@pytest.mark.parametrize("name", [AMPERE, HOPPER])
+def test_rows_far_apart_that_see_nothing(name: str, seed: int) -> None:
+    """Whole blocks of them, whose zeros have a way to memory of their own."""
+    q, k, v = draw(seed, (1, 300, 1, 64), (1, 40, 1, 64), (1, 40, 1, 64))
+    o = far_apart((1, 300, 1, 64), axis=1).fill_(torch.nan)
+    check(name, q, k, v, o=o, causal=True)
+
+
 @pytest.mark.parametrize("name", [THREE_GROUPS, STAGED])
 @pytest.mark.parametrize("causal", [False, True])
 def test_scores_that_outgrow_what_was_assumed(name: str, causal: bool, seed: int) -> None:

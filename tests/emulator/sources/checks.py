@@ -120,6 +120,11 @@ def _rare(kernel: Kernel, name: str) -> tuple[Check, ...]:
             through_forward(kernel, f"{t} strides {axis}", functools.partial(far, t, axis))
             for t, axis in places
         ),
+        through_forward(
+            kernel,
+            "far rows that see nothing",
+            lambda: rare.test_rows_far_apart_that_see_nothing(name, SEED),
+        ),
         through_forward(kernel, "diagonals", lambda: rare.test_every_diagonal(name, SEED)),
     )
 

@@ -123,8 +123,8 @@ REASONS: tuple[Reason, ...] = (
         "negation dropped", "either branch finishes: one computes the places anew",
     ),
     Reason(
-        "sm80", "sm80/forward/softmax.cuh", "rescale", "if constexpr (kFolded)",
-        "condition negated", "rows of the tile rise with the one that must: right for every m",
+        "sm80", "sm80/forward/softmax.cuh", "rescale", "growth[0] > lag[0]", "deleted",
+        "rows that need not rise are multiplied by 1, which changes no bit",
     ),
     *(
         Reason(
@@ -135,6 +135,7 @@ REASONS: tuple[Reason, ...] = (
         for function, before, kind in (
             ("", "kAhead = !kWhole && kDoubleBuffer", "negation dropped"),
             ("wanted_slots", "kSlots = wanted_slots() <", "arms swapped"),
+            ("first", "if (kAhead) return tile + kSlots - 1;", "constant"),
         )
     ),
     Reason("", "ptx/scheduling.cuh", "", "asm volatile", "deleted", _SCHEDULING),

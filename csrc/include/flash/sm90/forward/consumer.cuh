@@ -39,7 +39,7 @@ struct Consumer {
         group(group_index),
         warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
         lane(threadIdx.x % 32),
-        kv(launch_args, storage, group_index, warp, lane) {}
+        kv({launch_args}, launch_args.softmax_scale, storage, group_index, warp, lane) {}
 
   FLASH_DEVICE void run() {
     if constexpr (kConfig.ping_pong) {

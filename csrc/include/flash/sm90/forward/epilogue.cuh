@@ -61,14 +61,17 @@ struct Epilogue {
     }
   }
 
+  // The copy engine expects the 16-byte pieces of a row permuted (PTX ISA 5.5.7): by the row's
+  // number modulo 8 in rows of 128 bytes, by half of that in rows of 64.
+  FLASH_DEVICE static int swizzle(int row) {
+    return kConfig.swizzle_bytes() == 128 ? row % 8 : row / 2 % 4;
+  }
+
  private:
-  // Where the lane writes its 16 bytes of 16 columns: row l % 16, columns 8 * (l / 16). The copy
-  // engine expects the 16-byte pieces of a row permuted (PTX ISA 5.5.7): by the row's number modulo
-  // 8 in rows of 128 bytes, by half of that in rows of 64.
+  // Where the lane writes its 16 bytes of 16 columns: row l % 16, columns 8 * (l / 16).
   FLASH_DEVICE static uint32_t address(uint32_t warp_tile, int step, int lane) {
     const int row = lane % 16;
-    const int swizzle = kConfig.swizzle_bytes() == 128 ? row % 8 : row / 2 % 4;
-    const int piece = (lane / 16) ^ swizzle ^ (2 * (step % kStepsPerChunk));
+    const int piece = (lane / 16) ^ swizzle(row) ^ (2 * (step % kStepsPerChunk));
     return warp_tile + step / kStepsPerChunk * kChunkBytes + row * kConfig.swizzle_bytes() +
            piece * 16;
   }

@@ -7,25 +7,25 @@
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/named_barrier.cuh"
 #include "flash/ptx/scheduling.cuh"
+#include "flash/sm90/forward/dense_mask.cuh"
 #include "flash/sm90/forward/work.cuh"
-#include "flash/sm90/mask.cuh"
 #include "flash/sm90/matmuls.cuh"
 #include "flash/sm90/ring.cuh"
-#include "flash/sm90/schedule.cuh"
 #include "flash/sm90/softmax.cuh"
-#include "flash/tile/visible.cuh"
 
 namespace flash::sm90 {
 
-template <HopperForwardKernelConfig kConfig>
+// `Mask`: which keys rows see, and what a tile is (dense_mask.cuh).
+template <HopperForwardKernelConfig kConfig, typename Mask = DenseMask<kConfig>>
 struct KvBlocks {
+  using Work = typename Mask::Work;
   static constexpr int kBlockN = kConfig.block_n;
   static constexpr int kThreads = HopperForwardKernelConfig::kGroupThreads;
   using Storage = SharedStorage<kConfig>;
   using Mm = Matmuls<kConfig>;
   using Rows = RowStatistics<kConfig.max_policy>;
 
-  const ForwardKernelArgs& args;
+  const Mask mask;
   const Storage& smem;
   const int group;
   const int warp;  // of the group
@@ -37,14 +37,14 @@ struct KvBlocks {
   typename Mm::Probabilities p;
   typename Mm::Output o;
 
-  FLASH_DEVICE KvBlocks(const ForwardKernelArgs& launch_args, const Storage& storage,
+  FLASH_DEVICE KvBlocks(const Mask& keys, float softmax_scale, const Storage& storage,
                         int group_index, int warp_of_group, int lane_of_warp)
-      : args(launch_args),
+      : mask(keys),
         smem(storage),
         group(group_index),
         warp(warp_of_group),
         lane(lane_of_warp),
-        scale(launch_args.softmax_scale * kLog2e) {}
+        scale(softmax_scale * kLog2e) {}
 
   // Scores and softmax of a tile's first block that the group sees, behind `work.n_skipped` others.
   FLASH_DEVICE void first_scores(const Work& work, int block, Rows& rows) {
@@ -149,9 +149,7 @@ struct KvBlocks {
 
   // For what comes behind `block`.
   FLASH_DEVICE void set_limits(const Work& work, int block, Rows& rows) const {
-    constexpr int kMiddle = HopperForwardKernelConfig::kGroupRows / 2;
-    rows.template set_limits<kBlockN>(n_visible_keys(args, work.row + kMiddle) - block * kBlockN,
-                                      scale);
+    rows.template set_limits<kBlockN>(mask.n_keys_from(work, block), scale);
   }
 
   // One turn of the group ends and the next one's begins.
@@ -176,26 +174,13 @@ struct KvBlocks {
   // kFirst: of the tile's blocks.
   template <bool kFirst>
   FLASH_DEVICE void softmax(const Work& work, int block, Rows& rows) {
-    if (block >= work.n_whole) {
-      int visible[2];
-      visible_keys(work, block, visible);
-      mask_scores(s, visible, lane);
-    }
+    mask.apply(s, work, block, warp, lane);
     float block_sum[2];
     rows.template raise<kFirst>(s, scale);
     rows.template exponentiate<true>(s, scale, block_sum);
     rows.add(block_sum);
     if constexpr (kConfig.max_policy == MaxPolicy::kLazy) {
       if (kFirst || rows.rescale) set_limits(work, block, rows);
-    }
-  }
-
-  // Keys that the thread's two rows see, counted from the first of `block`.
-  FLASH_DEVICE void visible_keys(const Work& work, int block, int (&visible)[2]) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = work.row + warp * 16 + lane / 4 + 8 * half;
-      visible[half] = n_visible_keys(args, row) - block * kBlockN;
     }
   }
 

@@ -39,8 +39,8 @@ struct BackwardFamily {
 struct ServeFamily {
   // Throws std::invalid_argument for what only the kernels of this family do not take.
   void (*check)(const KernelEntry& entry, const ServeArgs& args);
-  // Rows of a tile: queries of one head each.
-  int (*tile_rows)(const KernelEntry& entry);
+  // As BackwardFamily's.
+  unsigned (*n_blocks)(const KernelEntry& entry, const ServeArgs& args);
   // As Family's.
   cudaError_t (*queue)(const Launch& launch, const ServeArgs& args);
 };

@@ -13,10 +13,7 @@ void launch_serving(std::size_t kernel_id, const ServeArgs& args, int device, cu
   if (family == nullptr) refuse(first, "does not serve caches and lengths");
   check_serve_args(first, args);
   family->check(first, args);
-  const int tile_rows = family->tile_rows(first);
-  const auto n_blocks = [&](const KernelEntry& entry) {
-    return serve_blocks(entry, args, tile_rows);
-  };
+  const auto n_blocks = [&](const KernelEntry& entry) { return family->n_blocks(entry, args); };
   queue_each(configuration, args, device, stream, n_blocks, family->queue);
 }
 

@@ -6,6 +6,7 @@
 #include "family.h"
 #include "flash/sm80_serve/config.h"
 #include "forward_checks.h"
+#include "serve_checks.h"
 
 namespace flash::sm80_serve {
 
@@ -23,7 +24,9 @@ void check(const KernelEntry& entry, const ServeArgs& args) {
   }
 }
 
-int tile_rows(const KernelEntry& entry) { return config_of<Config>(entry).B_r; }
+unsigned n_blocks(const KernelEntry& entry, const ServeArgs& args) {
+  return serve_blocks(entry, args, config_of<Config>(entry).B_r);
+}
 
 void prepare(int) {}
 
@@ -31,7 +34,7 @@ cudaError_t queue(const Launch& launch, const ServeArgs& args) {
   return queue_blocks(launch, launch.n_tiles, &args);
 }
 
-constexpr ServeFamily kServe = {.check = check, .tile_rows = tile_rows, .queue = queue};
+constexpr ServeFamily kServe = {.check = check, .n_blocks = n_blocks, .queue = queue};
 
 }  // namespace
 

@@ -52,7 +52,14 @@ class Call:
             n_splits=n_splits,
             n_new=self.appended.get("n_new", 0),
             rotates="rotary_dim" in self.appended,
+            d_head=self.q.shape[-1],
+            d_v=self.tensors["v"].shape[-1],
+            paged=self._is_paged(),
         )
+
+    def _is_paged(self) -> bool:
+        of_cache = "block_table" in self.tensors or "cache_batch_idx" in self.tensors
+        return of_cache or ("cu_seqlens_k" in self.tensors and self.tensors["k"].shape[0] > 1)
 
     def record(self, n_splits: int) -> bytes:
         """The argument record."""
@@ -92,7 +99,7 @@ def launch(call: Call) -> None:
     config = choose(call)
     sizes = call.sizes()
     n_splits = call.options.num_splits or _splits(config, call)
-    most = max(config.n_tiles(sizes) * sizes.n_heads_kv * n_splits,
+    most = max(config.grid(config.first_variant(), call.sizes(n_splits)),
                sizes.n_rows * sizes.n_heads_q)  # fmt: skip
     if most > _MAX_INT32:
         raise ValueError(f"the call has {most} rows or tiles: at most {_MAX_INT32} are possible")
@@ -133,10 +140,18 @@ def choose(call: Call) -> ServeKernelConfig:
             and config.d_head >= d_head
             and not violations(config, capability)
         ]
-        if fitting:
-            return min(fitting, key=lambda config: _idle_rows(config, _rows_to_hold(call)))
-        refusals.append(f"the {family.TITLE} family has no kernel for this GPU")
+        taking = [config for config in fitting if not _refusal(config, call)]
+        if taking:
+            return min(taking, key=lambda config: _idle_rows(config, _rows_to_hold(call)))
+        reason = _refusal(fitting[0], call) if fitting else "it has no kernel for this GPU"
+        refusals.append(f"the {family.TITLE} family does not: {reason}")
     raise KernelNotBuiltError(f"no kernel takes {problem} on {device}; {'; '.join(refusals)}")
+
+
+def _refusal(config: ServeKernelConfig, call: Call) -> str | None:
+    if call.options.num_splits and not config.can_split():
+        return "its kernels do not split keys"
+    return config.refusal(call.sizes())
 
 
 def _rows_to_hold(call: Call) -> int:
@@ -157,6 +172,8 @@ def _idle_rows(config: ServeKernelConfig, rows: int) -> tuple[int, bool, int]:
 def _splits(config: ServeKernelConfig, call: Call) -> int:
     """As many as fill the GPU's multiprocessors once, by what the shapes of the tensors say; fewer
     where those would leave the last without a block of the longest sequence's keys."""
+    if not config.can_split():
+        return 1
     sizes = call.sizes()
     rows, keys = config.blocks()
     group = sizes.n_heads_q // sizes.n_heads_kv

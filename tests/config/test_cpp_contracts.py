@@ -23,6 +23,7 @@ from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 from flash_helpers.kernels.sm80_serve.config import AmpereServeKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused.config import FusedBackwardKernelConfig
+from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 
 INCLUDE = Path(__file__).resolve().parents[2] / "csrc" / "include"
 
@@ -86,6 +87,11 @@ FAMILIES = [
         AmpereServeKernelConfig,
         "sm80_serve/config.h",
         ("n_threads", "smem_bytes", "min_blocks_per_sm", "row_warps", "key_warps"),
+    ),
+    Family(
+        HopperServeKernelConfig,
+        "sm90_serve/config.h",
+        ("n_threads", "smem_bytes", "min_blocks_per_sm", "block_m"),
     ),
 ]  # fmt: skip
 

@@ -25,17 +25,6 @@ constexpr int64_t kSectionBytes = 40'000'000;
 // instead of 1.07 x cuDNN (docs/kernels/02-sm90-forward.md).
 constexpr int64_t kSectionKvHeads = 32;
 
-// Query heads whose K and V share L2; at least one.
-int32_t heads_per_section(const HopperForwardKernelConfig& config, const ForwardArgs& args) {
-  const int64_t kv_head_bytes = int64_t{2} * args.seqlen_k * config.row_bytes();
-  const int64_t heads = int64_t{args.n_heads_q} * args.batch;
-  if (kv_head_bytes == 0) return 1;
-  const int64_t queries_per_kv = args.n_heads_q / args.n_heads_kv;
-  return static_cast<int32_t>(
-      std::clamp(std::min(kSectionBytes / kv_head_bytes, kSectionKvHeads) * queries_per_kv,
-                 int64_t{1}, heads));
-}
-
 int multiprocessors(int device) {
   static std::array<std::atomic<int>, 64> known{};
   const bool is_kept = device < static_cast<int>(known.size());
@@ -47,6 +36,13 @@ int multiprocessors(int device) {
 }
 
 }  // namespace
+
+int32_t heads_per_section(int64_t kv_head_bytes, int64_t queries_per_kv, int64_t heads) {
+  if (kv_head_bytes == 0) return 1;
+  return static_cast<int32_t>(
+      std::clamp(std::min(kSectionBytes / kv_head_bytes, kSectionKvHeads) * queries_per_kv,
+                 int64_t{1}, heads));
+}
 
 ForwardKernelArgs kernel_args(const HopperForwardKernelConfig& config, const ForwardArgs& args,
                               std::int32_t* tile_counter) {
@@ -85,7 +81,9 @@ ForwardKernelArgs kernel_args(const HopperForwardKernelConfig& config, const For
       .n_heads_kv = args.n_heads_kv,
       .causal = args.causal != 0,
       .softmax_scale = args.softmax_scale,
-      .heads_per_section = heads_per_section(config, args),
+      .heads_per_section =
+          heads_per_section(int64_t{2} * args.seqlen_k * config.row_bytes(),
+                            args.n_heads_q / args.n_heads_kv, int64_t{args.n_heads_q} * args.batch),
   };
 }
 

@@ -14,6 +14,9 @@ namespace flash::sm90 {
 ForwardKernelArgs kernel_args(const HopperForwardKernelConfig& config, const ForwardArgs& args,
                               std::int32_t* tile_counter);
 
+// Query heads, of `heads`, whose K and V share L2; at least one.
+int32_t heads_per_section(int64_t kv_head_bytes, int64_t queries_per_kv, int64_t heads);
+
 // Thread blocks of a launch of `n_tiles` tiles: a block per multiprocessor goes through its share
 // of them.
 unsigned grid_size(unsigned n_tiles, int device);

@@ -27,6 +27,9 @@ class ServeSizes:
     n_splits: int = 1
     n_new: int = 0  # rows that are appended to a cache
     rotates: bool = False
+    d_head: int = 0
+    d_v: int = 0
+    paged: bool = False  # a table or an index says where in a cache a sequence's keys lie
 
 
 @dataclass(frozen=True, order=True)
@@ -59,6 +62,15 @@ class ServeKernelConfig(KernelConfig):
 
     def variant_for(self, seqlen_q: int, seqlen_k: int, causal: bool) -> Variant:
         return self.first_variant()
+
+    def refusal(self, sizes: ServeSizes) -> str | None:
+        """Why its kernels cannot serve a call, or would serve it worse than another family's; None:
+        they can."""
+        return None
+
+    def can_split(self) -> bool:
+        """Whether several thread blocks can share a sequence's keys."""
+        return True
 
     @abstractmethod
     def min_blocks_per_sm(self) -> int:

@@ -36,10 +36,12 @@ def pack_launch_arguments(
     fields = unpack_forward_args(args)
     maps = [_tensor_map(config, fields, name) for name in _MAPS]
     ints = [int(fields[name]) for name in INT_FIELDS]
+    section = heads_per_section(
+        2 * ints[2] * config.d_head * config.dtype.bytes, ints[3] // ints[4], ints[3] * ints[0]
+    )
     return _LAYOUT.pack(
-        *maps, int(fields["lse"]), tile_counter, *ints, fields["softmax_scale"],
-        _heads_per_section(config, fields),
-    )  # fmt: skip
+        *maps, int(fields["lse"]), tile_counter, *ints, fields["softmax_scale"], section
+    )
 
 
 def _tensor_map(config: HopperForwardKernelConfig, fields: Fields, name: str) -> bytes:
@@ -68,13 +70,10 @@ def _tensor_map(config: HopperForwardKernelConfig, fields: Fields, name: str) ->
     )  # fmt: skip
 
 
-def _heads_per_section(config: HopperForwardKernelConfig, fields: Fields) -> int:
-    """Query heads whose keys and values share L2; at least one."""
-    kv_head_bytes = 2 * int(fields["seqlen_k"]) * config.d_head * config.dtype.bytes
+def heads_per_section(kv_head_bytes: int, queries_per_kv: int, heads: int) -> int:
+    """Query heads, of `heads`, whose keys and values share L2; at least one."""
     if not kv_head_bytes:
         return 1
-    heads = int(fields["n_heads_q"]) * int(fields["batch"])
-    queries_per_kv = int(fields["n_heads_q"]) // int(fields["n_heads_kv"])
     return max(
         1, min(heads, min(SECTION_BYTES // kv_head_bytes, SECTION_KV_HEADS) * queries_per_kv)
     )

@@ -1,0 +1,28 @@
+// Launch arguments of the Hopper family's serving kernels: what callers pass, and tensor maps.
+//
+// The launcher makes them from ServeArgs (runtime/sm90_serve/launch.cpp); for the emulator Python
+// does (py/flash_helpers/kernels/sm90_serve/arguments.py).
+#pragma once
+
+#include <cstdint>
+
+#include "flash/core/serve_args.h"
+#include "flash/sm90/args.h"
+
+namespace flash::sm90_serve {
+
+// Maps as in sm90/args.h. Packed rows are those of one batch.
+struct ServeKernelArgs {
+  sm90::TensorMap q;  // box: 64 rows
+  sm90::TensorMap k;  // box: block_n rows
+  sm90::TensorMap v;  // as k
+  sm90::TensorMap o;  // box: 16 rows
+  ServeArgs call;
+  int32_t* tile_counter;      // as in sm90::ForwardKernelArgs
+  int32_t tiles_per_head;     // of all sequences; some may not exist
+  int32_t heads_per_section;  // query heads whose keys share L2, walked together
+};
+
+static_assert(sizeof(ServeKernelArgs) == 1024, "Python packs these bytes");
+
+}  // namespace flash::sm90_serve

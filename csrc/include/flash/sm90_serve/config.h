@@ -1,0 +1,61 @@
+// The configuration of one of the Hopper family's serving kernels: every choice that is fixed at
+// compile time.
+//
+// Plain C++20 (no CUDA). The fields, their order and their meaning are those of
+// `HopperServeKernelConfig` in py/flash_helpers/kernels/sm90_serve/config.py;
+// tests/config/test_cpp_contracts.py compares the two. A structural type: kernels take it as a
+// non-type template argument.
+#pragma once
+
+#include "flash/core/dtype.h"
+#include "flash/sm90/config.h"
+
+namespace flash::sm90_serve {
+
+struct HopperServeKernelConfig {
+  DType dtype;
+  int d_head;        // elements of one head
+  int block_n;       // keys of a block
+  int n_mma_groups;  // consumer warpgroups; each owns 64 query rows
+  int n_buffers;     // K blocks, and V blocks, in shared memory
+  int n_q_buffers;   // Q tiles in shared memory: 1 or 2
+
+  constexpr bool operator==(const HopperServeKernelConfig&) const = default;
+
+  // --- derived sizes -------------------------------------------------------------------------
+
+  // What consumers are told of a tile. They look at it until its end, when the next Q's are there.
+  static constexpr int kTileBytes = 48;
+  constexpr int n_tiles() const { return n_q_buffers + 1; }
+
+  // The forward pass whose tiles, matmuls and softmax these are.
+  constexpr sm90::HopperForwardKernelConfig forward() const {
+    return {.dtype = dtype,
+            .d_head = d_head,
+            .block_n = block_n,
+            .n_mma_groups = n_mma_groups,
+            .n_buffers = n_buffers,
+            .n_q_buffers = n_q_buffers,
+            .max_policy = sm90::MaxPolicy::kOptimistic,
+            .overlap = true,
+            .ping_pong = true,
+            .o_in_q = false};
+  }
+
+  constexpr int block_m() const { return forward().block_m(); }
+  constexpr int n_threads() const { return forward().n_threads(); }
+  constexpr int min_blocks_per_sm() const { return forward().min_blocks_per_sm(); }
+
+  // Behind the forward pass' memory: two barriers and four words for values that are to be cleared,
+  // and tiles.
+  constexpr int clearing_offset() const { return (forward().smem_bytes() + 15) / 16 * 16; }
+  constexpr int tiles_offset() const { return clearing_offset() + 2 * 8 + 4 * 4; }
+  constexpr int smem_bytes() const { return tiles_offset() + n_tiles() * kTileBytes; }
+
+  // Registers per thread after setmaxnreg. The producers look sequences up: one Q buffer or two,
+  // they need more than those of the forward pass.
+  constexpr int consumer_registers() const { return n_mma_groups == 3 ? 160 : 232; }
+  constexpr int producer_registers() const { return n_mma_groups == 3 ? 32 : 40; }
+};
+
+}  // namespace flash::sm90_serve

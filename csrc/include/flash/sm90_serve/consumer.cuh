@@ -1,0 +1,187 @@
+// A consumer: one warpgroup that multiplies, exponentiates and stores 64 query rows of every tile.
+#pragma once
+
+#include "flash/ptx/fence.cuh"
+#include "flash/ptx/memory.cuh"
+#include "flash/ptx/named_barrier.cuh"
+#include "flash/sm90/forward/kv_blocks.cuh"
+#include "flash/sm90/ring.cuh"
+#include "flash/sm90_serve/epilogue.cuh"
+#include "flash/sm90_serve/mask.cuh"
+#include "flash/sm90_serve/schedule.cuh"
+#include "flash/sm90_serve/storage.cuh"
+
+namespace flash::sm90_serve {
+
+template <HopperServeKernelConfig kConfig>
+struct Consumer {
+  static constexpr sm90::HopperForwardKernelConfig kForward = kConfig.forward();
+  static constexpr int kGroups = kConfig.n_mma_groups;
+  static constexpr int kGroupRows = sm90::HopperForwardKernelConfig::kGroupRows;
+  // Behind two optimistic steps whose m was too low, ordinary ones to the next multiple of this.
+  static constexpr int kPause = 16;
+  using Kv = sm90::KvBlocks<kForward, Mask<kConfig>>;
+  using Statistics = typename Kv::Rows;
+  using End = Ending<kConfig>;
+
+  const ServeKernelArgs& args;
+  const Storage<kConfig>& smem;
+  const int group;
+  const int warp;  // of the group
+  const int lane;
+  sm90::RingPosition<kConfig.n_q_buffers> q_ring;
+  sm90::RingPosition<kConfig.n_tiles()> slot;
+  Kv kv;
+
+  FLASH_DEVICE Consumer(const ServeKernelArgs& launch_args, const Storage<kConfig>& storage,
+                        int group_index)
+      : args(launch_args),
+        smem(storage),
+        group(group_index),
+        warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
+        lane(threadIdx.x % 32),
+        kv({launch_args.call}, launch_args.call.softmax_scale, storage, group_index, warp, lane) {}
+
+  FLASH_DEVICE void run() {
+    if (group == kGroups - 1) kv.pass_turn();  // group 0 goes first
+    Work work;
+    while (take_tile(work)) compute_tile(work);
+    End::Base::wait_staging_free(lane);  // before the block's memory goes
+    if (group == 0) kv.take_turn();      // the pass that the last group left behind
+  }
+
+ private:
+  // Waits for the next tile's Q.
+  FLASH_DEVICE bool take_tile(Work& work) {
+    sm90::wait_phase(smem.q_full(q_ring.buffer, group), q_ring.parity);
+    work.tile = smem.tile(slot.buffer);
+    const int tile_row = tile_word(work.tile, kRow, lane);
+    if (tile_row == kNoTile) return false;
+    work.row = tile_row + group * kGroupRows;
+    work.q_buffer = q_ring.buffer;
+    q_ring.advance();
+    slot.advance();
+    find_blocks(work);
+    return true;
+  }
+
+  FLASH_DEVICE void find_blocks(Work& work) const {
+    const int tile_begin = tile_word(work.tile, kBegin, lane);
+    const int tile_end = tile_word(work.tile, kEnd, lane);
+    const KeyRule rule = kv.mask.rule(work.tile, lane);
+    work.begin = work.end = work.whole_begin = work.whole_end = tile_end;
+    work.middle_end = 0;
+    if (work.row < rule.seqlen_q) {
+      const int last = rule.seqlen_q - 1;
+      const KeyBlocks<kConfig.block_n> blocks(rule, work.row, min(work.row + kGroupRows - 1, last));
+      if (blocks.begin < blocks.end) {
+        work.begin = blocks.begin;
+        work.end = blocks.end;
+      }
+      work.whole_begin = blocks.whole_begin;
+      work.whole_end = blocks.whole_end;
+      work.middle_end = rule.of(min(work.row + kGroupRows / 2, last)).end;
+    }
+    work.n_skipped = tile_end - work.end;
+    work.n_left = work.begin - tile_begin;
+  }
+
+  FLASH_DEVICE void compute_tile(const Work& work) {
+    Statistics rows;
+    Kv::Mm::clear(kv.o);
+    if (work.begin < work.end) {
+      clear_foreign_rows(work);
+      kv.first_scores(work, work.end - 1, rows);
+      middle_blocks(work, work.end - 2, rows);
+      release_q(work.q_buffer);
+      kv.last_output();
+    } else {
+      release_q(work.q_buffer);
+    }
+    for (int i = 0; i < work.n_left; ++i) {
+      kv.skip_scores();
+      kv.skip_output();
+    }
+    finish(work, rows);
+  }
+
+  // All but the first scores and the last output. Behind optimistic steps, those at the beginning
+  // of the rows' keys are ordinary again.
+  FLASH_DEVICE void middle_blocks(const Work& work, int block, Statistics& rows) {
+    int n_optimistic = first_optimistic(work);
+    while (true) {
+      for (; block >= n_optimistic; --block) kv.step(work, block, rows);
+      if (block < work.begin) break;
+      kv.set_limits(work, block + 1, rows);
+      const int first = block;
+      float block_sum[2];
+      bool event = false;
+      while (true) {
+        event = kv.optimistic_exponentials(work, rows, block_sum);
+        if (event) break;
+        kv.end_optimistic_step(rows, block_sum);
+        if (--block < work.whole_begin) break;
+      }
+      if (event) {
+        // Behind the loop, which it would keep from fitting the instruction cache.
+        kv.mend(work, rows, block_sum);
+        kv.end_optimistic_step(rows, block_sum);
+        n_optimistic = max(block == first ? block & -kPause : block, work.whole_begin);
+        --block;
+      }
+      if (block < work.whole_begin) n_optimistic = work.begin;
+    }
+  }
+
+  // Blocks before this one may be computed without their maximum: those that every row sees whole,
+  // behind half a block of keys or more. Without such blocks, or with a soft cap: the group's
+  // first.
+  FLASH_DEVICE int first_optimistic(const Work& work) const {
+    const int keys_of_first = kv.mask.rule(work.tile, lane).of(work.row).end;
+    const int behind_keys = max(0, keys_of_first - kConfig.block_n / 2) / kConfig.block_n;
+    const bool any = behind_keys > work.whole_begin && args.call.softcap == 0.0f;
+    return any ? behind_keys : work.begin;
+  }
+
+  // Rows of Q behind the sequence's end become zeros: what they hold must not decide how the
+  // others are computed.
+  FLASH_DEVICE void clear_foreign_rows(const Work& work) const {
+    const int n_rows = tile_word(work.tile, kSeqlenQ, lane) - work.row;
+    if (n_rows >= kGroupRows) return;
+    constexpr int kPieces = kForward.swizzle_bytes() / 16;
+    const uint32_t q = smem.q(work.q_buffer, group);
+    const ptx::Vector16 zeros = {};
+    for (int i = warp * 32 + lane; i < kForward.n_chunks() * kGroupRows * kPieces;
+         i += Kv::kThreads) {
+      if (i / kPieces % kGroupRows >= n_rows) ptx::st_shared_16<0>(q + 16 * i, zeros);
+    }
+    ptx::fence_proxy_async_shared();  // for the matmuls
+    ptx::bar_sync(sm90::kQRead + group, Kv::kThreads);
+  }
+
+  FLASH_DEVICE void finish(const Work& work, Statistics& statistics) {
+    const int row = work.row + warp * 16;
+    const Rows rows = {.first = tile_word(work.tile, kQStart, lane) + row,
+                       .count = tile_word(work.tile, kSeqlenQ, lane) - row,
+                       .head = tile_word(work.tile, kHead, lane),
+                       .batch = tile_word(work.tile, kQBatch, lane)};
+    if (rows.count <= 0) return;
+    float inverse[2], log_sum_exp[2];
+    statistics.finish(inverse, log_sum_exp, kv.scale);
+    if (args.call.sinks != nullptr) {
+      End::add_sink(args.call.sinks[rows.head], inverse, log_sum_exp);
+    }
+    const uint32_t staging = smem.o(group, warp);
+    End::Base::wait_staging_free(lane);
+    End::Base::stage(kv.o, inverse, staging, lane);
+    End::store(args, rows, staging, lane);
+    End::store_lse(args.call, rows, log_sum_exp, lane);
+  }
+
+  // One arrival per warp: the matmuls that read the buffer have completed for this warp.
+  FLASH_DEVICE void release_q(int buffer) {
+    if (lane == 0) ptx::mbarrier_arrive(smem.q_empty(buffer, group));
+  }
+};
+
+}  // namespace flash::sm90_serve

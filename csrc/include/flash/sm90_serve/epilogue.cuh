@@ -1,0 +1,89 @@
+// A warp's 16 output rows, of which some may be another sequence's.
+#pragma once
+
+#include "flash/ptx/math.cuh"
+#include "flash/ptx/memory.cuh"
+#include "flash/sm90/forward/epilogue.cuh"
+#include "flash/sm90_serve/args.h"
+#include "flash/sm90_serve/config.h"
+
+namespace flash::sm90_serve {
+
+// A warp's rows of O.
+struct Rows {
+  int first;  // counted from the first of `batch`
+  int count;  // that exist: at least one
+  int head;
+  int batch;
+};
+
+template <HopperServeKernelConfig kConfig>
+struct Ending {
+  static constexpr sm90::HopperForwardKernelConfig kForward = kConfig.forward();
+  using Base = sm90::Epilogue<kForward>;
+
+  // A sink is a key of a value 0: it adds to the denominators alone.
+  FLASH_DEVICE static void add_sink(float sink, float (&inverse)[2], float (&log_sum_exp)[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float lse = log_sum_exp[half];
+      float largest = fmaxf(lse, sink);
+      if (largest == kNegativeInfinity) largest = 0.0f;  // nothing is seen
+      const float sum = ptx::ex2((sink - largest) * kLog2e) + ptx::ex2((lse - largest) * kLog2e);
+      log_sum_exp[half] = ptx::fma_rn(ptx::lg2(sum), kLn2, largest);
+      if (lse != kNegativeInfinity) inverse[half] *= ptx::ex2((lse - log_sum_exp[half]) * kLog2e);
+    }
+  }
+
+  // Called by the whole warp.
+  FLASH_DEVICE static void store(const ServeKernelArgs& args, const Rows& rows, uint32_t warp_tile,
+                                 int lane) {
+    if (rows.count >= Base::kRows) {
+      ptx::fence_proxy_async_shared();  // the staged rows, for the copy engine
+      __syncwarp();                     // ... of all lanes
+      if (lane == 0) {
+        ptx::tma_store_5d(&args.o, warp_tile, 0, rows.first, 0, rows.head, rows.batch);
+        ptx::tma_store_commit();
+      }
+      return;
+    }
+    __syncwarp();
+    store_some(args.call, rows, warp_tile, lane);
+    __syncwarp();  // the staging may be written again
+  }
+
+  // One lane of the four that share a row writes its log-sum-exp.
+  FLASH_DEVICE static void store_lse(const ServeArgs& args, const Rows& rows,
+                                     const float (&log_sum_exp)[2], int lane) {
+    if (args.lse == nullptr || lane % 4 != 0) return;
+    float* const lse = args.lse + rows.batch * args.lse_stride_batch +
+                       rows.head * args.lse_stride_head + rows.first;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = lane / 4 + 8 * half;
+      if (row < rows.count) lse[row] = log_sum_exp[half];
+    }
+  }
+
+ private:
+  // Those that exist, 16 bytes at a time.
+  FLASH_DEVICE static void store_some(const ServeArgs& args, const Rows& rows, uint32_t warp_tile,
+                                      int lane) {
+    constexpr int kPieces = kForward.row_bytes() / 16;
+    constexpr int kChunkPieces = kForward.swizzle_bytes() / 16;
+    const int64_t row_bytes = args.o_stride_seq * kForward.element_bytes();
+    char* const o = static_cast<char*>(args.o) + rows.first * row_bytes +
+                    (rows.batch * args.o_stride_batch + rows.head * args.o_stride_head) *
+                        kForward.element_bytes();
+    for (int i = lane; i < rows.count * kPieces; i += 32) {
+      const int row = i / kPieces;
+      const int piece = i % kPieces;
+      const uint32_t from = warp_tile + piece / kChunkPieces * Base::kChunkBytes +
+                            row * kForward.swizzle_bytes() +
+                            (piece % kChunkPieces ^ Base::swizzle(row)) * 16;
+      ptx::st_global_16(o + row * row_bytes + piece * 16, ptx::ld_shared_16<0>(from));
+    }
+  }
+};
+
+}  // namespace flash::sm90_serve

@@ -1,0 +1,117 @@
+// A tile as one group of consumers sees it, and which keys its rows see.
+#pragma once
+
+#include "flash/core/serve_args.h"
+#include "flash/ptx/math.cuh"
+#include "flash/ptx/memory.cuh"
+#include "flash/sm90/mask.cuh"
+#include "flash/sm90_serve/config.h"
+#include "flash/tile/key_range.cuh"
+#include "flash/tile/rows.cuh"
+
+namespace flash::sm90_serve {
+
+// What consumers are told of a tile, in shared memory.
+enum TileWord : int {
+  kRow,    // the tile's first, in the sequence; kNoTile: no tile is left
+  kBegin,  // blocks of keys of which some row sees something
+  kEnd,
+  kSeqlenQ,  // of the sequence, as in KeyRule
+  kSeqlenK,
+  kLeftpad,
+  kHead,
+  kQStart,  // the sequence's first row of q, counted from batch kQBatch
+  kQBatch,
+  kTileWords
+};
+
+// In place of a tile's first row.
+inline constexpr int kNoTile = -1;
+
+// By a whole warp. One lane reads, the one that releases the buffer; the maximum tells the compiler
+// that all lanes have the same, as in the forward pass.
+FLASH_DEVICE int tile_word(uint32_t tile, TileWord word, int lane) {
+  int value = kNoTile;
+  if (lane == 0) value = ptx::ld_shared_4(tile + 4 * word);
+  return __reduce_max_sync(0xffffffffu, value);
+}
+
+// A tile as one group sees it; blocks of keys are counted from the sequence's first, and the last
+// comes first. What the inner loop does not need stays in shared memory.
+struct Work {
+  uint32_t tile;  // where its words are
+  int q_buffer;
+  int row;    // the group's first, in the sequence
+  int begin;  // blocks of which some row of the group sees something
+  int end;
+  int whole_begin;  // those that all rows see whole; none where it is not before the end
+  int whole_end;
+  int n_skipped;   // blocks behind the group's, which only other groups' rows see
+  int n_left;      // the same before the group's
+  int middle_end;  // the end of the keys that the group's middle row sees
+};
+
+template <HopperServeKernelConfig kConfig>
+struct Mask {
+  using Work = sm90_serve::Work;
+  static constexpr int kBlockN = kConfig.block_n;
+
+  const ServeArgs& args;
+
+  FLASH_DEVICE KeyRule rule(uint32_t tile, int lane) const {
+    return {tile_word(tile, kSeqlenQ, lane), tile_word(tile, kSeqlenK, lane),
+            tile_word(tile, kLeftpad, lane), args.window_left, args.window_right};
+  }
+
+  // Caps scores, and gives those of keys that a row does not see the value -inf. `warp`: of the
+  // group.
+  template <int kCount>
+  FLASH_DEVICE void apply(float (&s)[kCount], const Work& work, int block, int warp,
+                          int lane) const {
+    if (args.softcap != 0.0f) cap(s);
+    if (work.whole_begin <= block && block < work.whole_end) return;
+    const KeyRule keys_of = rule(work.tile, lane);
+    int begin[2], end[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = work.row + warp * 16 + lane / 4 + 8 * half;
+      // Rows behind the end see what the last one sees: nobody looks at them.
+      const KeyRange keys = keys_of.of(min(row, keys_of.seqlen_q - 1));
+      begin[half] = keys.begin - block * kBlockN;
+      end[half] = keys.end - block * kBlockN;
+    }
+    if (block >= work.whole_end) sm90::mask_scores(s, end, lane);
+    if (block < work.whole_begin) hide_before(s, begin, lane);
+  }
+
+  // Keys from the first of `block` on that the group's middle row sees.
+  FLASH_DEVICE int n_keys_from(const Work& work, int block) const {
+    return work.middle_end - block * kBlockN;
+  }
+
+ private:
+  // tanh(x) = 1 - 2 / (1 + exp(2 x)), exact to a few units of fp32 at 1. The softmax scales what it
+  // is given.
+  template <int kCount>
+  FLASH_DEVICE void cap(float (&s)[kCount]) const {
+    const float tanh_scale = 2.0f * kLog2e * args.softmax_scale / args.softcap;
+    const float limit = args.softcap / args.softmax_scale;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      s[i] = fmaf(-2.0f * limit, ptx::rcp(1.0f + ptx::ex2(s[i] * tanh_scale)), limit);
+    }
+  }
+
+  // `begin`: of each of the thread's two rows, the first key that it sees, as sm90::mask_scores.
+  template <int kCount>
+  FLASH_DEVICE static void hide_before(float (&s)[kCount], const int (&begin)[2], int lane) {
+    const int column = 2 * (lane % 4);
+    const int first[2] = {begin[0] - column, begin[1] - column};
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (i / 4 * 8 + i % 2 < first[i / 2 % 2]) s[i] = kNegativeInfinity;
+    }
+  }
+};
+
+}  // namespace flash::sm90_serve

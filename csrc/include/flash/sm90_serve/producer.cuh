@@ -1,0 +1,178 @@
+// The producer: one warp that looks sequences up, and of which one lane keeps the copy engine busy.
+#pragma once
+
+#include "flash/ptx/memory.cuh"
+#include "flash/ptx/tma.cuh"
+#include "flash/sm90/ring.cuh"
+#include "flash/sm90_serve/mask.cuh"
+#include "flash/sm90_serve/schedule.cuh"
+#include "flash/sm90_serve/storage.cuh"
+
+namespace flash::sm90_serve {
+
+// In place of the buffer of values that are to be cleared: the work is done.
+inline constexpr int kNoBuffer = -1;
+
+template <HopperServeKernelConfig kConfig>
+struct Producer {
+  static constexpr int kBlockN = kConfig.block_n;
+  static constexpr int kKvBytes = kConfig.forward().kv_bytes();
+  static constexpr int kGroupRows = sm90::HopperForwardKernelConfig::kGroupRows;
+  using Ring = sm90::RingPosition<kConfig.n_buffers>;
+
+  const ServeKernelArgs& args;
+  const Storage<kConfig>& smem;
+  const TileSchedule<kConfig> schedule;
+  const int lane;
+  sm90::RingPosition<kConfig.n_q_buffers> q_ring;
+  sm90::RingPosition<kConfig.n_tiles()> slot;
+  Ring k_ring;
+  Ring v_ring;
+  uint32_t clearing_parity = 0;
+  int round = 0;
+
+  FLASH_DEVICE Producer(const ServeKernelArgs& launch_args, const Storage<kConfig>& storage,
+                        int lane_of_warp)
+      : args(launch_args), smem(storage), schedule(launch_args), lane(lane_of_warp) {}
+
+  // All tiles of this thread block, last block of keys of each first; V follows one block behind K.
+  FLASH_DEVICE void run() {
+    Tile next;
+    bool is_one = find_next(next);
+    if (is_one) load_q(next);
+    while (is_one) {
+      const Tile tile = next;
+      if (tile.end > tile.begin) load_k(tile, tile.end - 1);
+      // With a second buffer the next Q is loaded as soon as the rings are full.
+      const int q_at =
+          kConfig.n_q_buffers == 1 ? tile.begin : max(tile.begin, tile.end - kConfig.n_buffers);
+      for (int block = tile.end - 1; block > tile.begin; --block) {
+        load_k(tile, block - 1);
+        load_v(tile, block);
+        if (block == q_at) is_one = load_next_q(next);
+      }
+      if (tile.end > tile.begin) load_v(tile, tile.begin);
+      if (q_at == tile.begin) is_one = load_next_q(next);
+    }
+    announce_end();
+  }
+
+ private:
+  FLASH_DEVICE bool load_next_q(Tile& next) {
+    const bool is_one = find_next(next);
+    if (is_one) load_q(next);
+    return is_one;
+  }
+
+  // The next tile that exists.
+  FLASH_DEVICE bool find_next(Tile& tile) {
+    while (true) {
+      int position = blockIdx.x;
+      if (round > 0) {
+        if (lane == 0) position = schedule.position(round);
+        position = __shfl_sync(0xffffffffu, position, 0);
+      }
+      ++round;
+      if (position >= schedule.n_tiles) return false;
+      if (schedule.find(position, lane, tile)) return true;
+    }
+  }
+
+  FLASH_DEVICE void load_q(const Tile& tile) {
+    wait_q_empty();
+    if (lane == 0) {
+      write(tile);
+#pragma unroll
+      for (int group = 0; group < kConfig.n_mma_groups; ++group) {
+        const uint32_t full = smem.q_full(q_ring.buffer, group);
+        ptx::mbarrier_arrive_expect_tx(full, Storage<kConfig>::kGroupQBytes);
+        ptx::tma_load_5d(smem.q(q_ring.buffer, group), &args.q, full, 0,
+                         tile.q_start + tile.row + group * kGroupRows, 0, tile.head, tile.q_batch,
+                         ptx::kEvictFirst);
+      }
+    }
+    __syncwarp();
+    q_ring.advance();
+    slot.advance();
+  }
+
+  FLASH_DEVICE void write(const Tile& tile) const {
+    static_assert(4 * kTileWords <= HopperServeKernelConfig::kTileBytes);
+    const uint32_t to = smem.tile(slot.buffer);
+    ptx::st_shared_4<4 * kRow>(to, tile.row);
+    ptx::st_shared_4<4 * kBegin>(to, tile.begin);
+    ptx::st_shared_4<4 * kEnd>(to, tile.end);
+    ptx::st_shared_4<4 * kSeqlenQ>(to, tile.rule.seqlen_q);
+    ptx::st_shared_4<4 * kSeqlenK>(to, tile.rule.seqlen_k);
+    ptx::st_shared_4<4 * kLeftpad>(to, tile.rule.leftpad);
+    ptx::st_shared_4<4 * kHead>(to, tile.head);
+    ptx::st_shared_4<4 * kQStart>(to, tile.q_start);
+    ptx::st_shared_4<4 * kQBatch>(to, tile.q_batch);
+  }
+
+  // In place of a tile: the consumers' work is done, and that of the warp that clears.
+  FLASH_DEVICE void announce_end() {
+    wait_q_empty();
+    sm90::wait_phase(smem.cleared(), clearing_parity ^ 1);
+    if (lane == 0) {
+      ptx::st_shared_4<0>(smem.tile(slot.buffer), static_cast<uint32_t>(kNoTile));
+#pragma unroll
+      for (int group = 0; group < kConfig.n_mma_groups; ++group) {
+        ptx::mbarrier_arrive(smem.q_full(q_ring.buffer, group));
+      }
+      ptx::st_shared_4<0>(smem.clearing(), static_cast<uint32_t>(kNoBuffer));
+      ptx::mbarrier_arrive(smem.landed());
+    }
+  }
+
+  FLASH_DEVICE void wait_q_empty() const {
+#pragma unroll
+    for (int group = 0; group < kConfig.n_mma_groups; ++group) {
+      sm90::wait_phase(smem.q_empty(q_ring.buffer, group), q_ring.parity ^ 1);
+    }
+  }
+
+  FLASH_DEVICE int kv_head(const Tile& tile) const {
+    return tile.head / (args.call.n_heads_q / args.call.n_heads_kv);
+  }
+
+  FLASH_DEVICE void load_k(const Tile& tile, int block) {
+    const uint32_t full = smem.k_full(k_ring.buffer);
+    sm90::wait_phase(smem.k_empty(k_ring.buffer), k_ring.parity ^ 1);
+    if (lane == 0) {
+      ptx::mbarrier_arrive_expect_tx(full, kKvBytes);
+      copy(smem.k(k_ring.buffer), args.k, full, tile, block);
+    }
+    k_ring.advance();
+  }
+
+  FLASH_DEVICE void load_v(const Tile& tile, int block) {
+    sm90::wait_phase(smem.v_empty(v_ring.buffer), v_ring.parity ^ 1);
+    const int kept_from = tile.first_key - block * kBlockN;
+    const int kept_to = tile.rule.seqlen_k - block * kBlockN;
+    uint32_t full = smem.v_full(v_ring.buffer);
+    if (kept_from > 0 || kept_to < kBlockN) {
+      sm90::wait_phase(smem.cleared(), clearing_parity ^ 1);
+      clearing_parity ^= 1;
+      full = smem.landed();
+      if (lane == 0) {
+        ptx::st_shared_4<0>(smem.clearing(), v_ring.buffer);
+        ptx::st_shared_4<4>(smem.clearing(), kept_from);
+        ptx::st_shared_4<8>(smem.clearing(), kept_to);
+      }
+    }
+    if (lane == 0) {
+      ptx::mbarrier_arrive_expect_tx(full, kKvBytes);
+      copy(smem.v(v_ring.buffer), args.v, full, tile, block);
+    }
+    v_ring.advance();
+  }
+
+  FLASH_DEVICE void copy(uint32_t to, const sm90::TensorMap& map, uint32_t full, const Tile& tile,
+                         int block) const {
+    ptx::tma_load_5d(to, &map, full, 0, tile.k_start + block * kBlockN, 0, kv_head(tile),
+                     tile.k_batch, ptx::kEvictLast);
+  }
+};
+
+}  // namespace flash::sm90_serve

@@ -1,0 +1,129 @@
+// Which tiles (block_m query rows of one head of one sequence) a thread block computes.
+//
+// Tiles stand in a list, as in sm90/schedule.cuh. A sequence that begins with row `start` of a
+// packed q has the tiles from start / block_m + its number on: it may have a tile too many, and
+// never one too few, so that no sums over lengths are needed. Late queries, which see the most
+// keys, come first, and the heads of a section share their keys in L2.
+#pragma once
+
+#include "flash/ptx/device.cuh"
+#include "flash/sm90_serve/args.h"
+#include "flash/sm90_serve/config.h"
+#include "flash/tile/key_range.cuh"
+
+namespace flash::sm90_serve {
+
+// A tile, and what has to be known of its sequence.
+struct Tile {
+  int row;  // the first, in the sequence
+  int head;
+  int batch;    // the sequence
+  int q_start;  // its first row of q, counted from `q_batch`
+  int q_batch;
+  KeyRule rule;
+  int begin, end;  // blocks of keys of which some row sees something
+  // For the producer alone.
+  int k_start;  // its first row of k
+  int k_batch;
+  int first_key;  // the first that any query of the sequence sees
+};
+
+template <HopperServeKernelConfig kConfig>
+struct TileSchedule {
+  static constexpr int kBlockM = kConfig.block_m();
+
+  const ServeKernelArgs& args;
+  int n_tiles;
+
+  FLASH_DEVICE explicit TileSchedule(const ServeKernelArgs& launch_args)
+      : args(launch_args), n_tiles(launch_args.tiles_per_head * launch_args.call.n_heads_q) {}
+
+  // The list position of this block's round-th tile, as sm90::TileSchedule: by one thread.
+  FLASH_DEVICE int position(int round) const {
+    if (args.tile_counter == nullptr) {
+      const int in_round = round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
+      return round * gridDim.x + in_round;
+    }
+    const int answer = atomicAdd(args.tile_counter, 1);
+    // Every block asks once in vain, so the last question is known: nobody else will ask.
+    if (answer == n_tiles - 1) atomicExch(args.tile_counter, 0);
+    return gridDim.x + answer;
+  }
+
+  // By all lanes of a warp. False: there is no such tile.
+  FLASH_DEVICE bool find(int index, int lane, Tile& tile) const {
+    const ServeArgs& call = args.call;
+    const int section_tiles = args.tiles_per_head * args.heads_per_section;
+    const int section = index / section_tiles;
+    const int in_section = index - section * section_tiles;
+    const int first_head = section * args.heads_per_section;
+    const int heads = min(args.heads_per_section, call.n_heads_q - first_head);
+    const int step = in_section / heads;
+    tile.head = first_head + in_section - step * heads;
+    const int of_head = args.tiles_per_head - 1 - step;
+    if (call.cu_seqlens_q == nullptr) {
+      const int tiles_each = args.tiles_per_head / call.batch;
+      tile.batch = of_head / tiles_each;
+      tile.row = (of_head - tile.batch * tiles_each) * kBlockM;
+      tile.q_start = 0;
+      tile.q_batch = tile.batch;
+      tile.rule.seqlen_q = call.seqlen_q;
+    } else {
+      tile.batch = sequence_of(of_head, lane);
+      if (tile.batch < 0) return false;
+      tile.q_start = call.cu_seqlens_q[tile.batch];
+      tile.q_batch = 0;
+      tile.row = (of_head - tiles_before(tile.q_start, tile.batch)) * kBlockM;
+      tile.rule.seqlen_q = call.cu_seqlens_q[tile.batch + 1] - tile.q_start;
+    }
+    if (call.seqused_q != nullptr) {
+      tile.rule.seqlen_q = min(tile.rule.seqlen_q, call.seqused_q[tile.batch]);
+    }
+    if (tile.row >= tile.rule.seqlen_q) return false;
+    find_keys(tile);
+    return true;
+  }
+
+ private:
+  FLASH_DEVICE static int tiles_before(int start, int batch) { return start / kBlockM + batch; }
+
+  // The last sequence that begins at or before a tile, or -1: a search by all lanes of a warp, 32
+  // places at a time.
+  FLASH_DEVICE int sequence_of(int tile, int lane) const {
+    int first = 0;
+    for (int count = args.call.batch; count > 0;) {
+      const int step = (count + 31) / 32;
+      const int b = first + lane * step;
+      const bool begins = lane * step < count && tiles_before(args.call.cu_seqlens_q[b], b) <= tile;
+      const int n_begun = __popc(__ballot_sync(0xffffffffu, begins));
+      if (n_begun == 0) return -1;
+      first += (n_begun - 1) * step;
+      count = step == 1 ? 0 : min(step, count - (n_begun - 1) * step);
+    }
+    return first;
+  }
+
+  FLASH_DEVICE void find_keys(Tile& tile) const {
+    const ServeArgs& call = args.call;
+    int seqlen_k = call.seqlen_k;
+    tile.k_start = 0;
+    tile.k_batch = tile.batch;
+    if (call.cu_seqlens_k != nullptr) {
+      tile.k_start = call.cu_seqlens_k[tile.batch];
+      seqlen_k = call.cu_seqlens_k[tile.batch + 1] - tile.k_start;
+      tile.k_batch = 0;
+    }
+    if (call.seqused_k != nullptr) seqlen_k = call.seqused_k[tile.batch];
+    tile.rule.seqlen_k = max(0, min(seqlen_k, call.seqlen_k - tile.k_start));
+    tile.rule.leftpad = call.leftpad_k == nullptr ? 0 : call.leftpad_k[tile.batch];
+    tile.rule.left = call.window_left;
+    tile.rule.right = call.window_right;
+    const int last = min(tile.row + kBlockM, tile.rule.seqlen_q) - 1;
+    const KeyBlocks<kConfig.block_n> blocks(tile.rule, tile.row, last);
+    tile.begin = blocks.begin;
+    tile.end = blocks.end;
+    tile.first_key = tile.rule.of(0).begin;
+  }
+};
+
+}  // namespace flash::sm90_serve

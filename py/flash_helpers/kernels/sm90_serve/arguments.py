@@ -1,0 +1,80 @@
+"""The launch arguments of the Hopper family's serving kernels for the emulator: the layout of
+csrc/include/flash/sm90_serve/args.h, made from the argument record of a call.
+
+On a GPU csrc/runtime/sm90_serve/launch.cpp does the same with the driver's tensor maps;
+tests/runtime compares the two.
+"""
+
+import struct
+
+from ...emulator import pack_tensor_map
+from ..serve_args import SERVE_ARGS_SIZE, unpack_serve_args
+from ..sm90_fwd.arguments import WARP_ROWS, heads_per_section
+from ..sm90_fwd.config import GROUP_ROWS
+from .config import HopperServeKernelConfig
+
+_MAPS = ("q", "k", "v", "o")
+_LAYOUT = struct.Struct(f"<128s128s128s128s{SERVE_ARGS_SIZE}sQ2i")
+LAUNCH_ARGUMENTS_SIZE = 1024
+
+Fields = dict[str, int | float]
+
+
+def pack_launch_arguments(
+    config: HopperServeKernelConfig, args: bytes, *, tile_counter: int = 0
+) -> bytes:
+    """The record with the emulator's tensor maps, for `args`, a record of ServeArgs.
+
+    `tile_counter` is the address of an int32 that is 0; 0: blocks compute fixed shares of the
+    tiles. Raises ValueError for what cuTensorMapEncodeTiled refuses.
+    """
+    fields = unpack_serve_args(args)
+    maps = [_tensor_map(config, fields, name) for name in _MAPS]
+    tail = (tile_counter, _tiles_per_head(config, fields), _heads_per_section(config, fields))
+    return _LAYOUT.pack(*maps, args, *tail).ljust(LAUNCH_ARGUMENTS_SIZE, b"\0")
+
+
+def _tensor_map(config: HopperServeKernelConfig, fields: Fields, name: str) -> bytes:
+    """As dimensions (column in chunk, row, chunk, head, batch). Packed rows are one batch."""
+    forward = config.forward()
+    of_queries = name in "qo"
+    packed = bool(fields["cu_seqlens_q" if of_queries else "cu_seqlens_k"])
+    rows = int(fields[("n_rows" if packed else "seqlen_q") if of_queries else "seqlen_k"])
+    heads = int(fields["n_heads_q" if of_queries else "n_heads_kv"])
+    batch = 1 if packed else int(fields["batch"])
+    box_rows = {"q": GROUP_ROWS, "o": WARP_ROWS}.get(name, config.block_n)
+    columns, chunks = forward.chunk_columns(), forward.n_chunks()
+
+    def stride(axis: str, size: int) -> int:
+        # Of a dimension of one element it is never used, but has to be a good one.
+        elements = int(fields[f"{name}_stride_{axis}"]) if size > 1 else config.d_head
+        return elements * config.dtype.bytes
+
+    return pack_tensor_map(
+        # Without keys nothing is loaded, but a map must have an address.
+        int(fields[name if rows else "q"]),
+        config.dtype.bytes,
+        (columns, max(rows, 1), chunks, heads, batch),
+        (stride("seq", rows), forward.swizzle_bytes(), stride("head", heads),
+         stride("batch" if of_queries else "page", batch)),
+        (columns, box_rows, chunks, 1, 1),
+        swizzle=forward.swizzle_bytes(),
+    )  # fmt: skip
+
+
+def _tiles_per_head(config: HopperServeKernelConfig, fields: Fields) -> int:
+    rows, batch = config.blocks()[0], int(fields["batch"])
+    if fields["cu_seqlens_q"]:
+        return int(fields["n_rows"]) // rows + batch
+    return -(-int(fields["seqlen_q"]) // rows) * batch
+
+
+def _heads_per_section(config: HopperServeKernelConfig, fields: Fields) -> int:
+    """By the average sequence."""
+    keys = int(fields["seqlen_k"])
+    if fields["cu_seqlens_k"]:
+        keys //= int(fields["batch"])
+    heads = int(fields["n_heads_q"])
+    return heads_per_section(
+        2 * keys * config.d_head * config.dtype.bytes, heads // int(fields["n_heads_kv"]), heads
+    )

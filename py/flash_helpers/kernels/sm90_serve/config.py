@@ -1,0 +1,111 @@
+"""`HopperServeKernelConfig`: every choice of one of the Hopper family's serving kernels that is
+fixed at compile time.
+
+The field order is a contract with csrc/include/flash/sm90_serve/config.h (tested).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...base.dtypes import DType
+from ..contract import Variant, WarpSpecialisation
+from ..serve_config import ServeKernelConfig, ServeSizes
+from ..sm90_fwd.config import HopperForwardKernelConfig, MaxPolicy
+
+WORD = "hopper_serve"
+SYMBOL_START = "flash_serve_sm90"
+TILE_BYTES = 48  # what consumers are told of a tile
+CLEARING_BYTES = 32  # two barriers and four words
+# Rows of an average sequence below which most of a tile would be idle, and decodes are split.
+LEAST_ROWS = 33
+
+
+@dataclass(frozen=True, order=True)
+class HopperServeKernelConfig(ServeKernelConfig):
+    """The serving kernel of the Hopper family, for prompts: the forward pass' loads, matmuls and
+    softmax on sequences of different lengths."""
+
+    FAMILY: ClassVar[str] = "sm90_serve"
+    ARGUMENTS: ClassVar[str] = "flash::sm90_serve::ServeKernelArgs"
+    PTX_ARCHITECTURE: ClassVar[str] = "compute_90a"
+    PERSISTENT: ClassVar[bool] = True
+
+    dtype: DType
+    d_head: int
+    block_n: int
+    n_mma_groups: int
+    n_buffers: int
+    n_q_buffers: int
+
+    def short_form(self) -> str:
+        """`(FP16, 128, 128, 2, 2, 2): hopper_serve`: the fields in their order."""
+        numbers = (self.d_head, self.block_n, self.n_mma_groups, self.n_buffers, self.n_q_buffers)
+        return f"({self.dtype.name}, {', '.join(map(str, numbers))}): {WORD}"
+
+    def kernel_name(self) -> str:
+        words = (
+            SYMBOL_START, self.dtype.name.lower(), f"d{self.d_head}", f"n{self.block_n}",
+            f"g{self.n_mma_groups}", f"b{self.n_buffers}", f"q{self.n_q_buffers}",
+        )  # fmt: skip
+        return "_".join(words)
+
+    def variants(self) -> tuple[Variant, ...]:
+        return (Variant.SERVE,)
+
+    def warp_specialisation(self) -> WarpSpecialisation | None:
+        return self.forward().warp_specialisation()
+
+    def total_flop(self, n_samples: int, n_heads: int, seq_len: int) -> int:
+        return self.forward().total_flop(n_samples, n_heads, seq_len)
+
+    # Which calls it takes, and how they are launched.
+
+    def refusal(self, sizes: ServeSizes) -> str | None:
+        if sizes.n_new or sizes.rotates or sizes.paged:
+            return "its kernels neither append, nor rotate, nor read pages"
+        if (sizes.d_head, sizes.d_v) != (self.d_head, self.d_head):
+            return f"its kernels have head dimension {self.d_head}"
+        if sizes.n_rows < LEAST_ROWS * sizes.batch:
+            return f"it takes sequences of {LEAST_ROWS} queries or more, on average"
+        return None
+
+    def can_split(self) -> bool:
+        return False
+
+    def n_tiles(self, sizes: ServeSizes) -> int:
+        """Of one query head."""
+        rows, _ = self.blocks()
+        if sizes.seqlen_q:
+            return -(-sizes.seqlen_q // rows) * sizes.batch
+        return sizes.n_rows // rows + sizes.batch
+
+    def grid(self, variant: Variant, sizes: ServeSizes) -> int:
+        """Tiles, of which each thread block takes several."""
+        return self.n_tiles(sizes) * sizes.n_heads_q
+
+    # Derived sizes, as in sm90_serve/config.h.
+
+    def forward(self) -> HopperForwardKernelConfig:
+        """The forward pass whose tiles, matmuls and softmax these are."""
+        return HopperForwardKernelConfig(
+            self.dtype, self.d_head, self.block_n, self.n_mma_groups, self.n_buffers,
+            self.n_q_buffers, MaxPolicy.OPTIMISTIC, overlap=True, ping_pong=True, o_in_q=False,
+        )  # fmt: skip
+
+    def n_threads(self) -> int:
+        return self.forward().n_threads()
+
+    def smem_bytes(self) -> int:
+        clearing = -(-self.forward().smem_bytes() // 16) * 16
+        return clearing + CLEARING_BYTES + (self.n_q_buffers + 1) * TILE_BYTES
+
+    def min_blocks_per_sm(self) -> int:
+        return 1
+
+    def block_m(self) -> int:
+        return self.forward().block_m()
+
+    def blocks(self) -> tuple[int, int]:
+        return self.forward().blocks()

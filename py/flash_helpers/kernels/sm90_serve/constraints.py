@@ -1,0 +1,21 @@
+"""Why a serving configuration of the Hopper family cannot be built, as sentences."""
+
+from ..sm90_fwd.constraints import violations as forward_violations
+from ..sm90_target import SHARED_MEMORY_BYTES, architecture_violations
+from .config import HopperServeKernelConfig
+
+HEAD_DIMENSIONS = (64, 128)
+
+
+def violations(config: HopperServeKernelConfig, arch: tuple[int, int] | None = None) -> list[str]:
+    """One sentence for each reason; an empty list: it can be built (for `arch`, if given)."""
+    found = forward_violations(config.forward())
+    if config.d_head not in HEAD_DIMENSIONS:
+        choices = " or ".join(map(str, HEAD_DIMENSIONS))
+        found = [f"d_head = {config.d_head} is not supported: it must be {choices}."]
+    if not found and config.smem_bytes() > SHARED_MEMORY_BYTES:
+        found = [
+            f"Q, O and {config.n_buffers} buffers for K and V need {config.smem_bytes()} bytes of "
+            f"shared memory, but a thread block has at most {SHARED_MEMORY_BYTES}."
+        ]
+    return [*found, *architecture_violations(arch, "the Hopper serving family")]

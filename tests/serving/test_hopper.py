@@ -1,0 +1,152 @@
+"""The Hopper family's serving kernels, which the emulator runs where they are asked first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import flash_attention
+import flash_attention.emulated
+from flash_helpers.check.serving import ServeRule
+from flash_helpers.check.tolerance import compare
+from flash_helpers.kernel_configs import get_kernel_configs
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.sm80_serve.family import Sm80Serve
+from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
+from tests.serving.problems import NAN, Batch, ints, same_bits, stacked
+
+CAUSAL = ServeRule(causal=True)
+
+
+@pytest.fixture(autouse=True)
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[KernelConfig]:
+    """The other family is asked last; which configurations ran."""
+    monkeypatch.setattr(Sm80Serve, "preference", lambda *_: -1)
+    launch = flash_attention.emulated.launch_serving
+    ran: list[KernelConfig] = []
+
+    def recorded(config: HopperServeKernelConfig, *arguments: object) -> None:
+        ran.append(config)
+        launch(config, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(flash_attention.emulated, "launch_serving", recorded)
+    return ran
+
+
+@pytest.fixture
+def hopper(launched: list[KernelConfig]) -> Iterator[None]:
+    """Every kernel that ran was of the Hopper family."""
+    yield
+    assert launched and all(isinstance(config, HopperServeKernelConfig) for config in launched)
+
+
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("config", get_kernel_configs("hopper-serve"), ids=str)
+@pytest.mark.parametrize("rule", [ServeRule(), CAUSAL], ids=str)
+def test_lengths(config: KernelConfig, rule: ServeRule) -> None:
+    batch = Batch(
+        [300, 5, 0, 130, 129], [300, 260, 7, 130, 20], rule, heads=2, d=config.d_head,
+        dtype=config.dtype.to_torch_dtype(),
+    )  # fmt: skip
+    batch.check(batch.packed())
+
+
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize(
+    "rule",
+    [
+        ServeRule(window=(9, 0)),
+        ServeRule(causal=True, window=(200, 0)),
+        ServeRule(window=(300, 5)),
+        ServeRule(window=(-1, 63)),
+        ServeRule(window=(0, 0)),
+        ServeRule(causal=True, window=(150, -1), softcap=3.0, scale=0.2),
+        ServeRule(softcap=50.0),
+    ],
+    ids=str,
+)
+def test_windows_and_soft_caps(rule: ServeRule) -> None:
+    """With keys before the first that are not seen, and sinks: NaN lies there, and in all keys that
+    no window reaches."""
+    batch = Batch(
+        [520, 64, 40], [600, 50, 300], rule, heads=2, kv_heads=1, leftpad=[30, 0, 140],
+        sinks=torch.tensor([0.5, -2.0]),
+    )  # fmt: skip
+    batch.check(batch.packed())
+
+
+@pytest.mark.usefixtures("hopper")
+def test_a_sequence_has_the_same_bits_in_every_batch() -> None:
+    """Whatever the other sequences' queries and values are."""
+    batch = Batch([70, 300, 41], [300, 300, 270], CAUSAL, heads=2)
+    together = batch.packed()
+    for i in range(3):
+        alone = Batch([batch.queries[i]], [batch.keys[i]], CAUSAL, heads=2)
+        alone.q, alone.k, alone.v = [batch.q[i]], [batch.k[i]], [batch.v[i]]
+        assert same_bits(alone.packed(), together[i : i + 1])
+    for tensors in (batch.q, batch.k, batch.v):
+        tensors[1][:] = NAN
+    poisoned = batch.packed()
+    assert same_bits(poisoned[::2], together[::2])
+
+
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("n", [34, 70])
+def test_many_empty_sequences(n: int) -> None:
+    lengths = [0] * n
+    for i in (0, n // 2, n - 1):
+        lengths[i] = 800
+    batch = Batch(lengths, [5] * n, CAUSAL, heads=1, kv_heads=1)
+    batch.check(batch.packed())
+
+
+@pytest.mark.usefixtures("hopper")
+def test_caches_and_used_lengths() -> None:
+    """As many queries each, and caches of more keys than are used."""
+    batch = Batch([70, 70], [200, 75], ServeRule(window=(90, 0)), heads=2, leftpad=[140, 0])
+    batch.check(batch.cached(210))
+
+
+@pytest.mark.usefixtures("hopper")
+def test_rows_that_are_not_used_stay() -> None:
+    batch = Batch([130, 100], [90, 90])
+    q, starts = stacked(batch.q)
+    k, key_starts = stacked(batch.k)
+    v, _ = stacked(batch.v)
+    wide = torch.full((*q.shape[:2], 72), 7.0, dtype=q.dtype)
+    out = wide[..., :64]
+    used: dict[str, Any] = {"seqused_q": ints([100, 37]), "seqused_k": ints([80, 0])}
+    flash_attention.flash_attn_varlen_func(q, k, v, starts, key_starts, out=out, **used)
+    written = torch.zeros(wide.shape, dtype=torch.bool)
+    written[3:103, :, :64] = written[133:170, :, :64] = True
+    assert (wide[~written] == 7.0).all() and torch.isfinite(wide[written]).all()
+    assert not wide[133:170, :, :64].any()
+
+
+@pytest.mark.usefixtures("hopper")
+def test_flash_attn_func_with_a_window() -> None:
+    rule = ServeRule(causal=True, window=(100, 0))
+    batch = Batch([150, 150], [220, 220], rule)
+    q, k, v = (torch.stack(x).nan_to_num() for x in (batch.q, batch.k, batch.v))
+    o = flash_attention.flash_attn_func(q, k, v, causal=True, window_size=(100, 0))
+    assert isinstance(o, torch.Tensor)
+    for i in range(2):
+        expected, _ = batch.reference(i)
+        assert compare(o[i], expected).passed
+
+
+def test_calls_for_the_other_family(launched: list[KernelConfig]) -> None:
+    """Few queries, pages, splits and other head dimensions."""
+    few = Batch([1, 40], [70, 70])
+    few.check(few.packed())
+    prompt = Batch([70], [70], CAUSAL)
+    prompt.check(prompt.packed(num_splits=1))
+    prompt.check(prompt.paged(16))
+    for d, d_v in ((40, 40), (128, 64)):
+        other = Batch([70], [70], CAUSAL, d=d, d_v=d_v)
+        other.check(other.packed())
+    assert len(launched) == 5
+    assert not any(isinstance(config, HopperServeKernelConfig) for config in launched)

@@ -267,9 +267,9 @@ def test_a_naive_variance_is_found(seed: int) -> None:
     assert found(right)
 
 
-# Bytes a thread, (forward, backward), with a residual: LayerNorm's loop and RMSNorm's gradient of
-# 16384 numbers, the former in Triton 3.9 only. Both are faster than what does not spill.
-ALLOWED_SPILLS = {(True, 65_536): (24, 0), (False, 16_384): (0, 216)}
+# Bytes a thread, (forward, backward), with a residual: LayerNorm's loop and the gradients of
+# 16384 numbers, the former in Triton 3.9 only. All are faster than what does not spill.
+ALLOWED_SPILLS = {(True, 65_536): (24, 0), (False, 16_384): (0, 216), (True, 16_384): (0, 80)}
 
 
 @pytest.mark.parametrize("architecture", [80, 90])
@@ -287,7 +287,8 @@ def test_no_spills(layer: bool, columns: int, architecture: int) -> None:
     compiled = compile_op(op, op.default(call), call, architecture=architecture)
     allowed = ALLOWED_SPILLS.get((layer, columns), (0, 0))
     assert compiled.spill_bytes <= allowed[0] and "ld.global.v4.b32" in compiled.ptx
-    op, config = launches.of_rows(2, columns, layer)
+    op, config = launches.of_rows(2, columns)
+    words["BIAS"] = layer and launches.bias_at_once(columns)
     call = row_call(2, columns, backward, (x,) * 4, programs=2, ADDED=True, **words)
     compiled = compile_op(op, config, call, architecture=architecture)
     assert compiled.spill_bytes <= allowed[1]

@@ -58,8 +58,8 @@ CALLS: dict[str, tuple[str, Call]] = {
     )),
     "rms_norm": ("rms_norm", lambda: ((drawn(6, 40), drawn(40)), {})),
     "norm backward": ("backward", lambda: (
-        (drawn(6, 40), drawn(6, 40), None, drawn(40), torch.zeros(6), torch.ones(6), True, True),
-        {},
+        (drawn(6, 40), drawn(6, 40), None, drawn(40), drawn(40), torch.zeros(6), torch.ones(6),
+         True), {},
     )),
     "mean_var": ("mean_var", lambda: ((drawn(6, 40),), {})),
     "cross_entropy": ("cross_entropy", lambda: ((drawn(6, 40), torch.arange(6)), {})),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
 from ..activations import NAMES
 from ..checked import aligned, check_like, check_number, check_out, check_tensor, check_word
-from ..launching import is_one_operator, operator, run
+from ..launching import differentiable, goes_through_torch, is_one_operator, operator, run
 from ..remembered import remembered
 from .op import BlockConfig, Elementwise
 from .problem import MOST_DIMENSIONS, elements
@@ -29,7 +30,7 @@ def add(
     TritonVersionError for a missing or other triton.
     """
     if is_one_operator({"x": x, "y": y}, out=out, config=config):
-        return torch.ops.flash_attention.add(x, y)  # type: ignore[no-any-return]
+        return _differentiable_add(x, y)  # type: ignore[no-any-return]
     return _add(x, y, out, config)
 
 
@@ -41,7 +42,7 @@ def add_scalar(
     """x + alpha, computed in fp32 and rounded once. See `add`."""
     alpha = check_number("alpha", alpha)
     if is_one_operator({"x": x}, out=out, config=config):
-        return torch.ops.flash_attention.add_scalar(x, alpha)  # type: ignore[no-any-return]
+        return _differentiable_add_scalar(x, alpha)  # type: ignore[no-any-return]
     return _unary("add_scalar", x, out, alpha, config)
 
 
@@ -75,14 +76,16 @@ def gelu(
 def activation_grad(x: torch.Tensor, grad: torch.Tensor, kind: str) -> torch.Tensor:
     """The gradient of x, where that of the activation of that name (activations.NAMES) is `grad`:
     one operator, as PyTorch sees it."""
-    return torch.ops.flash_attention.activation_grad(x, grad, kind)  # type: ignore[no-any-return]
+    through = goes_through_torch(x, grad)
+    grad_op: Any = torch.ops.flash_attention.activation_grad if through else _activation_grad
+    return grad_op(x, grad, kind)  # type: ignore[no-any-return]
 
 
 def _activation(
     x: torch.Tensor, kind: str, out: torch.Tensor | None, config: BlockConfig | None
 ) -> torch.Tensor:
     if is_one_operator({"x": x}, out=out, config=config):
-        return torch.ops.flash_attention.activation(x, kind)  # type: ignore[no-any-return]
+        return _differentiable_activation(x, kind)  # type: ignore[no-any-return]
     return _unary(kind, x, out, 0.0, config)
 
 
@@ -161,6 +164,11 @@ def _activation_op(x: torch.Tensor, kind: str) -> torch.Tensor:
 @operator("activation_grad")
 def _activation_grad_op(x: torch.Tensor, grad: torch.Tensor, kind: str) -> torch.Tensor:
     check_word("kind", kind, NAMES)
+    return _activation_grad(x, grad, kind)
+
+
+@remembered
+def _activation_grad(x: torch.Tensor, grad: torch.Tensor, kind: str) -> torch.Tensor:
     return _run(Elementwise(kind, True), x, grad, torch.empty_like(x), 0.0, None)
 
 
@@ -183,6 +191,18 @@ def _activation_backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, No
     return activation_grad(x, grad, ctx.kind), None
 
 
-_add_op.register_autograd(_add_backward, setup_context=_keep_shapes)
-_add_scalar_op.register_autograd(lambda ctx, grad: (grad, None))
-_activation_op.register_autograd(_activation_backward, setup_context=_keep_input)
+def _no_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    """Nothing is kept."""
+
+
+_differentiable_add = differentiable(
+    _add_op, partial(_add, out=None, config=None), _keep_shapes, _add_backward
+)
+_differentiable_add_scalar = differentiable(
+    _add_scalar_op, lambda x, alpha: _unary("add_scalar", x, None, alpha, None), _no_context,
+    lambda ctx, grad: (grad, None),
+)  # fmt: skip
+_differentiable_activation = differentiable(
+    _activation_op, lambda x, kind: _unary(kind, x, None, 0.0, None), _keep_input,
+    _activation_backward,
+)  # fmt: skip

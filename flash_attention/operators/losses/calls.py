@@ -16,7 +16,7 @@ from ..checked import (
     check_tensor,
     check_word,
 )
-from ..launching import goes_through_torch, is_one_operator, is_recorded, operator, run, watched
+from ..launching import differentiable, goes_through_torch, is_one_operator, operator, run
 from ..remembered import remembered
 from ..rows.op import LOOPED, RowConfig, RowOp, as_rows, row_call
 
@@ -59,10 +59,8 @@ def cross_entropy(
     numbers = ignore_index, float(label_smoothing), float(z_loss), reduction
     if not is_one_operator({"logits": logits}, config=config):
         return _forward(logits, target, *numbers, config)[0]
-    through: Any = torch.ops.flash_attention.cross_entropy
-    if not (watched() or is_recorded(logits)):  # only the gradient is asked for
-        through = _CrossEntropy.apply
-    return through(logits, target, *numbers, inplace_backward)[0]  # type: ignore[no-any-return]
+    losses = _cross_entropy(logits, target, *numbers, inplace_backward)
+    return losses[0]  # type: ignore[no-any-return]
 
 
 def _check(logits: torch.Tensor, target: torch.Tensor) -> None:
@@ -199,13 +197,4 @@ def _gradient(ctx: Any, grad: torch.Tensor | None, *_: Any) -> tuple[Any, ...]:
     return result, None, None, None, None, None, None
 
 
-_cross_entropy_op.register_autograd(_gradient, setup_context=_keep)
-
-
-class _CrossEntropy(torch.autograd.Function):
-    """The same without PyTorch's dispatcher, whose way costs more than the kernels of short
-    calls."""
-
-    forward = staticmethod(_three)
-    setup_context = staticmethod(_keep)
-    backward = staticmethod(_gradient)
+_cross_entropy = differentiable(_cross_entropy_op, _three, _keep, _gradient)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from ...triton_kit.tuning import Tuned, best_for
 from ..activations import NAMES
 from ..checked import check_like, check_out, check_shape, check_tensor, check_word
 from ..elementwise.calls import activation_grad
-from ..launching import is_one_operator, is_recorded, operator, run
+from ..launching import differentiable, is_one_operator, is_recorded, operator, run
 from ..remembered import remembered
 from .config import MatmulConfig, without_overlap
 from .op import DirectMatmul, MatmulCall, TiledMatmul, dense, matmul_call
@@ -47,9 +48,8 @@ def matmul(
     """
     tensors = {"a": a, "b": b, "bias": bias, "residual": residual}
     if is_one_operator(tensors, out=out, config=config):
-        return torch.ops.flash_attention.matmul(  # type: ignore[no-any-return]
-            a, b, bias, residual, activation, precision, version
-        )
+        given = (a, b, bias, residual, activation, precision, version)
+        return _differentiable(*given)  # type: ignore[no-any-return]
     return _matmul(a, b, bias, residual, activation, precision, version, out, config)
 
 
@@ -195,20 +195,21 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
 def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     """What goes into the activation is not kept: its gradient computes it again."""
     a, b, bias = ctx.saved_tensors
-    product = torch.ops.flash_attention.matmul
-    how = ("none", ctx.precision, ctx.version)
+    product = partial(matmul, precision=ctx.precision, version=ctx.version)
     inner = grad
     if ctx.activation != "none":
-        before = product(a, b, bias, None, *how)
+        before = product(a, b, bias=bias)
         inner = activation_grad(before, grad, ctx.activation)
     need_a, need_b, need_bias, need_residual = ctx.needs_input_grad[:4]
     return (
-        product(inner, b.T, None, None, *how) if need_a else None,
-        product(a.T, inner, None, None, *how) if need_b else None,
+        product(inner, b.T) if need_a else None,
+        product(a.T, inner) if need_b else None,
         inner.sum(0) if need_bias else None,
         grad if need_residual else None,
         None, None, None,
     )  # fmt: skip
 
 
-_matmul_op.register_autograd(_gradient, setup_context=_keep)
+_differentiable = differentiable(
+    _matmul_op, partial(_matmul, out=None, config=None), _keep, _gradient
+)

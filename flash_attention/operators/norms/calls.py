@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
 from ..checked import DTYPES, check_like, check_number, check_shape, check_tensor
-from ..launching import is_one_operator, operator
+from ..launching import differentiable, goes_through_torch, is_one_operator, operator
 from ..remembered import remembered
 from ..rows.op import RowConfig
 from . import launches
@@ -47,8 +48,7 @@ def _checked(
     _check(x, weight, bias, residual, eps)
     tensors = {"x": x, "weight": weight, "bias": bias, "residual": residual}
     if is_one_operator(tensors, config=config):
-        norm = torch.ops.flash_attention.norm
-        out, total, _, _ = norm(x, weight, bias, residual, float(eps), layer)
+        out, total, _, _ = _norm(x, weight, bias, residual, float(eps), layer)
     else:
         out, total, _, _ = launches.forward(x, weight, bias, residual, eps, layer, config)
     return out if residual is None else (out, total)
@@ -87,38 +87,37 @@ def _norm_op(
 @operator("norm_grad")
 def _norm_grad_op(
     grad: torch.Tensor, x: torch.Tensor, added: torch.Tensor | None, weight: torch.Tensor | None,
-    mean: torch.Tensor, rstd: torch.Tensor, layer: bool, bias: bool,
+    bias: torch.Tensor | None, mean: torch.Tensor, rstd: torch.Tensor, layer: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """(gradient of x, of the weight or nothing, of the bias or nothing)."""
-    return launches.backward(grad, x, added, weight, mean, rstd, layer, bias)
+    return launches.backward(grad, x, added, weight, bias, mean, rstd, layer)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
     x, weight, bias, residual, _, ctx.layer = inputs
     _, total, mean, rstd = output
-    ctx.bias_dtype = None if bias is None else bias.dtype
     ctx.with_residual = residual is not None
-    ctx.save_for_backward(total if residual is not None else x, weight, mean, rstd)
+    ctx.save_for_backward(total if residual is not None else x, weight, bias, mean, rstd)
     ctx.mark_non_differentiable(mean, rstd)
     ctx.set_materialize_grads(False)
 
 
 def _gradient(ctx: Any, grad: Any, grad_total: Any, *_: Any) -> tuple[Any, ...]:
-    x, weight, mean, rstd = ctx.saved_tensors
+    x, weight, bias, mean, rstd = ctx.saved_tensors
     if grad is None:
         grad = torch.zeros_like(x)
     added = grad_total if ctx.with_residual else None
-    with_bias = ctx.bias_dtype is not None
-    norm_grad = torch.ops.flash_attention.norm_grad
-    dx, dw, db = norm_grad(grad, x, added, weight, mean, rstd, ctx.layer, with_bias)
+    through = goes_through_torch(grad, x, weight, bias)
+    norm_grad: Any = torch.ops.flash_attention.norm_grad if through else launches.backward
+    dx, dw, db = norm_grad(grad, x, added, weight, bias, mean, rstd, ctx.layer)
     return (
         dx,
-        dw.to(weight.dtype) if weight is not None else None,
-        db.to(ctx.bias_dtype) if with_bias else None,
+        dw if weight is not None else None,
+        db if bias is not None else None,
         dx if ctx.with_residual else None,
         None,
         None,
     )
 
 
-_norm_op.register_autograd(_gradient, setup_context=_keep)
+_norm = differentiable(_norm_op, partial(launches.forward, config=None), _keep, _gradient)

@@ -63,7 +63,7 @@ def rows_whole(
         dy, hat, r = loaded(
             grad + row * grad_row + column, x + row * x_row + column, mean + row, rstd + row,
             row < rows, inside, LAYER)  # fmt: skip
-        if WEIGHT and not LAYER:  # sooner, since then `dy` needs no registers any more
+        if WEIGHT and not BIAS:  # sooner, since then `dy` needs no registers any more
             part_w += tl.sum(product(dy, hat), 0)
         g = weighted(dy, weight, column, columns, WEIGHT, True)
         mean_g = tl.sum(g, 1, keep_dims=True) / length
@@ -72,7 +72,7 @@ def rows_whole(
             g, hat, r, mean_g, mean_gh, added + row * added_row + column, inside, LAYER, ADDED
         )
         tl.store(dx + row * dx_row + column, y, mask=inside)
-        if WEIGHT and LAYER:
+        if WEIGHT and BIAS:
             part_w += tl.sum(product(dy, hat), 0)
         if BIAS:
             part_b += tl.sum(dy, 0)
@@ -137,10 +137,13 @@ def columns_of(
     sum_b = tl.zeros([ROWS, BLOCK], tl.float32)
     for start in range(part * share, tl.minimum(rows, (part + 1) * share), ROWS):
         row, column, inside = block_of(start // ROWS, rows, columns, first, ROWS, BLOCK)
-        dy, hat, _ = loaded(
-            grad + row * grad_row + column, x + row * x_row + column, mean + row, rstd + row,
-            row < rows, inside, LAYER)  # fmt: skip
-        sum_w += dy * hat
+        if WEIGHT:
+            dy, hat, _ = loaded(
+                grad + row * grad_row + column, x + row * x_row + column, mean + row, rstd + row,
+                row < rows, inside, LAYER)  # fmt: skip
+            sum_w += dy * hat
+        else:
+            dy = tl.load(grad + row * grad_row + column, mask=inside, other=0.0).to(tl.float32)
         sum_b += dy
     column = first + tl.arange(0, BLOCK)
     place = part.to(tl.int64) * columns + column

@@ -27,14 +27,15 @@ def _backward_warps(numbers: int) -> int:
     return min(16 if numbers > 4096 else 8, max(1, numbers // 256))
 
 
-# A row, its gradient and the sums of its length have to stay in registers: LayerNorm has two of
-# them, RMSNorm only one, and so goes for rows of twice the length.
 ROWS_WHOLE = RowOp(
-    "norms.gradients", "rows_whole", (6, 7, 8), moves=3, most_whole=8192, warps=_backward_warps
+    "norms.gradients", "rows_whole", (6, 7, 8), moves=3, most_whole=16384, warps=_backward_warps
 )
 ROWS_LOOPED = RowOp("norms.gradients", "rows_looped", (6,), moves=3, most_whole=0)
 COLUMNS = RowOp("norms.gradients", "columns_of", (4, 5), moves=2)
 _COLUMNS = RowConfig(ROWS=4, BLOCK=1024, WHOLE=False, num_warps=4)
+# A row, its gradient and the weight's sums of its length fit into registers; of longer rows the
+# bias' sums do not.
+_BIAS_WHOLE = 8192
 
 Optional = torch.Tensor | None
 Four = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
@@ -69,45 +70,49 @@ def forward(
 
 @remembered
 def backward(
-    grad: torch.Tensor, x: torch.Tensor, added: Optional, weight: Optional, mean: torch.Tensor,
-    rstd: torch.Tensor, layer: bool, bias: bool,
+    grad: torch.Tensor, x: torch.Tensor, added: Optional, weight: Optional, bias: Optional,
+    mean: torch.Tensor, rstd: torch.Tensor, layer: bool,
 ) -> Three:  # fmt: skip
-    """(gradient of x, of the weight, of the bias), the latter two in fp32, empty where there is
-    none."""
+    """(gradient of x, of the weight, of the bias), the latter two empty where there is none."""
     matrix, gradients = as_rows(x), as_rows(grad)
     rows, columns = matrix.shape
     dx = torch.empty((rows, columns), dtype=x.dtype, device=x.device)
-    wanted = [weight is not None, bias]
+    vectors = (weight, bias)
     if not rows:
-        return dx.view(x.shape), *_sums_of_none(wanted, columns, mean)
+        return dx.view(x.shape), _zeros(weight, mean), _zeros(bias, mean)
     past = matrix if added is None else as_rows(added)
-    op, config = of_rows(rows, columns, layer)
-    whole = config.WHOLE
-    parts = _programs(rows, config, x.device) if whole else _shares(columns)
-    partials = _partials(wanted, parts, columns, mean)
+    op, config = of_rows(rows, columns)
+    parts = _programs(rows, config, x.device) if config.WHOLE else 0
+    # Who reads the rows adds up what has room; for the rest they are read once more.
+    at_once = config.WHOLE, config.WHOLE and bias_at_once(columns)
+    partials = [
+        mean if vector is None else mean.new_empty((parts if now else _shares(columns), columns))
+        for vector, now in zip(vectors, at_once, strict=True)
+    ]
     tensors = (gradients, matrix, past, _dense(weight, mean), mean, rstd, dx, *partials)
     call = row_call(
-        rows, columns, tensors, (gradients, matrix, past, dx), programs=parts if whole else 0,
-        LAYER=layer, ADDED=added is not None, WEIGHT=wanted[0], BIAS=wanted[1],
+        rows, columns, tensors, (gradients, matrix, past, dx), programs=parts, LAYER=layer,
+        ADDED=added is not None, WEIGHT=weight is not None, BIAS=bias is not None and at_once[1],
     )  # fmt: skip
     run(op, call, tensors, config)
-    if not whole and any(wanted):
-        _columns(gradients, matrix, mean, rstd, partials, wanted, layer)
-    dw, db = (
-        column_sums(partial) if want else partial.new_empty(0)
-        for partial, want in zip(partials, wanted, strict=True)
-    )
-    return dx.view(x.shape), dw, db
+    later = [vector is not None and not now for vector, now in zip(vectors, at_once, strict=True)]
+    if any(later):
+        _columns(gradients, matrix, mean, rstd, partials, later, layer)
+    return dx.view(x.shape), *_sums(partials, vectors)
 
 
-def of_rows(rows: int, columns: int, layer: bool) -> tuple[RowOp, RowConfig]:
+def of_rows(rows: int, columns: int) -> tuple[RowOp, RowConfig]:
     """What computes the gradient of the rows. A loop's programs are two a multiprocessor, while the
     cache has room for so many rows."""
-    op = ROWS_WHOLE if layer else replace(ROWS_WHOLE, most_whole=2 * ROWS_WHOLE.most_whole)
-    config = op.config_for(rows, columns)
+    config = ROWS_WHOLE.config_for(rows, columns)
     if config.WHOLE:
-        return op, config
+        return ROWS_WHOLE, config
     return ROWS_LOOPED, RowConfig(1, 8192, False, 16 if columns <= 32768 else 32)
+
+
+def bias_at_once(columns: int) -> bool:
+    """Whether the kernel that keeps rows in registers adds up the bias' gradient, too."""
+    return columns <= _BIAS_WHOLE
 
 
 def _programs(rows: int, config: RowConfig, device: torch.device) -> int:
@@ -138,18 +143,22 @@ def _columns(
     run(COLUMNS, call, tensors, _COLUMNS)
 
 
-def _partials(
-    wanted: Sequence[bool], parts: int, columns: int, like: torch.Tensor
-) -> list[torch.Tensor]:
-    """Memory for what each program adds up; another tensor where nothing is written."""
-    return [like.new_empty((parts, columns)) if want else like for want in wanted]
-
-
-def _sums_of_none(
-    wanted: Sequence[bool], columns: int, like: torch.Tensor
+def _sums(
+    partials: Sequence[torch.Tensor], vectors: Sequence[Optional]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    dw, db = (like.new_zeros(columns if want else 0) for want in wanted)
-    return dw, db
+    """The gradients of weight and bias, in their types; empty where there is none."""
+    given = [i for i, vector in enumerate(vectors) if vector is not None]
+    sums = [partials[0].new_empty(0) for _ in vectors]
+    if given:
+        dtypes = [vector.dtype for vector in vectors if vector is not None]
+        made = column_sums([partials[i] for i in given], dtypes)
+        for i, its in zip(given, made, strict=True):
+            sums[i] = its
+    return sums[0], sums[1]
+
+
+def _zeros(vector: Optional, like: torch.Tensor) -> torch.Tensor:
+    return like.new_empty(0) if vector is None else torch.zeros_like(vector)
 
 
 def _dense(vector: Optional, other: torch.Tensor) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..checked import check_dim, check_like, check_tensor, check_word
-from ..launching import is_one_operator, operator, run
+from ..launching import differentiable, goes_through_torch, is_one_operator, operator, run
 from ..remembered import remembered
 from ..rows.op import RowConfig, RowOp, as_rows, row_call, warps_for
 
@@ -51,9 +51,7 @@ def _checked(
     check_word("algorithm", algorithm, ALGORITHMS)
     dim = check_dim("dim", dim, x)
     if is_one_operator({"x": x}, config=config):
-        return torch.ops.flash_attention.softmax(  # type: ignore[no-any-return]
-            x, dim, log, algorithm
-        )
+        return _softmax(x, dim, log, algorithm)  # type: ignore[no-any-return]
     return _forward(x, dim, log, algorithm, config)
 
 
@@ -106,7 +104,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
 
 def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
     (y,) = ctx.saved_tensors
-    return torch.ops.flash_attention.softmax_grad(y, grad, ctx.dim, ctx.log), None, None, None
+    through = goes_through_torch(y, grad)
+    softmax_grad: Any = torch.ops.flash_attention.softmax_grad if through else _backward
+    return softmax_grad(y, grad, ctx.dim, ctx.log), None, None, None
 
 
-_softmax_op.register_autograd(_gradient, setup_context=_keep)
+_softmax = differentiable(_softmax_op, partial(_forward, config=None), _keep, _gradient)

@@ -22,14 +22,29 @@ def product(a, b):
     return tl.fma(a, b, 0.0)
 
 
-@triton.jit(do_not_specialize=["parts", "columns"])
-def sum_partials(partial, out, parts, columns, BLOCK: tl.constexpr, PARTS: tl.constexpr):
-    """Columns of a matrix of fp32 with `parts` rows, added in their order."""
-    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+@triton.jit
+def sum_columns(partial, out, parts, columns, block, BLOCK: tl.constexpr, PARTS: tl.constexpr):
+    """A block of columns of a matrix of fp32 with `parts` rows, added in their order."""
+    column = block * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros([PARTS, BLOCK], tl.float32)
     for first in range(0, parts, PARTS):
         part = (first + tl.arange(0, PARTS))[:, None]
         inside = (part < parts) & (column < columns)[None, :]
         at = part.to(tl.int64) * columns + column[None, :]
         total += tl.load(partial + at, mask=inside, other=0.0)
-    tl.store(out + column, tl.sum(total, 0), mask=column < columns)
+    tl.store(out + column, tl.sum(total, 0).to(out.dtype.element_ty), mask=column < columns)
+
+
+@triton.jit(do_not_specialize=["first_parts", "second_parts", "columns"])
+def sum_partials(
+    first, second, first_out, second_out, first_parts, second_parts, columns, ALIGN: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """The columns of one matrix, or of two: the second's programs come behind the first's."""
+    columns = columns * ALIGN
+    blocks = tl.cdiv(columns, BLOCK)
+    block = tl.program_id(0)
+    if block < blocks:
+        sum_columns(first, first_out, first_parts, columns, block, BLOCK, PARTS)
+    else:
+        sum_columns(second, second_out, second_parts, columns, block - blocks, BLOCK, PARTS)

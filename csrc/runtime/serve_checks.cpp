@@ -17,7 +17,7 @@ void check_head_dimension(const KernelEntry& entry, const char* name, int value)
 
 void check_partial(const KernelEntry& entry, const ServeArgs& args) {
   check_positive(entry, "n_splits", args.n_splits);
-  if (args.n_splits == 1) return;
+  if (args.n_splits == 1 && args.arrivals == nullptr) return;
   check_pointer(entry, "o_partial", args.o_partial);
   if (args.lse_partial == nullptr) refuse(entry, "lse_partial is null");
 }
@@ -104,6 +104,7 @@ void check_serve_args(const KernelEntry& entry, const ServeArgs& args) {
 
 unsigned serve_blocks(const KernelEntry& entry, const ServeArgs& args, int tile_rows) {
   if (entry.variant == Variant::kAppend) return append_blocks(entry, args);
+  if (args.arrivals != nullptr) return static_cast<unsigned>(args.n_splits);
   const bool merges = entry.variant == Variant::kCombine;
   if (merges && args.n_splits == 1) return 0;
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();

@@ -17,10 +17,14 @@ namespace {
 using Config = AmpereServeKernelConfig;
 
 void check(const KernelEntry& entry, const ServeArgs& args) {
-  const int most = config_of<Config>(entry).d_head;
+  const Config& config = config_of<Config>(entry);
+  const int most = config.d_head;
   if (args.d_head > most || args.d_v > most) {
     refuse(entry, "d_head = " + std::to_string(args.d_head) + " and d_v = " +
                       std::to_string(args.d_v) + ": expected at most " + std::to_string(most));
+  }
+  if (config.shares_keys() != (args.arrivals != nullptr)) {
+    refuse(entry, config.shares_keys() ? "arrivals is null" : "arrivals is given");
   }
 }
 

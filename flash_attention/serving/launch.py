@@ -1,6 +1,7 @@
 """A checked serving call: which kernels, how many splits, the argument record, the launch."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 
@@ -16,11 +17,14 @@ from .. import emulated
 from ..checks.arguments import strides_of
 from ..interface import KernelNotBuiltError, kernel_id_of
 from ..library import load_library
+from . import scratch
 from .options import MAX_SPLITS, Options
 from .tensors import as_batch
 
 # Blocks of keys that a split has at least: fewer would cost more to merge than they save.
 _LEAST_BLOCKS = 4
+# Queries of the average sequence, up to which its keys are nearly all of the work.
+_MOST_DECODED = 16
 _MAX_INT32 = 2**31 - 1
 
 
@@ -103,8 +107,8 @@ def launch(call: Call) -> None:
                sizes.n_rows * sizes.n_heads_q)  # fmt: skip
     if most > _MAX_INT32:
         raise ValueError(f"the call has {most} rows or tiles: at most {_MAX_INT32} are possible")
-    partial = _partial_results(config, sizes, n_splits, call.q.device)
-    whole = replace(call, outputs=call.outputs | partial)
+    memory = scratch.memory(config.scratch(call.sizes(n_splits)), call.q.device)
+    whole = replace(call, outputs=call.outputs | memory)
     device = call.q.device
     if device.type == "cpu":
         emulated.launch_serving(
@@ -142,7 +146,7 @@ def choose(call: Call) -> ServeKernelConfig:
         ]
         taking = [config for config in fitting if not _refusal(config, call)]
         if taking:
-            return min(taking, key=lambda config: _idle_rows(config, _rows_to_hold(call)))
+            return min(taking, key=partial(_cost, call))
         reason = _refusal(fitting[0], call) if fitting else "it has no kernel for this GPU"
         refusals.append(f"the {family.TITLE} family does not: {reason}")
     raise KernelNotBuiltError(f"no kernel takes {problem} on {device}; {'; '.join(refusals)}")
@@ -154,19 +158,19 @@ def _refusal(config: ServeKernelConfig, call: Call) -> str | None:
     return config.refusal(call.sizes())
 
 
-def _rows_to_hold(call: Call) -> int:
-    """By a tile, for the average sequence. Where the result must not depend on the batch, the
-    largest tile is taken: others add up in another order."""
-    if call.options.num_splits:
-        return _MAX_INT32
+def _cost(call: Call, config: ServeKernelConfig) -> tuple[int, bool, bool, int, int]:
+    """Of the smallest head dimension, whether the kernel is of the right kind; the smallest tile
+    that holds the rows of the average sequence, else the largest; the most shared memory.
+
+    Where the result must not depend on the batch, neither may the kernel."""
     sizes = call.sizes()
-    return -(-sizes.n_rows * (sizes.n_heads_q // sizes.n_heads_kv) // sizes.batch)
-
-
-def _idle_rows(config: ServeKernelConfig, rows: int) -> tuple[int, bool, int]:
-    """Of the smallest head dimension, the smallest tile that holds `rows`, else the largest."""
+    shares = not call.options.num_splits and sizes.n_rows <= _MOST_DECODED * sizes.batch
+    rows = -(-sizes.n_rows * (sizes.n_heads_q // sizes.n_heads_kv) // sizes.batch)
+    if call.options.num_splits:
+        rows = _MAX_INT32
     tile = config.blocks()[0]
-    return (config.d_head, tile < rows, tile if tile >= rows else -tile)
+    return (config.d_head, config.shares_keys() != shares, tile < rows,
+            tile if tile >= rows else -tile, -config.smem_bytes())  # fmt: skip
 
 
 def _splits(config: ServeKernelConfig, call: Call) -> int:
@@ -175,14 +179,16 @@ def _splits(config: ServeKernelConfig, call: Call) -> int:
     if not config.can_split():
         return 1
     sizes = call.sizes()
+    room = _multiprocessors(call.q.device) * config.min_blocks_per_sm()
+    if config.shares_keys():
+        return room
     rows, keys = config.blocks()
     group = sizes.n_heads_q // sizes.n_heads_kv
     tiles = max(sizes.batch, -(-sizes.n_rows * group // rows)) * sizes.n_heads_kv
     packed_keys = "cu_seqlens_k" in call.tensors and not call.page_size
     keys_each = call.max_keys // sizes.batch if packed_keys else call.max_keys
     by_keys = -(-keys_each // (_LEAST_BLOCKS * keys))
-    fitting = _multiprocessors(call.q.device) * config.min_blocks_per_sm() // tiles
-    most = max(1, min(fitting, by_keys, MAX_SPLITS))
+    most = max(1, min(room // tiles, by_keys, MAX_SPLITS))
     blocks = -(-keys_each // keys)
     return max(1, -(-blocks // -(-max(blocks, 1) // most)))
 
@@ -191,16 +197,3 @@ def _multiprocessors(device: torch.device) -> int:
     if device.type == "cpu":
         return EMULATED_MULTIPROCESSORS
     return torch.cuda.get_device_properties(device).multi_processor_count
-
-
-def _partial_results(
-    config: ServeKernelConfig, sizes: ServeSizes, n_splits: int, device: torch.device
-) -> dict[str, torch.Tensor]:
-    """Uninitialised memory for what the splits leave."""
-    if n_splits == 1:
-        return {}
-    rows = n_splits * sizes.n_rows * sizes.n_heads_q
-    return {
-        "o_partial": torch.empty((rows, config.d_head), dtype=torch.float32, device=device),
-        "lse_partial": torch.empty(rows, dtype=torch.float32, device=device),
-    }

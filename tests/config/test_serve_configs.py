@@ -21,7 +21,7 @@ LARGE = next(c for c in CONFIGS if c.d_head == 128 and c.blocks() == (64, 64))
 
 
 def test_names_read_back() -> None:
-    assert len(set(CONFIGS)) == 8
+    assert len(set(CONFIGS)) == 24
     for config in CONFIGS:
         for text in (config.kernel_name(), config.short_form(), f"| {config.short_form()} | 1 |"):
             assert parse_kernel_name_into_config(text) == config
@@ -41,15 +41,22 @@ def test_misspellings_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("arch", [None, "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"])
-def test_all_can_be_built_everywhere(arch: str | None) -> None:
-    assert [violations(config, arch) for config in CONFIGS] == [[]] * len(CONFIGS)
+def test_every_call_has_a_kernel_everywhere(arch: str | None) -> None:
+    """Of both kinds, for all types and head dimensions; those that need the shared memory of a
+    large GPU are of the decode kind alone."""
+    built = [config for config in CONFIGS if not violations(config, arch)]
+    kinds = {(config.dtype, config.d_head, config.shares_keys()) for config in built}
+    assert len(kinds) == 2 * 2 * 2
+    assert {config.shares_keys() for config in CONFIGS if config not in built} <= {True}
+    assert built == CONFIGS or arch not in (None, "9.0", "10.0")
 
 
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [({"d_head": 96}, "d_head = 96 is not supported"), ({"n_stages": 1}, "n_stages = 1 is not"),
      ({"B_r": 64, "n_warps": 2}, "n_warps = 2 is not a multiple of 4"),
-     ({"B_r": 16, "B_c": 32}, "4 warps share the keys"),
+     ({"B_r": 16, "B_c": 32}, "B_c = 32 must be 64: 4 warps share the keys"),
+     ({"B_r": 128, "n_warps": 8, "B_c": 32}, "its sums take the place"),
      ({"B_r": 16, "n_warps": 1, "B_c": 64}, "looks up 32 rows at a time"),
      ({"n_stages": 4, "B_c": 128}, "bytes of shared memory")],
 )  # fmt: skip
@@ -94,5 +101,16 @@ def test_packed_bytes_read_back_by_name() -> None:
     assert not any(unpack_serve_args(pack_serve_args({})).values())
     with pytest.raises(ValueError, match="ServeArgs has no max_seqlen"):
         pack_serve_args({"max_seqlen": 1})
-    with pytest.raises(ValueError, match="have 448 bytes, got 447"):
+    with pytest.raises(ValueError, match="have 456 bytes, got 455"):
         unpack_serve_args(pack_serve_args({})[:-1])
+
+
+def test_scratch_memory_is_bounded_where_thread_blocks_share_the_keys() -> None:
+    """By their number, whatever the call is."""
+    config = next(c for c in CONFIGS if c.shares_keys() and (c.d_head, c.blocks()[0]) == (64, 16))
+    sizes = ServeSizes(batch=3, n_rows=100, seqlen_q=0, n_heads_q=8, n_heads_kv=2, n_splits=132)
+    found = config.scratch(sizes)
+    assert found == config.scratch(replace(sizes, batch=500, n_rows=5000, n_heads_q=64))
+    assert found["arrivals"] == 4 * config.grid(Variant.SERVE, sizes) == 4 * 132
+    assert LARGE.scratch(replace(sizes, n_splits=1)) == {}
+    assert LARGE.scratch(sizes)["lse_partial"] == 132 * 100 * 8

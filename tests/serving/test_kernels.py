@@ -6,12 +6,13 @@ import pytest
 import torch
 
 import flash_attention.emulated
+from flash_attention.serving import launch
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.serving import ServeRule, attend_sequence
 from flash_helpers.check.tolerance import ROW_FACTOR
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_helpers.kernels.contract import KernelConfig
-from flash_helpers.kernels.serve_config import ServeSizes
+from flash_helpers.kernels.serve_config import ServeKernelConfig, ServeSizes
 from tests.serving.problems import Batch
 
 EVERYTHING = ServeRule(causal=True, window=(50, -1), softcap=3.0, scale=0.2)
@@ -19,14 +20,20 @@ EVERYTHING = ServeRule(causal=True, window=(50, -1), softcap=3.0, scale=0.2)
 
 @pytest.mark.parametrize("config", get_kernel_configs("serve"), ids=str)
 @pytest.mark.parametrize("num_splits", [0, 3])
-def test_every_kernel(config: KernelConfig, num_splits: int) -> None:
-    """Of the two tiles, whose rows the average sequence has. (Fixed splits take the large one.)"""
-    queries = [1, 2, 1] if config.blocks()[0] == 16 else [70, 0, 19]
+def test_every_kernel(
+    monkeypatch: pytest.MonkeyPatch, config: KernelConfig, num_splits: int
+) -> None:
+    """With the rows that it is for, and fixed splits where it has them."""
+    assert isinstance(config, ServeKernelConfig)
+    monkeypatch.setattr(launch, "choose", lambda call: config)
+    if config.shares_keys():
+        monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 1 + 3 * num_splits)
+    queries = [1, 5, 1] if config.shares_keys() else [70, 0, 19]
     batch = Batch(
         queries, [200, 65, 19], EVERYTHING, heads=6, d=config.d_head,
         dtype=config.dtype.to_torch_dtype(), leftpad=[160, 0, 0], sinks=torch.randn(6),
     )  # fmt: skip
-    batch.check(batch.packed(num_splits=num_splits))
+    batch.check(batch.packed(num_splits=0 if config.shares_keys() else num_splits))
 
 
 @pytest.mark.parametrize("group", [1, 2, 3, 5, 8, 12, 16, 71])
@@ -83,14 +90,14 @@ def test_small_head_dimensions(d: int) -> None:
 
 @pytest.mark.parametrize("keys", [1, 64, 300, 700, 1300, 3000, 5000])
 def test_every_split_has_keys(monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
-    """Where the call chooses their number: of the longest sequence that there can be."""
+    """Of a prompt, where the call chooses how many: of the longest sequence that there can be."""
     chosen: list[ServeSizes] = []
     monkeypatch.setattr(
         flash_attention.emulated,
         "launch_serving",
         lambda config, args, sizes, *_: chosen.append(sizes),
     )
-    batch = Batch([1], [keys], heads=1, kv_heads=1)
+    batch = Batch([17], [keys], heads=1, kv_heads=1)
     batch.cached(keys)
     (sizes,) = chosen
     blocks = -(-keys // 64)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 POINTER_FIELDS = (
     "q", "k", "v", "o", "lse", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k",
     "leftpad_k", "cache_batch_idx", "block_table", "sinks", "o_partial", "lse_partial",
+    "arrivals",
     "q_new", "k_new", "v_new", "cu_seqlens_new", "rotary_seqlens", "rotary_cos", "rotary_sin",
 )  # fmt: skip
 STRIDE_FIELDS = (

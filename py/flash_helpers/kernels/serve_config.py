@@ -54,6 +54,8 @@ class ServeKernelConfig(KernelConfig):
 
     def variants(self) -> tuple[Variant, ...]:
         """In the order of their launches."""
+        if self.shares_keys():
+            return Variant.APPEND, Variant.SERVE
         return Variant.APPEND, Variant.SERVE, Variant.COMBINE
 
     def first_variant(self) -> Variant:
@@ -71,6 +73,11 @@ class ServeKernelConfig(KernelConfig):
     def can_split(self) -> bool:
         """Whether several thread blocks can share a sequence's keys."""
         return True
+
+    @abstractmethod
+    def shares_keys(self) -> bool:
+        """Whether the thread blocks of a launch share the keys of the whole call, whatever the
+        lengths are: n_splits is their number then, and they merge their results themselves."""
 
     @abstractmethod
     def min_blocks_per_sm(self) -> int:
@@ -92,6 +99,8 @@ class ServeKernelConfig(KernelConfig):
             return sizes.n_new + (sizes.n_rows if sizes.rotates else 0)
         if variant is Variant.COMBINE and sizes.n_splits == 1:
             return 0
+        if self.shares_keys():
+            return sizes.n_splits
         splits = 1 if variant is Variant.COMBINE else sizes.n_splits
         return self.n_tiles(sizes) * sizes.n_heads_kv * splits
 
@@ -99,5 +108,17 @@ class ServeKernelConfig(KernelConfig):
         """What the kernel writes, by the names of the argument record."""
         if variant is Variant.APPEND:
             return "k", "v", "q"
+        if self.shares_keys():
+            return "o", "lse", "o_partial", "lse_partial", "arrivals"
         partial = variant is Variant.SERVE and n_splits > 1
         return ("o_partial", "lse_partial") if partial else ("o", "lse")
+
+    def scratch(self, sizes: ServeSizes) -> dict[str, int]:
+        """Words of 4 bytes of scratch memory that a call needs, by the names of the argument
+        record; those of `arrivals` are zero before every launch, and left so."""
+        n, rows = sizes.n_splits, self.blocks()[0]
+        if self.shares_keys():
+            tiles = {"lse_partial": 4 * n * rows, "o_partial": 2 * n * rows * self.d_head}
+            return {"arrivals": 4 * n, **tiles}
+        rows = 0 if n == 1 else n * sizes.n_rows * sizes.n_heads_q
+        return {"lse_partial": rows, "o_partial": rows * self.d_head} if rows else {}

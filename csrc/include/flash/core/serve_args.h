@@ -32,6 +32,10 @@ struct ServeArgs {
   const float* sinks;              // of n_heads_q numbers; null: none
   float* o_partial;    // scratch memory where n_splits > 1: n_splits * n_rows * n_heads_q rows of
   float* lse_partial;  // d_partial elements, and as many log-sum-exps
+  // Where all thread blocks share the keys of the call, 4 * n_splits counts: zero between launches.
+  // Such a launch has n_splits thread blocks, each of which leaves up to two tiles in o_partial and
+  // has room for four in lse_partial.
+  uint32_t* arrivals;
 
   // What is appended to the cache before, and rotated. seqused_k is how long sequences were.
   const void* q_new;  // with rotary_dim: what is rotated, to q
@@ -77,7 +81,8 @@ struct ServeArgs {
   int32_t n_heads_kv;
   int32_t d_head;
   int32_t d_v;
-  int32_t n_splits;      // parts that a sequence's keys are cut into, one thread block each
+  int32_t n_splits;      // parts that a sequence's keys are cut into, one thread block each; with
+                         // arrivals: thread blocks
   int32_t window_left;   // a query at key a sees keys from a - window_left to a + window_right;
   int32_t window_right;  // kNoWindow: all on that side
   int32_t n_new;         // new rows of k and v, of all sequences together; 0: none
@@ -92,7 +97,7 @@ struct ServeArgs {
 
 constexpr int32_t kNoWindow = 2147483647;
 
-static_assert(sizeof(ServeArgs) == 22 * 8 + 24 * 8 + 20 * 4,
+static_assert(sizeof(ServeArgs) == 23 * 8 + 24 * 8 + 20 * 4,
               "no padding: Python packs these bytes");
 
 }  // namespace flash

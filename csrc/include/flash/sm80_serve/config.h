@@ -18,7 +18,8 @@ struct AmpereServeKernelConfig {
   int d_head;    // elements of one head, at most: fewer are filled up with zeros
   int B_r;       // rows of a tile: a query of one head each
   int B_c;       // keys of a block
-  int n_warps;   // 16 rows a warp; those that are left over share the keys of every block
+  int n_warps;   // 16 rows a warp; those that are left over share the keys of every block: 16 keys
+                 // of a block for each warp
   int n_stages;  // blocks of keys and values in shared memory
 
   constexpr bool operator==(const AmpereServeKernelConfig&) const = default;
@@ -54,19 +55,20 @@ struct AmpereServeKernelConfig {
   constexpr int slice_bytes() const { return slice_keys() * d_head * bytes_of(dtype); }
   constexpr int stage_bytes() const { return 2 * key_warps() * slice_bytes(); }
 
-  // What the warps leave at the end, in the place of everything else: rows of sums with padding, by
-  // which the rows of a fragment lie in different banks, and their log-sum-exps.
-  constexpr int sum_floats() const { return d_head + 8; }
-  constexpr int sums_bytes() const { return key_warps() * B_r * (sum_floats() + 1) * 4; }
+  // Whether warps are left over. The thread blocks of a launch then share all keys (shares.cuh).
+  constexpr bool shares_keys() const { return key_warps() > 1; }
+
+  // Log-sum-exps of what the warps leave at the end; the sums lie where keys were.
+  constexpr int lse_bytes() const { return key_warps() * B_r * 4; }
+  static constexpr int kFlagBytes = 16;
 
   // Attention alone has any: with as much, few thread blocks of the others would fit.
   constexpr int smem_bytes(Variant variant = Variant::kServe) const {
     if (variant != Variant::kServe) return 0;
-    const int ring = q_bytes() + n_stages * stage_bytes();
-    return ring > sums_bytes() ? ring : sums_bytes();
+    return q_bytes() + n_stages * stage_bytes() + lse_bytes() + kFlagBytes;
   }
   // Thread blocks per multiprocessor that the register budget is planned for.
-  constexpr int min_blocks_per_sm() const { return n_warps <= 4 ? (key_warps() > 1 ? 3 : 2) : 1; }
+  constexpr int min_blocks_per_sm() const { return n_warps <= 4 ? 2 : 1; }
 };
 
 }  // namespace flash::sm80_serve

@@ -14,6 +14,16 @@
 
 namespace flash::sm80_serve {
 
+// Lets warps that read each other's keys wait for each other.
+template <AmpereServeKernelConfig kConfig>
+FLASH_DEVICE void sync_readers() {
+  if constexpr (kConfig.row_warps() > 1) {
+    __syncthreads();
+  } else {
+    __syncwarp();
+  }
+}
+
 template <AmpereServeKernelConfig kConfig>
 struct KeyStream {
   using Shared = SharedTile<kConfig.d_head, true>;
@@ -24,28 +34,28 @@ struct KeyStream {
   static_assert(kRows % kRowsPerStep == 0);
 
   const ServeArgs& args;
-  const Tile<kConfig>& tile;
-  KeyRange keys;   // that some row of the tile sees; no other is read
   uint32_t slice;  // shared address of the warp's slice of the first stage
   int first_row;   // of this warp's rows in its slice
   int first_key;   // of this warp's rows in a block
   int lane;
-  int page;  // of the row of the next block that this lane has looked up
-  int row;   // in the page; negative: it is not read
+  int kv_head;  // of the block that was looked up
+  int page;     // of its row that this lane has looked up
+  int row;      // in the page; negative: it is not read
 
-  FLASH_DEVICE KeyStream(const ServeArgs& serve_args, const Tile<kConfig>& own_tile,
-                         const KeyRange& seen, uint32_t ring, int warp, int own_lane)
-      : args(serve_args), tile(own_tile), keys(seen), lane(own_lane) {
+  FLASH_DEVICE KeyStream(const ServeArgs& serve_args, uint32_t ring, int warp, int own_lane)
+      : args(serve_args), lane(own_lane) {
     const int key_warp = warp / kConfig.row_warps();
     first_row = warp % kConfig.row_warps() * kRows;
     first_key = key_warp * kConfig.slice_keys() + first_row;
     slice = ring + key_warp * 2 * kConfig.slice_bytes();
   }
 
-  // Finds the rows of a block, which the next issue() copies: its table entries are on their way
-  // while the blocks before it are computed.
-  FLASH_DEVICE void look_up(int block) {
-    const int key = block * kConfig.B_c + first_key + lane;
+  // Finds the rows of the block that begins with key `first`, which the next issue() copies: its
+  // table entries are on their way while the blocks before it are computed. `keys`: no other is
+  // read.
+  FLASH_DEVICE void look_up(const Tile<kConfig>& tile, const KeyRange& keys, int first) {
+    const int key = first + first_key + lane;
+    kv_head = tile.kv_head;
     page = tile.page;
     row = -1;
     if (lane >= kRows || !keys.has(key)) return;
@@ -63,8 +73,8 @@ struct KeyStream {
     const int chunk = lane % Shared::kChunksPerRow;
     const uint32_t k_tile = slice + stage * kConfig.stage_bytes();
     const uint32_t v_tile = k_tile + kConfig.slice_bytes();
-    const int64_t k_column = tile.kv_head * args.k_stride_head + chunk * 8;
-    const int64_t v_column = tile.kv_head * args.v_stride_head + chunk * 8;
+    const int64_t k_column = kv_head * args.k_stride_head + chunk * 8;
+    const int64_t v_column = kv_head * args.v_stride_head + chunk * 8;
     static_for<0, kRows / kRowsPerStep>([&](auto step) {
       const int r = step * kRowsPerStep + lane / Shared::kChunksPerRow;
       const int64_t from_page = __shfl_sync(0xffffffffu, page, r);

@@ -1,8 +1,9 @@
 // Putting together what was computed of a row over parts of its keys: by the warps of a thread
-// block, and by the thread blocks of a split. A sink is one more part, whose output is 0.
+// block, and by thread blocks. A sink is one more part, whose output is 0.
 //
-// Parts are added in their order, so that the result has the same bits whoever was first. They are
-// read eight at a time, without a branch in between: splits lie in L2, and waits would add up.
+// Parts are added in their order, so that the result has the same bits whoever was first. Many are
+// read at once, without a branch in between: those of other thread blocks lie in L2, and waits
+// would add up.
 #pragma once
 
 #include "flash/ptx/math.cuh"
@@ -10,36 +11,50 @@
 
 namespace flash::sm80_serve {
 
-// Log-sum-exp of all parts of a row. `lse_of`: of a part, by its number.
-template <typename LseOf>
-FLASH_DEVICE float merged_lse(int n_parts, float sink, const LseOf& lse_of) {
-  float largest = sink;
-#pragma unroll 8
-  for (int part = 0; part < n_parts; ++part) largest = fmaxf(largest, lse_of(part));
-  if (largest == kNegativeInfinity) largest = 0.0f;  // nothing is seen, or all is NaN
-  float sum = ptx::ex2((sink - largest) * kLog2e);
-#pragma unroll 8
-  for (int part = 0; part < n_parts; ++part) sum += ptx::ex2((lse_of(part) - largest) * kLog2e);
-  return ptx::fma_rn(ptx::lg2(sum), kLn2, largest);
-}
+struct MergedColumns {
+  float4 o;   // four columns of a row
+  float lse;  // of the row
+};
 
-// Four columns of a row. A part that saw nothing may hold anything.
-template <typename LseOf, typename SumOf>
-FLASH_DEVICE float4 merged_columns(int n_parts, float lse, const LseOf& lse_of,
-                                   const SumOf& sum_of) {
-  float4 total = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll 8
-  for (int part = 0; part < n_parts; ++part) {
-    const float part_lse = lse_of(part);
-    const float4 sum = sum_of(part);
-    const bool saw = part_lse != kNegativeInfinity;
-    const float weight = ptx::ex2((part_lse - lse) * kLog2e);
-    total.x = saw ? fmaf(weight, sum.x, total.x) : total.x;
-    total.y = saw ? fmaf(weight, sum.y, total.y) : total.y;
-    total.z = saw ? fmaf(weight, sum.z, total.z) : total.z;
-    total.w = saw ? fmaf(weight, sum.w, total.w) : total.w;
+// `lse_of`, `sum_of`: of a part, by its number. A part that saw nothing may hold any sum.
+template <int kAtOnce, typename LseOf, typename SumOf>
+FLASH_DEVICE MergedColumns merged(int n_parts, float sink, const LseOf& lse_of,
+                                  const SumOf& sum_of) {
+  float largest = sink;
+  float weights = sink == kNegativeInfinity ? 0.0f : 1.0f;
+  float4 o = {0.0f, 0.0f, 0.0f, 0.0f};
+  for (int first = 0; first < n_parts; first += kAtOnce) {
+    float lse[kAtOnce];
+    float4 sum[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int part = min(first + i, n_parts - 1);
+      lse[i] = lse_of(part);
+      sum[i] = sum_of(part);
+    }
+    float next = largest;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) next = fmaxf(next, lse[i]);
+    const float base = next == kNegativeInfinity ? 0.0f : next;  // nothing is seen, or all is NaN
+    const float before = ptx::ex2((largest - base) * kLog2e);
+    weights *= before;
+    o = {o.x * before, o.y * before, o.z * before, o.w * before};
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const bool saw = first + i < n_parts && lse[i] != kNegativeInfinity;
+      const float weight = saw ? ptx::ex2((lse[i] - base) * kLog2e) : 0.0f;
+      weights += weight;
+      o.x = saw ? fmaf(weight, sum[i].x, o.x) : o.x;
+      o.y = saw ? fmaf(weight, sum[i].y, o.y) : o.y;
+      o.z = saw ? fmaf(weight, sum[i].z, o.z) : o.z;
+      o.w = saw ? fmaf(weight, sum[i].w, o.w) : o.w;
+    }
+    largest = next;
   }
-  return total;
+  if (largest == kNegativeInfinity) largest = 0.0f;
+  const float inverse = weights == 0.0f ? 0.0f : ptx::rcp(weights);
+  return {{o.x * inverse, o.y * inverse, o.z * inverse, o.w * inverse},
+          ptx::fma_rn(ptx::lg2(weights), kLn2, largest)};
 }
 
 }  // namespace flash::sm80_serve

@@ -20,14 +20,15 @@ struct ScoreRules {
   float tanh_scale;  // 2 / ln 2 * softmax_scale / softcap: the exponent of tanh
   float cap;         // softcap / softmax_scale: the softmax scales what it is given
 
-  // `warp_row`: the warp's first row in the tile.
-  FLASH_DEVICE ScoreRules(const ServeArgs& args, const Tile<kConfig>& tile, int warp_row, int lane)
+  // `warp_row`: the warp's first row in the tile. `taken`: other keys are hidden from every row.
+  FLASH_DEVICE ScoreRules(const ServeArgs& args, const Tile<kConfig>& tile, const KeyRange& taken,
+                          int warp_row, int lane)
       : column(lane % 4 * 2),
         tanh_scale(2.0f * kLog2e * args.softmax_scale / args.softcap),
         cap(args.softcap / args.softmax_scale) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      keys[half] = tile.rule.of(tile.query(warp_row + half * 8 + lane / 4));
+      keys[half] = tile.rule.of(tile.query(warp_row + half * 8 + lane / 4)).within(taken);
     }
   }
 

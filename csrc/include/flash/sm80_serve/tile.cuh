@@ -48,46 +48,22 @@ FLASH_DEVICE int sequence_of(const ServeArgs& args, unsigned tile, int lane) {
   return first;
 }
 
-// A tile, and what it has to know of its sequence.
-template <AmpereServeKernelConfig kConfig>
-struct Tile {
-  int kv_head;
-  int split;   // which part of the keys
-  int group;   // query heads of a KV head
-  int row;     // the first of the sequence's rows
-  int n_rows;  // that exist: not more than B_r; none where there is nothing to do
-  int batch;   // the sequence
-
-  int64_t first_query;  // of the sequence, among the rows of q
-  int first_key;        // of the sequence, in its page
+// What a tile has to know of its sequence.
+struct Sequence {
+  int batch;            // its number
+  int group;            // query heads of a KV head
+  int64_t first_query;  // among the rows of q
+  int first_key;        // in its page
   int page;             // where there is no block_table
   KeyRule rule;
 
-  // `block`: blockIdx.x. Late queries, which see the most keys, come first.
-  FLASH_DEVICE Tile(const ServeArgs& args, unsigned block, int lane) : n_rows(0) {
-    const unsigned tiles = n_tiles<kConfig>(args);
-    const unsigned tile = tiles - 1 - block % tiles;
-    const unsigned head_split = block / tiles;
-    kv_head = head_split % args.n_heads_kv;
-    split = head_split / args.n_heads_kv;
-    group = args.n_heads_q / args.n_heads_kv;
-    if (args.cu_seqlens_q == nullptr) {
-      const unsigned tiles_each = tiles / args.batch;
-      batch = tile / tiles_each;
-      row = tile % tiles_each * kConfig.B_r;
-    } else {
-      batch = sequence_of<kConfig>(args, tile, lane);
-      if (batch < 0) return;
-      const int64_t before = tiles_before<kConfig>(args.cu_seqlens_q[batch], batch, group);
-      row = static_cast<int>(tile - before) * kConfig.B_r;
-    }
+  FLASH_DEVICE Sequence(const ServeArgs& args, int number)
+      : batch(number), group(args.n_heads_q / args.n_heads_kv) {
     find_queries(args);
     find_keys(args);
-    n_rows = max(0, min(kConfig.B_r, rule.seqlen_q * group - row));
   }
 
-  FLASH_DEVICE int query(int r) const { return (row + r) / group; }
-  FLASH_DEVICE int head(int r) const { return kv_head * group + (row + r) % group; }
+  FLASH_DEVICE int n_rows() const { return rule.seqlen_q * group; }
 
  private:
   FLASH_DEVICE void find_queries(const ServeArgs& args) {
@@ -119,5 +95,49 @@ struct Tile {
     rule.right = args.window_right;
   }
 };
+
+// Rows [row, row + n_rows) of a sequence, and a KV head.
+template <AmpereServeKernelConfig kConfig>
+struct Tile : Sequence {
+  int kv_head;
+  int row;     // the first
+  int n_rows;  // that exist: not more than B_r; none where there is nothing to do
+
+  FLASH_DEVICE Tile(const Sequence& sequence, int head, int first_row)
+      : Sequence(sequence),
+        kv_head(head),
+        row(first_row),
+        n_rows(max(0, min(kConfig.B_r, sequence.n_rows() - first_row))) {}
+
+  FLASH_DEVICE int query(int r) const { return (row + r) / group; }
+  FLASH_DEVICE int head(int r) const { return kv_head * group + (row + r) % group; }
+};
+
+// The tile of a thread block, where each has one, for one of the splits of its keys. Late queries,
+// which see the most keys, come first.
+template <AmpereServeKernelConfig kConfig>
+FLASH_DEVICE Tile<kConfig> tile_of(const ServeArgs& args, unsigned block, int lane) {
+  const unsigned tiles = n_tiles<kConfig>(args);
+  const unsigned tile = tiles - 1 - block % tiles;
+  const int kv_head = block / tiles % args.n_heads_kv;
+  if (args.cu_seqlens_q == nullptr) {
+    const unsigned tiles_each = tiles / args.batch;
+    return {Sequence(args, tile / tiles_each), kv_head,
+            static_cast<int>(tile % tiles_each) * kConfig.B_r};
+  }
+  const int batch = sequence_of<kConfig>(args, tile, lane);
+  const Sequence sequence(args, max(batch, 0));
+  const int64_t before =
+      tiles_before<kConfig>(sequence.first_query, sequence.batch, sequence.group);
+  // Rows before the first sequence have no tile.
+  return {sequence, kv_head,
+          batch < 0 ? sequence.n_rows() : static_cast<int>(tile - before) * kConfig.B_r};
+}
+
+// Which part of the keys the thread block takes.
+template <AmpereServeKernelConfig kConfig>
+FLASH_DEVICE int split_of(const ServeArgs& args, unsigned block) {
+  return static_cast<int>(block / n_tiles<kConfig>(args) / args.n_heads_kv);
+}
 
 }  // namespace flash::sm80_serve

@@ -14,6 +14,9 @@ struct KeyRange {
   int end;  // nothing is seen where it is not behind begin
 
   FLASH_DEVICE bool has(int key) const { return begin <= key && key < end; }
+  FLASH_DEVICE KeyRange within(const KeyRange& other) const {
+    return {max(begin, other.begin), min(end, other.end)};
+  }
 };
 
 struct KeyRule {

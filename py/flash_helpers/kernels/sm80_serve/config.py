@@ -16,6 +16,7 @@ from ..serve_config import ServeKernelConfig
 
 WARP_ROWS = 16  # of one mma
 FP32_BYTES = 4
+FLAG_BYTES = 16
 WORD = "ampere_serve"
 SYMBOL_START = "flash_serve_sm80"
 
@@ -68,20 +69,20 @@ class AmpereServeKernelConfig(ServeKernelConfig):
     def n_threads(self) -> int:
         return self.n_warps * WARP_SIZE
 
+    def shares_keys(self) -> bool:
+        return self.key_warps() > 1
+
     def smem_bytes(self) -> int:
         row_bytes = self.d_head * self.dtype.bytes
         ring = self.B_r * row_bytes + self.n_stages * 2 * self.B_c * row_bytes
-        sums = self.key_warps() * self.B_r * (self.d_head + 9) * FP32_BYTES
-        return max(ring, sums)
+        return ring + self.key_warps() * self.B_r * FP32_BYTES + FLAG_BYTES
 
     def smem_of(self, variant: Variant) -> int:
         """Attention alone has shared memory."""
         return self.smem_bytes() if variant is Variant.SERVE else 0
 
     def min_blocks_per_sm(self) -> int:
-        if self.n_warps > 4:
-            return 1
-        return 3 if self.key_warps() > 1 else 2
+        return 2 if self.n_warps <= 4 else 1
 
     def blocks(self) -> tuple[int, int]:
         return self.B_r, self.B_c

@@ -38,11 +38,13 @@ def _warp_violations(config: AmpereServeKernelConfig) -> list[str]:
             f"n_warps = {config.n_warps} is not a multiple of {config.row_warps()}: each has "
             f"{WARP_ROWS} of the B_r = {config.B_r} rows."
         ]
-    if config.B_c // config.key_warps() < WARP_ROWS:
+    if config.shares_keys() and config.B_c != config.n_warps * WARP_ROWS:
         return [
-            f"B_c = {config.B_c} is too small: {config.key_warps()} warps share the keys of a "
-            f"block, and each takes at least {WARP_ROWS}."
+            f"B_c = {config.B_c} must be {config.n_warps * WARP_ROWS}: {config.key_warps()} warps "
+            "share the keys of a block, and their sums take the place of a stage."
         ]
+    if config.B_r > config.n_stages * config.B_c and not config.shares_keys():
+        return [f"B_r = {config.B_r} is too large: its sums take the place of the blocks of keys."]
     if config.B_c // config.n_warps > WARP_SIZE:
         return [
             f"B_c = {config.B_c} is too large: each of the {config.n_warps} warps looks up "

@@ -27,6 +27,8 @@ def parse_symbol(text: str) -> tuple[AmpereServeKernelConfig, Variant] | None:
     for variant in (Variant.APPEND, Variant.COMBINE, Variant.SERVE):
         name = text.removesuffix("" if variant is Variant.SERVE else f"_{variant.value}")
         config = config_of(AmpereServeKernelConfig, _SYMBOL.fullmatch(name))
-        if config is not None and config.symbol(variant) == text:
+        if config is None or variant not in config.variants():
+            continue
+        if config.symbol(variant) == text:
             return config, variant
     return None

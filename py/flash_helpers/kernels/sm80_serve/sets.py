@@ -3,16 +3,18 @@
 from ...base.dtypes import DType
 from .config import AmpereServeKernelConfig
 
-_HEAD_DIMENSIONS = (64, 128)
-# B_r, B_c, n_warps, n_stages: for prompts, and for new tokens, whose heads fill 16 rows.
-_SHAPES = ((64, 64, 4, 2), (16, 64, 4, 2))
+# d_head, B_r, B_c, n_warps, n_stages.
+_PROMPTS = ((64, 64, 64, 4, 2), (128, 64, 64, 4, 2))
+# For new tokens, whose heads fill few rows: with as much on its way from memory as a multiprocessor
+# has room for, and for those with 99 KB.
+_DECODE = (
+    *((64, rows, 128, 8, 4) for rows in (16, 32, 64)),
+    *((128, rows, 128, 8, 3) for rows in (16, 32, 64)),
+    *((d_head, rows, 64, 4, 2) for d_head in (64, 128) for rows in (16, 32)),
+)
 
 
 def get_ampere_serve_kernel_configs() -> list[AmpereServeKernelConfig]:
     """All, sorted."""
-    return sorted(
-        AmpereServeKernelConfig(dtype, d_head, *shape)
-        for dtype in DType
-        for d_head in _HEAD_DIMENSIONS
-        for shape in _SHAPES
-    )
+    shapes = _PROMPTS + _DECODE
+    return sorted(AmpereServeKernelConfig(dtype, *shape) for dtype in DType for shape in shapes)

@@ -74,6 +74,9 @@ class HopperServeKernelConfig(ServeKernelConfig):
     def can_split(self) -> bool:
         return False
 
+    def shares_keys(self) -> bool:
+        return False
+
     def n_tiles(self, sizes: ServeSizes) -> int:
         """Of one query head."""
         rows, _ = self.blocks()

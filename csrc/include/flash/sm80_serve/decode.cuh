@@ -1,0 +1,155 @@
+// Attention of few rows with many keys: as fast as memory gives the keys.
+//
+// A thread block has a share of the keys of the whole call (shares.cuh), of one tile after the
+// other. Its warps share the keys of every block. Blocks of the next tile are on their way while a
+// tile ends, so that the stream of keys never stops.
+#pragma once
+
+#include "flash/core/serve_args.h"
+#include "flash/ptx/memory.cuh"
+#include "flash/sm80/forward/matmuls.cuh"
+#include "flash/sm80/forward/softmax.cuh"
+#include "flash/sm80_serve/config.h"
+#include "flash/sm80_serve/keys.cuh"
+#include "flash/sm80_serve/parts.cuh"
+#include "flash/sm80_serve/queries.cuh"
+#include "flash/sm80_serve/scores.cuh"
+#include "flash/sm80_serve/shares.cuh"
+#include "flash/sm80_serve/sums.cuh"
+
+namespace flash::sm80_serve {
+
+// Fills the ring: a warp's part of the blocks of all pieces, one after the other.
+template <AmpereServeKernelConfig kConfig>
+class BlockLoader {
+ public:
+  FLASH_DEVICE BlockLoader(const ServeArgs& args, const Share<kConfig>& share, uint32_t ring,
+                           int warp, int lane)
+      : stream_(args, ring, warp, lane), pieces_(share), piece_(pieces_.next(args)) {
+    key_ = piece_.keys.begin;
+    look_up();
+  }
+
+  // The next block, to a stage that is free; an empty group where there is none.
+  FLASH_DEVICE void issue(int stage) {
+    if (has_block_) {
+      stream_.issue(stage);
+      key_ += kConfig.B_c;
+    }
+    ptx::cp_async_commit_group();
+    if (has_block_) look_up();
+  }
+
+  // Shared address of this warp's slice of a stage.
+  FLASH_DEVICE uint32_t slice(int stage) const {
+    return stream_.slice + stage * kConfig.stage_bytes();
+  }
+
+ private:
+  FLASH_DEVICE void look_up() {
+    while (key_ >= piece_.keys.end) {  // pieces without keys have no blocks
+      has_block_ = !pieces_.is_at_end();
+      if (!has_block_) return;
+      piece_ = pieces_.next(stream_.args);
+      key_ = piece_.keys.begin;
+    }
+    stream_.look_up(piece_.tile, piece_.keys, key_);
+  }
+
+  KeyStream<kConfig> stream_;
+  Pieces<kConfig> pieces_;
+  Piece<kConfig> piece_;
+  int key_;  // the first of the block that was looked up
+  bool has_block_ = true;
+};
+
+// Writes the rows of a piece whose sums the warps have left.
+template <AmpereServeKernelConfig kConfig>
+FLASH_DEVICE void write_piece(const ServeArgs& args, const Piece<kConfig>& piece, int64_t share,
+                              const Sums<kConfig>& sums, uint32_t* flag) {
+  const auto merge = [&](const float* sinks, const auto& store) {
+    merge_rows<kConfig, kConfig.key_warps()>(
+        piece.tile, kConfig.key_warps(), sinks,
+        [&](int key_warp, int r) { return sums.lse(key_warp, r); },
+        [&](int key_warp, int r, int column) { return sums.of(key_warp, r, column); }, store);
+  };
+  if (piece.is_whole) {
+    merge(args.sinks, [&](int r, int column, const MergedColumns& merged) {
+      store_result(args, piece.tile, r, column, merged);
+    });
+    return;
+  }
+  const Parts<kConfig> parts(args, piece, share);
+  const int own = static_cast<int>(blockIdx.x) - parts.first_block;
+  merge(nullptr, [&](int r, int column, const MergedColumns& merged) {
+    parts.leave(own, r, column, merged, false);
+  });
+  parts.arrive(flag);
+}
+
+template <AmpereServeKernelConfig kConfig>
+FLASH_DEVICE void decode(const ServeArgs& args) {
+  using Mm = sm80::Matmuls<kConfig.matmuls()>;
+  using Lane = typename Mm::Lane;
+  constexpr int kStages = kConfig.n_stages;
+  constexpr int kLses = kConfig.q_bytes() + kStages * kConfig.stage_bytes();
+  extern __shared__ __align__(128) char shared_memory[];
+  const uint32_t smem = ptx::shared_address(shared_memory);
+  const int lane = threadIdx.x % AmpereServeKernelConfig::kWarpSize;
+  const int warp = threadIdx.x / AmpereServeKernelConfig::kWarpSize;
+  const int warp_row = warp % kConfig.row_warps() * 16;
+  const int first_column = warp / kConfig.row_warps() * kConfig.slice_keys();
+
+  const Share<kConfig> share(args, lane);
+  if (share.begin == share.end) return;
+  Pieces<kConfig> pieces(share);
+  BlockLoader<kConfig> loader(args, share, smem + kConfig.q_bytes(), warp, lane);
+#pragma unroll
+  for (int stage = 0; stage < kStages - 1; ++stage) loader.issue(stage);
+
+  int stage = kStages - 1;
+  while (!pieces.is_at_end()) {
+    const Piece<kConfig> piece = pieces.next(args);
+    const bool idle = warp_row >= piece.tile.n_rows;  // it copies keys for the others
+    load_queries(args, piece.tile, smem);
+    __syncthreads();  // Q is visible; the sums of the piece before were read
+    typename Mm::QOperand q;
+    q.prologue(Lane(smem + warp_row * Mm::Tile::kRowBytes, lane, MatrixOrder::kRowsFirst));
+    const ScoreRules<kConfig> rules(args, piece.tile, piece.keys, warp_row, lane);
+    const KeyRange whole = piece.seen_by_all();
+    sm80::OnlineSoftmax<1, true> softmax(args.softmax_scale);
+    typename Mm::Output o;
+    Mm::clear(o);
+    for (int key = piece.keys.begin; key < piece.keys.end; key += kConfig.B_c) {
+      const int free_stage = stage;
+      stage = stage == kStages - 1 ? 0 : stage + 1;
+      ptx::cp_async_wait_group<kStages - 2>();
+      sync_readers<kConfig>();  // this block is visible; every warp has read the one before
+      loader.issue(free_stage);
+      if (idle) continue;
+
+      // The matmuls' tile offsets count from where Q would lie before the slice.
+      const uint32_t slice = loader.slice(stage) - static_cast<uint32_t>(Mm::kKOffset);
+      typename Mm::Scores s;
+      Mm::scores(s, q, Lane(slice, lane, MatrixOrder::kRowsFirst),
+                 Lane(slice, lane, MatrixOrder::kColumnsFirst));
+      if (args.softcap != 0.0f) rules.cap_scores(s[0]);
+      if (key < whole.begin || key + kConfig.B_c > whole.end) rules.hide(s[0], key + first_column);
+      // As if all blocks so far were one: their number would not fit the registers.
+      softmax.template update</*kFirst=*/false, /*kMasked=*/true>(s, o, /*n_before=*/1);
+      Mm::accumulate(o, s, Lane(slice, lane, MatrixOrder::kRowsFirst));
+    }
+
+    sync_readers<kConfig>();  // the stage that was read last is free
+    const Sums<kConfig> sums = {
+        reinterpret_cast<float*>(shared_memory + kConfig.q_bytes() + stage * kConfig.stage_bytes()),
+        reinterpret_cast<float*>(shared_memory + kLses)};
+    if (!idle) sums.template store<Mm>(o, softmax, warp, lane);
+    __syncthreads();  // the sums of all warps are visible
+    write_piece(args, piece, share.each, sums,
+                reinterpret_cast<uint32_t*>(shared_memory + kLses + kConfig.lse_bytes()));
+  }
+  ptx::cp_async_wait_group<0>();
+}
+
+}  // namespace flash::sm80_serve

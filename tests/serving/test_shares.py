@@ -1,0 +1,73 @@
+"""Calls of few rows, whose keys all thread blocks share: pieces that begin and end anywhere."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from flash_attention.serving import launch, scratch
+from flash_helpers.check.serving import ServeRule
+from tests.serving.problems import FULL, Batch, same_bits
+
+CAUSAL = ServeRule(causal=True)
+LENGTHS = [i * 7 % 50 for i in range(40)]
+BATCHES = {
+    "one tile of many parts": Batch([1], [1400], heads=32, kv_heads=1),
+    "large tiles, one without keys": Batch([4, 4, 4], [700, 3, 0], CAUSAL, heads=8, kv_heads=1),
+    "more sequences than lanes": Batch([1] * 40, LENGTHS, heads=8),
+    "a window behind padding": Batch(
+        [2, 0, 5], [300, 100, 211], ServeRule(window=(60, 3)), heads=6, leftpad=[100, 0, 20]
+    ),
+    "sinks": Batch([3], [900], CAUSAL, heads=64, sinks=torch.randn(64)),
+    "two tiles for a sequence": Batch([2], [500], heads=71, kv_heads=1),
+}
+
+
+@pytest.mark.parametrize("n_blocks", [1, 2, 5, 13, 40])
+@pytest.mark.parametrize("name", BATCHES)
+def test_any_number_of_thread_blocks(
+    monkeypatch: pytest.MonkeyPatch, name: str, n_blocks: int
+) -> None:
+    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", n_blocks)
+    batch = BATCHES[name]
+    batch.check(batch.packed())
+
+
+def test_what_is_counted_is_zero_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next call finds it so; and has the same bits."""
+    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 40)
+    memory: dict[str, torch.Tensor] = {}
+    real = scratch.memory
+
+    def kept(words: dict[str, int], device: torch.device) -> dict[str, torch.Tensor]:
+        if not memory:
+            memory.update(real(words, device))
+        return memory
+
+    monkeypatch.setattr(scratch, "memory", kept)
+    batch = BATCHES["one tile of many parts"]
+    first = batch.packed()
+    assert not memory["arrivals"].any() and memory["lse_partial"].any()
+    assert same_bits(first, batch.packed())
+
+
+@pytest.mark.parametrize(
+    ("queries", "heads", "rows"), [(1, 8, 16), (4, 8, 16), (4, 16, 32), (16, 8, 64), (16, 71, 64)]
+)
+def test_the_smallest_tile_that_holds_the_rows(
+    monkeypatch: pytest.MonkeyPatch, queries: int, heads: int, rows: int
+) -> None:
+    chosen = []
+
+    def choose(call: launch.Call) -> object:
+        chosen.append(real(call))
+        return chosen[-1]
+
+    real = launch.choose
+    monkeypatch.setattr(launch, "choose", choose)
+    batch = Batch([queries], [queries], FULL, heads=heads, kv_heads=1 if heads == 71 else 2)
+    batch.cached(queries)
+    batch.cached(queries, num_splits=1)
+    shared, fixed = chosen
+    assert shared.shares_keys() and shared.blocks()[0] == rows
+    assert not fixed.shares_keys()

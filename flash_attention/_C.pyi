@@ -1,4 +1,5 @@
 # The compiled module (csrc/bindings/module.cpp).
+from collections.abc import Callable, Sequence
 from typing import TypedDict
 
 class CudaError(RuntimeError): ...
@@ -65,3 +66,47 @@ class BackwardLaunchCache:
     def remember(self, config: object, *call: object) -> None: ...
     def clear(self) -> None: ...
     def __len__(self) -> int: ...
+
+class Surroundings:
+    def __init__(
+        self,
+        quiet: Sequence[Callable[[], object]],
+        settings: Sequence[tuple[dict[str, object], str, object]],
+        is_grad_enabled: Callable[[], bool],
+        is_negated: Callable[[object], bool],
+    ) -> None: ...
+    def is_quiet(self) -> bool: ...
+
+class PlainCalls:
+    def __init__(
+        self,
+        cache: LaunchCache,
+        around: Surroundings,
+        plain: object,
+        recorded: object,
+        recorded_deterministic: object,
+        are_deterministic: Callable[[], bool],
+        empty_like: Callable[[object], object],
+        lse_prototype: Callable[..., object],
+        record: Callable[..., object],
+    ) -> None: ...
+    # Functions of positional arguments.
+    @property
+    def attend(self) -> Callable[..., object]: ...
+    @property
+    def compute(self) -> Callable[..., object]: ...
+
+class PlainGradients:
+    def __init__(
+        self,
+        cache: BackwardLaunchCache,
+        around: Surroundings,
+        empty_like: Callable[[object], object],
+        choose: Callable[..., object],
+        row_stats_prototype: Callable[..., object],
+        d_q_sums_prototype: Callable[..., object],
+    ) -> None: ...
+    @property
+    def attend(self) -> Callable[..., object]: ...
+    @property
+    def compute(self) -> Callable[..., object]: ...

@@ -15,6 +15,9 @@ from .interface import launch_again, launch_checked, output_like
 
 # Stands for "the kernel of our choice" where the cache of checked calls expects a configuration.
 CHOSEN = object()
+# The same where gradients are recorded, without and with `deterministic`: a call that is remembered
+# by one of these has kernels for its gradients.
+RECORDED = object(), object()
 
 
 def attend(
@@ -25,13 +28,14 @@ def attend(
     causal: bool,
     *,
     with_lse: bool,
+    key: object = CHOSEN,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """(out, softmax_lse), the second None without `with_lse`; PyTorch does not record this. The
-    scale is positive (checks/scale.py)."""
+    scale is positive (checks/scale.py), and `key` what such calls are remembered by."""
     o = output_like(q)
     lse = lse_like(q) if with_lse else None
-    if not launch_again(CHOSEN, q, k, v, o, lse, softmax_scale, causal):
-        o = _first_call(q, k, v, o, lse, softmax_scale, causal)
+    if not launch_again(key, q, k, v, o, lse, softmax_scale, causal):
+        o = _first_call(q, k, v, o, lse, softmax_scale, causal, key=key)
     return o, lse
 
 
@@ -51,6 +55,7 @@ def _first_call(
     lse: torch.Tensor | None,
     softmax_scale: float | None,
     causal: bool,
+    key: object,
 ) -> torch.Tensor:
     """Chooses the kernel, copies what it cannot read, and launches. Returns the output."""
     check_operands(q, k, v, softmax_scale, causal)
@@ -65,5 +70,5 @@ def _first_call(
     )  # fmt: skip
     config = dispatch.choose(problem, q.device)
     q, k, v = map(readable, (q, k, v))
-    launch_checked(config, q, k, v, o, lse, softmax_scale, causal, key=CHOSEN)
+    launch_checked(config, q, k, v, o, lse, softmax_scale, causal, key=key)
     return o

@@ -5,7 +5,7 @@ Kept are q, k, v, the output and the log-sum-exp; the scores are computed again.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from itertools import compress
 from typing import Any
 
@@ -14,7 +14,6 @@ from torch._C import _are_functorch_transforms_active
 from torch.autograd.function import FunctionCtx
 
 from flash_helpers.base.dtypes import DType
-from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.problem import AttentionProblem
 
 from . import dispatch
@@ -22,6 +21,7 @@ from .checks.eager import is_watched, is_wrapped
 from .checks.readable import readable, writable_like
 from .checks.scale import with_positive_scale
 from .gradients import Gradients, Inputs, gradients_of, launch_again
+from .plain_gradients import chosen, plain_gradients
 from .torch_op.definition import wanted_bits
 
 # (q, k, v, softmax_scale, causal) -> (o, lse)
@@ -116,6 +116,38 @@ class _Attention(torch.autograd.Function):
         return *found, None
 
 
+class _Recorded(_Attention):
+    """Of a forward pass that is queued already."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        call: Any,
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """`call`: (o, lse, options, with_lse)."""
+        o, lse, ctx.options, with_lse = call
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.set_materialize_grads(False)
+        return (o, lse) if with_lse else o
+
+    @staticmethod
+    def backward(
+        ctx: Any, d_o: torch.Tensor | None, d_lse: torch.Tensor | None = None
+    ) -> tuple[Any, ...]:
+        found: tuple[Any, ...] | None = plain_gradients()(
+            d_o, d_lse, ctx.saved_tensors, ctx.options, ctx.needs_input_grad
+        )
+        return _Attention.backward(ctx, d_o, d_lse) if found is None else found
+
+
+# (q, k, v, call) -> what forward does, recorded. No transformation is active, so that it can be
+# what `Function.apply` ends in.
+record: Callable[..., Any] = super(torch.autograd.Function, _Recorded).apply
+
+
 def _through_operation(
     call: tuple[float | None, bool, bool], wanted: Sequence[bool], *tensors: torch.Tensor | None
 ) -> Gradients:
@@ -151,25 +183,6 @@ class _Gradients(torch.autograd.Function):
         )
 
 
-@lru_cache(maxsize=4096)
-def _chosen(
-    dtype: torch.dtype,
-    q_shape: torch.Size,
-    k_shape: torch.Size,
-    causal: bool,
-    deterministic: bool,
-    device: torch.device,
-) -> KernelConfig:
-    """Made once for a kind of call, as in the forward pass."""
-    batch, seqlen_q, n_heads, d_head = q_shape
-    _, seqlen_k, n_heads_kv, _ = k_shape
-    problem = AttentionProblem(
-        DType.from_torch_dtype(dtype), batch, seqlen_q, seqlen_k, n_heads, n_heads_kv, d_head,
-        causal=causal, gradients=True, deterministic=deterministic,
-    )  # fmt: skip
-    return dispatch.choose(problem, device)
-
-
 def gradients(
     options: tuple[float | None, bool, bool, tuple[str, ...]],
     d_o: torch.Tensor | None,
@@ -192,7 +205,7 @@ def gradients(
         )
         return d_q, d_k, d_v
     positive, softmax_scale = with_positive_scale(q, softmax_scale)
-    config = _chosen(q.dtype, q.shape, k.shape, causal, deterministic, q.device)
+    config = chosen(q.dtype, q.shape, k.shape, causal, deterministic, q.device)
     d_o = torch.zeros_like(o) if d_o is None else d_o
     inputs = Inputs(positive, k, v, o, d_o, lse, d_lse)
     found = launch_again(config, inputs, softmax_scale, causal, wanted)

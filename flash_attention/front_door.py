@@ -1,12 +1,14 @@
 """`flash_attn_func`: attention as the flash-attn package calls it, with a kernel of our choice."""
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 
 from . import autograd
-from .attention import attend
+from .attention import RECORDED, attend
 from .autocast import cast
 from .checks.arguments import check_operands
 from .checks.eager import is_watched, is_wrapped
@@ -97,8 +99,10 @@ def flash_attn_func(
             )  # fmt: skip
             return served
         causal = without_window
-    if getattr(q, "is_cuda", False) is True and not torch.compiler.is_compiling():
-        launched: Result | None = plain_call()(q, k, v, softmax_scale, causal, return_attn_probs)
+    if getattr(q, "is_cuda", False) is True and not is_dynamo_compiling():
+        launched: Result | None = plain_call()(
+            q, k, v, softmax_scale, causal, deterministic, return_attn_probs
+        )
         if launched is not None:
             return launched
     if torch.compiler.is_compiling() or is_watched() or is_wrapped(q, k, v):
@@ -111,16 +115,24 @@ def flash_attn_func(
         if forward_ad._current_level >= 0:
             with torch.no_grad():
                 check_operands(q, k, v, softmax_scale, causal)
+        deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
         o, lse = autograd.attention(
-            _with_lse, q, k, v, softmax_scale, causal, deterministic, with_lse=return_attn_probs
+            partial(_with_lse, RECORDED[bool(deterministic)]),
+            q,
+            k,
+            v,
+            softmax_scale,
+            causal,
+            deterministic,
+            with_lse=return_attn_probs,
         )
     else:
         o, lse = attend(q, k, v, softmax_scale, causal, with_lse=return_attn_probs)
     return o if lse is None else (o, lse, None)
 
 
-def _with_lse(*call: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    o, lse = attend(*call, with_lse=True)
+def _with_lse(key: object, *call: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    o, lse = attend(*call, with_lse=True, key=key)
     assert lse is not None
     return o, lse
 

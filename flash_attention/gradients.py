@@ -167,13 +167,21 @@ def _scratch(
     if q.dim() != 4 or not isinstance(kernel_cfg, BackwardKernelConfig):
         return None, None
     batch, seqlen_q, n_heads, d_head = q.shape
+    shapes = scratch_shapes(kernel_cfg, (batch, seqlen_q, n_heads, d_head))
+    row_stats, d_q_sums = (
+        torch.empty(shapes[name], dtype=torch.float32, device=q.device) if name in shapes else None
+        for name in _SCRATCH
+    )
+    return row_stats, d_q_sums
+
+
+def scratch_shapes(
+    kernel_cfg: KernelConfig, q_shape: tuple[int, int, int, int]
+) -> dict[str, tuple[int, int, int, int]]:
+    """Of the fp32 memory for what the kernels of a backward pass hand to each other, by the names
+    of the argument record."""
+    assert isinstance(kernel_cfg, BackwardKernelConfig)
+    batch, seqlen_q, n_heads, d_head = q_shape
     rows = row_stats_rows(seqlen_q)
-    device = q.device
-    row_stats = torch.empty(
-        (batch, n_heads, rows, ROW_STATS_FLOATS), dtype=torch.float32, device=device
-    )
-    if "d_q_sums" not in kernel_cfg.scratch():
-        return row_stats, None
-    return row_stats, torch.empty(
-        (batch, n_heads, rows, d_head), dtype=torch.float32, device=device
-    )
+    columns = {"row_stats": ROW_STATS_FLOATS, "d_q_sums": d_head}
+    return {name: (batch, n_heads, rows, columns[name]) for name in kernel_cfg.scratch()}

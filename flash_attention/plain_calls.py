@@ -1,5 +1,5 @@
-"""The short way of `flash_attn_func`: a call like one that was remembered, and that nothing has to
-see, goes to the extension at once."""
+"""The short ways of the forward pass: calls like one that was remembered go to the extension at
+once."""
 
 from collections.abc import Callable
 from functools import cache
@@ -7,31 +7,50 @@ from typing import Any
 
 import torch
 
-from .attention import CHOSEN, lse_like
-from .checks.eager import QUIET_FUNCTIONS, QUIET_VARIABLES
+from .attention import CHOSEN, RECORDED
+from .autograd import record
 from .interface import launch_cache
 from .library import load_library
+from .surroundings import nothing_done, surroundings
 
 
 @cache
 def plain_call() -> Callable[..., Any]:
-    """(q, k, v, softmax_scale, causal, with_lse) -> what `flash_attn_func` returns, with the kernel
-    queued; None where nothing was done."""
+    """(q, k, v, softmax_scale, causal, deterministic, with_lse) -> what `flash_attn_func` returns,
+    with the kernel queued and the gradients recorded; None where nothing was done, as something
+    has to see the call or none like it is remembered."""
+    calls = _calls()
+    return nothing_done if calls is None else calls.attend
+
+
+@cache
+def seen_call() -> Callable[..., Any]:
+    """(q, k, v, softmax_scale, causal, heads_first) -> (o, lse) of a call that PyTorch has seen as
+    an operation; None as above. With `heads_first` tensors are (batch, heads, seq, d_head)."""
+    calls = _calls()
+    return nothing_done if calls is None else calls.compute
+
+
+@cache
+def _calls() -> Any:
     known = launch_cache()
     if known is None:
-        return _nothing
-    calls = load_library().PlainCalls(
+        return None
+    return load_library().PlainCalls(
         known,
-        CHOSEN,
-        quiet=QUIET_FUNCTIONS,
-        settings=[(vars(module), name, value) for module, name, value in QUIET_VARIABLES],
-        is_grad_enabled=torch.is_grad_enabled,
+        surroundings(),
+        plain=CHOSEN,
+        recorded=RECORDED[False],
+        recorded_deterministic=RECORDED[True],
+        are_deterministic=torch._C._get_deterministic_algorithms,
         empty_like=torch.empty_like,
-        lse_like=lse_like,
+        lse_prototype=_lse_prototype,
+        record=record,
     )
-    attend: Callable[..., Any] = calls.attend
-    return attend
 
 
-def _nothing(*_: object) -> None:
-    """Every call is checked in full."""
+def _lse_prototype(config: None, q: torch.Tensor, sizes: tuple[int, int, int, int]) -> torch.Tensor:
+    """One element that stands for all of softmax_lse."""
+    batch, seqlen_q, n_heads, _ = sizes
+    one = torch.empty(1, dtype=torch.float32, device=q.device)
+    return one.expand(batch, n_heads, seqlen_q)

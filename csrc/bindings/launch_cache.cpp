@@ -47,6 +47,18 @@ bool requires_grad(py::handle tensor) {
   return yes;
 }
 
+bool is_usual_scale(py::handle scale) {
+  return scale.is_none() || (PyFloat_CheckExact(scale.ptr()) && PyFloat_AS_DOUBLE(scale.ptr()) > 0);
+}
+
+std::size_t hash_of(std::span<const std::int64_t> words) {
+  std::uint64_t hash = 0x9e3779b97f4a7c15u;
+  for (const std::int64_t word : words) {
+    hash = std::rotl((hash ^ static_cast<std::uint64_t>(word)) * 0xff51afd7ed558ccdu, 31);
+  }
+  return hash;
+}
+
 template <typename Calls>
 LaunchCache<Calls>::LaunchCache(py::object tensor_type, py::capsule exchange_api)
     : tensor_type_(std::move(tensor_type)), capsule_(std::move(exchange_api)) {
@@ -61,30 +73,32 @@ LaunchCache<Calls>::LaunchCache(py::object tensor_type, py::capsule exchange_api
 }
 
 template <typename Calls>
-std::size_t LaunchCache<Calls>::KeyHash::operator()(const Key& key) const {
-  std::uint64_t hash = 0x9e3779b97f4a7c15u;
-  for (const std::int64_t word : key) {
-    hash = std::rotl((hash ^ static_cast<std::uint64_t>(word)) * 0xff51afd7ed558ccdu, 31);
+bool LaunchCache<Calls>::begin(Query& query, py::handle config, py::handle softmax_scale,
+                               py::handle causal) {
+  query.key_[0] = reinterpret_cast<std::int64_t>(config.ptr());
+  if (!softmax_scale.is_none()) {
+    if (!PyFloat_CheckExact(softmax_scale.ptr())) return false;
+    query.key_[1] = 1;
+    query.key_[2] = std::bit_cast<std::int64_t>(PyFloat_AS_DOUBLE(softmax_scale.ptr()));
   }
-  return hash;
+  if (!PyBool_Check(causal.ptr())) return false;
+  query.key_[3] = causal.ptr() == Py_True;
+  return true;
 }
 
 template <typename Calls>
-bool LaunchCache<Calls>::is_tensor(py::handle object) const {
-  return reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())) == tensor_type_.ptr();
-}
-
-template <typename Calls>
-bool LaunchCache<Calls>::read_tensor(py::handle object, dlpack::Tensor& tensor,
-                                     std::int64_t* words) const {
+bool LaunchCache<Calls>::add(Query& query, int index, py::handle object, bool heads_first) const {
+  if (object.is_none()) return true;
   // Exactly this type: the exchange function does not check, and subclasses may mean something
   // else.
-  if (!is_tensor(object)) return false;
+  if (reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())) != tensor_type_.ptr()) return false;
+  dlpack::Tensor& tensor = query.tensors_[index];
   if (api_->tensor_from_object(object.ptr(), &tensor) != 0) {
     PyErr_Clear();
     return false;
   }
   if (tensor.device.type != dlpack::kDeviceCuda || tensor.ndim < 3 || tensor.ndim > 4) return false;
+  std::int64_t* const words = &query.key_[kCallWords + index * kWordsPerTensor];
   words[0] = (std::int64_t{tensor.device.id} << 32) | (std::int64_t{tensor.ndim} << 24) |
              (std::int64_t{tensor.dtype.lanes} << 16) | (std::int64_t{tensor.dtype.code} << 8) |
              std::int64_t{tensor.dtype.bits};
@@ -92,25 +106,19 @@ bool LaunchCache<Calls>::read_tensor(py::handle object, dlpack::Tensor& tensor,
     words[1 + i] = tensor.shape[i];
     words[5 + i] = tensor.strides[i];
   }
+  if (heads_first) {
+    std::swap(words[2], words[3]);
+    std::swap(words[6], words[7]);
+  }
   return true;
 }
 
 template <typename Calls>
 bool LaunchCache<Calls>::describe(py::handle config, const Objects& objects,
-                                  py::handle softmax_scale, py::handle causal, Tensors& tensors,
-                                  Key& key) const {
-  key = {};
-  key[0] = reinterpret_cast<std::int64_t>(config.ptr());
-  if (!softmax_scale.is_none()) {
-    if (!PyFloat_CheckExact(softmax_scale.ptr())) return false;
-    key[1] = 1;
-    key[2] = std::bit_cast<std::int64_t>(PyFloat_AS_DOUBLE(softmax_scale.ptr()));
-  }
-  if (!PyBool_Check(causal.ptr())) return false;
-  key[3] = causal.ptr() == Py_True;
+                                  py::handle softmax_scale, py::handle causal, Query& query) const {
+  if (!begin(query, config, softmax_scale, causal)) return false;
   for (int i = 0; i < kTensors; ++i) {
-    if (objects[i].is_none()) continue;
-    if (!read_tensor(objects[i], tensors[i], &key[kCallWords + i * kWordsPerTensor])) return false;
+    if (!add(query, i, objects[i])) return false;
   }
   return true;
 }
@@ -136,19 +144,23 @@ bool LaunchCache<Calls>::can_lie_at(const Addresses& at, const Tensors& tensors,
 template <typename Calls>
 bool LaunchCache<Calls>::again(py::handle config, const Objects& objects, py::handle softmax_scale,
                                py::handle causal, bool grad_enabled) {
-  Tensors tensors{};
-  Key key;
-  if (!describe(config, objects, softmax_scale, causal, tensors, key)) return false;
+  Query query;
+  if (!describe(config, objects, softmax_scale, causal, query)) return false;
   if (grad_enabled && std::any_of(objects.begin(), objects.end(), requires_grad)) return false;
-  const auto found = calls_.find(key);
+  return launch(query);
+}
+
+template <typename Calls>
+bool LaunchCache<Calls>::launch(const Query& query) {
+  const auto found = calls_.find(query.key_);
   if (found == calls_.end()) return false;
   const Call& call = found->second;
 
   Addresses at{};
-  std::transform(tensors.begin(), tensors.end(), at.begin(), address);
-  if (!can_lie_at(at, tensors, call)) return false;
+  std::transform(query.tensors_.begin(), query.tensors_.end(), at.begin(), address);
+  if (!can_lie_at(at, query.tensors_, call)) return false;
   void* stream = nullptr;
-  const dlpack::Device device = tensors[0].device;
+  const dlpack::Device device = query.tensors_[0].device;
   if (api_->current_stream(device.type, device.id, &stream) != 0) throw PythonErrorSet{};
 
   Args args = call.args;
@@ -161,9 +173,8 @@ template <typename Calls>
 void LaunchCache<Calls>::remember(py::object config, const Objects& objects,
                                   py::handle softmax_scale, py::handle causal,
                                   std::size_t kernel_id, const py::bytes& args) {
-  Tensors tensors{};
-  Key key;
-  if (!describe(config, objects, softmax_scale, causal, tensors, key)) return;
+  Query query;
+  if (!describe(config, objects, softmax_scale, causal, query)) return;
   Call call{.config = std::move(config), .kernel_id = kernel_id, .args = {}, .extent_bytes = {}};
   if (PyBytes_GET_SIZE(args.ptr()) != sizeof(Args)) {
     throw std::invalid_argument("args is not an argument record of " +
@@ -171,10 +182,10 @@ void LaunchCache<Calls>::remember(py::object config, const Objects& objects,
   }
   std::memcpy(&call.args, PyBytes_AS_STRING(args.ptr()), sizeof(Args));
   for (int i = 0; i < kTensors; ++i) {
-    call.extent_bytes[i] = objects[i].is_none() ? 0 : extent_bytes(tensors[i]);
+    call.extent_bytes[i] = objects[i].is_none() ? 0 : extent_bytes(query.tensors_[i]);
   }
   if (calls_.size() >= kMaxCalls) calls_.clear();
-  calls_.insert_or_assign(key, std::move(call));
+  calls_.insert_or_assign(query.key_, std::move(call));
 }
 
 template class LaunchCache<ForwardCalls>;

@@ -12,6 +12,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <unordered_map>
 
 #include "backward_launcher.h"
@@ -19,14 +20,15 @@
 #include "flash/core/args.h"
 #include "flash/core/backward_args.h"
 #include "launcher.h"
+#include "python_calls.h"
 
 namespace flash {
 
-// Thrown where Python's error indicator is set and says the rest.
-struct PythonErrorSet {};
-
 // Of an object; None does not.
 bool requires_grad(pybind11::handle tensor);
+
+// None, or positive: of negative and zero scales the queries, or the scale, are changed first.
+bool is_usual_scale(pybind11::handle scale);
 
 // Kinds of calls. The argument record begins with the addresses of the tensors, in this order:
 // those that are read, then those that are written.
@@ -45,6 +47,13 @@ struct BackwardCalls {
   static constexpr auto kLaunch = &launch_backward;
   static_assert(offsetof(Args, d_q_sums) == (kTensors - 1) * sizeof(void*));
 };
+
+// What a call knows of a tensor: type and device, 4 sizes, 4 strides.
+constexpr int kWordsPerTensor = 9;
+using TensorWords = std::span<const std::int64_t, kWordsPerTensor>;
+
+// Of a key of any length.
+std::size_t hash_of(std::span<const std::int64_t> words);
 
 template <typename Calls>
 class LaunchCache {
@@ -65,19 +74,25 @@ class LaunchCache {
   void remember(pybind11::object config, const Objects& objects, pybind11::handle softmax_scale,
                 pybind11::handle causal, std::size_t kernel_id, const pybind11::bytes& args);
 
-  // Whether the object is of exactly the tensor type.
-  bool is_tensor(pybind11::handle object) const;
+  // The same in steps, for those that make outputs in between. Each says false for what no call
+  // that is remembered can have.
+  class Query;
+  static bool begin(Query& query, pybind11::handle config, pybind11::handle softmax_scale,
+                    pybind11::handle causal);
+  // The tensor with this index, or None. `heads_first`: (batch, heads, seq, d) stands for the
+  // tensor (batch, seq, heads, d) of the same memory.
+  bool add(Query& query, int index, pybind11::handle object, bool heads_first = false) const;
+  bool launch(const Query& query);
 
   std::size_t size() const { return calls_.size(); }
   void clear() { calls_.clear(); }
 
  private:
   static constexpr int kTensors = Calls::kTensors;
-  static constexpr int kCallWords = 4;       // configuration, whether a scale, scale, causal
-  static constexpr int kWordsPerTensor = 9;  // type and device, 4 sizes, 4 strides
+  static constexpr int kCallWords = 4;  // configuration, whether a scale, scale, causal
   using Key = std::array<std::int64_t, kCallWords + kTensors * kWordsPerTensor>;
   struct KeyHash {
-    std::size_t operator()(const Key& key) const;
+    std::size_t operator()(const Key& key) const { return hash_of(key); }
   };
   using Tensors = std::array<dlpack::Tensor, kTensors>;
   using Addresses = std::array<std::uintptr_t, kTensors>;
@@ -92,8 +107,7 @@ class LaunchCache {
 
   // Reads the objects into tensors and key; false if one of them is not what again() can take.
   bool describe(pybind11::handle config, const Objects& objects, pybind11::handle softmax_scale,
-                pybind11::handle causal, Tensors& tensors, Key& key) const;
-  bool read_tensor(pybind11::handle object, dlpack::Tensor& tensor, std::int64_t* words) const;
+                pybind11::handle causal, Query& query) const;
   // Of a call whose tensors are described alike.
   static bool can_lie_at(const Addresses& at, const Tensors& tensors, const Call& call);
 
@@ -104,6 +118,19 @@ class LaunchCache {
   pybind11::capsule capsule_;
   const dlpack::ExchangeApi* api_;
   std::unordered_map<Key, Call, KeyHash> calls_;
+};
+
+template <typename Calls>
+class LaunchCache<Calls>::Query {
+ public:
+  TensorWords words(int index) const {
+    return TensorWords(key_.data() + kCallWords + index * kWordsPerTensor, kWordsPerTensor);
+  }
+
+ private:
+  friend class LaunchCache;
+  Tensors tensors_{};
+  Key key_{};
 };
 
 }  // namespace flash

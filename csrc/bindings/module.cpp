@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
-#include <memory>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -29,8 +28,9 @@
 #include "launch_cache.h"
 #include "launcher.h"
 #include "loaded_kernels.h"
-#include "plain_calls.h"
+#include "python_calls.h"
 #include "serve_launcher.h"
+#include "short_ways.h"
 
 namespace py = pybind11;
 
@@ -104,22 +104,6 @@ std::size_t load_kernels(
     code.push_back({.variant = flash::variant_of(variant), .symbol = symbol, .cubin = cubin});
   }
   return flash::load_kernels(family, name, std::string(config), code);
-}
-
-// `settings`: (variables of a module, name, its value while nothing is going on).
-std::unique_ptr<flash::PlainCalls> plain_calls(
-    flash::LaunchCache<flash::ForwardCalls>& cache, py::object key, std::vector<py::object> quiet,
-    const std::vector<std::tuple<py::dict, py::str, py::object>>& settings,
-    py::object is_grad_enabled, py::object empty_like, py::object lse_like) {
-  flash::Surroundings around{.quiet = std::move(quiet),
-                             .settings = {},
-                             .is_grad_enabled = std::move(is_grad_enabled),
-                             .empty_like = std::move(empty_like),
-                             .lse_like = std::move(lse_like)};
-  for (const auto& [variables, name, value] : settings) {
-    around.settings.push_back({.variables = variables, .name = name, .quiet = value});
-  }
-  return std::make_unique<flash::PlainCalls>(cache, std::move(key), std::move(around));
 }
 
 py::dict kernel_attributes(std::size_t kernel_id, int device, const std::string& variant) {
@@ -217,11 +201,6 @@ PYBIND11_MODULE(_C, module) {
              "Registers, memory and occupancy of a configuration's kernel on a device.");
   def_launch_cache<flash::ForwardCalls>(module, "LaunchCache");
   def_launch_cache<flash::BackwardCalls>(module, "BackwardLaunchCache");
-  py::class_<flash::PlainCalls>(module, "PlainCalls",
-                                "flash_attn_func for calls like those that were remembered.")
-      .def(py::init(&plain_calls), py::arg("cache"), py::arg("key"), py::arg("quiet"),
-           py::arg("settings"), py::arg("is_grad_enabled"), py::arg("empty_like"),
-           py::arg("lse_like"), py::keep_alive<1, 2>())
-      .def("attend", &flash::PlainCalls::attend);
+  flash::def_short_ways(module);
   module.def("device_count", &flash::device_count, "CUDA devices; 0 without a driver.");
 }

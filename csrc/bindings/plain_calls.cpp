@@ -2,83 +2,88 @@
 
 #include <utility>
 
+#include "python_calls.h"
+
 namespace py = pybind11;
 
 namespace flash {
 namespace {
 
-py::object owned(PyObject* object) {
-  if (object == nullptr) throw PythonErrorSet{};
-  return py::reinterpret_steal<py::object>(object);
-}
-
-bool is_true(py::handle object) {
-  const int yes = PyObject_IsTrue(object.ptr());
-  if (yes < 0) throw PythonErrorSet{};
-  return yes != 0;
-}
-
-bool says_yes(const py::object& function) {
-  return is_true(owned(PyObject_CallNoArgs(function.ptr())));
-}
-
-// A view with the other sign, which memory does not show.
-bool is_negated(py::handle tensor) {
-  static PyObject* const name = PyUnicode_InternFromString("is_neg");
-  return is_true(owned(PyObject_CallMethodNoArgs(tensor.ptr(), name)));
-}
-
-// A variable that PyTorch does not have in this release is quiet.
-bool is_quiet_setting(const Setting& setting) {
-  PyObject* const value =
-      PyDict_GetItemWithError(setting.variables.ptr(), setting.name.ptr());  // borrowed
-  if (value == nullptr) {
-    if (PyErr_Occurred() != nullptr) throw PythonErrorSet{};
-    return true;
-  }
-  const int equal = PyObject_RichCompareBool(value, setting.quiet.ptr(), Py_EQ);
-  if (equal < 0) throw PythonErrorSet{};
-  return equal != 0;
-}
-
-// Of negative and zero scales the queries, or the scale, are changed first.
-bool is_usual_scale(py::handle scale) {
-  return scale.is_none() || (PyFloat_CheckExact(scale.ptr()) && PyFloat_AS_DOUBLE(scale.ptr()) > 0);
-}
+enum Index { kQ, kK, kV, kO, kLse };  // of the argument record
 
 }  // namespace
 
-PlainCalls::PlainCalls(LaunchCache<ForwardCalls>& cache, py::object key, Surroundings surroundings)
-    : cache_(cache), key_(std::move(key)), around_(std::move(surroundings)) {}
+struct PlainCalls::Operands {
+  py::handle q, k, v, softmax_scale, causal;
 
-bool PlainCalls::is_quiet() const {
-  for (const py::object& function : around_.quiet) {
-    if (says_yes(function)) return false;
+  bool require_grad() const { return requires_grad(q) || requires_grad(k) || requires_grad(v); }
+};
+
+struct PlainCalls::Outputs {
+  py::object o, lse;
+};
+
+PlainCalls::PlainCalls(LaunchCache<ForwardCalls>& cache, const Surroundings& around,
+                       ForwardWays ways)
+    : cache_(cache),
+      around_(around),
+      ways_(std::move(ways)),
+      lse_(ways_.lse_prototype, ways_.empty_like) {}
+
+bool PlainCalls::describe(const Operands& given, bool heads_first, Query& query) const {
+  return cache_.add(query, kQ, given.q, heads_first) &&
+         cache_.add(query, kK, given.k, heads_first) && cache_.add(query, kV, given.v, heads_first);
+}
+
+bool PlainCalls::launch(const Operands& given, py::handle key, bool with_lse, bool heads_first,
+                        Query& query, Outputs& made) {
+  if (!is_usual_scale(given.softmax_scale) ||
+      !cache_.begin(query, key, given.softmax_scale, given.causal)) {
+    return false;
   }
-  for (const Setting& setting : around_.settings) {
-    if (!is_quiet_setting(setting)) return false;
+  for (const py::handle x : {given.q, given.k, given.v}) {
+    if (is_true(called(around_.is_negated, x))) return false;
   }
-  return true;
+  made.o = called(ways_.empty_like, given.q);
+  made.lse = with_lse ? lse_.empty(py::none(), given.q, query.words(kQ)) : py::none();
+  return cache_.add(query, kO, made.o, heads_first) && cache_.add(query, kLse, made.lse) &&
+         cache_.launch(query);
 }
 
 py::object PlainCalls::attend(py::handle q, py::handle k, py::handle v, py::handle softmax_scale,
-                              py::handle causal, bool with_lse) const {
-  if (!cache_.is_tensor(q) || !cache_.is_tensor(k) || !cache_.is_tensor(v) ||
-      !is_usual_scale(softmax_scale) || !is_quiet()) {
+                              py::handle causal, py::handle deterministic, py::handle with_lse) {
+  const Operands given{.q = q, .k = k, .v = v, .softmax_scale = softmax_scale, .causal = causal};
+  Query query;
+  if (!describe(given, false, query) || !around_.is_quiet()) return py::none();
+  const bool wants_lse = is_true(with_lse);
+  Outputs made;
+  if (!says_yes(around_.is_grad_enabled) || !given.require_grad()) {
+    if (!launch(given, ways_.plain, wants_lse, false, query, made)) return py::none();
+    return wants_lse ? owned(PyTuple_Pack(3, made.o.ptr(), made.lse.ptr(), Py_None)) : made.o;
+  }
+  const bool exact = is_true(deterministic) || says_yes(ways_.are_deterministic);
+  const py::handle key = exact ? ways_.recorded_deterministic : ways_.recorded;
+  if (!launch(given, key, true, false, query, made)) return py::none();
+  const py::object options =
+      owned(PyTuple_Pack(3, softmax_scale.ptr(), causal.ptr(), exact ? Py_True : Py_False));
+  const py::object call = owned(
+      PyTuple_Pack(4, made.o.ptr(), made.lse.ptr(), options.ptr(), wants_lse ? Py_True : Py_False));
+  const py::object found = called(ways_.record, q, k, v, call);
+  if (!wants_lse) return found;
+  const auto [o, lse] = elements<2>(found);
+  return owned(PyTuple_Pack(3, o.ptr(), lse.ptr(), Py_None));
+}
+
+py::object PlainCalls::compute(py::handle q, py::handle k, py::handle v, py::handle softmax_scale,
+                               py::handle causal, py::handle heads_first) {
+  const Operands given{.q = q, .k = k, .v = v, .softmax_scale = softmax_scale, .causal = causal};
+  const bool swapped = is_true(heads_first);
+  Query query;
+  Outputs made;
+  if (!describe(given, swapped, query) || !launch(given, ways_.plain, true, swapped, query, made)) {
     return py::none();
   }
-  if (says_yes(around_.is_grad_enabled) &&
-      (requires_grad(q) || requires_grad(k) || requires_grad(v))) {
-    return py::none();
-  }
-  if (is_negated(q) || is_negated(k) || is_negated(v)) return py::none();
-  const py::object o = owned(PyObject_CallOneArg(around_.empty_like.ptr(), q.ptr()));
-  const py::object lse =
-      with_lse ? owned(PyObject_CallOneArg(around_.lse_like.ptr(), q.ptr())) : py::none();
-  if (!cache_.again(key_, {q, k, v, o, lse}, softmax_scale, causal, /*grad_enabled=*/false)) {
-    return py::none();
-  }
-  return with_lse ? owned(PyTuple_Pack(3, o.ptr(), lse.ptr(), Py_None)) : o;
+  return owned(PyTuple_Pack(2, made.o.ptr(), made.lse.ptr()));
 }
 
 }  // namespace flash

@@ -15,13 +15,13 @@ from flash_helpers.base.words import kind_of
 
 from .memory import check_storage
 
-# What says that a call is recorded, watched, transformed or cast, for the extension to ask. The
-# functions return false where it is not. The variables: of which module, and their value then.
+# What says that a call is recorded, watched or transformed, for the extension to ask. The functions
+# return false where it is not. The variables: of which module, and their value then. Not asked is
+# whether autocast is on: it leaves what kernels take as it is.
 QUIET_FUNCTIONS = (
     _is_tracing,
     _len_torch_dispatch_stack,
     _are_functorch_transforms_active,
-    torch._C._is_any_autocast_enabled,
 )
 QUIET_VARIABLES = (
     (proxy_tensor, "_CURRENT_MAKE_FX_TRACER", None),

@@ -15,9 +15,11 @@ from flash_helpers.kernels.problem import AttentionProblem
 from .. import autograd, dispatch
 from ..attention import attend
 from ..checks.scale import with_positive_scale
-from ..plain_calls import plain_call
+from ..plain_calls import seen_call
+from ..plain_gradients import seen_gradients
 
 _HALF = (torch.float16, torch.bfloat16)
+_ALL = True, True, True  # gradients
 
 
 def forward(
@@ -26,20 +28,29 @@ def forward(
     *, scale: float | None = None,
 ) -> Any:  # fmt: skip
     if not (dropout_p or return_debug_mask):
-        qkv = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-        found = plain_call()(*qkv, scale, is_causal, True)
+        found = seen_call()(q, k, v, scale, is_causal, True)
         if found is None and is_served(q, k, v):
-            found = _attend(qkv, scale, is_causal)
+            qkv = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+            o, lse = _attend(qkv, scale, is_causal)
+            found = o.transpose(1, 2), lse
         if found is not None:
-            # Two numbers and a mask that only dropout needs; of each call its own, as outputs are.
-            seed = torch.empty(2, dtype=torch.uint64, device=q.device)
-            offset = torch.empty((), dtype=torch.uint64, device=q.device)
-            mask = torch.empty(0, dtype=q.dtype, device=q.device)
-            lengths = q.shape[2], k.shape[2]
-            return found[0].transpose(1, 2), found[1], None, None, *lengths, seed, offset, mask
+            o, lse = found
+            seed, offset, mask = map(torch.empty_like, _of_dropout(q.device, q.dtype))
+            return o, lse, None, None, q.shape[2], k.shape[2], seed, offset, mask
     return original.call_boxed(
         keys, q, k, v, dropout_p, is_causal, return_debug_mask, scale=scale
     )  # fmt: skip
+
+
+@cache
+def _of_dropout(device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    """Like which the two numbers and the mask are that only dropout needs; each call has its own,
+    as outputs are."""
+    return (
+        torch.empty(2, dtype=torch.uint64, device=device),
+        torch.empty((), dtype=torch.uint64, device=device),
+        torch.empty(0, dtype=dtype, device=device),
+    )
 
 
 def backward(
@@ -48,8 +59,13 @@ def backward(
     max_k: int, dropout_p: float, is_causal: bool, seed: Any, offset: Any,
     *, scale: float | None = None,
 ) -> Any:  # fmt: skip
-    if not dropout_p and first_q is None and is_served(q, k, v, gradients=True):
-        return _gradients(grad, (q, k, v), o, lse, is_causal, scale)
+    if not dropout_p and first_q is None:
+        options = scale, is_causal, torch._C._get_deterministic_algorithms()
+        found = seen_gradients()(grad, None, (q, k, v, o, lse), options, _ALL, True)
+        if found is not None:
+            return found[:3]
+        if is_served(q, k, v, gradients=True):
+            return _gradients(grad, (q, k, v), o, lse, is_causal, scale)
     return original.call_boxed(
         keys, grad, q, k, v, o, lse, first_q, first_k, max_q, max_k, dropout_p, is_causal,
         seed, offset, scale=scale,

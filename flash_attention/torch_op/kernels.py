@@ -1,5 +1,6 @@
 """What the operations compute: on CUDA and in the emulator, and of tensors without data."""
 
+from itertools import compress
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from ..autograd import gradients
 from ..checks.arguments import check_call
 from ..checks.readable import writable_like
 from ..checks.scale import with_positive_scale
+from ..plain_calls import seen_call
+from ..plain_gradients import seen_gradients
 from .definition import LIBRARY, is_wanted
 
 Tensors3 = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -24,6 +27,11 @@ def _fwd(
     causal: bool = False,
     deterministic: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    if q.is_cuda:
+        launched: tuple[torch.Tensor, torch.Tensor] | None
+        launched = seen_call()(q, k, v, softmax_scale, causal, False)
+        if launched is not None:
+            return launched
     q, softmax_scale = with_positive_scale(q, softmax_scale)
     o, lse = attend(q, k, v, softmax_scale, causal, with_lse=True)
     assert lse is not None
@@ -56,12 +64,17 @@ def _bwd(
     deterministic: bool,
     wanted: int,
 ) -> Tensors3:
-    names = tuple(name for name, asked in zip("qkv", is_wanted(wanted), strict=True) if asked)
-    call = softmax_scale, causal, deterministic, names
-    found = gradients(call, d_o, d_lse, q, k, v, o, lse)
+    options = softmax_scale, causal, deterministic
+    asked = is_wanted(wanted)
+    found: tuple[torch.Tensor | None, ...] | None = None
+    if q.is_cuda:
+        found = seen_gradients()(d_o, d_lse, (q, k, v, o, lse), options, asked, False)
+    if found is None:
+        names = tuple(compress("qkv", asked))
+        found = gradients((*options, names), d_o, d_lse, q, k, v, o, lse)
     d_q, d_k, d_v = (
         _nothing(x) if gradient is None else gradient
-        for gradient, x in zip(found, (q, k, v), strict=True)
+        for gradient, x in zip(found, (q, k, v), strict=False)
     )
     return d_q, d_k, d_v
 

@@ -18,8 +18,9 @@ from flash_helpers.kernels.sm80_fwd.family import FAMILY as SM80_FORWARD
 from flash_helpers.kernels.sm90_fwd.family import FAMILY as SM90_FORWARD
 
 from .conftest import HANGS, Tree, copy_sources
+from .remembered_calls import packed
 from .remembering import Toolchain
-from .test_extension import launch, packed
+from .test_extension import launch
 
 NVCC_13 = ("80", "86", "90", "100", "120")
 

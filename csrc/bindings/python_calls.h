@@ -1,0 +1,51 @@
+// Calls of Python's C functions that throw PythonErrorSet where Python has an error.
+#pragma once
+
+#include <pybind11/pytypes.h>
+
+#include <array>
+#include <cstddef>
+
+namespace flash {
+
+// Thrown where Python's error indicator is set and says the rest.
+struct PythonErrorSet {};
+
+// What is new, and may be null.
+inline pybind11::object owned(PyObject* object) {
+  if (object == nullptr) throw PythonErrorSet{};
+  return pybind11::reinterpret_steal<pybind11::object>(object);
+}
+
+inline bool is_true(pybind11::handle object) {
+  if (object.ptr() == Py_True) return true;
+  if (object.ptr() == Py_False) return false;
+  const int yes = PyObject_IsTrue(object.ptr());
+  if (yes < 0) throw PythonErrorSet{};
+  return yes != 0;
+}
+
+inline bool says_yes(pybind11::handle function) {
+  return is_true(owned(PyObject_CallNoArgs(function.ptr())));
+}
+
+// Calls with the arguments, each of them a handle or an object.
+template <typename... Arguments>
+pybind11::object called(pybind11::handle function, const Arguments&... arguments) {
+  PyObject* const given[] = {arguments.ptr()...};
+  return owned(PyObject_Vectorcall(function.ptr(), given, sizeof...(arguments), nullptr));
+}
+
+// The elements of a tuple of at least that many.
+template <std::size_t kCount>
+std::array<pybind11::handle, kCount> elements(pybind11::handle tuple) {
+  if (!PyTuple_Check(tuple.ptr()) || PyTuple_GET_SIZE(tuple.ptr()) < Py_ssize_t{kCount}) {
+    PyErr_Format(PyExc_TypeError, "expected a tuple of %zu", kCount);
+    throw PythonErrorSet{};
+  }
+  std::array<pybind11::handle, kCount> found;
+  for (std::size_t i = 0; i < kCount; ++i) found[i] = PyTuple_GET_ITEM(tuple.ptr(), i);
+  return found;
+}
+
+}  // namespace flash

@@ -1,0 +1,105 @@
+#include "short_ways.h"
+
+#include <pybind11/stl.h>
+
+#include <exception>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "fast_methods.h"
+#include "plain_calls.h"
+#include "plain_gradients.h"
+#include "surroundings.h"
+
+namespace py = pybind11;
+
+namespace flash {
+namespace {
+
+thread_local std::exception_ptr thrown;
+
+// `settings`: (variables of a module, name, its value while nothing is going on).
+std::unique_ptr<Surroundings> surroundings(
+    std::vector<py::object> quiet,
+    const std::vector<std::tuple<py::dict, py::str, py::object>>& settings,
+    py::object is_grad_enabled, py::object is_negated) {
+  auto around =
+      std::make_unique<Surroundings>(Surroundings{.quiet = std::move(quiet),
+                                                  .settings = {},
+                                                  .is_grad_enabled = std::move(is_grad_enabled),
+                                                  .is_negated = std::move(is_negated)});
+  for (const auto& [variables, name, value] : settings) {
+    around->settings.push_back({.variables = variables, .name = name, .quiet = value});
+  }
+  return around;
+}
+
+std::unique_ptr<PlainCalls> plain_calls(LaunchCache<ForwardCalls>& cache,
+                                        const Surroundings& around, py::object plain,
+                                        py::object recorded, py::object recorded_deterministic,
+                                        py::object are_deterministic, py::object empty_like,
+                                        py::object lse_prototype, py::object record) {
+  return std::make_unique<PlainCalls>(
+      cache, around,
+      ForwardWays{.plain = std::move(plain),
+                  .recorded = std::move(recorded),
+                  .recorded_deterministic = std::move(recorded_deterministic),
+                  .are_deterministic = std::move(are_deterministic),
+                  .empty_like = std::move(empty_like),
+                  .lse_prototype = std::move(lse_prototype),
+                  .record = std::move(record)});
+}
+
+std::unique_ptr<PlainGradients> plain_gradients(LaunchCache<BackwardCalls>& cache,
+                                                const Surroundings& around, py::object empty_like,
+                                                py::object choose, py::object row_stats_prototype,
+                                                py::object d_q_sums_prototype) {
+  return std::make_unique<PlainGradients>(
+      cache, around,
+      BackwardWays{.empty_like = std::move(empty_like),
+                   .choose = std::move(choose),
+                   .row_stats_prototype = std::move(row_stats_prototype),
+                   .d_q_sums_prototype = std::move(d_q_sums_prototype)});
+}
+
+// A method as a function that is made when it is asked for.
+template <auto kMethod>
+auto function_of(const char* name) {
+  return [name](const py::object& self) { return fast_method<kMethod>(self, name); };
+}
+
+}  // namespace
+
+void set_python_error() {
+  thrown = std::current_exception();
+  static PyObject* const rethrow =
+      py::cpp_function([] { std::rethrow_exception(std::exchange(thrown, nullptr)); })
+          .release()
+          .ptr();
+  Py_XDECREF(PyObject_CallNoArgs(rethrow));
+}
+
+void def_short_ways(py::module_& module) {
+  py::class_<Surroundings>(module, "Surroundings", "What is going on in PyTorch around a call.")
+      .def(py::init(&surroundings), py::arg("quiet"), py::arg("settings"),
+           py::arg("is_grad_enabled"), py::arg("is_negated"))
+      .def("is_quiet", &Surroundings::is_quiet);
+  py::class_<PlainCalls>(module, "PlainCalls", "Forward passes like those that were remembered.")
+      .def(py::init(&plain_calls), py::arg("cache"), py::arg("around"), py::arg("plain"),
+           py::arg("recorded"), py::arg("recorded_deterministic"), py::arg("are_deterministic"),
+           py::arg("empty_like"), py::arg("lse_prototype"), py::arg("record"),
+           py::keep_alive<1, 2>(), py::keep_alive<1, 3>())
+      .def_property_readonly("attend", function_of<&PlainCalls::attend>("attend"))
+      .def_property_readonly("compute", function_of<&PlainCalls::compute>("compute"));
+  py::class_<PlainGradients>(module, "PlainGradients",
+                             "Backward passes like those that were remembered.")
+      .def(py::init(&plain_gradients), py::arg("cache"), py::arg("around"), py::arg("empty_like"),
+           py::arg("choose"), py::arg("row_stats_prototype"), py::arg("d_q_sums_prototype"),
+           py::keep_alive<1, 2>(), py::keep_alive<1, 3>())
+      .def_property_readonly("attend", function_of<&PlainGradients::attend>("attend"))
+      .def_property_readonly("compute", function_of<&PlainGradients::compute>("compute"));
+}
+
+}  // namespace flash

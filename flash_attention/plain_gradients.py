@@ -1,0 +1,86 @@
+"""The short ways of the backward pass, and the choice of its kernels."""
+
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
+from typing import Any
+
+import torch
+
+from flash_helpers.base.dtypes import DType
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.problem import AttentionProblem
+
+from . import dispatch
+from .gradients import launch_cache, scratch_shapes
+from .library import load_library
+from .surroundings import nothing_done, surroundings
+
+Sizes = tuple[int, int, int, int]  # batch, length, heads, d_head
+
+
+@cache
+def plain_gradients() -> Callable[..., Any]:
+    """(d_o, d_lse, (q, k, v, o, lse), (softmax_scale, causal, deterministic), wanted) ->
+    (d_q, d_k, d_v, None), with the kernels queued; None where nothing was done, as something has to
+    see the call or none like it is remembered. q, k and v are those of `plain_call`."""
+    calls = _calls()
+    return nothing_done if calls is None else calls.attend
+
+
+@cache
+def seen_gradients() -> Callable[..., Any]:
+    """The same of a call that PyTorch has seen as an operation, and with one argument more,
+    `heads_first`: tensors are (batch, heads, seq, d_head)."""
+    calls = _calls()
+    return nothing_done if calls is None else calls.compute
+
+
+@cache
+def _calls() -> Any:
+    known = launch_cache()
+    if known is None:
+        return None
+    return load_library().PlainGradients(
+        known,
+        surroundings(),
+        empty_like=torch.empty_like,
+        choose=_choose,
+        row_stats_prototype=partial(_scratch_prototype, "row_stats"),
+        d_q_sums_prototype=partial(_scratch_prototype, "d_q_sums"),
+    )
+
+
+def _choose(
+    q: torch.Tensor, q_sizes: Sizes, k_sizes: Sizes, causal: bool, deterministic: bool
+) -> KernelConfig:
+    return chosen(q.dtype, q_sizes, k_sizes, causal, deterministic, q.device)
+
+
+@lru_cache(maxsize=4096)
+def chosen(
+    dtype: torch.dtype,
+    q_shape: Sizes,
+    k_shape: Sizes,
+    causal: bool,
+    deterministic: bool,
+    device: torch.device,
+) -> KernelConfig:
+    """The kernels of the gradients. Made once for a kind of call, as in the forward pass. Raises
+    what dispatch.choose() does."""
+    batch, seqlen_q, n_heads, d_head = q_shape
+    _, seqlen_k, n_heads_kv, _ = k_shape
+    problem = AttentionProblem(
+        DType.from_torch_dtype(dtype), batch, seqlen_q, seqlen_k, n_heads, n_heads_kv, d_head,
+        causal=causal, gradients=True, deterministic=deterministic,
+    )  # fmt: skip
+    return dispatch.choose(problem, device)
+
+
+def _scratch_prototype(
+    name: str, config: KernelConfig, q: torch.Tensor, sizes: Sizes
+) -> torch.Tensor | None:
+    """One element that stands for all of them; None of what the kernels need no memory for."""
+    shape = scratch_shapes(config, sizes).get(name)
+    if shape is None:
+        return None
+    return torch.empty(1, dtype=torch.float32, device=q.device).expand(shape)

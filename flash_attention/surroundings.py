@@ -1,0 +1,24 @@
+"""What the extension asks of PyTorch before it launches a call like an earlier one."""
+
+from functools import cache
+from typing import Any
+
+import torch
+
+from .checks.eager import QUIET_FUNCTIONS, QUIET_VARIABLES
+from .library import load_library
+
+
+@cache
+def surroundings() -> Any:
+    """Of the extension's type; once a process."""
+    return load_library().Surroundings(
+        quiet=QUIET_FUNCTIONS,
+        settings=[(vars(module), name, value) for module, name, value in QUIET_VARIABLES],
+        is_grad_enabled=torch.is_grad_enabled,
+        is_negated=torch.Tensor.is_neg,
+    )
+
+
+def nothing_done(*_: object) -> None:
+    """The short way where there is none: every call is checked in full."""

@@ -4,6 +4,7 @@ streams, without waiting for the device."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,6 +52,20 @@ def test_groups_and_dimensions(group: int, d: int, dtype: torch.dtype) -> None:
 def test_long_sequences(rule: ServeRule, d: int) -> None:
     sinks = torch.randn(4, device="cuda")
     batch = on_gpu([2048, 1, 513, 0, 64], [2048, 4097, 513, 7, 3000], rule, d=d, sinks=sinks)
+    batch.check(batch.packed())
+
+
+@pytest.mark.parametrize("rule", [
+    ServeRule(window=(1023, 0)), ServeRule(window=(512, 512)), ServeRule(window=(3000, 0)), CAUSAL,
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_wide_windows(rule: ServeRule, scale: float | None, d: int, dtype: torch.dtype) -> None:
+    """More tiles than thread blocks, each of many blocks of keys; with the larger scale rows often
+    meet a score far above those before it."""
+    lengths = [4096, 2500, 4095, 300]
+    batch = on_gpu(lengths, lengths, replace(rule, scale=scale), heads=8, d=d, dtype=dtype)
     batch.check(batch.packed())
 
 

@@ -79,6 +79,18 @@ def test_windows_and_soft_caps(rule: ServeRule) -> None:
 
 
 @pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("rule", [ServeRule(window=(700, 0)), CAUSAL], ids=str)
+@pytest.mark.parametrize("higher", [[640], [896, 640], [640, 512], [640, 512, 384], [384, 300]])
+def test_large_scores_before_the_first_key_of_a_window(rule: ServeRule, higher: list[int]) -> None:
+    """Scores that grow towards the first key: steps without maxima end and begin again."""
+    batch = Batch([70], [1000], rule, heads=2, kv_heads=1, d=128)
+    batch.q[0][..., 0] = 4.0
+    for i, key in enumerate(higher):
+        batch.k[0][key, :, 0] = 32.0 * (i + 1)
+    batch.check(batch.packed())
+
+
+@pytest.mark.usefixtures("hopper")
 def test_a_sequence_has_the_same_bits_in_every_batch() -> None:
     """Whatever the other sequences' queries and values are."""
     batch = Batch([70, 300, 41], [300, 300, 270], CAUSAL, heads=2)

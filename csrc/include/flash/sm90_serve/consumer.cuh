@@ -126,10 +126,11 @@ struct Consumer {
         // Behind the loop, which it would keep from fitting the instruction cache.
         kv.mend(work, rows, block_sum);
         kv.end_optimistic_step(rows, block_sum);
-        n_optimistic = max(block == first ? block & -kPause : block, work.whole_begin);
+        n_optimistic = block == first ? block & -kPause : block;
         --block;
       }
-      if (block < work.whole_begin) n_optimistic = work.begin;
+      // No whole block will be left: those at the beginning are not computed without a mask.
+      if (!event || n_optimistic <= work.whole_begin) n_optimistic = work.begin;
     }
   }
 

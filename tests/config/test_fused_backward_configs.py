@@ -51,14 +51,14 @@ def test_they_share_their_word_and_can_be_built() -> None:
     assert all(violations(config, "9.0") == [] for config in found)
     both = {AddBy.COPIES, AddBy.REGISTERS}
     assert {(c.dtype, c.d_head, c.values()["add_by"]) for c in found} == {
-        (t, d, a) for t in DType for d in (64, 128) for a in both
+        (t, d, a) for t in DType for d in (64, 96, 128) for a in both
     }
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"d_head": 96}, "d_head = 96 is not supported: it must be 64 or 128"),
+        ({"d_head": 192}, "d_head = 192 is not supported: it must be 64 or 96 or 128"),
         ({"keys_rows": 192}, "keys_rows = 192 is not supported: it must be 128"),
         ({"keys_columns": 128}, "keys_columns = 128 is not supported: it must be 64"),
         ({"ds_stages": 1}, "ds_stages = 1 is not supported: dQ is multiplied while the next dS"),
@@ -85,7 +85,7 @@ def test_what_the_family_is_asked_for() -> None:
     assert family.refusal(problem, (9, 0)) is None
     for refused, words in (
         (replace(problem, deterministic=True), "differ in their last bits from run to run"),
-        (replace(problem, d_head=96, d_v=0), "its head dimensions are 64, 128"),
+        (replace(problem, d_head=192, d_v=0), "its head dimensions are 64, 96, 128"),
     ):
         assert words in str(family.refusal(refused, (9, 0)))
     assert "it needs compute capability 9.0" in str(family.refusal(problem, (8, 0)))

@@ -105,10 +105,11 @@ def _ampere(
 
 def _hopper(problem: BackwardProblem, variant: Variant, steps: list[int]) -> Work:
     """A step multiplies over d_head for scores and gradients of weights, over its columns for the
-    sums, over all keys for dQ where that is summed as well; 16 at a time. Loads: own rows by
-    groups; of a block that passes by two tensors, and the RowStats of queries. Those of own queries
-    are read by all lanes of a row. Each warp stores its rows of each gradient, of which the copy
-    engine leaves out those that do not exist."""
+    sums, over all keys for dQ where that is summed as well (64 queries and 16 elements of the head
+    to each warp, while there are any); 16 at a time. Loads: own rows by groups; of a block
+    that passes by two tensors, and the RowStats of queries. Those of own queries are read by all
+    lanes of a row. Each warp stores its rows of each gradient, of which the copy engine leaves out
+    those that do not exist."""
     config = problem.config
     rows, columns, _ = config.shape(variant)
     keys = variant is Variant.KEYS
@@ -120,7 +121,8 @@ def _hopper(problem: BackwardProblem, variant: Variant, steps: list[int]) -> Wor
     added = 0
     if isinstance(config, FusedBackwardKernelConfig):
         depth += rows
-        added = _WARPS * row_groups if config.add_by is AddBy.COPIES else 0
+        shares = columns // 64 * config.d_head // 16
+        added = shares if config.add_by is AddBy.COPIES else 0
     gradients = 2 if keys else 1
     return Work(
         sum(steps) * row_groups * _WARPS * depth // 16,

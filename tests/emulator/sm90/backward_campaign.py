@@ -42,6 +42,8 @@ FUSED_KERNELS: tuple[Kernel, ...] = ((FUSED, Variant.KEYS), (FUSED, Variant.ROUN
 OTHERS: tuple[Kernel, ...] = (
     (replace(FUSED, d_head=64, keys_columns=128, add_by=AddBy.REGISTERS), Variant.KEYS),
     (replace(FUSED, add_by=AddBy.REGISTERS), Variant.KEYS),
+    (replace(FUSED, d_head=96), Variant.KEYS),
+    (replace(FUSED, d_head=96), Variant.ROUND),
 )
 
 

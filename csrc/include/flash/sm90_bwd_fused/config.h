@@ -53,11 +53,13 @@ struct FusedBackwardKernelConfig {
 
   // P and dS one after the other, each under matmuls of the same group; else both at once, under
   // those of the other group, in turns. What is faster (docs/kernels/05-sm90-backward.md).
-  constexpr bool splits() const { return d_head == 128; }
+  constexpr bool splits() const { return d_head > 64; }
 
   constexpr int ds_bytes() const { return keys_columns * keys_rows * bytes_of(dtype); }
   // Of a block of queries, in fp32.
   constexpr int sums_bytes() const { return keys_columns * d_head * int{sizeof(float)}; }
+  // Elements of the head in whole matmuls of dQ, which have 64 each.
+  constexpr int sums_elements() const { return (d_head + 63) / 64 * 64; }
   // Where the sums wait for the copy engine.
   constexpr int staging_bytes() const { return add_by == AddBy::kCopies ? sums_bytes() : 0; }
   // Of each block of dS "full" and "empty".
@@ -68,7 +70,7 @@ struct FusedBackwardKernelConfig {
   }
 
   constexpr int smem_bytes(Variant variant = Variant::kKeys) const {
-    if (variant == Variant::kRound) return keys_columns * row_bytes();
+    if (variant == Variant::kRound) return keys_columns * sums_elements() * bytes_of(dtype);
     if (variant == Variant::kDots) return 0;
     return ds_stages * ds_bytes() + staging_bytes() + two_pass().smem_bytes(variant) +
            8 * n_ds_barriers();

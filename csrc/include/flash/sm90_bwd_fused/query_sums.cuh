@@ -14,7 +14,8 @@
 namespace flash::sm90_bwd_fused {
 
 // A group's part of a block of dQ^T = K^T dS^T: 64 elements of the head, the matmul's rows, of
-// kQueries queries, its columns. With 128 elements the groups share these out, with 64 the queries.
+// kQueries queries, its columns. With 64 elements the groups share out the queries, with more the
+// elements; of 96 the second group has 32, and two of its warps multiply for nothing.
 //
 // In global memory the sums of a block lie in the order of the accumulators: for each warp, and
 // each of its columns' 8 by 8, four sums of each lane. Nobody reads them but the kernel kRound.
@@ -22,14 +23,15 @@ template <FusedBackwardKernelConfig kConfig>
 struct QuerySums {
   static constexpr int kKeys = kConfig.keys_rows;
   static constexpr int kElements = 64;
-  static constexpr int kElementParts = kConfig.d_head / kElements;
+  static constexpr int kElementParts = kConfig.sums_elements() / kElements;
   static constexpr int kQueryParts = FusedBackwardKernelConfig::kGroups / kElementParts;
   static constexpr int kQueries = kConfig.keys_columns / kQueryParts;
   static constexpr int kPieces = kQueries / 8;  // of 16 bytes of each lane
   static constexpr int kPieceBytes = 32 * 16;   // of a warp
   static constexpr int kWarpBytes = kPieces * kPieceBytes;
+  static constexpr int kWarps = kConfig.sums_bytes() / kWarpBytes;  // that have a part, the first
   static_assert(kElementParts * kQueryParts == FusedBackwardKernelConfig::kGroups);
-  static_assert(kWarpBytes * FusedBackwardKernelConfig::kWarps == kConfig.sums_bytes());
+  static_assert(kWarpBytes * kWarps == kConfig.sums_bytes());
 
   using Sums = float[kQueries / 2];
 
@@ -43,7 +45,8 @@ struct QuerySumsAdder : QuerySums<kConfig> {
   using Base = QuerySums<kConfig>;
   using typename Base::Sums;
   using L = Layout<kConfig>;
-  using Descriptor = MatrixDescriptor<kChunkRowBytes>;
+  using Keys = MatrixDescriptor<kConfig.two_pass().swizzle_bytes()>;
+  using DsRows = MatrixDescriptor<kChunkRowBytes>;
   static constexpr int kGroupRows = sm90_bwd::HopperBackwardKernelConfig::kGroupRows;
   static constexpr int kGroupSteps = kGroupRows / 16;  // k-steps of a group's keys
 
@@ -55,18 +58,20 @@ struct QuerySumsAdder : QuerySums<kConfig> {
   // Asynchronous, as one group.
   FLASH_DEVICE void issue(int ds_stage, Sums& sums) const {
     constexpr int kDsChunk = kConfig.keys_columns * kChunkRowBytes;
-    constexpr int kKChunk = kGroupRows * kChunkRowBytes;
-    uint32_t elements = smem.own1(0) + Base::first_element(group) / Base::kElements * kKChunk;
+    constexpr int kKRowBytes = kConfig.two_pass().swizzle_bytes();
+    constexpr int kKChunk = kGroupRows * kKRowBytes;
+    constexpr int kElementBytes = bytes_of(kConfig.dtype);
+    // Behind the head's last element the matmul reads what follows: keys or V, for no sum.
+    uint32_t elements = smem.own1(0) + Base::first_element(group) * kElementBytes * kGroupRows;
     ptx::forget(elements);  // else ptxas keeps every step's descriptor
-    const auto keys = Descriptor::mn_major(elements, kKChunk);
-    const auto ds =
-        Descriptor::k_major(smem.ds(ds_stage) + Base::first_query(group) * kChunkRowBytes);
+    const auto keys = Keys::mn_major(elements, kKChunk);
+    const auto ds = DsRows::k_major(smem.ds(ds_stage) + Base::first_query(group) * kChunkRowBytes);
     ptx::wgmma_touch(sums);
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < Base::kKeys / 16; ++step) {
       // The K of a group lies L::kGroupBytes behind that of the one before.
-      const int row = step / kGroupSteps * (L::kGroupBytes / kChunkRowBytes / 16);
+      const int row = step / kGroupSteps * (L::kGroupBytes / kKRowBytes / 16);
       ptx::Wgmma<Base::kQueries>::template ss_a_mn<kConfig.dtype>(
           sums, keys.mn_step(row + step % kGroupSteps), ds.k_step(step, kDsChunk), step != 0);
     }
@@ -75,6 +80,8 @@ struct QuerySumsAdder : QuerySums<kConfig> {
 
   // Adds them to the sums of a block of queries, which begin at `block`.
   FLASH_DEVICE void add(const Sums& sums, float* block) const {
+    if (Base::kWarps < FusedBackwardKernelConfig::kWarps && group * 4 + warp >= Base::kWarps)
+      return;
     const int place = (group * 4 + warp) * Base::kWarpBytes;
     char* const mine = reinterpret_cast<char*>(block) + place;
     if constexpr (kConfig.add_by == AddBy::kRegisters) {

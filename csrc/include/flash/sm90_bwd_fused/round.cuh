@@ -31,18 +31,20 @@ FLASH_DEVICE void round_query_sums(const BackwardArgs& args) {
       reinterpret_cast<const char*>(args.d_q_sums +
                                     (batch_head * n_rows + first_query) * kConfig.d_head) +
       group_warp * Part::kWarpBytes + lane * 16;
-  uint32_t rounded[kSteps][4];
+  if (group_warp < Part::kWarps) {
+    uint32_t rounded[kSteps][4];
 #pragma unroll
-  for (int piece = 0; piece < Part::kPieces; ++piece) {
-    const ptx::Vector16 four = ptx::ld_global_16(sums + piece * Part::kPieceBytes);
-    const auto value = [&](int i) { return __uint_as_float(four.word[i]) * args.softmax_scale; };
-    rounded[piece / 2][piece % 2 * 2] = ptx::pack<kConfig.dtype>(value(0), value(1));
-    rounded[piece / 2][piece % 2 * 2 + 1] = ptx::pack<kConfig.dtype>(value(2), value(3));
+    for (int piece = 0; piece < Part::kPieces; ++piece) {
+      const ptx::Vector16 four = ptx::ld_global_16(sums + piece * Part::kPieceBytes);
+      const auto value = [&](int i) { return __uint_as_float(four.word[i]) * args.softmax_scale; };
+      rounded[piece / 2][piece % 2 * 2] = ptx::pack<kConfig.dtype>(value(0), value(1));
+      rounded[piece / 2][piece % 2 * 2 + 1] = ptx::pack<kConfig.dtype>(value(2), value(3));
+    }
+    store_transposed(rounded,
+                     transposed_address(tile + Part::first_element(group) / 64 * kChunkBytes +
+                                            Part::first_query(group) * kChunkRowBytes,
+                                        group_warp % 4, lane));
   }
-  store_transposed(rounded,
-                   transposed_address(tile + Part::first_element(group) / 64 * kChunkBytes +
-                                          Part::first_query(group) * kChunkRowBytes,
-                                      group_warp % 4, lane));
   __syncthreads();
 
   constexpr int kRowPieces = kConfig.row_bytes() / 16;

@@ -85,7 +85,7 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
         """Of the large kernel: blocks of dS, sums of dQ that wait for the copy engine, all that the
         two-pass kernel has, and barriers."""
         if variant is Variant.ROUND:
-            return self.keys_columns * self.d_head * self.dtype.bytes
+            return self.keys_columns * -(-self.d_head // 64) * 64 * self.dtype.bytes
         if variant is Variant.DOTS:
             return 0
         ds = self.keys_columns * self.keys_rows * self.dtype.bytes

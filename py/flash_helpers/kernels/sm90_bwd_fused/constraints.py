@@ -6,9 +6,9 @@ from ..sm90_bwd.constraints import unsupported_values
 from ..sm90_target import SHARED_MEMORY_BYTES, architecture_violations
 from .config import GROUPS, FusedBackwardKernelConfig
 
-HEAD_DIMENSIONS = (64, 128)
+HEAD_DIMENSIONS = (64, 96, 128)
 # Queries of a block, by head dimension: with more, scores and sums do not fit a thread's registers.
-COLUMNS = {64: (128,), 128: (64,)}
+COLUMNS = {64: (128,), 96: (64,), 128: (64,)}
 
 
 def violations(config: FusedBackwardKernelConfig, arch: tuple[int, int] | None = None) -> list[str]:

@@ -7,6 +7,8 @@ from .config import AddBy, FusedBackwardKernelConfig
 _SHAPES = (
     (64, 128, 128, 2, 2),
     (64, 128, 128, 2, 3),
+    (96, 128, 64, 2, 2),
+    (96, 128, 64, 2, 3),
     (128, 128, 64, 2, 2),
     (128, 128, 64, 2, 3),
 )

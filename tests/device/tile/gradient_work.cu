@@ -47,3 +47,21 @@ extern "C" __global__ void queries(const __grid_constant__ BackwardArgs args, in
 extern "C" __global__ void keys_apart(const __grid_constant__ BackwardArgs args, int* met) {
   meet<true, true>(args, met);
 }
+
+// order[thread block] = {batch, head, first row, steps}: 1 thread for each.
+template <bool kOwnsKeys>
+__device__ void tell(const BackwardArgs& args, int* order) {
+  const Work<Blocks<kOwnsKeys, false>> work(args, blockIdx.x);
+  int* const mine = order + int64_t{blockIdx.x} * 4;
+  mine[0] = static_cast<int>(work.batch);
+  mine[1] = static_cast<int>(work.head);
+  mine[2] = work.first_row;
+  mine[3] = work.n_steps();
+}
+
+extern "C" __global__ void order_of_keys(const __grid_constant__ BackwardArgs args, int* order) {
+  tell<true>(args, order);
+}
+extern "C" __global__ void order_of_queries(const __grid_constant__ BackwardArgs args, int* order) {
+  tell<false>(args, order);
+}

@@ -10,9 +10,14 @@
 
 namespace flash {
 
+// Heads whose row blocks are launched in turns are a section, of so many blocks where one head has
+// fewer: two or three for each multiprocessor, and for 128 rows of 128 elements 34 MB that pass by.
+constexpr unsigned kSectionBlocks = 256;
+
 // The grid is one-dimensional (no 65,535 limit on batch or heads): row blocks fastest, so that
-// blocks that read the same tensors run side by side, then heads, then the batch. Causal, the
-// blocks with the most work come first.
+// blocks that read the same tensors run side by side, then heads, then the batch. Causal, where
+// blocks have different work, sections come one after the other, and in each the blocks with the
+// most work come first: else the last heads' longest blocks would begin last, and run alone.
 template <typename L>
 struct Work {
   int64_t batch;
@@ -28,10 +33,15 @@ struct Work {
     const int seqlen = L::kOwnsKeys ? args.seqlen_k : args.seqlen_q;
     const unsigned n_blocks = (static_cast<unsigned>(seqlen) + L::kRows - 1) / L::kRows;
     const int own_heads = L::kOwnsKeys ? args.n_heads_kv : args.n_heads_q;
-    unsigned own_block = block % n_blocks;
+    const unsigned heads = args.causal ? max(kSectionBlocks / n_blocks, 1u) : 1;
+    const unsigned first_head = block / (heads * n_blocks) * heads;
+    const unsigned turn = block % (heads * n_blocks);
+    const unsigned n_turns = min(
+        heads, static_cast<unsigned>(own_heads) * static_cast<unsigned>(args.batch) - first_head);
+    unsigned own_block = turn / n_turns;
     if (!L::kOwnsKeys && args.causal) own_block = n_blocks - 1 - own_block;
-    head = block / n_blocks % static_cast<unsigned>(own_heads);
-    batch = block / n_blocks / static_cast<unsigned>(own_heads);
+    head = (first_head + turn % n_turns) % static_cast<unsigned>(own_heads);
+    batch = (first_head + turn % n_turns) / static_cast<unsigned>(own_heads);
     first_row = static_cast<int>(own_block * L::kRows);
     n_rows = seqlen - first_row;
     n_heads = L::kOwnsKeys ? args.n_heads_q / args.n_heads_kv : 1;

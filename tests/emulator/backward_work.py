@@ -11,7 +11,7 @@ import numpy as np
 from flash_helpers.kernels.backward_args import row_stats_rows
 from flash_helpers.kernels.contract import Variant
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
-from flash_helpers.kernels.sm90_bwd.config import GROUP_ROWS, HopperBackwardKernelConfig
+from flash_helpers.kernels.sm90_bwd.config import GROUP_ROWS
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
 
 from .sm90.backward import BackwardProblem
@@ -114,10 +114,7 @@ def _hopper(problem: BackwardProblem, variant: Variant, steps: list[int]) -> Wor
     rows, columns, _ = config.shape(variant)
     keys = variant is Variant.KEYS
     row_groups = rows // GROUP_ROWS
-    if isinstance(config, HopperBackwardKernelConfig) and config.splits_sums(variant):
-        depth = 3 * config.d_head + 2 * columns
-    else:
-        depth = 2 * config.d_head + (2 if keys else 1) * columns
+    depth = 2 * config.d_head + (2 if keys else 1) * columns
     added = 0
     if isinstance(config, FusedBackwardKernelConfig):
         depth += rows

@@ -16,6 +16,7 @@
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/setmaxnreg.cuh"
 #include "flash/sm90_bwd/consumer.cuh"
+#include "flash/sm90_bwd/pair.cuh"
 #include "flash/sm90_bwd/producer.cuh"
 #include "flash/tile/row_dots.cuh"
 
@@ -33,6 +34,12 @@ FLASH_DEVICE void init_barriers(const L& smem) {
   for (int stage = 0; stage < L::kStages2; ++stage) {
     ptx::mbarrier_init(smem.full2(stage), 1);
     ptx::mbarrier_init(smem.empty2(stage), kConsumerWarps);
+  }
+  if constexpr (L::kSplitsSums) {
+    for (int stage = 0; stage < L::kWeightStages; ++stage) {
+      ptx::mbarrier_init(smem.weights_full(stage), HopperBackwardKernelConfig::kGroupWarps);
+      ptx::mbarrier_init(smem.weights_empty(stage), HopperBackwardKernelConfig::kGroupWarps);
+    }
   }
   ptx::fence_mbarrier_init();
 }
@@ -53,7 +60,13 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
     if (threadIdx.x == 0) Producer<L>{args, smem, work}.run();
   } else {
     ptx::setmaxnreg_inc<kConfig.consumer_registers(kVariant)>();
-    Consumer<kConfig, kVariant>(args, smem, work, warpgroup - 1).run();
+    if constexpr (!L::kSplitsSums) {
+      Consumer<kConfig, kVariant>(args, smem, work, warpgroup - 1).run();
+    } else if (warpgroup == 1) {
+      WeightsConsumer<kConfig>(args, smem, work).run();
+    } else {
+      ScoresConsumer<kConfig>(args, smem, work).run();
+    }
   }
 }
 

@@ -46,10 +46,14 @@ struct HopperBackwardKernelConfig {
     if (variant == Variant::kQueries) return {queries_rows, queries_columns, queries_stages};
     return {keys_rows, keys_columns, keys_stages};
   }
-  // Sums of dK and dV for 64 keys do not fit the registers of one consumer: two have the same keys,
-  // and compute the scores both.
+  // Sums of dK and dV for 64 keys do not fit the registers of one consumer: two have the same keys
+  // (pair.cuh), and the weights P go from one to the other, in fp32.
   constexpr bool splits_sums(Variant variant) const {
     return variant == Variant::kKeys && d_head > 128;
+  }
+  static constexpr int kWeightStages = 2;
+  constexpr int weights_bytes(Variant variant) const {
+    return splits_sums(variant) ? kGroupRows * keys_columns * int{sizeof(float)} : 0;
   }
   // Consumer warpgroups.
   constexpr int groups(Variant variant) const {
@@ -71,9 +75,10 @@ struct HopperBackwardKernelConfig {
     return variant == Variant::kKeys ? keys_columns * int{sizeof(RowStats)} : 0;
   }
   // Of the two tensors that stay, "full"; of the two that pass by, in each stage, "full" and
-  // "empty".
+  // "empty"; the same of weights that are handed on.
   constexpr int n_barriers(Variant variant) const {
-    return 2 + 2 * (shape(variant).stages + second_stages(variant));
+    return 2 + 2 * (shape(variant).stages + second_stages(variant)) +
+           (splits_sums(variant) ? 2 * kWeightStages : 0);
   }
 
   constexpr int smem_bytes(Variant variant = Variant::kKeys) const {
@@ -81,7 +86,8 @@ struct HopperBackwardKernelConfig {
     const BlockShape block = shape(variant);
     return 2 * block.rows * row_bytes() +
            (block.stages + second_stages(variant)) * block.columns * row_bytes() +
-           block.stages * stats_bytes(variant) + 8 * n_barriers(variant);
+           block.stages * stats_bytes(variant) + kWeightStages * weights_bytes(variant) +
+           8 * n_barriers(variant);
   }
 
   // The shared-memory row of a tile, and the mode of its swizzle.

@@ -16,12 +16,8 @@
 
 namespace flash::sm90_bwd {
 
-// 0 is __syncthreads; kOwnRead + g: all warps of group g (or, where two have the same rows, of
-// both) have read the rows that stay.
+// 0 is __syncthreads; kOwnRead + g: all warps of group g have read the rows that stay.
 enum NamedBarrier : int { kOwnRead = 1 };
-
-// What a group sums up: the gradient of own1 (dK or dQ), that of own2 (dV), or both.
-enum class Sums { kFirst, kSecond, kBoth };
 
 template <HopperBackwardKernelConfig kConfig, Variant kVariant>
 struct Consumer {
@@ -59,22 +55,27 @@ struct Consumer {
         group(group_index),
         warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
         lane(threadIdx.x % 32),
-        group_row(work.first_row +
-                  (L::kSplitsSums ? 0 : group) * HopperBackwardKernelConfig::kGroupRows),
+        group_row(work.first_row + group * HopperBackwardKernelConfig::kGroupRows),
         scale_log2(launch_args.call.softmax_scale * kLog2e),
         stats(head_stats(), group_row + warp * 16 + lane / 4, launch_args.call.seqlen_q,
               layout.stats(0), lane) {}
 
   FLASH_DEVICE void run() {
-    if constexpr (!L::kOwnsKeys) {
-      run_as<Sums::kFirst>();
-    } else if constexpr (!L::kSplitsSums) {
-      run_as<Sums::kBoth>();
-    } else if (group == 0) {
-      run_as<Sums::kSecond>();
-    } else {
-      run_as<Sums::kFirst>();
+    Mm::clear(d_own1);
+    Mm::clear(d_own2);
+    const int n_steps = work.n_steps();
+    if (n_steps > 0) {
+      sm90::wait_phase(smem.own1_full(), 0);
+      sm90::wait_phase(smem.own2_full(), 0);
+      Place place{work.begin, 0};
+      for (int i = 0; i < n_steps; ++i) {
+        step(place.block * L::kColumns);
+        ring1.advance();
+        ring2.advance();
+        place.advance(work);
+      }
     }
+    store();
   }
 
  private:
@@ -84,46 +85,25 @@ struct Consumer {
     return reinterpret_cast<const RowStats*>(call.row_stats) + head * row_stats_rows(call.seqlen_q);
   }
 
-  template <Sums kSums>
-  FLASH_DEVICE void run_as() {
-    Mm::clear(d_own1);
-    Mm::clear(d_own2);
-    const int n_steps = work.n_steps();
-    if (n_steps > 0) {
-      sm90::wait_phase(smem.own1_full(), 0);
-      if constexpr (kSums != Sums::kSecond) sm90::wait_phase(smem.own2_full(), 0);
-      Place place{work.begin, 0};
-      for (int i = 0; i < n_steps; ++i) {
-        step<kSums>(place.block * L::kColumns);
-        ring1.advance();
-        ring2.advance();
-        place.advance(work);
-      }
-    }
-    store<kSums>();
-  }
-
-  template <Sums kSums>
   FLASH_DEVICE void step(int first_column) {
     const uint32_t other1 = smem.other1(ring1.buffer);
     const uint32_t other2 = smem.other2(ring2.buffer);
     sm90::wait_phase(smem.full1(ring1.buffer), ring1.parity);
     Mm::issue_products(smem.own1(group), other1, p);
-    if constexpr (kSums == Sums::kSecond) {
-      Mm::template wait<0>(p);
-    } else {
-      wait_second();
-      Mm::issue_products(smem.own2(group), other2, d_s);
-      Mm::template wait<1>(p);
-    }
+    sm90::wait_phase(smem.full2(ring2.buffer), ring2.parity);
+    Mm::issue_products(smem.own2(group), other2, d_s);
+    Mm::template wait<1>(p);
     const typename L::Mask mask(args.call, group_row, first_column);
     stats.enter(ring1.buffer);
     exponentiate(mask);
-    if constexpr (kSums == Sums::kFirst) sum_first(mask, other1);
-    if constexpr (kSums == Sums::kSecond) sum_second(other2);
-    if constexpr (kSums == Sums::kBoth) sum_both(mask, other1, other2);
+    if constexpr (L::kOwnsKeys) {
+      sum_both(mask, other1, other2);
+    } else {
+      sum_first(mask, other1);
+    }
   }
 
+  // dQ.
   FLASH_DEVICE void sum_first(const typename L::Mask& mask, uint32_t other1) {
     ptx::schedule_fence();  // or ptxas waits in front of the exponentials
     Mm::template wait<0>(d_s);
@@ -135,15 +115,7 @@ struct Consumer {
     release_first();
   }
 
-  FLASH_DEVICE void sum_second(uint32_t other2) {
-    release_first();
-    Mm::pack(p, weights);
-    wait_second();
-    Mm::issue_sum(weights, other2, d_own2);
-    Mm::template wait<0>(d_own2);
-    release_second();
-  }
-
+  // dV and dK.
   FLASH_DEVICE void sum_both(const typename L::Mask& mask, uint32_t other1, uint32_t other2) {
     if constexpr (kEarlySum) {
       Mm::pack(p, weights);
@@ -183,10 +155,8 @@ struct Consumer {
   }
 
   // Gradients of rows that exist; staged in the place of the rows that stay.
-  template <Sums kSums>
   FLASH_DEVICE void store() {
-    constexpr int kReaders = L::kSplitsSums ? L::kGroups * kThreads : kThreads;
-    ptx::bar_sync(L::kSplitsSums ? int{kOwnRead} : kOwnRead + group, kReaders);
+    ptx::bar_sync(kOwnRead + group, kThreads);
     const uint32_t staging = warp * L::kWarpBytes;
     const auto write = [&](const typename Mm::Result& result, float factor, uint32_t own,
                            const TensorMap& map, const void* wanted) {
@@ -195,18 +165,10 @@ struct Consumer {
                  static_cast<int>(work.head), static_cast<int>(work.batch), lane);
     };
     const BackwardArgs& call = args.call;
-    if constexpr (kSums != Sums::kSecond) {
-      write(d_own1, call.softmax_scale, smem.own1(group), args.d_own1,
-            L::kOwnsKeys ? call.d_k : call.d_q);
-    }
-    if constexpr (kSums != Sums::kFirst) {
-      write(d_own2, 1.0f, smem.own2(group), args.d_own2, call.d_v);
-    }
+    write(d_own1, call.softmax_scale, smem.own1(group), args.d_own1,
+          L::kOwnsKeys ? call.d_k : call.d_q);
+    if constexpr (L::kOwnsKeys) write(d_own2, 1.0f, smem.own2(group), args.d_own2, call.d_v);
     End::finish(lane);
-  }
-
-  FLASH_DEVICE void wait_second() const {
-    sm90::wait_phase(smem.full2(ring2.buffer), ring2.parity);
   }
 
   // One arrival per warp: the matmuls that read the buffer have completed for this warp.

@@ -26,6 +26,8 @@ struct Layout {
   static constexpr int kStages1 = kShape.stages;  // of other1 and the RowStats
   static constexpr int kStages2 = kConfig.second_stages(kVariant);
   static constexpr int kStatsBytes = kConfig.stats_bytes(kVariant);
+  static constexpr int kWeightStages = HopperBackwardKernelConfig::kWeightStages;
+  static constexpr int kWeightsBytes = kConfig.weights_bytes(kVariant);
   // Of the 64 rows of a group.
   using Mask = BlockMask<kOwnsKeys, HopperBackwardKernelConfig::kGroupRows, kColumns>;
 
@@ -36,7 +38,8 @@ struct Layout {
   static constexpr int kOther1 = 2 * kOwnBytes;
   static constexpr int kOther2 = kOther1 + kStages1 * kOtherBytes;
   static constexpr int kStats = kOther2 + kStages2 * kOtherBytes;
-  static constexpr int kBarriers = kStats + kStages1 * kStatsBytes;
+  static constexpr int kWeights = kStats + kStages1 * kStatsBytes;
+  static constexpr int kBarriers = kWeights + kWeightStages * kWeightsBytes;
   static_assert(kBarriers + 8 * kConfig.n_barriers(kVariant) == kConfig.smem_bytes(kVariant));
   static_assert(kGroupBytes % 1024 == 0 && kOtherBytes % 1024 == 0, "whole swizzle atoms");
   static_assert(kStatsBytes % 128 == 0, "where the copy engine may write");
@@ -51,6 +54,7 @@ struct Layout {
   FLASH_DEVICE uint32_t other1(int stage) const { return base + kOther1 + stage * kOtherBytes; }
   FLASH_DEVICE uint32_t other2(int stage) const { return base + kOther2 + stage * kOtherBytes; }
   FLASH_DEVICE uint32_t stats(int stage) const { return base + kStats + stage * kStatsBytes; }
+  FLASH_DEVICE uint32_t weights(int stage) const { return base + kWeights + stage * kWeightsBytes; }
 
   // "Full": the copy engine has written the tile. "Empty": every consumer has read it. The
   // RowStats belong to other1.
@@ -60,9 +64,15 @@ struct Layout {
   FLASH_DEVICE uint32_t full2(int stage) const { return barrier(2 + kStages1 + stage); }
   FLASH_DEVICE uint32_t empty1(int stage) const { return barrier(kEmpty + stage); }
   FLASH_DEVICE uint32_t empty2(int stage) const { return barrier(kEmpty + kStages1 + stage); }
+  // Of the weights that one consumer hands to the other.
+  FLASH_DEVICE uint32_t weights_full(int stage) const { return barrier(kHandedOn + stage); }
+  FLASH_DEVICE uint32_t weights_empty(int stage) const {
+    return barrier(kHandedOn + kWeightStages + stage);
+  }
 
  private:
   static constexpr int kEmpty = 2 + kStages1 + kStages2;
+  static constexpr int kHandedOn = kEmpty + kStages1 + kStages2;
 
   FLASH_DEVICE uint32_t barrier(int index) const { return base + kBarriers + 8 * index; }
 };

@@ -49,13 +49,9 @@ class HopperBackwardKernelConfig(BackwardKernelConfig):
         return self.rows(variant) // GROUP_ROWS * (2 if self.splits_sums(variant) else 1)
 
     def splits_sums(self, variant: Variant) -> bool:
-        """Whether two groups have the same keys, one for dK and one for dV: for both sums a thread
-        has too few registers."""
+        """Whether two groups have the same keys, one for dV, and one for dK, which gets the weights
+        from the first: for both sums a thread has too few registers."""
         return variant is Variant.KEYS and self.d_head > 128
-
-    def n_matmuls(self, variant: Variant) -> int:
-        """Groups that split the sums compute the scores both."""
-        return super().n_matmuls(variant) + (1 if self.splits_sums(variant) else 0)
 
     def second_stages(self, variant: Variant) -> int:
         """Blocks of the second tensor that passes by: V is read early in a step, and needs one
@@ -68,15 +64,17 @@ class HopperBackwardKernelConfig(BackwardKernelConfig):
         return (self.groups(variant) + 1) * GROUP_THREADS
 
     def smem_of(self, variant: Variant) -> int:
-        """The rows that stay, those that pass by (with their RowStats if they are queries), and
-        barriers."""
+        """The rows that stay, those that pass by (with their RowStats if they are queries), weights
+        that one group hands to the other, and barriers."""
         if variant is Variant.DOTS:
             return 0
         rows, columns, stages = self.shape(variant)
         stats = 0 if variant is Variant.QUERIES else columns * ROW_STATS_FLOATS * FP32_BYTES
         blocks = stages + self.second_stages(variant)
         n_rows = 2 * rows + blocks * columns
-        return n_rows * self.row_bytes() + stages * stats + 8 * (2 + 2 * blocks)
+        weights = 2 if self.splits_sums(variant) else 0
+        handed_on = weights * (GROUP_ROWS * columns * FP32_BYTES + 8 * 2)
+        return n_rows * self.row_bytes() + stages * stats + 8 * (2 + 2 * blocks) + handed_on
 
     def min_blocks_per_sm(self, variant: Variant = Variant.KEYS) -> int:
         return 8 if variant is Variant.DOTS else 1

@@ -1,0 +1,233 @@
+// Two consumers with the same 64 keys, for head dimensions whose sums of dK and dV do not fit the
+// registers of one: the first computes the weights P and sums dV, the second computes dS and sums
+// dK. The second needs P in fp32, as the first has it: thread by thread through shared memory, in
+// a ring, since both have the same scores. So the first runs ahead, and one's matmuls fill the
+// tensor cores while the other exponentiates.
+#pragma once
+
+#include "flash/ptx/named_barrier.cuh"
+#include "flash/sm90/ring.cuh"
+#include "flash/sm90_bwd/args.h"
+#include "flash/sm90_bwd/epilogue.cuh"
+#include "flash/sm90_bwd/matmuls.cuh"
+#include "flash/sm90_bwd/weights.cuh"
+#include "flash/tile/rows.cuh"
+
+namespace flash::sm90_bwd {
+
+// 0 is __syncthreads; kKeysRead: both have multiplied with K and V for the last time.
+enum PairBarrier : int { kKeysRead = 1 };
+
+template <HopperBackwardKernelConfig kConfig>
+struct PairMember {
+  using L = Layout<kConfig, Variant::kKeys>;
+  using Mm = Matmuls<kConfig, L>;
+  using End = Epilogue<kConfig, L>;
+  using Scores = typename Mm::Scores;
+  static constexpr int kThreads = HopperBackwardKernelConfig::kGroupThreads;
+  static constexpr int kPieces = L::kColumns / 8;  // of 16 bytes, of a thread's scores
+  static_assert(L::kWeightsBytes == kPieces * kThreads * 16);
+
+  const BackwardKernelArgs& args;
+  const L& smem;
+  const Work<L>& work;
+  const int warp;  // of the group
+  const int lane;
+  sm90::RingPosition<L::kStages1> ring1;  // of Q
+  sm90::RingPosition<L::kStages2> ring2;  // of dO
+  sm90::RingPosition<L::kWeightStages> weights_ring;
+  QueryStats<L> stats;
+  Place place;
+  typename Mm::Weights rounded;  // P, or dS
+  typename Mm::Result sums;      // dV, or dK
+
+  FLASH_DEVICE PairMember(const BackwardKernelArgs& launch_args, const L& layout,
+                          const Work<L>& work_of_block)
+      : args(launch_args),
+        smem(layout),
+        work(work_of_block),
+        warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
+        lane(threadIdx.x % 32),
+        stats(nullptr, 0, 0, layout.stats(0), lane),
+        place{work.begin, 0} {}
+
+  // The block's scores, and what is hidden of them.
+  FLASH_DEVICE typename L::Mask mask() const {
+    return {args.call, work.first_row, place.block * L::kColumns};
+  }
+
+  // The thread's own.
+  FLASH_DEVICE uint32_t shared_weights() const {
+    return smem.weights(weights_ring.buffer) + (warp * 32 + lane) * 16;
+  }
+
+  FLASH_DEVICE void store(float factor, uint32_t own, const TensorMap& map, const void* wanted) {
+    ptx::bar_sync(kKeysRead, 2 * kThreads);
+    if (wanted == nullptr) return;
+    End::store(sums, factor, own + warp * L::kWarpBytes, map, work.first_row + warp * 16,
+               static_cast<int>(work.head), static_cast<int>(work.batch), lane);
+    End::finish(lane);
+  }
+
+  // One arrival per warp: what it read or wrote is complete.
+  FLASH_DEVICE void release(uint32_t barrier) const {
+    if (lane == 0) ptx::mbarrier_arrive(barrier);
+  }
+};
+
+// P = exp2(scores - log-sum-exp), dV += P^T dO.
+template <HopperBackwardKernelConfig kConfig>
+struct WeightsConsumer : PairMember<kConfig> {
+  using Base = PairMember<kConfig>;
+  using Base::args, Base::smem, Base::work, Base::ring1, Base::ring2, Base::weights_ring;
+  using typename Base::L;
+  using typename Base::Mm;
+
+  const float scale_log2;
+  typename Base::Scores p;
+
+  FLASH_DEVICE WeightsConsumer(const BackwardKernelArgs& launch_args, const L& layout,
+                               const Work<L>& work_of_block)
+      : Base(launch_args, layout, work_of_block),
+        scale_log2(launch_args.call.softmax_scale * kLog2e) {}
+
+  FLASH_DEVICE void run() {
+    Mm::clear(Base::sums);
+    const int n_steps = work.n_steps();
+    if (n_steps > 0) {
+      sm90::wait_phase(smem.own1_full(), 0);
+      issue_scores();
+      for (int i = 1; i < n_steps; ++i) step<false>();
+      step<true>();
+    }
+    Base::store(1.0f, smem.own2(0), args.d_own2, args.call.d_v);
+  }
+
+ private:
+  // One block of queries, whose scores are being multiplied. Ends with those of the next.
+  template <bool kIsLast>
+  FLASH_DEVICE void step() {
+    Mm::template wait<0>(p);
+    exponentiate();
+    share();
+    Mm::pack(p, Base::rounded);
+    sm90::wait_phase(smem.full2(ring2.buffer), ring2.parity);
+    Mm::issue_sum(Base::rounded, smem.other2(ring2.buffer), Base::sums);
+    Base::release(smem.empty1(ring1.buffer));
+    ring1.advance();
+    if constexpr (!kIsLast) {
+      Base::place.advance(work);
+      issue_scores();
+    }
+    Mm::template wait<kIsLast ? 0 : 1>(Base::sums);
+    Base::release(smem.empty2(ring2.buffer));
+    ring2.advance();
+  }
+
+  FLASH_DEVICE void issue_scores() {
+    sm90::wait_phase(smem.full1(ring1.buffer), ring1.parity);
+    Mm::issue_products(smem.own1(0), smem.other1(ring1.buffer), p);
+  }
+
+  FLASH_DEVICE void exponentiate() {
+    const typename L::Mask mask = Base::mask();
+    Base::stats.enter(ring1.buffer);
+    Base::stats.for_each([&](int i, const RowStats& row) {
+      p[i] = ptx::ex2(ptx::fma_rn(p[i], scale_log2, -row.lse_log2));
+    });
+    if (mask.hides_something) {
+      hide(p, args.call, mask, Base::warp * 16 + Base::lane / 4, Base::lane % 4 * 2);
+    }
+  }
+
+  FLASH_DEVICE void share() {
+    sm90::wait_phase(smem.weights_empty(weights_ring.buffer), weights_ring.parity ^ 1);
+    const uint32_t to = Base::shared_weights();
+    static_for<0, Base::kPieces>([&](auto piece) {
+      constexpr int kFirst = piece * 4;
+      ptx::st_shared_16<piece * Base::kThreads * 16>(
+          to, {{__float_as_uint(p[kFirst]), __float_as_uint(p[kFirst + 1]),
+                __float_as_uint(p[kFirst + 2]), __float_as_uint(p[kFirst + 3])}});
+    });
+    __syncwarp();  // of all lanes; and all have read their RowStats
+    Base::release(smem.weights_full(weights_ring.buffer));
+    weights_ring.advance();
+  }
+};
+
+// dS = P (dP - dot), dK += dS^T Q.
+template <HopperBackwardKernelConfig kConfig>
+struct ScoresConsumer : PairMember<kConfig> {
+  using Base = PairMember<kConfig>;
+  using Base::args, Base::smem, Base::work, Base::ring1, Base::ring2, Base::weights_ring;
+  using typename Base::L;
+  using typename Base::Mm;
+
+  typename Base::Scores d_s;
+
+  FLASH_DEVICE ScoresConsumer(const BackwardKernelArgs& launch_args, const L& layout,
+                              const Work<L>& work_of_block)
+      : Base(launch_args, layout, work_of_block) {}
+
+  FLASH_DEVICE void run() {
+    Mm::clear(Base::sums);
+    const int n_steps = work.n_steps();
+    if (n_steps > 0) {
+      sm90::wait_phase(smem.own2_full(), 0);
+      issue_gradients();
+      for (int i = 1; i < n_steps; ++i) step<false>();
+      step<true>();
+    }
+    Base::store(args.call.softmax_scale, smem.own1(0), args.d_own1, args.call.d_k);
+  }
+
+ private:
+  // One block of queries, the gradients of whose weights are being multiplied. Ends with those of
+  // the next.
+  template <bool kIsLast>
+  FLASH_DEVICE void step() {
+    const uint32_t q = smem.other1(ring1.buffer);
+    Mm::template wait<0>(d_s);
+    Base::release(smem.empty2(ring2.buffer));
+    ring2.advance();
+    sm90::wait_phase(smem.full1(ring1.buffer), ring1.parity);
+    sm90::wait_phase(smem.weights_full(weights_ring.buffer), weights_ring.parity);
+    differentiate();
+    Base::release(smem.weights_empty(weights_ring.buffer));
+    weights_ring.advance();
+    Mm::pack(d_s, Base::rounded);
+    Mm::issue_sum(Base::rounded, q, Base::sums);
+    if constexpr (!kIsLast) {
+      Base::place.advance(work);
+      issue_gradients();
+    }
+    Mm::template wait<kIsLast ? 0 : 1>(Base::sums);
+    Base::release(smem.empty1(ring1.buffer));
+    ring1.advance();
+  }
+
+  FLASH_DEVICE void issue_gradients() {
+    sm90::wait_phase(smem.full2(ring2.buffer), ring2.parity);
+    Mm::issue_products(smem.own2(0), smem.other2(ring2.buffer), d_s);
+  }
+
+  FLASH_DEVICE void differentiate() {
+    const typename L::Mask mask = Base::mask();
+    const uint32_t from = Base::shared_weights();
+    typename Base::Scores p;
+    static_for<0, Base::kPieces>([&](auto piece) {
+      const ptx::Vector16 four = ptx::ld_shared_16<piece * Base::kThreads * 16>(from);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[piece * 4 + i] = __uint_as_float(four.word[i]);
+    });
+    Base::stats.enter(ring1.buffer);
+    Base::stats.for_each([&](int i, const RowStats& row) {
+      const float d_score = p[i] * (d_s[i] - row.dot);
+      // What belongs to a key that the query does not see may be infinite.
+      d_s[i] = mask.hides_something && p[i] == 0.0f ? 0.0f : d_score;
+    });
+    __syncwarp();  // all lanes have read their weights, and their RowStats
+  }
+};
+
+}  // namespace flash::sm90_bwd

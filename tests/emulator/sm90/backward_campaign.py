@@ -66,6 +66,14 @@ def _sums_both(config: BackwardKernelConfig, variant: Variant) -> bool:
     return variant is Variant.KEYS and _one_group_of_a_row(config, variant)
 
 
+def _splits(config: BackwardKernelConfig, variant: Variant) -> bool:
+    return isinstance(config, HopperBackwardKernelConfig) and config.splits_sums(variant)
+
+
+def _splits_with_two_stages(config: BackwardKernelConfig, variant: Variant) -> bool:
+    return _splits(config, variant) and config.shape(variant)[2] == 2
+
+
 def _sums_late(config: BackwardKernelConfig, variant: Variant) -> bool:
     """Both sums are issued together."""
     return _sums_both(config, variant) and config.shape(variant)[1] == 128
@@ -96,6 +104,31 @@ REDUNDANT = (
         "sm90::wait_phase(smem.empty2(ring2.buffer)",
         """the Q loaded just before needed the release of a step that had released its dO before""",
         _sums_both,
+    ),
+    Redundant(
+        "wgmma.fence removed",
+        "Mm::issue_products(smem.own1(0), smem.other1(ring1.buffer), p);",
+        "nothing touches S between the fence that precedes dV and this one",
+        _splits,
+    ),
+    Redundant(
+        "wgmma.fence removed",
+        "Mm::issue_products(smem.own2(0), smem.other2(ring2.buffer), d_s);",
+        "nothing touches dP between the fence that precedes dK and this one",
+        _splits,
+    ),
+    Redundant(
+        "mbarrier wait passed",
+        "sm90::wait_phase(smem.weights_empty(weights_ring.buffer)",
+        """the scores just multiplied needed a Q whose stage the other group had released at the end
+        of the step in which it had read the weights""",
+        _splits_with_two_stages,
+    ),
+    Redundant(
+        "mbarrier wait passed",
+        "sm90::wait_phase(smem.full1(ring1.buffer), ring1.parity);",
+        "the weights come from threads that have waited for the same Q",
+        _splits,
     ),
 )
 

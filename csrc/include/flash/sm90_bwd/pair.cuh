@@ -104,7 +104,8 @@ struct WeightsConsumer : PairMember<kConfig> {
   }
 
  private:
-  // One block of queries, whose scores are being multiplied. Ends with those of the next.
+  // One block of queries, whose scores are being multiplied. Ends with those of the next. Of the
+  // last, nobody waits for what is given back.
   template <bool kIsLast>
   FLASH_DEVICE void step() {
     Mm::template wait<0>(p);
@@ -113,15 +114,17 @@ struct WeightsConsumer : PairMember<kConfig> {
     Mm::pack(p, Base::rounded);
     sm90::wait_phase(smem.full2(ring2.buffer), ring2.parity);
     Mm::issue_sum(Base::rounded, smem.other2(ring2.buffer), Base::sums);
-    Base::release(smem.empty1(ring1.buffer));
-    ring1.advance();
-    if constexpr (!kIsLast) {
+    if constexpr (kIsLast) {
+      Mm::template wait<0>(Base::sums);
+    } else {
+      Base::release(smem.empty1(ring1.buffer));
+      ring1.advance();
       Base::place.advance(work);
       issue_scores();
+      Mm::template wait<1>(Base::sums);
+      Base::release(smem.empty2(ring2.buffer));
+      ring2.advance();
     }
-    Mm::template wait<kIsLast ? 0 : 1>(Base::sums);
-    Base::release(smem.empty2(ring2.buffer));
-    ring2.advance();
   }
 
   FLASH_DEVICE void issue_scores() {
@@ -188,22 +191,27 @@ struct ScoresConsumer : PairMember<kConfig> {
   FLASH_DEVICE void step() {
     const uint32_t q = smem.other1(ring1.buffer);
     Mm::template wait<0>(d_s);
-    Base::release(smem.empty2(ring2.buffer));
+    if constexpr (!kIsLast) Base::release(smem.empty2(ring2.buffer));
     ring2.advance();
     sm90::wait_phase(smem.full1(ring1.buffer), ring1.parity);
     sm90::wait_phase(smem.weights_full(weights_ring.buffer), weights_ring.parity);
     differentiate();
-    Base::release(smem.weights_empty(weights_ring.buffer));
-    weights_ring.advance();
+    if constexpr (!kIsLast) {
+      __syncwarp();  // all lanes have read their weights, and their RowStats
+      Base::release(smem.weights_empty(weights_ring.buffer));
+      weights_ring.advance();
+    }
     Mm::pack(d_s, Base::rounded);
     Mm::issue_sum(Base::rounded, q, Base::sums);
-    if constexpr (!kIsLast) {
+    if constexpr (kIsLast) {
+      Mm::template wait<0>(Base::sums);
+    } else {
       Base::place.advance(work);
       issue_gradients();
+      Mm::template wait<1>(Base::sums);
+      Base::release(smem.empty1(ring1.buffer));
+      ring1.advance();
     }
-    Mm::template wait<kIsLast ? 0 : 1>(Base::sums);
-    Base::release(smem.empty1(ring1.buffer));
-    ring1.advance();
   }
 
   FLASH_DEVICE void issue_gradients() {
@@ -226,7 +234,6 @@ struct ScoresConsumer : PairMember<kConfig> {
       // What belongs to a key that the query does not see may be infinite.
       d_s[i] = mask.hides_something && p[i] == 0.0f ? 0.0f : d_score;
     });
-    __syncwarp();  // all lanes have read their weights, and their RowStats
   }
 };
 

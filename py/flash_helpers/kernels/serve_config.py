@@ -14,6 +14,10 @@ from typing import ClassVar
 
 from .contract import KernelConfig, Variant
 
+# Queries, or rows of a KV head, of the average sequence from which on their number says nothing
+# about which kernel serves a call, nor how.
+TELLING_ROWS = 256
+
 
 @dataclass(frozen=True)
 class ServeSizes:
@@ -78,6 +82,11 @@ class ServeKernelConfig(KernelConfig):
         """Whether the thread blocks of a launch share the keys of the whole call, whatever the
         lengths are: n_splits is their number then, and they merge their results themselves."""
         return False
+
+    def splits_by_sizes(self) -> bool:
+        """Whether the launch depends on how many sequences, queries and keys there are: by them it
+        is decided how many splits there are, and how much scratch memory."""
+        return self.can_split() and not self.shares_keys()
 
     @abstractmethod
     def min_blocks_per_sm(self) -> int:

@@ -1,0 +1,152 @@
+#include "serving_calls.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "python_calls.h"
+#include "serve_launcher.h"
+
+namespace py = pybind11;
+
+namespace flash {
+namespace {
+
+constexpr std::size_t kOPartial = 0, kLsePartial = 1, kArrivals = 2;  // of Scratch
+
+// A graph needs memory of its own: it may be replayed beside other calls.
+bool is_captured(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) {
+    return status != cudaStreamCaptureStatusNone;
+  }
+  // The launch, or another, reports what is wrong.
+  return cudaGetLastError() == cudaErrorStreamCaptureImplicit;
+}
+
+template <std::size_t kCount>
+py::object tuple_of(const std::array<std::int64_t, kCount>& sizes) {
+  const py::object tuple = owned(PyTuple_New(kCount));
+  for (std::size_t i = 0; i < kCount; ++i) {
+    PyObject* const size = PyLong_FromLongLong(sizes[i]);
+    if (size == nullptr) throw PythonErrorSet{};
+    PyTuple_SET_ITEM(tuple.ptr(), i, size);
+  }
+  return tuple;
+}
+
+}  // namespace
+
+ServingCalls::ServingCalls(py::object tensor_type, py::capsule exchange_api,
+                           const Surroundings& around, ServingWays ways)
+    : reader_(std::move(tensor_type), std::move(exchange_api)),
+      around_(around),
+      ways_(std::move(ways)) {}
+
+py::object ServingCalls::attend(const ServingArguments& given) {
+  ServingQuery query;
+  if (!query.read(reader_, given, ways_.most_rows)) return py::none();
+  const Call* const call = find(query);
+  if (call == nullptr || !query.lies_well() || is_captured(query.stream()) || is_seen(given)) {
+    return py::none();
+  }
+  return launch(*call, query, given);
+}
+
+void ServingCalls::remember(const ServingArguments& given, std::size_t kernel_id,
+                            const ServeArgs& args, Scratch scratch, bool keeps_scratch,
+                            bool by_sizes) {
+  ServingQuery query;
+  if (!query.read(reader_, given, ways_.most_rows) || is_captured(query.stream())) return;
+  ServeArgs own = args;
+  query.put_into(own);
+  if (std::memcmp(&own, &args, sizeof(args)) != 0) return;
+  if (calls_.size() >= kMaxCalls) calls_.clear();
+  calls_.insert_or_assign(by_sizes ? query.key_of_sizes() : query.key(),
+                          Call{.kernel_id = kernel_id,
+                               .args = args,
+                               .scratch = std::move(scratch),
+                               .keeps_scratch = keeps_scratch});
+}
+
+const ServingCalls::Call* ServingCalls::find(const ServingQuery& query) const {
+  auto found = calls_.find(query.key());
+  if (found == calls_.end()) found = calls_.find(query.key_of_sizes());
+  return found == calls_.end() ? nullptr : &found->second;
+}
+
+bool ServingCalls::is_seen(const ServingArguments& given) const {
+  if (!around_.is_quiet()) return true;
+  for (const Given name : {Given::kQ, Given::kK, Given::kV, Given::kOut, Given::kSAux,
+                           Given::kLearnableSink, Given::kSinks}) {
+    const py::handle tensor = given[name];
+    if (tensor.is_none()) continue;
+    if (requires_grad(tensor) || is_true(called(around_.is_negated, tensor))) return true;
+  }
+  return false;
+}
+
+py::object ServingCalls::launch(const Call& call, const ServingQuery& query,
+                                const ServingArguments& given) const {
+  ServeArgs args = call.args;
+  query.put_into(args);
+  py::object o = py::reinterpret_borrow<py::object>(given[Given::kOut]);
+  if (o.is_none()) {
+    o = new_output(query, given);
+    put_address(o, args.o);
+  }
+  py::object lse = py::none();
+  if (query.n_results() > 1) {
+    lse = new_lse(query, given);
+    put_address(lse, args.lse);
+  }
+  Scratch made;
+  if (!call.keeps_scratch) {
+    std::transform(call.scratch.begin(), call.scratch.end(), made.begin(),
+                   [&](const py::object& like) {
+                     return like.is_none() ? like : called(ways_.empty_like, like);
+                   });
+    put_address(made[kOPartial], args.o_partial);
+    put_address(made[kLsePartial], args.lse_partial);
+    put_address(made[kArrivals], args.arrivals);
+  }
+  launch_serving(call.kernel_id, args, query.device().id, query.stream());
+  if (query.n_results() == 1) return o;
+  return query.n_results() == 2 ? owned(PyTuple_Pack(2, o.ptr(), lse.ptr()))
+                                : owned(PyTuple_Pack(3, o.ptr(), lse.ptr(), Py_None));
+}
+
+py::object ServingCalls::new_output(const ServingQuery& query,
+                                    const ServingArguments& given) const {
+  const dlpack::Tensor &q = query[ServingQuery::kQ], &v = query[ServingQuery::kV];
+  const std::int64_t d_v = v.shape[v.ndim - 1];
+  // The same, and faster: no sizes are told to PyTorch.
+  if (d_v == q.shape[q.ndim - 1] && is_contiguous(q)) {
+    return called(ways_.empty_like, given[Given::kQ]);
+  }
+  const py::object sizes = q.ndim == 3 ? tuple_of<3>({q.shape[0], q.shape[1], d_v})
+                                       : tuple_of<4>({q.shape[0], q.shape[1], q.shape[2], d_v});
+  return called(ways_.new_empty, given[Given::kQ], sizes);
+}
+
+py::object ServingCalls::new_lse(const ServingQuery& query, const ServingArguments& given) const {
+  static PyObject* const names = PyTuple_Pack(1, owned(PyUnicode_InternFromString("dtype")).ptr());
+  const dlpack::Tensor& q = query[ServingQuery::kQ];
+  const py::object sizes = q.ndim == 3 ? tuple_of<2>({q.shape[1], q.shape[0]})
+                                       : tuple_of<3>({q.shape[0], q.shape[2], q.shape[1]});
+  PyObject* const arguments[] = {given[Given::kQ].ptr(), sizes.ptr(), ways_.float32.ptr()};
+  return owned(PyObject_Vectorcall(ways_.new_empty.ptr(), arguments, 2, names));
+}
+
+template <typename T>
+void ServingCalls::put_address(py::handle tensor, T*& pointer) const {
+  if (tensor.is_none()) return;
+  dlpack::Tensor found;
+  if (!reader_.read(tensor, found)) {
+    PyErr_SetString(PyExc_RuntimeError, "what a call's memory is made with is no plain tensor");
+    throw PythonErrorSet{};
+  }
+  pointer = reinterpret_cast<T*>(address_of(found));
+}
+
+}  // namespace flash

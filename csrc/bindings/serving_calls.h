@@ -1,0 +1,80 @@
+// Attention of sequences of different lengths and of caches, from its arguments to the launch, for
+// calls like one that was remembered.
+//
+// Sizes change from one step of a generation to the next, so a call is like another one whatever
+// they are: the kernel for it and all numbers of its record but a few are those of that call. Where
+// the launch depends on sizes (a kernel whose splits are planned by them) they have to be equal.
+#pragma once
+
+#include <pybind11/pytypes.h>
+
+#include <array>
+#include <cstddef>
+#include <unordered_map>
+
+#include "flash/core/serve_args.h"
+#include "launch_cache.h"
+#include "serving_query.h"
+#include "surroundings.h"
+
+namespace flash {
+
+// What is asked of PyTorch.
+struct ServingWays {
+  pybind11::object new_empty;   // (tensor, sizes, dtype=...) -> a tensor on its device
+  pybind11::object empty_like;  // (tensor) -> a tensor
+  pybind11::object float32;     // the dtype
+  std::int64_t most_rows;       // as ServingQuery::read
+};
+
+class ServingCalls {
+ public:
+  // o_partial, lse_partial and arrivals, or None.
+  using Scratch = std::array<pybind11::object, 3>;
+
+  // The first two as TensorReader's. `around` outlives this.
+  ServingCalls(pybind11::object tensor_type, pybind11::capsule exchange_api,
+               const Surroundings& around, ServingWays ways);
+
+  // Launches, and returns o, (o, lse) or (o, lse, None); None where nothing was done: no call like
+  // it was remembered, or something has to see it.
+  pybind11::object attend(const ServingArguments& given);
+
+  // `args`: the record of a checked and launched call with these arguments. A call whose record is
+  // not made of the tensors themselves, but of copies, is not remembered. `scratch`: memory that
+  // stays (`keeps_scratch`), or what new memory is made like for each call. `by_sizes`: the launch
+  // depends on sizes.
+  void remember(const ServingArguments& given, std::size_t kernel_id, const ServeArgs& args,
+                Scratch scratch, bool keeps_scratch, bool by_sizes);
+
+  std::size_t size() const { return calls_.size(); }
+
+ private:
+  struct Call {
+    std::size_t kernel_id;
+    ServeArgs args;
+    Scratch scratch;
+    bool keeps_scratch;
+  };
+  struct KeyHash {
+    std::size_t operator()(const ServingQuery::Key& key) const { return hash_of(key); }
+  };
+
+  bool is_seen(const ServingArguments& given) const;
+  const Call* find(const ServingQuery& query) const;
+  pybind11::object launch(const Call& call, const ServingQuery& query,
+                          const ServingArguments& given) const;
+  pybind11::object new_output(const ServingQuery& query, const ServingArguments& given) const;
+  pybind11::object new_lse(const ServingQuery& query, const ServingArguments& given) const;
+  template <typename T>
+  void put_address(pybind11::handle tensor, T*& pointer) const;
+
+  static constexpr std::size_t kMaxCalls = 4096;  // as LaunchCache
+
+  TensorReader reader_;
+  const Surroundings& around_;
+  ServingWays ways_;
+  std::unordered_map<ServingQuery::Key, Call, KeyHash> calls_;
+};
+
+}  // namespace flash

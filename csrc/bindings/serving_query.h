@@ -1,0 +1,123 @@
+// What a serving call is: its tensors and numbers, in words that calls are told apart by.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <pybind11/pytypes.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "flash/core/serve_args.h"
+#include "tensor_reader.h"
+
+namespace flash {
+
+// The arguments of a call as its user gave them, in this order; None: it has no such.
+enum class Given {
+  kQ,
+  kK,
+  kV,
+  kOut,
+  kCuSeqlensQ,
+  kCuSeqlensK,
+  kSequsedQ,
+  kSequsedK,  // for caches: or an int, for all sequences
+  kLeftpad,
+  kSlots,
+  kBlockTable,
+  kPageTable,  // another name of the table
+  kSAux,
+  kLearnableSink,  // another name of it
+  kSinks,          // and another
+  kScale,
+  kCausal,
+  kWindow,
+  kSoftcap,
+  kNumSplits,
+  kForCaches,  // whether the function is the one for caches, and not the one for packed sequences
+  kResults,    // how many of o, lse and None are returned
+  kRefused,    // a tuple of arguments of which only None, False and 0 are taken
+  kCount,
+};
+
+class ServingArguments {
+ public:
+  static constexpr std::size_t kCount = static_cast<std::size_t>(Given::kCount);
+  explicit ServingArguments(const std::array<pybind11::handle, kCount>& given) : given_(given) {}
+  pybind11::handle operator[](Given name) const { return given_[static_cast<std::size_t>(name)]; }
+
+ private:
+  std::array<pybind11::handle, kCount> given_;
+};
+
+class ServingQuery {
+ public:
+  // The first pointers of the argument record, in its order. kLse is never given.
+  enum Tensor {
+    kQ,
+    kK,
+    kV,
+    kO,
+    kLse,
+    kCuSeqlensQ,
+    kCuSeqlensK,
+    kSequsedQ,
+    kSequsedK,
+    kLeftpad,
+    kSlots,
+    kTable,
+    kSinks,
+    kTensors,
+  };
+  static_assert(offsetof(ServeArgs, sinks) == kSinks * sizeof(void*));
+
+  static constexpr std::size_t kWords = 80;
+  using Key = std::array<std::int64_t, kWords>;
+
+  // False for what no call that is remembered can have. The numbers of queries for each sequence
+  // stand in the key up to `most_rows`.
+  bool read(const TensorReader& reader, const ServingArguments& given, std::int64_t most_rows);
+
+  // Calls with one key differ in addresses, and in how many sequences, queries, keys and pages
+  // there are.
+  const Key& key() const { return key_; }
+  // For a call whose launch depends on those numbers: calls with one key differ in addresses alone.
+  Key key_of_sizes() const;
+
+  // Whether kernels can have the tensors where they lie, and `out` lies apart from all others.
+  bool lies_well() const;
+  // Writes into the record of a call with this key what differs in this one; the addresses of
+  // outputs that are not given stay as they are.
+  void put_into(ServeArgs& args) const;
+
+  bool has(Tensor which) const { return present_[which]; }
+  const dlpack::Tensor& operator[](Tensor which) const { return tensors_[which]; }
+  const dlpack::Device& device() const { return tensors_[kQ].device; }
+  cudaStream_t stream() const { return stream_; }
+  bool is_packed() const { return has(kCuSeqlensQ); }
+  int n_results() const { return n_results_; }
+
+ private:
+  bool read_tensors(const TensorReader& reader, const ServingArguments& given);
+  bool read_numbers(const ServingArguments& given);
+  bool read_sizes(std::int64_t most_rows);
+  bool is_shaped_like_result() const;
+
+  void add(std::int64_t word) { key_[n_words_++] = word; }
+  void add_rows(Tensor which, bool any_size);
+  void add_indices(Tensor which);
+
+  std::array<dlpack::Tensor, kTensors> tensors_{};
+  std::array<bool, kTensors> present_{};
+  Key key_{};
+  std::size_t n_words_ = 0;
+  cudaStream_t stream_ = nullptr;
+  std::int64_t keys_of_all_ = -1;  // -1: tensors say it
+  std::int64_t batch_ = 0;
+  std::int64_t n_rows_ = 0;
+  std::int64_t most_keys_ = 0;
+  int n_results_ = 1;
+};
+
+}  // namespace flash

@@ -1,0 +1,67 @@
+"""The short way of serving calls: one like a call that was remembered goes to the extension at
+once."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+from flash_helpers.kernels.serve_config import TELLING_ROWS
+
+from ..interface import exchange_api
+from ..library import load_library
+from ..surroundings import nothing_done, surroundings
+
+# A call's arguments as its user gave them, in the order of csrc/bindings/serving_query.h.
+Given = tuple[object, ...]
+_SCRATCH = ("o_partial", "lse_partial", "arrivals")
+
+
+@cache
+def served_again() -> Callable[..., Any]:
+    """(*given) -> what the call returns, with its kernels queued; None where nothing was done, as
+    something has to see the call or none like it is remembered."""
+    calls = _calls()
+    return nothing_done if calls is None else calls.attend
+
+
+def remember(
+    given: Given,
+    kernel_id: int,
+    record: bytes,
+    memory: dict[str, torch.Tensor],
+    *,
+    keeps_memory: bool,
+    by_sizes: bool,
+) -> None:
+    """Lets calls like this one, which was launched with this record, go the short way. Their
+    scratch memory is this call's (`keeps_memory`), or new. `by_sizes`: those with other numbers of
+    sequences, queries, keys or pages are not like it."""
+    calls = _calls()
+    if calls is None:
+        return
+    scratch = memory if keeps_memory else {name: _prototype(x) for name, x in memory.items()}
+    found = tuple(map(scratch.get, _SCRATCH))
+    calls.remember(given, kernel_id, record, found, keeps_memory, by_sizes)
+
+
+@cache
+def _calls() -> Any:
+    api = exchange_api()
+    if not api:
+        return None
+    return load_library().ServingCalls(
+        torch.Tensor,
+        api,
+        surroundings(),
+        new_empty=torch.Tensor.new_empty,
+        empty_like=torch.empty_like,
+        float32=torch.float32,
+        most_rows=TELLING_ROWS,
+    )
+
+
+def _prototype(x: torch.Tensor) -> torch.Tensor:
+    """One element that stands for all."""
+    return torch.empty(1, dtype=x.dtype, device=x.device).expand(x.shape)

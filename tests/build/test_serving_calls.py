@@ -1,0 +1,192 @@
+"""Serving calls like those that the extension remembers: launched again, of any sizes."""
+
+from __future__ import annotations
+
+from .conftest import Tree
+
+# Tensors of an array library that says they are on a CUDA device, of any sizes; nothing reads their
+# memory. Kernel 0 is of a forward pass, so that the launch itself refuses: it was reached.
+CALLS = """
+import ctypes as c
+from flash_helpers.kernels.serve_args import NO_WINDOW, pack_serve_args
+class Described(c.Structure):
+    _fields_ = [("data", c.c_void_p), ("device", c.c_int32 * 2), ("ndim", c.c_int32),
+                ("code", c.c_uint8), ("bits", c.c_uint8), ("lanes", c.c_uint16),
+                ("shape", c.POINTER(c.c_int64)), ("strides", c.POINTER(c.c_int64)),
+                ("offset", c.c_uint64)]
+READ = c.PYFUNCTYPE(c.c_int, c.py_object, c.POINTER(Described))
+STREAM = c.PYFUNCTYPE(c.c_int, c.c_int32, c.c_int32, c.POINTER(c.c_void_p))
+class Exchange(c.Structure):
+    _fields_ = [("version", c.c_uint32 * 2), ("previous", c.c_void_p), ("unused", c.c_void_p * 3),
+                ("read", READ), ("stream", STREAM)]
+class Tensor:
+    requires_grad = negated = False
+    def __init__(self, at, *sizes, bits=16, strides=None, **attributes):
+        self.at, self.bits, self.n = at << 20, bits, len(sizes)
+        if strides is None:
+            strides = [1]
+            for size in sizes[:0:-1]: strides.insert(0, size * strides[0])
+        self.shape, self.strides = (c.c_int64 * self.n)(*sizes), (c.c_int64 * self.n)(*strides)
+        self.__dict__.update(attributes)
+def read(x, found):
+    code = 2 if x.bits == 16 else 0
+    found[0] = Described(x.at, (2, 0), x.n, code, x.bits, 1, x.shape, x.strides, 0)
+    return 0
+def on_stream(kind, device, found):
+    found[0] = stream
+    return 0
+api = Exchange((1, 0), None, (None, None, None), READ(read), STREAM(on_stream))
+new = c.pythonapi.PyCapsule_New
+new.restype, new.argtypes = c.py_object, [c.c_void_p, c.c_char_p, c.c_void_p]
+busy, stream = False, None
+around = _C.Surroundings([lambda: busy], [], lambda: False, lambda x: x.negated)
+def empty(q, sizes=None, dtype="fp16"): return Tensor(900, *(sizes or q.shape))
+def new_calls():
+    return _C.ServingCalls(Tensor, new(c.addressof(api), b"dlpack_exchange_api", None), around,
+                           empty, empty, "fp32", most_rows=256)
+NAMES = ("q k v out cu_seqlens_q cu_seqlens_k seqused_q seqused_k leftpad slots block_table "
+         "page_table s_aux learnable_sink sinks scale causal window softcap num_splits for_caches "
+         "results refused").split()
+def cached(batch=3, pages=5, columns=4, queries=1, heads=4, d=64, start=1, page=16):
+    "A step of a generation."
+    return dict.fromkeys(NAMES) | {
+        "q": Tensor(start, batch, queries, heads, d), "k": Tensor(start + 1, pages, page, 2, d),
+        "v": Tensor(start + 2, pages, page, 2, d), "seqused_k": Tensor(start + 3, batch, bits=32),
+        "block_table": Tensor(start + 4, batch, columns, bits=32), "causal": True,
+        "window": (-1, -1), "softcap": 0.0, "num_splits": 0, "for_caches": True, "results": 1,
+        "refused": (None, 0.0, False, 0)}
+def record(call, **changed):
+    "As Python packs it, but for what no call here has to tell apart."
+    q, k, table = call["q"], call["k"], call["block_table"]
+    at = {name: call[name].at for name in ("q", "k", "v", "seqused_k", "block_table")}
+    o = 900 << 20 if call["out"] is None else call["out"].at
+    return pack_serve_args(at | {
+        "o": o, "batch": q.shape[0], "n_rows": q.shape[0] * q.shape[1], "seqlen_q": q.shape[1],
+        "seqlen_k": table.shape[1] * k.shape[1], "page_size": k.shape[1],
+        "table_stride": table.strides[0], "window_left": NO_WINDOW} | changed)
+def remember(call, kept=True, by_sizes=False, **changed):
+    known.remember(tuple(call.values()), 0, record(call, **changed), (None,) * 3, kept, by_sizes)
+    return len(known)
+def ask(call=None, **changed):
+    try:
+        return str(known.attend(*((call or cached()) | changed).values()))
+    except Exception as error:
+        return "launched" if "does not serve" in str(error) else f"{type(error).__name__}: {error}"
+known = new_calls()
+"""
+
+# What is asked after cached() was remembered, and what becomes of it.
+ASKED = {
+    "ask()": "launched",
+    "ask(cached(start=50))": "launched",
+    "ask(cached(batch=70, pages=900, columns=31, start=50))": "launched",
+    "ask(cached(batch=2))": "launched",
+    "ask(page_table=cached()['block_table'], block_table=None)": "launched",
+    # One sequence has no stride from one to the next: it has a record of its own.
+    "ask(cached(batch=1))": "None",
+    "ask(cached(pages=1))": "None",
+    "ask(cached(queries=2))": "None",
+    "ask(cached(heads=8))": "None",
+    "ask(cached(d=128))": "None",
+    "ask(cached(page=8))": "None",
+    "ask(cached(batch=0))": "None",
+    "ask(seqused_k=Tensor(9, 4, bits=32))": "None",
+    "ask(seqused_k=Tensor(9, 3, bits=64))": "None",
+    "ask(seqused_k=Tensor(9, 3, bits=32, strides=[2]))": "None",
+    "ask(seqused_k=17)": "None",
+    "ask(seqused_k=None)": "None",
+    "ask(leftpad=Tensor(9, 3, bits=32))": "None",
+    "ask(block_table=Tensor(9, 3, 4, bits=32, strides=[9, 1]))": "launched",
+    "ask(block_table=Tensor(9, 3, 4, bits=32, strides=[1, 3]))": "None",
+    "ask(block_table=Tensor(9, 2, 4, bits=32))": "None",
+    "ask(block_table=None)": "None",
+    "ask(page_table=Tensor(9, 3, 4, bits=32))": "None",
+    "ask(v=Tensor(9, 6, 16, 2, 64))": "None",
+    "ask(k=Tensor(9, 5, 16, 2, 64, strides=[4096, 256, 64, 1]))": "None",
+    "ask(q=Tensor(9, 3, 1, 4, 64, requires_grad=True))": "None",
+    "ask(q=Tensor(9, 3, 1, 4, 64, negated=True))": "None",
+    "ask(q=Tensor(0, 3, 1, 4, 64))": "None",
+    "ask(q=object())": "None",
+    "ask(out=Tensor(9, 3, 1, 4, 64))": "None",
+    "ask(s_aux=Tensor(9, 4, bits=32))": "None",
+    "ask(scale=0.5)": "None",
+    "ask(scale=-0.5)": "None",
+    "ask(causal=False)": "None",
+    "ask(causal=1)": "None",
+    "ask(window=(None, -1))": "None",
+    "ask(window=[-1, -1])": "None",
+    "ask(softcap=0)": "launched",
+    "ask(softcap=1.0)": "None",
+    "ask(num_splits=1)": "None",
+    "ask(for_caches=False)": "None",
+    "ask(results=2)": "None",
+    "ask(refused=(0.1,))": "None",
+    "ask(refused=(Tensor(9, 1),))": "None",
+    "globals().update(busy=True) or ask()": "None",
+    "globals().update(busy=False) or ask()": "launched",
+    # With a GPU a stream that is none would be asked whether it is captured.
+    "_C.device_count() and None or globals().update(stream=64) or ask()": "None",
+    "globals().update(stream=None) or ask({'q': 1})":
+        "TypeError: expected 23 positional arguments, got 1",
+}  # fmt: skip
+
+
+def answers(tree: Tree, *lines: str) -> list[str]:
+    """What each of the lines of Python is."""
+    return tree.run_with_extension(CALLS + "".join(f"print({line})\n" for line in lines)).split(
+        "\n"
+    )[:-1]
+
+
+def test_a_call_of_other_sizes_is_launched_again(tree: Tree) -> None:
+    first, n, *found = answers(tree, "ask()", "remember(cached())", *ASKED)
+    assert (first, n) == ("None", "1")
+    for (call, expected), answer in zip(ASKED.items(), found, strict=True):
+        assert answer == expected, call
+
+
+def test_where_the_launch_depends_on_sizes_they_are_equal(tree: Tree) -> None:
+    found = answers(
+        tree, "remember(cached(), by_sizes=True)", "ask(cached(start=50))", "ask(cached(pages=9))",
+        "ask(cached(batch=4))", "ask(cached(columns=5))",
+    )  # fmt: skip
+    assert found == ["1", "launched", "launched", "None", "None"]
+
+
+def test_a_call_that_was_launched_on_copies_is_not_remembered(tree: Tree) -> None:
+    found = answers(
+        tree,
+        "remember(cached(), q=7 << 20)",
+        "remember(cached(), seqlen_k=5)",
+        "remember(cached(), seqlen_q=5)",
+    )
+    assert found == ["0", "0", "1"], "the last is a number that all such calls have"
+
+
+def test_an_output_that_is_given_lies_apart(tree: Tree) -> None:
+    found = answers(
+        tree,
+        "remember(cached() | {'out': Tensor(20, 3, 1, 4, 64)})",
+        "ask(out=Tensor(30, 3, 1, 4, 64))",
+        "ask(cached(batch=9), out=Tensor(30, 9, 1, 4, 64))",
+        "ask(out=cached()['q'])",
+        "ask(out=cached()['v'])",
+        "ask(out=cached()['block_table'])",
+        "ask(out=Tensor(30, 4, 1, 4, 64))",
+        "ask(out=Tensor(30, 3, 1, 4, 32))",
+        "ask(out=Tensor(30, 3, 1, 4, 64, strides=[64, 64, 64, 1]))",
+        "ask()",
+    )
+    assert found == ["1", "launched", "launched", *["None"] * 7]
+
+
+def test_new_memory_is_made_for_each_call(tree: Tree) -> None:
+    """Where scratch memory does not stay, and of the log-sum-exp."""
+    found = answers(
+        tree,
+        "known.remember(tuple((cached() | {'results': 3}).values()), 0, record(cached()), "
+        "(Tensor(700, 9), None, None), False, False)",
+        "globals().update(empty_like=empty) or ask(results=3)",
+        "ask(results=2)",
+    )
+    assert found == ["None", "launched", "None"]

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
+from operator import itemgetter
 from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
+from torch import is_grad_enabled
 from torch._C import _len_torch_dispatch_stack
 from torch.autograd import forward_ad
-from torch.compiler import disable, is_compiling
+from torch.compiler import disable, is_dynamo_compiling
 
 from ..triton_kit.again import Again
 from ..triton_kit.launched import noted, noting
@@ -22,9 +24,9 @@ from .launching import goes_through_torch
 # Of one function. A number that is another one at every call would fill the memory.
 MOST_CALLS = 4096
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
-_WORDS = frozenset((bool, int, str, type(None)))
 _SPELLED = frozenset((float, list, tuple))  # 0.0 equals -0.0, and (1,) equals (True,)
 _GPU = Gpu()
+_address = torch.Tensor.data_ptr
 
 A = ParamSpec("A")
 R = TypeVar("R")
@@ -51,27 +53,38 @@ def remembered(function: Callable[A, R], machine: Machine = _GPU) -> Callable[A,
     whose tensors lack memory, and those that are more than their launches, go through the function,
     which says what is wrong with them.
     """
-    known: dict[tuple[Any, ...], list[_Call]] = {}
+    forms: dict[tuple[Any, ...], _Form] = {}
     # torch.compile breaks its graph there.
     unrecorded = disable(function)  # type: ignore[no-untyped-call]
 
     @wraps(function)
     def call(*args: A.args, **named: A.kwargs) -> R:
-        if is_compiling():
+        if is_dynamo_compiling():
             # What goes to memory that is given, or has its own configuration, is no operator.
             plain = named.get("out") is None and named.get("config") is None
             return function(*args, **named) if plain else unrecorded(*args, **named)
         if _len_torch_dispatch_stack() or forward_ad._current_level >= 0:
             return function(*args, **named)
-        given: list[torch.Tensor] = []
         try:
-            key = _key((*args, *named.values(), ..., *named) if named else args, given)
-            calls = known.get(key)
-            at = [tensor.data_ptr() for tensor in given]
+            if named:
+                values = (*args, *named.values())
+                kinds = (*map(type, values), *named)
+            else:
+                values, kinds = args, tuple(map(type, args))
+            form = forms.get(kinds)
+            if form is None:
+                form = forms[kinds] = _Form(kinds, len(values))
+            given = [*form.tensors(values)]
+            key = (is_grad_enabled(), given[0].numel(), form.others and form.others(values))
+            calls = form.calls.get(key)
+            at = list(map(_address, given))
         except (RuntimeError, TypeError):  # a tensor without shape or memory; a value without hash
             return function(*args, **named)
-        pattern = _pattern(given, at)
-        distinct = given if pattern is None else _distinct(given)
+        pattern, distinct, odd = None, given, 0
+        for address in at:
+            odd |= address
+        if odd & 15 or (len(at) > 1 and len(set(at)) < len(at)):
+            pattern, distinct = _pattern(given, at), _distinct(given)
         for one in calls or ():
             if one.pattern == pattern and one.like(*distinct):
                 result = one.again(given, at) if one.again and noting() is None else None
@@ -82,9 +95,7 @@ def remembered(function: Callable[A, R], machine: Machine = _GPU) -> Callable[A,
             first = function(*args, **named)
         if (like := _like(distinct)) is not None:
             again = repeatable(machine, given, launches, first)
-            if len(known) >= MOST_CALLS:
-                known.clear()
-            known.setdefault(key, []).append(_Call(pattern, like, again))
+            form.remember(key, _Call(pattern, like, again))
         return first
 
     return call
@@ -94,37 +105,48 @@ class _NotRememberedError(TypeError):
     """The call has no tensor, or one of a class that may mean something else."""
 
 
-def _key(values: tuple[Any, ...], given: list[torch.Tensor]) -> tuple[Any, ...]:
-    """What a call is found by, in which a tensor is only its type, and the first one its number of
-    elements; the tensors are appended to `given`."""
-    key: list[Any] = [torch.is_grad_enabled()]
-    for value in values:
-        kind = type(value)
-        if kind in _PLAIN:
-            key.append(kind)
-            given.append(value)
-        elif kind in _WORDS:
-            key += (kind, value)
-        elif kind in _SPELLED:
-            key += (kind, repr(value))
-        elif isinstance(value, torch.Tensor):
+class _Form:
+    """Calls whose arguments have such types and names: `tensors` and `others` of the arguments'
+    values (`others` is None where there are none), by which calls are found."""
+
+    def __init__(self, kinds: tuple[Any, ...], count: int) -> None:
+        """The first `count` are types."""
+        places = [i for i, kind in enumerate(kinds[:count]) if kind in _PLAIN]
+        others = [i for i in range(count) if i not in places]
+        if not places or any(issubclass(kinds[i], torch.Tensor) for i in others):
             raise _NotRememberedError
-        else:
-            key += (kind, value)
-    if not given:
-        raise _NotRememberedError
-    key.append(given[0].numel())
-    return tuple(key)
+        self.calls: dict[Any, list[_Call]] = {}
+        in_front = places == [*range(len(places))]
+        self.tensors = itemgetter(slice(len(places))) if in_front else _picker(places)
+        self.others = None if not others else _picker(others)
+        if not _SPELLED.isdisjoint(kinds):
+            self.others = partial(_spelled, [(i, kinds[i] in _SPELLED) for i in others])
+
+    def remember(self, key: Any, call: _Call) -> None:
+        if len(self.calls) >= MOST_CALLS:
+            self.calls.clear()
+        self.calls.setdefault(key, []).append(call)
+
+
+def _picker(places: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    if len(places) > 1:
+        return itemgetter(*places)
+    return itemgetter(slice(places[0], places[0] + 1))
+
+
+def _spelled(others: list[tuple[int, bool]], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple([_spelling(values[i]) if spelled else values[i] for i, spelled in others])
+
+
+def _spelling(value: Any) -> Any:
+    """The text takes longer than all else. It says what equality does not: the sign of zero, that
+    NaN is NaN, and the types of a list's numbers."""
+    return value if type(value) is float and value and value == value else repr(value)
 
 
 def _pattern(given: list[torch.Tensor], at: list[int]) -> Pattern:
-    """How far addresses are beyond a multiple of 16, and which tensors and addresses are the same:
-    None where there is nothing to say."""
-    every = 0
-    for address in at:
-        every |= address
-    if not every & 15 and len(set(at)) == len(at):
-        return None
+    """How far addresses are beyond a multiple of 16, and which tensors and addresses are the same.
+    None stands for multiples of 16, all different."""
     these = list(map(id, given))
     return tuple(
         (address & 15, at.index(address), these.index(this))

@@ -10,47 +10,54 @@ from typing import Any
 
 import torch
 
-from .machine import Machine, Start
+from .launchers import Direct, Start
+from .machine import Machine
 
 Result = torch.Tensor | tuple[torch.Tensor, ...]
 # Of the given tensors and their addresses, to which those of tensors that are made are appended.
 # None, and nothing was launched, where the call must be checked anew.
 Again = Callable[[list[torch.Tensor], list[int]], Result | None]
 
-
 Describe = Callable[[torch.Tensor], Any]  # a TMA descriptor of a tensor
+_Described = Callable[[int, tuple[int, ...], tuple[torch.Tensor, ...]], object]
+# Of one launch. An output that is at another place at every call would fill the memory.
+MOST_PREPARED = 1024
 
 
 @dataclass(frozen=True)
 class Step:
     """A launch. Its first arguments are addresses, at these positions among those of all tensors,
     given and made, or what `describe` makes of these tensors; the `rest` is the same in every
-    call."""
+    call. What `direct` prepares of descriptors is kept."""
 
     start: Start
     addresses: tuple[int, ...]
     rest: tuple[Any, ...]
     describe: tuple[Describe, ...] = ()
+    direct: Direct | None = None
 
 
 @dataclass(frozen=True)
 class Memory:
     """`needed`: the bytes that each given tensor has from its first element on, and those of an
     element; `apart`: pairs of given tensors, one of which is written, that must not overlap;
-    `made`: size, stride and type of each tensor that is made."""
+    `made`: size, stride and type of each tensor that is made; `scratch`: where, in one more piece
+    of memory of `scratch_bytes`, those begin that nobody gets to see."""
 
     needed: tuple[tuple[int, int], ...]
     apart: tuple[tuple[int, int], ...]
     made: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype], ...]
+    scratch: tuple[int, ...] = ()
+    scratch_bytes: int = 0
 
     def is_held(self, given: Sequence[torch.Tensor], at: Sequence[int]) -> bool:
         """Whether the tensors still have the memory, and lie apart."""
-        needed = self.needed
-        for tensor, (n_bytes, item) in zip(given, needed, strict=True):
+        for i, (n_bytes, item) in enumerate(self.needed):
+            tensor = given[i]
             if tensor.untyped_storage().nbytes() < tensor.storage_offset() * item + n_bytes:
                 return False
         for i, j in self.apart:
-            if at[i] < at[j] + needed[j][0] and at[j] < at[i] + needed[i][0]:
+            if at[i] < at[j] + self.needed[j][0] and at[j] < at[i] + self.needed[i][0]:
                 return False
         return True
 
@@ -62,8 +69,10 @@ def again(
     """The call that makes these steps on a device, and returns the tensors at the positions
     `result` among those given and made; `single`: not as a tuple."""
     ready, stream_of, empty, is_held = machine.ready, machine.stream, machine.empty, memory.is_held
-    launches = [(step.start, _picker(step.addresses), step.rest, step.describe) for step in steps]
-    made = memory.made
+    launches = [
+        (step.start, _picker(step.addresses), step.rest, _described(step)) for step in steps
+    ]
+    made, scratch, size_of_scratch = memory.made, memory.scratch, (memory.scratch_bytes,)
     only = result[0] if single else None
 
     def call(given: list[torch.Tensor], at: list[int]) -> Result | None:
@@ -73,16 +82,47 @@ def again(
             tensor = empty(size, stride, dtype)
             given.append(tensor)
             at.append(tensor.data_ptr())
+        if scratch:
+            # Free again once the launches are queued: what comes later on the stream may have it.
+            piece = empty(size_of_scratch, (1,), torch.uint8)
+            base = piece.data_ptr()
+            at += [base + offset for offset in scratch]
         stream = stream_of(device)
-        for start, pick, rest, describe in launches:
-            if describe:
-                first = tuple([of(x) for of, x in zip(describe, pick(given), strict=True)])
-                start(stream, first + rest)
-            else:
+        for start, pick, rest, described in launches:
+            if described is None:
                 start(stream, pick(at) + rest)
+            else:
+                described(stream, pick(at), pick(given))
         return given[only] if only is not None else tuple([given[i] for i in result])
 
     return call
+
+
+def _described(step: Step) -> _Described | None:
+    """The launch of a step whose tensors are described; None for one that gets addresses. What was
+    made of an address is right for whatever tensor lies there, of those that the call is repeated
+    for."""
+    start, describe, rest, direct = step.start, step.describe, step.rest, step.direct
+    prepared: dict[tuple[int, tuple[int, ...]], tuple[Any, ...]] = {}
+    if not describe:
+        return None
+
+    def arguments(tensors: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
+        return tuple([of(x) for of, x in zip(describe, tensors, strict=True)]) + rest
+
+    if direct is None:
+        return lambda stream, at, tensors: start(stream, arguments(tensors))
+    prepare, in_c = direct.prepare, direct.in_c
+
+    def go(stream: int, at: tuple[int, ...], tensors: tuple[torch.Tensor, ...]) -> None:
+        parts = prepared.get((stream, at))
+        if parts is None:
+            if len(prepared) >= MOST_PREPARED:
+                prepared.clear()
+            parts = prepared[stream, at] = prepare(stream, arguments(tensors))
+        in_c(*parts)
+
+    return go
 
 
 def _picker(positions: tuple[int, ...]) -> Callable[[list[Any]], tuple[Any, ...]]:

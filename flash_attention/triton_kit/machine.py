@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 
 from .launched import Launched
+from .launchers import Direct, Start, checked_start, direct
 
-Start = Callable[[int, Sequence[Any]], object]  # (stream, all arguments)
 Empty = Callable[[Any, Any, torch.dtype], torch.Tensor]  # (size, stride, type)
 
 
@@ -19,7 +19,8 @@ class Machine(Protocol):
 
     device_type: str
 
-    def ready(self, device: int) -> bool:
+    @property
+    def ready(self) -> Callable[[int], bool]:
         """Whether launches may go to this device now, and nobody wants to see them."""
 
     @property
@@ -33,6 +34,9 @@ class Machine(Protocol):
     def starter(self, launch: Launched) -> Start:
         """What starts the kernel of a launch with other arguments."""
 
+    def direct(self, launch: Launched) -> Direct | None:
+        """The same in two parts, the first of which may be kept; None where it may not."""
+
 
 class Gpu:
     """What a repeated launch asks of PyTorch and Triton."""
@@ -40,17 +44,22 @@ class Gpu:
     device_type = "cuda"
 
     @cached_property
-    def _settings(self) -> Any:
+    def ready(self) -> Callable[[int], bool]:
+        """The device is the current one, and no profiler has hooks at launches."""
         from triton import knobs
 
-        return knobs.runtime
+        settings: Any = knobs.runtime
 
-    def ready(self, device: int) -> bool:
-        """The device is the current one, and no profiler has hooks at launches."""
-        for hook in (self._settings.launch_enter_hook, self._settings.launch_exit_hook):
-            if hook is not None and getattr(hook, "calls", True):
-                return False
-        return bool(torch._C._cuda_getDevice() == device)
+        def ready(device: int) -> bool:
+            try:
+                if settings.launch_enter_hook.calls or settings.launch_exit_hook.calls:
+                    return False
+            except AttributeError:  # a function, or None, in place of a list of functions
+                if settings.launch_enter_hook or settings.launch_exit_hook:
+                    return False
+            return bool(torch._C._cuda_getDevice() == device)
+
+        return ready
 
     @cached_property
     def stream(self) -> Callable[[int], int]:
@@ -71,11 +80,8 @@ class Gpu:
         )
 
     def starter(self, launch: Launched) -> Start:
-        """CompiledKernel.run, as JITFunction.run calls it (3.6 to 3.9), without hooks."""
-        kernel, (x, y, z) = launch.kernel, launch.grid
-        run, function, packed = kernel.run, kernel.function, kernel.packed_metadata
+        straight = direct(launch)
+        return straight.start if straight else checked_start(launch)
 
-        def start(stream: int, arguments: Sequence[Any]) -> None:
-            run(x, y, z, stream, function, packed, None, None, None, *arguments)
-
-        return start
+    def direct(self, launch: Launched) -> Direct | None:
+        return direct(launch)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from .machine import Machine
 
 # What is handed on as it is; anything else may hold an address.
 _NUMBERS = (bool, int, float, str, type(None))
+_PIECE = 512  # bytes: as PyTorch aligns memory
 
 
 class _NotRepeatableError(Exception):
@@ -37,11 +40,30 @@ def repeatable(
         return None
     if len(set(positions)) != len(positions):
         return None  # two results in one place
-    made = tuple((tuple(t.size()), t.stride(), t.dtype) for t in tensors.made)
-    needed = tuple((_extent(t), t.itemsize) for t in given)
-    memory = Memory(needed, tensors.apart(), made)
+    seen = {*positions, *(i for step in steps if step.describe for i in step.addresses)}
+    memory, places = _memory(tensors, given, seen)
+    steps = [replace(step, addresses=tuple(places[i] for i in step.addresses)) for step in steps]
+    positions = tuple(places[i] for i in positions)
     single = isinstance(result, torch.Tensor)
     return again(machine, given[0].device.index or 0, steps, memory, positions, single)
+
+
+def _memory(
+    tensors: _Tensors, given: Sequence[torch.Tensor], seen: set[int]
+) -> tuple[Memory, list[int]]:
+    """What a call needs, and where each of its tensors is in it: first those given, then those made
+    that are `seen` as tensors, then pieces of one memory."""
+    n, made = len(given), tensors.made
+    whole = [i for i in range(len(made)) if n + i in seen]
+    pieces = [i for i in range(len(made)) if n + i not in seen]
+    order = {i: n + place for place, i in enumerate([*whole, *pieces])}
+    begins = [0, *accumulate(-(-_extent(made[i]) // _PIECE) * _PIECE for i in pieces)]
+    memory = Memory(
+        needed=tuple((_extent(t), t.itemsize) for t in given), apart=tensors.apart(),
+        made=tuple((tuple(made[i].size()), made[i].stride(), made[i].dtype) for i in whole),
+        scratch=tuple(begins[:-1]), scratch_bytes=begins[-1],
+    )  # fmt: skip
+    return memory, [*range(n), *(order[i] for i in range(len(made)))]
 
 
 def _step(machine: Machine, tensors: _Tensors, launch: Launched) -> Step:
@@ -55,8 +77,10 @@ def _step(machine: Machine, tensors: _Tensors, launch: Launched) -> Step:
     kinds = {isinstance(value, torch.Tensor) for value in launch.arguments[:count]}
     if len(kinds) > 1:
         raise _NotRepeatableError
-    describe = () if True in kinds else tuple(map(_describe, launch.arguments[:count]))
-    return Step(machine.starter(launch), positions, rest, describe)
+    if True in kinds:
+        return Step(machine.starter(launch), positions, rest)
+    describe = tuple(map(_describe, launch.arguments[:count]))
+    return Step(machine.starter(launch), positions, rest, describe, machine.direct(launch))
 
 
 def _described(value: Any) -> torch.Tensor | None:
@@ -103,7 +127,11 @@ class _Tensors:
         return self._at[tensor.data_ptr()]
 
     def returned(self, result: torch.Tensor) -> int:
-        """The position of a result: one of the given themselves, or all of what a kernel wrote."""
+        """The position of a result: one of the given themselves, all of what a kernel wrote, or a
+        tensor without elements."""
+        if not result.numel() and not result.data_ptr():
+            self.made.append(result)
+            return len(self._given) + len(self.made) - 1
         if result.data_ptr() not in self._written:
             raise _NotRepeatableError
         for i, tensor in enumerate(self._given):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from flash_attention.triton_kit.launched import Launched
-from flash_attention.triton_kit.machine import Start
+from flash_attention.triton_kit.launchers import Direct, Start
 
 
 class StandInMachine:
@@ -20,8 +20,9 @@ class StandInMachine:
         self.started: list[tuple[Any, tuple[int, int, int], tuple[Any, ...]]] = []
         self.is_ready = True
 
-    def ready(self, device: int) -> bool:
-        return self.is_ready
+    @property
+    def ready(self) -> Callable[[int], bool]:
+        return lambda device: self.is_ready
 
     @property
     def stream(self) -> Callable[[int], int]:
@@ -37,6 +38,9 @@ class StandInMachine:
             self.started.append((launch.kernel, launch.grid, tuple(arguments)))
 
         return start
+
+    def direct(self, launch: Launched) -> Direct | None:
+        return None
 
 
 class Counted:

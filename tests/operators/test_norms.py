@@ -282,7 +282,8 @@ def test_no_spills(layer: bool, columns: int, architecture: int) -> None:
     forward = (x, x, vector, vector, x, x, statistics, statistics)
     backward = (x, x, x, vector, statistics, statistics, x, partial, partial)
     words: dict[str, Any] = {"LAYER": layer, "WEIGHT": True, "BIAS": layer}
-    call = row_call(2, columns, forward, (x,) * 3, numbers=(1e-5,), RESIDUAL=True, **words)
+    asked = {"RESIDUAL": True, "STATISTICS": True, **words}
+    call = row_call(2, columns, forward, (x,) * 3, numbers=(1e-5,), **asked)
     op = launches.FORWARD if layer else launches.FORWARD_RMS
     compiled = compile_op(op, op.default(call), call, architecture=architecture)
     allowed = ALLOWED_SPILLS.get((layer, columns), (0, 0))

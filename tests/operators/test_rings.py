@@ -70,7 +70,7 @@ def norm_off(op: RingOp, layer: bool, columns: int, seed: int, dtype: torch.dtyp
     tensors = (x, x, weight, bias, out, out, *statistics)
     call = row_call(
         ROWS, columns, tensors, (x, x, out), numbers=(1e-5,), LAYER=layer, RESIDUAL=False,
-        WEIGHT=True, BIAS=layer,
+        WEIGHT=True, BIAS=layer, STATISTICS=True,
     )  # fmt: skip
     emulated.run(op, SMALL, call, tensors)
     wide = x.double()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -50,7 +49,7 @@ def _checked(
     if is_one_operator(tensors, config=config):
         out, total, _, _ = _norm(x, weight, bias, residual, float(eps), layer)
     else:
-        out, total, _, _ = launches.forward(x, weight, bias, residual, eps, layer, config)
+        out, total, _, _ = launches.forward(x, weight, bias, residual, eps, layer, config, False)
     return out if residual is None else (out, total)
 
 
@@ -81,7 +80,7 @@ def _norm_op(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """(output, sum with the residual or nothing, mean, 1 / deviation)."""
     _check(x, weight, bias, residual, eps)
-    return launches.forward(x, weight, bias, residual, eps, layer, None)
+    return launches.forward(x, weight, bias, residual, eps, layer)
 
 
 @operator("norm_grad")
@@ -120,4 +119,4 @@ def _gradient(ctx: Any, grad: Any, grad_total: Any, *_: Any) -> tuple[Any, ...]:
     )
 
 
-_norm = differentiable(_norm_op, partial(launches.forward, config=None), _keep, _gradient)
+_norm = differentiable(_norm_op, launches.forward, _keep, _gradient)

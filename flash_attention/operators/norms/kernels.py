@@ -47,9 +47,11 @@ def forward(
     x, residual, weight, bias, out, total, mean, rstd,
     rows, columns, x_row, residual_row, out_row, eps,
     LAYER: tl.constexpr, RESIDUAL: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr,
+    STATISTICS: tl.constexpr,
     ALIGN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """`total`, the sum with the residual, lies as `out` does; without a residual it is x."""
+    """`total`, the sum with the residual, lies as `out` does; without a residual it is x. Mean and
+    1 / deviation are written where a gradient will need them (STATISTICS)."""
     columns, x_row = columns * ALIGN, x_row * ALIGN
     residual_row = residual_row * ALIGN
     out_row = out_row * ALIGN
@@ -96,5 +98,6 @@ def forward(
                 eviction_policy="evict_first").to(tl.float32)  # fmt: skip
             y = normalised(v, m[:, None], r[:, None], weight, bias, column, columns, WEIGHT, BIAS)
             tl.store(out + row * out_row + column, y, mask=inside)
-    tl.store(mean + place, m, mask=place < rows)
-    tl.store(rstd + place, r, mask=place < rows)
+    if STATISTICS:
+        tl.store(mean + place, m, mask=place < rows)
+        tl.store(rstd + place, r, mask=place < rows)

@@ -45,15 +45,17 @@ Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 @remembered
 def forward(
     x: torch.Tensor, weight: Optional, bias: Optional, residual: Optional, eps: float, layer: bool,
-    config: RowConfig | None,
+    config: RowConfig | None = None, statistics: bool = True,
 ) -> Four:  # fmt: skip
-    """(output, sum with the residual or an empty tensor, mean, 1 / deviation)."""
+    """(output, sum with the residual or an empty tensor, mean, 1 / deviation); the latter two are
+    the output where nobody wants the `statistics`."""
     matrix = as_rows(x)
     rows, columns = matrix.shape
     out = torch.empty((rows, columns), dtype=x.dtype, device=x.device)
     total = torch.empty_like(out) if residual is not None else x.new_empty(0)
-    mean = torch.empty(rows, dtype=torch.float32, device=x.device)
-    rstd = torch.empty_like(mean)
+    mean = rstd = out
+    if statistics:
+        mean, rstd = (torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(2))
     if rows:
         other = matrix if residual is None else as_rows(residual)
         tensors = (
@@ -63,6 +65,7 @@ def forward(
         call = row_call(
             rows, columns, tensors, (matrix, other, out), numbers=(eps,), LAYER=layer,
             RESIDUAL=residual is not None, WEIGHT=weight is not None, BIAS=bias is not None,
+            STATISTICS=statistics,
         )  # fmt: skip
         run(FORWARD if layer else FORWARD_RMS, call, tensors, config)
     return out.view(x.shape), total if residual is None else total.view(x.shape), mean, rstd

@@ -54,6 +54,7 @@ def forward(
     x, residual, weight, bias, out, total, mean, rstd,
     rows, columns, x_row, residual_row, out_row, eps,
     LAYER: gl.constexpr, RESIDUAL: gl.constexpr, WEIGHT: gl.constexpr, BIAS: gl.constexpr,
+    STATISTICS: gl.constexpr,
     ALIGN: gl.constexpr, BLOCK: gl.constexpr, SLOTS: gl.constexpr, HELD: gl.constexpr,
     STREAM: gl.constexpr,
 ):  # fmt: skip
@@ -95,8 +96,9 @@ def forward(
                 written(ring, load, block, weight, bias, out_at, m, r, WEIGHT, BIAS)
                 ring.fill(load + SLOTS)
                 load += 1
-        gl.store(mean + row, m)
-        gl.store(rstd + row, r)
+        if STATISTICS:
+            gl.store(mean + row, m)
+            gl.store(rstd + row, r)
     wait_group(0)
 
 

@@ -1,0 +1,105 @@
+"""Triton's launcher in C, without the Python that Triton puts around it at every launch."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .launched import Launched
+from .versions import installed_version, minor_of
+
+Start = Callable[[int, Sequence[Any]], object]  # (stream, all arguments)
+
+_NO_HOOKS = (None, None, None)  # launch metadata, before the launch, after it
+_NO_SCRATCH = (None, None)  # memory that kernels of other people ask Triton for
+
+
+@dataclass(frozen=True)
+class Direct:
+    """`start` launches as `in_c(*prepare(stream, arguments))` does. What `prepare` returns holds
+    addresses, not tensors: making a descriptor of one costs more than the rest of a launch."""
+
+    start: Start
+    prepare: Callable[[int, Sequence[Any]], tuple[Any, ...]]
+    in_c: Callable[..., object]
+
+
+def checked_start(launch: Launched) -> Start:
+    """CompiledKernel.run, as JITFunction.run calls it (3.6 to 3.9), without hooks."""
+    kernel, (x, y, z) = launch.kernel, launch.grid
+    run, function, packed = kernel.run, kernel.function, kernel.packed_metadata
+
+    def start(stream: int, arguments: Sequence[Any]) -> None:
+        run(x, y, z, stream, function, packed, *_NO_HOOKS, *arguments)
+
+    return start
+
+
+def direct(launch: Launched) -> Direct | None:
+    """None where this release of Triton, or this kernel, is not known to be launched so."""
+    launcher, (x, y, z), function = launch.kernel.run, launch.grid, launch.kernel.function
+    minor = minor_of(installed_version() or "")
+    if not (3, 6) <= minor <= (3, 9) or not _needs_no_more(launcher):
+        return None
+    in_c, flags = _in_c(launcher.launch), (launcher.launch_cooperative_grid, launcher.launch_pdl)
+    describes = in_c is not launcher.launch
+    # Without TMA a descriptor becomes its tensor, which must not be kept.
+    meta = getattr(launch.kernel.metadata, "tensordesc_meta", None) if describes else None
+    if in_c is None or (describes and not meta):
+        return None
+    packed = launch.kernel.packed_metadata
+    fixed: tuple[Any, ...]
+    if minor == (3, 6):
+        fixed = (function, *flags, *_NO_SCRATCH, packed, *_NO_HOOKS)
+
+        def start(stream: int, arguments: Sequence[Any]) -> None:
+            in_c(x, y, z, stream, *fixed, *arguments)
+
+        def prepare(stream: int, arguments: Sequence[Any]) -> tuple[Any, ...]:
+            return (x, y, z, stream, *fixed, *arguments)
+
+    else:
+        types = launcher.arg_annotations, launcher.kernel_signature
+        fixed = (function, *flags, packed, *_NO_HOOKS, *_NO_SCRATCH, *types)
+
+        def start(stream: int, arguments: Sequence[Any]) -> None:
+            in_c(x, y, z, stream, *fixed, arguments)
+
+        def prepare(stream: int, arguments: Sequence[Any]) -> tuple[Any, ...]:
+            return (x, y, z, stream, *fixed, arguments)
+
+    if not describes:
+        return Direct(start, prepare, in_c)
+    unfold = _unfolded(launch.kernel.src.signature, meta)
+    return Direct(
+        checked_start(launch), lambda stream, given: unfold(*prepare(stream, given)), in_c
+    )
+
+
+def _needs_no_more(launcher: Any) -> bool:
+    """It is Triton's own for CUDA, of a kernel that gets nothing but its arguments."""
+    from triton.backends.nvidia.driver import CudaLauncher
+
+    return (
+        type(launcher) is CudaLauncher
+        and not launcher.global_scratch_size
+        and not launcher.profile_scratch_size
+        and not getattr(launcher, "gsan_enabled", False)
+    )
+
+
+def _in_c(launch: Any) -> Any:
+    """The function in C: this one, or what it calls once it has made descriptors."""
+    if inspect.isfunction(launch):
+        launch = inspect.getclosurevars(launch).nonlocals.get("launcher")
+    return None if inspect.isfunction(launch) else launch
+
+
+def _unfolded(signature: Any, meta: Any) -> Callable[..., tuple[Any, ...]]:
+    """Triton's own wrapper, which makes descriptors, around what says what it is given."""
+    from triton.backends.nvidia.driver import wrap_handle_tensordesc
+
+    wrapped: Any = wrap_handle_tensordesc(lambda *given: given, dict(signature), meta)
+    return wrapped  # type: ignore[no-any-return]

@@ -92,6 +92,7 @@ struct Consumer {
     if (work.begin < work.end) {
       clear_foreign_rows(work);
       kv.first_scores(work, work.end - 1, rows);
+      make_uniform(kv.k_ring);
       middle_blocks(work, work.end - 2, rows);
       release_q(work.q_buffer);
       kv.last_output();
@@ -158,6 +159,14 @@ struct Consumer {
     }
     ptx::fence_proxy_async_shared();  // for the matmuls
     ptx::bar_sync(sm90::kQRead + group, Kv::kThreads);
+  }
+
+  // Tells the compiler that all lanes have the same, which it does not see behind the blocks that
+  // are skipped: operands of matmuls are then computed in uniform registers.
+  template <typename Ring>
+  FLASH_DEVICE static void make_uniform(Ring& ring) {
+    ring.buffer = __reduce_max_sync(0xffffffffu, ring.buffer);
+    ring.parity = __reduce_max_sync(0xffffffffu, ring.parity);
   }
 
   FLASH_DEVICE void finish(const Work& work, Statistics& statistics) {

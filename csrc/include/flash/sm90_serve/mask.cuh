@@ -94,8 +94,8 @@ struct Mask {
   // is given.
   template <int kCount>
   FLASH_DEVICE void cap(float (&s)[kCount]) const {
-    const float tanh_scale = 2.0f * kLog2e * args.softmax_scale / args.softcap;
-    const float limit = args.softcap / args.softmax_scale;
+    const float tanh_scale = 2.0f * kLog2e * args.softmax_scale * ptx::rcp(args.softcap);
+    const float limit = args.softcap * ptx::rcp(args.softmax_scale);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       s[i] = fmaf(-2.0f * limit, ptx::rcp(1.0f + ptx::ex2(s[i] * tanh_scale)), limit);

@@ -29,7 +29,7 @@ struct Producer {
   Ring k_ring;
   Ring v_ring;
   uint32_t clearing_parity = 0;
-  int round = 0;
+  int answer = 0;  // to one lane: where the next tile stands
 
   FLASH_DEVICE Producer(const ServeKernelArgs& launch_args, const Storage<kConfig>& storage,
                         int lane_of_warp)
@@ -38,44 +38,50 @@ struct Producer {
   // All tiles of this thread block, last block of keys of each first; V follows one block behind K.
   FLASH_DEVICE void run() {
     Tile next;
-    bool is_one = find_next(next);
-    if (is_one) load_q(next);
+    bool is_one = load_next_q(next, blockIdx.x);
     while (is_one) {
       const Tile tile = next;
       if (tile.end > tile.begin) load_k(tile, tile.end - 1);
+      ask();
       // With a second buffer the next Q is loaded as soon as the rings are full.
       const int q_at =
           kConfig.n_q_buffers == 1 ? tile.begin : max(tile.begin, tile.end - kConfig.n_buffers);
       for (int block = tile.end - 1; block > tile.begin; --block) {
         load_k(tile, block - 1);
         load_v(tile, block);
-        if (block == q_at) is_one = load_next_q(next);
+        if (block == q_at) is_one = load_next_q(next, answered());
       }
       if (tile.end > tile.begin) load_v(tile, tile.begin);
-      if (q_at == tile.begin) is_one = load_next_q(next);
+      if (q_at == tile.begin) is_one = load_next_q(next, answered());
     }
     announce_end();
   }
 
  private:
-  FLASH_DEVICE bool load_next_q(Tile& next) {
-    const bool is_one = find_next(next);
+  FLASH_DEVICE bool load_next_q(Tile& next, int position) {
+    const bool is_one = find_next(next, position);
     if (is_one) load_q(next);
     return is_one;
   }
 
-  // The next tile that exists.
-  FLASH_DEVICE bool find_next(Tile& tile) {
-    while (true) {
-      int position = blockIdx.x;
-      if (round > 0) {
-        if (lane == 0) position = schedule.position(round);
-        position = __shfl_sync(0xffffffffu, position, 0);
-      }
-      ++round;
-      if (position >= schedule.n_tiles) return false;
+  // Long before the answer is needed.
+  FLASH_DEVICE void ask() {
+    if (lane == 0) answer = schedule.ask(answer);
+  }
+  FLASH_DEVICE int answered() const {
+    int position = 0;
+    if (lane == 0) position = schedule.position(answer);
+    return __shfl_sync(0xffffffffu, position, 0);
+  }
+
+  // The first tile that exists, from a position on.
+  FLASH_DEVICE bool find_next(Tile& tile, int position) {
+    while (position < schedule.n_tiles) {
       if (schedule.find(position, lane, tile)) return true;
+      ask();
+      position = answered();
     }
+    return false;
   }
 
   FLASH_DEVICE void load_q(const Tile& tile) {

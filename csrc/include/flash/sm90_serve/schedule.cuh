@@ -38,13 +38,13 @@ struct TileSchedule {
   FLASH_DEVICE explicit TileSchedule(const ServeKernelArgs& launch_args)
       : args(launch_args), n_tiles(launch_args.tiles_per_head * launch_args.call.n_heads_q) {}
 
-  // The list position of this block's round-th tile, as sm90::TileSchedule: by one thread.
-  FLASH_DEVICE int position(int round) const {
-    if (args.tile_counter == nullptr) {
-      const int in_round = round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
-      return round * gridDim.x + in_round;
-    }
-    const int answer = atomicAdd(args.tile_counter, 1);
+  // The list position of this block's next tile, as sm90::TileSchedule: by one thread, in two
+  // parts. Without a counter the answer before it decides, 0 before the first.
+  FLASH_DEVICE int ask(int answer) const {
+    return args.tile_counter == nullptr ? answer + 1 : atomicAdd(args.tile_counter, 1);
+  }
+  FLASH_DEVICE int position(int answer) const {
+    if (args.tile_counter == nullptr) return blockIdx.x + answer * gridDim.x;
     // Every block asks once in vain, so the last question is known: nobody else will ask.
     if (answer == n_tiles - 1) atomicExch(args.tile_counter, 0);
     return gridDim.x + answer;

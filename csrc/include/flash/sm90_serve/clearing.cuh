@@ -20,32 +20,35 @@ struct Clearing {
 
   // Until the producer says that nothing is left.
   FLASH_DEVICE void run() const {
-    for (uint32_t parity = 0;; parity ^= 1) {
-      sm90::wait_phase(smem.landed(), parity);
-      const int buffer = ptx::ld_shared_4(smem.clearing());
+    for (sm90::RingPosition<kConfig.n_buffers> ring;; ring.advance()) {
+      sm90::wait_phase(smem.landed(ring.buffer), ring.parity);
+      const uint32_t words = smem.clearing(ring.buffer);
+      const int buffer = ptx::ld_shared_4(words);
       if (buffer == kNoBuffer) return;
-      const int from = ptx::ld_shared_4(smem.clearing() + 4);
-      const int to = ptx::ld_shared_4(smem.clearing() + 8);
-      clear_rows(smem.v(buffer), kConfig.block_n, from, to);
+      const int from = ptx::ld_shared_4(words + 4);
+      const int to = ptx::ld_shared_4(words + 8);
+      clear_rows(smem.v(buffer), 0, from);
+      clear_rows(smem.v(buffer), to, kConfig.block_n);
       ptx::fence_proxy_async_shared();  // for the matmuls
       __syncwarp();                     // ... the zeros of all lanes
       if (lane == 0) {
         ptx::mbarrier_arrive(smem.v_full(buffer));
-        ptx::mbarrier_arrive(smem.cleared());
+        ptx::mbarrier_arrive(smem.cleared(ring.buffer));
       }
     }
   }
 
  private:
-  // Rows but [from, to) of a tile. The swizzle permutes the 16-byte pieces of a chunk's row among
-  // themselves.
-  FLASH_DEVICE void clear_rows(uint32_t tile, int n_rows, int from, int to) const {
+  // Rows [from, to) of a tile, as far as there are such, in each of its chunks.
+  FLASH_DEVICE void clear_rows(uint32_t tile, int from, int to) const {
     constexpr sm90::HopperForwardKernelConfig kForward = kConfig.forward();
-    constexpr int kPieces = kForward.swizzle_bytes() / 16;
+    constexpr int kRowBytes = kForward.swizzle_bytes();
     const ptx::Vector16 zeros = {};
-    for (int i = lane; i < kForward.n_chunks() * n_rows * kPieces; i += 32) {
-      const int row = i / kPieces % n_rows;
-      if (row < from || row >= to) ptx::st_shared_16<0>(tile + 16 * i, zeros);
+#pragma unroll
+    for (int chunk = 0; chunk < kForward.n_chunks(); ++chunk) {
+      const uint32_t end = tile + (chunk * kConfig.block_n + min(to, kConfig.block_n)) * kRowBytes;
+      uint32_t at = tile + (chunk * kConfig.block_n + max(from, 0)) * kRowBytes + 16 * lane;
+      for (; at < end; at += 16 * 32) ptx::st_shared_16<0>(at, zeros);
     }
   }
 };

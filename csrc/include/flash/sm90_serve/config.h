@@ -26,6 +26,7 @@ struct HopperServeKernelConfig {
 
   // What consumers are told of a tile. They look at it until its end, when the next Q's are there.
   static constexpr int kTileBytes = 48;
+  static constexpr int kClearingBytes = 2 * 8 + 4 * 4;
   constexpr int n_tiles() const { return n_q_buffers + 1; }
 
   // The forward pass whose tiles, matmuls and softmax these are.
@@ -46,10 +47,10 @@ struct HopperServeKernelConfig {
   constexpr int n_threads() const { return forward().n_threads(); }
   constexpr int min_blocks_per_sm() const { return forward().min_blocks_per_sm(); }
 
-  // Behind the forward pass' memory: two barriers and four words for values that are to be cleared,
-  // and tiles.
+  // Behind the forward pass' memory: two barriers and four words for each buffer of values that are
+  // to be cleared, and tiles.
   constexpr int clearing_offset() const { return (forward().smem_bytes() + 15) / 16 * 16; }
-  constexpr int tiles_offset() const { return clearing_offset() + 2 * 8 + 4 * 4; }
+  constexpr int tiles_offset() const { return clearing_offset() + n_buffers * kClearingBytes; }
   constexpr int smem_bytes() const { return tiles_offset() + n_tiles() * kTileBytes; }
 
   // Registers per thread after setmaxnreg. The producers look sequences up: one Q buffer or two,

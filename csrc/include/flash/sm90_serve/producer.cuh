@@ -28,7 +28,7 @@ struct Producer {
   sm90::RingPosition<kConfig.n_tiles()> slot;
   Ring k_ring;
   Ring v_ring;
-  uint32_t clearing_parity = 0;
+  Ring clearing_ring;
   int answer = 0;  // to one lane: where the next tile stands
 
   FLASH_DEVICE Producer(const ServeKernelArgs& launch_args, const Storage<kConfig>& storage,
@@ -119,15 +119,16 @@ struct Producer {
   // In place of a tile: the consumers' work is done, and that of the warp that clears.
   FLASH_DEVICE void announce_end() {
     wait_q_empty();
-    sm90::wait_phase(smem.cleared(), clearing_parity ^ 1);
+    wait_cleared();
     if (lane == 0) {
       ptx::st_shared_4<0>(smem.tile(slot.buffer), static_cast<uint32_t>(kNoTile));
 #pragma unroll
       for (int group = 0; group < kConfig.n_mma_groups; ++group) {
         ptx::mbarrier_arrive(smem.q_full(q_ring.buffer, group));
       }
-      ptx::st_shared_4<0>(smem.clearing(), static_cast<uint32_t>(kNoBuffer));
-      ptx::mbarrier_arrive(smem.landed());
+      const int place = clearing_ring.buffer;
+      ptx::st_shared_4<0>(smem.clearing(place), static_cast<uint32_t>(kNoBuffer));
+      ptx::mbarrier_arrive(smem.landed(place));
     }
   }
 
@@ -136,6 +137,11 @@ struct Producer {
     for (int group = 0; group < kConfig.n_mma_groups; ++group) {
       sm90::wait_phase(smem.q_empty(q_ring.buffer, group), q_ring.parity ^ 1);
     }
+  }
+
+  // The place of values that are to be cleared next.
+  FLASH_DEVICE void wait_cleared() const {
+    sm90::wait_phase(smem.cleared(clearing_ring.buffer), clearing_ring.parity ^ 1);
   }
 
   FLASH_DEVICE int kv_head(const Tile& tile) const {
@@ -158,14 +164,15 @@ struct Producer {
     const int kept_to = tile.rule.seqlen_k - block * kBlockN;
     uint32_t full = smem.v_full(v_ring.buffer);
     if (kept_from > 0 || kept_to < kBlockN) {
-      sm90::wait_phase(smem.cleared(), clearing_parity ^ 1);
-      clearing_parity ^= 1;
-      full = smem.landed();
+      wait_cleared();
+      full = smem.landed(clearing_ring.buffer);
       if (lane == 0) {
-        ptx::st_shared_4<0>(smem.clearing(), v_ring.buffer);
-        ptx::st_shared_4<4>(smem.clearing(), kept_from);
-        ptx::st_shared_4<8>(smem.clearing(), kept_to);
+        const uint32_t words = smem.clearing(clearing_ring.buffer);
+        ptx::st_shared_4<0>(words, v_ring.buffer);
+        ptx::st_shared_4<4>(words, kept_from);
+        ptx::st_shared_4<8>(words, kept_to);
       }
+      clearing_ring.advance();
     }
     if (lane == 0) {
       ptx::mbarrier_arrive_expect_tx(full, kKvBytes);

@@ -30,8 +30,10 @@ FLASH_DEVICE void serve(const ServeKernelArgs& args) {
     ptx::prefetch_tensormap(&args.k);
     ptx::prefetch_tensormap(&args.v);
     ptx::prefetch_tensormap(&args.o);
-    ptx::mbarrier_init(smem.landed(), 1);
-    ptx::mbarrier_init(smem.cleared(), 1);
+    for (int place = 0; place < kConfig.n_buffers; ++place) {
+      ptx::mbarrier_init(smem.landed(place), 1);
+      ptx::mbarrier_init(smem.cleared(place), 1);
+    }
     sm90::init_barriers<kConfig.forward()>(smem);
   }
   __syncthreads();  // the barriers are initialised

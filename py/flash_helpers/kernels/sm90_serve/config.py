@@ -17,7 +17,7 @@ from ..sm90_fwd.config import HopperForwardKernelConfig, MaxPolicy
 WORD = "hopper_serve"
 SYMBOL_START = "flash_serve_sm90"
 TILE_BYTES = 48  # what consumers are told of a tile
-CLEARING_BYTES = 32  # two barriers and four words
+CLEARING_BYTES = 32  # two barriers and four words, for each buffer of V
 # Rows of an average sequence below which most of a tile would be idle, and decodes are split.
 LEAST_ROWS = 33
 
@@ -99,7 +99,7 @@ class HopperServeKernelConfig(ServeKernelConfig):
 
     def smem_bytes(self) -> int:
         clearing = -(-self.forward().smem_bytes() // 16) * 16
-        return clearing + CLEARING_BYTES + (self.n_q_buffers + 1) * TILE_BYTES
+        return clearing + self.n_buffers * CLEARING_BYTES + (self.n_q_buffers + 1) * TILE_BYTES
 
     def min_blocks_per_sm(self) -> int:
         return 1

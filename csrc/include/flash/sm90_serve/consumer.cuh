@@ -71,7 +71,7 @@ struct Consumer {
     const KeyRule rule = kv.mask.rule(work.tile, lane);
     work.begin = work.end = work.whole_begin = work.whole_end = tile_end;
     work.middle_end = 0;
-    if (work.row < rule.seqlen_q) {
+    if (work.row >= 0 && work.row < rule.seqlen_q) {
       const int last = rule.seqlen_q - 1;
       const KeyBlocks<kConfig.block_n> blocks(rule, work.row, min(work.row + kGroupRows - 1, last));
       if (blocks.begin < blocks.end) {
@@ -175,7 +175,7 @@ struct Consumer {
                        .count = tile_word(work.tile, kSeqlenQ, lane) - row,
                        .head = tile_word(work.tile, kHead, lane),
                        .batch = tile_word(work.tile, kQBatch, lane)};
-    if (rows.count <= 0) return;
+    if (work.row < 0 || rows.count <= 0) return;
     float inverse[2], log_sum_exp[2];
     statistics.finish(inverse, log_sum_exp, kv.scale);
     if (args.call.sinks != nullptr) {

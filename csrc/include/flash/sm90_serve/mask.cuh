@@ -13,7 +13,7 @@ namespace flash::sm90_serve {
 
 // What consumers are told of a tile, in shared memory.
 enum TileWord : int {
-  kRow,    // the tile's first, in the sequence; kNoTile: no tile is left
+  kRow,    // the tile's first, in the sequence, may be negative; kNoTile: no tile is left
   kBegin,  // blocks of keys of which some row sees something
   kEnd,
   kSeqlenQ,  // of the sequence, as in KeyRule
@@ -25,8 +25,8 @@ enum TileWord : int {
   kTileWords
 };
 
-// In place of a tile's first row.
-inline constexpr int kNoTile = -1;
+// In place of a tile's first row: below all of them.
+inline constexpr int kNoTile = -(1 << 30);
 
 // By a whole warp. One lane reads, the one that releases the buffer; the maximum tells the compiler
 // that all lanes have the same, as in the forward pass.

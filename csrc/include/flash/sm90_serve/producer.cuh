@@ -91,10 +91,14 @@ struct Producer {
 #pragma unroll
       for (int group = 0; group < kConfig.n_mma_groups; ++group) {
         const uint32_t full = smem.q_full(q_ring.buffer, group);
+        const int row = tile.row + group * kGroupRows;
+        if (row < 0 || row >= tile.rule.seqlen_q) {
+          ptx::mbarrier_arrive(full);  // nobody looks at these rows
+          continue;
+        }
         ptx::mbarrier_arrive_expect_tx(full, Storage<kConfig>::kGroupQBytes);
-        ptx::tma_load_5d(smem.q(q_ring.buffer, group), &args.q, full, 0,
-                         tile.q_start + tile.row + group * kGroupRows, 0, tile.head, tile.q_batch,
-                         ptx::kEvictFirst);
+        ptx::tma_load_5d(smem.q(q_ring.buffer, group), &args.q, full, 0, tile.q_start + row, 0,
+                         tile.head, tile.q_batch, ptx::kEvictFirst);
       }
     }
     __syncwarp();

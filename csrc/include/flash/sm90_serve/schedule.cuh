@@ -3,10 +3,12 @@
 // Tiles stand in a list, as in sm90/schedule.cuh. A sequence that begins with row `start` of a
 // packed q has the tiles from start / block_m + its number on: it may have a tile too many, and
 // never one too few, so that no sums over lengths are needed. Late queries, which see the most
-// keys, come first, and the heads of a section share their keys in L2.
+// keys, come first, and the heads of a section share their keys in L2. Where later queries see more
+// keys, tiles begin at a negative row as there.
 #pragma once
 
 #include "flash/ptx/device.cuh"
+#include "flash/sm90/schedule.cuh"
 #include "flash/sm90_serve/args.h"
 #include "flash/sm90_serve/config.h"
 #include "flash/tile/key_range.cuh"
@@ -15,7 +17,7 @@ namespace flash::sm90_serve {
 
 // A tile, and what has to be known of its sequence.
 struct Tile {
-  int row;  // the first, in the sequence
+  int row;  // the first, in the sequence; may be negative, by whole warpgroups
   int head;
   int batch;    // the sequence
   int q_start;  // its first row of q, counted from `q_batch`
@@ -79,6 +81,9 @@ struct TileSchedule {
     if (call.seqused_q != nullptr) {
       tile.rule.seqlen_q = min(tile.rule.seqlen_q, call.seqused_q[tile.batch]);
     }
+    if (call.window_right != kNoWindow) {
+      tile.row += sm90::TileSchedule<kConfig.forward()>::first_row_of_all(tile.rule.seqlen_q);
+    }
     if (tile.row >= tile.rule.seqlen_q) return false;
     find_keys(tile);
     return true;
@@ -119,7 +124,7 @@ struct TileSchedule {
     tile.rule.left = call.window_left;
     tile.rule.right = call.window_right;
     const int last = min(tile.row + kBlockM, tile.rule.seqlen_q) - 1;
-    const KeyBlocks<kConfig.block_n> blocks(tile.rule, tile.row, last);
+    const KeyBlocks<kConfig.block_n> blocks(tile.rule, max(tile.row, 0), last);
     tile.begin = blocks.begin;
     tile.end = blocks.end;
     tile.first_key = tile.rule.of(0).begin;

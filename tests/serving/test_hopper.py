@@ -116,6 +116,14 @@ def test_many_empty_sequences(n: int) -> None:
 
 
 @pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("rule", [ServeRule(), CAUSAL, ServeRule(window=(20, 3))], ids=str)
+def test_sequences_of_one_group(rule: ServeRule) -> None:
+    """Of 64 queries or fewer, which the consumers compute in turn, among others."""
+    batch = Batch([64, 17, 64, 200, 1, 33, 64], [64, 17, 90, 200, 30, 20, 64], rule, heads=2)
+    batch.check(batch.packed())
+
+
+@pytest.mark.usefixtures("hopper")
 def test_caches_and_used_lengths() -> None:
     """As many queries each, and caches of more keys than are used."""
     batch = Batch([70, 70], [200, 75], ServeRule(window=(90, 0)), heads=2, leftpad=[140, 0])

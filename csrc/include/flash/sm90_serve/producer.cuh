@@ -29,6 +29,7 @@ struct Producer {
   Ring k_ring;
   Ring v_ring;
   Ring clearing_ring;
+  int next_group = 0;
   int answer = 0;  // to one lane: where the next tile stands
 
   FLASH_DEVICE Producer(const ServeKernelArgs& launch_args, const Storage<kConfig>& storage,
@@ -60,7 +61,10 @@ struct Producer {
  private:
   FLASH_DEVICE bool load_next_q(Tile& next, int position) {
     const bool is_one = find_next(next, position);
-    if (is_one) load_q(next);
+    if (is_one) {
+      if (next.rule.seqlen_q <= kGroupRows) take_one_group(next);
+      load_q(next);
+    }
     return is_one;
   }
 
@@ -82,6 +86,12 @@ struct Producer {
       position = answered();
     }
     return false;
+  }
+
+  // Sequences of one group's rows go to the groups in turn, so that these overlap.
+  FLASH_DEVICE void take_one_group(Tile& tile) {
+    tile.row = -next_group * kGroupRows;
+    next_group = next_group + 1 == kConfig.n_mma_groups ? 0 : next_group + 1;
   }
 
   FLASH_DEVICE void load_q(const Tile& tile) {

@@ -15,7 +15,9 @@ from flash_helpers.check.tolerance import compare
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.sm80_serve.family import Sm80Serve
+from flash_helpers.kernels.sm90_serve.arguments import pack_launch_arguments
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
+from flash_helpers.kernels.sm90_serve.family import Sm90Serve
 from tests.serving.problems import NAN, Batch, ints, same_bits, stacked
 
 CAUSAL = ServeRule(causal=True)
@@ -121,6 +123,30 @@ def test_sequences_of_one_group(rule: ServeRule) -> None:
     """Of 64 queries or fewer, which the consumers compute in turn, among others."""
     batch = Batch([64, 17, 64, 200, 1, 33, 64], [64, 17, 90, 200, 30, 20, 64], rule, heads=2)
     batch.check(batch.packed())
+
+
+@pytest.mark.usefixtures("hopper")
+def test_tiles_that_blocks_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counter of a GPU, which is 0 again behind each launch."""
+    counter = ints([0])
+    outputs = HopperServeKernelConfig.outputs
+    launch: Any = flash_attention.emulated.launch_serving
+
+    def pack(_: Sm90Serve, config: HopperServeKernelConfig, record: bytes, __: object) -> bytes:
+        return pack_launch_arguments(config, record, tile_counter=counter.data_ptr())
+
+    def launch_with_counter(*arguments: Any) -> None:
+        launch(*arguments[:-1], arguments[-1] | {"counter": counter})
+
+    monkeypatch.setattr(Sm90Serve, "launch_arguments", pack)
+    monkeypatch.setattr(
+        HopperServeKernelConfig, "outputs", lambda *arguments: {*outputs(*arguments), "counter"}
+    )
+    monkeypatch.setattr(flash_attention.emulated, "launch_serving", launch_with_counter)
+    batch = Batch([300, 40, 0, 64, 200], [300, 64, 5, 64, 220], CAUSAL, heads=4)
+    for _ in range(2):
+        batch.check(batch.packed())
+        assert counter.item() == 0
 
 
 @pytest.mark.usefixtures("hopper")

@@ -1,5 +1,6 @@
 """`flash_attn_func`: attention as the flash-attn package calls it, with a kernel of our choice."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,19 @@ from .torch_op.definition import fwd
 
 _NO_WINDOW = (-1, -1)
 _PYTORCH = "torch.nn.functional.scaled_dot_product_attention"
+
+
+def _find_short_way(q: Any, *others: Any) -> Any:
+    """Looks for it at the first call on a GPU: what has none does without the extension."""
+    global _short_way
+    if getattr(q, "is_cuda", False) is not True:
+        return None
+    _short_way = plain_call()
+    return _short_way(q, *others)
+
+
+# As `plain_call`.
+_short_way: Callable[..., Any] = _find_short_way
 
 # The defaults of dropout_p and softcap are ints: torch.compile(dynamic=True) would first take a
 # float for one that changes, and then compile once more.
@@ -99,8 +113,8 @@ def flash_attn_func(
             )  # fmt: skip
             return served
         causal = without_window
-    if getattr(q, "is_cuda", False) is True and not is_dynamo_compiling():
-        launched: Result | None = plain_call()(
+    if not is_dynamo_compiling():
+        launched: Result | None = _short_way(
             q, k, v, softmax_scale, causal, deterministic, return_attn_probs
         )
         if launched is not None:

@@ -11,6 +11,7 @@ from .attention import CHOSEN, RECORDED
 from .autograd import record
 from .interface import launch_cache
 from .library import load_library
+from .memory import without_memory
 from .surroundings import nothing_done, surroundings
 
 
@@ -50,7 +51,5 @@ def _calls() -> Any:
 
 
 def _lse_prototype(config: None, q: torch.Tensor, sizes: tuple[int, int, int, int]) -> torch.Tensor:
-    """One element that stands for all of softmax_lse."""
     batch, seqlen_q, n_heads, _ = sizes
-    one = torch.empty(1, dtype=torch.float32, device=q.device)
-    return one.expand(batch, n_heads, seqlen_q)
+    return without_memory((batch, n_heads, seqlen_q), q.device)

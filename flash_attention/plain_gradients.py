@@ -13,6 +13,7 @@ from flash_helpers.kernels.problem import AttentionProblem
 from . import dispatch
 from .gradients import launch_cache, scratch_shapes
 from .library import load_library
+from .memory import without_memory
 from .surroundings import nothing_done, surroundings
 
 Sizes = tuple[int, int, int, int]  # batch, length, heads, d_head
@@ -79,8 +80,6 @@ def chosen(
 def _scratch_prototype(
     name: str, config: KernelConfig, q: torch.Tensor, sizes: Sizes
 ) -> torch.Tensor | None:
-    """One element that stands for all of them; None of what the kernels need no memory for."""
+    """None of what the kernels need no memory for."""
     shape = scratch_shapes(config, sizes).get(name)
-    if shape is None:
-        return None
-    return torch.empty(1, dtype=torch.float32, device=q.device).expand(shape)
+    return None if shape is None else without_memory(shape, q.device)

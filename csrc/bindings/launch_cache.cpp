@@ -26,11 +26,22 @@ bool is_usual_scale(py::handle scale) {
 }
 
 std::size_t hash_of(std::span<const std::int64_t> words) {
-  std::uint64_t hash = 0x9e3779b97f4a7c15u;
-  for (const std::int64_t word : words) {
-    hash = std::rotl((hash ^ static_cast<std::uint64_t>(word)) * 0xff51afd7ed558ccdu, 31);
+  // Four chains, of which none waits for the others' multiplications.
+  constexpr std::size_t kChains = 4;
+  std::array<std::uint64_t, kChains> chains = {0x9e3779b97f4a7c15u, 0xbf58476d1ce4e5b9u,
+                                               0x94d049bb133111ebu, 0xd6e8feb86659fd93u};
+  const auto mixed = [](std::uint64_t hash, std::uint64_t word) {
+    return std::rotl((hash ^ word) * 0xff51afd7ed558ccdu, 31);
+  };
+  for (; words.size() >= kChains; words = words.subspan(kChains)) {
+    for (std::size_t i = 0; i < kChains; ++i) {
+      chains[i] = mixed(chains[i], static_cast<std::uint64_t>(words[i]));
+    }
   }
-  return hash;
+  for (const std::int64_t word : words) {
+    chains[0] = mixed(chains[0], static_cast<std::uint64_t>(word));
+  }
+  return mixed(mixed(chains[0], chains[1]), mixed(chains[2], chains[3]));
 }
 
 template <typename Calls>

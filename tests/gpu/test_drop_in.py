@@ -90,6 +90,36 @@ def test_disable_restores_pytorch_s() -> None:
     assert bitwise_equal(sdpa(*qkv), expected)
 
 
+def test_what_only_dropout_needs_belongs_to_one_call() -> None:
+    """What calls return may be written to, as compiled functions do with what nobody reads."""
+    flash_attention.enable()
+    qkv, flash = tensors(), torch.ops.aten._scaled_dot_product_flash_attention
+    sdpa(*qkv)
+    calls = [flash(*qkv)[6:8] for _ in range(3)]
+    assert len({x.data_ptr() for call in calls for x in call}) == 6
+
+
+@pytest.mark.parametrize("length", [77, 78])
+def test_a_kind_s_first_calls_may_be_a_cuda_graph_s(length: int) -> None:
+    """Nothing that is kept for later calls may lie in the graph's memory."""
+    qkv = tensors(length=length)
+    flash_attention.enable()
+    torch._dynamo.reset()
+    compiled: Any = torch.compile(lambda *x: sdpa(*x) * 2, fullgraph=True, mode="reduce-overhead")
+    for _ in range(4):
+        found = with_gradients(compiled, qkv) if length == 77 else [compiled(*qkv)]
+        assert bitwise_equal(found[0], ours(*qkv) * 2)
+
+
+def test_a_kind_s_first_call_keeps_no_memory() -> None:
+    flash_attention.enable()
+    with_gradients(sdpa, tensors(length=81))
+    qkv = tensors(length=82)
+    before = torch.cuda.memory_allocated()
+    with_gradients(sdpa, qkv)
+    assert torch.cuda.memory_allocated() == before
+
+
 def test_a_call_costs_the_host_no_more_than_pytorch_s_own() -> None:
     qkv = tensors(length=64)
     rounds: list[tuple[float, float]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -53,17 +54,54 @@ def test_the_machine_code_is_that_of_nvcc(
 ) -> None:
     """But that NVRTC takes addresses in shared memory from 64-bit ones, whose offsets the Hopper
     families' first instructions then add themselves."""
+    ours, theirs = both_codes(family, variant, nvrtc, tmp_path)
+    assert ours.usage == theirs.usage  # registers, shared memory, spills
+    if not family.startswith("sm90"):
+        assert instructions(ours) == instructions(theirs)
+
+
+# What addresses are computed, moved and shared out with.
+_OF_ADDRESSES = {
+    "IADD3", "IMAD", "LEA", "LOP3", "MOV", "R2UR", "S2R", "S2UR", "UIADD3", "ULDC", "ULEA", "UMOV",
+    "VIADD", "VOTEU",
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_machine_code_of_each_kernel(family: str, nvrtc: Nvrtc, tmp_path: Path) -> None:
+    """The same instructions, or the same but for a few that compute addresses: the same copies,
+    matrix products, exponentials, barriers and branches, registers and memory."""
+    for variant in FAMILIES[family].built_variants():
+        ours, theirs = both_codes(family, variant, nvrtc, tmp_path)
+        assert ours.usage == theirs.usage
+        one, other = instructions(ours), instructions(theirs)
+        if one == other:
+            continue
+        assert family in ("sm80_serve", *(name for name in FAMILIES if name.startswith("sm90")))
+        assert kinds(ours) == kinds(theirs), variant
+        assert abs(len(one) - len(other)) < 0.01 * len(one)
+
+
+def kinds(code: Code) -> Counter[str]:
+    """How many instructions of each kind there are, of those that compute no addresses."""
+    (listing,) = code.listings
+    found = Counter(instruction.opcode for instruction in listing.instructions)
+    return Counter(
+        {name: n for name, n in found.items() if name.split(".")[0] not in _OF_ADDRESSES}
+    )
+
+
+def both_codes(family: str, variant: Variant, nvrtc: Nvrtc, folder: Path) -> tuple[Code, Code]:
+    """NVRTC's and nvcc's."""
     release = ".".join(map(str, find_nvcc().release))
     if release != nvrtc.version:
         pytest.skip(f"nvcc is of CUDA {release}, NVRTC of {nvrtc.version}: code differs by release")
     config = FAMILIES[family]
     architecture = architecture_of(config)
-    cubin = tmp_path / "nvrtc.cubin"
+    cubin = folder / f"{variant.value}.cubin"
     cubin.write_bytes(nvrtc_cubin(nvrtc, config, architecture, variant))
-    ours, theirs = Code((cubin,)), Code((kernel_cubin(config, architecture, variant),))
-    assert ours.usage == theirs.usage  # registers, shared memory, spills
-    if not family.startswith("sm90"):
-        assert instructions(ours) == instructions(theirs)
+    return Code((cubin,)), Code((kernel_cubin(config, architecture, variant),))
 
 
 def instructions(code: Code) -> list[str]:

@@ -9,9 +9,11 @@ import torch
 Unread = tuple[torch.Tensor, ...]
 
 
-def without_memory(shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
-    """An fp32 tensor for `empty_like` alone."""
-    like = torch.empty(1, dtype=torch.float32, device=device).expand(shape)
+def without_memory(
+    shape: tuple[int, ...], device: torch.device, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """A tensor for `empty_like` alone."""
+    like = torch.empty(1, dtype=dtype, device=device).expand(shape)
     like.untyped_storage().resize_(0)
     return like
 

@@ -11,6 +11,7 @@ from flash_helpers.kernels.serve_config import TELLING_ROWS
 
 from ..interface import exchange_api
 from ..library import load_library
+from ..memory import without_memory
 from ..surroundings import nothing_done, surroundings
 
 # A call's arguments as its user gave them, in the order of csrc/bindings/serving_query.h.
@@ -41,7 +42,11 @@ def remember(
     calls = _calls()
     if calls is None:
         return
-    scratch = memory if keeps_memory else {name: _prototype(x) for name, x in memory.items()}
+    scratch = (
+        memory
+        if keeps_memory
+        else {name: without_memory(tuple(x.shape), x.device, x.dtype) for name, x in memory.items()}
+    )
     found = tuple(map(scratch.get, _SCRATCH))
     calls.remember(given, kernel_id, record, found, keeps_memory, by_sizes)
 
@@ -60,8 +65,3 @@ def _calls() -> Any:
         float32=torch.float32,
         most_rows=TELLING_ROWS,
     )
-
-
-def _prototype(x: torch.Tensor) -> torch.Tensor:
-    """One element that stands for all."""
-    return torch.empty(1, dtype=x.dtype, device=x.device).expand(x.shape)

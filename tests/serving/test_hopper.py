@@ -126,6 +126,14 @@ def test_sequences_of_one_group(rule: ServeRule) -> None:
 
 
 @pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("d_head", [64, 128])
+def test_keys_that_end_far_from_their_beginning(d_head: int) -> None:
+    """The last block has rows of nobody, and the first key lies 300 KB before it."""
+    batch = Batch([40, 35], [2500, 2207], CAUSAL, heads=1, kv_heads=1, d=d_head)
+    batch.check(batch.packed())
+
+
+@pytest.mark.usefixtures("hopper")
 def test_tiles_that_blocks_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The counter of a GPU, which is 0 again behind each launch."""
     counter = ints([0])

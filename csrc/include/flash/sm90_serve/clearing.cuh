@@ -44,10 +44,12 @@ struct Clearing {
     constexpr sm90::HopperForwardKernelConfig kForward = kConfig.forward();
     constexpr int kRowBytes = kForward.swizzle_bytes();
     const ptx::Vector16 zeros = {};
+    const int first = max(from, 0);
+    const int last = max(min(to, kConfig.block_n), first);  // `to` may lie far before the tile
 #pragma unroll
     for (int chunk = 0; chunk < kForward.n_chunks(); ++chunk) {
-      const uint32_t end = tile + (chunk * kConfig.block_n + min(to, kConfig.block_n)) * kRowBytes;
-      uint32_t at = tile + (chunk * kConfig.block_n + max(from, 0)) * kRowBytes + 16 * lane;
+      const uint32_t end = tile + (chunk * kConfig.block_n + last) * kRowBytes;
+      uint32_t at = tile + (chunk * kConfig.block_n + first) * kRowBytes + 16 * lane;
       for (; at < end; at += 16 * 32) ptx::st_shared_16<0>(at, zeros);
     }
   }

@@ -121,17 +121,6 @@ class ServingCalls:
     ) -> None: ...
     def __len__(self) -> int: ...
 
-class SpareTensors:
-    def __init__(
-        self,
-        cache: LaunchCache,
-        make: Callable[..., object],
-        make_kept: Callable[..., object],
-        use_count: Callable[..., object],
-    ) -> None: ...
-    @property
-    def of(self) -> Callable[[object], object]: ...
-
 class PlainGradients:
     def __init__(
         self,

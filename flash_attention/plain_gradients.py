@@ -53,8 +53,12 @@ def _calls() -> Any:
 
 def _choose(
     q: torch.Tensor, q_sizes: Sizes, k_sizes: Sizes, causal: bool, deterministic: bool
-) -> KernelConfig:
-    return chosen(q.dtype, q_sizes, k_sizes, causal, deterministic, q.device)
+) -> KernelConfig | None:
+    """None: there are no kernels, and whoever called goes on with something else."""
+    try:
+        return chosen(q.dtype, q_sizes, k_sizes, causal, deterministic, q.device)
+    except ValueError:
+        return None
 
 
 @lru_cache(maxsize=4096)

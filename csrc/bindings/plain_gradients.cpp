@@ -61,7 +61,7 @@ py::object PlainGradients::launch(const Call& call) {
     if (!cache_.add(query, i, call.inputs[i], call.heads_first && !of_rows)) return py::none();
   }
   const py::object config = config_of(call, query);
-  if (!is_usual_scale(call.softmax_scale) ||
+  if (config.is_none() || !is_usual_scale(call.softmax_scale) ||
       !cache_.begin(query, config, call.softmax_scale, call.causal)) {
     return py::none();
   }

@@ -14,7 +14,6 @@
 #include "plain_gradients.h"
 #include "records.h"
 #include "serving_calls.h"
-#include "spare_tensors.h"
 #include "surroundings.h"
 
 namespace py = pybind11;
@@ -87,13 +86,6 @@ void remember_serving(ServingCalls& calls, const py::tuple& given, std::size_t k
                  by_sizes);
 }
 
-std::unique_ptr<SpareTensors> spare_tensors(LaunchCache<ForwardCalls>& cache, py::object make,
-                                            py::object make_kept, py::object use_count) {
-  return std::make_unique<SpareTensors>(cache, SpareWays{.make = std::move(make),
-                                                         .make_kept = std::move(make_kept),
-                                                         .use_count = std::move(use_count)});
-}
-
 // A method as a function that is made when it is asked for.
 template <auto kMethod>
 auto function_of(const char* name) {
@@ -123,10 +115,6 @@ void def_short_ways(py::module_& module) {
            py::keep_alive<1, 2>(), py::keep_alive<1, 3>())
       .def_property_readonly("attend", function_of<&PlainCalls::attend>("attend"))
       .def_property_readonly("compute", function_of<&PlainCalls::compute>("compute"));
-  py::class_<SpareTensors>(module, "SpareTensors", "Tensors that nobody reads, given out again.")
-      .def(py::init(&spare_tensors), py::arg("cache"), py::arg("make"), py::arg("make_kept"),
-           py::arg("use_count"), py::keep_alive<1, 2>())
-      .def_property_readonly("of", function_of<&SpareTensors::of>("of"));
   py::class_<PlainGradients>(module, "PlainGradients",
                              "Backward passes like those that were remembered.")
       .def(py::init(&plain_gradients), py::arg("cache"), py::arg("around"), py::arg("empty_like"),

@@ -4,7 +4,6 @@ these kernels where they serve the call, else with PyTorch's own.
 Tensors are (batch, heads, seq, d). Each function gets PyTorch's own and the dispatch keys first.
 """
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -16,9 +15,7 @@ from flash_helpers.kernels.problem import AttentionProblem
 from .. import autograd, dispatch
 from ..attention import attend
 from ..checks.scale import with_positive_scale
-from ..interface import launch_cache
-from ..library import load_library
-from ..memory import Unread, of_dropout, of_dropout_to_keep
+from ..memory import without_memory
 from ..plain_calls import seen_call
 from ..plain_gradients import seen_gradients
 
@@ -39,7 +36,7 @@ def forward(
             found = o.transpose(1, 2), lse
         if found is not None:
             o, lse = found
-            seed, offset, mask = _spare()(q)
+            seed, offset, mask = map(torch.empty_like, _of_dropout(q.device, q.dtype))
             return o, lse, None, None, q.shape[2], k.shape[2], seed, offset, mask
     return original.call_boxed(
         keys, q, k, v, dropout_p, is_causal, return_debug_mask, scale=scale
@@ -47,14 +44,14 @@ def forward(
 
 
 @cache
-def _spare() -> Callable[[torch.Tensor], Unread]:
-    """(q) -> what only dropout needs; making it takes as long as the launch."""
-    known, use_count = launch_cache(), getattr(torch.Tensor, "_use_count", None)
-    if known is None or use_count is None:
-        return of_dropout
-    spare: Any = load_library().SpareTensors(known, of_dropout, of_dropout_to_keep, use_count)
-    of: Callable[[torch.Tensor], Unread] = spare.of
-    return of
+def _of_dropout(device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    """Like which the two numbers and the mask are that only dropout needs; each call has its own,
+    as outputs are."""
+    return (
+        without_memory((2,), device, torch.uint64),
+        without_memory((), device, torch.uint64),
+        without_memory((0,), device, dtype),
+    )
 
 
 def backward(

@@ -120,6 +120,7 @@ GRADIENTS = """
 busy = grad = False
 around = _C.Surroundings([lambda: busy], [], lambda: grad, lambda x: x.negated)
 def choose(q, q_sizes, k_sizes, causal, deterministic):
+    if q_sizes[3] == 80: return None
     print(q_sizes, k_sizes, causal, deterministic)
     return "exact" if deterministic else "config"
 def scratch(config, q, sizes): return SCRATCH[config]
@@ -147,6 +148,7 @@ GRADIENT_CALLS = {
     "call(d_o=None)": "None",
     "call(d_o=Tensor(5 << 20, negated=True))": "None",
     "call(q=object())": "None",
+    "call(q=Tensor(1 << 20, shape=(c.c_int64 * 4)(1, 64, 1, 80)))": "None",  # no kernels
     "call(exact=True)": "None",
     "known.remember('exact', *(found | {'d_q_sums': None}).values(), None, False, 0, args) or "
     "call(exact=True)": "launched",
@@ -169,36 +171,3 @@ def test_gradients_go_straight_to_the_launch(tree: Tree) -> None:
     for (call, expected), answer in zip(GRADIENT_CALLS.items(), answers, strict=True):
         launched = "it computes no gradients" in answer
         assert expected == ("launched" if launched else answer), call
-
-
-SPARE = """
-owners, made = 1, []
-def make(q): made.append("one"); return [object(), object()]
-def make_kept(q): made.append("kept"); return tuple(make(q)) if may_keep else None
-may_keep = False
-of = _C.SpareTensors(known, make, make_kept, lambda x: owners).of
-"""
-
-
-def test_what_nobody_reads_is_given_out_again_once_nobody_has_it(tree: Tree) -> None:
-    code = """
-print(type(of(tensors[0])), made)
-may_keep = True
-found = of(tensors[0]); first, second = found
-print(type(found), of(tensors[0]) is found)
-del found, second
-print(type(of(tensors[0])))
-del first
-print(type(of(tensors[0])), made.count("kept"))
-owners = 2
-print(type(of(tensors[0])), type(of(object())))
-"""
-    said = tree.run_with_extension(f"{TENSORS}{SPARE}{code}").splitlines()[2:]
-    one, kept = "<class 'list'>", "<class 'tuple'>"
-    assert said == [
-        f"{one} ['kept', 'one']",  # it could not be kept
-        f"{kept} False",
-        one,  # the first of them is still in use
-        f"{kept} 2",
-        f"{one} {one}",
-    ]

@@ -20,7 +20,6 @@ from flash_helpers.kernel_configs import (
 )
 from flash_helpers.kernels.sm90_fwd.config import MaxPolicy
 
-from ..attention import to_bits
 from ..conformance.forms import forms_of
 from ..mutations import removed
 from ..work import TOO_MUCH
@@ -37,6 +36,7 @@ from .campaign import AHEAD, CONFIGS, EARLY, LAZY, TWO_Q, campaign
 from .conformance.suite import forms_under_test
 from .gemm import hopper_ptx
 from .mutations import hopper_synchronisation, unannounced_bytes, weakened_waits
+from .rare_runs import rising, votes, wrong_lag
 from .work import rare_work
 
 ALL = sorted({*CONFIGS, *get_hopper_kernel_configs(), *get_hopper_smoke_kernel_configs()})
@@ -104,30 +104,23 @@ def test_scores_multiplied_again_where_a_correction_would_do(
     assert TOO_MUCH in problem.wrong(o, lse, report)
 
 
-def _votes(problem: HopperProblem, ptx: str) -> tuple[bool, int]:
-    """Whether a run was right, and its barriers but the one at the beginning: the groups' votes."""
-    config = problem.config
-    assert not config.ping_pong and not config.o_in_q
-    o, lse, report = problem.run(compile_kernel(ptx, config.kernel_name()))
-    return problem.error(o, lse) <= TOLERANCE, report.collectives["bar.sync"] - 1
-
-
 @pytest.mark.parametrize("growing", [False, True])
 def test_how_often_m_rises(growing: bool, seed: int) -> None:
     """On random keys seldom, on growing ones more often than not; and a limit that is always 1 is
     seen by nothing but the count."""
     config = next(c for c in CONFIGS if c.max_policy is MaxPolicy.OPTIMISTIC and not c.ping_pong)
-    rows, keys = config.blocks()
-    problem = HopperProblem(config, rows, 6 * keys, heads=4, kv_heads=4, seed=seed)
-    if not growing:
-        values = np.random.default_rng(seed).standard_normal(problem.k.shape)
-        problem.k[:] = to_bits(values, config.dtype)
+    problem = rising(config, growing, seed)
     rare, ptx = rare_work(problem), kernel_ptx(config)
-    assert _votes(problem, ptx) == (True, rare.votes)
+    assert votes(problem, compile_kernel(ptx, config.kernel_name())) == (True, rare.votes)
     assert (rare.events > rare.steps / 2) == growing
     factor = np.float32(1.5 * config.block_n).view(np.uint32)
-    right, votes = _votes(problem, ptx.replace(f"0f{factor:08X}", "0f00000000"))
-    assert right and votes != rare.votes
+    always = ptx.replace(f"0f{factor:08X}", "0f00000000")
+    right, found = votes(problem, compile_kernel(always, config.kernel_name()))
+    assert right and found != rare.votes
+
+
+def test_small_growth_costs_nothing(seed: int) -> None:
+    assert wrong_lag(LAZY, compile_kernel(kernel_ptx(LAZY), LAZY.kernel_name()), seed) == ""
 
 
 @pytest.mark.slow

@@ -13,16 +13,22 @@ from unittest import mock
 from flash_attention import emulated
 from flash_helpers.check.tolerance import ROW_FACTOR
 from flash_helpers.emulator import LaunchOptions, schedules
-from flash_helpers.kernel_configs import KernelConfig, parse_kernel_name_into_config
+from flash_helpers.kernel_configs import (
+    HopperForwardKernelConfig,
+    KernelConfig,
+    parse_kernel_name_into_config,
+)
 from flash_helpers.kernels.contract import Variant
 from tests.forward import test_emulated_forward, test_general_forward, test_hopper_forward
 from tests.forward import test_rare_shapes as rare
+from tests.forward import test_scores_and_masks as scores
 
 from .. import campaign as sm80
 from .. import ncu_counts, test_attention_counts
 from ..attention import Problem
 from ..planting import WRONG
 from ..sm90 import campaign as sm90
+from ..sm90 import rare_runs
 from ..sm90.attention import HopperProblem, crowded_problems, problems
 from .kernels import Kernel
 
@@ -30,15 +36,18 @@ SEED = 1
 # Tiles are loaded ahead of the matmul that they are for.
 AHEAD = "(FP16, 64, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
 RANDOM = 4  # schedules of crowded problems
+_COUNTS, _SCORES = "emulator/sm90/rare_runs.py", "forward/test_scores_and_masks.py"
 
 
 @dataclass(frozen=True)
 class Check:
     """`run` gets the kernel to be launched; it returns what is wrong, '' for nothing, or raises
-    AssertionError, or what the emulator does."""
+    AssertionError, or what the emulator does. `file`: where it stands, if that is no file that all
+    results depend on (results.py)."""
 
     name: str
     run: Callable[[Any], str]
+    file: str = ""
 
 
 @dataclass(frozen=True)
@@ -249,7 +258,26 @@ def _growing(name: str) -> Stage:
     return Stage(kernel, checks, thorough=True)
 
 
+def _counted(
+    config: HopperForwardKernelConfig, wrong: Callable[[HopperForwardKernelConfig, Any, int], str]
+) -> Stage:
+    check = Check(wrong.__name__, lambda launched: wrong(config, launched, SEED), file=_COUNTS)
+    return Stage(Kernel.of(config), (check,), thorough=True)
+
+
+def _scores(name: str, *checks: tuple[str, Callable[[], object]]) -> Stage:
+    kernel = Kernel.of(_named(name))
+    made = (replace(through_forward(kernel, *check), file=_SCORES) for check in checks)
+    return Stage(kernel, tuple(made), thorough=True)
+
+
 def sm90_stages() -> list[Stage]:
+    large = [
+        (distribution, functools.partial(scores.test_large_scores, name, distribution, SEED))
+        for name in (rare.HOPPER, rare.THREE_GROUPS)
+        for distribution in ("large", "large-alike")
+    ]
+    masks = "masks in parts", lambda: scores.test_masks_that_end_in_either_part(SEED)
     small = Kernel.of(_named(rare.HOPPER))
     kernels, ahead = [Kernel.of(config) for config in sm90.CONFIGS], Kernel.of(sm90.AHEAD)
     return [
@@ -258,6 +286,10 @@ def sm90_stages() -> list[Stage]:
         *(Stage(kernel, _crowded(kernel), thorough=True) for kernel in (ahead, *kernels)),
         Stage(small, _rare(small, rare.HOPPER), thorough=True),
         *(_growing(name) for name in (rare.THREE_GROUPS, rare.STAGED)),
+        _counted(sm90.LAZY, rare_runs.wrong_lag),
+        _counted(sm90.TWO_Q, rare_runs.wrong_votes),
+        _scores(rare.HOPPER, *large[:2]),
+        _scores(rare.THREE_GROUPS, *large[2:], masks),
     ]
 
 

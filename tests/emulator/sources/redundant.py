@@ -36,6 +36,8 @@ _HINT = "a hint: nothing depends on it but speed"
 _SCHEDULING = "no instruction that computes: it only keeps compilers from moving others"
 _LATER = "the buffer is released later: nothing but time"
 _INDEPENDENT = "neither needs the other"
+_NO_THIRD_GROUP = """the number is another barrier's only where three groups vote and stage in Q,
+which no kernel of the sets does"""
 _GIGABYTES = "needs more than 2^31 rows: 8 GiB of log-sum-exp"
 
 REASONS: tuple[Reason, ...] = (
@@ -140,9 +142,64 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason("", "ptx/scheduling.cuh", "", "asm volatile", "deleted", _SCHEDULING),
     Reason(
-        "sm90", "ptx/wgmma.cuh", "wgmma_touch", "asm volatile", "deleted",
-        """no instruction: it keeps nvcc from moving accesses to registers of a matmul in flight.
-        This nvcc moves none across the waits; where one did, a WgmmaError would say so""",
+        "sm90", "sm90/matmuls.cuh", "issue_output", "wgmma_touch(o); ptx::wgmma_fence();",
+        "order swapped", _SCHEDULING,
+    ),
+    *(
+        Reason("sm90", "sm90/matmuls.cuh", function, before, kind, _SCHEDULING)
+        for function, before, kind in (
+            ("compute_now", "ptx::needed_here(", "order swapped"),
+            ("compute_now", "ptx::needed_here(", "deleted"),
+            ("hidden", "ptx::forget(", "order swapped"),
+            ("hidden", "ptx::forget(", "deleted"),
+        )
+    ),
+    *(
+        Reason("sm90", f"sm90/{file}.cuh", function, before, "order swapped", _INDEPENDENT)
+        for file, function, before in (
+            ("forward/consumer", "take_tile", "work.row = tile.first_row"),
+            ("forward/consumer", "middle_blocks", "end_optimistic_step(rows, block_sum);"),
+            ("softmax", "exponentiate", "ptx::ex2(ptx::fma_rn(a"),
+            ("softmax", "exponentiate", "ptx::ex2(ptx::fma_rn(b"),
+            ("softmax", "finish", "inverse[half] = empty"),
+            ("softmax", "row_maxima", "row_maxima_of_positive"),
+        )
+    ),
+    Reason(
+        "sm90", "sm90/forward/consumer.cuh", "finish", "ptx::bar_sync(kQRead + group", "deleted",
+        """a matmul group is over for all four warps when it is for one, and each warp has waited
+        for the last scores (as the emulator's README chooses, and CUTLASS)""",
+    ),
+    *(
+        Reason(
+            "sm90", "sm90/forward/kv_blocks.cuh", function, before, "order swapped",
+            "a turn decides which group multiplies first, and both are waited for before that",
+        )
+        for function, before in (
+            ("first_scores", "take_turn();"), ("issue_both", "take_turn(); Mm::issue_scores("),
+        )
+    ),
+    Reason(
+        "sm90", "sm90/forward/kv_blocks.cuh", "mend", "kEvent + group", "kEvent - group",
+        _NO_THIRD_GROUP,
+    ),
+    Reason("sm90", "sm90/forward/work.cuh", "", "kQRead = 4", "kQRead = 5", _NO_THIRD_GROUP),
+    Reason(
+        "sm90", "sm90/mask.cuh", "mask_scores", "__all_sync", "deleted",
+        "masks what needs none, too: comparisons that come out false",
+    ),
+    Reason(
+        "sm90", "sm90/mask.cuh", "mask_scores", "i < min(kCount", "i <= min(kCount",
+        "the first score of the next part, which the same comparison masks there as well",
+    ),
+    Reason(
+        "sm90", "tile/matrix_descriptor.h", "k_major", "1u << 16", "2u << 16",
+        """the leading offset of a K-major operand with a swizzle is not used (PTX ISA, leading
+        dimension byte offset)""",
+    ),
+    Reason(
+        "sm90", "tile/rows.cuh", "quad_sum", "x, 2)", "x, 3)",
+        "lanes 2 n and 2 n + 1 have the same sum by then",
     ),
     Reason(
         "sm90", "ptx/setmaxnreg.cuh", "setmaxnreg_inc", "setmaxnreg.inc", "deleted",

@@ -46,7 +46,10 @@ class Results:
 
     def checked(self, make: Callable[[], str], ptx: str, kernel: Kernel, check: Check) -> str:
         """What a check said of a kernel whose PTX has this digest."""
-        return self.kept(make, "checked", ptx, kernel.entry, check.name, tools())
+        own = (
+            (hashlib.sha256((_TESTS / check.file).read_bytes()).hexdigest(),) if check.file else ()
+        )
+        return self.kept(make, "checked", ptx, kernel.entry, check.name, tools(), *own)
 
 
 def results() -> Results:

@@ -3,22 +3,15 @@ for the driver, and the header's."""
 
 from __future__ import annotations
 
-import struct
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from flash_helpers.compilers.errors import BuildError
-from flash_helpers.compilers.toolchain import find_nvcc
 from flash_helpers.kernels.backward_args import STRIDED, pack_backward_args
 from flash_helpers.kernels.contract import Variant
 from flash_helpers.kernels.sm90_bwd.arguments import LAUNCH_ARGUMENTS_SIZE, pack_launch_arguments
 from tests.config.test_hopper_backward_configs import CONFIG
-from tests.runtime.test_hopper_forward_args import CSRC
-from tests.runtime.test_hopper_forward_args import PROGRAM as FORWARD
+from tests.runtime.maps_as_text import MAP_BYTES, lines_of, text_of
 
 MAPS = ("own1", "own2", "other1", "other2", "d_own1", "d_own2", "stats")
 CONFIGS = (CONFIG, replace(CONFIG, d_head=96), replace(CONFIG, d_head=64, keys_columns=128))
@@ -70,51 +63,24 @@ PROBLEMS = [
 
 def shown(config: Any, record: bytes) -> list[str]:
     """What MAIN prints of Python's bytes."""
-    lines = []
+    lines: list[str] = []
     for variant in (Variant.DOTS, Variant.KEYS, Variant.QUERIES):
         data = pack_launch_arguments(config, record, variant)
         assert len(data) == LAUNCH_ARGUMENTS_SIZE
-        for i in range(len(MAPS)):
-            bytes_of_map = data[128 * i : 128 * i + 128]
-            # Address, strides, sizes, box, rank, bytes of an element, swizzle.
-            fields = struct.unpack("<8sQ4Q5I5H3B47x", bytes_of_map)[1:] if any(bytes_of_map) else ()
-            lines.append(" ".join(map(str, fields)))
-        assert data[128 * len(MAPS) :].startswith(record)
+        maps = [data[MAP_BYTES * i : MAP_BYTES * (i + 1)] for i in range(len(MAPS))]
+        lines += map(text_of, maps)
+        assert data[MAP_BYTES * len(MAPS) :].startswith(record)
         lines.append("0")
     return lines
 
 
 def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
-    try:
-        include = find_nvcc().include_dir
-    except BuildError as error:
-        pytest.skip(f"no CUDA headers: {error}")
-    # The map is what the driver is told, as text.
-    stub = FORWARD.partition("template <auto kConfig>")[0].replace(
-        "static CUresult encode(CUtensorMap*,", "static CUresult encode(CUtensorMap* map,"
-    )
-    stub = stub.replace("  std::printf(", "  out += std::sprintf(out, ")
-    stub = stub.replace('std::printf(" %', 'out += std::sprintf(out, " %')
-    stub = stub.replace("{\n  out", "{\n  char* out = reinterpret_cast<char*>(map);\n  out", 1)
-    stub = stub.replace("128 : 64);", "128 : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 64 : 0);")
-    stub = stub.replace('\\n", rank', '", rank').replace("sm90/launch.h", "cstdint")
-    assert "printf" not in stub.replace("sprintf", "")
     shows = " ".join(f"show<{config.to_cpp_struct()}>(record);" for config in CONFIGS)
     offsets = [f'std::printf(" %zu", offsetof(Record, {name}));' for name in (*MAPS, "call")]
     main = MAIN.replace("MAPS", ", ".join(f"&made.{name}" for name in MAPS))
     main = main.replace("SHOW", shows).replace("OFFSETS", "".join(offsets))
-    (tmp_path / "main.cpp").write_text(stub + main)
-    (tmp_path / "records").write_bytes(b"".join(PROBLEMS))
-    names = ("sm90/tensor_map", "sm90_bwd/launch", "forward_checks", "error")
-    sources = [CSRC / "runtime" / f"{name}.cpp" for name in names]
-    flags = [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(include)]
-    command = ["g++", "-std=c++20", *flags, "main.cpp", *map(str, sources), "-o", "main"]
-    built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert built.returncode == 0, built.stderr
-    ran = subprocess.run(
-        [tmp_path / "main", tmp_path / "records"], capture_output=True, text=True, check=True
-    )
-    *lines, record = ran.stdout.splitlines()
+    sources = ("sm90/tensor_map", "sm90_bwd/launch", "forward_checks", "error")
+    *lines, record = lines_of(tmp_path, main, sources, PROBLEMS)
     assert lines == [line for p in PROBLEMS for config in CONFIGS for line in shown(config, p)]
-    expected = [LAUNCH_ARGUMENTS_SIZE, *(128 * i for i in range(len(MAPS) + 1))]
+    expected = [LAUNCH_ARGUMENTS_SIZE, *(MAP_BYTES * i for i in range(len(MAPS) + 1))]
     assert list(map(int, record.split())) == expected

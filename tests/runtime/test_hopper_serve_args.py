@@ -1,0 +1,100 @@
+"""The launch arguments of the Hopper family's serving kernels: Python's for the emulator are C++'s
+for the driver, and the header's."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flash_helpers.kernel_configs import get_kernel_configs
+from flash_helpers.kernels.serve_args import SERVE_ARGS_SIZE, pack_serve_args
+from flash_helpers.kernels.sm90_serve.arguments import LAUNCH_ARGUMENTS_SIZE, pack_launch_arguments
+from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
+from tests.runtime.maps_as_text import MAP_BYTES, lines_of, text_of
+
+COUNTER = 0x77770
+NAMES = ("q", "k", "v", "o", "call", "tile_counter", "tiles_per_head", "heads_per_section")
+CONFIGS = [c for c in get_kernel_configs("hopper-serve") if isinstance(c, HopperServeKernelConfig)]
+
+MAIN = r"""
+#include "sm90_serve/launch.h"
+
+using Record = flash::sm90_serve::ServeKernelArgs;
+
+template <auto kConfig>
+void show(const flash::ServeArgs& args) {
+  const Record made =
+      flash::sm90_serve::kernel_args(kConfig, args, reinterpret_cast<std::int32_t*>(COUNTER));
+  for (const auto* map : {&made.q, &made.k, &made.v, &made.o}) {
+    std::printf("%s\n", (const char*)map);
+  }
+  std::printf("%d %zu %d %d\n", std::memcmp(&made.call, &args, sizeof(args)),
+              (std::size_t)made.tile_counter, made.tiles_per_head, made.heads_per_section);
+}
+
+int main(int, char** argv) {
+  flash::ServeArgs record;
+  std::ifstream file(argv[1], std::ios::binary);
+  while (file.read(reinterpret_cast<char*>(&record), sizeof(record))) { SHOW }
+  std::printf("%zu", sizeof(Record));
+  OFFSETS
+}
+"""
+
+PACKED: dict[str, Any] = {
+    **{name: (i + 1) << 40 for i, name in enumerate(("q", "k", "v", "o"))},
+    "cu_seqlens_q": 1 << 32, "cu_seqlens_k": 2 << 32,
+    **{f"{x}_stride_{axis}": 8 * (128 + 40 * i + j)
+       for i, x in enumerate("qo") for j, axis in enumerate(("batch", "seq", "head"))},
+    **{f"{x}_stride_{axis}": 8 * (288 + 40 * i + j)
+       for i, x in enumerate("kv") for j, axis in enumerate(("page", "seq", "head"))},
+    "q_stride_batch": 0, "o_stride_batch": 0, "k_stride_page": 0, "v_stride_page": 0,
+    "batch": 5, "n_rows": 1031, "seqlen_k": 8191, "n_heads_q": 8, "n_heads_kv": 2, "n_splits": 1,
+    "softmax_scale": 0.1, "window_left": 2**31 - 1,
+}  # fmt: skip
+CACHE: dict[str, Any] = {
+    **PACKED, "cu_seqlens_q": 0, "cu_seqlens_k": 0, "q_stride_batch": 80000,
+    "o_stride_batch": 80008, "k_stride_page": 90000, "v_stride_page": 90008, "seqlen_q": 206,
+    "n_rows": 1030,
+}  # fmt: skip
+PROBLEMS = [
+    PACKED,
+    CACHE,
+    {**CACHE, "cu_seqlens_q": 1 << 32, "q_stride_batch": 0, "o_stride_batch": 0},
+    {**PACKED, "batch": 1, "n_rows": 1, "seqlen_k": 1, "n_heads_q": 1, "n_heads_kv": 1},
+    {**PACKED, "seqlen_k": 0, "k": 0, "v": 0},
+    {**PACKED, "seqlen_k": 1 << 17, "n_heads_q": 64, "n_heads_kv": 8, "n_rows": 1 << 20},
+    {**CACHE, "seqlen_k": 1 << 20, "seqlen_q": 1 << 18, "n_rows": 5 << 18},
+]
+
+
+def shown(config: HopperServeKernelConfig, record: bytes) -> list[str]:
+    """What MAIN prints of Python's bytes."""
+    data = pack_launch_arguments(config, record, tile_counter=COUNTER)
+    assert len(data) == LAUNCH_ARGUMENTS_SIZE
+    maps = [text_of(data[MAP_BYTES * i : MAP_BYTES * (i + 1)]) for i in range(4)]
+    call, rest = data[4 * MAP_BYTES :][:SERVE_ARGS_SIZE], data[4 * MAP_BYTES + SERVE_ARGS_SIZE :]
+    assert call == record
+    return [*maps, " ".join(map(str, (0, *struct.unpack_from("<Q2i", rest))))]
+
+
+def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
+    shows = " ".join(f"show<{config.to_cpp_struct()}>(record);" for config in CONFIGS)
+    offsets = " ".join(f'std::printf(" %zu", offsetof(Record, {name}));' for name in NAMES)
+    main = MAIN.replace("SHOW", shows).replace("OFFSETS", offsets).replace("COUNTER", str(COUNTER))
+    sources = ("sm90/tensor_map", "sm90/launch", "sm90_serve/launch", "error")
+    records = [pack_serve_args(problem) for problem in PROBLEMS]
+    *lines, record = lines_of(tmp_path, main, sources, records)
+    assert lines == [line for r in records for config in CONFIGS for line in shown(config, r)]
+    behind = 4 * MAP_BYTES + SERVE_ARGS_SIZE
+    offsets_of_fields = [*(MAP_BYTES * i for i in range(5)), behind, behind + 8, behind + 12]
+    assert list(map(int, record.split())) == [LAUNCH_ARGUMENTS_SIZE, *offsets_of_fields]
+
+
+def test_what_the_driver_refuses_is_refused() -> None:
+    record = pack_serve_args({**PACKED, "k_stride_seq": 1 << 39})
+    with pytest.raises(ValueError, match="stride 1099511627776 of dimension 1"):
+        pack_launch_arguments(CONFIGS[0], record)

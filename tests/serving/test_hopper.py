@@ -18,7 +18,7 @@ from flash_helpers.kernels.sm80_serve.family import Sm80Serve
 from flash_helpers.kernels.sm90_serve.arguments import pack_launch_arguments
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 from flash_helpers.kernels.sm90_serve.family import Sm90Serve
-from tests.serving.problems import NAN, Batch, ints, same_bits, stacked
+from tests.serving.problems import EVERYTHING, NAN, Batch, ints, same_bits, stacked
 
 CAUSAL = ServeRule(causal=True)
 
@@ -76,6 +76,16 @@ def test_windows_and_soft_caps(rule: ServeRule) -> None:
     batch = Batch(
         [520, 64, 40], [600, 50, 300], rule, heads=2, kv_heads=1, leftpad=[30, 0, 140],
         sinks=torch.tensor([0.5, -2.0]),
+    )  # fmt: skip
+    batch.check(batch.packed())
+
+
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("config", get_kernel_configs("hopper-serve"), ids=str)
+def test_everything_at_once(config: KernelConfig) -> None:
+    batch = Batch(
+        [70, 0, 190], [200, 65, 150], EVERYTHING, heads=6, d=config.d_head,
+        dtype=config.dtype.to_torch_dtype(), leftpad=[160, 0, 20], sinks=torch.randn(6),
     )  # fmt: skip
     batch.check(batch.packed())
 

@@ -13,9 +13,7 @@ from flash_helpers.check.tolerance import ROW_FACTOR
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.serve_config import ServeKernelConfig, ServeSizes
-from tests.serving.problems import Batch
-
-EVERYTHING = ServeRule(causal=True, window=(50, -1), softcap=3.0, scale=0.2)
+from tests.serving.problems import EVERYTHING, Batch
 
 
 @pytest.mark.parametrize("config", get_kernel_configs("serve"), ids=str)

@@ -1,0 +1,112 @@
+"""The configurations of the Hopper family's serving kernels: names, violations, which calls they
+take, and how many tiles a launch has."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from flash_helpers.base.dtypes import DType
+from flash_helpers.kernel_configs import (
+    Variant,
+    get_kernel_configs,
+    parse_kernel_name_into_config,
+    parse_symbol,
+    violations,
+)
+from flash_helpers.kernels.serve_config import ServeSizes
+from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
+
+CONFIG = HopperServeKernelConfig(DType.FP16, 128, 128, 2, 2, 2)
+# Others that can be built, but that no set has.
+OTHERS = [
+    replace(CONFIG, n_q_buffers=1),
+    replace(CONFIG, block_n=96, n_buffers=3, n_q_buffers=1),
+    replace(CONFIG, dtype=DType.BF16, block_n=64, n_mma_groups=3, n_buffers=3, n_q_buffers=1),
+    replace(CONFIG, d_head=64, n_mma_groups=3, n_buffers=3),
+]
+PROMPT = ServeSizes(batch=3, n_rows=900, seqlen_q=0, n_heads_q=8, n_heads_kv=2, d_head=128, d_v=128)
+
+
+def test_the_first_of_a_head_dimension_is_what_calls_get() -> None:
+    configs = get_kernel_configs("hopper-serve")
+    assert CONFIG in configs and len(configs) == len({(c.dtype, c.d_head) for c in configs}) == 4
+
+
+@pytest.mark.parametrize("config", [CONFIG, *OTHERS], ids=str)
+def test_names_read_back(config: HopperServeKernelConfig) -> None:
+    for text in (config.kernel_name(), config.short_form(), f"| {config.short_form()} | 1 |"):
+        assert parse_kernel_name_into_config(text) == config
+    assert config.variants() == (Variant.SERVE,)
+    assert parse_symbol(config.symbol(Variant.SERVE)) == (config, Variant.SERVE)
+    with pytest.raises(ValueError, match="has no kernel whole"):
+        config.symbol(Variant.WHOLE)
+
+
+@pytest.mark.parametrize("text", [
+    "flash_serve_sm90_fp16_d128_n128_g2_b2", "flash_serve_sm90_fp16_d128_n128_g2_b2_q02",
+    "flash_serve_sm90_fp32_d128_n128_g2_b2_q2", "(FP16, 128, 128, 2, 2): hopper_serve",
+    "(FP16, 128, 128, 2, 2, 2): hopper_server", "flash_serve_sm90_fp16_d128_n128_g2_b2_q2_merge",
+])  # fmt: skip
+def test_misspellings_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="does not name a kernel configuration"):
+        parse_kernel_name_into_config(text)
+
+
+@pytest.mark.parametrize("config", [CONFIG, *OTHERS], ids=str)
+@pytest.mark.parametrize(("arch", "built"), [(None, True), ("9.0", True), ("8.0", False),
+                                             ("10.0", False)])  # fmt: skip
+def test_only_for_its_own_gpus(
+    config: HopperServeKernelConfig, arch: str | None, built: bool
+) -> None:
+    assert (not violations(config, arch)) == built
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [({"d_head": 96}, "d_head = 96 is not supported: it must be 64 or 128"),
+     ({"d_head": 256}, "d_head = 256 is not supported: it must be 64 or 128"),
+     ({"block_n": 100}, "block_n = 100"),
+     ({"n_mma_groups": 4}, "n_mma_groups = 4"),
+     ({"n_q_buffers": 3}, "n_q_buffers = 3"),
+     ({"n_buffers": 3}, "bytes of shared memory")],
+)  # fmt: skip
+def test_what_cannot_be_built_says_why(changed: dict[str, Any], reason: str) -> None:
+    assert reason in " ".join(violations(replace(CONFIG, **changed), "9.0"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [({}, None), ({"n_rows": 99}, None), ({"n_rows": 98}, "33 queries or more"),
+     ({"n_new": 1}, "neither append"), ({"rotates": True}, "nor rotate"),
+     ({"paged": True}, "nor read pages"), ({"d_head": 64, "d_v": 64}, "have head dimension 128"),
+     ({"d_v": 64}, "have head dimension 128")],
+)  # fmt: skip
+def test_calls_that_it_takes(changed: dict[str, Any], reason: str | None) -> None:
+    found = CONFIG.refusal(replace(PROMPT, **changed))
+    assert found is None if reason is None else reason in str(found)
+
+
+def test_tiles_are_enough_for_every_split_of_the_rows() -> None:
+    """Without the lengths, as many as can be needed where every sequence has its own: one for each
+    that is begun, and with a causal mask as many."""
+    rows = CONFIG.block_m()
+    for total in (1, rows - 1, rows, rows + 1, 3 * rows, 3 * rows + 2):
+        sizes = replace(PROMPT, n_rows=total)
+        needed = max(
+            sum(-(-n // rows) for n in (a, b, total - a - b))
+            for a, b in itertools.combinations_with_replacement(range(total + 1), 2)
+            if a + b <= total
+        )
+        assert needed <= CONFIG.n_tiles(sizes) <= needed + 2
+        assert CONFIG.grid(Variant.SERVE, sizes) == CONFIG.n_tiles(sizes) * 8
+
+
+def test_equal_lengths_have_no_tile_too_many() -> None:
+    rows = CONFIG.block_m()
+    sizes = replace(PROMPT, seqlen_q=rows, n_rows=3 * rows)
+    assert CONFIG.n_tiles(sizes) == 3
+    assert CONFIG.n_tiles(replace(sizes, seqlen_q=rows + 1, n_rows=3 * rows + 3)) == 6

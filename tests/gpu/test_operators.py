@@ -68,6 +68,17 @@ def test_rows(columns: int, dtype: torch.dtype, seed: int) -> None:
 
 
 @each_dtype
+def test_softmax_of_many_long_rows(dtype: torch.dtype, seed: int) -> None:
+    for columns in (40_000, 100_000):
+        for again in range(3):
+            x = ordinary((300, columns), dtype, seed + again).cuda() * 3
+            wide = x.double()
+            exact = wide.softmax(-1)
+            far = wide.amax(-1, keepdim=True) - wide
+            assert excess(operators.softmax(x), exact, exact * (1 + far)) <= 8
+
+
+@each_dtype
 @pytest.mark.parametrize("layer", [True, False], ids=["layer", "rms"])
 @pytest.mark.parametrize("shape", [(3000, 100), (500, 4096), (70, 8192), (33, 40_000)])
 def test_norms(layer: bool, shape: tuple[int, int], dtype: torch.dtype, seed: int) -> None:

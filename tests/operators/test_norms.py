@@ -224,6 +224,7 @@ BACKWARD_BUGS = [
     ("dx -= mean_g", "dx += mean_g"),
     ("dx = g - hat * mean_gh", "dx = g - mean_gh"),
     ("tl.num_programs(0))", "tl.num_programs(0) + 1)"),
+    ("part + tl.num_programs(0)", "part + 1"),
     ("tl.sum(product(dy, hat), 0)", "tl.sum(hat, 0)"),
     ("place = tl.program_id(0).to(tl.int64) * columns + at", "place = at"),
 ]
@@ -288,7 +289,7 @@ def test_no_spills(layer: bool, columns: int, architecture: int) -> None:
     compiled = compile_op(op, op.default(call), call, architecture=architecture)
     allowed = ALLOWED_SPILLS.get((layer, columns), (0, 0))
     assert compiled.spill_bytes <= allowed[0] and "ld.global.v4.b32" in compiled.ptx
-    op, config = launches.of_rows(2, columns)
+    op, config = launches.of_rows(2, columns, layer)
     words["BIAS"] = layer and launches.bias_at_once(columns)
     call = row_call(2, columns, backward, (x,) * 4, programs=2, ADDED=True, **words)
     compiled = compile_op(op, config, call, architecture=architecture)

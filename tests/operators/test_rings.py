@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 
 pytest.importorskip("triton")
 
-from flash_attention.operators.norms import launches
-from flash_attention.operators.norms import ring as norm_ring
+from flash_attention import operators
 from flash_attention.operators.row_softmax import ring as softmax_ring
-from flash_attention.operators.row_softmax.calls import FORWARD
+from flash_attention.operators.row_softmax.calls import RING as SOFTMAX
 from flash_attention.operators.rows import ring
 from flash_attention.operators.rows.op import row_call
 from flash_attention.operators.rows.ring_op import RingConfig, RingOp
@@ -25,9 +24,6 @@ from .compare import excess
 from .planting import found, planted
 from .values import ordinary
 
-SOFTMAX = RingOp("row_softmax.ring", FORWARD)
-NORM = RingOp("norms.ring", launches.FORWARD)
-NORM_BACKWARD = RingOp("norms.ring", launches.ROWS_LOOPED, 2)
 ROWS = 11  # several for each program of the emulator's small GPU
 
 # Rows that fit into the ring with places to spare, that fill it, and that are loaded again.
@@ -57,58 +53,29 @@ def test_softmax(log: bool, columns: int, seed: int) -> None:
     assert softmax_off(SOFTMAX, columns, log, seed) <= 4
 
 
-def exact_norm(layer: bool, x: torch.Tensor, weight: torch.Tensor, bias: Any) -> torch.Tensor:
-    away = x - x.mean(-1, keepdim=True) if layer else x
-    y = away / (away.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
-    return y if bias is None else y + cast("torch.Tensor", bias)
+def test_the_default_of_many_long_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only of those that it can take, and is faster for."""
+    ran: list[str] = []
+    kernel_for = RingOp.kernel_for
 
+    def noted(self: RingOp, *args: Any) -> Any:
+        ran.append(self.name)
+        return kernel_for(self, *args)
 
-def norm_off(op: RingOp, layer: bool, columns: int, seed: int, dtype: torch.dtype) -> float:
-    x = ordinary((ROWS, columns), dtype, seed) + 3
-    weight, bias = (ordinary((columns,), dtype, seed + i) for i in (1, 2))
-    out, statistics = torch.full_like(x, 7.0), [torch.full((ROWS,), 7.0) for _ in range(2)]
-    tensors = (x, x, weight, bias, out, out, *statistics)
-    call = row_call(
-        ROWS, columns, tensors, (x, x, out), numbers=(1e-5,), LAYER=layer, RESIDUAL=False,
-        WEIGHT=True, BIAS=layer, STATISTICS=True,
-    )  # fmt: skip
-    emulated.run(op, SMALL, call, tensors)
+    monkeypatch.setattr(RingOp, "kernel_for", noted)
+    x = ordinary((5, 40_008), torch.bfloat16, seed)
     wide = x.double()
-    wanted = exact_norm(layer, wide, weight.double(), bias.double() if layer else None)
-    mean = wide.mean(-1) if layer else torch.zeros(ROWS, dtype=torch.float64)
-    off = excess(statistics[0], mean, 3.0)
-    return max(off, excess(out, wanted, 10.0))
-
-
-@each_length
-@pytest.mark.parametrize("layer", [False, True], ids=["rms", "layer"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bf16", "fp32"])
-def test_norms(layer: bool, columns: int, dtype: torch.dtype, seed: int) -> None:
-    assert norm_off(NORM, layer, columns, seed, dtype) <= 8
-
-
-def gradient_off(op: RingOp, layer: bool, columns: int, seed: int) -> float:
-    grad, x, added = (ordinary((ROWS, columns), torch.float16, seed + i) for i in range(3))
-    weight = ordinary((columns,), torch.float16, seed + 3)
-    wide = x.double().requires_grad_()
-    y = exact_norm(layer, wide, weight.double(), None)
-    (wanted,) = torch.autograd.grad(y, wide, grad.double())
-    mean = x.double().mean(-1) if layer else torch.zeros(ROWS, dtype=torch.float64)
-    rstd = ((x.double() - mean[:, None]).square().mean(-1) + 1e-5).rsqrt().float()
-    mean, dx = mean.float(), torch.full_like(x, 7.0)
-    tensors = (grad, x, added, weight, mean, rstd, dx, mean, mean)
-    call = row_call(
-        ROWS, columns, tensors, (grad, x, added, dx), LAYER=layer, ADDED=True, WEIGHT=True,
-        BIAS=False,
-    )  # fmt: skip
-    emulated.run(op, SMALL, call, tensors)
-    return excess(dx, wanted + added.double(), wanted.abs().max())
-
-
-@each_length
-@pytest.mark.parametrize("layer", [False, True], ids=["rms", "layer"])
-def test_gradients_of_norms(layer: bool, columns: int, seed: int) -> None:
-    assert gradient_off(NORM_BACKWARD, layer, columns, seed) <= 16
+    for name, exact in (("softmax", wide.softmax(-1)), ("log_softmax", wide.log_softmax(-1))):
+        ran.clear()
+        far = (wide - wide.max(-1, keepdim=True).values).abs()
+        scale = 1 + far if name == "log_softmax" else exact * (1 + far)
+        assert excess(getattr(operators, name)(x), exact, scale) <= 4 and ran
+    ran.clear()
+    odd, wider = x[:, :40_001], x.float()
+    for other in (x[:3], odd, wider, x[:, :32_768].contiguous()):
+        operators.softmax(other)
+    operators.softmax(x, algorithm="two_pass")
+    assert not ran
 
 
 BUGS: list[tuple[ModuleType, str, str]] = [
@@ -126,20 +93,6 @@ BUGS: list[tuple[ModuleType, str, str]] = [
 def test_planted_bugs_are_found(module: ModuleType, old: str, new: str, seed: int) -> None:
     bad = planted(SOFTMAX, module, old, new)
     assert found(lambda: softmax_off(bad, LENGTHS["more"], False, seed) <= 4)
-
-
-NORM_BUGS = [
-    ("1.0 / (block + 1)", "1.0 / (block + 2)"),
-    ("squares += away * away * n", "squares += away * away"),
-    ("y += b", "y += w"),
-    ("m = whole(gl.fma(means, n, 0.0)) / length", "m = whole(means) / BLOCK"),
-]
-
-
-@pytest.mark.parametrize(("old", "new"), NORM_BUGS)
-def test_planted_bugs_of_norms_are_found(old: str, new: str, seed: int) -> None:
-    bad = planted(NORM, norm_ring, old, new)
-    assert found(lambda: norm_off(bad, True, LENGTHS["more"], seed, torch.float32) <= 8)
 
 
 def test_refused() -> None:

@@ -11,15 +11,39 @@ from ..rows.blocks import block_of, product
 
 
 @triton.jit
-def loaded(grad_at, x_at, mean_at, rstd_at, known, inside, LAYER: tl.constexpr):
-    """(the gradient of the output, the normalised rows, 1 / their deviation); `known`: rows that
-    exist."""
-    dy = tl.load(grad_at, mask=inside, other=0.0).to(tl.float32)
-    v = tl.load(x_at, mask=inside, other=0.0).to(tl.float32)
+def fetched(grad_at, x_at, mean_at, rstd_at, known, inside, LAYER: tl.constexpr):
+    """(the gradient of the output, x, its rows' mean and 1 / their deviation), as they are stored;
+    `known`: rows that exist."""
     r = tl.load(rstd_at, mask=known, other=0.0)
+    m = tl.load(mean_at, mask=known, other=0.0) if LAYER else r
+    return tl.load(grad_at, mask=inside, other=0.0), tl.load(x_at, mask=inside, other=0.0), m, r
+
+
+@triton.jit
+def normalised(v, m, r, LAYER: tl.constexpr):
+    v = v.to(tl.float32)
     if LAYER:
-        v -= tl.load(mean_at, mask=known, other=0.0)
-    return dy, v * r, r
+        v -= m
+    return v * r
+
+
+@triton.jit
+def loaded(grad_at, x_at, mean_at, rstd_at, known, inside, LAYER: tl.constexpr):
+    """(the gradient of the output, the normalised rows, 1 / their deviation)."""
+    dy, v, m, r = fetched(grad_at, x_at, mean_at, rstd_at, known, inside, LAYER)
+    return dy.to(tl.float32), normalised(v, m, r, LAYER), r
+
+
+@triton.jit
+def group_of(
+    grad, x, mean, rstd, part, rows, columns, grad_row, x_row, LAYER: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """`fetched` of the `part`-th ROWS rows; beyond the last one of nothing."""
+    row, column, inside = block_of(part, rows, columns, 0, ROWS, BLOCK)
+    return fetched(
+        grad + row * grad_row + column, x + row * x_row + column, mean + row, rstd + row,
+        row < rows, inside, LAYER)  # fmt: skip
 
 
 @triton.jit
@@ -51,18 +75,31 @@ def rows_whole(
     ALIGN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """Every program takes its share of the rows, keeps their part of the weight's and the bias's
-    gradients in registers, and writes it as a row of `dw` and `db`."""
+    gradients in registers, and writes it as a row of `dw` and `db`. Where there are registers for
+    it, the next row is loaded while one is computed."""
+    AHEAD: tl.constexpr = BLOCK * x.dtype.element_ty.primitive_bitwidth <= 8192 * 16
     columns, grad_row = columns * ALIGN, grad_row * ALIGN
     x_row, dx_row = x_row * ALIGN, dx_row * ALIGN
     added_row = added_row * ALIGN
     length = columns.to(tl.float32)
     part_w = tl.zeros([BLOCK], tl.float32)
     part_b = tl.zeros([BLOCK], tl.float32)
+    if AHEAD:
+        next_dy, next_v, next_m, next_r = group_of(
+            grad, x, mean, rstd, tl.program_id(0), rows, columns, grad_row, x_row, LAYER, ROWS,
+            BLOCK)  # fmt: skip
     for part in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
         row, column, inside = block_of(part, rows, columns, 0, ROWS, BLOCK)
-        dy, hat, r = loaded(
-            grad + row * grad_row + column, x + row * x_row + column, mean + row, rstd + row,
-            row < rows, inside, LAYER)  # fmt: skip
+        if AHEAD:
+            dy, v, m, r = next_dy, next_v, next_m, next_r
+            next_dy, next_v, next_m, next_r = group_of(
+                grad, x, mean, rstd, part + tl.num_programs(0), rows, columns, grad_row, x_row,
+                LAYER, ROWS, BLOCK)  # fmt: skip
+        else:
+            dy, v, m, r = group_of(
+                grad, x, mean, rstd, part, rows, columns, grad_row, x_row, LAYER, ROWS, BLOCK
+            )
+        dy, hat = dy.to(tl.float32), normalised(v, m, r, LAYER)
         if WEIGHT and not BIAS:  # sooner, since then `dy` needs no registers any more
             part_w += tl.sum(product(dy, hat), 0)
         g = weighted(dy, weight, column, columns, WEIGHT, True)

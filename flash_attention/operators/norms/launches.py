@@ -23,13 +23,7 @@ FORWARD = RowOp(
 FORWARD_RMS = replace(FORWARD, looped=RowConfig(1, 8192, False, 32), most_whole=16384)
 
 
-def _backward_warps(numbers: int) -> int:
-    return min(16 if numbers > 4096 else 8, max(1, numbers // 256))
-
-
-ROWS_WHOLE = RowOp(
-    "norms.gradients", "rows_whole", (6, 7, 8), moves=3, most_whole=16384, warps=_backward_warps
-)
+ROWS_WHOLE = RowOp("norms.gradients", "rows_whole", (6, 7, 8), moves=3, most_whole=16384)
 ROWS_LOOPED = RowOp("norms.gradients", "rows_looped", (6,), moves=3, most_whole=0)
 COLUMNS = RowOp("norms.gradients", "columns_of", (4, 5), moves=2)
 _COLUMNS = RowConfig(ROWS=4, BLOCK=1024, WHOLE=False, num_warps=4)
@@ -84,7 +78,7 @@ def backward(
     if not rows:
         return dx.view(x.shape), _zeros(weight, mean), _zeros(bias, mean)
     past = matrix if added is None else as_rows(added)
-    op, config = of_rows(rows, columns)
+    op, config = of_rows(rows, columns, layer)
     parts = _programs(rows, config, x.device) if config.WHOLE else 0
     # Who reads the rows adds up what has room; for the rest they are read once more.
     at_once = config.WHOLE, config.WHOLE and bias_at_once(columns)
@@ -104,12 +98,13 @@ def backward(
     return dx.view(x.shape), *_sums(partials, vectors)
 
 
-def of_rows(rows: int, columns: int) -> tuple[RowOp, RowConfig]:
+def of_rows(rows: int, columns: int, layer: bool) -> tuple[RowOp, RowConfig]:
     """What computes the gradient of the rows. A loop's programs are two a multiprocessor, while the
     cache has room for so many rows."""
     config = ROWS_WHOLE.config_for(rows, columns)
     if config.WHOLE:
-        return ROWS_WHOLE, config
+        warps = max(1, min(16, config.ROWS * config.BLOCK // (512 if layer else 256)))
+        return ROWS_WHOLE, replace(config, num_warps=warps)
     return ROWS_LOOPED, RowConfig(1, 8192, False, 16 if columns <= 32768 else 32)
 
 

@@ -8,15 +8,25 @@ from typing import Any
 import torch
 
 from ..checked import check_dim, check_like, check_tensor, check_word
-from ..launching import differentiable, goes_through_torch, is_one_operator, operator, run
+from ..launching import (
+    differentiable,
+    goes_through_torch,
+    is_one_operator,
+    is_recorded,
+    operator,
+    processors,
+    run,
+)
 from ..remembered import remembered
-from ..rows.op import RowConfig, RowOp, as_rows, row_call, warps_for
+from ..rows.op import RowCall, RowConfig, RowOp, as_rows, row_call, warps_for
+from ..rows.ring_op import RingOp
 
 ALGORITHMS = ("online", "two_pass")
 FORWARD = RowOp(
     "row_softmax.kernels", "forward", (1,), looped=RowConfig(1, 8192, False, 32),
     warps=partial(warps_for, of_thread=32), programs=256,
 )  # fmt: skip
+RING = RingOp("row_softmax.ring", FORWARD)
 BACKWARD = RowOp("row_softmax.kernels", "backward", (2,), moves=3, most_whole=16384)
 
 
@@ -66,8 +76,24 @@ def _forward(
     tensors = (matrix, out)
     rows, columns = matrix.shape
     call = row_call(rows, columns, tensors, tensors, LOG=log, ONLINE=algorithm == "online")
-    run(FORWARD, call, tensors, config)
+    if config is None and _through_ring(call, matrix):
+        run(RING, call, tensors)
+    else:
+        run(FORWARD, call, tensors, config)
     return out.view(x.movedim(dim, -1).shape).movedim(-1, dim)
+
+
+def _through_ring(call: RowCall, x: torch.Tensor) -> bool:
+    """Whether the next row is loaded while one is computed, which is faster where rows do not fit
+    into registers and a program has more than one of them. torch.compile cannot record Gluon."""
+    return (
+        call.columns > FORWARD.most_whole
+        and call.rows > processors(x.device)
+        and x.element_size() == 2
+        and dict(call.switches)["ONLINE"]
+        and not is_recorded(x)
+        and RING.fits(call, x.device)
+    )
 
 
 @remembered

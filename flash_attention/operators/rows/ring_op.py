@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import torch
+
 from ...triton_kit.op import Grid, StandInTensor, Work
 from ..launching import Operator
 from .op import RowCall, RowOp
@@ -19,8 +21,8 @@ _VECTOR_BYTES = 16
 class RingConfig:
     """SLOTS places for BLOCK elements; `programs` of them on a multiprocessor."""
 
-    BLOCK: int = 8192
-    SLOTS: int = 12
+    BLOCK: int = 16384
+    SLOTS: int = 6
     num_warps: int = 16
     programs: int = 1
 
@@ -30,11 +32,10 @@ class RingConfig:
 
 @dataclass(frozen=True)
 class RingOp(Operator[RingConfig, RowCall]):
-    """What `plain` computes, for rows of whole vectors of 16 bytes; `rings`: so many."""
+    """What `plain` computes, for rows of whole vectors of 16 bytes."""
 
     module: str
     plain: RowOp
-    rings: int = 1
     config_type = RingConfig
     contiguous = False
     architecture = 90
@@ -52,17 +53,29 @@ class RingOp(Operator[RingConfig, RowCall]):
         return getattr(module, self.plain.function)
 
     def space(self, call: RowCall, architecture: int) -> list[RingConfig]:
-        block = 16384 // _item(call)
-        return [RingConfig(block, 12 // self.rings), RingConfig(block // 2, 24 // self.rings)]
+        block = 32768 // _item(call)
+        return [RingConfig(block, 6), RingConfig(block // 2, 12), RingConfig(block // 4, 24)]
 
     def problems(self, config: RingConfig, call: RowCall) -> list[str]:
         found = []
-        n_bytes = config.BLOCK * config.SLOTS * _item(call) * config.programs * self.rings
+        n_bytes = config.programs * _shared_bytes(config, call)
         if n_bytes > _SHARED_BYTES:
             found.append(f"{n_bytes} bytes of shared memory: at most {_SHARED_BYTES} are possible")
         if call.align * _item(call) < _VECTOR_BYTES or not call.aligned:
             found.append("rows do not begin at multiples of 16 bytes")
         return found
+
+    def fits(self, call: RowCall, device: torch.device) -> bool:
+        """Whether the device, and the one that the emulator stands for, can run it."""
+        config = self.space(call, self.architecture)[0]
+        if self.problems(config, call):
+            return False
+        if device.type == "cpu":
+            return True
+        its = torch.cuda.get_device_properties(device)
+        # Not of every device, and not in torch's stubs.
+        most = getattr(its, "shared_memory_per_block_optin", 0)
+        return _shared_bytes(config, call) <= int(most)
 
     def arguments(self, config: RingConfig, call: RowCall, tensors: Sequence[Any]) -> list[Any]:
         columns, *strides = (n // call.align for n in (call.columns, *call.strides))
@@ -96,6 +109,10 @@ class RingOp(Operator[RingConfig, RowCall]):
 
     def work(self, call: RowCall) -> Work:
         return self.plain.work(call)
+
+
+def _shared_bytes(config: RingConfig, call: RowCall) -> int:
+    return config.BLOCK * config.SLOTS * _item(call)
 
 
 def _item(call: RowCall) -> int:

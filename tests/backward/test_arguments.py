@@ -81,7 +81,7 @@ def test_the_kernels_chosen_fit_the_shared_memory(
 def test_the_hopper_family_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setattr(dispatch, "available_kernels", lambda: CONFIGS)
-    fused = {64: 3, 128: 2}  # blocks of dS
+    fused = {64: 3, 96: 2, 128: 2}  # blocks of dS
     for d_head, deterministic in itertools.product((64, 96, 128, 192, 256), (False, True)):
         problem = AttentionProblem(
             DType.FP16, 1, 64, 64, 1, 1, d_head, gradients=True, deterministic=deterministic

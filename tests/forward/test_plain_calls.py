@@ -30,11 +30,6 @@ def traced(look: Callable[[Any], Any], x: torch.Tensor) -> None:
     torch.jit.trace(look, (x,), check_trace=False)  # type: ignore[no-untyped-call]
 
 
-def cast(look: Callable[[Any], Any], x: torch.Tensor) -> None:
-    with torch.autocast("cpu"):
-        look(x)
-
-
 def dual(look: Callable[[Any], Any], x: torch.Tensor) -> None:
     with forward_ad.dual_level():
         look(x)
@@ -46,7 +41,6 @@ WAYS: dict[str, Callable[[Callable[[Any], Any], torch.Tensor], object]] = {
     "make_fx, pre_dispatch": lambda look, x: make_fx(look, pre_dispatch=True)(x),
     "vmap": lambda look, x: torch.func.vmap(look)(x),
     "a mode": counted,
-    "autocast": cast,
     "forward mode": dual,
 }
 
@@ -77,7 +71,6 @@ def test_a_call_that_is_seen_is_not_quiet(way: str) -> None:
         ("_is_tracing", "jit.trace"),
         ("_len_torch_dispatch_stack", "a mode"),
         ("_are_functorch_transforms_active", "vmap"),
-        ("_is_any_autocast_enabled", "autocast"),
         ("_CURRENT_MAKE_FX_TRACER", "make_fx, pre_dispatch"),
         ("_current_level", "forward mode"),
     ],

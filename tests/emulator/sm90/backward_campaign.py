@@ -82,7 +82,7 @@ def _sums_late(config: BackwardKernelConfig, variant: Variant) -> bool:
 REDUNDANT = (
     Redundant(
         "bar.sync removed",
-        "ptx::bar_sync(L::kSplitsSums",
+        "ptx::bar_sync(kOwnRead + group, kThreads);",
         """a matmul group is over for all four warps when it is for one, and each warp has waited
         for the last sums""",
         _one_group_of_a_row,

@@ -64,3 +64,13 @@ extern "C" __global__ void asked(int* out) {
   out[2] = ptx::mbarrier_try_wait(barrier, 1);
   out[3] = ptx::mbarrier_try_wait(barrier, 0);
 }
+
+extern "C" __global__ void tested(int* out) {
+  __shared__ __align__(8) uint64_t memory;
+  const uint32_t barrier = address_of(&memory);
+  ptx::mbarrier_init(barrier, 1);
+  out[0] = ptx::mbarrier_test_wait(barrier, 1);
+  out[1] = ptx::mbarrier_test_wait(barrier, 0);
+  ptx::mbarrier_arrive(barrier);
+  out[2] = ptx::mbarrier_test_wait(barrier, 0);
+}

@@ -58,3 +58,9 @@ def test_what_try_wait_answers(headers: Path) -> None:
     out = wanted(4, np.int32)
     launch(kernel(headers, "asked"), out, block=1)
     np.testing.assert_array_equal(out, [1, 0, 0, 1])
+
+
+def test_what_test_wait_answers(headers: Path) -> None:
+    out = wanted(3, np.int32)
+    launch(kernel(headers, "tested"), out, block=1)
+    np.testing.assert_array_equal(out, [1, 0, 1])

@@ -13,7 +13,7 @@ from flash_helpers.kernels.backward_args import pack_backward_args
 from tests.device.launching import device_kernel, launch, wanted
 
 ROWS = 32  # of a thread block, as in the .cu
-SECTION_BLOCKS = 256  # about so many thread blocks take turns
+SECTION_BLOCKS = 128  # about so many thread blocks take turns
 BATCH, HEADS, KV_HEADS = 2, 4, 2
 LENGTHS = [(1, 1), (32, 32), (33, 16), (50, 100), (100, 50), (64, 97)]
 

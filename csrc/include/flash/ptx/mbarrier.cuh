@@ -48,4 +48,19 @@ FLASH_DEVICE bool mbarrier_try_wait(uint32_t barrier, uint32_t parity) {
   return done != 0;
 }
 
+// mbarrier.test_wait.parity.shared::cta.b64: the same, without suspending the thread.
+FLASH_DEVICE bool mbarrier_test_wait(uint32_t barrier, uint32_t parity) {
+  uint32_t done;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.b32 %0, 1, 0, p;\n"
+      "}\n"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
 }  // namespace flash::ptx

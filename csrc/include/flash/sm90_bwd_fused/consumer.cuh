@@ -4,7 +4,8 @@
 // sums dV and dK; dS goes through shared memory as well, for dQ, which needs the keys of all
 // groups. A block's dQ is multiplied one block late, so that no group waits for the other's dS.
 // Either the groups take turns with P and dS, and the tensor cores have the other's matmuls
-// meanwhile; or each splits the two, and computes P under dP and dS under dV.
+// meanwhile; or each splits the two, and computes P under dP and dS under dV, and group 1 begins
+// when group 0 has its first dS.
 #pragma once
 
 #include "flash/ptx/fence.cuh"
@@ -15,12 +16,13 @@
 #include "flash/sm90_bwd/weights.cuh"
 #include "flash/sm90_bwd_fused/args.h"
 #include "flash/sm90_bwd_fused/query_sums.cuh"
+#include "flash/sm90_bwd_fused/stats.cuh"
 #include "flash/tile/rows.cuh"
 
 namespace flash::sm90_bwd_fused {
 
 // 0 is __syncthreads. kKeysRead: all consumers have multiplied for the last time. kTurn + g: the
-// turn of group g.
+// turn of group g; of split groups, that group 1 begins.
 enum NamedBarrier : int { kKeysRead = 1, kTurn = 2 };
 
 template <FusedBackwardKernelConfig kConfig>
@@ -33,6 +35,9 @@ struct Consumer {
       FusedBackwardKernelConfig::kGroups * sm90_bwd::HopperBackwardKernelConfig::kGroupThreads;
   static_assert(FusedBackwardKernelConfig::kGroups == 2, "two groups take turns");
   static constexpr bool kSplits = kConfig.splits();
+  using PairsAhead = RowStats[4][2];
+  using LseOfColumns = float[L::kColumns / 4];
+  using DotsAhead = float[8];
 
   const BackwardKernelArgs& args;
   const L& smem;
@@ -45,7 +50,7 @@ struct Consumer {
   const Adder d_q;
   sm90::RingPosition<L::kStages1> ring;  // of Q and dO
   sm90::RingPosition<L::kDsStages> ds_ring;
-  sm90_bwd::QueryStats<L> stats;
+  StatsAhead<L> stats;
   Place place;
   float* d_q_block;  // the sums of the queries of the block before
   typename Mm::Scores p;
@@ -75,7 +80,9 @@ struct Consumer {
     Mm::clear(d_v);
     const int n_steps = work.n_steps();
     if (n_steps > 0) {
-      if (!kSplits && group == 1) pass_turn();  // group 0 goes first
+      // Group 0 goes first.
+      if (!kSplits && group == 1) pass_turn();
+      if (kSplits && group == 1) await_turn();
       sm90::wait_phase(smem.own1_full(), 0);
       issue_scores();
       sm90::wait_phase(smem.own2_full(), 0);
@@ -99,40 +106,58 @@ struct Consumer {
   FLASH_DEVICE void step() {
     const uint32_t q = smem.other1(ring.buffer);
     const uint32_t d_o = smem.other2(ring.buffer);
-    Mm::template wait<0>(p);
-    const int first_query = place.block * L::kColumns;
+    const typename L::Mask mask(args.call, group_row, place.block * L::kColumns);
+    const bool ds_free = is_over(smem.ds_empty(ds_ring.buffer), ds_ring.parity ^ 1);
     if constexpr (kSplits) {
-      issue_gradients();
-      weigh(first_query);
+      const bool d_o_there = is_over(smem.full2(ring.buffer), ring.parity);
+      stats.enter(ring.buffer);
+      LseOfColumns lse_log2;
+      stats.load_lse_log2(lse_log2);
+      Mm::template wait<0>(p);
+      issue_gradients(d_o_there);
+      weigh(mask, lse_log2);
       Mm::issue_sum(weights, d_o, d_v);
+      DotsAhead dots;
+      stats.load_dots(dots);
       Mm::template wait<1>(d_s);
-      derive(first_query);
+      derive(mask, dots);
+      if (kIsFirst && group == 0) pass_turn();  // group 1 begins
     } else {
+      stats.enter(ring.buffer);
+      PairsAhead ahead;
+      stats.load(ahead);
+      Mm::template wait<0>(p);
       ptx::wgmma_touch(d_s);
-      ptx::bar_sync(kTurn + group, kThreads);
-      differentiate(first_query);
+      await_turn();
+      differentiate(mask, ahead);
       if (!kIsLast || group == 0) pass_turn();
       Mm::issue_sum(weights, d_o, d_v);
     }
-    share_ds();
+    const auto before = ds_ring.before();
+    const bool ds_there = is_over<!kIsFirst>(smem.ds_full(before.buffer), before.parity);
+    share_ds(ds_free);
     Mm::issue_sum(d_weights, q, d_k);
-    if constexpr (!kIsFirst) {
-      issue_d_q();
-      Mm::template wait<1>(d_k);
-    } else {
-      Mm::template wait<0>(d_k);
-    }
+    if constexpr (!kIsFirst) issue_d_q(ds_there);
+    finish_sums<kIsFirst, kIsLast>();
+  }
+
+  // Waits for dV and dK, and dQ of the block before; begins with the next block.
+  template <bool kIsFirst, bool kIsLast>
+  FLASH_DEVICE void finish_sums() {
+    auto next = ring;
+    next.advance();
+    float* const block = sums_of_block();
+    if constexpr (!kIsLast) place.advance(work);
+    const bool q_there = is_over<!kIsLast>(smem.full1(next.buffer), next.parity);
+    Mm::template wait<kIsFirst ? 0 : 1>(d_k);
     ptx::wgmma_touch(d_v);
     release(smem.empty1(ring.buffer));
     release(smem.empty2(ring.buffer));
-    ring.advance();
-    float* const block = sums_of_block();
-    if constexpr (!kIsLast) {
-      place.advance(work);
-      issue_scores();
-    }
+    ring = next;
+    if constexpr (!kIsLast) issue_scores(q_there);
     if constexpr (!kIsFirst) {
-      Mm::template wait<kIsLast ? 0 : 1>(d_q_sums);
+      await_d_q<kIsLast ? 0 : 1>();
+      release(smem.ds_empty(ds_ring.before().buffer));
       add_d_q();
     }
     d_q_block = block;
@@ -140,17 +165,14 @@ struct Consumer {
     ds_ring.advance();
   }
 
+  FLASH_DEVICE void await_turn() const { ptx::bar_sync(kTurn + group, kThreads); }
   FLASH_DEVICE void pass_turn() const { ptx::bar_arrive(kTurn + 1 - group, kThreads); }
 
   // P from the scores, and dS from it and the gradients of P.
-  FLASH_DEVICE void differentiate(int first_query) {
-    const typename L::Mask mask(args.call, group_row, first_query);
-    stats.enter(ring.buffer);
-    stats.for_each([&](int i, const RowStats& row) {
+  FLASH_DEVICE void differentiate(const typename L::Mask& mask, PairsAhead& ahead) {
+    stats.for_each(ahead, [&](int i, const RowStats& row) {
       p[i] = ptx::ex2(ptx::fma_rn(p[i], scale_log2, -row.lse_log2));
       d_s[i] = p[i] * (d_s[i] - row.dot);
-      // Or ptxas loads all RowStats of a large block before it uses the first.
-      if (L::kColumns > 64 && i + 1 == L::kColumns / 4) ptx::schedule_fence();
     });
     if (mask.hides_something) {
       // Behind the exponentials, since what belongs to a key that the query does not see may be
@@ -165,12 +187,11 @@ struct Consumer {
   }
 
   // P alone.
-  FLASH_DEVICE void weigh(int first_query) {
-    const typename L::Mask mask(args.call, group_row, first_query);
-    stats.enter(ring.buffer);
-    stats.for_each([&](int i, const RowStats& row) {
-      p[i] = ptx::ex2(ptx::fma_rn(p[i], scale_log2, -row.lse_log2));
-    });
+  FLASH_DEVICE void weigh(const typename L::Mask& mask, const LseOfColumns& lse_log2) {
+#pragma unroll
+    for (int i = 0; i < L::kColumns / 2; ++i) {
+      p[i] = ptx::ex2(ptx::fma_rn(p[i], scale_log2, -lse_log2[i / 4 * 2 + i % 2]));
+    }
     if (mask.hides_something) {
       sm90_bwd::hide(p, args.call, mask, warp * 16 + lane / 4, lane % 4 * 2);
     }
@@ -178,9 +199,8 @@ struct Consumer {
   }
 
   // dS alone, from P and its gradients.
-  FLASH_DEVICE void derive(int first_query) {
-    const typename L::Mask mask(args.call, group_row, first_query);
-    stats.for_each([&](int i, const RowStats& row) { d_s[i] = p[i] * (d_s[i] - row.dot); });
+  FLASH_DEVICE void derive(const typename L::Mask& mask, const DotsAhead& first_dots) {
+    stats.for_each_dot(first_dots, [&](int i, float dot) { d_s[i] = p[i] * (d_s[i] - dot); });
     if (mask.hides_something) {
       sm90_bwd::hide(d_s, args.call, mask, warp * 16 + lane / 4, lane % 4 * 2);
     }
@@ -188,20 +208,26 @@ struct Consumer {
     Mm::pack(d_s, d_weights);
   }
 
-  FLASH_DEVICE void issue_scores() {
-    sm90::wait_phase(smem.full1(ring.buffer), ring.parity);
+  // Whether a phase is over, which is waited for later if not. Split groups alone look ahead.
+  template <bool kWanted = true>
+  FLASH_DEVICE bool is_over(uint32_t barrier, uint32_t parity) const {
+    return kSplits && kWanted && ptx::mbarrier_test_wait(barrier, parity);
+  }
+
+  FLASH_DEVICE void issue_scores(bool q_there = false) {
+    if (!q_there) sm90::wait_phase(smem.full1(ring.buffer), ring.parity);
     Mm::issue_products(hidden(smem.own1(group)), smem.other1(ring.buffer), p);
   }
 
-  FLASH_DEVICE void issue_gradients() {
-    sm90::wait_phase(smem.full2(ring.buffer), ring.parity);
+  FLASH_DEVICE void issue_gradients(bool d_o_there = false) {
+    if (!d_o_there) sm90::wait_phase(smem.full2(ring.buffer), ring.parity);
     Mm::issue_products(hidden(smem.own2(group)), smem.other2(ring.buffer), d_s);
   }
 
   // The group's part of dS, for all groups.
-  FLASH_DEVICE void share_ds() const {
+  FLASH_DEVICE void share_ds(bool ds_free) const {
     constexpr int kChunk = L::kColumns * kChunkRowBytes;
-    sm90::wait_phase(smem.ds_empty(ds_ring.buffer), ds_ring.parity ^ 1);
+    if (!ds_free) sm90::wait_phase(smem.ds_empty(ds_ring.buffer), ds_ring.parity ^ 1);
     store_transposed(d_weights,
                      transposed_address(smem.ds(ds_ring.buffer) + group * kChunk, warp, lane));
     ptx::fence_proxy_async_shared();  // dS, for the matmuls
@@ -210,20 +236,26 @@ struct Consumer {
   }
 
   // Of the block before, whose place in the ring is the one before.
-  FLASH_DEVICE void issue_d_q() {
+  FLASH_DEVICE void issue_d_q(bool ds_there = false) {
     const auto before = ds_ring.before();
-    sm90::wait_phase(smem.ds_full(before.buffer), before.parity);
+    if (!ds_there) sm90::wait_phase(smem.ds_full(before.buffer), before.parity);
     d_q.issue(before.buffer, d_q_sums);
   }
+  // Split groups look for room while dQ is being multiplied.
+  template <int kInFlight>
+  FLASH_DEVICE void await_d_q() {
+    if constexpr (kSplits) d_q.wait_staging_free();
+    Mm::template wait<kInFlight>(d_q_sums);
+  }
   FLASH_DEVICE void add_d_q() {
-    release(smem.ds_empty(ds_ring.before().buffer));
+    if constexpr (!kSplits) d_q.wait_staging_free();
     d_q.add(d_q_sums, d_q_block);
   }
 
   FLASH_DEVICE void add_last() {
     issue_d_q();
-    Mm::template wait<0>(d_q_sums);
-    d_q.add(d_q_sums, d_q_block);
+    await_d_q<0>();
+    add_d_q();
   }
 
   // Where the sums of the queries that pass by begin.

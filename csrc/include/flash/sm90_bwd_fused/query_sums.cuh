@@ -78,7 +78,7 @@ struct QuerySumsAdder : QuerySums<kConfig> {
     ptx::wgmma_commit_group();
   }
 
-  // Adds them to the sums of a block of queries, which begin at `block`.
+  // Adds them to the sums of a block of queries, which begin at `block`. Behind wait_staging_free.
   FLASH_DEVICE void add(const Sums& sums, float* block) const {
     if (Base::kWarps < FusedBackwardKernelConfig::kWarps && group * 4 + warp >= Base::kWarps)
       return;
@@ -92,7 +92,6 @@ struct QuerySumsAdder : QuerySums<kConfig> {
                            sums[kFirst + 2], sums[kFirst + 3]);
       });
     } else {
-      wait_staging_free();
       const uint32_t staging = smem.staging() + place;
       static_for<0, Base::kPieces>([&](auto piece) {
         constexpr int kFirst = piece * 4;
@@ -110,9 +109,9 @@ struct QuerySumsAdder : QuerySums<kConfig> {
     }
   }
 
- private:
   // Until the copy engine has read what this warp staged last.
   FLASH_DEVICE void wait_staging_free() const {
+    if constexpr (kConfig.add_by != AddBy::kCopies) return;
     if (lane == 0) ptx::tma_store_wait_read<0>();
     __syncwarp();
   }

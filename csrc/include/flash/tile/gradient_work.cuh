@@ -11,8 +11,8 @@
 namespace flash {
 
 // Heads whose row blocks are launched in turns are a section, of so many blocks where one head has
-// fewer: two or three for each multiprocessor, and for 128 rows of 128 elements 34 MB that pass by.
-constexpr unsigned kSectionBlocks = 256;
+// fewer: one for each multiprocessor, and for 128 rows of 128 elements 17 MB that pass by.
+constexpr unsigned kSectionBlocks = 128;
 
 // The grid is one-dimensional (no 65,535 limit on batch or heads): row blocks fastest, so that
 // blocks that read the same tensors run side by side, then heads, then the batch. Causal, where

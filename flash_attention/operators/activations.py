@@ -36,9 +36,11 @@ def derivative(x, KIND: tl.constexpr):
         s = 1.0 / (1.0 + tl.exp(-x))
         y = s * (1.0 + x * (1.0 - s))
     elif KIND == "gelu_tanh":
-        s = 1.0 / (1.0 + tl.exp(-2.0 * gelu_inner(x)))
+        # 1 - s as e s, which cancels nothing where s is almost 1; e stays finite.
+        e = tl.exp(tl.minimum(-2.0 * gelu_inner(x), 80.0))
+        s = 1.0 / (1.0 + e)
         slope = 1.5957691216057308 * (1.0 + 3.0 * 0.044715 * x * x)
-        y = s + x * s * (1.0 - s) * slope
+        y = s + x * s * (e * s) * slope
     elif KIND == "gelu_erf":
         density = 0.3989422804014327 * tl.exp(-0.5 * x * x)
         y = below(x) + x * density

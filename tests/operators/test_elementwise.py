@@ -121,6 +121,17 @@ def test_gradients(name: str, seed: int) -> None:
         assert worst(got, wanted) <= allowed(dtype)
 
 
+@each_unary
+def test_gradients_where_an_activation_is_almost_straight(name: str) -> None:
+    """1 minus what is almost 1 would lose digits."""
+    call, reference = UNARY[name]
+    x = torch.linspace(0.5, 6.0, 5000).requires_grad_()
+    (got,) = torch.autograd.grad(call(x), x, torch.full_like(x, 3.0))
+    exact = x.detach().double().requires_grad_()
+    (wanted,) = torch.autograd.grad(reference(exact), exact, torch.full_like(exact, 3.0))
+    assert worst(got, wanted) <= allowed(torch.float32)
+
+
 def test_gradients_of_a_sum_are_those_of_broadcasting(seed: int) -> None:
     x = ordinary((3, 1, 5), torch.float32, seed).requires_grad_()
     y = ordinary((4, 1), torch.float32, seed + 1).requires_grad_()

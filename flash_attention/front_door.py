@@ -131,15 +131,9 @@ def flash_attn_func(
                 check_operands(q, k, v, softmax_scale, causal)
         deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
         o, lse = autograd.attention(
-            partial(_with_lse, RECORDED[bool(deterministic)]),
-            q,
-            k,
-            v,
-            softmax_scale,
-            causal,
-            deterministic,
-            with_lse=return_attn_probs,
-        )
+            partial(_with_lse, RECORDED[bool(deterministic)]), q, k, v, softmax_scale, causal,
+            deterministic, with_lse=return_attn_probs,
+        )  # fmt: skip
     else:
         o, lse = attend(q, k, v, softmax_scale, causal, with_lse=return_attn_probs)
     return o if lse is None else (o, lse, None)

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from torch.compiler import is_dynamo_compiling
 
 from ..checks.eager import require_eager
 from ..checks.scale import with_positive_scale
@@ -11,7 +10,7 @@ from . import append, keys
 from .launch import Call
 from .options import Options, Window, check_refused, make_options, one_of
 from .result import Result, run
-from .short_way import Given, served_again
+from .short_way import Given, again
 from .tensors import check_index, check_operand, sinks_of
 
 
@@ -88,31 +87,24 @@ def flash_attn_with_kvcache(
     """
     given: Given = (
         q, k_cache, v_cache, out, cu_seqlens_q, None, None, cache_seqlens, cache_leftpad,
-        cache_batch_idx, block_table, page_table, s_aux, learnable_sink, sinks,
-        softmax_scale, causal, window_size, softcap, num_splits, True, 1 + bool(return_softmax_lse),
-        (alibi_slopes, qv, q_descale, k_descale, v_descale,
-         k, v, cu_seqlens_k_new, rotary_cos, rotary_sin, rotary_seqlens),
+        cache_batch_idx, block_table, page_table, s_aux, learnable_sink, sinks, softmax_scale,
+        causal, window_size, softcap, num_splits, True, 1 + bool(return_softmax_lse),
+        (alibi_slopes, qv, q_descale, k_descale, v_descale, k, v, cu_seqlens_k_new, rotary_cos,
+         rotary_sin, rotary_seqlens),
     )  # fmt: skip
-    if getattr(q, "is_cuda", False) is True and not is_dynamo_compiling():
-        served: Result | None = served_again()(*given)
-        if served is not None:
-            return served
+    if (served := again(q, given)) is not None:
+        return served
     require_eager()
-    check_refused({"alibi_slopes": alibi_slopes, "qv": qv, "q_descale": q_descale,
-                   "k_descale": k_descale, "v_descale": v_descale})  # fmt: skip
+    check_refused(alibi_slopes=alibi_slopes, qv=qv, q_descale=q_descale, k_descale=k_descale,
+                  v_descale=v_descale)  # fmt: skip
     q, softmax_scale = with_positive_scale(q, softmax_scale)
     check_operand("q", q, q, (4,) if cu_seqlens_q is None else (3,))
     options = make_options(q.shape[-1], softmax_scale, causal, window_size, softcap, num_splits)
     table: Any = one_of({"block_table": block_table, "page_table": page_table})
     rotary = append.Rotary(rotary_cos, rotary_sin, rotary_seqlens, rotary_interleaved)
-    tensors = {"q": q} | keys.indices(q, _batch_of(q, cu_seqlens_q), {"leftpad_k": cache_leftpad})
-    tensors |= sinks_of({"s_aux": s_aux, "learnable_sink": learnable_sink, "sinks": sinks}, q)
-    if cu_seqlens_q is not None:
-        tensors["cu_seqlens_q"] = cu_seqlens_q
-    call, d_v = _call(
-        tensors, options, (k_cache, v_cache), table, cache_batch_idx, cache_seqlens,
-        (k, v, cu_seqlens_k_new), rotary,
-    )  # fmt: skip
+    tensors = _queries(q, cu_seqlens_q, cache_leftpad, s_aux, learnable_sink, sinks)
+    call, d_v = _call(tensors, options, (k_cache, v_cache), table, cache_batch_idx, cache_seqlens,
+                      (k, v, cu_seqlens_k_new), rotary)  # fmt: skip
     return run(call, out, d_v, with_lse=return_softmax_lse, given=given)
 
 
@@ -120,6 +112,16 @@ def _batch_of(q: torch.Tensor, cu_seqlens_q: torch.Tensor | None) -> int:
     if cu_seqlens_q is None:
         return q.shape[0]
     return max(check_index("cu_seqlens_q", cu_seqlens_q, q, (None,)).shape[0] - 1, 0)
+
+
+def _queries(
+    q: torch.Tensor, cu_seqlens_q: torch.Tensor | None, leftpad: torch.Tensor | None, *sinks: object
+) -> dict[str, torch.Tensor]:
+    """`sinks`: under each of their names."""
+    tensors = {"q": q} | keys.indices(q, _batch_of(q, cu_seqlens_q), {"leftpad_k": leftpad})
+    names = "s_aux", "learnable_sink", "sinks"
+    tensors |= sinks_of(dict(zip(names, sinks, strict=True)), q)
+    return tensors if cu_seqlens_q is None else tensors | {"cu_seqlens_q": cu_seqlens_q}
 
 
 def _call(

@@ -78,7 +78,7 @@ def _softcap(softcap: float) -> float:
     return float(softcap)
 
 
-def check_refused(arguments: dict[str, object]) -> None:
+def check_refused(**arguments: object) -> None:
     """Raises ValueError for an argument that only its default is taken of: None, False or 0."""
     for name, value in arguments.items():
         if value is None or (isinstance(value, numbers.Real) and value == 0):

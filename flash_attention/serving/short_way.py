@@ -3,9 +3,10 @@ once."""
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from flash_helpers.kernels.serve_config import TELLING_ROWS
 
@@ -13,6 +14,9 @@ from ..interface import exchange_api
 from ..library import load_library
 from ..memory import without_memory
 from ..surroundings import nothing_done, surroundings
+
+if TYPE_CHECKING:
+    from .result import Result
 
 # A call's arguments as its user gave them, in the order of csrc/bindings/serving_query.h.
 Given = tuple[object, ...]
@@ -25,6 +29,14 @@ def served_again() -> Callable[..., Any]:
     something has to see the call or none like it is remembered."""
     calls = _calls()
     return nothing_done if calls is None else calls.attend
+
+
+def again(q: object, given: Given) -> "Result | None":
+    """What `served_again` finds, of a tensor on a GPU that nobody traces."""
+    if getattr(q, "is_cuda", False) is True and not is_dynamo_compiling():
+        served: Result | None = served_again()(*given)
+        return served
+    return None
 
 
 def remember(

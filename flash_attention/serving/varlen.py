@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from torch.compiler import is_dynamo_compiling
 
 from ..checks.eager import require_eager
 from ..checks.scale import with_positive_scale
@@ -11,7 +10,7 @@ from . import keys
 from .launch import Call
 from .options import Window, check_refused, make_options, one_of
 from .result import Result, run
-from .short_way import Given, served_again
+from .short_way import Given, again
 from .tensors import check_index, check_operand, filled_up, sinks_of
 
 
@@ -96,38 +95,49 @@ def flash_attn_varlen_func(
         TypeError, ValueError: an argument that is not supported; the message names it.
         KernelNotBuiltError: no kernel is built, or can be compiled (a ValueError).
     """
-    n_results = 3 if return_attn_probs else 1 + bool(return_softmax_lse)
     given: Given = (
         q, k, v, out, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad, None,
         block_table, page_table, s_aux, learnable_sink, sinks,
-        softmax_scale, causal, window_size, softcap, num_splits, False, n_results,
+        softmax_scale, causal, window_size, softcap, num_splits, False,
+        3 if return_attn_probs else 1 + bool(return_softmax_lse),
         (dropout_p, alibi_slopes, qv, q_descale, k_descale, v_descale),
     )  # fmt: skip
-    if getattr(q, "is_cuda", False) is True and not is_dynamo_compiling():
-        served: Result | None = served_again()(*given)
-        if served is not None:
-            return served
+    if (served := again(q, given)) is not None:
+        return served
     require_eager()
-    check_refused(
-        {"dropout_p": dropout_p, "alibi_slopes": alibi_slopes, "qv": qv, "q_descale": q_descale,
-         "k_descale": k_descale, "v_descale": v_descale}
-    )  # fmt: skip
+    check_refused(dropout_p=dropout_p, alibi_slopes=alibi_slopes, qv=qv, q_descale=q_descale,
+                  k_descale=k_descale, v_descale=v_descale)  # fmt: skip
     q, softmax_scale = with_positive_scale(q, softmax_scale)
     check_operand("q", q, q, (3,))
     options = make_options(q.shape[-1], softmax_scale, causal, window_size, softcap, num_splits)
+    batch = _batch_of(q, cu_seqlens_q)
+    table: Any = one_of({"block_table": block_table, "page_table": page_table})
+    found = _keys(q, k, v, batch, table, cu_seqlens_k, seqused_k)
+    tensors = {"q": filled_up(q), "cu_seqlens_q": cu_seqlens_q, **found.tensors}
+    tensors |= keys.indices(q, batch, {"seqused_q": seqused_q, "leftpad_k": cache_leftpad})
+    tensors |= sinks_of({"s_aux": s_aux, "learnable_sink": learnable_sink, "sinks": sinks}, q)
+    return run(Call(tensors, options, batch, found.max_keys, found.page_size), out, found.d_v,
+               with_lse=return_softmax_lse, with_probs=return_attn_probs, given=given)  # fmt: skip
+
+
+def _batch_of(q: torch.Tensor, cu_seqlens_q: torch.Tensor) -> int:
     batch = check_index("cu_seqlens_q", cu_seqlens_q, q, (None,)).shape[0] - 1
     if batch < 0:
         raise ValueError("cu_seqlens_q is empty: expected batch + 1 numbers")
-    table = one_of({"block_table": block_table, "page_table": page_table})
+    return batch
+
+
+def _keys(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    batch: int,
+    table: torch.Tensor | None,
+    cu_seqlens_k: torch.Tensor | None,
+    seqused_k: torch.Tensor | None,
+) -> keys.Keys:
+    """Packed ones, or those of a cache."""
     if table is None and isinstance(k, torch.Tensor) and k.dim() == 3:
-        found = keys.packed(q, k, v, batch, cu_seqlens_k, seqused_k)
-    else:
-        found = keys.cached(q, ("k", "v"), k, v, batch, table=table, cu_seqlens_k=cu_seqlens_k,
-                            used=("seqused_k", seqused_k))  # fmt: skip
-    q = filled_up(q)
-    tensors = {"q": q, "cu_seqlens_q": cu_seqlens_q, **found.tensors}
-    tensors |= keys.indices(q, batch, {"seqused_q": seqused_q, "leftpad_k": cache_leftpad})
-    tensors |= sinks_of({"s_aux": s_aux, "learnable_sink": learnable_sink, "sinks": sinks}, q)
-    call = Call(tensors, options, batch, found.max_keys, found.page_size)
-    return run(call, out, found.d_v, with_lse=return_softmax_lse, with_probs=return_attn_probs,
-               given=given)  # fmt: skip
+        return keys.packed(q, k, v, batch, cu_seqlens_k, seqused_k)
+    return keys.cached(q, ("k", "v"), k, v, batch, table=table, cu_seqlens_k=cu_seqlens_k,
+                       used=("seqused_k", seqused_k))  # fmt: skip

@@ -36,10 +36,11 @@ def loaded(grad_at, x_at, mean_at, rstd_at, known, inside, LAYER: tl.constexpr):
 
 @triton.jit
 def group_of(
-    grad, x, mean, rstd, part, rows, columns, grad_row, x_row, LAYER: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """`fetched` of the `part`-th ROWS rows; beyond the last one of nothing."""
+    grad, x, mean, rstd, part, sizes, LAYER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """`fetched` of the `part`-th ROWS rows; beyond the last one of nothing. `sizes`: rows, columns,
+    and from row to row of the gradient and of x."""
+    rows, columns, grad_row, x_row = sizes
     row, column, inside = block_of(part, rows, columns, 0, ROWS, BLOCK)
     return fetched(
         grad + row * grad_row + column, x + row * x_row + column, mean + row, rstd + row,
@@ -84,21 +85,20 @@ def rows_whole(
     length = columns.to(tl.float32)
     part_w = tl.zeros([BLOCK], tl.float32)
     part_b = tl.zeros([BLOCK], tl.float32)
+    sizes = rows, columns, grad_row, x_row
     if AHEAD:
         next_dy, next_v, next_m, next_r = group_of(
-            grad, x, mean, rstd, tl.program_id(0), rows, columns, grad_row, x_row, LAYER, ROWS,
-            BLOCK)  # fmt: skip
+            grad, x, mean, rstd, tl.program_id(0), sizes, LAYER, ROWS, BLOCK
+        )
     for part in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
         row, column, inside = block_of(part, rows, columns, 0, ROWS, BLOCK)
         if AHEAD:
             dy, v, m, r = next_dy, next_v, next_m, next_r
             next_dy, next_v, next_m, next_r = group_of(
-                grad, x, mean, rstd, part + tl.num_programs(0), rows, columns, grad_row, x_row,
-                LAYER, ROWS, BLOCK)  # fmt: skip
-        else:
-            dy, v, m, r = group_of(
-                grad, x, mean, rstd, part, rows, columns, grad_row, x_row, LAYER, ROWS, BLOCK
+                grad, x, mean, rstd, part + tl.num_programs(0), sizes, LAYER, ROWS, BLOCK
             )
+        else:
+            dy, v, m, r = group_of(grad, x, mean, rstd, part, sizes, LAYER, ROWS, BLOCK)
         dy, hat = dy.to(tl.float32), normalised(v, m, r, LAYER)
         if WEIGHT and not BIAS:  # sooner, since then `dy` needs no registers any more
             part_w += tl.sum(product(dy, hat), 0)

@@ -32,3 +32,8 @@ extern "C" __global__ void kernel(const __grid_constant__ ForwardKernelArgs args
   }
   End::wait_staging_free(lane);
 }
+
+// How the 16-byte pieces of each row are permuted.
+extern "C" __global__ void pieces(int* permuted) {
+  permuted[threadIdx.x] = End::swizzle(threadIdx.x);
+}

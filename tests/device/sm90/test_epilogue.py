@@ -94,3 +94,13 @@ def test_memory_is_staged_again_when_it_has_been_read(
     rows.check(64, [1, 2])
     with pytest.raises(RaceError, match="write to the source of a bulk store in flight"):
         rows.run(headers, 64, again=True, waits=False)
+
+
+@each_config
+def test_how_pieces_are_permuted(headers: Path, kernel_config: HopperForwardKernelConfig) -> None:
+    """PTX ISA 5.5.7."""
+    found = wanted(16, np.int32)
+    launch(device_kernel(headers, FILE, "pieces", SM90, kernel_config), found, block=16)
+    rows = np.arange(16)
+    wide = kernel_config.d_head % 64 == 0
+    np.testing.assert_array_equal(found, rows % 8 if wide else rows // 2 % 4)

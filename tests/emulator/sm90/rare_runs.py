@@ -48,11 +48,11 @@ def _exchanges(kernel: EmulatedKernel, problem: HopperProblem) -> tuple[int, int
 
 
 def wrong_lag(config: HopperForwardKernelConfig, kernel: EmulatedKernel, seed: int) -> str:
-    """The lazy softmax does for scores that grow, by up to 2^5 in their exponentials, what it does
-    for scores that are all alike."""
+    """The lazy softmax does for scores that grow, by a few powers of 2 in their exponentials, what
+    it does for scores that are all alike."""
     rows, keys = config.blocks()
     alike, *growing = (
         _exchanges(kernel, HopperProblem(config, rows, 6 * keys, seed=seed, scale=scale))
-        for scale in (0.0, 0.05, 0.4)
+        for scale in (0.0, 0.05, 0.2)
     )
     return "" if all(found == alike for found in growing) else TOO_MUCH

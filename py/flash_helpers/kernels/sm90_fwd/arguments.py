@@ -45,12 +45,19 @@ def pack_launch_arguments(
 
 
 def _tensor_map(config: HopperForwardKernelConfig, fields: Fields, name: str) -> bytes:
-    """As dimensions (column in chunk, row, chunk, head, batch)."""
     of_queries = name in "qo"
-    seqlen = int(fields["seqlen_q" if of_queries else "seqlen_k"])
-    heads = int(fields["n_heads_q" if of_queries else "n_heads_kv"])
-    batch = int(fields["batch"])
-    rows = {"q": GROUP_ROWS, "o": WARP_ROWS}.get(name, config.block_n)
+    rows = int(fields["seqlen_q" if of_queries else "seqlen_k"])
+    return map_of_tensor(config, fields, name, rows, int(fields["batch"]))
+
+
+def map_of_tensor(
+    config: HopperForwardKernelConfig, fields: Fields, name: str, rows: int, batch: int,
+    batch_axis: str = "batch",
+) -> bytes:  # fmt: skip
+    """As dimensions (column in chunk, row, chunk, head, batch). `batch_axis`: what its stride is
+    called."""
+    heads = int(fields["n_heads_q" if name in "qo" else "n_heads_kv"])
+    box_rows = {"q": GROUP_ROWS, "o": WARP_ROWS}.get(name, config.block_n)
     columns, chunks = config.chunk_columns(), config.n_chunks()
 
     def stride(axis: str, size: int) -> int:
@@ -60,12 +67,12 @@ def _tensor_map(config: HopperForwardKernelConfig, fields: Fields, name: str) ->
 
     return pack_tensor_map(
         # Without keys nothing is loaded, but a map must have an address.
-        int(fields[name if seqlen else "q"]),
+        int(fields[name if rows else "q"]),
         config.dtype.bytes,
-        (columns, max(seqlen, 1), chunks, heads, batch),
-        (stride("seq", seqlen), config.swizzle_bytes(), stride("head", heads),
-         stride("batch", batch)),
-        (columns, rows, chunks, 1, 1),
+        (columns, max(rows, 1), chunks, heads, batch),
+        (stride("seq", rows), config.swizzle_bytes(), stride("head", heads),
+         stride(batch_axis, batch)),
+        (columns, box_rows, chunks, 1, 1),
         swizzle=config.swizzle_bytes(),
     )  # fmt: skip
 

@@ -7,17 +7,13 @@ tests/runtime compares the two.
 
 import struct
 
-from ...emulator import pack_tensor_map
 from ..serve_args import SERVE_ARGS_SIZE, unpack_serve_args
-from ..sm90_fwd.arguments import WARP_ROWS, heads_per_section
-from ..sm90_fwd.config import GROUP_ROWS
+from ..sm90_fwd.arguments import Fields, heads_per_section, map_of_tensor
 from .config import HopperServeKernelConfig
 
 _MAPS = ("q", "k", "v", "o")
 _LAYOUT = struct.Struct(f"<128s128s128s128s{SERVE_ARGS_SIZE}sQ2i")
 LAUNCH_ARGUMENTS_SIZE = 1024
-
-Fields = dict[str, int | float]
 
 
 def pack_launch_arguments(
@@ -35,30 +31,13 @@ def pack_launch_arguments(
 
 
 def _tensor_map(config: HopperServeKernelConfig, fields: Fields, name: str) -> bytes:
-    """As dimensions (column in chunk, row, chunk, head, batch). Packed rows are one batch."""
-    forward = config.forward()
+    """As those of the forward pass. Packed rows are one batch."""
     of_queries = name in "qo"
     packed = bool(fields["cu_seqlens_q" if of_queries else "cu_seqlens_k"])
     rows = int(fields[("n_rows" if packed else "seqlen_q") if of_queries else "seqlen_k"])
-    heads = int(fields["n_heads_q" if of_queries else "n_heads_kv"])
-    batch = 1 if packed else int(fields["batch"])
-    box_rows = {"q": GROUP_ROWS, "o": WARP_ROWS}.get(name, config.block_n)
-    columns, chunks = forward.chunk_columns(), forward.n_chunks()
-
-    def stride(axis: str, size: int) -> int:
-        # Of a dimension of one element it is never used, but has to be a good one.
-        elements = int(fields[f"{name}_stride_{axis}"]) if size > 1 else config.d_head
-        return elements * config.dtype.bytes
-
-    return pack_tensor_map(
-        # Without keys nothing is loaded, but a map must have an address.
-        int(fields[name if rows else "q"]),
-        config.dtype.bytes,
-        (columns, max(rows, 1), chunks, heads, batch),
-        (stride("seq", rows), forward.swizzle_bytes(), stride("head", heads),
-         stride("batch" if of_queries else "page", batch)),
-        (columns, box_rows, chunks, 1, 1),
-        swizzle=forward.swizzle_bytes(),
+    return map_of_tensor(
+        config.forward(), fields, name, rows, 1 if packed else int(fields["batch"]),
+        "batch" if of_queries else "page",
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..base.dtypes import DType
 from .contract import KernelConfig, Variant
 
 # Queries, or rows of a KV head, of the average sequence from which on their number says nothing
@@ -41,6 +42,22 @@ class ServeKernelConfig(KernelConfig):
     """The kernels of one configuration that serves, of any family."""
 
     SERVES: ClassVar[bool] = True
+    WORD: ClassVar[str]  # of the short form
+    SYMBOL_START: ClassVar[str]
+    LETTERS: ClassVar[dict[str, str]]  # before each number in symbols, in the fields' order
+
+    dtype: DType
+
+    def short_form(self) -> str:
+        """`(FP16, 128, 64, 64, 4, 2): ampere_serve`: the fields in their order."""
+        return f"({self.dtype.name}, {', '.join(map(str, self._numbers().values()))}): {self.WORD}"
+
+    def kernel_name(self) -> str:
+        numbers = (f"{self.LETTERS[name]}{number}" for name, number in self._numbers().items())
+        return "_".join((self.SYMBOL_START, self.dtype.name.lower(), *numbers))
+
+    def _numbers(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in self.LETTERS}
 
     def symbol(self, variant: Variant) -> str:
         if variant not in self.variants():

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...base.dtypes import DType
 from ..architecture import WARP_SIZE
 from ..contract import Variant
 from ..serve_config import ServeKernelConfig
@@ -17,8 +16,6 @@ from ..serve_config import ServeKernelConfig
 WARP_ROWS = 16  # of one mma
 FP32_BYTES = 4
 FLAG_BYTES = 16
-WORD = "ampere_serve"
-SYMBOL_START = "flash_serve_sm80"
 
 
 @dataclass(frozen=True, order=True)
@@ -28,27 +25,19 @@ class AmpereServeKernelConfig(ServeKernelConfig):
 
     FAMILY: ClassVar[str] = "sm80_serve"
     ARGUMENTS: ClassVar[str] = "flash::sm80_serve::ServeKernelArgs"
+    WORD: ClassVar[str] = "ampere_serve"
+    SYMBOL_START: ClassVar[str] = "flash_serve_sm80"
+    LETTERS: ClassVar[dict[str, str]] = {
+        "d_head": "d", "B_r": "r", "B_c": "c", "n_warps": "w", "n_stages": "s",
+    }  # fmt: skip
     # Its instructions are all in sm_80, so the PTX is the same for every later GPU.
     PTX_ARCHITECTURE: ClassVar[str] = "compute_80"
 
-    dtype: DType
     d_head: int
     B_r: int
     B_c: int
     n_warps: int
     n_stages: int
-
-    def short_form(self) -> str:
-        """`(FP16, 128, 64, 64, 4, 2): ampere_serve`: the fields in their order."""
-        numbers = (self.d_head, self.B_r, self.B_c, self.n_warps, self.n_stages)
-        return f"({self.dtype.name}, {', '.join(map(str, numbers))}): {WORD}"
-
-    def kernel_name(self) -> str:
-        words = (
-            SYMBOL_START, self.dtype.name.lower(), f"d{self.d_head}", f"r{self.B_r}",
-            f"c{self.B_c}", f"w{self.n_warps}", f"s{self.n_stages}",
-        )  # fmt: skip
-        return "_".join(words)
 
     def total_flop(self, n_samples: int, n_heads: int, seq_len: int) -> int:
         """Two matmuls of whole blocks, and per score a fused multiply-add, an exponential, a

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+from .. import serve_names
 from ..architecture import dotted
 from ..contract import KernelConfig, Variant
 from ..family import Capability, Family, Sets
 from ..problem import AttentionProblem
-from . import names
 from .config import AmpereServeKernelConfig
 from .constraints import ALLOWED_VALUES, MINIMUM_ARCH, violations
 from .sets import get_ampere_serve_kernel_configs
@@ -24,10 +24,10 @@ class Sm80Serve(Family):
     SERVES: ClassVar[bool] = True
 
     def parse(self, text: str) -> KernelConfig | None:
-        return names.parse(text)
+        return serve_names.parse(AmpereServeKernelConfig, text)
 
     def parse_symbol(self, text: str) -> tuple[KernelConfig, Variant] | None:
-        return names.parse_symbol(text)
+        return serve_names.parse_symbol(AmpereServeKernelConfig, text)
 
     def sets(self) -> Sets:
         return {"serve": get_ampere_serve_kernel_configs}

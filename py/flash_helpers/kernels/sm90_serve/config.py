@@ -9,13 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...base.dtypes import DType
 from ..contract import Variant, WarpSpecialisation
 from ..serve_config import ServeKernelConfig, ServeSizes
 from ..sm90_fwd.config import HopperForwardKernelConfig, MaxPolicy
 
-WORD = "hopper_serve"
-SYMBOL_START = "flash_serve_sm90"
 TILE_BYTES = 48  # what consumers are told of a tile
 CLEARING_BYTES = 32  # two barriers and four words, for each buffer of V
 # Rows of an average sequence below which most of a tile would be idle, and decodes are split.
@@ -29,27 +26,19 @@ class HopperServeKernelConfig(ServeKernelConfig):
 
     FAMILY: ClassVar[str] = "sm90_serve"
     ARGUMENTS: ClassVar[str] = "flash::sm90_serve::ServeKernelArgs"
+    WORD: ClassVar[str] = "hopper_serve"
+    SYMBOL_START: ClassVar[str] = "flash_serve_sm90"
+    LETTERS: ClassVar[dict[str, str]] = {
+        "d_head": "d", "block_n": "n", "n_mma_groups": "g", "n_buffers": "b", "n_q_buffers": "q",
+    }  # fmt: skip
     PTX_ARCHITECTURE: ClassVar[str] = "compute_90a"
     PERSISTENT: ClassVar[bool] = True
 
-    dtype: DType
     d_head: int
     block_n: int
     n_mma_groups: int
     n_buffers: int
     n_q_buffers: int
-
-    def short_form(self) -> str:
-        """`(FP16, 128, 128, 2, 2, 2): hopper_serve`: the fields in their order."""
-        numbers = (self.d_head, self.block_n, self.n_mma_groups, self.n_buffers, self.n_q_buffers)
-        return f"({self.dtype.name}, {', '.join(map(str, numbers))}): {WORD}"
-
-    def kernel_name(self) -> str:
-        words = (
-            SYMBOL_START, self.dtype.name.lower(), f"d{self.d_head}", f"n{self.block_n}",
-            f"g{self.n_mma_groups}", f"b{self.n_buffers}", f"q{self.n_q_buffers}",
-        )  # fmt: skip
-        return "_".join(words)
 
     def variants(self) -> tuple[Variant, ...]:
         return (Variant.SERVE,)

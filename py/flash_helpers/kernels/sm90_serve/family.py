@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+from .. import serve_names
 from ..contract import KernelConfig, Variant
 from ..family import Capability, Family, Sets
 from ..problem import AttentionProblem
 from ..sm90_target import ARCHITECTURE, refusal
-from . import names
 from .config import HopperServeKernelConfig
 from .constraints import HEAD_DIMENSIONS, violations
 from .sets import get_hopper_serve_kernel_configs
@@ -25,10 +25,10 @@ class Sm90Serve(Family):
     TARGETS: ClassVar[tuple[str, ...] | None] = ("90a",)
 
     def parse(self, text: str) -> KernelConfig | None:
-        return names.parse(text)
+        return serve_names.parse(HopperServeKernelConfig, text)
 
     def parse_symbol(self, text: str) -> tuple[KernelConfig, Variant] | None:
-        return names.parse_symbol(text)
+        return serve_names.parse_symbol(HopperServeKernelConfig, text)
 
     def sets(self) -> Sets:
         return {"hopper-serve": get_hopper_serve_kernel_configs}

@@ -15,8 +15,8 @@ def packed(**changes: object) -> str:
     return repr(pack_forward_args(**values))  # type: ignore[arg-type]
 
 
-# Tensors of an array library that says they are on a CUDA device; nothing reads their memory.
-TENSORS = """
+# DLPack's way to read another library's tensors: csrc/bindings/dlpack_exchange.h.
+EXCHANGE = """
 import ctypes as c
 class Described(c.Structure):
     _fields_ = [("data", c.c_void_p), ("device", c.c_int32 * 2), ("ndim", c.c_int32),
@@ -28,6 +28,11 @@ STREAM = c.PYFUNCTYPE(c.c_int, c.c_int32, c.c_int32, c.POINTER(c.c_void_p))
 class Exchange(c.Structure):
     _fields_ = [("version", c.c_uint32 * 2), ("previous", c.c_void_p), ("unused", c.c_void_p * 3),
                 ("read", READ), ("stream", STREAM)]
+"""
+# Tensors of an array library that says they are on a CUDA device; nothing reads their memory.
+TENSORS = (
+    EXCHANGE
+    + """
 class Tensor:
     shape, strides = (c.c_int64 * 4)(1, 64, 1, 128), (c.c_int64 * 4)(8192, 128, 128, 1)
     def __init__(self, at, **attributes):
@@ -56,6 +61,7 @@ except ValueError as error:
 known = cache(1)
 print(ask())
 """
+)
 
 
 def backward_record() -> str:

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from .conftest import Tree
+from .remembered_calls import EXCHANGE
 
 # Tensors of an array library that says they are on a CUDA device, of any sizes; nothing reads their
 # memory. Kernel 0 is of a forward pass, so that the launch itself refuses: it was reached.
-CALLS = """
-import ctypes as c
+CALLS = (
+    EXCHANGE
+    + """
 from flash_helpers.kernels.serve_args import NO_WINDOW, pack_serve_args
-class Described(c.Structure):
-    _fields_ = [("data", c.c_void_p), ("device", c.c_int32 * 2), ("ndim", c.c_int32),
-                ("code", c.c_uint8), ("bits", c.c_uint8), ("lanes", c.c_uint16),
-                ("shape", c.POINTER(c.c_int64)), ("strides", c.POINTER(c.c_int64)),
-                ("offset", c.c_uint64)]
-READ = c.PYFUNCTYPE(c.c_int, c.py_object, c.POINTER(Described))
-STREAM = c.PYFUNCTYPE(c.c_int, c.c_int32, c.c_int32, c.POINTER(c.c_void_p))
-class Exchange(c.Structure):
-    _fields_ = [("version", c.c_uint32 * 2), ("previous", c.c_void_p), ("unused", c.c_void_p * 3),
-                ("read", READ), ("stream", STREAM)]
 class Tensor:
     requires_grad = negated = False
     def __init__(self, at, *sizes, bits=16, strides=None, **attributes):
@@ -74,6 +66,7 @@ def ask(call=None, **changed):
         return "launched" if "does not serve" in str(error) else f"{type(error).__name__}: {error}"
 known = new_calls()
 """
+)
 
 # What is asked after cached() was remembered, and what becomes of it.
 ASKED = {

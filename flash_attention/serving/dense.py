@@ -5,14 +5,17 @@ from typing import Any
 import torch
 
 from ..autocast import cast
+from ..autograd import is_recorded
 from ..checks.arguments import check_call, check_lengths
 from ..checks.eager import require_eager
 from ..checks.readable import readable
 from ..checks.scale import with_positive_scale
 from . import keys
+from .gradients import Rule
 from .launch import Call
 from .options import Window, make_options, window
-from .result import run
+from .recorded import attention
+from .result import answer, run
 from .tensors import check_operand, filled_up, sinks_of
 
 
@@ -29,7 +32,7 @@ def attend(
     with_probs: bool,
 ) -> Any:
     """As `flash_attn_func` returns it. Raises TypeError, ValueError or NotImplementedError, also
-    where the call is recorded in any way."""
+    where anything but autograd records the call."""
     if torch.compiler.is_compiling():
         raise NotImplementedError(
             "torch.compile cannot record window_size, softcap and s_aux of flash_attn_func yet: "
@@ -40,7 +43,16 @@ def attend(
         q, k, v = cast(q, k, v)
     q, softmax_scale = with_positive_scale(q, softmax_scale)
     check_call(q, k, v, softmax_scale, causal)
-    _check_gradients({"q": q, "k": k, "v": v, "s_aux": s_aux})
+    if is_recorded(q, k, v, s_aux):
+        options = make_options(q.shape[3], softmax_scale, causal, window_size, softcap, 0)
+
+        def forward(q: Any, k: Any, v: Any, sinks: Any) -> Any:
+            o, lse, _ = attend(q, k, v, softmax_scale, causal, window_size, softcap, sinks,
+                               with_probs=True)  # fmt: skip
+            return o, lse
+
+        o, lse = attention(forward, q, k, v, s_aux, Rule(options, {}))
+        return answer(o, lse, with_lse=False, with_probs=with_probs)
     for name, x in (("q", q), ("k", k), ("v", v)):
         check_operand(name, x, q, (4,))
     seqlen_k, d_head = k.shape[1], q.shape[3]
@@ -67,13 +79,3 @@ def as_causal(window_size: Window, causal: bool, q: object, k: object) -> bool |
     if causal or right >= seqlen_q - 1:
         return causal
     return True if right == 0 else None
-
-
-def _check_gradients(tensors: dict[str, torch.Tensor | None]) -> None:
-    """Raises ValueError for a call that PyTorch would record."""
-    for name, x in tensors.items():
-        if torch.is_grad_enabled() and isinstance(x, torch.Tensor) and x.requires_grad:
-            raise ValueError(
-                f"{name} requires a gradient: with window_size, softcap or s_aux flash_attn_func "
-                "has no backward pass yet; call it under torch.no_grad()"
-            )

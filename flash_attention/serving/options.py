@@ -3,6 +3,8 @@
 import numbers
 from dataclasses import dataclass
 
+import torch
+
 from flash_helpers.base.words import kind_of
 from flash_helpers.kernels.forward_args import MAX_SEQLEN
 from flash_helpers.kernels.serve_args import NO_WINDOW
@@ -56,6 +58,8 @@ def make_options(
 def window(window_size: Window) -> tuple[int, int]:
     """(left, right), NO_WINDOW where there is no limit. Raises TypeError."""
     sizes: object = window_size
+    if isinstance(sizes, torch.Tensor) and sizes.is_cpu:  # flash-attn takes it, and draws it so
+        sizes = sizes.tolist()
     if not isinstance(sizes, tuple | list) or len(sizes) != 2:
         raise TypeError(f"window_size is {window_size!r}: expected two ints, (left, right)")
     for size in sizes:

@@ -22,10 +22,9 @@ def run(
     with_probs: bool = False,
     given: Given = (),
 ) -> Result:
-    """Launches the call, whose values have `d_v` columns without their padding; (out, lse) where
-    the log-sum-exp is asked for, as functions of flash-attn do, and a None behind it in place of
-    the probabilities. Calls that are `given` alike go the short way later. Raises TypeError or
-    ValueError for an `out` that is not like the result."""
+    """Launches the call, whose values have `d_v` columns without their padding. Calls that are
+    `given` alike go the short way later. Raises TypeError or ValueError for an `out` that is not
+    like the result."""
     q = call.q
     shape = (*q.shape[:-1], d_v)
     if out is None:
@@ -44,6 +43,15 @@ def run(
         launch(replace(call, tensors=tensors, outputs=outputs, given=given))
     if padded is not o:
         o.copy_(padded[..., :d_v])
-    if with_probs:
-        return o, outputs["lse"], None
-    return (o, outputs["lse"]) if with_lse else o
+    return answer(o, outputs.get("lse"), with_lse=with_lse, with_probs=with_probs)
+
+
+def answer(
+    o: torch.Tensor, lse: torch.Tensor | None, *, with_lse: bool, with_probs: bool
+) -> Result:
+    """(out, lse) where the log-sum-exp is asked for, as functions of flash-attn do, and a None
+    behind it in place of the probabilities."""
+    if not (with_lse or with_probs):
+        return o
+    assert lse is not None
+    return (o, lse, None) if with_probs else (o, lse)

@@ -4,12 +4,18 @@ from typing import Any
 
 import torch
 
+from flash_helpers.kernels.backward_args import LENGTH_FIELDS
+
+from ..autograd import is_recorded
 from ..checks.eager import require_eager
+from ..checks.kinds import require_tensor
 from ..checks.scale import with_positive_scale
 from . import keys
+from .gradients import Rule
 from .launch import Call
 from .options import Window, check_refused, make_options, one_of
-from .result import Result, run
+from .recorded import attention, check_without
+from .result import Result, answer, run
 from .short_way import Given, again
 from .tensors import check_index, check_operand, filled_up, sinks_of
 
@@ -108,19 +114,78 @@ def flash_attn_varlen_func(
     check_refused(dropout_p=dropout_p, alibi_slopes=alibi_slopes, qv=qv, q_descale=q_descale,
                   k_descale=k_descale, v_descale=v_descale)  # fmt: skip
     q, softmax_scale = with_positive_scale(q, softmax_scale)
+    sink: Any = one_of({"s_aux": s_aux, "learnable_sink": learnable_sink, "sinks": sinks})
+    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k)
+    numbers = (softmax_scale, causal, window_size, softcap, num_splits)
+    tables: Any = {"block_table": block_table, "page_table": page_table}
+    wanted: Any = {"with_lse": return_softmax_lse, "with_probs": return_attn_probs}
+    if is_recorded(q, k, v, sink):
+        check_without(out=out, cache_leftpad=cache_leftpad, **tables)
+        return answer(*_recorded(q, k, v, lengths, sink, numbers), **wanted)
+    call, d_v = _call(q, k, v, lengths, sink, numbers, tables, cache_leftpad)
+    return run(call, out, d_v, **wanted, given=given)
+
+
+def _call(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lengths: tuple[torch.Tensor | None, ...],
+    sinks: torch.Tensor | None,
+    numbers: tuple[float | None, bool, Window, float, int],
+    tables: dict[str, object],
+    leftpad: torch.Tensor | None,
+) -> tuple[Call, int]:
+    """What is launched, checked but for `out`; and the head dimension of v."""
     check_operand("q", q, q, (3,))
-    options = make_options(q.shape[-1], softmax_scale, causal, window_size, softcap, num_splits)
+    options = make_options(q.shape[-1], *numbers)
+    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k = lengths
     batch = _batch_of(q, cu_seqlens_q)
-    table: Any = one_of({"block_table": block_table, "page_table": page_table})
+    table: Any = one_of(tables)
     found = _keys(q, k, v, batch, table, cu_seqlens_k, seqused_k)
-    tensors = {"q": filled_up(q), "cu_seqlens_q": cu_seqlens_q, **found.tensors}
-    tensors |= keys.indices(q, batch, {"seqused_q": seqused_q, "leftpad_k": cache_leftpad})
-    tensors |= sinks_of({"s_aux": s_aux, "learnable_sink": learnable_sink, "sinks": sinks}, q)
-    return run(Call(tensors, options, batch, found.max_keys, found.page_size), out, found.d_v,
-               with_lse=return_softmax_lse, with_probs=return_attn_probs, given=given)  # fmt: skip
+    tensors: dict[str, Any] = {
+        "q": filled_up(q), "cu_seqlens_q": cu_seqlens_q, **found.tensors,
+        **keys.indices(q, batch, {"seqused_q": seqused_q, "leftpad_k": leftpad}),
+        **sinks_of({"s_aux": sinks}, q),
+    }  # fmt: skip
+    return Call(tensors, options, batch, found.max_keys, found.page_size), found.d_v
 
 
-def _batch_of(q: torch.Tensor, cu_seqlens_q: torch.Tensor) -> int:
+def _recorded(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lengths: tuple[torch.Tensor | None, ...],
+    sinks: torch.Tensor | None,
+    numbers: tuple[float | None, bool, Window, float, int],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(o, lse) of packed sequences, which PyTorch records."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        require_tensor(name, x)
+        if x.dim() != 3:
+            raise ValueError(
+                f"{name} has shape {tuple(x.shape)}, and an input requires a gradient: only packed "
+                "sequences, of 3 dimensions, have one"
+            )
+    scale, causal, window_size, softcap, num_splits = numbers
+    named: dict[str, Any] = dict(zip(LENGTH_FIELDS, lengths, strict=True))
+    rule = Rule(
+        make_options(q.shape[-1], scale, causal, window_size, softcap, num_splits),
+        {name: x for name, x in named.items() if x is not None},
+    )
+
+    options: dict[str, Any] = {
+        "softmax_scale": scale, "causal": causal, "window_size": window_size, "softcap": softcap,
+        "num_splits": num_splits, "return_softmax_lse": True,
+    }  # fmt: skip
+
+    def forward(q: Any, k: Any, v: Any, sinks: Any) -> Any:
+        return flash_attn_varlen_func(q, k, v, s_aux=sinks, **named, **options)
+
+    return attention(forward, q, k, v, sinks, rule)
+
+
+def _batch_of(q: torch.Tensor, cu_seqlens_q: torch.Tensor | None) -> int:
     batch = check_index("cu_seqlens_q", cu_seqlens_q, q, (None,)).shape[0] - 1
     if batch < 0:
         raise ValueError("cu_seqlens_q is empty: expected batch + 1 numbers")

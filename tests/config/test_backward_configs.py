@@ -97,14 +97,16 @@ def test_packed_arguments_read_back_by_name() -> None:
     data = pack_backward_args(
         {"q": 1, "k": 2, "d_v": 3}, {"q": (4, 5, 6), "d_v": (2**40, -8, 7)}, batch=8, seqlen_q=9,
         seqlen_k=10, n_heads_q=12, n_heads_kv=11, softmax_scale=0.5, causal=True,
+        served={"seqused_k": 13, "window_left": 14, "softcap": 1.5},
     )  # fmt: skip
     fields = unpack_backward_args(data)
     given = {"q": 1, "k": 2, "d_v": 3, "q_stride_batch": 4, "q_stride_seq": 5, "q_stride_head": 6,
              "d_v_stride_batch": 2**40, "d_v_stride_seq": -8, "d_v_stride_head": 7, "batch": 8,
              "seqlen_q": 9, "seqlen_k": 10, "n_heads_q": 12, "n_heads_kv": 11,
-             "softmax_scale": 0.5, "causal": 1}  # fmt: skip
+             "softmax_scale": 0.5, "causal": 1, "seqused_k": 13, "window_left": 14,
+             "softcap": 1.5}  # fmt: skip
     assert fields == {name: given.get(name, 0) for name in FIELDS}
-    with pytest.raises(ValueError, match="have 320 bytes, got 319"):
+    with pytest.raises(ValueError, match="have 368 bytes, got 367"):
         unpack_backward_args(data[:-1])
 
 
@@ -113,6 +115,7 @@ def test_families_are_asked_for_what_they_compute() -> None:
         asked = [by_preference(capability, gradients=gradients) for gradients in (False, True)]
         serving = by_preference(capability, serves=True)
         assert serving and all(family.SERVES for family in serving)
+        serving += by_preference(capability, gradients=True, serves=True)
         assert [f.GRADIENTS for families in asked for f in families] == [
             False,
             False,

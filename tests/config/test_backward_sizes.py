@@ -3,8 +3,6 @@ the C++ headers."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from flash_helpers.base.dtypes import DType
@@ -13,8 +11,7 @@ from flash_helpers.kernels.sets import get_kernel_configs
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
-
-from .test_cpp_contracts import compile_and_run
+from tests.cpp_programs import lines_of
 
 # (folder of the header, set of configurations, one that no set has)
 FAMILIES = [
@@ -28,7 +25,7 @@ SIZES = ("n_threads", "smem_bytes", "min_blocks_per_sm")
 
 @pytest.mark.parametrize(("folder", "word", "other"), FAMILIES, ids=[f[0] for f in FAMILIES])
 def test_sizes_of_every_kernel_are_the_header_s(
-    folder: str, word: str, other: BackwardKernelConfig, tmp_path: Path
+    folder: str, word: str, other: BackwardKernelConfig
 ) -> None:
     found = [config for config in get_kernel_configs(word) if isinstance(config, type(other))]
     assert found
@@ -36,15 +33,14 @@ def test_sizes_of_every_kernel_are_the_header_s(
     table = ",\n".join(config.to_cpp_struct() for config in configs)
     variants = [f"k{variant.value.capitalize()}" for variant in other.variants()]
     shown = [f"c.{size}(flash::Variant::{variant})" for variant in variants for size in SIZES]
-    output = compile_and_run(
+    lines = lines_of(
         f'#include <cstdio>\n#include "flash/{folder}/config.h"\n'
         f"constexpr flash::{folder}::{type(other).__name__} kConfigs[] = {{\n{table}}};\n"
         "int main() { for (const auto& c : kConfigs) "
         f'std::printf("{"%d " * len(shown)}\\n", {", ".join(shown)}); }}\n',
-        tmp_path,
     )
     expected = [
         [n for v in c.variants() for n in (c.threads_of(v), c.smem_of(v), c.min_blocks_per_sm(v))]
         for c in configs
     ]
-    assert [list(map(int, line.split())) for line in output.splitlines()] == expected
+    assert [list(map(int, line.split())) for line in lines] == expected

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import subprocess
 import timeit
 from pathlib import Path
 from types import ModuleType
@@ -24,18 +23,9 @@ from flash_helpers.kernels.sm80_serve.config import AmpereServeKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused.config import FusedBackwardKernelConfig
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
+from tests.cpp_programs import lines_of
 
 INCLUDE = Path(__file__).resolve().parents[2] / "csrc" / "include"
-
-
-def compile_and_run(source: str, folder: Path) -> str:
-    (folder / "main.cpp").write_text(source)
-    flags = ["-std=c++20", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}"]
-    command = ["g++", *flags, "main.cpp", "-o", "main"]
-    built = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
-    assert built.returncode == 0, built.stderr
-    ran = subprocess.run([folder / "main"], capture_output=True, text=True, timeout=300, check=True)
-    return ran.stdout
 
 
 def struct_fields(header: str, struct: str) -> list[tuple[str, str]]:
@@ -135,11 +125,11 @@ def test_argument_fields_are_the_header_s(
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=by_name)
-def test_the_bytes_of_a_configuration_are_the_struct_s(family: Family, tmp_path: Path) -> None:
+def test_the_bytes_of_a_configuration_are_the_struct_s(family: Family) -> None:
     configs = [config for config in known_configs() if type(config) is family.config]
     table = ", ".join(config.to_cpp_struct() for config in configs)
     packed = "".join(f"\\x{byte:02x}" for c in configs for byte in c.to_cpp_bytes())
-    output = compile_and_run(
+    (same,) = lines_of(
         f'#include <cstdio>\n#include <cstring>\n#include "flash/{family.header}"\n'
         f"using Config = {configs[0].cpp_type()};\nconstexpr Config kConfigs[] = {{{table}}};\n"
         f'const char kPacked[] = "{packed}";\n'
@@ -147,13 +137,12 @@ def test_the_bytes_of_a_configuration_are_the_struct_s(family: Family, tmp_path:
         "for (unsigned i = 0; i < sizeof(kConfigs) / sizeof(Config); ++i) { Config c;\n"
         "std::memcpy(static_cast<void*>(&c), kPacked + i * sizeof(c), sizeof(c));\n"
         'same += c == kConfigs[i]; } std::printf("%d\\n", same); }\n',
-        tmp_path,
     )
-    assert int(output) == 1 + len(configs)
+    assert int(same) == 1 + len(configs)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=by_name)
-def test_cpp_initialisers_compile_to_the_same_values(family: Family, tmp_path: Path) -> None:
+def test_cpp_initialisers_compile_to_the_same_values(family: Family) -> None:
     """Every known configuration, printed back by C++ with its derived sizes."""
     configs = [config for config in known_configs() if type(config) is family.config]
     assert configs
@@ -161,12 +150,11 @@ def test_cpp_initialisers_compile_to_the_same_values(family: Family, tmp_path: P
     shown = [f"(int)c.{m}" for m in members] + [f"c.{m}()" for m in family.derived]
     table = ",\n".join(config.to_cpp_struct() for config in configs)
     struct = f"flash::{family.config.FAMILY}::{family.config.__name__}"
-    output = compile_and_run(
+    lines = lines_of(
         f'#include <cstdio>\n#include "flash/{family.header}"\n'
         f"constexpr {struct} kConfigs[] = {{\n{table}}};\n"
         "int main() { for (const auto& c : kConfigs) "
         f'std::printf("{" ".join(["%d"] * len(shown))}\\n", {", ".join(shown)}); }}\n',
-        tmp_path,
     )
     expected = [
         [
@@ -175,26 +163,24 @@ def test_cpp_initialisers_compile_to_the_same_values(family: Family, tmp_path: P
         ]
         for c in configs
     ]
-    assert [list(map(int, line.split())) for line in output.splitlines()] == expected
+    assert [list(map(int, line.split())) for line in lines] == expected
 
 
 @EVERY_RECORD
 def test_argument_offsets_are_the_compiler_s(
-    struct: str, header: str, python: ModuleType, size: int, tmp_path: Path
+    struct: str, header: str, python: ModuleType, size: int
 ) -> None:
-    lines = "".join(
+    prints = "".join(
         f'std::printf("{name} %zu %zu\\n", offsetof(flash::{struct}, {name}), '
         f"sizeof(flash::{struct}::{name}));"
         for name in python.FIELDS
     )
-    output = compile_and_run(
+    *fields, found = lines_of(
         f'#include <cstddef>\n#include <cstdio>\n#include "flash/{header}"\n'
-        f'int main() {{ {lines} std::printf("%zu\\n", sizeof(flash::{struct})); }}\n',
-        tmp_path,
+        f'int main() {{ {prints} std::printf("%zu\\n", sizeof(flash::{struct})); }}\n',
     )
-    *fields, found = output.splitlines()
-    n_wide = len(python.POINTER_FIELDS) + len(python.STRIDE_FIELDS)
-    sizes = [8 if i < n_wide else 4 for i in range(len(python.FIELDS))]
+    wide = python.POINTER_FIELDS + python.STRIDE_FIELDS + getattr(python, "LENGTH_FIELDS", ())
+    sizes = [8 if name in wide else 4 for name in python.FIELDS]
     assert [tuple(line.split()) for line in fields] == [
         (name, str(sum(sizes[:i])), str(sizes[i])) for i, name in enumerate(python.FIELDS)
     ]

@@ -110,6 +110,22 @@ def test_the_rule(dtype: DType, causal: bool) -> None:
         assert reference.problem_with(honest(tensors, causal, change)), name
 
 
+@pytest.mark.parametrize("dtype", DType)
+def test_the_rule_of_one_query(dtype: DType) -> None:
+    """Each row of dK has the rounding of two numbers, which nothing averages; of 4,000 rows, the
+    worst."""
+    tensors = draw(dtype.to_torch_dtype(), seqlen_q=1, seqlen_k=2000)
+    q, k, v, d_o = tensors
+    reference = attention_gradients(q, k, v, d_o)
+    found = honest(tensors, False, lambda p, d: p * d)
+    assert reference.problem_with(found) == ""
+    assert reference.worst_rows(found)["d_k"] > 0.6
+    rounded = honest(tensors, False, lambda p, d: p.to(q.dtype).double() * d)
+    assert reference.worst_rows(rounded)["d_k"] > 1
+    for name, change in MUTANTS.items():
+        assert reference.worst_rows(honest(tensors, False, change))["d_k"] > 1.5, name
+
+
 def test_a_row_that_must_be_zero_must_be_exactly() -> None:
     q, k, v, d_o = draw(torch.float16, 60, 40)
     reference = attention_gradients(q, k, v, d_o, causal=True)

@@ -82,6 +82,7 @@ REFUSED = [
     (varlen, {"softcap": -1.0}, "softcap is -1.0"),
     (varlen, {"window_size": (1,)}, r"window_size is \(1,\)"),
     (varlen, {"window_size": 3}, "window_size is 3"),
+    (varlen, {"window_size": torch.tensor([1.0, 2.0])}, r"window_size is tensor\(\[1., 2"),
     (varlen, {"num_splits": 129}, "num_splits is 129"),
     (varlen, {"causal": 1}, "causal is an int"),
     (varlen, {"s_aux": torch.ones(3)}, "s_aux is a torch.float32 tensor of shape"),

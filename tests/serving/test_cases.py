@@ -77,6 +77,7 @@ def test_case_06_many_empty_sequences(n: int) -> None:
         lengths[i] = 2
     batch = Batch(lengths, [5] * n, CAUSAL, heads=8)
     batch.check(batch.packed())
+    batch.check(batch.packed(num_splits=1))  # the kernel of prompts, which searches for its tiles
 
 
 @pytest.mark.parametrize("page", [1, 8, 24])
@@ -224,8 +225,8 @@ def test_case_26_rows_that_are_not_used_stay() -> None:
     assert (out[~written] == 7.0).all() and torch.isfinite(out[written]).all()
 
 
-def test_case_27_no_gradients() -> None:
+def test_case_27_no_gradients_of_a_cache() -> None:
     batch = Batch([5], [9])
     batch.q[0].requires_grad_()
     with pytest.raises(ValueError, match="q requires a gradient"):
-        batch.packed()
+        batch.cached(9)

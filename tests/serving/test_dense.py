@@ -121,13 +121,11 @@ OPTIONS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: next(iter(options)))
 @pytest.mark.parametrize("name", ["q", "k", "v", "s_aux"])
-def test_gradients_are_refused(name: str, options: dict[str, Any]) -> None:
-    tensors = dict(zip("qkv", draw(), strict=True)) | options | {"s_aux": torch.zeros(4)}
+def test_gradients_are_recorded(name: str) -> None:
+    tensors = dict(zip("qkv", draw(), strict=True)) | {"s_aux": torch.zeros(4)}
     tensors[name].requires_grad_()
-    with pytest.raises(ValueError, match=f"{name} requires a gradient: with window_size, softcap"):
-        flash_attention.flash_attn_func(**tensors)
+    assert attend(**tensors).requires_grad
     with torch.no_grad():
         assert not attend(**tensors).requires_grad
 

@@ -15,8 +15,10 @@ from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.serve_config import ServeKernelConfig, ServeSizes
 from tests.serving.problems import EVERYTHING, Batch
 
+CONFIGS = [config for config in get_kernel_configs("serve") if not config.GRADIENTS]
 
-@pytest.mark.parametrize("config", get_kernel_configs("serve"), ids=str)
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
 @pytest.mark.parametrize("num_splits", [0, 3])
 def test_every_kernel(
     monkeypatch: pytest.MonkeyPatch, config: KernelConfig, num_splits: int

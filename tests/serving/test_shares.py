@@ -51,6 +51,23 @@ def test_what_is_counted_is_zero_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert same_bits(first, batch.packed())
 
 
+def test_shares_end_with_tiles_where_little_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """35 tiles of 16 units among 12 thread blocks are 47 units each: with 48 nothing is merged."""
+    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 12)
+    memory: dict[str, torch.Tensor] = {}
+    real = scratch.memory
+
+    def poisoned(words: dict[str, int], device: torch.device) -> dict[str, torch.Tensor]:
+        memory.update(real(words, device))
+        memory["lse_partial"].fill_(torch.nan)
+        return memory
+
+    monkeypatch.setattr(scratch, "memory", poisoned)
+    batch = Batch([1] * 5, [512] * 5, heads=7, kv_heads=7)
+    batch.check(batch.packed())
+    assert memory["lse_partial"].isnan().all()
+
+
 @pytest.mark.parametrize(
     ("queries", "heads", "rows"), [(1, 8, 16), (4, 8, 16), (4, 16, 32), (16, 8, 64), (16, 71, 64)]
 )

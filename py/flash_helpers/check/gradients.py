@@ -4,7 +4,7 @@ counts as right. Layout and blocks as in reference.py.
 The rule, for each row: ||error|| is at most a factor times
 
     dQ: eps (||ref|| + doubt) + u (sqrt(d) + scale ||K||)
-    dK: the same with Q
+    dK: the same with Q, and eps LONE largest
     dV: eps ||ref|| + u (sqrt(d) + ||dO||)
 
 where eps is half a unit in the last place, u is half of fp16's smallest number (0 for bf16), and
@@ -13,6 +13,10 @@ would fail honest kernels where the true gradient vanishes: dS = P (dP - D) inhe
 the output that D = sum(dO O) is taken from. `doubt` is what an error of eps in every D does to the
 row: of dQ_i it is scale (|dO_i| |O_i| + |dlse_i|) |sum_j P_ij K_j|; in dK_j the queries' errors are
 independent, and add up as the root of a sum of squares.
+
+dK_j is the sum of the queries' terms dS_ij Q_i, whose dS are rounded to 16 bits: one by up to eps,
+many together by half of that. `largest` is max^2 / root of the sum of squares, of the terms' norms:
+all of a row that one term makes up, and next to nothing of a sum of many.
 """
 
 from __future__ import annotations
@@ -23,11 +27,15 @@ from dataclasses import dataclass
 from ..base.dtypes import DType
 from ..base.lazy import torch
 from .reference import check_shapes, chunks, full_precision, hidden_keys
+from .serving import ServeRule, served_weights
 
 # Worst rows of correct kernels before the factor: dQ 0.57, dK 0.72, dV 1.28. With P rounded to 16
 # bits before it becomes dS: 0.95 to 1.0; with D left out, a block skipped or added twice: 29 and
 # more; with a scale that is 1 % off: 11 (fp16), 1.5 (bf16).
 FACTORS = {"d_q": 0.9, "d_k": 0.9, "d_v": 1.4}
+# Of 4,000 keys and one query the worst row of dK is 1.11 before the factor without it, 0.8 with it;
+# with P rounded to 16 bits before it becomes dS 1.0 to 1.2 with it.
+LONE = 0.45
 _HALF_OF_SMALLEST = {DType.FP16: 2.0**-25, DType.BF16: 0.0}
 
 
@@ -73,9 +81,12 @@ def attention_gradients(
     fp64: bool = True,
     causal: bool = False,
     dtype: DType | None = None,
+    served: ServeRule | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> Gradients:
     """The gradients of sum(d_o * o) + sum(d_lse * lse), where (o, lse) is what
-    `attention_reference` gives, computed and returned in fp64 (or fp32).
+    `attention_reference` gives, computed and returned in fp64 (or fp32); with `served`, which says
+    what is causal and the scale, what `serving.attend_sequence` gives.
 
     `d_lse` is (batch, heads, seq_q); None: 0. `dtype` (default: that of q) is the type whose
     rounding is granted. A row that sees no key takes part in nothing.
@@ -87,19 +98,28 @@ def attention_gradients(
     d_q, d_k, d_v = (torch.zeros(x.shape, dtype=exact, device=q.device) for x in (q, k, v))
     q_doubt = torch.zeros(q.shape[:3], dtype=exact, device=q.device)
     k_doubt = torch.zeros(k.shape[:3], dtype=exact, device=q.device)  # squared
+    largest = torch.zeros_like(k_doubt)
+    squares = torch.zeros_like(k_doubt)
     group = n_heads // k.shape[2]
+    scale = served.scale if served is not None else scale
     scale = d_head**-0.5 if scale is None else scale
     with full_precision(q.device.type):
         for b, head, rows in chunks(batch, n_heads, seqlen_q, k.shape[1], d_q.element_size()):
             kv_head = head // group
             queries, outer = q[b, rows, head].to(exact), d_o[b, rows, head].to(exact)
             keys, values = k[b, :, kv_head].to(exact), v[b, :, kv_head].to(exact)
-            weights = _weights(scale * (queries @ keys.T), rows, seqlen_q, causal)
+            scores = scale * (queries @ keys.T)
+            slopes: torch.Tensor | float = 1.0
+            if served is None:
+                weights = _weights(scores, rows, seqlen_q, causal)
+            else:
+                sink = None if sinks is None else sinks[head]
+                weights, slopes = served_weights(scores, rows, seqlen_q, served, sink)
             d_weights = outer @ values.T
             dots = (weights * d_weights).sum(dim=-1, keepdim=True)
             if d_lse is not None:
                 dots -= d_lse[b, head, rows].to(exact)[:, None]
-            d_scores = scale * weights * (d_weights - dots)
+            d_scores = scale * weights * (d_weights - dots) * slopes
             d_q[b, rows, head] = d_scores @ keys
             d_k[b, :, kv_head] += d_scores.T @ queries
             d_v[b, :, kv_head] += weights.T @ outer
@@ -107,8 +127,13 @@ def attention_gradients(
             if d_lse is not None:
                 of_dots += scale * d_lse[b, head, rows].to(exact).abs()
             q_doubt[b, rows, head] = of_dots * (weights @ keys).norm(dim=-1)
-            k_doubt[b, :, kv_head] += weights.T.square() @ (of_dots * queries.norm(dim=-1)).square()
-        doubts = q_doubt, k_doubt.sqrt()
+            norms = queries.norm(dim=-1)
+            k_doubt[b, :, kv_head] += weights.T.square() @ (of_dots * norms).square()
+            terms = d_scores.T.square() * norms.square()
+            largest[b, :, kv_head] = largest[b, :, kv_head].maximum(terms.amax(dim=1))
+            squares[b, :, kv_head] += terms.sum(dim=1)
+        lone = LONE * (largest / squares.sqrt()).nan_to_num(0.0)
+        doubts = q_doubt, k_doubt.sqrt() + lone
         allowed = _allowed(q, k, d_o, (d_q, d_k, d_v), doubts, scale, granted)
     return Gradients(dict(zip(FACTORS, (d_q, d_k, d_v), strict=True)), allowed)
 

@@ -71,3 +71,19 @@ def attend_sequence(
         lse = torch.logsumexp(torch.cat(terms, dim=2), dim=2)
         weights = torch.where(seen, torch.exp(scores - lse[..., None]), 0.0)
         return (weights @ values).movedim(0, 1), lse
+
+
+def served_weights(
+    scores: torch.Tensor, rows: slice, seqlen_q: int, rule: ServeRule, sink: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor | float]:
+    """The weights of some queries of one head, of scaled scores (queries, keys); and the slopes of
+    the soft cap there."""
+    slopes: torch.Tensor | float = 1.0
+    if rule.softcap:
+        capped = torch.tanh(scores / rule.softcap)
+        scores, slopes = rule.softcap * capped, 1 - capped.square()
+    seen = rule.visible(seqlen_q, scores.shape[1])[rows].to(scores.device)
+    scores = scores.masked_fill(~seen, -math.inf)
+    of_sink = scores.new_full((), -math.inf) if sink is None else sink.to(scores.dtype)
+    lse = torch.logaddexp(torch.logsumexp(scores, dim=1), of_sink)[:, None]
+    return torch.where(seen, torch.exp(scores - lse), 0.0), slopes

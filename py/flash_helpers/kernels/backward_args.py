@@ -18,14 +18,20 @@ STRIDE_FIELDS = tuple(
     f"{name}_stride_{axis}" for name in STRIDED for axis in ("batch", "seq", "head")
 )
 INT_FIELDS = ("batch", "seqlen_q", "seqlen_k", "n_heads_q", "n_heads_kv")
-FIELDS = POINTER_FIELDS + STRIDE_FIELDS + INT_FIELDS + ("softmax_scale", "causal", "reserved")
+# Of families that serve alone.
+LENGTH_FIELDS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k")
+RULE_FIELDS = ("window_left", "window_right", "softcap", "reserved_too")
+FIELDS = (
+    POINTER_FIELDS + STRIDE_FIELDS + INT_FIELDS + ("softmax_scale", "causal", "reserved")
+    + LENGTH_FIELDS + RULE_FIELDS
+)  # fmt: skip
 
 # RowStats of a query row: floats, and how many rows a head's are filled up to a multiple of.
 ROW_STATS_FLOATS = 2
 ROW_STATS_BLOCK = 128
 
 # Little-endian without padding: the header asserts that C++ adds none either.
-_LAYOUT = struct.Struct(f"<{len(POINTER_FIELDS)}Q{len(STRIDE_FIELDS)}q5if2i")
+_LAYOUT = struct.Struct(f"<{len(POINTER_FIELDS)}Q{len(STRIDE_FIELDS)}q5if2i4Q2ifi")
 BACKWARD_ARGS_SIZE = _LAYOUT.size
 
 
@@ -45,16 +51,18 @@ def pack_backward_args(
     n_heads_kv: int,
     softmax_scale: float,
     causal: bool = False,
+    served: Mapping[str, int | float] | None = None,
 ) -> bytes:
     """Pointers are addresses, by name (0 or left out: d_lse there is none, a gradient that is not
-    wanted); strides are in elements, by name (left out: of a gradient that is not wanted). It
-    checks nothing beyond what `struct` does; the caller has checked the tensors."""
+    wanted); strides are in elements, by name (left out: of a gradient that is not wanted).
+    `served`: LENGTH_FIELDS and RULE_FIELDS that are not 0. It checks nothing beyond what `struct`
+    does; the caller has checked the tensors."""
     none = (0, 0, 0)
     return _LAYOUT.pack(
         *(pointers.get(name, 0) for name in POINTER_FIELDS),
         *(stride for name in STRIDED for stride in strides.get(name, none)),
         batch, seqlen_q, seqlen_k, n_heads_q, n_heads_kv, softmax_scale,
-        causal, 0,
+        causal, 0, *((served or {}).get(name, 0) for name in LENGTH_FIELDS + RULE_FIELDS),
     )  # fmt: skip
 
 

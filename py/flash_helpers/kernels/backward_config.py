@@ -7,7 +7,7 @@ argument record (backward_args.py). They take any lengths and masks.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 from .backward_args import row_stats_rows
@@ -37,6 +37,12 @@ class Sizes:
     seqlen_k: int
     n_heads_q: int
     n_heads_kv: int
+    # Of different lengths, one after the other: the lengths above are rows of all (cu_seqlens).
+    packed: bool = False
+
+    def as_one(self) -> Sizes:
+        """All rows as one sequence."""
+        return replace(self, batch=1)
 
 
 @dataclass(frozen=True, order=True)

@@ -11,6 +11,7 @@ from .architecture import parse_arch
 from .contract import KernelConfig
 from .family import Capability, Family
 from .sm80_bwd.family import FAMILY as SM80_BACKWARD
+from .sm80_bwd_serve.family import FAMILY as SM80_SERVE_BACKWARD
 from .sm80_fwd.family import FAMILY as SM80_FORWARD
 from .sm80_serve.family import FAMILY as SM80_SERVE
 from .sm90_bwd.family import FAMILY as SM90_BACKWARD
@@ -20,7 +21,7 @@ from .sm90_serve.family import FAMILY as SM90_SERVE
 
 FAMILIES: tuple[Family, ...] = (
     SM80_FORWARD, SM90_FORWARD, SM80_BACKWARD, SM90_BACKWARD, SM90_FUSED_BACKWARD,
-    SM80_SERVE, SM90_SERVE,
+    SM80_SERVE, SM90_SERVE, SM80_SERVE_BACKWARD,
 )  # fmt: skip
 
 _registered = {family.NAME: family for family in FAMILIES}
@@ -39,9 +40,9 @@ def family_of(config: KernelConfig) -> Family:
 def by_preference(
     capability: Capability | None, *, gradients: bool = False, serves: bool = False
 ) -> list[Family]:
-    """Those of forward passes, those for gradients, or those that serve caches, in the order in
-    which they are asked to take a problem on a GPU of this capability, or (None) in the
-    emulator."""
+    """Those of forward passes, those for gradients, those that serve, or those for the gradients of
+    what is served, in the order in which they are asked to take a problem on a GPU of this
+    capability, or (None) in the emulator."""
     kind = (gradients, serves)
     asked = [family for family in families() if kind == (family.GRADIENTS, family.SERVES)]
     return sorted(asked, key=lambda family: -family.preference(capability))

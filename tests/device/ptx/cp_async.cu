@@ -11,6 +11,10 @@ __device__ void copy(uint32_t dst, const char* src, int which, int src_bytes) {
   if (which == 0) ptx::cp_async_16<kOffset>(dst, src);
   if (which == 1) ptx::cp_async_ca_16<kOffset>(dst, src);
   if (which == 2) ptx::cp_async_16_zero_fill<kOffset>(dst, src, src_bytes);
+  if (which == 3) {  // two halves, of which each has its own number of bytes
+    ptx::cp_async_8_zero_fill<kOffset>(dst, src, min(src_bytes, 8));
+    ptx::cp_async_8_zero_fill<kOffset>(dst + 8, src + 8, max(src_bytes - 8, 0));
+  }
 }
 
 // Each of 64 threads copies 16 bytes and hands them to its neighbour. `away`: an offset added to

@@ -13,12 +13,13 @@ from flash_helpers.emulator import RaceError
 from tests.device.launching import device_kernel, device_ptx, given, launch, wanted
 
 THREADS = 64
-COPIES = ("cp_async_16", "cp_async_ca_16", "cp_async_16_zero_fill")
+COPIES = ("cp_async_16", "cp_async_ca_16", "cp_async_16_zero_fill", "cp_async_8_zero_fill")
+FILL = COPIES[2:]
 NEIGHBOURS = np.arange(THREADS) ^ 1
 
 
 @pytest.mark.parametrize("far", [False, True])
-@pytest.mark.parametrize("which", range(3), ids=COPIES)
+@pytest.mark.parametrize("which", range(4), ids=COPIES)
 def test_sixteen_bytes(headers: Path, which: int, far: bool, seed: int) -> None:
     source = given(np.random.default_rng(seed).integers(0, 256, (THREADS, 16)), np.uint8)
     out = wanted(source.shape, np.uint8)
@@ -27,8 +28,11 @@ def test_sixteen_bytes(headers: Path, which: int, far: bool, seed: int) -> None:
     np.testing.assert_array_equal(out, source[NEIGHBOURS])
 
 
+@pytest.mark.parametrize("which", FILL)
 @pytest.mark.parametrize("n_bytes", [0, 1, 4, 8, 12, 15, 16])
-def test_zero_fill_reads_no_more_than_it_is_told(headers: Path, n_bytes: int, seed: int) -> None:
+def test_zero_fill_reads_no_more_than_it_is_told(
+    headers: Path, n_bytes: int, which: str, seed: int
+) -> None:
     """The source array ends with the last byte that may be read. When none may, the address lies
     outside of it."""
     whole = np.random.default_rng(seed).integers(1, 256, (THREADS, 16)).astype(np.uint8)
@@ -36,7 +40,7 @@ def test_zero_fill_reads_no_more_than_it_is_told(headers: Path, n_bytes: int, se
     out = wanted(whole.shape, np.uint8)
     kernel = device_kernel(headers, "ptx/cp_async.cu", "copies")
     away = np.int64(0 if n_bytes else 1 << 40)
-    launch(kernel, source, out, 2, n_bytes, False, away, block=THREADS)
+    launch(kernel, source, out, COPIES.index(which), n_bytes, False, away, block=THREADS)
     whole[:, n_bytes:] = 0
     np.testing.assert_array_equal(out, whole[NEIGHBOURS])
 
@@ -62,4 +66,4 @@ def test_which_caches_a_copy_uses(headers: Path) -> None:
     ptx = device_ptx(headers, "ptx/cp_async.cu")
     copies = Counter(re.findall(r"cp\.async\.c[ag][\w.:]*", ptx))
     assert set(copies) == {"cp.async.cg.shared.global.L2::128B", "cp.async.ca.shared.global"}
-    assert copies["cp.async.ca.shared.global"] == 2  # one for each offset
+    assert copies["cp.async.ca.shared.global"] == 6  # one of 16 bytes, two of 8, for each offset

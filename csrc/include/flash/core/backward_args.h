@@ -56,9 +56,21 @@ struct BackwardArgs {
   float softmax_scale;  // multiplies q.k before the softmax
   int32_t causal;       // not 0: query i sees only keys j <= i + seqlen_k - seqlen_q
   int32_t reserved;     // 0: the record's size is a multiple of its alignment without padding
+
+  // For families that serve alone, which read these in place of `causal`. With cu_seqlens sequences
+  // lie one after the other: seqlen_q and seqlen_k are rows of all, strides of batches 0, and of
+  // row_stats and lse there are as many as of one sequence of that length.
+  const int32_t* cu_seqlens_q;  // as in ServeArgs, both or none
+  const int32_t* cu_seqlens_k;
+  const int32_t* seqused_q;
+  const int32_t* seqused_k;
+  int32_t window_left;
+  int32_t window_right;
+  float softcap;
+  int32_t reserved_too;  // 0
 };
 
-static_assert(sizeof(BackwardArgs) == 12 * 8 + 24 * 8 + 8 * 4,
+static_assert(sizeof(BackwardArgs) == 12 * 8 + 24 * 8 + 8 * 4 + 4 * 8 + 4 * 4,
               "no padding: Python packs these bytes");
 
 // What the kernels know of a query row beside its elements. A head's rows are filled up to whole

@@ -37,6 +37,15 @@ FLASH_DEVICE void cp_async_16_zero_fill(uint32_t dst, const void* src, uint32_t 
                : "memory");
 }
 
+// cp.async.ca.shared.global [dst + kDstOffset], [src], 8, src_bytes: as above, 8 bytes.
+template <int kDstOffset>
+FLASH_DEVICE void cp_async_8_zero_fill(uint32_t dst, const void* src, uint32_t src_bytes) {
+  asm volatile("cp.async.ca.shared.global [%0 + %2], [%1], 8, %3;\n"
+               :
+               : "r"(dst), "l"(src), "n"(kDstOffset), "r"(src_bytes)
+               : "memory");
+}
+
 // cp.async.commit_group: closes the group of this thread's copies since the last commit.
 FLASH_DEVICE void cp_async_commit_group() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 

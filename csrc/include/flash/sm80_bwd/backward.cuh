@@ -26,7 +26,7 @@ template <typename L>
 struct OwnRows {
   Rows own1, own2, d_own1, d_own2;
 
-  FLASH_DEVICE OwnRows(const BackwardArgs& args, const Work<L>& work) {
+  FLASH_DEVICE OwnRows(const typename L::Args& args, const typename L::Work& work) {
     const auto rows = [&](const void* tensor, int64_t batch, int64_t seq, int64_t head) {
       return rows_of(tensor, batch, seq, head, work.batch, work.head, work.first_row);
     };
@@ -43,9 +43,8 @@ struct OwnRows {
   }
 };
 
-template <AmpereBackwardKernelConfig kConfig, Variant kVariant>
-FLASH_DEVICE void gradients(const BackwardArgs& args) {
-  using L = Layout<kConfig, kVariant>;
+template <AmpereBackwardKernelConfig kConfig, typename L>
+FLASH_DEVICE void gradients(const typename L::Args& args, const typename L::Work& work) {
   using Mm = Matmuls<kConfig, L>;
   using Lane = typename L::Lane;
   constexpr int kWarpSize = AmpereBackwardKernelConfig::kWarpSize;
@@ -56,7 +55,6 @@ FLASH_DEVICE void gradients(const BackwardArgs& args) {
   const int lane = thread % kWarpSize;
   const int warp_row = thread / kWarpSize * L::kRowsPerWarp;
 
-  const Work<L> work(args, blockIdx.x);
   const OwnRows<L> own(args, work);
   const RowCopy<typename L::Tile, L::kThreads> copy(thread);
   PassingBlocks<L> passing(args, work, copy, smem);
@@ -76,11 +74,10 @@ FLASH_DEVICE void gradients(const BackwardArgs& args) {
   Mm::clear(d_own1);
   if constexpr (L::kOwnsKeys) Mm::clear(d_own2);
 
-  const int64_t head_stats =
-      (work.batch * args.n_heads_q + work.head) * row_stats_rows(args.seqlen_q);
+  const int64_t of_head = head_stats(args, work.batch, work.head);
   const QueryStats<L> stats(
-      reinterpret_cast<const RowStats*>(args.row_stats) + head_stats + work.first_row + warp_row,
-      smem, lane);
+      reinterpret_cast<const RowStats*>(args.row_stats) + of_head + work.first_row + warp_row,
+      work.n_rows - warp_row, smem, lane);
   Place place{work.begin, 0};
   for (int step = 0; step < n_steps; ++step) {
     ptx::cp_async_wait_group<0>();
@@ -97,6 +94,7 @@ FLASH_DEVICE void gradients(const BackwardArgs& args) {
 
     typename L::Scores p, d_s;
     Mm::products(p, own1, Lane(other1, lane, MatrixOrder::kColumnsFirst));
+    L::Calls::template cap<L>(args, p);
     stats.for_each(stage_offset, [&](int m, int n, int i, const RowStats& row) {
       p[m][n][i] = ptx::ex2(ptx::fma_rn(p[m][n][i], scale_log2, -row.lse_log2));
     });
@@ -111,6 +109,7 @@ FLASH_DEVICE void gradients(const BackwardArgs& args) {
       // What belongs to a key that the query does not see may be infinite.
       d_s[m][n][i] = mask.hides_something && weight == 0.0f ? 0.0f : d_score;
     });
+    L::Calls::template pass_cap<L>(args, p, stats, stage_offset, d_s);
     Mm::accumulate(d_own1, d_s, Lane(other1, lane, MatrixOrder::kRowsFirst));
   }
 
@@ -130,7 +129,8 @@ FLASH_DEVICE void backward(const BackwardArgs& args) {
   if constexpr (kVariant == Variant::kDots) {
     write_row_stats<kConfig.dtype, kConfig.d_head, AmpereBackwardKernelConfig::kDotsThreads>(args);
   } else {
-    gradients<kConfig, kVariant>(args);
+    using L = Layout<kConfig, kVariant>;
+    gradients<kConfig, L>(args, typename L::Work(args, blockIdx.x));
   }
 }
 

@@ -8,21 +8,42 @@
 
 namespace flash::sm80_bwd {
 
+// What the kernels are compiled for: calls whose sequences have equal lengths. (What serves
+// compiles them for others.)
+struct EqualLengths {
+  static constexpr bool kVary = false;
+  using Args = BackwardArgs;
+  template <typename L>
+  using Work = flash::Work<L>;
+  template <bool kOwnsKeys, int kRows, int kColumns>
+  using Mask = BlockMask<kOwnsKeys, kRows, kColumns>;
+
+  // What is done to scores before their weights, and to the weights' gradients behind.
+  template <typename L>
+  FLASH_DEVICE static void cap(const Args&, typename L::Scores&) {}
+  template <typename L, typename Stats>
+  FLASH_DEVICE static void pass_cap(const Args&, const typename L::Scores&, const Stats&, int,
+                                    typename L::Scores&) {}
+};
+
 // Both kernels multiply rows that stay (of tensors "own1" and "own2") with columns that pass by (of
 // "other1" and "other2"):
 //
 //              own1  own2  other1  other2   scores         gradients of weights   results
 //   kKeys      K     V     Q       dO       S^T = K Q^T    dP^T = V dO^T          dV, dK
 //   kQueries   Q     dO    K       V        S = Q K^T      dP = dO V^T            dQ
-template <AmpereBackwardKernelConfig kConfig, Variant kVariant>
+template <AmpereBackwardKernelConfig kConfig, Variant kVariant, typename TheCalls = EqualLengths>
 struct Layout {
+  using Calls = TheCalls;
+  using Args = typename Calls::Args;
+  using Work = typename Calls::template Work<Layout>;
   static constexpr bool kStaggers = false;
   static_assert(kVariant == Variant::kKeys || kVariant == Variant::kQueries);
   static constexpr bool kOwnsKeys = kVariant == Variant::kKeys;
   static constexpr BlockShape kShape = kConfig.shape(kVariant);
   static constexpr int kRows = kShape.rows;
   static constexpr int kColumns = kShape.columns;
-  using Mask = BlockMask<kOwnsKeys, kRows, kColumns>;
+  using Mask = typename Calls::template Mask<kOwnsKeys, kRows, kColumns>;
   static constexpr int kThreads = kConfig.n_threads(kVariant);
   static constexpr int kRowsPerWarp = kRows / kShape.warps;
   static_assert(kRows % (16 * kShape.warps) == 0, "a warp has whole 16-row tiles");

@@ -3,6 +3,7 @@
 
 #include "flash/sm80_bwd/row_copy.cuh"
 #include "flash/sm80_bwd/rows.cuh"
+#include "flash/sm80_bwd/weights.cuh"
 #include "flash/tile/gradient_work.cuh"
 
 namespace flash::sm80_bwd {
@@ -11,14 +12,14 @@ template <typename L>
 struct PassingBlocks {
   using Copy = RowCopy<typename L::Tile, L::kThreads>;
 
-  const BackwardArgs& args;
-  const Work<L>& work;
+  const typename L::Args& args;
+  const typename L::Work& work;
   const Copy& copy;
   uint32_t smem;
   Place next;
 
-  FLASH_DEVICE PassingBlocks(const BackwardArgs& args, const Work<L>& work, const Copy& copy,
-                             uint32_t smem)
+  FLASH_DEVICE PassingBlocks(const typename L::Args& args, const typename L::Work& work,
+                             const Copy& copy, uint32_t smem)
       : args(args), work(work), copy(copy), smem(smem), next{work.begin, 0} {}
 
   // Issues the copies of the next block to a stage.
@@ -50,14 +51,23 @@ struct PassingBlocks {
     copy.template load<L::kColumns>(start + L::kOther2, other2.first, other2.row_bytes, n_rows);
   }
 
-  // Two rows a thread. They all exist: a head's RowStats are filled up to whole blocks.
   FLASH_DEVICE void load_stats(uint32_t tile, int64_t head, int row) {
-    static_assert(kRowStatsBlock % L::kColumns == 0);
-    const int64_t first =
-        (work.batch * args.n_heads_q + head) * row_stats_rows(args.seqlen_q) + row;
+    const int64_t first = head_stats(args, work.batch, head) + row;
     const RowStats* stats = reinterpret_cast<const RowStats*>(args.row_stats) + first;
-    const int pair = static_cast<int>(threadIdx.x);
-    if (pair < L::kColumns / 2) ptx::cp_async_16<0>(tile + pair * 16, stats + pair * 2);
+    const int thread = static_cast<int>(threadIdx.x);
+    if constexpr (L::Calls::kVary) {
+      // A sequence begins at any row. Behind its end are zeros, as in Q and dO: weights of 1, and
+      // gradients of 0.
+      static_assert(L::kColumns <= L::kThreads);
+      const uint32_t bytes = thread < args.seqlen_q - row ? sizeof(RowStats) : 0;
+      if (thread < L::kColumns) {
+        ptx::cp_async_8_zero_fill<0>(tile + thread * 8, stats + (bytes == 0 ? 0 : thread), bytes);
+      }
+    } else {
+      // Two rows a thread. They all exist: a head's RowStats are filled up to whole blocks.
+      static_assert(kRowStatsBlock % L::kColumns == 0);
+      if (thread < L::kColumns / 2) ptx::cp_async_16<0>(tile + thread * 16, stats + thread * 2);
+    }
   }
 };
 

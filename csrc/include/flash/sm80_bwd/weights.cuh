@@ -5,9 +5,15 @@
 #include "flash/ptx/math.cuh"
 #include "flash/ptx/memory.cuh"
 #include "flash/sm80_bwd/layout.cuh"
+#include "flash/tile/rows.cuh"
 #include "flash/tile/static_for.cuh"
 
 namespace flash::sm80_bwd {
+
+// Where the RowStats of a head's queries begin.
+FLASH_DEVICE int64_t head_stats(const BackwardArgs& args, int64_t batch, int64_t head) {
+  return (batch * args.n_heads_q + head) * row_stats_rows(args.seqlen_q);
+}
 
 // RowStats of the queries of a thread's fragments, which are its rows or its columns.
 template <typename L>
@@ -19,13 +25,20 @@ template <typename L>
 struct QueryStats<L> {
   RowStats stats[L::kMTiles][2];
 
-  // `first_row`: of the warp, in the argument record's row_stats.
-  FLASH_DEVICE QueryStats(const RowStats* first_row, uint32_t, int lane) {
+  // `first_row`: of the warp, in the argument record's row_stats. `n_rows`: that exist from there.
+  FLASH_DEVICE QueryStats(const RowStats* first_row, int n_rows, uint32_t, int lane) {
 #pragma unroll
     for (int m = 0; m < L::kMTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        stats[m][half] = first_row[m * 16 + half * 8 + lane / 4];
+        const int row = m * 16 + half * 8 + lane / 4;
+        // Behind the only sequence a head's RowStats are filled up to whole blocks.
+        if constexpr (L::Calls::kVary) {
+          constexpr RowStats kNone = {.lse_log2 = -kNegativeInfinity, .dot = 0.0f};
+          stats[m][half] = row < n_rows ? first_row[row] : kNone;
+        } else {
+          stats[m][half] = first_row[row];
+        }
       }
     }
   }
@@ -52,7 +65,7 @@ struct QueryStats<L> {
   uint32_t address;
 
   // `first_stage`: shared address of the first stage.
-  FLASH_DEVICE QueryStats(const RowStats*, uint32_t first_stage, int lane)
+  FLASH_DEVICE QueryStats(const RowStats*, int, uint32_t first_stage, int lane)
       : address(first_stage + L::kStats + lane % 4 * 2 * int{sizeof(RowStats)}) {}
 
   // `stage_offset`: from the first stage to that of the block.
@@ -75,7 +88,7 @@ struct QueryStats<L> {
 // Makes the weights 0 of keys that the query does not see. `row` and `column`: of the thread's
 // first element, in the block.
 template <typename L>
-FLASH_DEVICE void hide(typename L::Scores& p, const BackwardArgs& args,
+FLASH_DEVICE void hide(typename L::Scores& p, const typename L::Args& args,
                        const typename L::Mask& mask, int row, int column) {
   const auto seen = mask.seen(args, row, column);
 #pragma unroll

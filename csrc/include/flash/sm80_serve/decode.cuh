@@ -25,9 +25,17 @@ class BlockLoader {
  public:
   FLASH_DEVICE BlockLoader(const ServeArgs& args, const Share<kConfig>& share, uint32_t ring,
                            int warp, int lane)
-      : stream_(args, ring, warp, lane), pieces_(share), piece_(pieces_.next(args)) {
-    key_ = piece_.keys.begin;
+      : stream_(args, ring, warp, lane), pieces_(share) {}
+
+  // Fills all stages but the one that the first issue() is given. `first`: the first piece, behind
+  // which `pieces` is. (Found once, and filled in a loop: a short call takes longer to fetch its
+  // instructions than to run them.)
+  FLASH_DEVICE void begin(const Piece<kConfig>& first, const Pieces<kConfig>& pieces) {
+    pieces_ = pieces;
+    go_to(first);
     look_up();
+#pragma unroll 1
+    for (int stage = 0; stage < kConfig.n_stages - 1; ++stage) issue(stage);
   }
 
   // The next block, to a stage that is free; an empty group where there is none.
@@ -47,44 +55,44 @@ class BlockLoader {
 
  private:
   FLASH_DEVICE void look_up() {
-    while (key_ >= piece_.keys.end) {  // pieces without keys have no blocks
+    while (key_ >= keys_.end) {  // pieces without keys have no blocks
       has_block_ = !pieces_.is_at_end();
       if (!has_block_) return;
-      piece_ = pieces_.next(stream_.args);
-      key_ = piece_.keys.begin;
+      go_to(pieces_.next(stream_.args));
     }
-    stream_.look_up(piece_.tile, piece_.keys, key_);
+    stream_.look_up(place_, keys_, key_);
+  }
+  FLASH_DEVICE void go_to(const Piece<kConfig>& piece) {
+    place_ = place_of(piece.tile);
+    keys_ = piece.keys;
+    key_ = keys_.begin;
   }
 
   KeyStream<kConfig> stream_;
   Pieces<kConfig> pieces_;
-  Piece<kConfig> piece_;
-  int key_;  // the first of the block that was looked up
+  KeyPlace place_;          // of the piece
+  KeyRange keys_ = {0, 0};  // of the piece
+  int key_ = 0;             // the first of the block that was looked up
   bool has_block_ = true;
 };
 
-// Writes the rows of a piece whose sums the warps have left.
+// Writes the rows of a piece whose sums the warps have left: the tile's result, or a part of it.
 template <AmpereServeKernelConfig kConfig>
 FLASH_DEVICE void write_piece(const ServeArgs& args, const Piece<kConfig>& piece, int64_t share,
                               const Sums<kConfig>& sums, uint32_t* flag) {
-  const auto merge = [&](const float* sinks, const auto& store) {
-    merge_rows<kConfig, kConfig.key_warps()>(
-        piece.tile, kConfig.key_warps(), sinks,
-        [&](int key_warp, int r) { return sums.lse(key_warp, r); },
-        [&](int key_warp, int r, int column) { return sums.of(key_warp, r, column); }, store);
-  };
-  if (piece.is_whole) {
-    merge(args.sinks, [&](int r, int column, const MergedColumns& merged) {
-      store_result(args, piece.tile, r, column, merged);
-    });
-    return;
-  }
   const Parts<kConfig> parts(args, piece, share);
-  const int own = static_cast<int>(blockIdx.x) - parts.first_block;
-  merge(nullptr, [&](int r, int column, const MergedColumns& merged) {
-    parts.leave(own, r, column, merged, false);
-  });
-  parts.arrive(flag);
+  merge_rows<kConfig, kConfig.key_warps()>(
+      piece.tile, kConfig.key_warps(), piece.is_whole ? args.sinks : nullptr,
+      [&](int key_warp, int r) { return sums.lse(key_warp, r); },
+      [&](int key_warp, int r, int column) { return sums.of(key_warp, r, column); },
+      [&](int r, int column, const MergedColumns& merged) {
+        if (piece.is_whole) {
+          store_result(args, piece.tile, r, column, merged);
+        } else {
+          parts.leave(parts.own(), r, column, merged, false);
+        }
+      });
+  if (!piece.is_whole) parts.arrive(flag);
 }
 
 template <AmpereServeKernelConfig kConfig>
@@ -104,14 +112,15 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
   if (share.begin == share.end) return;
   Pieces<kConfig> pieces(share);
   BlockLoader<kConfig> loader(args, share, smem + kConfig.q_bytes(), warp, lane);
-#pragma unroll
-  for (int stage = 0; stage < kStages - 1; ++stage) loader.issue(stage);
-
   int stage = kStages - 1;
+  bool is_first = true;
   while (!pieces.is_at_end()) {
     const Piece<kConfig> piece = pieces.next(args);
     const bool idle = warp_row >= piece.tile.n_rows;  // it copies keys for the others
-    load_queries(args, piece.tile, smem);
+    const QueryRows<kConfig> queries(args, piece.tile);
+    if (is_first) loader.begin(piece, pieces);
+    is_first = false;
+    queries.store(smem);
     __syncthreads();  // Q is visible; the sums of the piece before were read
     typename Mm::QOperand q;
     q.prologue(Lane(smem + warp_row * Mm::Tile::kRowBytes, lane, MatrixOrder::kRowsFirst));

@@ -24,6 +24,19 @@ FLASH_DEVICE void sync_readers() {
   }
 }
 
+// Where the keys of a tile lie.
+struct KeyPlace {
+  int batch = 0;
+  int page = 0;       // where there is no block_table
+  int first_key = 0;  // in its page
+  int kv_head = 0;
+};
+
+template <AmpereServeKernelConfig kConfig>
+FLASH_DEVICE KeyPlace place_of(const Tile<kConfig>& tile) {
+  return {tile.batch, tile.page, tile.first_key, tile.kv_head};
+}
+
 template <AmpereServeKernelConfig kConfig>
 struct KeyStream {
   using Shared = SharedTile<kConfig.d_head, true>;
@@ -38,12 +51,13 @@ struct KeyStream {
   int first_row;   // of this warp's rows in its slice
   int first_key;   // of this warp's rows in a block
   int lane;
-  int kv_head;  // of the block that was looked up
-  int page;     // of its row that this lane has looked up
-  int row;      // in the page; negative: it is not read
+  // The row of the block that this lane has looked up, in K and in V; not read: some other address.
+  const char *k_row, *v_row;
+  bool is_read = false;
 
   FLASH_DEVICE KeyStream(const ServeArgs& serve_args, uint32_t ring, int warp, int own_lane)
       : args(serve_args), lane(own_lane) {
+    skip();
     const int key_warp = warp / kConfig.row_warps();
     first_row = warp % kConfig.row_warps() * kRows;
     first_key = key_warp * kConfig.slice_keys() + first_row;
@@ -53,46 +67,54 @@ struct KeyStream {
   // Finds the rows of the block that begins with key `first`, which the next issue() copies: its
   // table entries are on their way while the blocks before it are computed. `keys`: no other is
   // read.
-  FLASH_DEVICE void look_up(const Tile<kConfig>& tile, const KeyRange& keys, int first) {
+  FLASH_DEVICE void look_up(const KeyPlace& at, const KeyRange& keys, int first) {
     const int key = first + first_key + lane;
-    kv_head = tile.kv_head;
-    page = tile.page;
-    row = -1;
+    skip();
     if (lane >= kRows || !keys.has(key)) return;
-    if (args.block_table == nullptr) {
-      row = tile.first_key + key;
-    } else {
-      page = args.block_table[tile.batch * args.table_stride + key / args.page_size];
+    int64_t page = at.page;
+    int64_t row = at.first_key + key;
+    if (args.block_table != nullptr) {
+      page = args.block_table[at.batch * args.table_stride + key / args.page_size];
       row = key % args.page_size;
     }
+    is_read = true;
+    k_row +=
+        (page * args.k_stride_page + row * args.k_stride_seq + at.kv_head * args.k_stride_head) *
+        bytes_of(kConfig.dtype);
+    v_row +=
+        (page * args.v_stride_page + row * args.v_stride_seq + at.kv_head * args.v_stride_head) *
+        bytes_of(kConfig.dtype);
   }
 
   // Copies the rows that were looked up to a stage of the ring. What is not read becomes zero: the
   // weight of a value that nobody sees is 0, and must not meet a NaN.
   FLASH_DEVICE void issue(int stage) const {
+    const uint32_t rows_read = __ballot_sync(0xffffffffu, is_read);
     const int chunk = lane % Shared::kChunksPerRow;
     const uint32_t k_tile = slice + stage * kConfig.stage_bytes();
-    const uint32_t v_tile = k_tile + kConfig.slice_bytes();
-    const int64_t k_column = kv_head * args.k_stride_head + chunk * 8;
-    const int64_t v_column = kv_head * args.v_stride_head + chunk * 8;
     static_for<0, kRows / kRowsPerStep>([&](auto step) {
       const int r = step * kRowsPerStep + lane / Shared::kChunksPerRow;
-      const int64_t from_page = __shfl_sync(0xffffffffu, page, r);
-      const int64_t from_row = __shfl_sync(0xffffffffu, row, r);
-      const int64_t k = from_page * args.k_stride_page + from_row * args.k_stride_seq + k_column;
-      const int64_t v = from_page * args.v_stride_page + from_row * args.v_stride_seq + v_column;
-      const int place = Shared::offset(first_row + r, chunk);
-      const bool exists = from_row >= 0;
-      copy(k_tile + place, args.k, k, exists && chunk * 8 < args.d_head);
-      copy(v_tile + place, args.v, v, exists && chunk * 8 < args.d_v);
+      const bool exists = rows_read >> r & 1;
+      const uint32_t to = k_tile + Shared::offset(first_row + r, chunk);
+      copy(to, broadcast(k_row, r), chunk, exists && chunk * 8 < args.d_head);
+      copy(to + kConfig.slice_bytes(), broadcast(v_row, r), chunk, exists && chunk * 8 < args.d_v);
     });
   }
 
  private:
-  FLASH_DEVICE static void copy(uint32_t to, const void* from, int64_t element, bool exists) {
-    const char* const source =
-        static_cast<const char*>(from) + (exists ? element * bytes_of(kConfig.dtype) : 0);
-    ptx::cp_async_16_zero_fill<0>(to, source, exists ? Shared::kChunkBytes : 0);
+  FLASH_DEVICE void skip() {
+    k_row = static_cast<const char*>(args.k);
+    v_row = static_cast<const char*>(args.v);
+    is_read = false;
+  }
+  FLASH_DEVICE static const char* broadcast(const char* address, int from_lane) {
+    return reinterpret_cast<const char*>(
+        __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(address), from_lane));
+  }
+  FLASH_DEVICE static void copy(uint32_t to, const char* row, int chunk, bool exists) {
+    // Nothing is read where no byte is asked for, but the address has to exist.
+    ptx::cp_async_16_zero_fill<0>(to, row + (exists ? chunk * Shared::kChunkBytes : 0),
+                                  exists ? Shared::kChunkBytes : 0);
   }
 };
 

@@ -58,43 +58,60 @@ struct Parts {
     if (column == 0) lse(part, r, merged) = columns.lse;
   }
 
+  // This thread block's.
+  FLASH_DEVICE int own() const { return static_cast<int>(blockIdx.x) - first_block; }
+
   // All threads; what this thread block has left is there. `flag`: in shared memory.
   FLASH_DEVICE void arrive(uint32_t* flag) const {
-    const int g = (static_cast<int>(blockIdx.x) - first_block) / group;
-    const int first = g * group;
-    const int count = min(group, n - first);
-    if (!is_last(args.arrivals + slot(first), count, flag)) return;
-    if (group == n) {
-      merge_all(n, 1, false);
-      return;
-    }
-    merge_rows<kConfig, 8>(
-        tile, count, nullptr, [&](int i, int r) { return lse(first + i, r, false); },
-        [&](int i, int r, int column) { return sum(first + i, r, column); },
-        [&](int r, int column, const MergedColumns& columns) {
-          leave(first, r, column, columns, true);
-        });
-    const int n_groups = (n + group - 1) / group;
-    if (is_last(args.arrivals + 2 * gridDim.x + slot(0), n_groups, flag)) {
-      merge_all(n_groups, group, true);
+    const int first = own() / group * group;
+    // Of a group's parts, then, where there are several groups, of all groups.
+    Round round = {.first = first,
+                   .step = 1,
+                   .n = min(group, n - first),
+                   .counter = args.arrivals + slot(first)};
+#pragma unroll 1
+    while (is_last(round, flag)) {
+      const bool is_result = round.n == n || round.step > 1;
+      merge(round, is_result);
+      if (is_result) return;
+      round = {.first = 0,
+               .step = group,
+               .n = (n + group - 1) / group,
+               .counter = args.arrivals + 2 * gridDim.x + slot(0)};
     }
   }
 
  private:
-  FLASH_DEVICE static bool is_last(uint32_t* counter, int count, uint32_t* flag) {
-    const auto last = static_cast<uint32_t>(count - 1);
+  // Parts that are merged at once: `n` from `first` on, `step` apart.
+  struct Round {
+    int first;
+    int step;  // more than 1: those are of groups
+    int n;
+    uint32_t* counter;
+  };
+
+  FLASH_DEVICE static bool is_last(const Round& round, uint32_t* flag) {
+    const auto last = static_cast<uint32_t>(round.n - 1);
     __syncthreads();  // all threads have written
-    if (threadIdx.x == 0) *flag = ptx::atomic_inc_acq_rel(counter, last);
+    if (threadIdx.x == 0) *flag = ptx::atomic_inc_acq_rel(round.counter, last);
     __syncthreads();
     return *flag == last;
   }
 
-  FLASH_DEVICE void merge_all(int count, int step, bool merged) const {
+  // To the result, or to the group's place.
+  FLASH_DEVICE void merge(const Round& round, bool is_result) const {
+    const bool of_groups = round.step > 1;
+    const auto part = [&](int i) { return round.first + i * round.step; };
     merge_rows<kConfig, 8>(
-        tile, count, args.sinks, [&](int i, int r) { return lse(i * step, r, merged); },
-        [&](int i, int r, int column) { return sum(i * step, r, column); },
+        tile, round.n, is_result ? args.sinks : nullptr,
+        [&](int i, int r) { return lse(part(i), r, of_groups); },
+        [&](int i, int r, int column) { return sum(part(i), r, column); },
         [&](int r, int column, const MergedColumns& columns) {
-          store_result(args, tile, r, column, columns);
+          if (is_result) {
+            store_result(args, tile, r, column, columns);
+          } else {
+            leave(round.first, r, column, columns, true);
+          }
         });
   }
 };

@@ -10,32 +10,44 @@
 
 namespace flash::sm80_serve {
 
-// Writes the tile's queries to the beginning of shared memory; rows that do not exist become zeros.
-// By ordinary loads: waiting for an asynchronous copy would wait for the keys that are on their way
-// before it.
+// The tile's queries on their way to the beginning of shared memory; rows that do not exist become
+// zeros. By ordinary loads: waiting for an asynchronous copy would wait for the keys that are on
+// their way before it.
 template <AmpereServeKernelConfig kConfig>
-FLASH_DEVICE void load_queries(const ServeArgs& args, const Tile<kConfig>& tile, uint32_t smem) {
+class QueryRows {
+ public:
+  FLASH_DEVICE QueryRows(const ServeArgs& args, const Tile<kConfig>& tile) {
+    static_for<0, kSteps>([&](auto step) {
+      const int r = first_row() + step * kRows;
+      values_[step] = {};
+      if (r >= tile.n_rows || chunk() * 8 >= args.d_head) return;
+      const int64_t row =
+          args.cu_seqlens_q == nullptr ? tile.query(r) : tile.first_query + tile.query(r);
+      const int64_t element = tile.batch * args.q_stride_batch + row * args.q_stride_seq +
+                              tile.head(r) * args.q_stride_head + chunk() * 8;
+      values_[step] =
+          ptx::ld_global_16(static_cast<const char*>(args.q) + element * bytes_of(kConfig.dtype));
+    });
+  }
+
+  FLASH_DEVICE void store(uint32_t smem) const {
+    static_for<0, kSteps>([&](auto step) {
+      const int r = first_row() + step * kRows;
+      if (r < kConfig.B_r) ptx::st_shared_16<0>(smem + Shared::offset(r, chunk()), values_[step]);
+    });
+  }
+
+ private:
   using Shared = SharedTile<kConfig.d_head, true>;
-  constexpr int kRows = kConfig.n_threads() / Shared::kChunksPerRow;  // at a time
-  constexpr int kSteps = (kConfig.B_r + kRows - 1) / kRows;
-  const int chunk = static_cast<int>(threadIdx.x) % Shared::kChunksPerRow;
-  const int first = static_cast<int>(threadIdx.x) / Shared::kChunksPerRow;
-  ptx::Vector16 values[kSteps];
-  static_for<0, kSteps>([&](auto step) {
-    const int r = first + step * kRows;
-    values[step] = {};
-    if (r >= tile.n_rows || chunk * 8 >= args.d_head) return;
-    const int64_t row =
-        args.cu_seqlens_q == nullptr ? tile.query(r) : tile.first_query + tile.query(r);
-    const int64_t element = tile.batch * args.q_stride_batch + row * args.q_stride_seq +
-                            tile.head(r) * args.q_stride_head + chunk * 8;
-    values[step] =
-        ptx::ld_global_16(static_cast<const char*>(args.q) + element * bytes_of(kConfig.dtype));
-  });
-  static_for<0, kSteps>([&](auto step) {
-    const int r = first + step * kRows;
-    if (r < kConfig.B_r) ptx::st_shared_16<0>(smem + Shared::offset(r, chunk), values[step]);
-  });
-}
+  static constexpr int kRows = kConfig.n_threads() / Shared::kChunksPerRow;  // at a time
+  static constexpr int kSteps = (kConfig.B_r + kRows - 1) / kRows;
+
+  FLASH_DEVICE static int chunk() { return static_cast<int>(threadIdx.x) % Shared::kChunksPerRow; }
+  FLASH_DEVICE static int first_row() {
+    return static_cast<int>(threadIdx.x) / Shared::kChunksPerRow;
+  }
+
+  ptx::Vector16 values_[kSteps];
+};
 
 }  // namespace flash::sm80_serve

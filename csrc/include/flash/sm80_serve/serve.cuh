@@ -53,7 +53,9 @@ FLASH_DEVICE void attend(const ServeArgs& args) {
   const int end = min(begin + share, all.end);
 
   KeyStream<kConfig> stream(args, smem + kConfig.q_bytes(), warp, lane);
-  const auto look_up = [&](int block) { stream.look_up(tile, all.keys, block * kConfig.B_c); };
+  const auto look_up = [&](int block) {
+    stream.look_up(place_of(tile), all.keys, block * kConfig.B_c);
+  };
   look_up(begin);
 #pragma unroll
   for (int stage = 0; stage < kStages - 1; ++stage) {
@@ -61,7 +63,7 @@ FLASH_DEVICE void attend(const ServeArgs& args) {
     ptx::cp_async_commit_group();
     look_up(begin + stage + 1);
   }
-  load_queries(args, tile, smem);
+  QueryRows<kConfig>(args, tile).store(smem);
   __syncthreads();  // Q is visible
   typename Mm::QOperand q;
   q.prologue(Lane(smem + warp_row * Mm::Tile::kRowBytes, lane, MatrixOrder::kRowsFirst));

@@ -66,6 +66,7 @@ struct Share {
     }
     const int64_t total = warp_sum(mine);
     each = max(int64_t{1}, (total + gridDim.x - 1) / gridDim.x);
+    end_with_tiles(Units<kConfig>(Sequence(args, 0)).each);
     begin = min(blockIdx.x * each, total);
     end = min(begin + each, total);
     if (begin == end) return;
@@ -81,6 +82,15 @@ struct Share {
   }
 
  private:
+  // Makes shares end with tiles of as many units, where they grow little by it: what is cut has to
+  // be merged.
+  FLASH_DEVICE void end_with_tiles(unsigned tile) {
+    constexpr unsigned kMost = 32;  // of a share: what it may grow by
+    const auto share = static_cast<unsigned>(each);
+    const unsigned missing = tile - 1 - (share - 1) % tile;
+    if (each == share && missing <= share / kMost) each += missing;
+  }
+
   FLASH_DEVICE static int64_t units_of(const ServeArgs& args, int b) {
     return b < args.batch ? Units<kConfig>(Sequence(args, b)).all(args) : 0;
   }
@@ -121,13 +131,14 @@ class Pieces {
       sequence = Sequence(args, ++batch_);
       units = Units<kConfig>(sequence);
     }
-    const int64_t tile = (at_ - before_) / units.each;  // those of a KV head follow each other
-    const int64_t first_unit = before_ + tile * units.each;
+    // Those of a KV head follow each other.
+    const int tile = static_cast<int>((at_ - before_) / units.each);
+    const int64_t first_unit = before_ + int64_t{tile} * units.each;
     const int skipped = static_cast<int>(at_ - first_unit);
     const int taken = static_cast<int>(min(int64_t{units.each - skipped}, end_ - at_));
     at_ += taken;
-    const Tile<kConfig> rows(sequence, static_cast<int>(tile / units.tiles),
-                             static_cast<int>(tile % units.tiles) * kConfig.B_r);
+    const int kv_head = tile / units.tiles;
+    const Tile<kConfig> rows(sequence, kv_head, (tile - kv_head * units.tiles) * kConfig.B_r);
     const KeyRange seen = {rows.rule.of(rows.query(0)).begin,
                            rows.rule.of(rows.query(rows.n_rows - 1)).end};
     const int from = (units.first + skipped) * kUnitKeys;

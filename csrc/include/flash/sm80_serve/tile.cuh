@@ -9,6 +9,7 @@
 #include "flash/ptx/device.cuh"
 #include "flash/sm80_serve/config.h"
 #include "flash/tile/key_range.cuh"
+#include "flash/tile/packed_rows.cuh"
 
 namespace flash::sm80_serve {
 
@@ -29,23 +30,12 @@ FLASH_DEVICE unsigned n_tiles(const ServeArgs& args) {
   return (args.seqlen_q * group + kConfig.B_r - 1) / kConfig.B_r * args.batch;
 }
 
-// The last sequence that begins at or before `tile`, or -1: a search by all lanes of a warp, 32
-// places at a time.
+// The last sequence that begins at or before `tile`, or -1: found by all lanes of a warp.
 template <AmpereServeKernelConfig kConfig>
 FLASH_DEVICE int sequence_of(const ServeArgs& args, unsigned tile, int lane) {
   const int group = args.n_heads_q / args.n_heads_kv;
-  int first = 0;
-  for (int count = args.batch; count > 0;) {
-    const int step = (count + 31) / 32;
-    const int b = first + lane * step;
-    const bool begins = lane * step < count &&
-                        tiles_before<kConfig>(args.cu_seqlens_q[b], b, group) <= int64_t{tile};
-    const int n_begun = __popc(__ballot_sync(0xffffffffu, begins));
-    if (n_begun == 0) return -1;
-    first += (n_begun - 1) * step;
-    count = step == 1 ? 0 : min(step, count - (n_begun - 1) * step);
-  }
-  return first;
+  return last_begun(args.batch, int64_t{tile}, lane,
+                    [&](int b) { return tiles_before<kConfig>(args.cu_seqlens_q[b], b, group); });
 }
 
 // What a tile has to know of its sequence.
@@ -109,8 +99,10 @@ struct Tile : Sequence {
         row(first_row),
         n_rows(max(0, min(kConfig.B_r, sequence.n_rows() - first_row))) {}
 
-  FLASH_DEVICE int query(int r) const { return (row + r) / group; }
-  FLASH_DEVICE int head(int r) const { return kv_head * group + (row + r) % group; }
+  FLASH_DEVICE int query(int r) const {
+    return static_cast<unsigned>(row + r) / static_cast<unsigned>(group);
+  }
+  FLASH_DEVICE int head(int r) const { return kv_head * group + (row + r - query(r) * group); }
 };
 
 // The tile of a thread block, where each has one, for one of the splits of its keys. Late queries,

@@ -27,6 +27,6 @@ struct BackwardKernelArgs {
 // A copy moves RowStats by so many bytes: the longest row of a box of 16-bit elements.
 constexpr int kStatsRowBytes = 512;
 
-static_assert(sizeof(BackwardKernelArgs) == 1216, "Python packs these bytes");
+static_assert(sizeof(BackwardKernelArgs) == 1280, "Python packs these bytes");
 
 }  // namespace flash::sm90_bwd

@@ -12,6 +12,7 @@
 #include "flash/sm90_serve/args.h"
 #include "flash/sm90_serve/config.h"
 #include "flash/tile/key_range.cuh"
+#include "flash/tile/packed_rows.cuh"
 
 namespace flash::sm90_serve {
 
@@ -92,20 +93,10 @@ struct TileSchedule {
  private:
   FLASH_DEVICE static int tiles_before(int start, int batch) { return start / kBlockM + batch; }
 
-  // The last sequence that begins at or before a tile, or -1: a search by all lanes of a warp, 32
-  // places at a time.
+  // The last sequence that begins at or before a tile, or -1: found by all lanes of a warp.
   FLASH_DEVICE int sequence_of(int tile, int lane) const {
-    int first = 0;
-    for (int count = args.call.batch; count > 0;) {
-      const int step = (count + 31) / 32;
-      const int b = first + lane * step;
-      const bool begins = lane * step < count && tiles_before(args.call.cu_seqlens_q[b], b) <= tile;
-      const int n_begun = __popc(__ballot_sync(0xffffffffu, begins));
-      if (n_begun == 0) return -1;
-      first += (n_begun - 1) * step;
-      count = step == 1 ? 0 : min(step, count - (n_begun - 1) * step);
-    }
-    return first;
+    return last_begun(args.call.batch, tile, lane,
+                      [&](int b) { return tiles_before(args.call.cu_seqlens_q[b], b); });
   }
 
   FLASH_DEVICE void find_keys(Tile& tile) const {

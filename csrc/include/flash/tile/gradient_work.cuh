@@ -20,6 +20,8 @@ constexpr unsigned kSectionBlocks = 128;
 // most work come first: else the last heads' longest blocks would begin last, and run alone.
 template <typename L>
 struct Work {
+  using Layout = L;
+
   int64_t batch;
   int64_t head;  // of K and V where keys are the rows, else of Q
   int first_row;
@@ -75,9 +77,9 @@ struct Place {
   int block;
   int head;  // of the group
 
-  template <typename L>
-  FLASH_DEVICE void advance(const Work<L>& work) {
-    if constexpr (L::kStaggers) {
+  template <typename Own>  // a Work
+  FLASH_DEVICE void advance(const Own& work) {
+    if constexpr (Own::Layout::kStaggers) {
       if (++block == work.end) block = work.begin;
       if (block == work.first) ++head;
     } else {

@@ -15,7 +15,7 @@ STATS_ROW_BYTES = 512  # of one row of the map of RowStats
 ELEMENT_BYTES = 2
 MAP_BYTES = 128
 # Of the record: a multiple of the maps' alignment.
-LAUNCH_ARGUMENTS_SIZE = 1216
+LAUNCH_ARGUMENTS_SIZE = 1280
 
 # The tensors of each kernel's maps: own1, own2, other1, other2, d_own1, d_own2.
 _MAPS = {

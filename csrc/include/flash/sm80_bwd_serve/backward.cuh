@@ -1,0 +1,64 @@
+// The Ampere family's backward pass (sm80_bwd/backward.cuh) for sequences of different lengths,
+// windows and soft caps. A thread block finds its sequence, and computes as if there were no other.
+#pragma once
+
+#include "flash/core/backward_args.h"
+#include "flash/sm80_bwd/backward.cuh"
+#include "flash/sm80_bwd_serve/config.h"
+#include "flash/sm80_bwd_serve/sequences.cuh"
+#include "flash/tile/packed_rows.cuh"
+
+namespace flash::sm80_bwd_serve {
+
+// Blocks of rows of all sequences, for one head: csrc/runtime launches as many. Where the device
+// alone knows the lengths, a sequence that begins with row `start` has those from start / kRows +
+// its number on: it may have one too many, and never one too few.
+template <typename L>
+struct RowBlocks {
+  const BackwardArgs& args;
+  const int32_t* starts;
+  int n_rows;  // of all sequences, or of each
+
+  FLASH_DEVICE explicit RowBlocks(const BackwardArgs& args)
+      : args(args),
+        starts(L::kOwnsKeys ? args.cu_seqlens_k : args.cu_seqlens_q),
+        n_rows(L::kOwnsKeys ? args.seqlen_k : args.seqlen_q) {}
+
+  FLASH_DEVICE int of_sequence() const { return (n_rows + L::kRows - 1) / L::kRows; }
+  FLASH_DEVICE int of_head() const {
+    return starts == nullptr ? of_sequence() * args.batch : n_rows / L::kRows + args.batch;
+  }
+  FLASH_DEVICE int before(int sequence) const {
+    return starts == nullptr ? of_sequence() * sequence : starts[sequence] / L::kRows + sequence;
+  }
+  // The sequence of a block, or -1: it lies before all.
+  FLASH_DEVICE int sequence_of(int block) const {
+    if (starts == nullptr) return block / of_sequence();
+    const int lane = threadIdx.x % AmpereServeBackwardKernelConfig::kWarpSize;
+    return last_begun(args.batch, block, lane, [&](int b) { return before(b); });
+  }
+};
+
+template <AmpereServeBackwardKernelConfig kConfig, Variant kVariant>
+FLASH_DEVICE void backward(const BackwardArgs& args) {
+  if constexpr (kVariant == Variant::kDots) {
+    write_row_stats<kConfig.dtype, kConfig.d_head, AmpereServeBackwardKernelConfig::kDotsThreads>(
+        args);
+  } else {
+    using L = sm80_bwd::Layout<kConfig, kVariant, Sequences>;
+    const RowBlocks<L> blocks(args);
+    const int of_head = blocks.of_head();
+    const int turn = static_cast<int>(blockIdx.x % of_head);
+    // Late queries see the most keys, and early keys are seen by the most queries.
+    const int block = L::kOwnsKeys ? turn : of_head - 1 - turn;
+    const int sequence = blocks.sequence_of(block);
+    if (sequence < 0) return;
+    const SequenceArgs own(args, sequence);
+    const int row = (block - blocks.before(sequence)) * L::kRows;
+    if (row >= (L::kOwnsKeys ? own.seqlen_k : own.seqlen_q)) return;
+    const typename L::Work work(own, static_cast<int>(blockIdx.x / of_head), row);
+    sm80_bwd::gradients<kConfig, L>(own, work);
+  }
+}
+
+}  // namespace flash::sm80_bwd_serve

@@ -1,0 +1,201 @@
+"""Serving kernels do exactly the work that their lengths ask for: matrix instructions, copies of
+keys, stores. One that does more is right, and slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+import flash_attention
+from flash_attention import emulated
+from flash_attention.serving import launch
+from flash_helpers.check.serving import ServeRule
+from flash_helpers.emulator import LaunchReport
+from flash_helpers.kernels.contract import KernelConfig, Variant
+from flash_helpers.kernels.sm80_serve.config import AmpereServeKernelConfig
+from flash_helpers.kernels.sm80_serve.family import Sm80Serve
+from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
+from tests.emulator.work import Work
+from tests.serving.problems import Batch
+
+CAUSAL = ServeRule(causal=True)
+WARP_ROWS, GROUP_ROWS, CHUNK = 16, 64, 8
+MMA_KEYS, MMA_DEPTH, MMA_COLUMNS = 16, 16, 8  # of mma.m16n8k16: as B of P V, as depth, as columns
+BATCHES = {
+    "lengths": Batch([40, 1, 0, 70], [200, 33, 5, 70], heads=2, kv_heads=2),
+    "causal, groups": Batch([40, 9], [100, 150], CAUSAL, heads=4, kv_heads=2),
+    "window": Batch([50], [300], ServeRule(causal=True, window=(60, 0)), heads=2, kv_heads=2),
+}
+DECODES = {
+    "one query": Batch([1, 1, 1], [300, 5, 128], CAUSAL, heads=8),
+    "four queries": Batch([4, 4], [260, 131], CAUSAL, heads=8),
+    "an idle warp": Batch([10], [200], CAUSAL, heads=8),
+    "window": Batch([1, 1], [600, 70], ServeRule(causal=True, window=(200, 0)), heads=8),
+}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a tile and the keys [begin, end) that they see."""
+
+    n: int
+    begin: int
+    end: int
+
+    def blocks(self, keys: int) -> int:
+        """Of so many keys, that begin anywhere."""
+        return max(0, -(-self.end // keys) - self.begin // keys)
+
+
+@pytest.fixture
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[KernelConfig, LaunchReport]]:
+    """What was launched, and what it did."""
+    found: list[tuple[KernelConfig, LaunchReport]] = []
+    real = emulated.emulated_kernel
+
+    class Reported:
+        def __init__(self, config: KernelConfig, variant: Variant | None) -> None:
+            self.config, self.kernel = config, real(config, variant)
+
+        def launch(self, **arguments: Any) -> LaunchReport:
+            report = self.kernel.launch(**arguments)
+            found.append((self.config, report))
+            return report
+
+    monkeypatch.setattr(emulated, "emulated_kernel", Reported)
+    return found
+
+
+def tiles(batch: Batch, rows: int, group: int) -> list[Rows]:
+    """Of one KV head: tiles of so many rows, of which `group` belong to a query."""
+    found = []
+    for i, (n_queries, n_keys) in enumerate(zip(batch.queries, batch.keys, strict=True)):
+        seen = batch.rule.visible(n_queries, n_keys, batch.leftpad[i])
+        for first in range(0, n_queries * group, rows):
+            last = min(first + rows, n_queries * group)
+            keys = (
+                seen[first // group : (last - 1) // group + 1].any(dim=0).nonzero()[:, 0].tolist()
+            )
+            found.append(
+                Rows(last - first, keys[0], keys[-1] + 1) if keys else Rows(last - first, 0, 0)
+            )
+    return found
+
+
+def ampere_work(
+    batch: Batch, config: AmpereServeKernelConfig, all_blocks: list[tuple[Rows, int]]
+) -> Work:
+    """Of tiles with their numbers of blocks: warps without rows copy keys, and multiply none."""
+    per_block = 2 * (config.B_c // MMA_COLUMNS) * (config.d_head // MMA_DEPTH)
+    n_rows = sum(batch.queries) * batch.heads
+    return Work(
+        batch.kv_heads * sum(-(-t.n // WARP_ROWS) * n * per_block for t, n in all_blocks),
+        async_copies=batch.kv_heads * sum(n for _, n in all_blocks)
+        * 2 * config.B_c * config.d_head // CHUNK,
+        global_stores=n_rows * (batch.d_v // 4 + 1),
+    )  # fmt: skip
+
+
+def check(wanted: Work, report: LaunchReport) -> None:
+    """All but loads of metadata and queries."""
+    done = Work.done(report)
+    assert done == Work(
+        wanted.matrix_instructions, wanted.bulk_loads, wanted.bulk_stores, wanted.async_copies,
+        done.global_loads, wanted.global_stores,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_prompts(
+    monkeypatch: pytest.MonkeyPatch,
+    reports: list[tuple[AmpereServeKernelConfig, LaunchReport]],
+    name: str,
+) -> None:
+    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 1)  # keys are not split
+    batch = BATCHES[name]
+    batch.check(batch.packed())
+    ((config, report),) = reports
+    found = [
+        (t, t.blocks(config.B_c)) for t in tiles(batch, config.B_r, batch.heads // batch.kv_heads)
+    ]
+    check(ampere_work(batch, config, found), report)
+
+
+@pytest.mark.parametrize("name", DECODES)
+def test_decode(
+    monkeypatch: pytest.MonkeyPatch,
+    reports: list[tuple[AmpereServeKernelConfig, LaunchReport]],
+    name: str,
+) -> None:
+    """One thread block has all tiles whole: their blocks begin with the first key that is seen."""
+    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 1)
+    batch = DECODES[name]
+    batch.check(batch.cached(max(batch.keys)))
+    ((config, report),) = reports
+    assert config.shares_keys()
+    found = [
+        (t, -(-(t.end - t.begin) // config.B_c))
+        for t in tiles(batch, config.B_r, batch.heads // batch.kv_heads)
+    ]
+    check(ampere_work(batch, config, found), report)
+
+
+@pytest.mark.parametrize("name", ["full", "causal", "window"])
+def test_prompts_on_hopper(
+    monkeypatch: pytest.MonkeyPatch,
+    reports: list[tuple[HopperServeKernelConfig, LaunchReport]],
+    name: str,
+) -> None:
+    """Blocks that a group does not see are loaded for the other, and not multiplied."""
+    monkeypatch.setattr(Sm80Serve, "preference", lambda *_: -1)
+    rule = {
+        "full": ServeRule(),
+        "causal": CAUSAL,
+        "window": ServeRule(causal=True, window=(150, 0)),
+    }[name]
+    batch = Batch([256, 384], [256, 500], rule, heads=2, kv_heads=2)
+    batch.check(batch.packed())
+    ((config, report),) = reports
+    rows = config.block_m()
+    loads = sum(config.n_mma_groups + 2 * t.blocks(config.block_n) for t in tiles(batch, rows, 1))
+    groups = tiles(batch, GROUP_ROWS, 1)
+    steps = config.d_head // MMA_DEPTH + config.block_n // MMA_KEYS
+    n_rows = sum(batch.queries)
+    check(
+        Work(
+            batch.heads * 4 * steps * sum(t.blocks(config.block_n) for t in groups),
+            bulk_loads=batch.heads * loads,
+            bulk_stores=batch.heads * n_rows // WARP_ROWS,
+            global_stores=batch.heads * n_rows,
+        ),
+        report,
+    )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_of_one_sequence(
+    reports: list[tuple[KernelConfig, LaunchReport]], causal: bool
+) -> None:
+    """As many matrix instructions and stores as the dense kernels, whose work is counted exactly
+    (tests/emulator/test_backward_counts.py)."""
+    starts = torch.tensor([0, 256], dtype=torch.int32)
+    varlen: Any = flash_attention.flash_attn_varlen_func
+    attention: Any = flash_attention.flash_attn_func
+    d_o = torch.randn(256, 2, 64).half()
+
+    def work(attend: Callable[..., Any], shape: tuple[int, ...]) -> list[tuple[int, int]]:
+        reports.clear()
+        x = [torch.randn(shape).half().requires_grad_() for _ in range(3)]
+        attend(*x).backward(d_o.view(shape))
+        return [(r.mma_instructions, r.global_stores) for c, r in reports if c.GRADIENTS]
+
+    packed = work(
+        lambda *x: varlen(*x, starts, starts, 256, 256, causal=causal),
+        (256, 2, 64),
+    )
+    dense = work(lambda *x: attention(*x, causal=causal), (1, 256, 2, 64))
+    assert len(packed) == 3 and packed == dense

@@ -66,7 +66,9 @@ def calls(
     o, lse, _ = attend(q, k, v, causal=causal, return_attn_probs=True)
     dtype = DType.from_torch_dtype(q.dtype)
     for c in flash_attention.available_kernels():
-        if not c.GRADIENTS or "sm90" not in c.FAMILY or ("fused" in c.FAMILY and not fused):
+        if not c.GRADIENTS or c.SERVES or "sm90" not in c.FAMILY:
+            continue
+        if "fused" in c.FAMILY and not fused:
             continue
         if (c.d_head, c.dtype) == (q.shape[3], dtype):
             found[str(c)] = lambda c=c: flash_attention.backward(

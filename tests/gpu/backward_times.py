@@ -121,7 +121,8 @@ def problems() -> list[AttentionProblem]:
 
 def row(problem: AttentionProblem) -> str:
     """TFLOP/s by name, in one line."""
-    built = [c for c in flash_attention.available_kernels() if c.GRADIENTS]
+    available = flash_attention.available_kernels()
+    built = [c for c in available if c.GRADIENTS and not c.SERVES]
     configs = [c for c in built if (c.d_head, c.dtype) == (problem.d_head, problem.dtype)]
     cells = []
     for name, ms in milliseconds(calls_for(problem, configs)).items():

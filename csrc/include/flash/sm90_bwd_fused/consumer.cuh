@@ -135,9 +135,10 @@ struct Consumer {
     }
     const auto before = ds_ring.before();
     const bool ds_there = is_over<!kIsFirst>(smem.ds_full(before.buffer), before.parity);
-    share_ds(ds_free);
+    write_ds(ds_free);
     Mm::issue_sum(d_weights, q, d_k);
     if constexpr (!kIsFirst) issue_d_q(ds_there);
+    share_ds();  // here, as its fence then waits while these are multiplied
     finish_sums<kIsFirst, kIsLast>();
   }
 
@@ -224,12 +225,14 @@ struct Consumer {
     Mm::issue_products(hidden(smem.own2(group)), smem.other2(ring.buffer), d_s);
   }
 
-  // The group's part of dS, for all groups.
-  FLASH_DEVICE void share_ds(bool ds_free) const {
+  // The group's part of dS; then, behind share_ds, it is for all groups.
+  FLASH_DEVICE void write_ds(bool ds_free) const {
     constexpr int kChunk = L::kColumns * kChunkRowBytes;
     if (!ds_free) sm90::wait_phase(smem.ds_empty(ds_ring.buffer), ds_ring.parity ^ 1);
     store_transposed(d_weights,
                      transposed_address(smem.ds(ds_ring.buffer) + group * kChunk, warp, lane));
+  }
+  FLASH_DEVICE void share_ds() const {
     ptx::fence_proxy_async_shared();  // dS, for the matmuls
     __syncwarp();                     // ... of all lanes
     release(smem.ds_full(ds_ring.buffer));
@@ -283,10 +286,7 @@ struct Consumer {
   }
 
   // The same, computed again where it is used instead of kept in registers from block to block.
-  FLASH_DEVICE static uint32_t hidden(uint32_t address) {
-    ptx::forget(address);
-    return address;
-  }
+  FLASH_DEVICE static uint32_t hidden(uint32_t address) { return ptx::forget(address), address; }
 
   // One arrival per warp: what it read or wrote is complete.
   FLASH_DEVICE void release(uint32_t barrier) const {

@@ -24,6 +24,7 @@ from .launching import goes_through_torch
 # Of one function. A number that is another one at every call would fill the memory.
 MOST_CALLS = 4096
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+_COMPARED = (type(None), bool, int, float, str)  # by their values, in C++
 _SPELLED = frozenset((float, list, tuple))  # 0.0 equals -0.0, and (1,) equals (True,)
 _GPU = Gpu()
 _address = torch.Tensor.data_ptr
@@ -54,6 +55,7 @@ def remembered(function: Callable[A, R], machine: Machine = _GPU) -> Callable[A,
     which says what is wrong with them.
     """
     forms: dict[tuple[Any, ...], _Form] = {}
+    in_c = _InC(machine)
     # torch.compile breaks its graph there.
     unrecorded = disable(function)  # type: ignore[no-untyped-call]
 
@@ -63,6 +65,8 @@ def remembered(function: Callable[A, R], machine: Machine = _GPU) -> Callable[A,
             # What goes to memory that is given, or has its own configuration, is no operator.
             plain = named.get("out") is None and named.get("config") is None
             return function(*args, **named) if plain else unrecorded(*args, **named)
+        if (found := in_c.again(args, named)) is not None:
+            return cast("R", found)
         if _len_torch_dispatch_stack() or forward_ad._current_level >= 0:
             return function(*args, **named)
         try:
@@ -96,9 +100,36 @@ def remembered(function: Callable[A, R], machine: Machine = _GPU) -> Callable[A,
         if (like := _like(distinct)) is not None:
             again = repeatable(machine, given, launches, first)
             form.remember(key, _Call(pattern, like, again))
+            if again is not None and pattern is None:
+                in_c.remember(args, named, like, again)
         return first
 
     return call
+
+
+class _InC:
+    """The same for the most usual calls, in C++. `again`: None where nothing was done."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.again: Callable[[tuple[Any, ...], dict[str, Any]], Any] = _nothing
+        self._machine = machine
+        self._calls: Any = None
+
+    def remember(
+        self, args: tuple[Any, ...], named: dict[str, Any], like: Like, again: Again
+    ) -> None:
+        """Asks for the extension when it is first called."""
+        if self._calls is None:
+            if (make := self._machine.remembered) is None:
+                return
+            quiet = [_len_torch_dispatch_stack, noting]
+            self._calls = make(quiet, forward_ad, is_grad_enabled, list(_PLAIN), _COMPARED)
+            self.again = self._calls.again
+        self._calls.remember(args, named, like, again)
+
+
+def _nothing(args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    return None
 
 
 class _NotRememberedError(TypeError):

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .launchers import Direct, Start
+from .launchers import Direct, Packed, Start
 from .machine import Machine
 
 Result = torch.Tensor | tuple[torch.Tensor, ...]
@@ -28,13 +28,14 @@ MOST_PREPARED = 1024
 class Step:
     """A launch. Its first arguments are addresses, at these positions among those of all tensors,
     given and made, or what `describe` makes of these tensors; the `rest` is the same in every
-    call. What `direct` prepares of descriptors is kept."""
+    call. What `direct` prepares of descriptors is kept. `packed`: for the extension."""
 
     start: Start
     addresses: tuple[int, ...]
     rest: tuple[Any, ...]
     describe: tuple[Describe, ...] = ()
     direct: Direct | None = None
+    packed: Packed | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,9 @@ def again(
 ) -> Again:  # fmt: skip
     """The call that makes these steps on a device, and returns the tensors at the positions
     `result` among those given and made; `single`: not as a tuple."""
+    native = _native(machine, device, steps, memory, result, single)
+    if native is not None:
+        return native
     ready, stream_of, empty, is_held = machine.ready, machine.stream, machine.empty, memory.is_held
     launches = [
         (step.start, _picker(step.addresses), step.rest, _described(step)) for step in steps
@@ -96,6 +100,34 @@ def again(
         return given[only] if only is not None else tuple([given[i] for i in result])
 
     return call
+
+
+def _native(
+    machine: Machine, device: int, steps: Sequence[Step], memory: Memory, result: tuple[int, ...],
+    single: bool,
+) -> Again | None:  # fmt: skip
+    """The same in C++; None where the machine, or a step, does not go there."""
+    repeated = machine.repeated
+    launches = []
+    for step in steps:
+        packed = step.packed
+        if packed is None or len(packed.pointers) != len(step.addresses):
+            return None
+        addresses = list(zip(packed.pointers, step.addresses, strict=True))
+        sizes = packed.function, packed.grid, packed.threads, packed.shared_bytes
+        launches.append((*sizes, packed.parameters, addresses))
+    if repeated is None:
+        return None
+    made = list(memory.made)
+    if memory.scratch:
+        made.append(((memory.scratch_bytes,), (1,), torch.uint8))
+    try:
+        return repeated(  # type: ignore[no-any-return]
+            machine.ready, machine.stream, machine.empty, device, memory.needed, memory.apart,
+            made, memory.scratch, launches, result, single,
+        ).again  # fmt: skip
+    except ValueError:  # more tensors than it takes
+        return None
 
 
 def _described(step: Step) -> _Described | None:

@@ -33,7 +33,7 @@ def run(
 
 
 def compiled(op: Op[C, P], config: C, problem: P, architecture: int | None = None) -> Compiled:
-    """The kernel, compiled once a process. ValueError for what cannot be built."""
+    """compile_op()'s kernel, asked for once a process."""
     config, problem = op.code(config, problem)
     return _compiled(op, config, problem, architecture)
 

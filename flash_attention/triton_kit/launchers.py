@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,13 @@ Start = Callable[[int, Sequence[Any]], object]  # (stream, all arguments)
 
 _NO_HOOKS = (None, None, None)  # launch metadata, before the launch, after it
 _NO_SCRATCH = (None, None)  # memory that kernels of other people ask Triton for
+_TESTED = ((3, 6), (3, 9))
+_LANES = 32
+# Of numbers in a kernel's signature.
+_BYTES = {
+    "i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u1": "B", "u8": "B", "u16": "H",
+    "u32": "I", "u64": "Q", "fp16": "e", "fp32": "f", "f32": "f", "fp64": "d",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,19 @@ class Direct:
     start: Start
     prepare: Callable[[int, Sequence[Any]], tuple[Any, ...]]
     in_c: Callable[..., object]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A launch as the driver gets it, of a kernel without descriptors: `parameters` as numbers of
+    eight bytes, the first of which are the parameter's. Those at `pointers` are addresses."""
+
+    function: int
+    grid: tuple[int, int, int]
+    threads: int
+    shared_bytes: int
+    parameters: tuple[int, ...]
+    pointers: tuple[int, ...]
 
 
 def checked_start(launch: Launched) -> Start:
@@ -41,7 +62,7 @@ def direct(launch: Launched) -> Direct | None:
     """None where this release of Triton, or this kernel, is not known to be launched so."""
     launcher, (x, y, z), function = launch.kernel.run, launch.grid, launch.kernel.function
     minor = minor_of(installed_version() or "")
-    if not (3, 6) <= minor <= (3, 9) or not _needs_no_more(launcher):
+    if not _TESTED[0] <= minor <= _TESTED[1] or not _needs_no_more(launcher):
         return None
     in_c, flags = _in_c(launcher.launch), (launcher.launch_cooperative_grid, launcher.launch_pdl)
     describes = in_c is not launcher.launch
@@ -75,6 +96,35 @@ def direct(launch: Launched) -> Direct | None:
     unfold = _unfolded(launch.kernel.src.signature, meta)
     return Direct(
         checked_start(launch), lambda stream, given: unfold(*prepare(stream, given)), in_c
+    )
+
+
+def packed(launch: Launched) -> Packed | None:
+    """None where this release of Triton, or this kernel, is not known to be launched so."""
+    launcher, kernel = launch.kernel.run, launch.kernel
+    minor = minor_of(installed_version() or "")
+    if not _TESTED[0] <= minor <= _TESTED[1] or not _needs_no_more(launcher):
+        return None
+    warps, clusters, shared_bytes = kernel.packed_metadata
+    types = list(kernel.src.signature.values())
+    special = launcher.launch_cooperative_grid or launcher.launch_pdl or clusters != 1
+    if special or len(types) != len(launch.arguments):
+        return None
+    parameters, pointers = list[int](), list[int]()
+    for kind, value in zip(types, launch.arguments, strict=True):
+        if kind == "constexpr":
+            continue
+        if kind[0] == "*":
+            pointers.append(len(parameters))
+            parameters.append(0)
+        elif kind in _BYTES:
+            parameters.append(int.from_bytes(struct.pack(f"<{_BYTES[kind]}", value), "little"))
+        else:
+            return None
+    parameters += [0, 0]  # Triton's own memory: for the whole launch, and for a profiler
+    threads = _LANES * warps
+    return Packed(
+        kernel.function, launch.grid, threads, shared_bytes, tuple(parameters), tuple(pointers)
     )
 
 

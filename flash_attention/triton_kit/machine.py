@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import torch
 
+from . import extension
 from .launched import Launched
-from .launchers import Direct, Start, checked_start, direct
+from .launchers import Direct, Packed, Start, checked_start, direct, packed
 
 Empty = Callable[[Any, Any, torch.dtype], torch.Tensor]  # (size, stride, type)
 
@@ -36,6 +38,17 @@ class Machine(Protocol):
 
     def direct(self, launch: Launched) -> Direct | None:
         """The same in two parts, the first of which may be kept; None where it may not."""
+
+    def packed(self, launch: Launched) -> Packed | None:
+        """The same for the driver; None where it must not go there at once."""
+
+    @property
+    def repeated(self) -> Callable[..., Any] | None:
+        """The extension's RepeatedLaunches, which go to the driver; None without one of them."""
+
+    @property
+    def remembered(self) -> Callable[..., Any] | None:
+        """The extension's RememberedCalls; None without it."""
 
 
 class Gpu:
@@ -85,3 +98,22 @@ class Gpu:
 
     def direct(self, launch: Launched) -> Direct | None:
         return direct(launch)
+
+    def packed(self, launch: Launched) -> Packed | None:
+        return packed(launch)
+
+    @cached_property
+    def repeated(self) -> Callable[..., Any] | None:
+        try:
+            made = extension.load().RepeatedLaunches
+            launch = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
+        except (ImportError, AttributeError, OSError):
+            return None
+        return partial(made, ctypes.cast(launch, ctypes.c_void_p).value)
+
+    @cached_property
+    def remembered(self) -> Callable[..., Any] | None:
+        try:
+            return extension.load().RememberedCalls  # type: ignore[no-any-return]
+        except (ImportError, AttributeError):  # not built, or older
+            return None

@@ -65,8 +65,9 @@ class Compiled:
 
 
 def compile_op(op: Op[C, P], config: C, problem: P, *, architecture: int | None = None) -> Compiled:
-    """The kernel for sm_<architecture>, by default the Op's, with its resources. Raises ValueError
-    for a configuration that cannot be built."""
+    """The kernel for sm_<architecture>, by default the Op's, with its resources; from the cache
+    directory if it is there. Raises ValueError for a configuration that cannot be built,
+    UnsafeCacheError and OSError if that directory cannot be used."""
     sm = architecture or op.architecture
     op.checked(config, problem)
     arguments = op.arguments(config, problem, op.stand_ins(problem))
@@ -109,12 +110,15 @@ def stand_in(architecture: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_cache() -> Iterator[None]:
-    """Triton's compile cache in a folder that goes away: nothing stale is inspected, and nothing
-    stays behind."""
+    """Triton's compile cache in a folder that goes away, behind which is ours."""
     from triton import knobs
+    from triton.runtime.cache import RemoteCacheManager
+
+    from .kept import Kept
 
     with tempfile.TemporaryDirectory() as folder, knobs.cache.scope():
         knobs.cache.dir = folder
+        knobs.cache.manager_class, knobs.cache.remote_manager_class = RemoteCacheManager, Kept
         yield
 
 

@@ -74,11 +74,8 @@ def _step(machine: Machine, tensors: _Tensors, launch: Launched) -> Step:
         raise _NotRepeatableError
     tensors.write([x for i in launch.written if (x := described[i]) is not None])
     positions = tuple(tensors.position(x) for x in first if x is not None)
-    kinds = {isinstance(value, torch.Tensor) for value in launch.arguments[:count]}
-    if len(kinds) > 1:
-        raise _NotRepeatableError
-    if True in kinds:
-        return Step(machine.starter(launch), positions, rest)
+    if all(isinstance(value, torch.Tensor) for value in launch.arguments[:count]):
+        return Step(machine.starter(launch), positions, rest, packed=machine.packed(launch))
     describe = tuple(map(_describe, launch.arguments[:count]))
     return Step(machine.starter(launch), positions, rest, describe, machine.direct(launch))
 
@@ -91,7 +88,9 @@ def _described(value: Any) -> torch.Tensor | None:
 
 def _describe(descriptor: Any) -> Describe:
     """Makes such a descriptor of other tensors, which are known to be as its own is: its class need
-    not check that again. It keeps no tensor."""
+    not check that again. It keeps no tensor; of one that is passed as such, it says the address."""
+    if isinstance(descriptor, torch.Tensor):
+        return torch.Tensor.data_ptr
     kind: Any = type(descriptor)
     fields = {name: value for name, value in vars(descriptor).items() if name != "base"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,10 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
+
+from flash_attention import operators
+from flash_attention.operators.matrices.config import MatmulConfig
+from flash_attention.triton_kit.tuning import Tuned
 
 from .blocks import blocks
 from .markdown import BOOK
@@ -62,6 +67,16 @@ def test_a_page_runs(page: Path, folder: Path) -> None:
     known = names_of_the_first_chapter(folder)
     if page != FIRST:
         run(f"book_{page.stem}", program(page.read_text(), folder / page.name), dict(known))
+
+
+def test_what_the_tuner_finds_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A block for a GPU, of tensors without memory and with a tuner that measures nothing."""
+    monkeypatch.setattr(operators, "matmul_best_config", lambda *_: Tuned(MatmulConfig(), 0.2))
+    (text,) = (b.text for b in blocks(BOOK / "02-matmul.md") if "matmul_best_config" in b.text)
+    run("book_tuned", text.replace('"cuda"', '"meta"'), {})
+    assert re.search(r"MatmulConfig\(.*\) 0\.2 ms 687\.\d+ TFLOP/s", capsys.readouterr().out)
 
 
 def test_every_exercise_has_its_answer() -> None:

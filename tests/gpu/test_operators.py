@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -160,6 +161,13 @@ def test_a_repeated_call_gives_what_the_checked_one_does(stream: bool, seed: int
                 got, wanted = call(function, x, w), call(function.__wrapped__, x, w)
                 pairs = zip(got, wanted, strict=True) if isinstance(got, tuple) else [(got, wanted)]
                 assert all(torch.equal(a, b) for a, b in pairs), (name, i)
+
+
+def test_a_repeated_call_of_a_thread_that_has_not_used_the_gpu(seed: int) -> None:
+    x = ordinary((64, 1000), torch.float16, seed).cuda()
+    wanted = operators.gelu(x)
+    with ThreadPoolExecutor(1) as threads:
+        assert torch.equal(threads.submit(operators.gelu, x).result(), wanted)
 
 
 def test_a_cuda_graph_replays_a_call(seed: int) -> None:

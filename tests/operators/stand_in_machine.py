@@ -7,14 +7,16 @@ from typing import Any
 
 import torch
 
+from flash_attention.library import load_library
 from flash_attention.triton_kit.launched import Launched
-from flash_attention.triton_kit.launchers import Direct, Start
+from flash_attention.triton_kit.launchers import Direct, Packed, Start
 
 
 class StandInMachine:
     """For CPU tensors. `started`: of every launch the kernel, the grid and all arguments."""
 
     device_type = "cpu"
+    finds_in_c = True  # calls that are repeated
 
     def __init__(self) -> None:
         self.started: list[tuple[Any, tuple[int, int, int], tuple[Any, ...]]] = []
@@ -41,6 +43,17 @@ class StandInMachine:
 
     def direct(self, launch: Launched) -> Direct | None:
         return None
+
+    def packed(self, launch: Launched) -> Packed | None:
+        return None
+
+    @property
+    def repeated(self) -> Callable[..., Any] | None:
+        return None
+
+    @property
+    def remembered(self) -> Callable[..., Any] | None:
+        return load_library().RememberedCalls if self.finds_in_c else None
 
 
 class Counted:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._functorch.aot_autograd import aot_export_joint_simple
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 pytest.importorskip("triton")
 
@@ -100,6 +103,54 @@ def test_logits_that_became_the_gradient_are_not_read_again(seed: int) -> None:
         torch.autograd.grad(loss, leaf)
 
 
+HELD: dict[str, Callable[[torch.Tensor], Any]] = {
+    "logits": lambda logits: logits,
+    "a view": lambda logits: logits[1:],
+    "an array": lambda logits: logits.detach().numpy(),
+}
+
+
+@pytest.mark.parametrize("who", ["nobody", "retained", "its own graph", *HELD])
+def test_the_gradient_is_written_over_logits_that_nobody_else_holds(who: str, seed: int) -> None:
+    """By default. What holds them is asked for their values afterwards, where it has any."""
+    start, target = draw((7, 200), torch.float32, seed)
+    leaf = start.requires_grad_()
+    logits = leaf.exp() if who == "its own graph" else leaf * 2.0  # exp keeps what it returns
+    values, at, places = logits.detach().clone(), logits.data_ptr(), []
+    logits.register_hook(lambda grad: places.append(grad.data_ptr()))  # type: ignore[no-untyped-call]
+    loss = operators.cross_entropy(logits, target)
+    kept = HELD[who](logits) if who in HELD else None
+    del logits
+    (got,) = torch.autograd.grad(loss, leaf, retain_graph=who == "retained")
+    assert (places == [at]) is (who == "nobody")
+    if who == "retained":
+        assert torch.equal(torch.autograd.grad(loss, leaf)[0], got)
+    if kept is not None:
+        assert torch.equal(torch.as_tensor(kept), values[values.shape[0] - len(kept) :])
+
+
+@pytest.mark.parametrize("inplace", [None, False])
+def test_a_second_derivative_is_refused(inplace: bool | None, seed: int) -> None:
+    """The first one with create_graph is what it is without, and the logits stay as they are."""
+    start, target = draw((7, 200), torch.float32, seed)
+    leaf = start.requires_grad_()
+    loss = operators.cross_entropy(leaf * 2.0, target, inplace_backward=inplace)
+    (slope,) = torch.autograd.grad(loss, leaf, create_graph=True)
+    assert slope.requires_grad
+    with pytest.raises(RuntimeError, match="no autograd formula was registered"):
+        torch.autograd.grad(slope.square().sum(), leaf)
+    again = operators.cross_entropy(leaf * 2.0, target, inplace_backward=inplace)
+    assert torch.equal(torch.autograd.grad(again, leaf)[0], slope.detach())
+
+
+def test_the_log_sum_exp_by_itself_has_no_gradient() -> None:
+    leaf = torch.zeros(2, 8).requires_grad_()
+    op = torch.ops.flash_attention.cross_entropy
+    _, lse, _ = op(leaf, torch.arange(2), -100, 0.0, 0.0, "mean", None)
+    with pytest.raises(NotImplementedError, match="the log-sum-exp of flash_attention::cross_entr"):
+        torch.autograd.grad(lse.sum(), leaf)
+
+
 def test_rows_that_do_not_count_and_no_rows() -> None:
     """The mean of none is NaN, as in PyTorch, and gives no gradient."""
     leaf = torch.zeros(3, 8).requires_grad_()
@@ -109,6 +160,23 @@ def test_rows_that_do_not_count_and_no_rows() -> None:
     none, nothing = torch.zeros(0, 8), torch.zeros(0, dtype=torch.int64)
     assert operators.cross_entropy(none, nothing).isnan()
     assert operators.cross_entropy(none, nothing, reduction="sum") == 0
+
+
+@pytest.mark.parametrize("inplace", [None, False, True])
+def test_it_is_recorded_with_its_gradient(
+    inplace: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As torch.compile does it, of logits that the graph makes; nothing is launched."""
+    monkeypatch.setattr(calls, "run", lambda *_: None)
+    op = torch.ops.flash_attention.cross_entropy
+
+    def loss(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor]:
+        return (op(x * 2.0, target, -100, 0.0, 0.0, "mean", inplace)[0],)
+
+    with FakeTensorMode():
+        given = torch.zeros(4, 8).requires_grad_(), torch.zeros(4, dtype=torch.int64)
+    graph: Any = aot_export_joint_simple(loss, given, trace_joint=True)
+    assert any(node.op == "output" for node in graph.graph.nodes)
 
 
 def test_a_class_that_does_not_exist_is_not_read() -> None:

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
-from torch.fx.experimental.proxy_tensor import make_fx
 
 pytest.importorskip("triton")
 
@@ -79,6 +77,11 @@ CALLS: dict[str, tuple[str, Call]] = {
         (drawn(1, 16, 5, 5).contiguous(memory_format=torch.channels_last),
          drawn(8, 16, 1, 1).contiguous(memory_format=torch.channels_last)), {"stride": [2, 1]},
     )),
+    "conv2d, descriptors": ("conv2d", lambda: (
+        (drawn(1, 16, 5, 5).contiguous(memory_format=torch.channels_last),
+         drawn(8, 16, 1, 1).contiguous(memory_format=torch.channels_last), drawn(8)),
+        {"algorithm": "persistent"},
+    )),
 }  # fmt: skip
 
 
@@ -119,6 +122,21 @@ def test_a_repeated_call_starts_what_the_checked_one_launches(name: str) -> None
             else:  # memory of the call's own: another place, always the same
                 assert value == own.setdefault(expected.data_ptr(), value)
     assert len(set(own.values())) == len(own) and not known & set(own.values())
+
+
+@pytest.mark.parametrize("in_c", [True, False])
+def test_calls_are_found_with_the_extension_and_without(in_c: bool) -> None:
+    """The stand-in has it, and the machines without one look in Python."""
+    call, counted, machine = setup("gelu")
+    machine.finds_in_c = in_c
+    for _ in range(3):
+        call(X, "tanh")
+    call(X, approximate="tanh")
+    call(X[:4], "tanh")
+    assert counted.calls == 3 and len(machine.started) == 2
+    call(Y, approximate="tanh")
+    call(Y[:4], "tanh")
+    assert counted.calls == 3 and len(machine.started) == 4
 
 
 X, Y = drawn(8, 24), drawn(8, 24)
@@ -200,57 +218,6 @@ def test_what_is_refused_is_refused_again(what: str) -> None:
         with pytest.raises(kind, match=words):
             bad(call)
     assert not machine.started
-
-
-class OwnClass(torch.Tensor):
-    pass
-
-
-def in_dual_level(call: Call) -> None:
-    with forward_ad.dual_level():
-        call(forward_ad.make_dual(X, Y))  # type: ignore[no-untyped-call]
-
-
-def under_fake_tensors(call: Call) -> None:
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        call(X)
-
-
-WATCHED: dict[str, Call] = {
-    "gradient": lambda call: call(X.clone().requires_grad_()),
-    "class": lambda call: call(X.as_subclass(OwnClass)),
-    "vmap": lambda call: torch.func.vmap(call)(X.expand(2, 8, 24)),
-    "make_fx": lambda call: make_fx(call)(X),
-    "make_fx before dispatch": lambda call: make_fx(call, pre_dispatch=True)(X),
-    "trace": lambda call: torch.jit.trace(  # type: ignore[no-untyped-call]
-        call, X, check_trace=False
-    ),
-    "fake tensors": under_fake_tensors,
-    "dual numbers": in_dual_level,
-    "compiled": lambda call: torch.compile(call, backend="eager")(X),
-}
-
-
-@pytest.mark.parametrize("what", WATCHED)
-def test_what_pytorch_must_see_goes_through_the_function(what: str) -> None:
-    """What the function does then is its own affair."""
-    machine, seen = StandInMachine(), list[bool]()
-    relu = checked("relu")
-
-    def function(x: torch.Tensor) -> torch.Tensor:
-        if plain:
-            return relu(x)  # type: ignore[no-any-return]
-        seen.append(True)
-        return x * 2
-
-    plain = True
-    call = remembered(function, machine)
-    call(X)
-    call(X)
-    assert len(machine.started) == 1
-    plain = False
-    WATCHED[what](call)
-    assert seen and len(machine.started) == 1
 
 
 def test_a_gradient_is_not_lost() -> None:

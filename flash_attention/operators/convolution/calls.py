@@ -3,40 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 import torch
 
 from flash_helpers.base.words import kind_of
 
 from ..checked import aligned, check_integer, check_like, check_shape, check_tensor, check_word
-from ..launching import is_one_operator, operator, run
+from ..launching import is_one_operator, is_recorded, operator, run
 from ..matrices.calls import ACTIVATIONS, PRECISIONS, matmul, newest_architecture
 from ..matrices.config import MatmulConfig
 from ..remembered import remembered
 from .op import ConvCall, DirectConv, ImplicitConv, Pair, Unfold
+from .persistent_op import HOPPER, PersistentConv, PersistentConvConfig, unfit
 
-ALGORITHMS = ("implicit", "im2col", "direct")
+ALGORITHMS = ("implicit", "im2col", "direct", "persistent")
 _MOST_GROUPS = 65535  # of a grid's second dimension
 _LAST = torch.channels_last
 
 Optional = torch.Tensor | None
+Config = MatmulConfig | PersistentConvConfig
 
 
 @remembered
 def conv2d(
     x: torch.Tensor, weight: torch.Tensor, bias: Optional = None, *, stride: int | Pair = 1,
     padding: int | Pair = 0, dilation: int | Pair = 1, groups: int = 1, activation: str = "none",
-    precision: str = "ieee", algorithm: str = "implicit", config: MatmulConfig | None = None,
+    precision: str = "ieee", algorithm: str = "implicit", config: Config | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """activation(the convolution + bias) in one kernel: summed in fp32, rounded once.
 
     x is (images, channels, height, width), weight (filters, channels / groups, height, width), bias
     (filters), all fp16, bf16 or fp32 of one type, on a CUDA device or on the CPU, where the
     emulator runs the kernel. `algorithm`: implicit (a product of matrices, whose left one is never
-    made) and im2col (made by a first kernel, then `matmul`) read and return channels_last, others
-    are copied; direct (no tensor cores, any strides, no bias or activation). `activation` and
-    `precision` as of `matmul`. No gradient flows. Raises TypeError or ValueError, naming the
-    argument, before the launch; TritonVersionError for a missing or other triton.
+    made), persistent (the same for Hopper by TMA: 16-bit numbers, stride 1, one group, channels and
+    filters by eights; implicit takes it where it is faster) and im2col (made by a first kernel,
+    then `matmul`) read and return channels_last, others are copied; direct (no tensor cores, any
+    strides, no bias or activation). `activation` and `precision` as of `matmul`. No gradient flows.
+    Raises TypeError or ValueError, naming the argument, before the launch; TritonVersionError for a
+    missing or other triton.
     """
     check_word("activation", activation, ACTIVATIONS)
     check_word("precision", precision, PRECISIONS)
@@ -67,7 +72,7 @@ def _pair(name: str, value: object, least: int) -> Pair:
 
 def _conv2d(
     x: torch.Tensor, weight: torch.Tensor, bias: Optional, pairs: tuple[Pair, Pair, Pair],
-    groups: int, activation: str, precision: str, algorithm: str, config: MatmulConfig | None,
+    groups: int, activation: str, precision: str, algorithm: str, config: Config | None,
 ) -> torch.Tensor:  # fmt: skip
     """`pairs`: stride, padding and dilation."""
     _check(x, weight, bias, groups)
@@ -88,15 +93,38 @@ def _conv2d(
         groups, str(x.dtype).removeprefix("torch."), bias is not None, activation, precision,
         aligned(*(t for t in (x, weight, bias) if t is not None)),
     )  # fmt: skip
-    if algorithm == "implicit":
+    if algorithm == "persistent" or (algorithm == "implicit" and _is_persistent(call, x, config)):
+        _by_tma(call, (x, weight, out, x if bias is None else bias), config)
+    elif algorithm == "implicit":
         tensors = (x, weight, x if bias is None else bias, out)
-        run(ImplicitConv(newest_architecture(x.device)), call, tensors, config)
+        run(ImplicitConv(newest_architecture(x.device)), call, tensors, cast("Any", config))
     elif algorithm == "im2col":
-        _by_matrices(call, x, weight, bias, out, config)
+        _by_matrices(call, x, weight, bias, out, cast("Any", config))
     else:
         strides = (*x.stride(), *out.stride()[:3])
-        run(DirectConv(), replace(call, strides=strides), (x, weight, out), config)
+        run(DirectConv(), replace(call, strides=strides), (x, weight, out), cast("Any", config))
     return out
+
+
+def _is_persistent(call: ConvCall, x: torch.Tensor, config: Config | None) -> bool:
+    """Whether the persistent kernel can run: on an H200 it is faster than the other one for every
+    layer of ResNet-50 that was measured."""
+    if config is not None or x.device.type == "cpu" or is_recorded(x) or unfit(call):
+        return False
+    return torch.cuda.get_device_capability(x.device) == HOPPER
+
+
+def _by_tma(call: ConvCall, tensors: tuple[torch.Tensor, ...], config: Config | None) -> None:
+    """Raises NotImplementedError for a recorded call, ValueError for what the kernel is not for."""
+    if is_recorded(tensors[0]):
+        raise NotImplementedError(
+            "algorithm is 'persistent': torch.compile cannot record its descriptors; use another"
+        )
+    op = PersistentConv()
+    op.check_call(call)
+    if tensors[0].device.type == "cuda":
+        op.check_device(tensors[0].device)
+    run(op, call, tensors, cast("PersistentConvConfig | None", config))
 
 
 def unfolded(call: ConvCall, x: torch.Tensor) -> torch.Tensor:

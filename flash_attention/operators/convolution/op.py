@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ...triton_kit.op import Grid, StandInTensor, Work
+from ...triton_kit.op import C, Grid, StandInTensor, Work
 from ..launching import Operator
 from ..matrices.config import MatmulConfig, configs, kind_of_product, problems
 from ..matrices.op import parts_of_epilogue
@@ -86,9 +86,26 @@ class ConvCall:
         return [self.images, *self.size, *self.out_size, channels, filters]
 
 
-class _ConvOp(Operator[MatmulConfig, ConvCall]):
-    config_type = MatmulConfig
+class ConvOp(Operator[C, ConvCall]):
     contiguous = False
+
+    def key(self, call: ConvCall) -> dict[str, Any]:
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(replace(call, strides=())).items()
+        }
+
+    def work(self, call: ConvCall) -> Work:
+        """Operands read once, the output written once."""
+        each = call.channels * math.prod(call.taps)
+        out = call.pixels * call.filters * call.groups
+        inputs = call.images * math.prod(call.size) * call.channels * call.groups
+        weights = (each + call.bias) * call.filters * call.groups
+        return Work(2 * out * each, call.item * (out + inputs + weights))
+
+
+class _PlainConv(ConvOp[MatmulConfig]):
+    config_type = MatmulConfig
     function: str  # in kernels
 
     def kernel(self) -> Any:
@@ -115,23 +132,9 @@ class _ConvOp(Operator[MatmulConfig, ConvCall]):
             call, images=images, size=size, out_size=size, strides=strides, **same
         )
 
-    def key(self, call: ConvCall) -> dict[str, Any]:
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(replace(call, strides=())).items()
-        }
-
-    def work(self, call: ConvCall) -> Work:
-        """Operands read once, the output written once."""
-        each = call.channels * math.prod(call.taps)
-        out = call.pixels * call.filters * call.groups
-        inputs = call.images * math.prod(call.size) * call.channels * call.groups
-        weights = (each + call.bias) * call.filters * call.groups
-        return Work(2 * out * each, call.item * (out + inputs + weights))
-
 
 @dataclass(frozen=True)
-class ImplicitConv(_ConvOp):
+class ImplicitConv(_PlainConv):
     """The tensors are x, the weights, bias (x where there is none) and the output."""
 
     architecture: int = 80
@@ -182,7 +185,7 @@ def _shallow(config: MatmulConfig, call: ConvCall) -> MatmulConfig:
 
 
 @dataclass(frozen=True)
-class Unfold(_ConvOp):
+class Unfold(_PlainConv):
     """The tensors are x and the matrix."""
 
     name = "conv-unfold"
@@ -206,7 +209,7 @@ class Unfold(_ConvOp):
 
 
 @dataclass(frozen=True)
-class DirectConv(_ConvOp):
+class DirectConv(_PlainConv):
     """The tensors are x, the weights and the output."""
 
     name = "conv-direct"

@@ -16,7 +16,14 @@ from ..checked import (
     check_tensor,
     check_word,
 )
-from ..launching import differentiable, goes_through_torch, is_one_operator, operator, run
+from ..launching import (
+    differentiable,
+    goes_through_torch,
+    is_one_operator,
+    is_recorded,
+    operator,
+    run,
+)
 from ..remembered import remembered
 from ..rows.op import LOOPED, RowConfig, RowOp, as_rows, row_call
 
@@ -32,7 +39,7 @@ Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 def cross_entropy(
     logits: torch.Tensor, target: torch.Tensor, *, ignore_index: int = -100,
     reduction: str = "mean", label_smoothing: float = 0.0, z_loss: float = 0.0,
-    inplace_backward: bool = False, config: RowConfig | None = None,
+    inplace_backward: bool | None = None, config: RowConfig | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """The cross entropy of each row of logits, in fp32: log-sum-exp less the target's logit.
 
@@ -43,8 +50,11 @@ def cross_entropy(
         reduction: "mean" over the rows that are not ignored, "sum", or "none" (shaped like target).
         label_smoothing: 0 to 1; that share of the weight goes to all classes alike.
         z_loss: this times the square of the log-sum-exp is added to each row's loss.
-        inplace_backward: the gradient is written over the logits, which then hold it: half the
-            memory, and nothing else may use the logits after the backward pass.
+        inplace_backward: True: the gradient is written over the logits, which then hold it, and
+            nothing else may use them after the backward pass. False: it has memory of its own, as
+            much again. None: it is written over them where nobody can see that, which is where
+            nothing but the graph of this call holds their memory, the graph is not retained, and
+            create_graph is off.
 
     Raises TypeError or ValueError, naming the argument, before the launch; TritonVersionError for a
     missing or other triton.
@@ -55,7 +65,8 @@ def cross_entropy(
     if not 0.0 <= check_number("label_smoothing", label_smoothing) <= 1.0:
         raise ValueError(f"label_smoothing is {label_smoothing}: allowed are 0 to 1")
     check_number("z_loss", z_loss)
-    check_switch("inplace_backward", inplace_backward)
+    if inplace_backward is not None:
+        check_switch("inplace_backward", inplace_backward)
     numbers = ignore_index, float(label_smoothing), float(z_loss), reduction
     if not is_one_operator({"logits": logits}, config=config):
         return _forward(logits, target, *numbers, config)[0]
@@ -130,7 +141,8 @@ def cross_entropy_backward(
     if not inplace:
         return out.view(logits.shape)
     # It could not be written where the logits lie if their rows had to be copied.
-    return logits if matrix.data_ptr() == logits.data_ptr() else logits.copy_(out.view_as(logits))
+    written = not is_recorded(logits) and matrix.data_ptr() == logits.data_ptr()
+    return logits if written else logits.copy_(out.view_as(logits))
 
 
 # --- as PyTorch's operators ---------------------------------------------------------------------
@@ -139,7 +151,7 @@ def cross_entropy_backward(
 @operator("cross_entropy")
 def _cross_entropy_op(
     logits: torch.Tensor, target: torch.Tensor, ignored: int, smoothing: float, z_scale: float,
-    reduction: str, inplace: bool,
+    reduction: str, inplace: bool | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     _check(logits, target)
     return _three(logits, target, ignored, smoothing, z_scale, reduction, inplace)
@@ -147,7 +159,7 @@ def _cross_entropy_op(
 
 def _three(
     logits: torch.Tensor, target: torch.Tensor, ignored: int, smoothing: float, z_scale: float,
-    reduction: str, inplace: bool,
+    reduction: str, inplace: bool | None,
 ) -> Three:  # fmt: skip
     """What `_forward` returns; where nothing was divided, an empty divisor."""
     loss, lse, *divisor = _forward(logits, target, ignored, smoothing, z_scale, reduction, None)
@@ -174,23 +186,46 @@ def _gradient_in_place_op(
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Three) -> None:
     logits, target, *ctx.numbers, _, ctx.inplace = inputs
+    if ctx.inplace is None:
+        logits = logits.detach()  # a tensor that is only here, for `_unseen`
     ctx.save_for_backward(logits, target, *output[1:])
-    ctx.mark_non_differentiable(*output[1:])
+    # Not so the log-sum-exp: through it a gradient that is differentiated depends on the logits.
+    ctx.mark_non_differentiable(output[2])
     ctx.set_materialize_grads(False)
 
 
-def _gradient(ctx: Any, grad: torch.Tensor | None, *_: Any) -> tuple[Any, ...]:
+def _unseen(logits: torch.Tensor) -> bool:
+    """Whether nobody would see it if these logits, which a graph kept, were written over: what
+    holds their memory is this tensor and `memory`, and the graph is let go. A gradient with
+    create_graph is a part of a graph that may read them again."""
+    keeps = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    if torch.is_grad_enabled() or keeps is None or keeps() or not logits.is_contiguous():
+        return False
+    if is_recorded(logits):  # who holds the memory that comes later is not known now
+        return False
+    memory = logits.untyped_storage()
+    return torch._C._storage_Use_Count(memory._cdata) == 2
+
+
+def _gradient(
+    ctx: Any, grad: torch.Tensor | None, of_lse: torch.Tensor | None, _: Any
+) -> tuple[Any, ...]:
+    if of_lse is not None:
+        raise NotImplementedError(
+            "the log-sum-exp of flash_attention::cross_entropy has no gradient"
+        )
     if grad is None:
         return (None,) * 7
-    logits, *others = ctx.saved_tensors
-    more: Any = (*others, grad, *ctx.numbers)
+    logits, target, lse, divisor = ctx.saved_tensors
+    more: Any = (target, lse, divisor, grad, *ctx.numbers)
     ops = torch.ops.flash_attention
-    result: Any = logits.detach() if ctx.inplace else logits
-    if not goes_through_torch(result, grad):
-        result = cross_entropy_backward(*cast("Any", (result, *more, ctx.inplace)))
-        if ctx.inplace:
+    inplace = _unseen(logits) if ctx.inplace is None else ctx.inplace
+    result: Any = logits.detach() if inplace else logits
+    if not goes_through_torch(result, lse, grad):
+        result = cross_entropy_backward(*cast("Any", (result, *more, inplace)))
+        if inplace:
             torch.autograd.graph.increment_version(logits)  # a second pass must not read it
-    elif ctx.inplace:
+    elif inplace:
         ops.cross_entropy_grad_(result, *more)
     else:
         result = ops.cross_entropy_grad(result, *more)

@@ -1,0 +1,80 @@
+// A call of an operator in Triton like one that went before, from the given tensors to the
+// launches.
+//
+// All but addresses and the stream is known. Triton's launcher would read every argument again, and
+// Python's way from one to the next takes as long as a launch.
+#pragma once
+
+#include <pybind11/pytypes.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace flash {
+
+// cuLaunchKernel, of the driver's ABI: (function, grid, block, shared bytes, stream, parameters,
+// nothing) -> CUresult.
+using LaunchKernel = int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                             unsigned, void*, void**, void**);
+
+struct RepeatedStep {
+  void* function;
+  std::array<unsigned, 3> grid;
+  unsigned threads;
+  unsigned shared_bytes;
+  std::vector<std::uint64_t> parameters;  // each begins with its first byte
+  // (parameter, tensor): whose address it is.
+  std::vector<std::pair<std::size_t, std::size_t>> addresses;
+};
+
+struct RepeatedMemory {
+  // Of each given tensor: the bytes it has from its first element on, and those of an element.
+  std::vector<std::pair<std::int64_t, std::int64_t>> needed;
+  std::vector<std::pair<std::size_t, std::size_t>> apart;  // given tensors that must not overlap
+  using Kind = std::tuple<pybind11::object, pybind11::object, pybind11::object>;
+  std::vector<Kind> made;              // size, stride and type of tensors that are made
+  std::vector<std::uint64_t> scratch;  // where tensors begin in the last of them that nobody sees
+};
+
+struct RepeatedWays {
+  pybind11::object ready;      // (device) -> whether launches may go there
+  pybind11::object stream_of;  // (device) -> the current one
+  pybind11::object empty;      // (size, stride, type) -> a tensor
+  pybind11::object device;
+};
+
+class RepeatedLaunches {
+ public:
+  // `result`: positions among the tensors that are given and made; `single`: not as a tuple.
+  // Raises ValueError for positions that there are not.
+  RepeatedLaunches(LaunchKernel launch, RepeatedWays ways, RepeatedMemory memory,
+                   std::vector<RepeatedStep> steps, std::vector<std::size_t> result, bool single);
+
+  // (list of tensors, list of their addresses) -> the result; None where nothing was launched.
+  // Raises CudaError for a launch that fails.
+  pybind11::object again(pybind11::handle given, pybind11::handle at);
+
+ private:
+  static constexpr std::size_t kMostTensors = 32;
+  static constexpr std::size_t kMostParameters = 64;
+  using Addresses = std::array<std::uint64_t, kMostTensors>;
+
+  bool read(pybind11::handle given, pybind11::handle at, Addresses& found) const;
+  // Whether the tensors still have the memory, and lie apart.
+  bool is_held(pybind11::handle given, const Addresses& at) const;
+  // False where the thread has no context yet, and nothing was launched.
+  bool launch(const Addresses& at, void* stream);
+
+  LaunchKernel launch_;
+  RepeatedWays ways_;
+  RepeatedMemory memory_;
+  std::vector<RepeatedStep> steps_;
+  std::vector<std::size_t> result_;
+  bool single_;
+};
+
+}  // namespace flash

@@ -54,6 +54,7 @@ struct Fast;
 template <auto kMethod, typename T, typename... Handles>
 struct Fast<kMethod, pybind11::object (T::*)(Handles...)> {
   using Class = T;
+  static constexpr int kFlags = METH_FASTCALL;
   static constexpr std::size_t kCount = sizeof...(Handles);
 
   static PyObject* function(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
@@ -69,6 +70,7 @@ struct Fast<kMethod, pybind11::object (T::*)(Handles...)> {
 template <auto kMethod, typename T, typename Arguments>
 struct Fast<kMethod, pybind11::object (T::*)(const Arguments&)> {
   using Class = T;
+  static constexpr int kFlags = METH_FASTCALL;
 
   static PyObject* function(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
     if (n != static_cast<Py_ssize_t>(Arguments::kCount)) {
@@ -80,21 +82,35 @@ struct Fast<kMethod, pybind11::object (T::*)(const Arguments&)> {
   }
 };
 
+// With arguments that have names.
+template <auto kMethod, typename T>
+struct Fast<kMethod, pybind11::object (T::*)(const NamedArguments&)> {
+  using Class = T;
+  static constexpr int kFlags = METH_FASTCALL | METH_KEYWORDS;
+
+  static PyObject* function(PyObject* self, PyObject* const* values, Py_ssize_t n,
+                            PyObject* names) {
+    return guarded([&] {
+      return (unwrap<T>(self)->*kMethod)({.values = values, .n_positional = n, .names = names});
+    });
+  }
+};
+
 inline void release_owner(PyObject* capsule) {
   Py_XDECREF(static_cast<PyObject*>(PyCapsule_GetContext(capsule)));
 }
 
 }  // namespace fast
 
-// `owner`, of pybind11's class for the method's, with the method as a function of positional
-// arguments, which keeps the owner alive.
+// `owner`, of pybind11's class for the method's, with the method as a function, which keeps the
+// owner alive.
 template <auto kMethod>
 pybind11::object fast_method(const pybind11::object& owner, const char* name) {
   using Fast = fast::Fast<kMethod>;
   using Class = typename Fast::Class;
   static PyMethodDef definition = {
       name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&Fast::function)),
-      METH_FASTCALL, nullptr};
+      Fast::kFlags, nullptr};
   const pybind11::object self =
       owned(PyCapsule_New(owner.cast<Class*>(), fast::kCapsule, fast::release_owner));
   PyCapsule_SetContext(self.ptr(), owner.inc_ref().ptr());

@@ -11,6 +11,18 @@ namespace flash {
 // Thrown where Python's error indicator is set and says the rest.
 struct PythonErrorSet {};
 
+// Of a call, as Python's C functions get them: the values of the positional ones, then those of the
+// names, a tuple or null.
+struct NamedArguments {
+  PyObject* const* values;
+  Py_ssize_t n_positional;
+  PyObject* names;
+
+  Py_ssize_t n_named() const { return names == nullptr ? 0 : PyTuple_GET_SIZE(names); }
+  PyObject* name(Py_ssize_t i) const { return PyTuple_GET_ITEM(names, i); }
+  PyObject* named_value(Py_ssize_t i) const { return values[n_positional + i]; }
+};
+
 // What is new, and may be null.
 inline pybind11::object owned(PyObject* object) {
   if (object == nullptr) throw PythonErrorSet{};
@@ -23,6 +35,12 @@ inline bool is_true(pybind11::handle object) {
   const int yes = PyObject_IsTrue(object.ptr());
   if (yes < 0) throw PythonErrorSet{};
   return yes != 0;
+}
+
+inline bool are_equal(pybind11::handle one, pybind11::handle other) {
+  const int equal = PyObject_RichCompareBool(one.ptr(), other.ptr(), Py_EQ);
+  if (equal < 0) throw PythonErrorSet{};
+  return equal != 0;
 }
 
 inline bool says_yes(pybind11::handle function) {

@@ -2,6 +2,8 @@
 
 #include <pybind11/stl.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -9,10 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "detour.h"
 #include "fast_methods.h"
 #include "plain_calls.h"
 #include "plain_gradients.h"
 #include "records.h"
+#include "remembered_calls.h"
+#include "repeated_launches.h"
+#include "sdpa_calls.h"
 #include "serving_calls.h"
 #include "surroundings.h"
 
@@ -67,6 +73,17 @@ std::unique_ptr<PlainGradients> plain_gradients(LaunchCache<BackwardCalls>& cach
                    .d_q_sums_prototype = std::move(d_q_sums_prototype)});
 }
 
+std::unique_ptr<SdpaCalls> sdpa_calls(LaunchCache<ForwardCalls>& cache, const Surroundings& around,
+                                      py::object key, py::object empty_like, py::object backend_of,
+                                      py::object flash, py::object serve) {
+  return std::make_unique<SdpaCalls>(cache, around,
+                                     SdpaWays{.key = std::move(key),
+                                              .empty_like = std::move(empty_like),
+                                              .backend_of = std::move(backend_of),
+                                              .flash = std::move(flash),
+                                              .serve = std::move(serve)});
+}
+
 std::unique_ptr<ServingCalls> serving_calls(py::object tensor_type, py::capsule exchange_api,
                                             const Surroundings& around, py::object new_empty,
                                             py::object empty_like, py::object float32,
@@ -84,6 +101,50 @@ void remember_serving(ServingCalls& calls, const py::tuple& given, std::size_t k
   calls.remember(ServingArguments(elements<ServingArguments::kCount>(given)), kernel_id,
                  record_of<ServeArgs>(args, "ServeArgs"), std::move(scratch), keeps_scratch,
                  by_sizes);
+}
+
+std::unique_ptr<RememberedCalls> remembered_calls(std::vector<py::object> quiet, py::object levels,
+                                                  py::object is_grad_enabled,
+                                                  std::vector<py::object> tensors,
+                                                  std::vector<py::object> others) {
+  return std::make_unique<RememberedCalls>(
+      RememberedWays{.quiet = std::move(quiet),
+                     .levels = std::move(levels),
+                     .is_grad_enabled = std::move(is_grad_enabled),
+                     .tensors = std::move(tensors),
+                     .others = std::move(others)});
+}
+
+// (function, grid, threads, shared bytes, parameters, addresses), as RepeatedStep.
+using Step =
+    std::tuple<std::uintptr_t, std::array<unsigned, 3>, unsigned, unsigned,
+               std::vector<std::uint64_t>, std::vector<std::pair<std::size_t, std::size_t>>>;
+
+std::unique_ptr<RepeatedLaunches> repeated_launches(
+    std::uintptr_t launch_kernel, py::object ready, py::object stream_of, py::object empty,
+    py::object device, std::vector<std::pair<std::int64_t, std::int64_t>> needed,
+    std::vector<std::pair<std::size_t, std::size_t>> apart, std::vector<RepeatedMemory::Kind> made,
+    std::vector<std::uint64_t> scratch, const std::vector<Step>& steps,
+    std::vector<std::size_t> result, bool single) {
+  std::vector<RepeatedStep> launches;
+  for (const auto& [function, grid, threads, shared_bytes, parameters, addresses] : steps) {
+    launches.push_back({.function = reinterpret_cast<void*>(function),
+                        .grid = grid,
+                        .threads = threads,
+                        .shared_bytes = shared_bytes,
+                        .parameters = parameters,
+                        .addresses = addresses});
+  }
+  return std::make_unique<RepeatedLaunches>(reinterpret_cast<LaunchKernel>(launch_kernel),
+                                            RepeatedWays{.ready = std::move(ready),
+                                                         .stream_of = std::move(stream_of),
+                                                         .empty = std::move(empty),
+                                                         .device = std::move(device)},
+                                            RepeatedMemory{.needed = std::move(needed),
+                                                           .apart = std::move(apart),
+                                                           .made = std::move(made),
+                                                           .scratch = std::move(scratch)},
+                                            std::move(launches), std::move(result), single);
 }
 
 // A method as a function that is made when it is asked for.
@@ -122,6 +183,16 @@ void def_short_ways(py::module_& module) {
            py::keep_alive<1, 2>(), py::keep_alive<1, 3>())
       .def_property_readonly("attend", function_of<&PlainGradients::attend>("attend"))
       .def_property_readonly("compute", function_of<&PlainGradients::compute>("compute"));
+  py::class_<SdpaCalls>(module, "SdpaCalls",
+                        "Calls of PyTorch's scaled_dot_product_attention like those that were "
+                        "remembered.")
+      .def(py::init(&sdpa_calls), py::arg("cache"), py::arg("around"), py::arg("key"),
+           py::arg("empty_like"), py::arg("backend_of"), py::arg("flash"), py::arg("serve"),
+           py::keep_alive<1, 2>(), py::keep_alive<1, 3>())
+      .def_property_readonly("attend", function_of<&SdpaCalls::attend>("attend"));
+  py::class_<Detour>(module, "Detour", "Calls of a C function that are offered to another first.")
+      .def(py::init<py::object, py::object>(), py::arg("function"), py::arg("first"))
+      .def("end", &Detour::end);
   py::class_<ServingCalls>(module, "ServingCalls", "Serving calls like those that were remembered.")
       .def(py::init(&serving_calls), py::arg("tensor_type"), py::arg("exchange_api"),
            py::arg("around"), py::arg("new_empty"), py::arg("empty_like"), py::arg("float32"),
@@ -130,6 +201,20 @@ void def_short_ways(py::module_& module) {
       .def("remember", &remember_serving, py::arg("given"), py::arg("kernel_id"), py::arg("args"),
            py::arg("scratch"), py::arg("keeps_scratch"), py::arg("by_sizes"))
       .def("__len__", &ServingCalls::size);
+  py::class_<RepeatedLaunches>(module, "RepeatedLaunches",
+                               "An operator's launches, for other tensors of the same kind.")
+      .def(py::init(&repeated_launches), py::arg("launch_kernel"), py::arg("ready"),
+           py::arg("stream_of"), py::arg("empty"), py::arg("device"), py::arg("needed"),
+           py::arg("apart"), py::arg("made"), py::arg("scratch"), py::arg("steps"),
+           py::arg("result"), py::arg("single"))
+      .def_property_readonly("again", function_of<&RepeatedLaunches::again>("again"));
+  py::class_<RememberedCalls>(module, "RememberedCalls", "Calls of an operator that are repeated.")
+      .def(py::init(&remembered_calls), py::arg("quiet"), py::arg("levels"),
+           py::arg("is_grad_enabled"), py::arg("tensors"), py::arg("others"))
+      .def_property_readonly("again", function_of<&RememberedCalls::again>("again"))
+      .def("remember", &RememberedCalls::remember, py::arg("given"), py::arg("named"),
+           py::arg("like"), py::arg("launches"))
+      .def("__len__", &RememberedCalls::size);
 }
 
 }  // namespace flash

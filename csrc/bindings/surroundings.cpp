@@ -15,10 +15,7 @@ bool is_quiet_setting(const Setting& setting) {
     if (PyErr_Occurred() != nullptr) throw PythonErrorSet{};
     return true;
   }
-  if (value == setting.quiet.ptr()) return true;
-  const int equal = PyObject_RichCompareBool(value, setting.quiet.ptr(), Py_EQ);
-  if (equal < 0) throw PythonErrorSet{};
-  return equal != 0;
+  return are_equal(value, setting.quiet);
 }
 
 }  // namespace

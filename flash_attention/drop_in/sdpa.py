@@ -18,6 +18,7 @@ class Replaced:
     """PyTorch's functions, until `remove`. Kept by PyTorch or here: it ends with the libraries."""
 
     libraries: list[Any] = field(default_factory=list)
+    detour: Any = None  # of plain calls (sdpa_calls.py)
 
     def replace(self, functions: dict[str, Callable[..., Any]], key: str) -> None:
         library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
@@ -29,6 +30,9 @@ class Replaced:
         self.libraries.append(library)
 
     def remove(self) -> None:
+        if self.detour is not None:
+            self.detour.end()
+            self.detour = None
         for library in self.libraries:
             library._destroy()
         self.libraries.clear()
@@ -80,13 +84,14 @@ def disable() -> None:
 
 
 def _replace_cuda() -> Replaced:
-    from . import sdpa_kernels  # not sooner: it imports torch._dynamo, and that triton
+    # Not sooner: they import torch._dynamo, and that triton.
+    from . import sdpa_calls, sdpa_kernels
 
     functions: dict[str, Callable[..., Any]] = {
         "_scaled_dot_product_flash_attention": sdpa_kernels.forward,
         "_scaled_dot_product_flash_attention_backward": sdpa_kernels.backward,
     }
-    replaced = Replaced()
+    replaced = Replaced(detour=sdpa_calls.detour())
     replaced.replace(functions, "CUDA")
     return replaced
 

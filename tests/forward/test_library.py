@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flash_attention import library
+from flash_attention import __version__, library
 from flash_attention.library import LIBRARY_VARIABLE, LibraryNotFoundError, load_library
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -90,13 +90,18 @@ def test_a_file_that_is_no_extension_module(
         load_library.cache_clear()
 
 
-def test_a_missing_pytorch_is_named_and_not_installed() -> None:
+@pytest.mark.parametrize(
+    "use", ["flash_attention.flash_attn_func", "import flash_attention.doctor.cli"]
+)
+def test_a_missing_pytorch_is_named_and_not_installed(use: str) -> None:
+    """The package can still be imported."""
     environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'py'}:{REPOSITORY}"}
+    code = "import sys; sys.modules['torch'] = None; import flash_attention; "
+    code += f"print(flash_attention.__version__, hasattr(flash_attention, 'what')); {use}"
     done = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.modules['torch'] = None; import flash_attention"],
-        capture_output=True, text=True, env=environment, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
     last = done.stderr.splitlines()[-1]
-    assert done.returncode == 1
+    assert (done.returncode, done.stdout) == (1, f"{__version__} False\n")
     assert last.startswith("ModuleNotFoundError: flash_attention needs PyTorch 2.4 or newer")
     assert "pip install torch" in last and "flash_helpers.build" in last

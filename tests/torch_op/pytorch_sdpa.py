@@ -34,6 +34,7 @@ URL = "https://raw.githubusercontent.com/pytorch/pytorch/v{}/test/test_transform
 ON_GPU = "cuda and (flash or fused or sdp) and not mem_efficient and not cudnn"
 ON_CPU = "cpu and (flash or fused or sdp)"
 EXIT_FAILED, EXIT_NO_DATA = 1, 4
+ENABLED = "tests.torch_op.enabled_plugin"
 
 # Of failures that are meant: a pattern of the test's name, and the refusal in docs/support.md.
 LISTED: Mapping[str, str] = {}
@@ -55,14 +56,14 @@ def fetched(folder: Path) -> Path:
     return path
 
 
-def run(tests: Path, selection: Sequence[str], *, enabled: bool, results: Path) -> Outcome:
-    """One run of pytest, in a process of its own."""
-    plugin = ("-p", "tests.torch_op.enabled_plugin") if enabled else ()
+def run(tests: Path, selection: Sequence[str], *, plugin: str, results: Path) -> Outcome:
+    """One run of pytest, in a process of its own, with a module of plugins or none."""
+    plugins = ("-p", plugin) if plugin else ()
     known = filter(None, [os.environ.get("PYTHONPATH")])
     places = [str(tests.parent), str(ROOT / "py"), str(ROOT), *known]
     command = [
         sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(tests.parent),
-        "-p", "no:cacheprovider", *plugin, f"--junitxml={results}", *selection,
+        "-p", "no:cacheprovider", *plugins, f"--junitxml={results}", *selection,
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
     subprocess.run(command, env=environment, cwd=tests.parent, check=False)
@@ -92,14 +93,14 @@ def reason_for(name: str) -> str:
 def check(tests: Path, expression: str, folder: Path) -> int:
     """Runs, prints a table, and returns the exit code."""
     chosen = [str(tests), "-k", expression]
-    ours = run(tests, chosen, enabled=True, results=folder / "ours.xml")
+    ours = run(tests, chosen, plugin=ENABLED, results=folder / "ours.xml")
     if not ours.passed and not ours.failed:
         print("no test ran: see pytest's words above, or select others with -k", file=sys.stderr)
         return EXIT_NO_DATA
     theirs: tuple[str, ...] = ()
     if ours.failed:
         again = [f"{tests}::{name}" for name in ours.failed]
-        theirs = run(tests, again, enabled=False, results=folder / "theirs.xml").failed
+        theirs = run(tests, again, plugin="", results=folder / "theirs.xml").failed
     unlisted = 0
     for name in ours.failed:
         reason = "fails with PyTorch's own, too" if name in theirs else reason_for(name)

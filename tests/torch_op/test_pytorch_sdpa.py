@@ -14,10 +14,10 @@ pytestmark = pytest.mark.skipif(
     not hasattr(torch.library, "get_kernel"), reason="this torch is too old for it"
 )
 SDPA = "torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)"
-SAME_BITS = f"""import torch
-q = torch.ones(1, 2, 24, 64).half() * torch.randn(24, 1).half()
+SAME_BITS = f"""
 def test_sdp_is_ours_cpu():
-    import flash_attention
+    import torch, flash_attention
+    q = torch.ones(1, 2, 24, 64).half() * torch.randn(24, 1).half()
     x = q.transpose(1, 2)
     o = flash_attention.flash_attn_func(x, x, x, causal=True).transpose(1, 2)
     assert torch.equal({SDPA}, o)
@@ -38,7 +38,7 @@ def written(folder: Path, text: str) -> list[str]:
 
 
 def test_a_failure_of_ours_must_be_listed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = written(tmp_path, SAME_BITS + FAILS_EVERYWHERE + FAILS_WITH_OURS)
     assert pytorch_sdpa.main(arguments) == 1
@@ -46,8 +46,21 @@ def test_a_failure_of_ours_must_be_listed(
     assert "TestClass::test_sdp_broken_cpu: fails with PyTorch's own, too" in said
     assert "test_sdp_of_pytorch_cpu: NOT LISTED" in said
     assert "1 passed, 0 skipped, 2 failed: 1 with PyTorch's own, too, and 1 are not listed" in said
+
+
+def test_a_listed_failure_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what pytest says of the test above, without running it."""
+
+    def run(*_: object, plugin: str, **__: object) -> pytorch_sdpa.Outcome:
+        return pytorch_sdpa.Outcome(1, 0, ("test_sdp_of_pytorch_cpu",) if plugin else ())
+
+    monkeypatch.setattr(pytorch_sdpa, "run", run)
+    arguments = written(tmp_path, FAILS_WITH_OURS)
+    assert pytorch_sdpa.main(arguments) == 1
     monkeypatch.setattr(pytorch_sdpa, "LISTED", {"of_pytorch": "a refusal"})
-    assert pytorch_sdpa.main([*arguments[:2], "-k", "of_pytorch"]) == 0
+    assert pytorch_sdpa.main(arguments) == 0
     assert "test_sdp_of_pytorch_cpu: a refusal" in capsys.readouterr().out
 
 

@@ -1,0 +1,169 @@
+#include "remembered_calls.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "python_calls.h"
+
+namespace py = pybind11;
+
+namespace flash {
+namespace {
+
+constexpr std::size_t kMostArguments = 24;
+constexpr std::uint64_t kAlignment = 16;
+
+bool is_one_of(const std::vector<py::object>& types, py::handle type) {
+  return std::any_of(types.begin(), types.end(), [&](const auto& one) { return one.is(type); });
+}
+
+py::handle type_of(py::handle object) { return reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())); }
+
+std::uint64_t asked_number(py::handle object, PyObject* name) {
+  const py::object value = owned(PyObject_CallMethodNoArgs(object.ptr(), name));
+  const std::uint64_t number = PyLong_AsUnsignedLongLong(value.ptr());
+  if (number == static_cast<std::uint64_t>(-1) && PyErr_Occurred() != nullptr) {
+    throw PythonErrorSet{};
+  }
+  return number;
+}
+
+// Of one type. 0.0 equals -0.0, and NaN not itself.
+bool is_same(py::handle a, py::handle b) {
+  if (a.is(b)) return true;
+  if (PyFloat_CheckExact(a.ptr()) && PyFloat_AS_DOUBLE(a.ptr()) == 0) return false;
+  const int equal = PyObject_RichCompareBool(a.ptr(), b.ptr(), Py_EQ);
+  if (equal < 0) throw PythonErrorSet{};
+  return equal != 0;
+}
+
+}  // namespace
+
+struct RememberedCalls::Arguments {
+  std::array<py::handle, kMostArguments> values;
+  std::array<py::handle, kMostArguments> names;
+  std::size_t n = 0;
+  std::size_t n_positional = 0;
+  std::array<PyObject*, kMostArguments> tensors;
+  std::size_t n_tensors = 0;
+  std::uint64_t key = 0;
+};
+
+RememberedCalls::RememberedCalls(RememberedWays ways) : ways_(std::move(ways)) {}
+
+bool RememberedCalls::read(py::handle given, py::handle named, Arguments& found) const {
+  static PyObject* const numel = PyUnicode_InternFromString("numel");
+  if (!PyTuple_CheckExact(given.ptr()) || !PyDict_CheckExact(named.ptr())) return false;
+  found.n_positional = static_cast<std::size_t>(PyTuple_GET_SIZE(given.ptr()));
+  found.n = found.n_positional + static_cast<std::size_t>(PyDict_GET_SIZE(named.ptr()));
+  if (found.n > kMostArguments) return false;
+  std::size_t i = 0;
+  for (; i < found.n_positional; ++i) {
+    found.values[i] = PyTuple_GET_ITEM(given.ptr(), static_cast<Py_ssize_t>(i));
+  }
+  PyObject* name = nullptr;
+  PyObject* value = nullptr;
+  for (Py_ssize_t at = 0; i < found.n && PyDict_Next(named.ptr(), &at, &name, &value) != 0; ++i) {
+    found.names[i] = name;
+    found.values[i] = value;
+  }
+  for (i = 0; i < found.n; ++i) {
+    if (is_one_of(ways_.tensors, type_of(found.values[i]))) {
+      found.tensors[found.n_tensors++] = found.values[i].ptr();
+    } else if (!is_one_of(ways_.others, type_of(found.values[i]))) {
+      return false;
+    }
+  }
+  if (found.n_tensors == 0) return false;
+  found.key = asked_number(found.tensors[0], numel) * (kMostArguments + 1) + found.n;
+  return true;
+}
+
+bool RememberedCalls::is_quiet() const {
+  static PyObject* const level = PyUnicode_InternFromString("_current_level");
+  if (std::any_of(ways_.quiet.begin(), ways_.quiet.end(), [](const py::object& says) {
+        const py::object found = owned(PyObject_CallNoArgs(says.ptr()));
+        return !found.is_none() && (!PyLong_Check(found.ptr()) || is_true(found));
+      })) {
+    return false;
+  }
+  const py::object now = owned(PyObject_GetAttr(ways_.levels.ptr(), level));
+  return PyLong_AsLong(now.ptr()) < 0 && PyErr_Occurred() == nullptr;
+}
+
+bool RememberedCalls::matches(const Call& call, const Arguments& arguments) {
+  if (call.values.size() != arguments.n || call.names.size() != arguments.n) return false;
+  for (std::size_t i = 0; i < arguments.n; ++i) {
+    // Names are interned; one that is not is left to Python.
+    if (call.names[i].ptr() != arguments.names[i].ptr()) return false;
+    if (!call.types[i].is(type_of(arguments.values[i]))) return false;
+  }
+  for (std::size_t i = 0; i < arguments.n; ++i) {
+    if (call.values[i] && !is_same(call.values[i], arguments.values[i])) return false;
+  }
+  const py::object alike = owned(
+      PyObject_Vectorcall(call.like.ptr(), arguments.tensors.data(), arguments.n_tensors, nullptr));
+  return is_true(alike);
+}
+
+py::object RememberedCalls::again(py::handle given, py::handle named) {
+  static PyObject* const data_ptr = PyUnicode_InternFromString("data_ptr");
+  py::object launches;
+  py::object tensors;
+  py::object places;
+  try {
+    Arguments arguments;
+    if (calls_.empty() || !is_quiet() || !read(given, named, arguments)) return py::none();
+    const bool grad_enabled = says_yes(ways_.is_grad_enabled);
+    const auto [first, last] = calls_.equal_range(arguments.key);
+    const auto call = std::find_if(first, last, [&](const auto& one) {
+      return one.second.grad_enabled == grad_enabled && matches(one.second, arguments);
+    });
+    if (call == last) return py::none();
+    launches = call->second.launches;
+    const std::size_t n = arguments.n_tensors;
+    tensors = owned(PyList_New(static_cast<Py_ssize_t>(n)));
+    places = owned(PyList_New(static_cast<Py_ssize_t>(n)));
+    std::array<std::uint64_t, kMostArguments> at{};
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto index = static_cast<Py_ssize_t>(i);
+      PyList_SET_ITEM(tensors.ptr(), index, py::handle(arguments.tensors[i]).inc_ref().ptr());
+      py::object place = owned(PyObject_CallMethodNoArgs(arguments.tensors[i], data_ptr));
+      at[i] = PyLong_AsUnsignedLongLong(place.ptr());
+      PyList_SET_ITEM(places.ptr(), index, place.release().ptr());
+      if (at[i] % kAlignment != 0 ||
+          std::find(at.begin(), at.begin() + i, at[i]) != at.begin() + i) {
+        return py::none();
+      }
+    }
+  } catch (const PythonErrorSet&) {  // of a tensor without shape or memory, say
+    PyErr_Clear();
+    return py::none();
+  }
+  return called(launches, tensors, places);
+}
+
+void RememberedCalls::remember(py::handle given, py::handle named, py::object like,
+                               py::object launches) {
+  Arguments arguments;
+  if (!read(given, named, arguments)) return;
+  Call call{.names = {},
+            .values = {},
+            .types = {},
+            .grad_enabled = says_yes(ways_.is_grad_enabled),
+            .like = std::move(like),
+            .launches = std::move(launches)};
+  for (std::size_t i = 0; i < arguments.n; ++i) {
+    const py::handle type = type_of(arguments.values[i]);
+    const bool is_tensor = is_one_of(ways_.tensors, type);
+    call.names.push_back(py::reinterpret_borrow<py::object>(arguments.names[i]));
+    call.types.push_back(py::reinterpret_borrow<py::object>(type));
+    call.values.push_back(is_tensor ? py::object()
+                                    : py::reinterpret_borrow<py::object>(arguments.values[i]));
+  }
+  if (calls_.size() >= kMostCalls) calls_.clear();
+  calls_.emplace(arguments.key, std::move(call));
+}
+
+}  // namespace flash

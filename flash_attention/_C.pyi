@@ -1,6 +1,6 @@
 # The compiled module (csrc/bindings/module.cpp).
 from collections.abc import Callable, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 class CudaError(RuntimeError): ...
 
@@ -96,6 +96,25 @@ class PlainCalls:
     @property
     def compute(self) -> Callable[..., object]: ...
 
+class SdpaCalls:
+    def __init__(
+        self,
+        cache: LaunchCache,
+        around: Surroundings,
+        key: object,
+        empty_like: Callable[[object], object],
+        backend_of: Callable[..., object],
+        flash: object,
+        serve: Callable[..., object],
+    ) -> None: ...
+    # With the parameters of PyTorch's function.
+    @property
+    def attend(self) -> Callable[..., object]: ...
+
+class Detour:
+    def __init__(self, function: object, first: Callable[..., object]) -> None: ...
+    def end(self) -> None: ...
+
 class ServingCalls:
     def __init__(
         self,
@@ -135,3 +154,44 @@ class PlainGradients:
     def attend(self) -> Callable[..., object]: ...
     @property
     def compute(self) -> Callable[..., object]: ...
+
+class RepeatedLaunches:
+    def __init__(
+        self,
+        launch_kernel: int,
+        ready: Callable[[int], bool],
+        stream_of: Callable[[int], int],
+        empty: Callable[..., object],
+        device: int,
+        needed: Sequence[tuple[int, int]],
+        apart: Sequence[tuple[int, int]],
+        made: Sequence[tuple[object, object, object]],
+        scratch: Sequence[int],
+        steps: Sequence[tuple[object, ...]],
+        result: Sequence[int],
+        single: bool,
+    ) -> None: ...
+    # (tensors, addresses) -> the result, or None where nothing was launched.
+    @property
+    def again(self) -> Callable[[list[Any], list[int]], Any]: ...
+
+class RememberedCalls:
+    def __init__(
+        self,
+        quiet: Sequence[Callable[[], object]],
+        levels: object,
+        is_grad_enabled: Callable[[], bool],
+        tensors: Sequence[type],
+        others: Sequence[type],
+    ) -> None: ...
+    # (positional, named arguments) -> the result, or None where nothing was launched.
+    @property
+    def again(self) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]: ...
+    def remember(
+        self,
+        given: tuple[object, ...],
+        named: dict[str, object],
+        like: Callable[..., bool],
+        launches: Callable[..., object],
+    ) -> None: ...
+    def __len__(self) -> int: ...

@@ -9,26 +9,10 @@ CUDA tensors run on the GPU, CPU tensors in the emulator, which executes the PTX
 kernels. docs/support.md says what is supported.
 """
 
-try:
-    from .drop_in.sdpa import disable, enable
-except ModuleNotFoundError as error:
-    if error.name != "torch":
-        raise
-    raise ModuleNotFoundError(
-        "flash_attention needs PyTorch 2.4 or newer, which it does not install, as the right build "
-        "depends on the GPU's driver: pytorch.org says which, or `pip install torch`. Without it "
-        "kernels can be built (python -m flash_helpers.build), not called",
-        name="torch",
-    ) from None
-from .front_door import flash_attn_func
-from .gradients import backward
-from .interface import KernelNotBuiltError, available_kernels, forward, forward_timed
-from .library import LibraryNotFoundError, library_info
-from .serving import flash_attn_varlen_func, flash_attn_with_kvcache
-from .torch_op.registration import register as _register_operations
-from .tuning import tuned_config
-from .tuning_table import TuningTableError
+import sys
+
 from .version import __version__
+from .without_torch import is_about_torch, refuse
 
 __all__ = [
     "KernelNotBuiltError",
@@ -48,4 +32,19 @@ __all__ = [
     "tuned_config",
 ]
 
-_register_operations()
+try:
+    from .drop_in.sdpa import disable, enable
+    from .front_door import flash_attn_func
+    from .gradients import backward
+    from .interface import KernelNotBuiltError, available_kernels, forward, forward_timed
+    from .library import LibraryNotFoundError, library_info
+    from .serving import flash_attn_varlen_func, flash_attn_with_kvcache
+    from .torch_op.registration import register as _register_operations
+    from .tuning import tuned_config
+    from .tuning_table import TuningTableError
+
+    _register_operations()
+except ModuleNotFoundError as error:
+    if not is_about_torch(error):
+        raise
+    refuse(sys.modules[__name__], __all__)

@@ -73,7 +73,7 @@ def flash_attn_func(
             keys a - left to a + right alone; negative or None: no limit.
         softcap: scores become softcap * tanh(score / softcap); 0: they stay.
         s_aux: sinks (heads): each row's denominator has a term exp(s_aux of its head) more. With
-            any of these three d_head is at most 128, and there are no gradients.
+            any of these three d_head is at most 128.
         dropout_p, alibi_slopes: only their defaults are supported.
         deterministic: every gradient is bitwise the same in every run. Else that of q may differ in
             its last bits: on compute capability 9.0 faster kernels add it up in any order, for head

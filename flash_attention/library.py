@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from .triton_kit import extension
+
 # Another build of the extension module, so that a deliberately broken one can be put under the
 # tests.
 LIBRARY_VARIABLE = "FLASH_ATTENTION_LIBRARY"
@@ -94,3 +96,6 @@ def check_trusted(path: Path) -> None:
             f"{LIBRARY_VARIABLE}={path} can be written by others (mode "
             f"{stat.S_IMODE(status.st_mode):o}): refusing to load it; chmod go-w it first"
         )
+
+
+extension.load = load_library

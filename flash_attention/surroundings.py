@@ -1,5 +1,6 @@
 """What the extension asks of PyTorch before it launches a call like an earlier one."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -10,10 +11,11 @@ from .library import load_library
 
 
 @cache
-def surroundings() -> Any:
-    """Of the extension's type; once a process."""
+def surroundings(*quiet: Callable[[], object]) -> Any:
+    """Of the extension's type; once a process. `quiet`: functions that it asks as well, which
+    return false where nothing is going on."""
     return load_library().Surroundings(
-        quiet=QUIET_FUNCTIONS,
+        quiet=QUIET_FUNCTIONS + quiet,
         settings=[(vars(module), name, value) for module, name, value in QUIET_VARIABLES],
         is_grad_enabled=torch.is_grad_enabled,
         is_negated=torch.Tensor.is_neg,

@@ -16,7 +16,10 @@ from .records import Check
 
 MEASURED = "tuning"  # the tuner's table: hours of a GPU, where all else is made again by itself
 _NVCC = install_folder({"FLASH_ATTENTION_CACHE_DIR": "/"}).name  # wherever the cache is
-FOLDERS = ("emulator", "jit", "profiling", "ptx", "sass", "triton_tuning", MEASURED, _NVCC)
+FOLDERS = (
+    *("emulator", "jit", "profiling", "ptx", "sass", "triton", "triton_tuning"),
+    *(MEASURED, _NVCC),
+)
 
 
 class Contents(NamedTuple):

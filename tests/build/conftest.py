@@ -140,9 +140,9 @@ def needs_compilers() -> None:
 
 
 @pytest.fixture(scope="session")
-def compilers(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Toolchain:
-    """They compile nothing twice in a run."""
-    return remembering_compilers(tmp_path_factory)
+def compilers(needs_compilers: None) -> Toolchain:
+    """They compile nothing twice, in this run and the next."""
+    return remembering_compilers()
 
 
 @pytest.fixture(scope="session")

@@ -1,22 +1,23 @@
-"""Compilers that compile each text once: the builds of these tests differ in a line or in their
-place, and would spend most of their time on the same files.
+"""Compilers that compile each text once, in this run and the next: the builds of these tests differ
+in a line or in their place, and would spend most of their time on the same files.
 
 As ccache does it: g++'s key is the preprocessed text, in which comments and places of files do not
-show but __FILE__ and __LINE__ do, and the options. nvcc's is what our own files say, without their
+show but __LINE__ does, and the options. nvcc's is what our own files say, without their
 comments: it preprocesses for the device and again for the host. Dependencies are those of this
 compilation. Lines that `-lineinfo` names in a kept object may be those of another build.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
+import hashlib
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
+from flash_helpers.base.atomic_file import write_atomically
+from flash_helpers.base.cache import cache_dir
 from flash_helpers.compilers.toolchain import find_host_compiler, find_nvcc
 
 _HOST = r"""#!/bin/sh
@@ -28,6 +29,8 @@ for word; do
 done
 [ -n "$unit" ] && [ -n "$object" ] || exec @REAL@ "$@"
 
+# __FILE__ is the same in every tree.
+set -- "$@" "-fmacro-prefix-map=${PWD%/build/*}=tree"
 # Writes the dependencies too. With -P no line says where the text comes from.
 preprocess() {
   into=$1
@@ -43,7 +46,7 @@ preprocess() {
 }
 options() {
   for word; do
-    case $word in -I* | -MF | -MT) ;; -*) printf '%s\n' "$word" ;; esac
+    case $word in -I* | -MF | -MT | -fmacro-prefix-map=*) ;; -*) printf '%s\n' "$word" ;; esac
   done
 }
 text=$(mktemp @STORE@/text.XXXXXX) || exit
@@ -150,35 +153,34 @@ def write_program(path: Path, text: str, places: Mapping[str, Path]) -> Path:
     """A shell script in which @NAME@ stands for a place."""
     for name, place in places.items():
         text = text.replace(f"@{name}@", shlex.quote(str(place)))
-    path.write_text(text)
-    path.chmod(0o755)
+    write_atomically(path, text.encode(), mode=0o755)
     return path
 
 
 def write_nvcc(toolkit: Path, text: str, store: Path) -> Path:
-    """In a new folder, which has all else from the real one's."""
+    """In a folder that has all else from the real one's; also where another worker writes it."""
     nvcc = find_nvcc()
-    (toolkit / "bin").mkdir(parents=True)
+    (toolkit / "bin").mkdir(parents=True, exist_ok=True)
     for name in ("include", "lib", "lib64", "nvvm", "targets"):
         if (nvcc.root / name).exists():
-            (toolkit / name).symlink_to(nvcc.root / name)
+            with contextlib.suppress(FileExistsError):
+                (toolkit / name).symlink_to(nvcc.root / name)
     places = {"REAL": nvcc.path, "HERE": toolkit / "bin", "STORE": store}
     return write_program(toolkit / "bin" / "nvcc", NVCC_BEGINS + text, places)
 
 
-def shared_store(factory: pytest.TempPathFactory) -> Path:
-    """A folder that all pytest-xdist workers of a run have in common."""
-    base = factory.getbasetemp()
-    store = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
-    store.mkdir(exist_ok=True)
-    return store
+def kept_folder(text: str) -> Path:
+    """Of a stand-in with this text for these compilers, in the cache directory: it and what it made
+    lie at the same place for all pytest-xdist workers, and for the next run."""
+    nvcc, host = find_nvcc(), find_host_compiler()
+    parts = (nvcc.path, nvcc.version, host.path, host.version, NVCC_BEGINS, text)
+    key = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
+    return cache_dir("tests", f"compiled-{key[:16]}")
 
 
-def remembering_compilers(factory: pytest.TempPathFactory) -> Toolchain:
-    store = shared_store(factory)
-    folder = factory.mktemp("remembering")
+def remembering_compilers() -> Toolchain:
+    store = kept_folder(_NVCC + _HOST)
     places = {"REAL": find_host_compiler().path, "STORE": store}
     return Toolchain(
-        write_nvcc(folder / "toolkit", _NVCC, store),
-        write_program(folder / "g++", _HOST, places),
+        write_nvcc(store / "toolkit", _NVCC, store), write_program(store / "g++", _HOST, places)
     )

@@ -14,14 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from flash_helpers.build.driver import build_plan
 from flash_helpers.build.plan import Plan, make_plan
 from flash_helpers.compilers.toolchain import find_host_compiler
 
 from .conftest import ROOT
-from .remembering import NVCC_BEGINS, Toolchain, shared_store, write_nvcc, write_program
+from .remembering import NVCC_BEGINS, Toolchain, kept_folder, write_nvcc, write_program
 
 _UNITS = r"""
 if [ ! -f @STORE@/empty.o ]; then
@@ -47,11 +45,11 @@ done
 """
 
 
-def make_toolchain(factory: pytest.TempPathFactory) -> Toolchain:
+def make_toolchain() -> Toolchain:
     """Stand-ins for nvcc and g++."""
-    folder, store = factory.mktemp("tools"), shared_store(factory)
-    nvcc = write_nvcc(folder / "toolkit", _UNITS, store)
-    places = {"REAL": find_host_compiler().path, "HERE": folder, "STORE": store}
+    folder = kept_folder(_UNITS)
+    nvcc = write_nvcc(folder / "toolkit", _UNITS, folder)
+    places = {"REAL": find_host_compiler().path, "HERE": folder, "STORE": folder}
     return Toolchain(nvcc, write_program(folder / "g++", NVCC_BEGINS + _UNITS, places))
 
 

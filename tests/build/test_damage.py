@@ -23,7 +23,7 @@ Output = pytest.CaptureFixture[str]
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> QuickTree:
     folder = tmp_path_factory.mktemp("damage")
-    tree = quick_tree(folder / "tree", make_toolchain(tmp_path_factory))
+    tree = quick_tree(folder / "tree", make_toolchain())
     tree.build()
     return tree
 

@@ -22,8 +22,8 @@ PLACES = ("tree", "csrc/include/tree", "previous_kernels/staged", STRANGE)
 
 
 @pytest.fixture(scope="module")
-def toolchain(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Toolchain:
-    return make_toolchain(tmp_path_factory)
+def toolchain(needs_compilers: None) -> Toolchain:
+    return make_toolchain()
 
 
 def originals(tree: QuickTree) -> Iterator[Path]:

@@ -58,6 +58,6 @@ def test_a_remembered_backward_pass_is_launched_again(tree: Tree) -> None:
     assert (forward_s, first) == ("False", "False")
     assert again.startswith("1 ValueError: ") and "it computes no gradients" in again
     *answers, cleared, refused = others
-    assert (cleared, refused) == ("False 0", "args is not an argument record of 320 bytes")
+    assert (cleared, refused) == ("False 0", "args is not an argument record of 368 bytes")
     for (what, (_, expected)), answer in zip(NOT_THE_SAME.items(), answers, strict=True):
         assert expected in answer, f"{what}: {answer}"

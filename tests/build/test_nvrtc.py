@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flash_helpers.build.kernel_nvrtc import nvrtc_cubin
+from flash_helpers.build.kernel_nvrtc import cached_nvrtc_cubin, nvrtc_cubin
 from flash_helpers.build.kernel_ptx import kernel_cubin
 from flash_helpers.compilers import nvrtc as nvrtc_module
 from flash_helpers.compilers.errors import BuildError
@@ -35,7 +35,7 @@ def nvrtc() -> Nvrtc:
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES)
 def test_the_kernels_of_each_family(config: KernelConfig, nvrtc: Nvrtc) -> None:
     for variant in config.built_variants():
-        cubin = nvrtc_cubin(nvrtc, config, architecture_of(config), variant)
+        cubin = cached_nvrtc_cubin(nvrtc, config, architecture_of(config), variant)
         assert cubin.startswith(b"\x7fELF")
         assert config.symbol(variant).encode() in cubin
 
@@ -107,7 +107,7 @@ def both_codes(family: str, variant: Variant, nvrtc: Nvrtc, folder: Path) -> tup
     config = FAMILIES[family]
     architecture = architecture_of(config)
     cubin = folder / f"{variant.value}.cubin"
-    cubin.write_bytes(nvrtc_cubin(nvrtc, config, architecture, variant))
+    cubin.write_bytes(cached_nvrtc_cubin(nvrtc, config, architecture, variant))
     return Code((cubin,)), Code((kernel_cubin(config, architecture, variant),))
 
 

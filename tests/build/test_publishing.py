@@ -45,8 +45,8 @@ FRONT_ENDS = (["-m", "flash_helpers.build"], ["setup.py", "build_ext", "--inplac
 
 
 @pytest.fixture(scope="module")
-def toolchain(tmp_path_factory: pytest.TempPathFactory, needs_compilers: None) -> Toolchain:
-    return make_toolchain(tmp_path_factory)
+def toolchain(needs_compilers: None) -> Toolchain:
+    return make_toolchain()
 
 
 @pytest.fixture(scope="module")

@@ -103,6 +103,7 @@ FUNC_SUPPORTED: Mapping[str, Callable[[], Computed]] = {
     "`window_size` with `causal`": lambda: _ruled(ServeRule(causal=True, window=(20, -1))),
     "`softcap`": lambda: _ruled(ServeRule(softcap=2.0)),
     "`s_aux`: sinks": lambda: _ruled(ServeRule(), sinks=torch.randn(2)),
+    "gradients with `window_size`, `softcap` and `s_aux`": lambda: _ruled_gradients(),
     "inputs that require a gradient, some of them or all": lambda: _gradients("o"),
     "gradients of `softmax_lse`": lambda: _gradients("o", "lse"),
     "a last dimension that is not contiguous": _strided_last,
@@ -140,6 +141,19 @@ def _gradients(*outputs: str) -> Computed:
     return o.detach(), inputs, {}
 
 
+def _ruled_gradients() -> Computed:
+    q, k, v = (draw(shape) for shape in ((1, 40, 2, 64), (1, 50, 1, 64), (1, 50, 1, 64)))
+    rule, sinks = ServeRule(window=(20, 5), softcap=2.0), torch.randn(2)
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    attend: Any = flash_attention.flash_attn_func
+    o = attend(*leaves, window_size=(20, 5), softcap=2.0, s_aux=sinks)
+    d_o = torch.randn_like(o)
+    found = dict(zip(("d_q", "d_k", "d_v"), torch.autograd.grad(o, leaves, d_o), strict=True))
+    expected = attention_gradients(q, k, v, d_o, served=rule, sinks=sinks)
+    assert expected.problem_with(found) == ""
+    return computed(q, k, v)
+
+
 def call(**replaced: Any) -> Provoke:
     """flash_attn_func() with good arguments but those replaced; functions are called."""
 
@@ -168,9 +182,6 @@ def _old_gpu(monkeypatch: pytest.MonkeyPatch) -> object:
 
 FUNC_REFUSED: Mapping[str, Provoke] = {
     "dropout": call(dropout_p=0.1),
-    "a gradient with `window_size`, `softcap` or `s_aux`": call(
-        v=lambda: draw().requires_grad_(), window_size=(8, 0)
-    ),
     "`softcap` below 0": call(softcap=-30.0),
     "`window_size` that is not two ints": call(window_size=128),
     "ALiBi": call(alibi_slopes=lambda: torch.ones(1)),

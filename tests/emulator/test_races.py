@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import functools
 import re
-import subprocess
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from flash_helpers.compilers.toolchain import find_nvcc
+from flash_helpers.build.kernel_ptx import source_ptx
 from flash_helpers.emulator import (
     EmulatedKernel,
     LaunchOptions,
@@ -45,14 +43,10 @@ PLANTED: dict[str, tuple[set[str], str]] = {
 
 
 @functools.cache
-def _kernel(name: str, *flags: str) -> EmulatedKernel:
-    nvcc = find_nvcc()
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "kernel.ptx"
-        command = [str(nvcc.path), "-ptx", "-arch=compute_80", "-lineinfo", "-std=c++20", *flags]
-        command += [str(FOLDER / f"{name}.cu"), "-o", str(output)]
-        subprocess.run(command, check=True, env=nvcc.env or None, capture_output=True)
-        return compile_kernel(output.read_text(), "kernel")
+def _kernel(name: str, define: str = "") -> EmulatedKernel:
+    path = FOLDER / f"{name}.cu"
+    text = f'{define}\n#line 1 "{path}"\n{path.read_text()}'
+    return compile_kernel(source_ptx(text, name, "compute_80", FOLDER), "kernel")
 
 
 def _launch_size(source: str) -> tuple[int, int]:
@@ -87,4 +81,4 @@ def test_a_planted_race(name: str, schedule: LaunchOptions) -> None:
             if Path(path).name == f"{name}.cu"
         }
         assert lines <= planted, str(race)
-    run(_kernel(name, "-DFIXED"), arrays, grid=grid, block=block, options=schedule)
+    run(_kernel(name, "#define FIXED"), arrays, grid=grid, block=block, options=schedule)

@@ -44,7 +44,7 @@ def test_an_entry_that_fails_costs_only_itself(
     child: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "answers.npz"
-    recorded, failed = record.record("sm80", path, 2, child, timeout=15)
+    recorded, failed = record.record("sm80", path, 2, child, timeout=5)
     assert failed == ["ldmatrix", "mma_f16", "mma_bf16"]
     answers = Answers(path)
     assert answers.about == ABOUT

@@ -1,4 +1,5 @@
 """Mutants of a kernel compiled into one library: one by one they take longer than their checks.
+It is kept for the next run, which translates nothing.
 
 The C++ of a mutant differs from the kernel's in a few lines. The library holds the kernel once, and
 where mutants differ it asks which of them it is. Each mutant gets a copy of the file, which is told
@@ -17,14 +18,16 @@ from itertools import takewhile
 from pathlib import Path
 from unittest.mock import patch
 
+import flash_helpers.emulator
 from flash_helpers.emulator.door.compile import Runtime, kernel_source, runtime
+from tests.kept_files import kept
 
 _START, _END = "void kernel_body(Lane* L)", "constexpr KernelParameter kParameters"
 _DECLARED = re.compile(r"((?:bool|[usf]\d+) v\d+)_\w+ = ")
 _LABEL = re.compile(r"L\d+_\w+:;")
 _RECORD = re.compile(r"^(  \d+, )(\d+)(, \d+, \d+,)$", re.M)  # with the bytes of the stack
 _LONGEST = 200  # lines of a block that is repeated whole
-_NUMBER = 'extern "C" __attribute__((visibility("default"))) unsigned mutant = 0;'
+_SEEN = 'extern "C" __attribute__((visibility("default")))'
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,9 @@ def _combined(kernel: _Source, mutants: Sequence[_Source], changes: Sequence[_Ch
     copy(len(kernel.body))
     # Every branch may have its operands at a place of its own.
     stack = 2 * max(source.stack for source in (kernel, *mutants))
-    return "\n".join([_NUMBER, kernel.head, *lines, kernel.tail.replace("STACK", str(stack))])
+    numbers = ", ".join(map(str, [len(changes), *(change.number for change in changes)]))
+    told = f"{_SEEN} unsigned mutant = 0; {_SEEN} const unsigned planted[] = {{{numbers}}};"
+    return "\n".join([told, kernel.head, *lines, kernel.tail.replace("STACK", str(stack))])
 
 
 def _touching(changes: Sequence[_Change]) -> list[list[_Change]]:
@@ -169,21 +174,43 @@ def _touching(changes: Sequence[_Change]) -> list[list[_Change]]:
     return groups
 
 
-@contextmanager
-def compiled_together(ptx: str, entry: str, mutants: Sequence[str]) -> Iterator[list[str]]:
-    """Inside, the emulator has libraries of these texts, but for those given back: more differs in
-    them, and each must be compiled."""
+def _all_in_one(ptx: str, entry: str, mutants: Sequence[str]) -> str:
     kernel = _Source.of(kernel_source(ptx, entry))
     sources = [_Source.of(kernel_source(text, entry)) for text in mutants]
     found = [_change(number, kernel, source) for number, source in enumerate(sources)]
     changes = [change for change in found if change]
-    chosen = [sources[change.number] for change in changes]
+    return _combined(kernel, [sources[change.number] for change in changes], changes)
+
+
+def _library(ptx: str, entry: str, mutants: Sequence[str]) -> Path:
+    """Translated and compiled when a text, the translator or the runtime is another."""
+    folder = Path(flash_helpers.emulator.__file__).parent
+    made_by = [path.read_text() for path in (Path(__file__), *sorted(folder.rglob("*.py")))]
+
+    def build(into: Path) -> None:
+        runtime().compile_source(_all_in_one(ptx, entry, mutants), into)
+
+    return kept("mutants", ".so", [runtime().key, *made_by, entry, ptx, *mutants], build)
+
+
+def _planted(built: Path) -> list[int]:
+    """The numbers of the mutants that the library has; the first says how many."""
+    library = ctypes.CDLL(str(built))
+    count = ctypes.c_uint.in_dll(library, "planted").value
+    return list((ctypes.c_uint * (count + 1)).in_dll(library, "planted"))[1:]
+
+
+@contextmanager
+def compiled_together(ptx: str, entry: str, mutants: Sequence[str]) -> Iterator[list[str]]:
+    """Inside, the emulator has libraries of these texts, but for those given back: more differs in
+    them, and each must be compiled."""
+    built = _library(ptx, entry, mutants)
     libraries: dict[str, ctypes.CDLL] = {}
     with tempfile.TemporaryDirectory(prefix="flash-mutants-") as folder:
-        built = Path(folder) / "built.so"
-        runtime().compile_source(_combined(kernel, chosen, changes), built)
-        for change in changes:
-            libraries[mutants[change.number]] = _told(change.number, built)
+        for number in _planted(built):
+            library = ctypes.CDLL(str(shutil.copy(built, Path(folder, f"{number}.so"))))
+            ctypes.c_uint.in_dll(library, "mutant").value = number
+            libraries[mutants[number]] = library
     compile_kernel = Runtime.compile_kernel
 
     def from_here(self: Runtime, ptx: str, entry: str, counting: bool = False) -> ctypes.CDLL:
@@ -192,9 +219,3 @@ def compiled_together(ptx: str, entry: str, mutants: Sequence[str]) -> Iterator[
 
     with patch.object(Runtime, "compile_kernel", from_here):
         yield [text for text in mutants if text not in libraries]
-
-
-def _told(number: int, built: Path) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(shutil.copy(built, built.with_name(f"{number}.so"))))
-    ctypes.c_uint.in_dll(library, "mutant").value = number
-    return library

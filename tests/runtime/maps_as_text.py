@@ -4,16 +4,11 @@ writes into each tensor map, as text, what it is asked to encode."""
 from __future__ import annotations
 
 import struct
-import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import pytest
+from tests import cpp_programs
 
-from flash_helpers.compilers.errors import BuildError
-from flash_helpers.compilers.toolchain import find_nvcc
-
-CSRC = Path(__file__).resolve().parents[2] / "csrc"
 MAP_BYTES = 128
 
 _DRIVER = r"""
@@ -66,21 +61,13 @@ def lines_of(
 ) -> list[str]:
     """What `main`, with `sources` of csrc/runtime, prints about the records in the file that it is
     given. Skips the test where there are no CUDA headers."""
-    try:
-        include = find_nvcc().include_dir
-    except BuildError as error:
-        pytest.skip(f"no CUDA headers: {error}")
-    (folder / "main.cpp").write_text(_DRIVER + main)
     (folder / "records").write_bytes(b"".join(records))
-    files = [str(CSRC / "runtime" / f"{name}.cpp") for name in sources]
-    flags = [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(include)]
-    command = ["g++", "-std=c++20", *flags, "main.cpp", *files, "-o", "main"]
-    built = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
-    assert built.returncode == 0, built.stderr
-    ran = subprocess.run(
-        [folder / "main", folder / "records"], capture_output=True, text=True, check=True
+    return cpp_programs.lines_of(
+        _DRIVER + main,
+        folder / "records",
+        sources=cpp_programs.runtime_sources(*sources),
+        flags=cpp_programs.runtime_flags(),
     )
-    return ran.stdout.splitlines()
 
 
 def text_of(tensor_map: bytes) -> str:

@@ -4,19 +4,17 @@ table of one configuration of a family."""
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import dataclass
 
 import pytest
 
-from flash_helpers.compilers.errors import BuildError
-from flash_helpers.compilers.toolchain import find_nvcc
 from flash_helpers.kernels.backward_config import BackwardKernelConfig, Sizes
 from flash_helpers.kernels.contract import Variant
 from tests.config.test_backward_configs import CONFIG as AMPERE
 from tests.config.test_fused_backward_configs import CONFIG as FUSED
 from tests.config.test_hopper_backward_configs import CONFIG as HOPPER
-from tests.runtime.test_launcher import CSRC, TOY
+from tests.cpp_programs import lines_of, runtime_flags, runtime_sources
+from tests.runtime.test_launcher import TOY
 
 SIZES = Sizes(batch=2, seqlen_q=130, seqlen_k=129, n_heads_q=6, n_heads_kv=3)
 
@@ -140,13 +138,8 @@ FAMILIES = {
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
-def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tried:
-    try:
-        cuda_include = find_nvcc().include_dir
-    except BuildError as error:
-        pytest.skip(f"no CUDA headers: {error}")
+def tried(request: pytest.FixtureRequest) -> Tried:
     config, records, sources, driver = FAMILIES[request.param]
-    folder = tmp_path_factory.mktemp("backward")
     toy = TOY.partition("static const flash::KernelEntry kKernels[]")[0]
     main = MAIN.replace("CONFIG;", f"{config.to_cpp_struct()};", 1)
     entries = ",\n".join(
@@ -157,15 +150,11 @@ def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     sums = str("d_q_sums" in config.scratch()).lower()
     for word, text in (("FAMILY", request.param), ("ENTRIES", entries), ("SUMS", sums)):
         main = main.replace(word, text)
-    (folder / "main.cpp").write_text(toy.replace("4096", "232448") + driver + main)
+    main = toy.replace("4096", "232448") + driver + main
     names = ("launcher", "backward_launcher", "backward_checks", "configurations",
              "forward_checks", "error", *sources)  # fmt: skip
-    command = ["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined"]
-    command += [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(cuda_include)]
-    command += ["main.cpp", *(str(CSRC / "runtime" / f"{name}.cpp") for name in names)]
-    subprocess.run([*command, "-o", "main"], cwd=folder, check=True, timeout=300)
-    ran = subprocess.run([folder / "main"], capture_output=True, text=True, check=True)
-    parts = re.split(r"^# (.*)\n", ran.stdout, flags=re.M)[1:]
+    lines = lines_of(main, sources=runtime_sources(*names), flags=runtime_flags())
+    parts = re.split(r"^# (.*)\n", "\n".join(lines) + "\n", flags=re.M)[1:]
     said = {name: text.splitlines() for name, text in zip(parts[::2], parts[1::2], strict=True)}
     return Tried(config, records, said)
 

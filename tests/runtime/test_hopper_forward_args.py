@@ -4,7 +4,6 @@ header's."""
 from __future__ import annotations
 
 import struct
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ from flash_helpers.kernels.sm90_fwd.arguments import (
     LAUNCH_ARGUMENTS_SIZE,
     pack_launch_arguments,
 )
-from tests.runtime.maps_as_text import CSRC, MAP_BYTES, lines_of, text_of
+from tests import cpp_programs
+from tests.runtime.maps_as_text import MAP_BYTES, lines_of, text_of
 
 # Prints the maps, and the fields behind them.
 MAIN = r"""
@@ -79,18 +79,16 @@ def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
     assert lines == [line for p in PROBLEMS for config in configs for line in readable(config, p)]
 
 
-def test_offsets_are_the_compiler_s(tmp_path: Path) -> None:
+def test_offsets_are_the_compiler_s() -> None:
     names = hopper_forward_args.FIELDS
     lines = "".join(
         f'std::printf("%zu ", offsetof(flash::sm90::ForwardKernelArgs, {name}));' for name in names
     )
-    (tmp_path / "main.cpp").write_text(
+    main = (
         '#include <cstddef>\n#include <cstdio>\n#include "flash/sm90/args.h"\n'
         f'int main() {{ {lines} std::printf("%zu", sizeof(flash::sm90::ForwardKernelArgs)); }}\n'
     )
-    command = ["g++", "-std=c++20", f"-I{CSRC / 'include'}", "main.cpp", "-o", "main"]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=300)
-    found = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout
+    (found,) = cpp_programs.lines_of(main)
     *offsets, size = map(int, found.split())
     sizes = [128] * 4 + [8] * 2 + [4] * 8
     assert offsets == [sum(sizes[:i]) for i in range(len(names))]

@@ -3,15 +3,7 @@ family that this test makes up, it does what the table of that family says."""
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
-import pytest
-
-from flash_helpers.compilers.errors import BuildError
-from flash_helpers.compilers.toolchain import find_nvcc
-
-CSRC = Path(__file__).resolve().parents[2] / "csrc"
+from tests.cpp_programs import lines_of, runtime_flags, runtime_sources
 
 TOY = r"""
 #include <cuda_runtime_api.h>
@@ -141,39 +133,19 @@ static void launch(std::size_t kernel, const flash::ForwardArgs& args, int devic
 """
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """The launcher's objects, without those of any family, and the flags of their compilation."""
-    try:
-        cuda_include = find_nvcc().include_dir
-    except BuildError as error:
-        pytest.skip(f"no CUDA headers: {error}")
-    folder = tmp_path_factory.mktemp("launcher")
-    flags = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined"]
-    flags += [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(cuda_include)]
-    sources = [
-        str(CSRC / "runtime" / f"{n}.cpp")
-        for n in ("launcher", "configurations", "loaded_kernels", "forward_checks", "error")
-    ]
-    subprocess.run(["g++", *flags, "-c", *sources], cwd=folder, check=True, timeout=300)
-    return folder, flags
+SOURCES = ("launcher", "configurations", "loaded_kernels", "forward_checks", "error")
 
 
-def run(compiled: tuple[Path, list[str]], folder: Path, main: str) -> list[str]:
-    objects, flags = compiled
-    (folder / "main.cpp").write_text(f"{TOY}int main() {{ auto a = args(); {main} }}\n")
-    command = ["g++", *flags, "main.cpp", *map(str, objects.glob("*.o")), "-o", "main"]
-    built = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
-    assert built.returncode == 0, built.stderr
-    ran = subprocess.run([folder / "main"], capture_output=True, text=True, timeout=300)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout.splitlines()
+def run(main: str) -> list[str]:
+    """What a program prints that has the launcher's objects, without those of any family."""
+    text = f"{TOY}int main() {{ auto a = args(); {main} }}\n"
+    return lines_of(text, sources=runtime_sources(*SOURCES), flags=runtime_flags())
 
 
-def test_a_family_is_what_its_table_says(compiled: tuple[Path, list[str]], tmp_path: Path) -> None:
+def test_a_family_is_what_its_table_says() -> None:
     """Prepared once for each kernel and device; tiles, blocks and record are the family's."""
     main = "launch(0, a); launch(0, a); a.causal = 1; a.batch = 1; launch(0, a); launch(0, a, 1);"
-    assert run(compiled, tmp_path, main) == [
+    assert run(main) == [
         "allow plain 1024",
         "prepare 0",
         "launch plain 19 x 64, 1024 bytes, record 200, stream 0x50",
@@ -189,15 +161,13 @@ def test_a_family_is_what_its_table_says(compiled: tuple[Path, list[str]], tmp_p
     ]
 
 
-def test_what_a_family_refuses_is_not_queued(
-    compiled: tuple[Path, list[str]], tmp_path: Path
-) -> None:
+def test_what_a_family_refuses_is_not_queued() -> None:
     main = """
     a.softmax_scale = 7; launch(0, a); a.seqlen_q = 0; launch(0, a);
     a = args(); a.causal = 1; launch(1, a);
     a = args(); a.batch = 2000000000; launch(0, a);
     launch(2, a);"""
-    assert run(compiled, tmp_path, main) == [
+    assert run(main) == [
         "both: not 7",
         "both: seqlen_q = 0: expected at least 1",
         "whole is not for causal",
@@ -206,20 +176,16 @@ def test_what_a_family_refuses_is_not_queued(
     ]
 
 
-def test_after_an_error_a_kernel_is_made_ready_again(
-    compiled: tuple[Path, list[str]], tmp_path: Path
-) -> None:
+def test_after_an_error_a_kernel_is_made_ready_again() -> None:
     main = "status = cudaErrorUnknown; launch(1, a); status = cudaSuccess; launch(1, a);"
-    lines = run(compiled, tmp_path, main)
+    lines = run(main)
     once = ["allow alone 1024", "prepare 0"]
     once.append("launch alone 13 x 64, 1024 bytes, record 200, stream 0x50")
     assert lines[:3] == once and lines[4:] == once
     assert lines[3].startswith("an error (999)")
 
 
-def test_a_kernel_that_was_loaded_is_launched_like_one_of_the_build(
-    compiled: tuple[Path, list[str]], tmp_path: Path
-) -> None:
+def test_a_kernel_that_was_loaded_is_launched_like_one_of_the_build() -> None:
     """With the sizes of its own configuration, whose bytes need not outlive the call."""
     main = r"""
     a.causal = 1;
@@ -230,7 +196,7 @@ def test_a_kernel_that_was_loaded_is_launched_like_one_of_the_build(
       std::printf("id %zu\n", load(config));
     }
     launch(2, a); launch(2, a); a.causal = 0; launch(2, a); launch(0, a); launch(3, a);"""
-    assert run(compiled, tmp_path, main) == [
+    assert run(main) == [
         "load cubin",
         "id 2",
         "allow loaded 1024",
@@ -245,13 +211,11 @@ def test_a_kernel_that_was_loaded_is_launched_like_one_of_the_build(
     ]
 
 
-def test_what_cannot_be_loaded_is_not_in_the_table(
-    compiled: tuple[Path, list[str]], tmp_path: Path
-) -> None:
+def test_what_cannot_be_loaded_is_not_in_the_table() -> None:
     main = """
     const std::string config(8, 'x');
     load(config, "none"); load(config.substr(1)); load(config, "toy", "damaged"); launch(2, a);"""
-    lines = run(compiled, tmp_path, main)
+    lines = run(main)
     assert lines[0] == "there is no family 'none'"
     assert lines[1].startswith("late: the configuration has 7 bytes: expected the 8 of the family")
     assert lines[2] == "load damaged" and lines[3].startswith("an error (200)")

@@ -3,17 +3,8 @@ what it is asked to encode."""
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
-
-import pytest
-
-from flash_helpers.compilers.errors import BuildError
-from flash_helpers.compilers.toolchain import find_nvcc
 from flash_helpers.kernel_configs import parse_kernel_name_into_config
-
-CSRC = Path(__file__).resolve().parents[2] / "csrc"
+from tests.cpp_programs import lines_of, runtime_flags, runtime_sources
 
 STAND_IN = r"""
 #include <cuda.h>
@@ -94,49 +85,17 @@ flash::ForwardArgs example() {
 """
 
 
-Run = Callable[..., list[str]]
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """A folder with the runtime's objects, and the flags they were compiled with."""
-    try:
-        cuda_include = find_nvcc().include_dir
-    except BuildError as error:
-        pytest.skip(f"no CUDA headers: {error}")
-    folder = tmp_path_factory.mktemp("runtime")
-    flags = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined"]
-    flags += [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(cuda_include)]
-    sources = [
-        CSRC / "runtime" / f"{name}.cpp" for name in ("sm90/tensor_map", "sm90/launch", "error")
-    ]
-    subprocess.run(["g++", *flags, "-c", *map(str, sources)], cwd=folder, check=True, timeout=300)
-    return folder, flags
-
-
-@pytest.fixture
-def run(compiled: tuple[Path, list[str]], tmp_path: Path) -> Run:
-    """Compiles and runs a program, given the body of its main() and what stands before it; gives
-    the lines that it prints."""
-    folder, flags = compiled
-
-    def run(main: str, before: str = "") -> list[str]:
-        (tmp_path / "main.cpp").write_text(f"{STAND_IN}{before}int main() {{ {main} }}\n")
-        objects = map(str, folder.glob("*.o"))
-        command = ["g++", *flags, "main.cpp", *objects, "-o", "main"]
-        built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-        assert built.returncode == 0, built.stderr
-        ran = subprocess.run([tmp_path / "main"], capture_output=True, text=True, timeout=300)
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout.splitlines()
-
-    return run
+def run(main: str, before: str = "") -> list[str]:
+    """The lines that a program prints, given the body of its main() and what stands before it."""
+    text = f"{STAND_IN}{before}int main() {{ {main} }}\n"
+    sources = runtime_sources("sm90/tensor_map", "sm90/launch", "error")
+    return lines_of(text, sources=sources, flags=runtime_flags())
 
 
 END = " steps 1 1 1 1 1 interleave 0 swizzle 3 promotion 3 fill 0"
 
 
-def test_the_maps_of_a_launch(run: Run) -> None:
+def test_the_maps_of_a_launch() -> None:
     """Every tensor with its own strides in bytes; the second launch encodes nothing."""
     main = """
     for (int i = 0; i < 2; ++i) {
@@ -160,7 +119,7 @@ def test_the_maps_of_a_launch(run: Run) -> None:
     ]  # fmt: skip
 
 
-def test_every_field_of_a_key_counts(run: Run) -> None:
+def test_every_field_of_a_key_counts() -> None:
     """Keys that differ in one field are different maps; those of many tensors, far more than the
     cache holds, are right as well."""
     main = """
@@ -189,7 +148,7 @@ def test_every_field_of_a_key_counts(run: Run) -> None:
     assert len(addresses) <= 200
 
 
-def test_dimensions_of_one_element_and_of_none(run: Run) -> None:
+def test_dimensions_of_one_element_and_of_none() -> None:
     """Their strides are never used, so any stride will do; without keys, any address."""
     main = """
     auto args = example();
@@ -206,7 +165,7 @@ def test_dimensions_of_one_element_and_of_none(run: Run) -> None:
     assert heads == "1"
 
 
-def test_heads_whose_keys_and_values_share_l2(run: Run) -> None:
+def test_heads_whose_keys_and_values_share_l2() -> None:
     """40 MB, and at most 32 KV heads: at 8192 keys of d 128 one has 4 MiB."""
     main = """
     auto args = example();
@@ -225,7 +184,7 @@ def test_heads_whose_keys_and_values_share_l2(run: Run) -> None:
     assert last == "32 9 1 256 72 1 256 256 1 5 133"
 
 
-def test_a_refusal_shows_every_field(run: Run) -> None:
+def test_a_refusal_shows_every_field() -> None:
     main = """
     auto args = example();
     args.k_stride_seq = int64_t{1} << 39;
@@ -246,7 +205,7 @@ def test_a_refusal_shows_every_field(run: Run) -> None:
     )
 
 
-def test_a_driver_without_tensor_maps(run: Run) -> None:
+def test_a_driver_without_tensor_maps() -> None:
     main = """
     has_driver = false;
     try { flash::sm90::prepare_tensor_maps(); std::printf("no error\\n"); }
@@ -258,7 +217,7 @@ def test_a_driver_without_tensor_maps(run: Run) -> None:
     assert "no cuTensorMapEncodeTiled" in said and "CUDA 12.0" in said and found == "found"
 
 
-def test_a_repeated_launch_asks_for_nothing(run: Run) -> None:
+def test_a_repeated_launch_asks_for_nothing() -> None:
     """The record of a call that was made before costs neither the driver nor the heap anything: it
     takes a tenth of a microsecond of the 8 of a call."""
     counting = """

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
-import pytest
-
-from flash_helpers.compilers.errors import BuildError
-from flash_helpers.compilers.toolchain import find_nvcc
-
-CSRC = Path(__file__).resolve().parents[2] / "csrc"
+from tests.cpp_programs import lines_of, runtime_flags, runtime_sources
 
 PROGRAM = r"""
 #include <cstdint>
@@ -112,17 +104,8 @@ int main() {
 """
 
 
-def test_counters(tmp_path: Path) -> None:
-    try:
-        include = find_nvcc().include_dir
-    except BuildError as error:
-        pytest.skip(f"no CUDA headers: {error}")
-    (tmp_path / "main.cpp").write_text(PROGRAM)
-    sources = [str(CSRC / "runtime" / name) for name in ("sm90/tile_counters.cpp", "error.cpp")]
-    flags = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=thread", "-pthread"]
-    flags += [f"-I{CSRC / 'include'}", f"-I{CSRC / 'runtime'}", "-isystem", str(include)]
-    command = ["g++", *flags, "main.cpp", *sources, "-o", "main"]
-    built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert built.returncode == 0, built.stderr
-    ran = subprocess.run([tmp_path / "main"], capture_output=True, text=True, timeout=300)
-    assert ran.stdout == "0 failures\n" and ran.returncode == 0, ran.stdout + ran.stderr
+def test_counters() -> None:
+    sources = runtime_sources("sm90/tile_counters", "error")
+    others = [flag for flag in runtime_flags() if not flag.startswith("-fsanitize")]
+    flags = [*others, "-O1", "-fsanitize=thread", "-pthread"]
+    assert lines_of(PROGRAM, sources=sources, flags=flags) == ["0 failures"]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import struct
-import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flash_helpers.compilers.toolchain import find_nvcc
+from flash_helpers.build.kernel_ptx import source_ptx
 from flash_helpers.emulator import (
     EmulatedKernel,
     LaunchOptions,
@@ -27,21 +24,11 @@ FOLDER = Path(__file__).parent / "kernels"
 SHARED_BYTES = 5 * 64 * 64 * 2 + 4 * 8
 
 
-@functools.cache
-def hopper_ptx(file: str, source: str | None = None, include: str = "") -> str:
-    """nvcc's PTX for sm_90a of a file of kernels/, or of `source` in its place."""
-    nvcc = find_nvcc()
-    with tempfile.TemporaryDirectory() as folder:
-        path = FOLDER / file
-        if source is not None:
-            path = Path(folder) / file
-            path.write_text(source)
-        output = Path(folder) / "kernel.ptx"
-        flags = ["-ptx", "-arch=compute_90a", "-lineinfo", "-std=c++20"]
-        flags += ["--expt-relaxed-constexpr", "-I", str(FOLDER), "-I", include or str(FOLDER)]
-        command = [str(nvcc.path), *flags, str(path), "-o", str(output)]
-        subprocess.run(command, check=True, env=nvcc.env or None, capture_output=True)
-        return output.read_text()
+def hopper_ptx(file: str, source: str | None = None) -> str:
+    """nvcc's PTX for sm_90a of a file of kernels/, or of `source` in its place, cached."""
+    path = FOLDER / file
+    text = source or path.read_text()
+    return source_ptx(f'#line 1 "{path}"\n{text}', path.stem, "compute_90a", FOLDER)
 
 
 def matrix_map(array: Any, box: tuple[int, int] = (64, 64), swizzle: int = 128) -> bytes:

@@ -56,10 +56,26 @@ PROMPTS: tuple[Call, ...] = (
                 sinks=torch.linspace(-1, 1, 6))),
     (1, _packed(3, [40, 1], [500, 130], CAUSAL, heads=4)),
 )  # fmt: skip
+
+
+def _outgrown(batch: Callable[..., Batch]) -> None:
+    """Scores that outgrow what was assumed of them: by a little, and by more than fp32 holds."""
+    made = batch([70], [1000], CAUSAL, heads=1, kv_heads=1)
+    made.q[0][..., 0] = 8.0
+    made.k[0][640, :, 0] = 16.0
+    made.k[0][300, :, 0] = 200.0
+    made.check(made.packed())
+
+
 # Of two groups of consumers: several tiles a thread block, more blocks of keys than buffers, ends
-# within blocks of K, V and Q, tiles of one group, without keys and without rows, windows that one
-# group alone sees.
+# within blocks of K, V and Q, tiles of one group, one behind the other while keys of many blocks
+# are left, first tiles that begin before the sequence, without keys and without rows, windows that
+# one group alone sees.
 HOPPER: tuple[Call, ...] = (
+    (1, _packed(0, [70, 40, 30, 65], [0, 0, 0, 0], heads=1, kv_heads=1)),
+    (4, _packed(0, [190, 70], [190, 70], CAUSAL, heads=1, kv_heads=1)),
+    (1, _packed(0, [40, 33, 200], [900, 800, 1000], CAUSAL, heads=1, kv_heads=1)),
+    (1, _outgrown),
     (2, _packed(0, [300, 5, 0, 130, 129], [900, 260, 7, 130, 20], heads=2)),
     (2, _packed(0, [64, 17, 64, 200, 1, 33], [64, 17, 90, 200, 30, 20], CAUSAL, heads=2)),
     (1, _packed(0, [190, 0, 300], [700, 65, 310], ServeRule(window=(150, 3)), heads=2,

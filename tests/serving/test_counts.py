@@ -30,7 +30,12 @@ BATCHES = {
     "causal, groups": Batch([40, 9], [100, 150], CAUSAL, heads=4, kv_heads=2),
     "window": Batch([50], [300], ServeRule(causal=True, window=(60, 0)), heads=2, kv_heads=2),
 }
-WIDE = {"heads": 2, "kv_heads": 2, "d": 192, "d_v": 128}  # three chunks of four, and two
+WIDE: dict[str, Any] = {
+    "heads": 2,
+    "kv_heads": 2,
+    "d": 192,
+    "d_v": 128,
+}  # three chunks of four, and two
 WIDE_BATCHES = {
     "wide": Batch([40, 1, 0, 70], [70, 33, 5, 70], **WIDE),
     "wide, causal, groups": Batch([40, 9], [80, 70], CAUSAL, heads=4, d=256),

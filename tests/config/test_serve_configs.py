@@ -23,7 +23,7 @@ LARGE = next(c for c in CONFIGS if c.d_head == 128 and c.blocks() == (64, 64))
 
 
 def test_names_read_back() -> None:
-    assert len(set(CONFIGS)) == 36
+    assert len(set(CONFIGS)) == 34
     for config in CONFIGS:
         for text in (config.kernel_name(), config.short_form(), f"| {config.short_form()} | 1 |"):
             assert parse_kernel_name_into_config(text) == config

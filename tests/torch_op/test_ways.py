@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd.function import _SingleLevelFunction
 
 from tests.docs.markdown import SUPPORT, table
 from tests.docs.test_support import check_refused
@@ -59,6 +61,22 @@ def test_a_jacobian_has_the_rows_that_gradients_are(qkv: Qkv) -> None:
     rows = torch.func.jacrev(some)(q)
     for i, row in enumerate(rows):
         assert torch.equal(row, torch.func.grad(lambda x, i=i: some(x)[i])(q))
+
+
+def test_gradients_where_functions_refuse_one_level(
+    qkv: Qkv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As torch.autograd.Function does since PyTorch 2.15, in what its `apply` ends in."""
+
+    def apply(cls: Any, *arguments: object) -> object:
+        if torch._C._are_functorch_transforms_active() and issubclass(cls, torch.autograd.Function):
+            raise RuntimeError("it must override the setup_context staticmethod")
+        return super(_SingleLevelFunction, cls).apply(*arguments)
+
+    monkeypatch.setattr(_SingleLevelFunction, "apply", classmethod(apply))
+    for way in RIGHT_GRADIENTS["`torch.func.grad`, `vjp`, `jacrev`, also inside and around `vmap`"]:
+        for found, expected in zip(way(*qkv), eager_gradients(*qkv), strict=True):
+            assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("case", REFUSED)

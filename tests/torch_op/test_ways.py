@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd.function import _SingleLevelFunction
+from torch.utils import flop_counter
 
 from tests.docs.markdown import SUPPORT, table
 from tests.docs.test_support import check_refused
@@ -18,6 +19,7 @@ from tests.docs.test_support import check_refused
 from .ways import REFUSED, RIGHT, RIGHT_GRADIENTS, Qkv, Way, attend, eager_gradients
 
 SHARDED = "`DTensor`: each device computes its share of the batch or the heads"  # test_sharding.py
+OURS = (torch.ops.flash_attention.fwd, torch.ops.flash_attention.bwd)
 ROWS = {row[0]: row[1:] for row in table(SUPPORT, "recorded-func")}
 
 
@@ -77,6 +79,28 @@ def test_gradients_where_functions_refuse_one_level(
     for way in RIGHT_GRADIENTS["`torch.func.grad`, `vjp`, `jacrev`, also inside and around `vmap`"]:
         for found, expected in zip(way(*qkv), eager_gradients(*qkv), strict=True):
             assert torch.equal(found, expected)
+
+
+def test_a_counter_that_files_formulas_by_overload(
+    qkv: Qkv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As PyTorch 2.4 does, which refuses a second one and looks them up by the operation's name."""
+    registry = {op: f for op, f in flop_counter.flop_registry.items() if op not in OURS}
+
+    def register_flop_formula(packet: Any) -> Callable[[Any], None]:
+        def register(formula: Any) -> None:
+            assert packet.default not in registry, "duplicate registrations"
+            registry[packet.default] = flop_counter.shape_wrapper(formula)
+
+        return register
+
+    monkeypatch.setattr(flop_counter, "flop_registry", registry)
+    monkeypatch.setattr(flop_counter, "register_flop_formula", register_flop_formula)
+    counts = "`FlopCounterMode`: as PyTorch's own attention, whatever the mask"
+    for way in (*RIGHT[counts], *RIGHT[counts]):
+        way(*qkv)
+    for gradients in RIGHT_GRADIENTS[counts]:
+        gradients(*qkv)
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -85,12 +85,13 @@ def test_a_counter_that_files_formulas_by_overload(
     qkv: Qkv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As PyTorch 2.4 does, which refuses a second one and looks them up by the operation's name."""
+    shapes_of: Any = flop_counter.shape_wrapper
     registry = {op: f for op, f in flop_counter.flop_registry.items() if op not in OURS}
 
     def register_flop_formula(packet: Any) -> Callable[[Any], None]:
         def register(formula: Any) -> None:
             assert packet.default not in registry, "duplicate registrations"
-            registry[packet.default] = flop_counter.shape_wrapper(formula)
+            registry[packet.default] = shapes_of(formula)
 
         return register
 

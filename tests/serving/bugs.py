@@ -145,6 +145,7 @@ HOPPER_SERVING = (
 )  # fmt: skip
 
 _SEQUENCES = "csrc/include/flash/sm80_bwd_serve/sequences.cuh"
+_PASSES = "csrc/include/flash/sm80_bwd_serve/backward.cuh"
 _WORK = "csrc/include/flash/tile/sequence_work.cuh"
 _GRADIENTS = "flash_attention/serving/gradients.py"
 _TEST = "tests/serving/test_gradients.py"
@@ -232,14 +233,14 @@ WIDE_HEADS = (
     Bug("elements behind a head are read", f"{_SERVE}/keys.cuh",
         "exists && chunk * 8 < args.d_head", "exists",
         (f"{_WIDE}::test_elements_behind_a_head_are_not_read",)),
-    Bug("the keys' pass begins while the values' ends", _BLOCKS,
+    Bug("the keys' pass begins while the values' ends", _PASSES,
         "__syncthreads();  // the values' gradients are written", "//",
         (f"{_WIDE}::test_gradients",)),
-    Bug("values have both passes' sums", _BLOCKS,
+    Bug("values have both passes' sums", _PASSES,
         "gradients<kConfig, L, true, false>(own, work)",
         "gradients<kConfig, L, true, true>(own, work)",
         (f"{_COUNTS}::test_gradients_of_wide_heads",)),
-    Bug("gradients of values that nobody wants", _BLOCKS,
+    Bug("gradients of values that nobody wants", _PASSES,
         "if (own.d_v != nullptr) ", "",
         (f"{_COUNTS}::test_gradients_of_wide_heads",)),
 )  # fmt: skip

@@ -145,7 +145,8 @@ HOPPER_SERVING = (
 )  # fmt: skip
 
 _SEQUENCES = "csrc/include/flash/sm80_bwd_serve/sequences.cuh"
-_BLOCKS = "csrc/include/flash/sm80_bwd_serve/backward.cuh"
+_PASSES = "csrc/include/flash/sm80_bwd_serve/backward.cuh"
+_WORK = "csrc/include/flash/tile/sequence_work.cuh"
 _GRADIENTS = "flash_attention/serving/gradients.py"
 _TEST = "tests/serving/test_gradients.py"
 _PACKED, _USED = (
@@ -153,45 +154,45 @@ _PACKED, _USED = (
     for name in ("gradients_of_packed_sequences", "used_rows_alone_have_gradients")
 )
 SERVING_GRADIENTS = (
-    Bug("every sequence has the first one's queries", _SEQUENCES,
+    Bug("every sequence has the first one's queries", _WORK,
         "q_start = call.cu_seqlens_q[sequence];", "q_start = call.cu_seqlens_q[0];", (_PACKED,)),
-    Bug("every sequence has the first one's keys", _SEQUENCES,
+    Bug("every sequence has the first one's keys", _WORK,
         "k_start = call.cu_seqlens_k[sequence];", "k_start = call.cu_seqlens_k[0];", (_PACKED,)),
-    Bug("dQ of another sequence", _SEQUENCES,
+    Bug("dQ of another sequence", _WORK,
         "d_q_stride_batch + q_start *", "d_q_stride_batch + k_start *", (_PACKED,)),
-    Bug("dK of another sequence", _SEQUENCES,
+    Bug("dK of another sequence", _WORK,
         "d_k_stride_batch + k_start *", "d_k_stride_batch + q_start *", (_PACKED,)),
-    Bug("RowStats of another sequence", _SEQUENCES,
+    Bug("RowStats of another sequence", _WORK,
         "row_stats += int64_t{q_start} * 2;", "row_stats += int64_t{q_start};", (_PACKED,)),
-    Bug("RowStats of another batch", _SEQUENCES,
+    Bug("RowStats of another batch", _WORK,
         "sequence * call.n_heads_q * stats_rows", "sequence * stats_rows",
         (f"{_TEST}::test_gradients_of_equal_lengths_with_a_window",)),
-    Bug("queries that are not used have gradients", _SEQUENCES,
+    Bug("queries that are not used have gradients", _WORK,
         "if (call.seqused_q != nullptr)", "if (false)", (_USED,)),
-    Bug("keys that are not used have gradients", _SEQUENCES,
+    Bug("keys that are not used have gradients", _WORK,
         "if (call.seqused_k != nullptr)", "if (false)", (_USED,)),
-    Bug("the last query that sees a key is left out", _SEQUENCES,
-        "last_row - further + args.window_left;", "last_row - further + args.window_left - 1;",
+    Bug("the last query that sees a key is left out", _WORK,
+        "last_row - further + rule.left;", "last_row - further + rule.left - 1;",
         (f"{_TEST}::test_edges_of_windows",)),
-    Bug("the first query that sees a key is left out", _SEQUENCES,
-        "first_row - further - args.window_right;", "first_row - further - args.window_right + 1;",
+    Bug("the first query that sees a key is left out", _WORK,
+        "first_row - further - rule.right;", "first_row - further - rule.right + 1;",
         (f"{_TEST}::test_edges_of_windows",)),
-    Bug("a window without end that overflows", _SEQUENCES,
+    Bug("a window without end that overflows", _WORK,
         "const int64_t last_query =", "const int last_query =", (_PACKED,)),
-    Bug("a window that is one key too narrow behind", _SEQUENCES,
+    Bug("a window that is one key too narrow behind", _WORK,
         "return nearest <= distance &&", "return nearest < distance &&", (_PACKED,)),
-    Bug("a window that is one key too wide ahead", _SEQUENCES,
+    Bug("a window that is one key too wide ahead", _WORK,
         "distance <= furthest &&", "distance <= furthest + 1 &&", (_PACKED,)),
-    Bug("the first queries' window decides for all", _SEQUENCES,
-        "args.rule.of(last_query).begin > first_key", "false", (_PACKED,)),
+    Bug("the first queries' window decides for all", _WORK,
+        "own.rule.of(last_query).begin > first_key", "false", (_PACKED,)),
     Bug("weights as if nothing were capped", _SEQUENCES,
         "s[m][n][i] = fmaf(-2.0f * cap, ptx::rcp(1.0f + exponential), cap);", "(void)exponential;",
         (_PACKED,)),
     Bug("a soft cap without a slope", _SEQUENCES, "fmaf(-tanh, tanh, 1.0f)", "1.0f", (_PACKED,)),
     Bug("a slope in other units", _SEQUENCES,
         "1.0f / (args.softcap * kLog2e)", "1.0f / args.softcap", (_PACKED,)),
-    Bug("a block too few", _BLOCKS,
-        "starts[sequence] / L::kRows + sequence;", "starts[sequence] / L::kRows;", (_PACKED,)),
+    Bug("a block too few", _WORK,
+        "starts[sequence] / kRows + sequence;", "starts[sequence] / kRows;", (_PACKED,)),
     Bug("a search of sequences that ends a step too early",
         "csrc/include/flash/tile/packed_rows.cuh",
         "count = step == 1 ? 0 :", "count = step <= 2 ? 0 :",
@@ -214,4 +215,37 @@ SERVING_GRADIENTS = (
         'if "seqused_q" in lengths:', "if False:", (_USED,)),
 )  # fmt: skip
 
-BUGS = (*SERVING, *HOPPER_SERVING, *SERVING_GRADIENTS)
+_WIDE = "tests/serving/test_wide_heads.py"
+_CHUNKS = f"{_SERVE}/matmuls.cuh"
+WIDE_HEADS = (
+    Bug("chunks of values that end too early", _CHUNKS,
+        "for_chunks(d_v, [&]", "for_chunks(d_v - 64, [&]", (f"{_WIDE}::test_dimensions",)),
+    Bug("the last chunk is left out where it is not whole", _CHUNKS,
+        "chunk * kColumns < n_columns", "(chunk + 1) * kColumns <= n_columns",
+        (f"{_WIDE}::test_dimensions",)),
+    Bug("chunks that no head has are multiplied", _CHUNKS,
+        "chunk * kColumns < n_columns", "true",
+        (f"{_COUNTS}::test_prompts", f"{_COUNTS}::test_decode")),
+    Bug("values where a narrow slice would have them", _CHUNKS,
+        "kConfig.slice_bytes() - (Chunk::kVOffset - Chunk::kKOffset)", "0",
+        (f"{_WIDE}::test_dimensions",)),
+    Bug("every chunk's queries are the first", _CHUNKS,
+        "q.base + chunk * kChunkBytes", "q.base", (f"{_WIDE}::test_dimensions",)),
+    Bug("sums behind the queries that have no room there", f"{_SERVE}/config.h",
+        "B_r > n_stages * B_c ? 0 : q_bytes()", "q_bytes()", (f"{_WIDE}::test_dimensions",)),
+    Bug("elements behind a head are read", f"{_SERVE}/keys.cuh",
+        "exists && chunk * 8 < args.d_head", "exists",
+        (f"{_WIDE}::test_elements_behind_a_head_are_not_read",)),
+    Bug("the keys' pass begins while the values' ends", _PASSES,
+        "__syncthreads();  // the values' gradients are written", "//",
+        (f"{_WIDE}::test_gradients",)),
+    Bug("values have both passes' sums", _PASSES,
+        "gradients<kConfig, L, true, false>(own, work)",
+        "gradients<kConfig, L, true, true>(own, work)",
+        (f"{_COUNTS}::test_gradients_of_wide_heads",)),
+    Bug("gradients of values that nobody wants", _PASSES,
+        "if (own.d_v != nullptr) ", "",
+        (f"{_COUNTS}::test_gradients_of_wide_heads",)),
+)  # fmt: skip
+
+BUGS = (*SERVING, *WIDE_HEADS, *HOPPER_SERVING, *SERVING_GRADIENTS)

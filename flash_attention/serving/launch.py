@@ -45,6 +45,16 @@ class Call:
     def q(self) -> torch.Tensor:
         return self.tensors["q"]
 
+    @property
+    def latent(self) -> torch.Tensor | None:
+        """Of MLA: the queries' elements for those of a key that are its value."""
+        return self.tensors.get("qv")
+
+    @property
+    def d_head(self) -> int:
+        """Elements of a key: with `latent` those of k and v."""
+        return self.q.shape[-1] + (0 if self.latent is None else self.latent.shape[-1])
+
     def sizes(self, n_splits: int = 1) -> ServeSizes:
         packed = self.q.dim() == 3
         n_rows = self.q.shape[0] if packed else self.q.shape[0] * self.q.shape[1]
@@ -57,7 +67,7 @@ class Call:
             n_splits=n_splits,
             n_new=self.appended.get("n_new", 0),
             rotates="rotary_dim" in self.appended,
-            d_head=self.q.shape[-1],
+            d_head=self.d_head,
             d_v=self.tensors["v"].shape[-1],
             paged=self._is_paged(),
         )
@@ -72,7 +82,7 @@ class Call:
         sizes, options = self.sizes(n_splits), self.options
         values: dict[str, int | float] = {name: x.data_ptr() for name, x in tensors.items()}
         for name, first in (
-            ("q", "batch"), ("k", "page"), ("v", "page"), ("o", "batch"),
+            ("q", "batch"), ("qv", "batch"), ("k", "page"), ("v", "page"), ("o", "batch"),
             ("q_new", "batch"), ("k_new", "batch"), ("v_new", "batch"),
         ):  # fmt: skip
             if name not in tensors:
@@ -133,10 +143,11 @@ def choose(call: Call) -> ServeKernelConfig:
     device = call.q.device
     capability = None if device.type == "cpu" else torch.cuda.get_device_capability(device)
     sizes = call.sizes()
-    d_head = call.q.shape[-1]
+    d_head = sizes.d_head
     problem = AttentionProblem(
         DType.from_torch_dtype(call.q.dtype), max(sizes.batch, 1), max(sizes.n_rows, 1),
         call.max_keys, sizes.n_heads_q, sizes.n_heads_kv, d_head,
+        d_v=0 if call.latent is None else sizes.d_v,
     )  # fmt: skip
     refusals = []
     for family in by_preference(capability, serves=True):

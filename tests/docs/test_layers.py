@@ -24,6 +24,7 @@ WORDS = {
     "sm90_bwd": "hopper.backward",
     "sm90_bwd_fused": "hopper.fused.backward",
     "sm80_serve": "ampere.serving",
+    "sm80_serve_mla": "ampere.mla",
     "sm80_bwd_serve": "ampere.serving.backward",
     "sm90_serve": "hopper.serving",
 }

@@ -144,6 +144,77 @@ HOPPER_SERVING = (
         (f"{_HOPPER_TEST}::test_caches_and_used_lengths",)),
 )  # fmt: skip
 
+_MLA, _MLA_TEST = "csrc/include/flash/sm80_serve_mla", "tests/serving/test_mla.py"
+_ONE, _ROWS = (
+    f"{_MLA_TEST}::test_{name}" for name in ("lengths_around_blocks", "heads_and_queries")
+)
+MLA = (
+    Bug("what rotates is where values are", f"{_MLA}/keys.cuh",
+        "kValueChunks + chunk)", "chunk)", (_ONE,)),
+    Bug("keys of other pages than their values", f"{_MLA}/keys.cuh",
+        "this->broadcast(this->k_row, row)", "this->broadcast(this->v_row, row)", (_ONE,)),
+    Bug("values that nobody sees", f"{_MLA}/keys.cuh",
+        "from, chunk, exists);", "from, chunk, true);",
+        (f"{_MLA_TEST}::test_case_07_what_nobody_sees_has_no_effect",)),
+    Bug("queries that do not exist", f"{_MLA}/queries.cuh",
+        "      if (r >= tile_.n_rows) return;\n", "", (_ROWS,)),
+    Bug("the first rows of queries alone", f"{_MLA}/queries.cuh",
+        "    for (int first = 0;;) {", "    for (int first = kRows - kAtOnce;;) {",
+        (_ROWS,)),
+    Bug("queries from the strides of the rotated part", f"{_MLA}/queries.cuh",
+        "args_.qv_stride_head", "args_.q_stride_head",
+        (f"{_MLA_TEST}::test_negative_scales_and_strides_of_queries",)),
+    Bug("both parts of a depth are the first", f"{_MLA}/matmuls.cuh",
+        "at.part() * Rows::xor_bytes(4)", "0", (_ONE,)),
+    Bug("scores of half the depth", f"{_MLA}/matmuls.cuh",
+        "s[0][1] = own[1] + received.y;", "s[0][1] = own[1];", (_ONE,)),
+    Bug("the other warp's scores before they are there", f"{_MLA}/matmuls.cuh",
+        "      ptx::bar_sync(1 + at.warp / kParts, kParts * 32);\n", "", (_ONE,)),
+    Bug("every warp has the first columns", f"{_MLA}/matmuls.cuh",
+        "block + at.warp * kConfig.warp_columns() * bytes_of(kConfig.dtype)", "block", (_ONE,)),
+    Bug("the maximum of a warp's own slice", f"{_MLA}/softmax.cuh",
+        "for (int i = 0; i < kSlices; ++i) largest", "for (int i = 0; i < 1; ++i) largest",
+        (_ONE,)),
+    Bug("an output that is not brought to a new maximum", f"{_MLA}/softmax.cuh",
+        "      if (!__any_sync(0xffffffffu, grown)) continue;\n", "      continue;\n",
+        (_ONE,)),
+    Bug("sums that are not brought to a new maximum", f"{_MLA}/softmax.cuh",
+        "ptx::fma_rn(sum_[half], own_factor[half], sum)", "sum_[half] + sum",
+        (_ONE,)),
+    Bug("the sum of one slice", f"{_MLA}/softmax.cuh",
+        "for (int i = 0; i < kSlices; ++i) sum +=", "for (int i = 0; i < 1; ++i) sum +=",
+        (_ONE,)),
+    Bug("rows that see nothing", f"{_MLA}/epilogue.cuh",
+        "scale == 0.0f ? float4{} : scaled", "scaled",
+        (f"{_MLA_TEST}::test_case_01_a_row_without_a_key",)),
+    Bug("both rows of a pair are the upper", f"{_MLA}/epilogue.cuh",
+        "(is_lower ? 8 : 0);", "0;", (_ONE,)),
+    Bug("a sink of every part", f"{_MLA}/epilogue.cuh",
+        "exists && piece.is_whole && args", "exists && args",
+        (f"{_MLA_TEST}::test_any_number_of_thread_blocks",)),
+    Bug("a block that has not arrived", f"{_MLA}/serve.cuh",
+        "      ptx::cp_async_wait_group<kStages - 2>();\n", "", (_ONE,)),
+    Bug("weights before all warps have told them", f"{_MLA}/serve.cuh",
+        "      __syncthreads();  // all weights are visible; every warp has read the maxima\n", "",
+        (_ONE,)),
+    Bug("maxima before all warps have told them", f"{_MLA}/serve.cuh",
+        "      __syncthreads();  // all maxima are visible\n", "", (_ONE,)),
+    Bug("sums before all warps have told them", f"{_MLA}/serve.cuh",
+        "    __syncthreads();  // all sums are visible; every warp has read its last block\n", "",
+        (_ONE,)),
+    Bug("queries before they are there", f"{_MLA}/serve.cuh",
+        "    __syncthreads();  // Q is visible\n", "", (_ONE,)),
+    Bug("a piece is kept before all lanes have read the last", f"{_MLA}/parked.cuh",
+        "    if (lane_ == 0) *memory_ = value;\n    __syncwarp();\n",
+        "    if (lane_ == 0) *memory_ = value;\n", (_ONE,)),
+    Bug("a positive scale for the latent part alone", "flash_attention/serving/latent.py",
+        "qv, _ = with_positive_scale(qv, softmax_scale)", "pass",
+        (f"{_MLA_TEST}::test_negative_scales_and_strides_of_queries",)),
+    Bug("the default scale of the rotated part", "flash_attention/serving/latent.py",
+        "else qv}, sum(found)", "else qv}, q.shape[-1]",
+        (f"{_MLA_TEST}::test_in_the_form_of_flash_mla",)),
+)  # fmt: skip
+
 _SEQUENCES = "csrc/include/flash/sm80_bwd_serve/sequences.cuh"
 _BLOCKS = "csrc/include/flash/sm80_bwd_serve/backward.cuh"
 _GRADIENTS = "flash_attention/serving/gradients.py"
@@ -211,4 +282,4 @@ SERVING_GRADIENTS = (
         'if "seqused_q" in lengths:', "if False:", (_USED,)),
 )  # fmt: skip
 
-BUGS = (*SERVING, *HOPPER_SERVING, *SERVING_GRADIENTS)
+BUGS = (*SERVING, *HOPPER_SERVING, *MLA, *SERVING_GRADIENTS)

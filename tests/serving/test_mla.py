@@ -68,7 +68,7 @@ def test_several_kv_heads() -> None:
 def test_any_number_of_thread_blocks(monkeypatch: pytest.MonkeyPatch, n_blocks: int) -> None:
     """One tile of many parts; many tiles of a share, with sequences without keys or queries."""
     monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", n_blocks)
-    long = LatentBatch([1], [1300])
+    long = LatentBatch([1], [1300], sinks=torch.randn(16))
     long.check(long.packed())
     mixed = LatentBatch([1, 0, 2, 1, 1] * 7, [i * 7 % 50 for i in range(35)], CAUSAL, heads=8)
     mixed.check(mixed.packed())

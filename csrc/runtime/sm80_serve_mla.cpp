@@ -28,10 +28,11 @@ void check(const KernelEntry& entry, const ServeArgs& args) {
   check_stride(entry, "qv_stride_batch", args.qv_stride_batch);
   check_stride(entry, "qv_stride_seq", args.qv_stride_seq);
   check_stride(entry, "qv_stride_head", args.qv_stride_head);
-  if (args.arrivals == nullptr) refuse(entry, "arrivals is null");
 }
 
 unsigned n_blocks(const KernelEntry& entry, const ServeArgs& args) {
+  // Thread blocks that share the keys of the call merge their parts themselves.
+  if (entry.variant == Variant::kCombine && args.arrivals != nullptr) return 0;
   return serve_blocks(entry, args, config_of<Config>(entry).B_r);
 }
 

@@ -65,6 +65,7 @@ class Call:
             n_heads_q=self.q.shape[-2],
             n_heads_kv=self.tensors["k"].shape[-2],
             n_splits=n_splits,
+            is_fixed=self.options.num_splits > 0,
             n_new=self.appended.get("n_new", 0),
             rotates="rotary_dim" in self.appended,
             d_head=self.d_head,
@@ -185,7 +186,7 @@ def _cost(call: Call, config: ServeKernelConfig) -> tuple[int, bool, bool, int, 
     shares = not call.options.num_splits and sizes.n_rows <= _MOST_DECODED * sizes.batch
     rows = -(-sizes.n_rows * (sizes.n_heads_q // sizes.n_heads_kv) // sizes.batch)
     if call.options.num_splits:
-        rows = _MAX_INT32
+        rows = _MAX_INT32 if call.latent is None else sizes.n_heads_q // sizes.n_heads_kv
     tile = config.blocks()[0]
     return (config.d_head, config.shares_keys() != shares, tile < rows,
             tile if tile >= rows else -tile, -config.smem_bytes())  # fmt: skip

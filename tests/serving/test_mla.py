@@ -87,6 +87,14 @@ def test_case_01_a_row_without_a_key() -> None:
             )
 
 
+def test_case_01_even_beside_nan() -> None:
+    """In a key that others see, whose values the rows without a key meet with weights of 0."""
+    batch = LatentBatch([20], [4], CAUSAL)
+    batch.k[0][1] = NAN
+    ((o, lse),) = batch.packed()
+    assert not o[:16].any() and (lse[:, :16] == -math.inf).all() and o[17:].isnan().all()
+
+
 def test_case_05_no_sequence_and_no_query() -> None:
     found: Any = flash_attention.flash_mla_with_kvcache(
         torch.empty(0, 1, 16, D).half(), torch.empty(3, 16, 1, D).half(),
@@ -140,6 +148,20 @@ def test_case_14_far_pages() -> None:
 def test_case_18_one_length_for_all() -> None:
     batch = LatentBatch([2, 2], [20, 20], CAUSAL)
     assert same_bits(batch.cached(33, cache_seqlens=20), batch.cached(33))
+
+
+@pytest.mark.parametrize("num_splits", [1, 3])
+@pytest.mark.parametrize("heads", [8, 40])
+def test_case_23_a_sequence_has_the_same_bits_in_every_batch(heads: int, num_splits: int) -> None:
+    """With splits, some of them without keys, and sinks; alone, and with others."""
+    sinks = torch.randn(heads)
+    batch = LatentBatch([1, 2, 0, 1], [300, 130, 9, 7], CAUSAL, heads=heads, sinks=sinks)
+    together = batch.packed(num_splits=num_splits)
+    batch.check(together)
+    for i in (0, 1, 3):
+        alone = LatentBatch([batch.queries[i]], [batch.keys[i]], CAUSAL, heads=heads, sinks=sinks)
+        alone.q, alone.k, alone.v = [batch.q[i]], [batch.k[i]], [batch.v[i]]
+        assert same_bits(alone.paged(64, num_splits=num_splits), together[i : i + 1])
 
 
 def test_case_24_the_same_bits_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +269,6 @@ REFUSED = [
     (call, {"v_cache": torch.zeros(2, 16, 1, 256).half()}, "v has head dimension 256, but qv has"),
     (call, {"v_cache": torch.zeros(2, 16, 2, 512).half()}, "only their head dimensions may"),
     (call, {"qv": torch.zeros(2, 1, 4, 512).half().requires_grad_()}, "qv requires a gradient"),
-    (call, {"num_splits": 2}, "the Ampere MLA family does not: its kernels do not split keys"),
     (call, {"out": torch.zeros(2, 1, 4, 64).half()}, r"expected \(2, 1, 4, 512\)"),
     (mla, {"q": torch.zeros(2, 1, 4, 512).half()}, "q has head dimension 512: expected 576"),
     (mla, {"k_cache": torch.zeros(3, 16, 1, 640).half()}, "k_cache has head dimension 640"),

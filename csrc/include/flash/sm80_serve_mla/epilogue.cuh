@@ -8,6 +8,7 @@
 #include "flash/sm80_serve_mla/config.h"
 #include "flash/sm80_serve_mla/place.cuh"
 #include "flash/sm80_serve_mla/softmax.cuh"
+#include "flash/sm80_serve_mla/split.cuh"
 
 namespace flash::sm80_serve_mla {
 
@@ -33,6 +34,11 @@ class RowOfPiece {
       lse_ = args.lse == nullptr ? nullptr
                                  : args.lse + tile.batch * args.lse_stride_batch +
                                        head * args.lse_stride_head + query;
+    } else if (is_split(args)) {
+      const int64_t row =
+          sm80_serve::partial_row(args, piece.tile, Split<kConfig>::number(args), r);
+      first_ = reinterpret_cast<float4*>(args.o_partial) + (row * kConfig.d_v() + column) / 4;
+      lse_ = args.lse_partial + row;
     } else {
       first_ = &parts.sum(parts.own(), r, column);
       lse_ = &parts.lse(parts.own(), r, false);

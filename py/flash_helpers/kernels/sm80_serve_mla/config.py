@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..contract import Variant
 from ..serve_config import ROTATED_OF_LATENT, ServeSizes
 from ..sm80_serve.config import FLAG_BYTES, FP32_BYTES, AmpereServeKernelConfig
 
@@ -35,12 +36,15 @@ class AmpereMlaKernelConfig(AmpereServeKernelConfig):
         rows, keys = (-(-seq_len // size) * size for size in self.blocks())
         return n_samples * n_heads * rows * keys * (2 * self.d_head + 2 * self.d_v() + 5)
 
-    def can_split(self) -> bool:
-        """Not by a number that is given."""
-        return False
+    def variants(self) -> tuple[Variant, ...]:
+        return Variant.APPEND, Variant.SERVE, Variant.COMBINE
 
     def shares_keys(self) -> bool:
+        """But for a number of splits that is given."""
         return True
+
+    def outputs(self, variant: Variant, n_splits: int) -> tuple[str, ...]:
+        return ("o", "lse") if variant is Variant.COMBINE else super().outputs(variant, n_splits)
 
     def smem_bytes(self) -> int:
         keeps_queries = self.B_r <= _MOST_KEPT_ROWS
@@ -56,4 +60,6 @@ class AmpereMlaKernelConfig(AmpereServeKernelConfig):
 
     def scratch(self, sizes: ServeSizes) -> dict[str, int]:
         found = super().scratch(sizes)
-        return found | {"o_partial": found["o_partial"] // self.d_head * self.d_v()}
+        if "o_partial" in found:
+            found["o_partial"] = found["o_partial"] // self.d_head * self.d_v()
+        return found

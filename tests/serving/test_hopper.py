@@ -12,12 +12,12 @@ import flash_attention
 import flash_attention.emulated
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.check.tolerance import compare
-from flash_helpers.kernel_configs import get_kernel_configs
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.sm80_serve.family import Sm80Serve
 from flash_helpers.kernels.sm90_serve.arguments import pack_launch_arguments
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 from flash_helpers.kernels.sm90_serve.family import Sm90Serve
+from flash_helpers.kernels.sm90_serve.sets import get_hopper_serve_kernel_configs
 from tests.serving.problems import EVERYTHING, NAN, Batch, ints, same_bits, stacked
 
 CAUSAL = ServeRule(causal=True)
@@ -46,7 +46,7 @@ def hopper(launched: list[KernelConfig]) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hopper")
-@pytest.mark.parametrize("config", get_kernel_configs("hopper-serve"), ids=str)
+@pytest.mark.parametrize("config", get_hopper_serve_kernel_configs(), ids=str)
 @pytest.mark.parametrize("rule", [ServeRule(), CAUSAL], ids=str)
 def test_lengths(config: KernelConfig, rule: ServeRule) -> None:
     batch = Batch(
@@ -81,7 +81,7 @@ def test_windows_and_soft_caps(rule: ServeRule) -> None:
 
 
 @pytest.mark.usefixtures("hopper")
-@pytest.mark.parametrize("config", get_kernel_configs("hopper-serve"), ids=str)
+@pytest.mark.parametrize("config", get_hopper_serve_kernel_configs(), ids=str)
 def test_everything_at_once(config: KernelConfig) -> None:
     batch = Batch(
         [70, 0, 190], [200, 65, 150], EVERYTHING, heads=6, d=config.d_head,

@@ -49,6 +49,14 @@ def test_lengths_around_blocks(keys: int) -> None:
     batch.check(batch.cached(max(keys, 1)))
 
 
+@pytest.mark.parametrize("key", [1, 40, 63])
+def test_one_key_that_outweighs_all(key: int) -> None:
+    """Whichever warp has it: e^24 times the weight of others, which a 16-bit type does not hold."""
+    batch = LatentBatch([1], [64], heads=1)
+    batch.k[0][key] = batch.q[0][0]
+    batch.check(batch.cached(64))
+
+
 def test_layouts_have_the_same_bits() -> None:
     """Pages of any size, a cache, one allocation or two."""
     found = []
@@ -89,7 +97,7 @@ def test_case_01_a_row_without_a_key() -> None:
 
 def test_case_01_even_beside_nan() -> None:
     """In a key that others see, whose values the rows without a key meet with weights of 0."""
-    batch = LatentBatch([20], [4], CAUSAL)
+    batch = LatentBatch([20], [4], CAUSAL, heads=5)
     batch.k[0][1] = NAN
     ((o, lse),) = batch.packed()
     assert not o[:16].any() and (lse[:, :16] == -math.inf).all() and o[17:].isnan().all()

@@ -144,6 +144,43 @@ HOPPER_SERVING = (
         (f"{_HOPPER_TEST}::test_caches_and_used_lengths",)),
 )  # fmt: skip
 
+_PAGES, _PAGES_TEST = f"{_HOPPER}/pages.cuh", "tests/serving/test_hopper_pages.py"
+_SIZES, _MANY = (f"{_PAGES_TEST}::test_{name}" for name in ("sizes_of_pages", "lengths"))
+HOPPER_PAGES = (
+    Bug("entries behind a length", _PAGES,
+        "key >= tile.rule.seqlen_k)", "key >= args.call.seqlen_k)", (_SIZES,)),
+    Bug("entries before the first key", _PAGES,
+        "key + args.part_rows <= tile.first_key || ", "", (_SIZES,)),
+    Bug("the page of the first key is left out", _PAGES,
+        "key + args.part_rows <= tile.first_key", "key < tile.first_key", (_SIZES,)),
+    Bug("pages of the first sequence", _PAGES,
+        "tile.batch * args.pages_stride", "0 * args.pages_stride", (_SIZES,)),
+    Bug("a page of more keys begins anew", _PAGES,
+        "block * kConfig.block_n % args.page_keys", "0", (_SIZES,)),
+    Bug("a page goes on behind its end", _PAGES,
+        "    if (row >= args.page_keys) row = 0;\n", "", (_SIZES,)),
+    Bug("every part is the first", _PAGES, "entries, part);", "entries, 0);", (_SIZES,)),
+    Bug("the first columns twice", _PAGES, "row, chunk, kv_head", "row, 0, kv_head", (_SIZES,)),
+    Bug("parts lie where others do", _PAGES,
+        "chunk * kConfig.block_n + part", "chunk * kConfig.block_n + 0 * part", (_SIZES,)),
+    Bug("a tile begins with the entries of the last", _PAGES,
+        "if constexpr (kConfig.paged) ahead = first;", "", (_MANY,)),
+    Bug("the next tile's entries too early", _PAGES,
+        "if constexpr (kConfig.paged) first = entry", "if constexpr (kConfig.paged) ahead = entry",
+        (_MANY,)),
+    Bug("values of the next keys' pages", f"{_HOPPER}/producer.cuh",
+        "load_v(tile, block, pages.behind);", "load_v(tile, block, pages.here);", (_SIZES,)),
+    Bug("the last values are of pages before", f"{_HOPPER}/producer.cuh",
+        "load_v(tile, tile.begin, pages.here);", "load_v(tile, tile.begin, pages.behind);",
+        (_SIZES,)),
+    Bug("lengths are places", f"{_HOPPER}/schedule.cuh",
+        "      if constexpr (kConfig.paged) tile.k_start = 0;  // they say lengths alone\n", "",
+        (_MANY,)),
+    Bug("pages that no box fits", "py/flash_helpers/kernels/sm90_serve/config.py",
+        "if sizes.page_size % LEAST_PART_ROWS:", "if sizes.page_size < 0:",
+        (f"{_HOPPER_TEST}::test_calls_for_the_other_family",)),
+)  # fmt: skip
+
 _SEQUENCES = "csrc/include/flash/sm80_bwd_serve/sequences.cuh"
 _BLOCKS = "csrc/include/flash/sm80_bwd_serve/backward.cuh"
 _GRADIENTS = "flash_attention/serving/gradients.py"
@@ -211,4 +248,4 @@ SERVING_GRADIENTS = (
         'if "seqused_q" in lengths:', "if False:", (_USED,)),
 )  # fmt: skip
 
-BUGS = (*SERVING, *HOPPER_SERVING, *SERVING_GRADIENTS)
+BUGS = (*SERVING, *HOPPER_SERVING, *HOPPER_PAGES, *SERVING_GRADIENTS)

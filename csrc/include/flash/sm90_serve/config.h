@@ -19,6 +19,7 @@ struct HopperServeKernelConfig {
   int n_mma_groups;  // consumer warpgroups; each owns 64 query rows
   int n_buffers;     // K blocks, and V blocks, in shared memory
   int n_q_buffers;   // Q tiles in shared memory: 1 or 2
+  bool paged;        // keys lie in pages that a table or an index names
 
   constexpr bool operator==(const HopperServeKernelConfig&) const = default;
 
@@ -27,6 +28,8 @@ struct HopperServeKernelConfig {
   // What consumers are told of a tile. They look at it until its end, when the next Q's are there.
   static constexpr int kTileBytes = 48;
   static constexpr int kClearingBytes = 2 * 8 + 4 * 4;
+  // A swizzle repeats itself after so many rows: parts of blocks are multiples of it.
+  static constexpr int kLeastPartRows = 8;
   constexpr int n_tiles() const { return n_q_buffers + 1; }
 
   // The forward pass whose tiles, matmuls and softmax these are.

@@ -52,13 +52,14 @@ def _tensor_map(config: HopperForwardKernelConfig, fields: Fields, name: str) ->
 
 def map_of_tensor(
     config: HopperForwardKernelConfig, fields: Fields, name: str, rows: int, batch: int,
-    batch_axis: str = "batch",
+    batch_axis: str = "batch", box: tuple[int, int] | None = None,
 ) -> bytes:  # fmt: skip
     """As dimensions (column in chunk, row, chunk, head, batch). `batch_axis`: what its stride is
-    called."""
+    called; `box`: the rows and chunks of one copy, where they are not the forward pass'."""
     heads = int(fields["n_heads_q" if name in "qo" else "n_heads_kv"])
-    box_rows = {"q": GROUP_ROWS, "o": WARP_ROWS}.get(name, config.block_n)
     columns, chunks = config.chunk_columns(), config.n_chunks()
+    rows_of = {"q": GROUP_ROWS, "o": WARP_ROWS}
+    box_rows, box_chunks = box or (rows_of.get(name, config.block_n), chunks)
 
     def stride(axis: str, size: int) -> int:
         # Of a dimension of one element it is never used, but has to be a good one.
@@ -72,7 +73,7 @@ def map_of_tensor(
         (columns, max(rows, 1), chunks, heads, batch),
         (stride("seq", rows), config.swizzle_bytes(), stride("head", heads),
          stride(batch_axis, batch)),
-        (columns, box_rows, chunks, 1, 1),
+        (columns, box_rows, box_chunks, 1, 1),
         swizzle=config.swizzle_bytes(),
     )  # fmt: skip
 

@@ -28,6 +28,7 @@ OTHERS = [
     replace(CONFIG, block_n=96, n_buffers=3, n_q_buffers=1),
     replace(CONFIG, dtype=DType.BF16, block_n=64, n_mma_groups=3, n_buffers=3, n_q_buffers=1),
     replace(CONFIG, d_head=64, n_mma_groups=3, n_buffers=3),
+    replace(CONFIG, d_head=192, block_n=80, n_q_buffers=1),
 ]
 PROMPT = ServeSizes(batch=3, n_rows=900, seqlen_q=0, n_heads_q=8, n_heads_kv=2, d_head=128, d_v=128)
 
@@ -36,7 +37,7 @@ def test_one_for_packed_keys_and_one_for_pages() -> None:
     configs = get_kernel_configs("hopper-serve")
     kinds = {(c.dtype, c.d_head, isinstance(c, HopperServeKernelConfig) and c.paged)
              for c in configs}  # fmt: skip
-    assert CONFIG in configs and len(configs) == len(kinds) == 8
+    assert CONFIG in configs and len(configs) == len(kinds) == 20
 
 
 @pytest.mark.parametrize("config", [CONFIG, *OTHERS], ids=str)
@@ -72,8 +73,8 @@ def test_only_for_its_own_gpus(
 
 @pytest.mark.parametrize(
     ("changed", "reason"),
-    [({"d_head": 96}, "d_head = 96 is not supported: it must be 64 or 128"),
-     ({"d_head": 256}, "d_head = 256 is not supported: it must be 64 or 128"),
+    [({"d_head": 80}, "d_head = 80 is not supported: it must be 64 or 96 or 128 or 192 or 256"),
+     ({"d_head": 256, "block_n": 160}, "registers of a consumer's thread"),
      ({"block_n": 100}, "block_n = 100"),
      ({"n_mma_groups": 4}, "n_mma_groups = 4"),
      ({"n_q_buffers": 3}, "n_q_buffers = 3"),

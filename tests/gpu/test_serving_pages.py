@@ -17,7 +17,7 @@ RULES = [CAUSAL, ServeRule(window=(1023, 0)), ServeRule(window=(127, 30)),
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("d", [64, 96, 128, 192, 256])
 @pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("page", [8, 16, 24, 64, 128, 192, 256, 1024])
 def test_pages_are_the_same_as_packed_keys(
@@ -34,14 +34,14 @@ def test_pages_are_the_same_as_packed_keys(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("d", [64, 96, 128, 192, 256])
 def test_layouts(layout: str, d: int) -> None:
     batch = Batch([700, 700], [3000, 701], CAUSAL, heads=8, d=d, device="cuda")
     k, v, table = batch.pages(16)
     batch.check(batch.with_cache(*laid_out(k, v, layout), block_table=table))
 
 
-@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("d", [64, 96, 128, 192, 256])
 def test_places_in_a_cache(d: int) -> None:
     batch = Batch([300, 300], [2000, 301], CAUSAL, heads=8, d=d, device="cuda")
     caches = [torch.full((4, 2001, 2, d), NAN, dtype=torch.float16, device="cuda")

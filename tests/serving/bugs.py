@@ -144,6 +144,24 @@ HOPPER_SERVING = (
         (f"{_HOPPER_TEST}::test_caches_and_used_lengths",)),
 )  # fmt: skip
 
+_ALONE = f"{_HOPPER_TEST}::test_a_sequence_has_the_same_bits_in_every_batch"
+_WIDE = f"{_HOPPER_TEST}::test_windows_of_wide_heads"
+WIDE_HEADS = (
+    Bug("the next Q comes over outputs that are still read", f"{_HOPPER}/consumer.cuh",
+        "      End::Base::wait_staging_free(lane);\n      release_q(work.q_buffer);\n",
+        "      release_q(work.q_buffer);\n", (_WIDE,)),
+    Bug("the next Q comes over outputs without a fence", f"{_HOPPER}/consumer.cuh",
+        "      ptx::fence_proxy_async_shared();  // staged rows, where the next Q comes\n", "",
+        (_WIDE,)),
+    Bug("outputs over the Q of other warps", f"{_HOPPER}/consumer.cuh",
+        "    if constexpr (kConfig.o_in_q()) ptx::bar_sync(sm90::kQRead + group, Kv::kThreads);\n", "",
+        (_WIDE,)),
+    Bug("blocks before a group's are not passed over", f"{_HOPPER}/consumer.cuh",
+        "return work.begin - tile_word(work.tile, kBegin, lane);", "return 0;", (_WIDE,)),
+    Bug("queries of others in wide heads", f"{_HOPPER}/consumer.cuh",
+        "max(n_rows, 0), kGroupRows,", "kGroupRows, kGroupRows,", (_ALONE,)),
+)  # fmt: skip
+
 _PAGES, _PAGES_TEST = f"{_HOPPER}/pages.cuh", "tests/serving/test_hopper_pages.py"
 _SIZES, _MANY = (f"{_PAGES_TEST}::test_{name}" for name in ("sizes_of_pages", "lengths"))
 HOPPER_PAGES = (
@@ -248,4 +266,4 @@ SERVING_GRADIENTS = (
         'if "seqused_q" in lengths:', "if False:", (_USED,)),
 )  # fmt: skip
 
-BUGS = (*SERVING, *HOPPER_SERVING, *HOPPER_PAGES, *SERVING_GRADIENTS)
+BUGS = (*SERVING, *HOPPER_SERVING, *WIDE_HEADS, *HOPPER_PAGES, *SERVING_GRADIENTS)

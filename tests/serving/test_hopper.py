@@ -61,6 +61,17 @@ def test_windows_and_soft_caps(rule: ServeRule) -> None:
 
 
 @pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("d", [192, 256])
+def test_windows_of_wide_heads(d: int) -> None:
+    """Outputs lie where queries were, and groups pass over each other's blocks."""
+    batch = Batch(
+        [200, 64, 130], [300, 50, 400], ServeRule(window=(40, 3), softcap=9.0), heads=2, d=d,
+        sinks=torch.tensor([0.5, -2.0]),
+    )  # fmt: skip
+    batch.check(batch.packed())
+
+
+@pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_everything_at_once(config: KernelConfig) -> None:
     batch = Batch(
@@ -83,12 +94,13 @@ def test_large_scores_before_the_first_key_of_a_window(rule: ServeRule, higher: 
 
 
 @pytest.mark.usefixtures("hopper")
-def test_a_sequence_has_the_same_bits_in_every_batch() -> None:
+@pytest.mark.parametrize("d", [64, 256])
+def test_a_sequence_has_the_same_bits_in_every_batch(d: int) -> None:
     """Whatever the other sequences' queries and values are."""
-    batch = Batch([70, 300, 41], [300, 300, 270], CAUSAL, heads=2)
+    batch = Batch([70, 300, 41], [300, 300, 270], CAUSAL, heads=2, d=d)
     together = batch.packed()
     for i in range(3):
-        alone = Batch([batch.queries[i]], [batch.keys[i]], CAUSAL, heads=2)
+        alone = Batch([batch.queries[i]], [batch.keys[i]], CAUSAL, heads=2, d=d)
         alone.q, alone.k, alone.v = [batch.q[i]], [batch.k[i]], [batch.v[i]]
         assert same_bits(alone.packed(), together[i : i + 1])
     for tensors in (batch.q, batch.k, batch.v):

@@ -34,7 +34,11 @@ def _hopper(hopper: None) -> None:
 def test_sizes_of_pages(page: int) -> None:
     """NaN in every key that no query sees, in the rest of pages and in unused ones; wild table
     entries. The bits are those of packed keys."""
-    for d, rule in ((64, ServeRule(window=(90, 0))), (128, CAUSAL)):
+    for d, rule in (
+        (64, ServeRule(window=(90, 0))),
+        (128, CAUSAL),
+        (256, ServeRule(window=(99, 5))),
+    ):
         batch = Batch([70, 70], [500, 75], rule, heads=2, d=d, leftpad=[0, 20])
         found = batch.paged(page)
         batch.check(found)
@@ -139,7 +143,7 @@ def test_large_scores(higher: list[int]) -> None:
     batch.check(batch.paged(16))
 
 
-@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("d", [64, 128, 192])
 def test_the_schedule_does_not_matter(monkeypatch: pytest.MonkeyPatch, d: int) -> None:
     batch = Batch([140, 40, 64], [300, 500, 64], CAUSAL, heads=2, d=d)
     real: Any = emulated.emulated_kernel

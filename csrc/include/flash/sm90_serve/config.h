@@ -43,8 +43,10 @@ struct HopperServeKernelConfig {
             .max_policy = sm90::MaxPolicy::kOptimistic,
             .overlap = true,
             .ping_pong = true,
-            .o_in_q = false};
+            .o_in_q = o_in_q()};
   }
+  // For wide heads there is no room beside a single Q.
+  constexpr bool o_in_q() const { return n_q_buffers == 1 && d_head > 128; }
 
   constexpr int block_m() const { return forward().block_m(); }
   constexpr int n_threads() const { return forward().n_threads(); }
@@ -56,8 +58,8 @@ struct HopperServeKernelConfig {
   constexpr int tiles_offset() const { return clearing_offset() + n_buffers * kClearingBytes; }
   constexpr int smem_bytes() const { return tiles_offset() + n_tiles() * kTileBytes; }
 
-  // Registers per thread after setmaxnreg. The producers look sequences up: one Q buffer or two,
-  // they need more than those of the forward pass.
+  // Registers per thread after setmaxnreg. The producers look sequences up, for which they would
+  // rather have more than those of the forward pass.
   constexpr int consumer_registers() const { return n_mma_groups == 3 ? 160 : 232; }
   constexpr int producer_registers() const { return n_mma_groups == 3 ? 32 : 40; }
 };

@@ -92,8 +92,12 @@ class HopperServeKernelConfig(ServeKernelConfig):
         """The forward pass whose tiles, matmuls and softmax these are."""
         return HopperForwardKernelConfig(
             self.dtype, self.d_head, self.block_n, self.n_mma_groups, self.n_buffers,
-            self.n_q_buffers, MaxPolicy.OPTIMISTIC, overlap=True, ping_pong=True, o_in_q=False,
+            self.n_q_buffers, MaxPolicy.OPTIMISTIC, overlap=True, ping_pong=True, o_in_q=self.o_in_q(),
         )  # fmt: skip
+
+    def o_in_q(self) -> bool:
+        """For wide heads there is no room beside a single Q."""
+        return self.n_q_buffers == 1 and self.d_head > 128
 
     def n_threads(self) -> int:
         return self.forward().n_threads()

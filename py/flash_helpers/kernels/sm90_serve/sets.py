@@ -4,7 +4,10 @@ from ...base.dtypes import DType
 from .config import HopperServeKernelConfig
 
 # d_head, block_n, n_mma_groups, n_buffers, n_q_buffers: of packed keys, and of pages.
-_SHAPES = ((64, 128, 2, 4, 2), (128, 128, 2, 2, 2))
+_SHAPES = (
+    (64, 128, 2, 4, 2), (96, 128, 2, 2, 2), (128, 128, 2, 2, 2), (192, 96, 2, 2, 1),
+    (256, 64, 2, 2, 1),
+)  # fmt: skip
 
 
 def get_hopper_serve_kernel_configs() -> list[HopperServeKernelConfig]:

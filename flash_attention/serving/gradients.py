@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -16,14 +17,14 @@ from flash_helpers.kernels.backward_args import (
 )
 from flash_helpers.kernels.backward_config import BackwardKernelConfig, Sizes
 from flash_helpers.kernels.problem import AttentionProblem
-from flash_helpers.kernels.registry import by_preference, violations
 
 from .. import emulated
 from ..checks.arguments import strides_of
 from ..checks.backward_arguments import BackwardPlan
 from ..checks.readable import readable
-from ..interface import KernelNotBuiltError, kernel_id_of
+from ..interface import kernel_id_of
 from ..library import load_library
+from . import fitting
 from .options import Options
 from .tensors import as_batch
 
@@ -64,30 +65,11 @@ def require_kernels(q: torch.Tensor) -> None:
 
 def choose(q: torch.Tensor) -> BackwardKernelConfig:
     """The configuration of the smallest head dimension that holds that of q."""
-    device = q.device
-    capability = None if device.type == "cpu" else torch.cuda.get_device_capability(device)
     problem = AttentionProblem(
         DType.from_torch_dtype(q.dtype), 1, 1, 1, q.shape[-2], q.shape[-2], q.shape[-1]
     )
-    refusals = []
-    for family in by_preference(capability, gradients=True, serves=True):
-        if reason := family.refusal(problem, capability):
-            refusals.append(f"the {family.TITLE} family does not: {reason}")
-            continue
-        fitting = [
-            config
-            for config in family.candidates()
-            if isinstance(config, BackwardKernelConfig)
-            and config.dtype is problem.dtype
-            and config.d_head >= problem.d_head
-            and not violations(config, capability)
-        ]
-        if fitting:
-            return min(fitting, key=lambda config: config.d_head)
-        refusals.append(f"the {family.TITLE} family does not: it has no kernel for this GPU")
-    raise KernelNotBuiltError(
-        f"no kernel computes gradients of {problem} on {device}; {'; '.join(refusals)}"
-    )
+    kind = BackwardKernelConfig
+    return fitting.best(kind, problem, q.device, cost=attrgetter("d_head"))  # type: ignore[type-abstract]
 
 
 def gradients(

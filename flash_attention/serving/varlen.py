@@ -19,6 +19,11 @@ from .result import Result, answer, run
 from .short_way import Given, again
 from .tensors import check_index, check_operand, filled_up, sinks_of
 
+# cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k
+_Lengths = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
+# softmax_scale, causal, window_size, softcap, num_splits
+_Numbers = tuple[float | None, bool, Window, float, int]
+
 
 def flash_attn_varlen_func(
     q: torch.Tensor,
@@ -130,9 +135,9 @@ def _call(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    lengths: tuple[torch.Tensor | None, ...],
+    lengths: _Lengths,
     sinks: torch.Tensor | None,
-    numbers: tuple[float | None, bool, Window, float, int],
+    numbers: _Numbers,
     tables: dict[str, object],
     leftpad: torch.Tensor | None,
 ) -> tuple[Call, int]:
@@ -155,9 +160,9 @@ def _recorded(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    lengths: tuple[torch.Tensor | None, ...],
+    lengths: _Lengths,
     sinks: torch.Tensor | None,
-    numbers: tuple[float | None, bool, Window, float, int],
+    numbers: _Numbers,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(o, lse) of packed sequences, which PyTorch records."""
     for name, x in (("q", q), ("k", k), ("v", v)):

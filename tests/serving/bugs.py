@@ -154,7 +154,7 @@ WIDE_HEADS = (
         "      ptx::fence_proxy_async_shared();  // staged rows, where the next Q comes\n", "",
         (_WIDE,)),
     Bug("outputs over the Q of other warps", f"{_HOPPER}/consumer.cuh",
-        "    if constexpr (kConfig.o_in_q()) ptx::bar_sync(sm90::kQRead + group, Kv::kThreads);\n", "",
+        "if constexpr (kConfig.o_in_q()) ptx::bar_sync(sm90::kQRead + group, Kv::kThreads);", "",
         (_WIDE,)),
     Bug("blocks before a group's are not passed over", f"{_HOPPER}/consumer.cuh",
         "return work.begin - tile_word(work.tile, kBegin, lane);", "return 0;", (_WIDE,)),

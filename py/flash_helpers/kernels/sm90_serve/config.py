@@ -92,7 +92,8 @@ class HopperServeKernelConfig(ServeKernelConfig):
         """The forward pass whose tiles, matmuls and softmax these are."""
         return HopperForwardKernelConfig(
             self.dtype, self.d_head, self.block_n, self.n_mma_groups, self.n_buffers,
-            self.n_q_buffers, MaxPolicy.OPTIMISTIC, overlap=True, ping_pong=True, o_in_q=self.o_in_q(),
+            self.n_q_buffers, MaxPolicy.OPTIMISTIC, overlap=True, ping_pong=True,
+            o_in_q=self.o_in_q(),
         )  # fmt: skip
 
     def o_in_q(self) -> bool:

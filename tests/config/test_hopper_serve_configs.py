@@ -108,6 +108,13 @@ def test_calls_with_pages_that_it_takes(changed: dict[str, Any], reason: str | N
     assert found is None if reason is None else reason in str(found)
 
 
+def test_values_that_it_takes() -> None:
+    wide = replace(CONFIG, d_head=192, block_n=96, n_q_buffers=1)
+    sizes = replace(PROMPT, d_head=192, d_v=128)
+    assert wide.refusal(sizes) is None and wide.refusal(replace(sizes, d_v=192)) is None
+    assert "have head dimension 192" in str(wide.refusal(replace(sizes, d_v=64)))
+
+
 def test_parts_of_a_block_divide_it_and_its_pages() -> None:
     for config in (replace(CONFIG, paged=True), replace(OTHERS[2], paged=True)):
         for page_size in range(8, 1024, 8):

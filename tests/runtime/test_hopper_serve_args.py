@@ -56,7 +56,7 @@ PACKED: dict[str, Any] = {
        for i, x in enumerate("kv") for j, axis in enumerate(("page", "seq", "head"))},
     "q_stride_batch": 0, "o_stride_batch": 0, "k_stride_page": 0, "v_stride_page": 0,
     "batch": 5, "n_rows": 1031, "seqlen_k": 8191, "n_heads_q": 8, "n_heads_kv": 2, "n_splits": 1,
-    "softmax_scale": 0.1, "window_left": 2**31 - 1,
+    "softmax_scale": 0.1, "window_left": 2**31 - 1, "d_head": 192, "d_v": 192,
 }  # fmt: skip
 CACHE: dict[str, Any] = {
     **PACKED, "cu_seqlens_q": 0, "cu_seqlens_k": 0, "q_stride_batch": 80000,
@@ -76,6 +76,7 @@ PROBLEMS = [
     {**PACKED, "block_table": 9 << 32, "table_stride": 0, "page_size": 16, "seqlen_k": 0, "k": 0,
      "v": 0},
     {**CACHE, "cache_batch_idx": 9 << 32},
+    {**PACKED, "d_v": 128},
 ]  # fmt: skip
 
 

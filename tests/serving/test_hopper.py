@@ -72,6 +72,17 @@ def test_windows_of_wide_heads(d: int) -> None:
 
 
 @pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("rule", [CAUSAL, ServeRule(window=(40, 3))], ids=str)
+def test_narrower_values(rule: ServeRule) -> None:
+    """Head dimension 192 with values of 128: rows are stored one by one, and by whole warps."""
+    batch = Batch([70, 0, 129], [100, 7, 300], rule, heads=2, d=192, d_v=128, leftpad=[9, 0, 0])
+    results = batch.packed()
+    batch.check(results)
+    paged = batch.packed_over_pages(64)
+    assert same_bits(results, paged)
+
+
+@pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_everything_at_once(config: KernelConfig) -> None:
     batch = Batch(

@@ -38,7 +38,7 @@ void check_pages(const KernelEntry& entry, const ServeArgs& args) {
 
 void check(const KernelEntry& entry, const ServeArgs& args) {
   const int d_head = config_of(entry).d_head;
-  if (args.d_head != d_head || args.d_v != d_head) {
+  if (args.d_head != d_head || !config_of(entry).takes_values(args.d_v)) {
     refuse(entry, "d_head = " + std::to_string(args.d_head) + " and d_v = " +
                       std::to_string(args.d_v) + ": expected " + std::to_string(d_head));
   }

@@ -52,9 +52,10 @@ int64_t tiles_per_head(const HopperServeKernelConfig& config, const ServeArgs& a
 
 ServeKernelArgs kernel_args(const HopperServeKernelConfig& config, const ServeArgs& args,
                             std::int32_t* tile_counter) {
-  const auto map = [&](const void* address, int64_t batch_stride, int64_t seq, int64_t head,
-                       int32_t rows, int32_t n_heads, int32_t batch, int32_t box_rows,
-                       int32_t box_chunks = 0) -> const sm90::TensorMap& {
+  const int32_t all_chunks = config.forward().n_chunks();
+  const auto map = [&](const void* address, int32_t d, int64_t batch_stride, int64_t seq,
+                       int64_t head, int32_t rows, int32_t n_heads, int32_t batch, int32_t box_rows,
+                       int32_t box_chunks) -> const sm90::TensorMap& {
     // Without keys nothing is loaded, but a map must have an address.
     return sm90::tensor_map({.address = rows > 0 ? address : args.q,
                              .stride_batch = batch_stride,
@@ -63,7 +64,7 @@ ServeKernelArgs kernel_args(const HopperServeKernelConfig& config, const ServeAr
                              .batch = batch,
                              .seqlen = rows,
                              .n_heads = n_heads,
-                             .d_head = config.d_head,
+                             .d_head = d,
                              .box_rows = box_rows,
                              .swizzle_bytes = config.forward().swizzle_bytes(),
                              .dtype = config.dtype,
@@ -79,16 +80,16 @@ ServeKernelArgs kernel_args(const HopperServeKernelConfig& config, const ServeAr
                              ? args.page_size
                              : args.seqlen_k;
   const int32_t box_rows = config.paged ? pages.part_rows : config.block_n;
-  const int32_t box_chunks = config.paged ? 1 : 0;
+  const int32_t box_chunks = config.paged ? 1 : all_chunks;
   return {
-      .q = map(args.q, args.q_stride_batch, args.q_stride_seq, args.q_stride_head, q_rows,
-               args.n_heads_q, q_batch, kQRows),
-      .k = map(args.k, args.k_stride_page, args.k_stride_seq, args.k_stride_head, k_rows,
+      .q = map(args.q, config.d_head, args.q_stride_batch, args.q_stride_seq, args.q_stride_head,
+               q_rows, args.n_heads_q, q_batch, kQRows, all_chunks),
+      .k = map(args.k, config.d_head, args.k_stride_page, args.k_stride_seq, args.k_stride_head,
+               k_rows, args.n_heads_kv, k_batch, box_rows, box_chunks),
+      .v = map(args.v, args.d_v, args.v_stride_page, args.v_stride_seq, args.v_stride_head, k_rows,
                args.n_heads_kv, k_batch, box_rows, box_chunks),
-      .v = map(args.v, args.v_stride_page, args.v_stride_seq, args.v_stride_head, k_rows,
-               args.n_heads_kv, k_batch, box_rows, box_chunks),
-      .o = map(args.o, args.o_stride_batch, args.o_stride_seq, args.o_stride_head, q_rows,
-               args.n_heads_q, q_batch, kORows),
+      .o = map(args.o, args.d_v, args.o_stride_batch, args.o_stride_seq, args.o_stride_head, q_rows,
+               args.n_heads_q, q_batch, kORows, all_chunks),
       .call = args,
       .tile_counter = tile_counter,
       .tiles_per_head = static_cast<int32_t>(tiles_per_head(config, args)),

@@ -48,6 +48,11 @@ struct HopperServeKernelConfig {
   // For wide heads there is no room beside a single Q.
   constexpr bool o_in_q() const { return n_q_buffers == 1 && d_head > 128; }
 
+  // Values of fewer chunks are filled up with zeros by the copy engine, and multiplied as such.
+  constexpr bool takes_values(int d_v) const {
+    return d_v == d_head || (d_head == 192 && d_v == 128);
+  }
+
   constexpr int block_m() const { return forward().block_m(); }
   constexpr int n_threads() const { return forward().n_threads(); }
   constexpr int min_blocks_per_sm() const { return forward().min_blocks_per_sm(); }

@@ -36,19 +36,20 @@ def pack_launch_arguments(
 
 def _tensor_map(config: HopperServeKernelConfig, fields: Fields, name: str) -> bytes:
     """As those of the forward pass. Packed rows are one batch, a page is one of any number."""
+    d = int(fields["d_v"]) if name in "vo" else config.d_head
     if config.paged and name in "kv":
         in_table = fields["block_table"] and fields["seqlen_k"]
         *_, part_rows = _pages(config, fields)
         return map_of_tensor(
             config.forward(), fields, name, int(fields["page_size" if in_table else "seqlen_k"]),
-            _ANY_NUMBER, "page", box=(part_rows, 1),
+            _ANY_NUMBER, "page", box=(part_rows, 1), d_head=d,
         )  # fmt: skip
     of_queries = name in "qo"
     packed = bool(fields["cu_seqlens_q" if of_queries else "cu_seqlens_k"])
     rows = int(fields[("n_rows" if packed else "seqlen_q") if of_queries else "seqlen_k"])
     return map_of_tensor(
         config.forward(), fields, name, rows, 1 if packed else int(fields["batch"]),
-        "batch" if of_queries else "page",
+        "batch" if of_queries else "page", d_head=d,
     )  # fmt: skip
 
 

@@ -58,14 +58,14 @@ class HopperServeKernelConfig(ServeKernelConfig):
     def refusal(self, sizes: ServeSizes) -> str | None:
         if sizes.n_new or sizes.rotates:
             return "its kernels neither append nor rotate"
-        if sizes.paged != self.paged:
-            return f"its kernels {'read' if self.paged else 'do not read'} pages"
-        if sizes.page_size % LEAST_PART_ROWS:
-            return f"it takes pages of a multiple of {LEAST_PART_ROWS} keys"
-        if (sizes.d_head, sizes.d_v) != (self.d_head, self.d_head):
+        if sizes.d_head != self.d_head or not self.takes_values(sizes.d_v):
             return f"its kernels have head dimension {self.d_head}"
         if sizes.n_rows < LEAST_ROWS * sizes.batch:
             return f"it takes sequences of {LEAST_ROWS} queries or more, on average"
+        if sizes.page_size % LEAST_PART_ROWS:
+            return f"it takes pages of a multiple of {LEAST_PART_ROWS} keys"
+        if sizes.paged != self.paged:
+            return f"its kernels {'read' if self.paged else 'do not read'} pages"
         return None
 
     def can_split(self) -> bool:
@@ -83,6 +83,10 @@ class HopperServeKernelConfig(ServeKernelConfig):
         return self.n_tiles(sizes) * sizes.n_heads_q
 
     # Derived sizes, as in sm90_serve/config.h.
+
+    def takes_values(self, d_v: int) -> bool:
+        """Values of fewer chunks are filled up with zeros by the copy engine."""
+        return d_v == self.d_head or (self.d_head, d_v) == (192, 128)
 
     def part_rows(self, page_size: int) -> int:
         """Keys of one copy out of a page."""

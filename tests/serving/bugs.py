@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutation import Bug
+from tests.serving.hopper_bugs import HOPPER_BUGS
 
 _COUNTS = "tests/serving/test_counts.py"
 _SERVE, _CASES = "csrc/include/flash/sm80_serve", "tests/serving/test_cases.py"
@@ -144,66 +145,9 @@ HOPPER_SERVING = (
         (f"{_HOPPER_TEST}::test_caches_and_used_lengths",)),
 )  # fmt: skip
 
-_ALONE = f"{_HOPPER_TEST}::test_a_sequence_has_the_same_bits_in_every_batch"
-_WIDE = f"{_HOPPER_TEST}::test_windows_of_wide_heads"
-WIDE_HEADS = (
-    Bug("the next Q comes over outputs that are still read", f"{_HOPPER}/consumer.cuh",
-        "      End::Base::wait_staging_free(lane);\n      release_q(work.q_buffer);\n",
-        "      release_q(work.q_buffer);\n", (_WIDE,)),
-    Bug("the next Q comes over outputs without a fence", f"{_HOPPER}/consumer.cuh",
-        "      ptx::fence_proxy_async_shared();  // staged rows, where the next Q comes\n", "",
-        (_WIDE,)),
-    Bug("blocks before a group's are not passed over", f"{_HOPPER}/consumer.cuh",
-        "return work.begin - tile_word(work.tile, kBegin, lane);", "return 0;", (_WIDE,)),
-    Bug("values' columns are as many as keys'", f"{_HOPPER}/epilogue.cuh",
-        "(kNarrower ? args.d_v : kConfig.d_head)", "kConfig.d_head",
-        (f"{_HOPPER_TEST}::test_narrower_values",)),
-    Bug("columns that values have not got", "py/flash_helpers/kernels/sm90_serve/arguments.py",
-        'd = int(fields["d_v"]) if name in "vo" else config.d_head', "d = config.d_head",
-        (f"{_HOPPER_TEST}::test_narrower_values", "tests/runtime/test_hopper_serve_args.py")),
-    Bug("queries of others in wide heads", f"{_HOPPER}/consumer.cuh",
-        "max(n_rows, 0), kGroupRows,", "kGroupRows, kGroupRows,", (_ALONE,)),
-)  # fmt: skip
-
-_PAGES, _PAGES_TEST = f"{_HOPPER}/pages.cuh", "tests/serving/test_hopper_pages.py"
-_SIZES, _MANY = (f"{_PAGES_TEST}::test_{name}" for name in ("sizes_of_pages", "lengths"))
-HOPPER_PAGES = (
-    Bug("entries behind a length", _PAGES,
-        "key >= tile.rule.seqlen_k)", "key >= args.call.seqlen_k)", (_SIZES,)),
-    Bug("entries before the first key", _PAGES,
-        "key + args.part_rows <= tile.first_key || ", "", (_SIZES,)),
-    Bug("the page of the first key is left out", _PAGES,
-        "key + args.part_rows <= tile.first_key", "key < tile.first_key", (_SIZES,)),
-    Bug("pages of the first sequence", _PAGES,
-        "tile.batch * args.pages_stride", "0 * args.pages_stride", (_SIZES,)),
-    Bug("a page of more keys begins anew", _PAGES,
-        "block * kConfig.block_n % args.page_keys", "0", (_SIZES,)),
-    Bug("a page goes on behind its end", _PAGES,
-        "    if (row >= args.page_keys) row = 0;\n", "", (_SIZES,)),
-    Bug("every part is the first", _PAGES, "entries, part);", "entries, 0);", (_SIZES,)),
-    Bug("the first columns twice", _PAGES, "row, chunk, kv_head", "row, 0, kv_head", (_SIZES,)),
-    Bug("parts lie where others do", _PAGES,
-        "chunk * kConfig.block_n + part", "chunk * kConfig.block_n + 0 * part", (_SIZES,)),
-    Bug("a tile begins with the entries of the last", _PAGES,
-        "if constexpr (kConfig.paged) ahead = first;", "", (_MANY,)),
-    Bug("the next tile's entries too early", _PAGES,
-        "if constexpr (kConfig.paged) first = entry", "if constexpr (kConfig.paged) ahead = entry",
-        (_MANY,)),
-    Bug("values of the next keys' pages", f"{_HOPPER}/producer.cuh",
-        "load_v(tile, block, pages.behind);", "load_v(tile, block, pages.here);", (_SIZES,)),
-    Bug("the last values are of pages before", f"{_HOPPER}/producer.cuh",
-        "load_v(tile, tile.begin, pages.here);", "load_v(tile, tile.begin, pages.behind);",
-        (_SIZES,)),
-    Bug("lengths are places", f"{_HOPPER}/schedule.cuh",
-        "      if constexpr (kConfig.paged) tile.k_start = 0;  // they say lengths alone\n", "",
-        (_MANY,)),
-    Bug("pages that no box fits", "py/flash_helpers/kernels/sm90_serve/config.py",
-        "if sizes.page_size % LEAST_PART_ROWS:", "if sizes.page_size < 0:",
-        (f"{_HOPPER_TEST}::test_calls_for_the_other_family",)),
-)  # fmt: skip
-
 _SEQUENCES = "csrc/include/flash/sm80_bwd_serve/sequences.cuh"
-_BLOCKS = "csrc/include/flash/sm80_bwd_serve/backward.cuh"
+_PASSES = "csrc/include/flash/sm80_bwd_serve/backward.cuh"
+_WORK = "csrc/include/flash/tile/sequence_work.cuh"
 _GRADIENTS = "flash_attention/serving/gradients.py"
 _TEST = "tests/serving/test_gradients.py"
 _PACKED, _USED = (
@@ -211,45 +155,45 @@ _PACKED, _USED = (
     for name in ("gradients_of_packed_sequences", "used_rows_alone_have_gradients")
 )
 SERVING_GRADIENTS = (
-    Bug("every sequence has the first one's queries", _SEQUENCES,
+    Bug("every sequence has the first one's queries", _WORK,
         "q_start = call.cu_seqlens_q[sequence];", "q_start = call.cu_seqlens_q[0];", (_PACKED,)),
-    Bug("every sequence has the first one's keys", _SEQUENCES,
+    Bug("every sequence has the first one's keys", _WORK,
         "k_start = call.cu_seqlens_k[sequence];", "k_start = call.cu_seqlens_k[0];", (_PACKED,)),
-    Bug("dQ of another sequence", _SEQUENCES,
+    Bug("dQ of another sequence", _WORK,
         "d_q_stride_batch + q_start *", "d_q_stride_batch + k_start *", (_PACKED,)),
-    Bug("dK of another sequence", _SEQUENCES,
+    Bug("dK of another sequence", _WORK,
         "d_k_stride_batch + k_start *", "d_k_stride_batch + q_start *", (_PACKED,)),
-    Bug("RowStats of another sequence", _SEQUENCES,
+    Bug("RowStats of another sequence", _WORK,
         "row_stats += int64_t{q_start} * 2;", "row_stats += int64_t{q_start};", (_PACKED,)),
-    Bug("RowStats of another batch", _SEQUENCES,
+    Bug("RowStats of another batch", _WORK,
         "sequence * call.n_heads_q * stats_rows", "sequence * stats_rows",
         (f"{_TEST}::test_gradients_of_equal_lengths_with_a_window",)),
-    Bug("queries that are not used have gradients", _SEQUENCES,
+    Bug("queries that are not used have gradients", _WORK,
         "if (call.seqused_q != nullptr)", "if (false)", (_USED,)),
-    Bug("keys that are not used have gradients", _SEQUENCES,
+    Bug("keys that are not used have gradients", _WORK,
         "if (call.seqused_k != nullptr)", "if (false)", (_USED,)),
-    Bug("the last query that sees a key is left out", _SEQUENCES,
-        "last_row - further + args.window_left;", "last_row - further + args.window_left - 1;",
+    Bug("the last query that sees a key is left out", _WORK,
+        "last_row - further + rule.left;", "last_row - further + rule.left - 1;",
         (f"{_TEST}::test_edges_of_windows",)),
-    Bug("the first query that sees a key is left out", _SEQUENCES,
-        "first_row - further - args.window_right;", "first_row - further - args.window_right + 1;",
+    Bug("the first query that sees a key is left out", _WORK,
+        "first_row - further - rule.right;", "first_row - further - rule.right + 1;",
         (f"{_TEST}::test_edges_of_windows",)),
-    Bug("a window without end that overflows", _SEQUENCES,
+    Bug("a window without end that overflows", _WORK,
         "const int64_t last_query =", "const int last_query =", (_PACKED,)),
-    Bug("a window that is one key too narrow behind", _SEQUENCES,
+    Bug("a window that is one key too narrow behind", _WORK,
         "return nearest <= distance &&", "return nearest < distance &&", (_PACKED,)),
-    Bug("a window that is one key too wide ahead", _SEQUENCES,
+    Bug("a window that is one key too wide ahead", _WORK,
         "distance <= furthest &&", "distance <= furthest + 1 &&", (_PACKED,)),
-    Bug("the first queries' window decides for all", _SEQUENCES,
-        "args.rule.of(last_query).begin > first_key", "false", (_PACKED,)),
+    Bug("the first queries' window decides for all", _WORK,
+        "own.rule.of(last_query).begin > first_key", "false", (_PACKED,)),
     Bug("weights as if nothing were capped", _SEQUENCES,
         "s[m][n][i] = fmaf(-2.0f * cap, ptx::rcp(1.0f + exponential), cap);", "(void)exponential;",
         (_PACKED,)),
     Bug("a soft cap without a slope", _SEQUENCES, "fmaf(-tanh, tanh, 1.0f)", "1.0f", (_PACKED,)),
     Bug("a slope in other units", _SEQUENCES,
         "1.0f / (args.softcap * kLog2e)", "1.0f / args.softcap", (_PACKED,)),
-    Bug("a block too few", _BLOCKS,
-        "starts[sequence] / L::kRows + sequence;", "starts[sequence] / L::kRows;", (_PACKED,)),
+    Bug("a block too few", _WORK,
+        "starts[sequence] / kRows + sequence;", "starts[sequence] / kRows;", (_PACKED,)),
     Bug("a search of sequences that ends a step too early",
         "csrc/include/flash/tile/packed_rows.cuh",
         "count = step == 1 ? 0 :", "count = step <= 2 ? 0 :",
@@ -269,4 +213,37 @@ SERVING_GRADIENTS = (
         'if "seqused_q" in lengths:', "if False:", (_USED,)),
 )  # fmt: skip
 
-BUGS = (*SERVING, *HOPPER_SERVING, *WIDE_HEADS, *HOPPER_PAGES, *SERVING_GRADIENTS)
+_WIDE = "tests/serving/test_wide_heads.py"
+_CHUNKS = f"{_SERVE}/matmuls.cuh"
+WIDE_HEADS = (
+    Bug("chunks of values that end too early", _CHUNKS,
+        "for_chunks(d_v, [&]", "for_chunks(d_v - 64, [&]", (f"{_WIDE}::test_dimensions",)),
+    Bug("the last chunk is left out where it is not whole", _CHUNKS,
+        "chunk * kColumns < n_columns", "(chunk + 1) * kColumns <= n_columns",
+        (f"{_WIDE}::test_dimensions",)),
+    Bug("chunks that no head has are multiplied", _CHUNKS,
+        "chunk * kColumns < n_columns", "true",
+        (f"{_COUNTS}::test_prompts", f"{_COUNTS}::test_decode")),
+    Bug("values where a narrow slice would have them", _CHUNKS,
+        "kConfig.slice_bytes() - (Chunk::kVOffset - Chunk::kKOffset)", "0",
+        (f"{_WIDE}::test_dimensions",)),
+    Bug("every chunk's queries are the first", _CHUNKS,
+        "q.base + chunk * kChunkBytes", "q.base", (f"{_WIDE}::test_dimensions",)),
+    Bug("sums behind the queries that have no room there", f"{_SERVE}/config.h",
+        "B_r > n_stages * B_c ? 0 : q_bytes()", "q_bytes()", (f"{_WIDE}::test_dimensions",)),
+    Bug("elements behind a head are read", f"{_SERVE}/keys.cuh",
+        "exists && chunk * 8 < args.d_head", "exists",
+        (f"{_WIDE}::test_elements_behind_a_head_are_not_read",)),
+    Bug("the keys' pass begins while the values' ends", _PASSES,
+        "__syncthreads();  // the values' gradients are written", "//",
+        (f"{_WIDE}::test_gradients",)),
+    Bug("values have both passes' sums", _PASSES,
+        "gradients<kConfig, L, true, false>(own, work)",
+        "gradients<kConfig, L, true, true>(own, work)",
+        (f"{_COUNTS}::test_gradients_of_wide_heads",)),
+    Bug("gradients of values that nobody wants", _PASSES,
+        "if (own.d_v != nullptr) ", "",
+        (f"{_COUNTS}::test_gradients_of_wide_heads",)),
+)  # fmt: skip
+
+BUGS = (*SERVING, *WIDE_HEADS, *HOPPER_SERVING, *HOPPER_BUGS, *SERVING_GRADIENTS)

@@ -11,18 +11,15 @@ import flash_attention
 import flash_attention.emulated
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.check.tolerance import compare
-from flash_helpers.kernel_configs import get_kernel_configs
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.sm90_serve.arguments import pack_launch_arguments
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 from flash_helpers.kernels.sm90_serve.family import Sm90Serve
+from flash_helpers.kernels.sm90_serve.sets import get_hopper_serve_kernel_configs
 from tests.serving.problems import EVERYTHING, NAN, Batch, ints, same_bits, stacked
 
 CAUSAL = ServeRule(causal=True)
-CONFIGS = [
-    c for c in get_kernel_configs("hopper-serve")
-    if isinstance(c, HopperServeKernelConfig) and not c.paged
-]  # fmt: skip
+CONFIGS = [c for c in get_hopper_serve_kernel_configs() if not c.paged]
 
 
 @pytest.mark.usefixtures("hopper")

@@ -1,10 +1,60 @@
-"""Bugs in pages and wide heads of the Hopper family that serves (as bugs.py)."""
+"""Bugs in the Hopper family's serving kernels."""
 
 from __future__ import annotations
 
 from tests.mutation import Bug
 
 _HOPPER, _HOPPER_TEST = "csrc/include/flash/sm90_serve", "tests/serving/test_hopper.py"
+HOPPER_SERVING = (
+    Bug("values behind a sequence's end", f"{_HOPPER}/clearing.cuh",
+        "      clear_rows(smem.v(buffer), to, kConfig.block_n);\n", "",
+        (f"{_HOPPER_TEST}::test_sequences_of_one_group",)),
+    Bug("values before the first key", f"{_HOPPER}/clearing.cuh",
+        "      clear_rows(smem.v(buffer), 0, from);\n", "",
+        (f"{_HOPPER_TEST}::test_caches_and_used_lengths",)),
+    Bug("values that end before the tile", f"{_HOPPER}/clearing.cuh",
+        "max(min(to, kConfig.block_n), first);", "min(to, kConfig.block_n);",
+        (f"{_HOPPER_TEST}::test_keys_that_end_far_from_their_beginning",)),
+    Bug("zeros that the matmuls may not see", f"{_HOPPER}/clearing.cuh",
+        "      ptx::fence_proxy_async_shared();  // for the matmuls\n", "",
+        (f"{_HOPPER_TEST}::test_sequences_of_one_group",)),
+    Bug("zeros of other lanes", f"{_HOPPER}/clearing.cuh",
+        "      __syncwarp();                     // ... the zeros of all lanes\n", "",
+        (f"{_HOPPER_TEST}::test_sequences_of_one_group",)),
+    Bug("queries behind a sequence's end", f"{_HOPPER}/consumer.cuh",
+        "if (n_rows >= kGroupRows) return;", "if (n_rows > 0) return;",
+        (f"{_HOPPER_TEST}::test_a_sequence_has_the_same_bits_in_every_batch",)),
+    Bug("rows of the next sequence are stored", f"{_HOPPER}/epilogue.cuh",
+        "if (rows.count >= Base::kRows) {", "if (true) {",
+        (f"{_HOPPER_TEST}::test_rows_that_are_not_used_stay",)),
+    Bug("a row too few is stored", f"{_HOPPER}/epilogue.cuh",
+        "i < rows.count * n_pieces", "i < (rows.count - 1) * n_pieces",
+        (f"{_HOPPER_TEST}::test_sequences_of_one_group",)),
+    Bug("rows are stored as they are swizzled", f"{_HOPPER}/epilogue.cuh",
+        "(piece % kChunkPieces ^ Base::swizzle(row))", "(piece % kChunkPieces)",
+        (f"{_HOPPER_TEST}::test_sequences_of_one_group",)),
+    Bug("a window's first block without its mask", f"{_HOPPER}/consumer.cuh",
+        """        n_optimistic = block == first ? block & -kPause : block;
+        --block;
+      }
+      // No whole block will be left: those at the beginning are not computed without a mask.
+      if (!event || n_optimistic <= work.whole_begin) n""",
+        """        n_optimistic = max(block == first ? block & -kPause : block, work.whole_begin);
+        --block;
+      }
+      if (block < work.whole_begin) n""",
+        (f"{_HOPPER_TEST}::test_large_scores_before_the_first_key_of_a_window",)),
+    Bug("no tile for what is left of a sequence", f"{_HOPPER}/schedule.cuh",
+        "return start / kBlockM + batch;", "return start / kBlockM;",
+        (f"{_HOPPER_TEST}::test_many_empty_sequences",)),
+    Bug("nobody sets the tile counter back", f"{_HOPPER}/schedule.cuh",
+        "    if (answer == n_tiles - 1) atomicExch(args.tile_counter, 0);\n", "",
+        (f"{_HOPPER_TEST}::test_tiles_that_blocks_ask_for",)),
+    Bug("padding of another sequence", f"{_HOPPER}/schedule.cuh",
+        "call.leftpad_k[tile.batch]", "call.leftpad_k[0]",
+        (f"{_HOPPER_TEST}::test_caches_and_used_lengths",)),
+)  # fmt: skip
+
 _ALONE = f"{_HOPPER_TEST}::test_a_sequence_has_the_same_bits_in_every_batch"
 _WIDE = f"{_HOPPER_TEST}::test_windows_of_wide_heads"
 WIDE_HEADS = (
@@ -63,4 +113,4 @@ HOPPER_PAGES = (
         (f"{_HOPPER_TEST}::test_calls_for_the_other_family",)),
 )  # fmt: skip
 
-HOPPER_BUGS = (*WIDE_HEADS, *HOPPER_PAGES)
+BUGS = (*HOPPER_SERVING, *WIDE_HEADS, *HOPPER_PAGES)

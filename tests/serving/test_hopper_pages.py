@@ -13,16 +13,12 @@ import flash_attention
 from flash_attention import emulated
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.emulator import LaunchOptions, compare_schedules
-from flash_helpers.kernel_configs import get_kernel_configs
 from flash_helpers.kernels.contract import KernelConfig
-from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
+from flash_helpers.kernels.sm90_serve.sets import get_hopper_serve_kernel_configs
 from tests.serving.problems import EVERYTHING, NAN, Batch, ints, same_bits, stacked
 
 CAUSAL = ServeRule(causal=True)
-CONFIGS = [
-    c for c in get_kernel_configs("hopper-serve")
-    if isinstance(c, HopperServeKernelConfig) and c.paged
-]  # fmt: skip
+CONFIGS = [c for c in get_hopper_serve_kernel_configs() if c.paged]
 
 
 @pytest.fixture(autouse=True)

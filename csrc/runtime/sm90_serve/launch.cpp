@@ -14,7 +14,7 @@ constexpr int kQRows = sm90::HopperForwardKernelConfig::kGroupRows;
 constexpr int kORows = kQRows / sm90::HopperForwardKernelConfig::kGroupWarps;
 
 // Maps have a size in every dimension, and calls do not say how many pages there are: any number.
-// (A little less than 2^31 is known to be taken by the driver.)
+// The driver takes this one: the ragged descriptors of Triton 3.9's tools have it.
 constexpr int32_t kAnyNumber = 0x7fff0000;
 
 // Where a paged kernel finds keys, and in which parts it copies a block of them.

@@ -66,6 +66,12 @@ WIDE_HEADS = (
         (_WIDE,)),
     Bug("blocks before a group's are not passed over", f"{_HOPPER}/consumer.cuh",
         "return work.begin - tile_word(work.tile, kBegin, lane);", "return 0;", (_WIDE,)),
+    Bug("values' columns are as many as keys'", f"{_HOPPER}/epilogue.cuh",
+        "(kNarrower ? args.d_v : kConfig.d_head)", "kConfig.d_head",
+        (f"{_HOPPER_TEST}::test_narrower_values",)),
+    Bug("columns that values have not got", "py/flash_helpers/kernels/sm90_serve/arguments.py",
+        'd = int(fields["d_v"]) if name in "vo" else config.d_head', "d = config.d_head",
+        (f"{_HOPPER_TEST}::test_narrower_values", "tests/runtime/test_hopper_serve_args.py")),
     Bug("queries of others in wide heads", f"{_HOPPER}/consumer.cuh",
         "max(n_rows, 0), kGroupRows,", "kGroupRows, kGroupRows,", (_ALONE,)),
 )  # fmt: skip

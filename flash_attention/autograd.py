@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch._C import _are_functorch_transforms_active
-from torch.autograd.function import FunctionCtx
+from torch.autograd.function import FunctionCtx, _SingleLevelFunction
 
 from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.problem import AttentionProblem
@@ -58,9 +58,16 @@ def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
         return function.apply(*arguments)  # type: ignore[no-untyped-call]
     from torch._functorch import autograd_function as torch_func
 
-    innermost: Any = super(torch.autograd.Function, function)
     with torch_func.enable_single_level_autograd_function():  # type: ignore[attr-defined]
-        return innermost.apply(*arguments)
+        return _of_one_level(function).apply(*arguments)
+
+
+@cache
+def _of_one_level(function: type[torch.autograd.Function]) -> Any:
+    """The same function as torch.func has those that it makes itself. A `Function` refuses to be
+    one: since torch 2.15 in `_FunctionBase.apply` already."""
+    members = {name: staticmethod(getattr(function, name)) for name in ("forward", "backward")}
+    return type(function.__name__, (_SingleLevelFunction,), members)
 
 
 def is_recorded(*tensors: Any) -> bool:

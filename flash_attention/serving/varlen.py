@@ -71,7 +71,7 @@ def flash_attn_varlen_func(
 
     Args:
         q: (total_q, heads, d), fp16 or bf16, on a CUDA device, or on the CPU, where the emulator
-            runs it; d up to 128. Copied where a kernel cannot read its strides, or d is no
+            runs it; d up to 256. Copied where a kernel cannot read its strides, or d is no
             multiple of 8.
         k, v: (total_k, kv_heads, d), of v d or less; or a cache that is never copied: the pages
             (pages, page_size, kv_heads, d) of a block_table, or (batch, capacity, kv_heads, d).

@@ -16,9 +16,11 @@ def register_if_used() -> None:
     if module is None:
         return
     formulas = module.flop_registry
-    if fwd.overloadpacket not in formulas:
-        module.register_flop_formula(fwd.overloadpacket)(_fwd)
-        module.register_flop_formula(bwd.overloadpacket)(_bwd)
+    for op, formula in ((fwd, _fwd), (bwd, _bwd)):
+        if op.overloadpacket not in formulas:
+            module.register_flop_formula(op.overloadpacket)(formula)
+            if op in formulas:  # where torch 2.4 puts it, and does not look for it
+                formulas[op.overloadpacket] = formulas[op]
     for mode in _get_current_dispatch_mode_stack():
         known = getattr(getattr(mode, "counter", mode), "flop_registry", None)
         if isinstance(known, dict):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from flash_helpers.build.kernel_nvrtc import cached_nvrtc_cubin, nvrtc_cubin
+from flash_helpers.build.kernel_nvrtc import FLAGS, cached_nvrtc_cubin, nvrtc_cubin
 from flash_helpers.build.kernel_ptx import kernel_cubin
+from flash_helpers.codegen import render_kernel
+from flash_helpers.codegen.sources import include_dirs
 from flash_helpers.compilers import nvrtc as nvrtc_module
 from flash_helpers.compilers.errors import BuildError
 from flash_helpers.compilers.nvrtc import Nvrtc, find_nvrtc
@@ -20,6 +23,8 @@ from flash_lab.sass.sources import Code
 
 ALL = get_kernels_to_build("all")
 BODIES = {config.header(): config for config in ALL}
+HEADERS = [path for folder in include_dirs() for path in folder.rglob("flash/**/*.*h")]
+_NEWER = "__builtin_bit_cast"
 FAMILIES = {config.FAMILY: config for config in ALL if "previous" not in config.header()}
 
 
@@ -38,6 +43,20 @@ def test_the_kernels_of_each_family(config: KernelConfig, nvrtc: Nvrtc) -> None:
         cubin = cached_nvrtc_cubin(nvrtc, config, architecture_of(config), variant)
         assert cubin.startswith(b"\x7fELF")
         assert config.symbol(variant).encode() in cubin
+
+
+@pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES)
+def test_its_headers_need_no_builtins_of_newer_releases(config: KernelConfig, nvrtc: Nvrtc) -> None:
+    """NVRTC 12.1, which PyTorch 2.4 brings, has not even __builtin_bit_cast."""
+    lines = render_kernel(config, config.first_variant()).splitlines()
+    headers = [line for line in lines if line.startswith("#include")]
+    names = {name for path in HEADERS for name in re.findall(r"__builtin_\w+", path.read_text())}
+    lacking = [f"-D{name}=nvrtc_12_1_has_no{name}" for name in sorted(names | {_NEWER})]
+    folders = [f"-I{folder}" for folder in include_dirs()]
+    options = [*FLAGS, f"-arch={architecture_of(config)}", *folders, *lacking]
+    assert headers and nvrtc.cubin("\n".join(headers), "headers.cu", options)
+    with pytest.raises(RuntimeError, match="nvrtc_12_1_has_no"):
+        nvrtc.cubin(f"constexpr float x = {_NEWER}(float, 1u);", "newer.cu", options)
 
 
 @pytest.mark.slow

@@ -15,9 +15,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import flash_attention
 from flash_attention import interface
+from flash_attention.checks.arguments import Plan
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import compare
-from tests.docs.cases import draw
+from flash_helpers.kernels.contract import Variant
+from tests.docs.cases import CONFIG, draw
 from tests.docs.recorded_cases import CALLS, Call, recorded, traced
 
 BOTH_CALLS: dict[str, Call] = {
@@ -98,6 +100,21 @@ def test_a_compiled_function_gives_the_same_results(name: str, backend: str) -> 
     compiled = torch.compile(lambda q, k, v: call(q + 0, k, v) * 1, backend=backend)
     for _ in range(3):  # the first compiles, the others run what was compiled
         check(compiled)
+
+
+def test_addresses_may_be_symbols() -> None:
+    """Behind the break, torch.compile has addresses of which PyTorch 2.4 does not know `|`."""
+
+    class Address(int):
+        def __or__(self, _: object) -> int:
+            raise TypeError("unsupported operand type(s) for |: 'SymInt' and 'SymInt'")
+
+    plan = Plan(CONFIG, b"tail", 1, Variant.ANY)
+    addresses = [Address(address) for address in (64, 80, 96, 112, 0)]
+    assert plan.args(*addresses).endswith(b"tail")
+    for i in range(4):
+        with pytest.raises(ValueError, match="must be aligned to 16"):
+            plan.args(*(Address(8) if i == j else x for j, x in enumerate(addresses)))
 
 
 def test_a_whole_graph_cannot_be_had() -> None:

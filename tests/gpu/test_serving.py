@@ -36,7 +36,7 @@ def on_gpu(queries: list[int], keys: list[int], rule: ServeRule = FULL, **keywor
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("d", [40, 64, 128])
+@pytest.mark.parametrize("d", [40, 64, 128, 160, 192, 256])
 @pytest.mark.parametrize("group", [1, 3, 4, 8, 12, 64])
 def test_groups_and_dimensions(group: int, d: int, dtype: torch.dtype) -> None:
     for queries in ([1, 1, 1], [3, 0, 70]):
@@ -49,10 +49,12 @@ def test_groups_and_dimensions(group: int, d: int, dtype: torch.dtype) -> None:
     CAUSAL, ServeRule(), ServeRule(window=(127, 0)), ServeRule(window=(1023, 1023)),
     ServeRule(causal=True, softcap=50.0), ServeRule(window=(0, 0)), ServeRule(window=(-1, 63)),
 ], ids=str)  # fmt: skip
-@pytest.mark.parametrize("d", [64, 128])
-def test_long_sequences(rule: ServeRule, d: int) -> None:
+@pytest.mark.parametrize(("d", "d_v"), [(64, 64), (128, 128), (192, 128), (256, 256)])
+def test_long_sequences(rule: ServeRule, d: int, d_v: int) -> None:
     sinks = torch.randn(4, device="cuda")
-    batch = on_gpu([2048, 1, 513, 0, 64], [2048, 4097, 513, 7, 3000], rule, d=d, sinks=sinks)
+    batch = on_gpu(
+        [2048, 1, 513, 0, 64], [2048, 4097, 513, 7, 3000], rule, d=d, d_v=d_v, sinks=sinks
+    )
     batch.check(batch.packed())
 
 
@@ -72,9 +74,10 @@ def test_wide_windows(rule: ServeRule, scale: float | None, d: int, dtype: torch
 
 @pytest.mark.parametrize("page", [1, 8, 16, 24, 64, 256])
 @pytest.mark.parametrize("queries", [1, 4])
-def test_pages_are_the_same_as_a_cache(page: int, queries: int) -> None:
+@pytest.mark.parametrize("d", [128, 192, 256])
+def test_pages_are_the_same_as_a_cache(page: int, queries: int, d: int) -> None:
     lengths = [1, 100, 5000, 0, 2048]
-    batch = on_gpu([queries] * 5, lengths, CAUSAL, heads=8, kv_heads=1, d=128)
+    batch = on_gpu([queries] * 5, lengths, CAUSAL, heads=8, kv_heads=1, d=d)
     contiguous = batch.cached(5003)
     batch.check(contiguous)
     paged = batch.paged(page)
@@ -179,7 +182,7 @@ def test_case_14_far_pages() -> None:
 
 @pytest.mark.parametrize("page", [0, 1, 16])
 @pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("d", [64, 128, 256])
 def test_case_16_appended_keys(page: int, interleaved: bool, d: int) -> None:
     batch = on_gpu([2] * 8, [100 + 3 * i for i in range(8)], CAUSAL, heads=8, d=d)
     append(batch, [2] * 8, page=page, rotary=Rotary.draw(d // 2, interleaved))

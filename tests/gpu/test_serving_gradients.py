@@ -39,7 +39,7 @@ def test_who_computes_them() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("d", [40, 64, 80, 96, 128])
+@pytest.mark.parametrize("d", [40, 64, 80, 96, 128, 160, 200, 256])
 @pytest.mark.parametrize("rule", RULES)
 def test_gradients(rule: str, d: int, dtype: torch.dtype, deterministic: bool) -> None:
     Packed(
@@ -48,10 +48,11 @@ def test_gradients(rule: str, d: int, dtype: torch.dtype, deterministic: bool) -
     ).check(deterministic=deterministic)  # fmt: skip
 
 
-@pytest.mark.parametrize("d", [64, 128])
-def test_long_sequences(d: int, deterministic: bool) -> None:
-    problem = Packed([5000, 3000], [5000, 6000], heads=2, d=d, dtype=torch.bfloat16, device="cuda")
-    problem.check(deterministic=deterministic)
+@pytest.mark.parametrize(("d", "d_v"), [(64, 64), (128, 128), (192, 128), (256, 256)])
+def test_long_sequences(d: int, d_v: int, deterministic: bool) -> None:
+    Packed(
+        [5000, 3000], [5000, 6000], heads=2, d=d, d_v=d_v, dtype=torch.bfloat16, device="cuda"
+    ).check(deterministic=deterministic)
 
 
 def test_what_repeats(deterministic: bool) -> None:

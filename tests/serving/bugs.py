@@ -145,6 +145,7 @@ HOPPER_SERVING = (
 )  # fmt: skip
 
 _SEQUENCES = "csrc/include/flash/sm80_bwd_serve/sequences.cuh"
+_PASSES = "csrc/include/flash/sm80_bwd_serve/backward.cuh"
 _WORK = "csrc/include/flash/tile/sequence_work.cuh"
 _GRADIENTS = "flash_attention/serving/gradients.py"
 _TEST = "tests/serving/test_gradients.py"
@@ -251,4 +252,37 @@ HOPPER_GRADIENTS = (
       )),
 )  # fmt: skip
 
-BUGS = (*SERVING, *HOPPER_SERVING, *SERVING_GRADIENTS, *HOPPER_GRADIENTS)
+_WIDE = "tests/serving/test_wide_heads.py"
+_CHUNKS = f"{_SERVE}/matmuls.cuh"
+WIDE_HEADS = (
+    Bug("chunks of values that end too early", _CHUNKS,
+        "for_chunks(d_v, [&]", "for_chunks(d_v - 64, [&]", (f"{_WIDE}::test_dimensions",)),
+    Bug("the last chunk is left out where it is not whole", _CHUNKS,
+        "chunk * kColumns < n_columns", "(chunk + 1) * kColumns <= n_columns",
+        (f"{_WIDE}::test_dimensions",)),
+    Bug("chunks that no head has are multiplied", _CHUNKS,
+        "chunk * kColumns < n_columns", "true",
+        (f"{_COUNTS}::test_prompts", f"{_COUNTS}::test_decode")),
+    Bug("values where a narrow slice would have them", _CHUNKS,
+        "kConfig.slice_bytes() - (Chunk::kVOffset - Chunk::kKOffset)", "0",
+        (f"{_WIDE}::test_dimensions",)),
+    Bug("every chunk's queries are the first", _CHUNKS,
+        "q.base + chunk * kChunkBytes", "q.base", (f"{_WIDE}::test_dimensions",)),
+    Bug("sums behind the queries that have no room there", f"{_SERVE}/config.h",
+        "B_r > n_stages * B_c ? 0 : q_bytes()", "q_bytes()", (f"{_WIDE}::test_dimensions",)),
+    Bug("elements behind a head are read", f"{_SERVE}/keys.cuh",
+        "exists && chunk * 8 < args.d_head", "exists",
+        (f"{_WIDE}::test_elements_behind_a_head_are_not_read",)),
+    Bug("the keys' pass begins while the values' ends", _PASSES,
+        "__syncthreads();  // the values' gradients are written", "//",
+        (f"{_WIDE}::test_gradients",)),
+    Bug("values have both passes' sums", _PASSES,
+        "gradients<kConfig, L, true, false>(own, work)",
+        "gradients<kConfig, L, true, true>(own, work)",
+        (f"{_COUNTS}::test_gradients_of_wide_heads",)),
+    Bug("gradients of values that nobody wants", _PASSES,
+        "if (own.d_v != nullptr) ", "",
+        (f"{_COUNTS}::test_gradients_of_wide_heads",)),
+)  # fmt: skip
+
+BUGS = (*SERVING, *WIDE_HEADS, *HOPPER_SERVING, *SERVING_GRADIENTS, *HOPPER_GRADIENTS)

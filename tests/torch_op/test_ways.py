@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd.function import _SingleLevelFunction
+from torch.utils import flop_counter
 
 from tests.docs.markdown import SUPPORT, table
 from tests.docs.test_support import check_refused
@@ -16,6 +19,7 @@ from tests.docs.test_support import check_refused
 from .ways import REFUSED, RIGHT, RIGHT_GRADIENTS, Qkv, Way, attend, eager_gradients
 
 SHARDED = "`DTensor`: each device computes its share of the batch or the heads"  # test_sharding.py
+OURS = (torch.ops.flash_attention.fwd, torch.ops.flash_attention.bwd)
 ROWS = {row[0]: row[1:] for row in table(SUPPORT, "recorded-func")}
 
 
@@ -59,6 +63,45 @@ def test_a_jacobian_has_the_rows_that_gradients_are(qkv: Qkv) -> None:
     rows = torch.func.jacrev(some)(q)
     for i, row in enumerate(rows):
         assert torch.equal(row, torch.func.grad(lambda x, i=i: some(x)[i])(q))
+
+
+def test_gradients_where_functions_refuse_one_level(
+    qkv: Qkv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As torch.autograd.Function does since PyTorch 2.15, in what its `apply` ends in."""
+
+    def apply(cls: Any, *arguments: object) -> object:
+        if torch._C._are_functorch_transforms_active() and issubclass(cls, torch.autograd.Function):
+            raise RuntimeError("it must override the setup_context staticmethod")
+        return super(_SingleLevelFunction, cls).apply(*arguments)
+
+    monkeypatch.setattr(_SingleLevelFunction, "apply", classmethod(apply))
+    for way in RIGHT_GRADIENTS["`torch.func.grad`, `vjp`, `jacrev`, also inside and around `vmap`"]:
+        for found, expected in zip(way(*qkv), eager_gradients(*qkv), strict=True):
+            assert torch.equal(found, expected)
+
+
+def test_a_counter_that_files_formulas_by_overload(
+    qkv: Qkv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As PyTorch 2.4 does, which refuses a second one and looks them up by the operation's name."""
+    shapes_of: Any = flop_counter.shape_wrapper
+    registry = {op: f for op, f in flop_counter.flop_registry.items() if op not in OURS}
+
+    def register_flop_formula(packet: Any) -> Callable[[Any], None]:
+        def register(formula: Any) -> None:
+            assert packet.default not in registry, "duplicate registrations"
+            registry[packet.default] = shapes_of(formula)
+
+        return register
+
+    monkeypatch.setattr(flop_counter, "flop_registry", registry)
+    monkeypatch.setattr(flop_counter, "register_flop_formula", register_flop_formula)
+    counts = "`FlopCounterMode`: as PyTorch's own attention, whatever the mask"
+    for way in (*RIGHT[counts], *RIGHT[counts]):
+        way(*qkv)
+    for gradients in RIGHT_GRADIENTS[counts]:
+        gradients(*qkv)
 
 
 @pytest.mark.parametrize("case", REFUSED)

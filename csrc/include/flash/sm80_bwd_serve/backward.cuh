@@ -29,7 +29,13 @@ FLASH_DEVICE void backward(const BackwardArgs& args) {
     const int row = (block - blocks.before(sequence)) * L::kRows;
     if (row >= (L::kOwnsKeys ? own.seqlen_k : own.seqlen_q)) return;
     const typename L::Work work(own, static_cast<int>(blockIdx.x / of_head), row);
-    sm80_bwd::gradients<kConfig, L>(own, work);
+    if constexpr (L::kOwnsKeys && kConfig.sums_in_turn()) {
+      if (own.d_v != nullptr) sm80_bwd::gradients<kConfig, L, false, true>(own, work);
+      __syncthreads();  // the values' gradients are written; every warp has read the last block
+      if (own.d_k != nullptr) sm80_bwd::gradients<kConfig, L, true, false>(own, work);
+    } else {
+      sm80_bwd::gradients<kConfig, L>(own, work);
+    }
   }
 }
 

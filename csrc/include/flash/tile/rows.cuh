@@ -9,8 +9,13 @@ namespace flash {
 
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
-// By its bits: NVRTC has neither <limits> nor the host compilers' __builtin_huge_valf().
-constexpr float kNegativeInfinity = __builtin_bit_cast(float, 0xff800000u);
+// NVRTC has no <limits> and no builtin for it; that of PyTorch 2.4, of CUDA 12.1, has not even
+// __builtin_bit_cast. GCC takes no quotient by 0 for a constant.
+#ifdef __CUDACC_RTC__
+constexpr float kNegativeInfinity = -1.0f / 0.0f;
+#else
+constexpr float kNegativeInfinity = -__builtin_huge_valf();
+#endif
 
 // Largest value over the four threads that share a row.
 FLASH_DEVICE float quad_max(float x) {

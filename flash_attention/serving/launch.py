@@ -59,6 +59,7 @@ class Call:
             d_head=self.q.shape[-1],
             d_v=self.tensors["v"].shape[-1],
             paged=self._is_paged(),
+            page_size=self.page_size,
         )
 
     def _is_paged(self) -> bool:

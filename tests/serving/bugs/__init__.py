@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import ampere, gradients, hopper
+from . import ampere, gradients, hopper, hopper_gradients
 
-BUGS = (*ampere.BUGS, *hopper.BUGS, *gradients.BUGS)
+BUGS = (*ampere.BUGS, *hopper.BUGS, *gradients.BUGS, *hopper_gradients.BUGS)

@@ -55,7 +55,6 @@ TESTS = (
     "tests/serving/test_arguments.py",
     "tests/serving/test_dense.py",
     "tests/serving/test_short_way.py",
-    "tests/tools/test_doctor.py",
     "tests/torch_op",
 )
 # What tests read beside themselves. Where these stand alone, packages are those that are installed.
@@ -118,6 +117,7 @@ def _test(
     commands = (
         [*install, *paths],
         [inside, "-W", "ignore", "-c", SMOKE],
+        [inside, "-m", "flash_attention", "doctor"],
         [*pytest, *TESTS, *pytest_arguments],
     )
     return FAILED if any(run(command, environ, outside) for command in commands) else PASSED

@@ -109,7 +109,7 @@ def flash_attn_func(
         if softcap or s_aux is not None or without_window is None:
             served: Result = dense.attend(
                 q, k, v, softmax_scale, causal, window_size, softcap, s_aux,
-                with_probs=return_attn_probs,
+                with_probs=return_attn_probs, deterministic=deterministic,
             )  # fmt: skip
             return served
         causal = without_window

@@ -30,6 +30,7 @@ def attend(
     s_aux: torch.Tensor | None,
     *,
     with_probs: bool,
+    deterministic: bool = False,
 ) -> Any:
     """As `flash_attn_func` returns it. Raises TypeError, ValueError or NotImplementedError, also
     where anything but autograd records the call."""
@@ -51,7 +52,8 @@ def attend(
                                with_probs=True)  # fmt: skip
             return o, lse
 
-        o, lse = attention(forward, q, k, v, s_aux, Rule(options, {}))
+        same_bits = deterministic or torch.are_deterministic_algorithms_enabled()
+        o, lse = attention(forward, q, k, v, s_aux, Rule(options, {}, same_bits))
         return answer(o, lse, with_lse=False, with_probs=with_probs)
     for name, x in (("q", q), ("k", k), ("v", v)):
         check_operand(name, x, q, (4,))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -12,18 +13,17 @@ from flash_helpers.kernels.backward_args import (
     ROW_STATS_FLOATS,
     STRIDED,
     pack_backward_args,
-    row_stats_rows,
 )
 from flash_helpers.kernels.backward_config import BackwardKernelConfig, Sizes
 from flash_helpers.kernels.problem import AttentionProblem
-from flash_helpers.kernels.registry import by_preference, violations
 
 from .. import emulated
 from ..checks.arguments import strides_of
 from ..checks.backward_arguments import BackwardPlan
 from ..checks.readable import readable
-from ..interface import KernelNotBuiltError, kernel_id_of
+from ..interface import kernel_id_of
 from ..library import load_library
+from . import fitting
 from .options import Options
 from .tensors import as_batch
 
@@ -34,6 +34,7 @@ class Rule:
 
     options: Options
     lengths: Mapping[str, torch.Tensor]  # cu_seqlens and seqused, by the names of the record
+    deterministic: bool = False  # every gradient has the same bits in every run
 
     @property
     def packed(self) -> bool:
@@ -54,39 +55,29 @@ class Saved(NamedTuple):
 Gradients = list[torch.Tensor | None]
 
 
-def require_kernels(q: torch.Tensor) -> None:
+def require_kernels(q: torch.Tensor, rule: Rule, *, sinks: bool) -> None:
     """Raises ValueError, or KernelNotBuiltError, where no kernel could compute gradients. Asked
     before the forward pass: hours may lie between."""
-    config = choose(q)
+    config = choose(q, rule, sinks=sinks)
     if q.device.type != "cpu":
         kernel_id_of(config, config.first_variant(), q.device.index)
 
 
-def choose(q: torch.Tensor) -> BackwardKernelConfig:
-    """The configuration of the smallest head dimension that holds that of q."""
-    device = q.device
-    capability = None if device.type == "cpu" else torch.cuda.get_device_capability(device)
+def choose(q: torch.Tensor, rule: Rule, *, sinks: bool) -> BackwardKernelConfig:
+    """The configuration of the smallest head dimension that holds that of q. A sequence whose
+    output has the same bits in every batch has gradients that have, too."""
+    options = rule.options
     problem = AttentionProblem(
-        DType.from_torch_dtype(q.dtype), 1, 1, 1, q.shape[-2], q.shape[-2], q.shape[-1]
-    )
-    refusals = []
-    for family in by_preference(capability, gradients=True, serves=True):
-        if reason := family.refusal(problem, capability):
-            refusals.append(f"the {family.TITLE} family does not: {reason}")
-            continue
-        fitting = [
-            config
-            for config in family.candidates()
-            if isinstance(config, BackwardKernelConfig)
-            and config.dtype is problem.dtype
-            and config.d_head >= problem.d_head
-            and not violations(config, capability)
-        ]
-        if fitting:
-            return min(fitting, key=lambda config: config.d_head)
-        refusals.append(f"the {family.TITLE} family does not: it has no kernel for this GPU")
-    raise KernelNotBuiltError(
-        f"no kernel computes gradients of {problem} on {device}; {'; '.join(refusals)}"
+        DType.from_torch_dtype(q.dtype), 1, 1, 1, q.shape[-2], q.shape[-2], q.shape[-1],
+        deterministic=rule.deterministic or bool(options.num_splits),
+    )  # fmt: skip
+    beside = [what for what, there in (("softcap", options.softcap), ("sinks", sinks)) if there]
+    return fitting.best(
+        BackwardKernelConfig,  # type: ignore[type-abstract]
+        problem,
+        q.device,
+        cost=attrgetter("d_head"),
+        refusal=lambda config: config.refusal(beside),
     )
 
 
@@ -103,7 +94,7 @@ def gradients(
     outputs: dict[str, torch.Tensor] = {}
     row_stats = None
     if q.numel() and (d_o.numel() or d_lse is not None) and _n_sequences(q, rule):
-        config = choose(q)
+        config = choose(q, rule, sinks=sinks is not None)
         inputs = {
             name: readable(_filled_up(as_batch(x), config.d_head))
             for name, x in (("q", q), ("k", k), ("v", v), ("o", o), ("d_o", d_o))
@@ -134,14 +125,18 @@ def _launch(
     q, k = inputs["q"], inputs["k"]
     sizes = Sizes(_n_sequences(q, rule), q.shape[1], k.shape[1], q.shape[2], k.shape[2],
                   packed=rule.packed)  # fmt: skip
-    row_stats = torch.empty(
-        (q.shape[0], q.shape[2], row_stats_rows(q.shape[1]), ROW_STATS_FLOATS),
-        dtype=torch.float32,
-        device=q.device,
-    )
+    scratch = {
+        name: torch.empty(
+            (q.shape[0], q.shape[2], config.stats_rows(sizes), columns),
+            dtype=torch.float32,
+            device=q.device,
+        )
+        for name, columns in (("row_stats", ROW_STATS_FLOATS), ("d_q_sums", config.d_head))
+        if name in config.scratch()
+    }
     tensors = inputs | outputs
     options = rule.options
-    addresses = tensors | {"row_stats": row_stats}
+    addresses = tensors | scratch
     args = pack_backward_args(
         {name: x.data_ptr() for name, x in addresses.items()},
         {name: strides_of(tensors[name]) for name in STRIDED if name in tensors},
@@ -154,13 +149,13 @@ def _launch(
     if device.type == "cpu":
         emulated.launch_backward(
             BackwardPlan(config, args, sizes), {**inputs, **rule.lengths},
-            outputs | {"row_stats": row_stats},
+            outputs | scratch,
         )  # fmt: skip
     else:
         kernel_id = kernel_id_of(config, config.first_variant(), device.index)
         stream = torch.cuda.current_stream(device).cuda_stream
         load_library().launch_backward(kernel_id, args, device.index, stream)
-    return row_stats
+    return scratch["row_stats"]
 
 
 def _of_sinks(

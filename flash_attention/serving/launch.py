@@ -9,15 +9,14 @@ from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.architecture import EMULATED_MULTIPROCESSORS
 from flash_helpers.kernels.forward_args import MAX_SEQLEN
 from flash_helpers.kernels.problem import AttentionProblem
-from flash_helpers.kernels.registry import by_preference, violations
 from flash_helpers.kernels.serve_args import pack_serve_args
 from flash_helpers.kernels.serve_config import ServeKernelConfig, ServeSizes
 
 from .. import emulated
 from ..checks.arguments import strides_of
-from ..interface import KernelNotBuiltError, kernel_id_of
+from ..interface import kernel_id_of
 from ..library import load_library
-from . import scratch, short_way
+from . import fitting, scratch, short_way
 from .options import MAX_SPLITS, Options
 from .tensors import as_batch
 
@@ -60,6 +59,7 @@ class Call:
             d_head=self.q.shape[-1],
             d_v=self.tensors["v"].shape[-1],
             paged=self._is_paged(),
+            page_size=self.page_size,
         )
 
     def _is_paged(self) -> bool:
@@ -130,36 +130,21 @@ def launch(call: Call) -> None:
 def choose(call: Call) -> ServeKernelConfig:
     """The configuration with the fewest idle rows in its tiles: a matter of the tensors' shapes,
     and not of the lengths, which only the device knows."""
-    device = call.q.device
-    capability = None if device.type == "cpu" else torch.cuda.get_device_capability(device)
     sizes = call.sizes()
-    d_head = call.q.shape[-1]
     problem = AttentionProblem(
         DType.from_torch_dtype(call.q.dtype), max(sizes.batch, 1), max(sizes.n_rows, 1),
-        call.max_keys, sizes.n_heads_q, sizes.n_heads_kv, d_head,
+        call.max_keys, sizes.n_heads_q, sizes.n_heads_kv, sizes.d_head,
     )  # fmt: skip
-    refusals = []
-    for family in by_preference(capability, serves=True):
-        if reason := family.refusal(problem, capability):
-            refusals.append(f"the {family.TITLE} family does not: {reason}")
-            continue
-        fitting = [
-            config
-            for config in family.candidates()
-            if isinstance(config, ServeKernelConfig)
-            and config.dtype is problem.dtype
-            and config.d_head >= d_head
-            and not violations(config, capability)
-        ]
-        taking = [config for config in fitting if not _refusal(config, call)]
-        if taking:
-            return min(taking, key=partial(_cost, call))
-        reason = _refusal(fitting[0], call) if fitting else "it has no kernel for this GPU"
-        refusals.append(f"the {family.TITLE} family does not: {reason}")
-    raise KernelNotBuiltError(f"no kernel takes {problem} on {device}; {'; '.join(refusals)}")
+    return fitting.best(
+        ServeKernelConfig,  # type: ignore[type-abstract]
+        problem,
+        call.q.device,
+        cost=partial(_cost, call),
+        refusal=partial(_refusal, call),
+    )
 
 
-def _refusal(config: ServeKernelConfig, call: Call) -> str | None:
+def _refusal(call: Call, config: ServeKernelConfig) -> str | None:
     if call.options.num_splits and not config.can_split():
         return "its kernels do not split keys"
     return config.refusal(call.sizes())

@@ -26,7 +26,7 @@ def attention(
     KernelNotBuiltError, where no kernel could compute the gradients."""
     # What attention is refused for anyway is left to its checks.
     if q.dim() > 2 and q.numel() and q.dtype in (torch.float16, torch.bfloat16):
-        require_kernels(q)
+        require_kernels(q, rule, sinks=sinks is not None)
     found: tuple[torch.Tensor, torch.Tensor] = _Served.apply(q, k, v, sinks, (forward, rule))  # type: ignore[no-untyped-call]
     return found
 

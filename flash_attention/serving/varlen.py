@@ -19,6 +19,11 @@ from .result import Result, answer, run
 from .short_way import Given, again
 from .tensors import check_index, check_operand, filled_up, sinks_of
 
+# cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k
+_Lengths = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
+# softmax_scale, causal, window_size, softcap, num_splits
+_Numbers = tuple[float | None, bool, Window, float, int]
+
 
 def flash_attn_varlen_func(
     q: torch.Tensor,
@@ -66,7 +71,7 @@ def flash_attn_varlen_func(
 
     Args:
         q: (total_q, heads, d), fp16 or bf16, on a CUDA device, or on the CPU, where the emulator
-            runs it; d up to 128. Copied where a kernel cannot read its strides, or d is no
+            runs it; d up to 256. Copied where a kernel cannot read its strides, or d is no
             multiple of 8.
         k, v: (total_k, kv_heads, d), of v d or less; or a cache that is never copied: the pages
             (pages, page_size, kv_heads, d) of a block_table, or (batch, capacity, kv_heads, d).
@@ -90,7 +95,9 @@ def flash_attn_varlen_func(
         return_attn_probs, return_softmax_lse: also return softmax_lse.
         dropout_p, alibi_slopes, qv, q_descale, k_descale, v_descale: only their defaults are
             supported.
-        deterministic, scheduler_metadata, pack_gqa, sm_margin, fa_version: taken and ignored.
+        deterministic: every gradient has the same bits in every run, as with num_splits not 0 and
+            torch.use_deterministic_algorithms(True); else that of q may differ in its last ones.
+        scheduler_metadata, pack_gqa, sm_margin, fa_version: taken and ignored.
 
     Returns:
         out; (out, softmax_lse, None) with return_attn_probs, (out, softmax_lse) with
@@ -121,7 +128,7 @@ def flash_attn_varlen_func(
     wanted: Any = {"with_lse": return_softmax_lse, "with_probs": return_attn_probs}
     if is_recorded(q, k, v, sink):
         check_without(out=out, cache_leftpad=cache_leftpad, **tables)
-        return answer(*_recorded(q, k, v, lengths, sink, numbers), **wanted)
+        return answer(*_recorded(q, k, v, lengths, sink, numbers, deterministic), **wanted)
     call, d_v = _call(q, k, v, lengths, sink, numbers, tables, cache_leftpad)
     return run(call, out, d_v, **wanted, given=given)
 
@@ -130,9 +137,9 @@ def _call(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    lengths: tuple[torch.Tensor | None, ...],
+    lengths: _Lengths,
     sinks: torch.Tensor | None,
-    numbers: tuple[float | None, bool, Window, float, int],
+    numbers: _Numbers,
     tables: dict[str, object],
     leftpad: torch.Tensor | None,
 ) -> tuple[Call, int]:
@@ -155,9 +162,10 @@ def _recorded(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    lengths: tuple[torch.Tensor | None, ...],
+    lengths: _Lengths,
     sinks: torch.Tensor | None,
-    numbers: tuple[float | None, bool, Window, float, int],
+    numbers: _Numbers,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(o, lse) of packed sequences, which PyTorch records."""
     for name, x in (("q", q), ("k", k), ("v", v)):
@@ -172,6 +180,7 @@ def _recorded(
     rule = Rule(
         make_options(q.shape[-1], scale, causal, window_size, softcap, num_splits),
         {name: x for name, x in named.items() if x is not None},
+        deterministic or torch.are_deterministic_algorithms_enabled(),
     )
 
     options: dict[str, Any] = {

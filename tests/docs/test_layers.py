@@ -23,6 +23,7 @@ WORDS = {
     "sm80_bwd": "ampere.backward",
     "sm90_bwd": "hopper.backward",
     "sm90_bwd_fused": "hopper.fused.backward",
+    "sm90_bwd_fused_serve": "hopper.fused.serving.backward",
     "sm80_serve": "ampere.serving",
     "sm80_bwd_serve": "ampere.serving.backward",
     "sm90_serve": "hopper.serving",

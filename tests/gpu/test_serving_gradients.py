@@ -22,7 +22,7 @@ RULES = {
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("d", [40, 64, 80, 96, 128])
+@pytest.mark.parametrize("d", [40, 64, 80, 96, 128, 160, 200, 256])
 @pytest.mark.parametrize("rule", RULES)
 def test_gradients(rule: str, d: int, dtype: torch.dtype) -> None:
     Packed(
@@ -31,8 +31,11 @@ def test_gradients(rule: str, d: int, dtype: torch.dtype) -> None:
     ).check()  # fmt: skip
 
 
-def test_long_sequences() -> None:
-    Packed([5000, 3000], [5000, 6000], heads=2, d=128, dtype=torch.bfloat16, device="cuda").check()
+@pytest.mark.parametrize(("d", "d_v"), [(128, 128), (192, 128), (256, 256)])
+def test_long_sequences(d: int, d_v: int) -> None:
+    Packed(
+        [5000, 3000], [5000, 6000], heads=2, d=d, d_v=d_v, dtype=torch.bfloat16, device="cuda"
+    ).check()
 
 
 def test_many_short_sequences() -> None:

@@ -4,7 +4,7 @@ table of one configuration of a family."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -13,6 +13,8 @@ from flash_helpers.kernels.contract import Variant
 from tests.config.test_backward_configs import CONFIG as AMPERE
 from tests.config.test_fused_backward_configs import CONFIG as FUSED
 from tests.config.test_hopper_backward_configs import CONFIG as HOPPER
+from tests.config.test_serve_backward_configs import AMPERE as AMPERE_SERVE
+from tests.config.test_serve_backward_configs import FUSED as FUSED_SERVE
 from tests.cpp_programs import lines_of, runtime_flags, runtime_sources
 from tests.runtime.test_launcher import TOY
 
@@ -45,6 +47,8 @@ static flash::BackwardArgs args() {
   return args;
 }
 
+static const std::int32_t kStarts[3] = {};
+
 template <typename Change>
 static void launch(const char* what, Change&& change, std::size_t kernel = 1) {
   std::printf("# %s\n", what);
@@ -71,6 +75,19 @@ int main() {
   launch("heads", [](auto& a) { a.n_heads_q = 7; });
   launch("a long stride", [](auto& a) { a.d_v_stride_seq = int64_t{1} << 39; });
   launch("too many", [](auto& a) { a.batch = a.seqlen_q = 1 << 30; });
+  launch("packed", [](auto& a) { a.cu_seqlens_q = a.cu_seqlens_k = kStarts; });
+  launch("no packed keys", [](auto& a) {
+    a.cu_seqlens_q = a.cu_seqlens_k = kStarts;
+    a.seqlen_k = 0;
+  });
+  launch("many sequences", [](auto& a) {
+    a.cu_seqlens_q = a.cu_seqlens_k = kStarts;
+    a.batch = 1 << 30;
+  });
+  launch("one start", [](auto& a) { a.cu_seqlens_q = kStarts; });
+  launch("used", [](auto& a) { a.seqused_k = kStarts; });
+  launch("a window", [](auto& a) { a.window_left = -1; });
+  launch("a cap", [](auto& a) { a.softcap = -1.0f; });
   launch("forward", [](auto&) {}, 0);
   try {
     flash::launch(1, flash::ForwardArgs{}, 0, nullptr);
@@ -115,10 +132,10 @@ class Tried:
     records: tuple[int, int, int]  # the first number of what each kernel gets
     said: dict[str, list[str]]
 
-    def launches(self, variants: tuple[Variant, ...]) -> list[str]:
+    def launches(self, variants: tuple[Variant, ...], sizes: Sizes = SIZES) -> list[str]:
         records = dict(zip(self.config.variants(), self.records, strict=True))
         return [
-            f"launch {v.value} {self.config.grid(v, SIZES)} x {self.config.threads_of(v)}, "
+            f"launch {v.value} {self.config.grid(v, sizes)} x {self.config.threads_of(v)}, "
             f"{self.config.smem_of(v)} bytes, record {records[v]}, stream 0x50"
             for v in variants
         ]
@@ -133,6 +150,11 @@ FAMILIES = {
     "sm90_bwd_fused": (
         FUSED, (0, 4096, 0), ("sm90_bwd_fused/family", "sm90_bwd/launch", "sm90/tensor_map"),
         DRIVER,
+    ),
+    "sm80_bwd_serve": (AMPERE_SERVE, (4096, 4096, 4096), ("sm80_bwd_serve",), ""),
+    "sm90_bwd_fused_serve": (
+        FUSED_SERVE, (0, 4096, 0),
+        ("sm90_bwd_fused_serve/family", "sm90_bwd/launch", "sm90/tensor_map"), DRIVER,
     ),
 }  # fmt: skip
 
@@ -195,6 +217,25 @@ def test_refused(tried: Tried, name: str, words: str) -> None:
     assert tried.said[name] == [words]
 
 
+def test_packed_sequences_have_python_s_grids(tried: Tried) -> None:
+    if not tried.config.SERVES:
+        return
+    packed = replace(SIZES, packed=True)
+    variants = tried.config.variants()
+    assert launched(tried.said["packed"]) == tried.launches(variants, packed)
+    dots, _, last = variants
+    none = replace(packed, seqlen_k=0)
+    assert launched(tried.said["no packed keys"]) == tried.launches((dots, last), none)
+    assert tried.said["many sequences"] == ["backward: too many sequences and heads"]
+    assert tried.said["one start"] == ["backward: one of cu_seqlens_q and cu_seqlens_k is null"]
+    assert tried.said["a window"] == ["backward: the window is negative"]
+    of_copies = tried.config.FAMILY.startswith("sm90")
+    cap = "softcap is not 0" if of_copies else "softcap is negative"
+    assert tried.said["a cap"] == [f"backward: {cap}"]
+    if of_copies:
+        assert tried.said["used"] == ["backward: seqused without cu_seqlens"]
+
+
 def test_sums_need_memory(tried: Tried) -> None:
     if "d_q_sums" in tried.config.scratch():
         assert tried.said["no sums"] == ["backward: d_q_sums is null"]
@@ -204,7 +245,7 @@ def test_sums_need_memory(tried: Tried) -> None:
 
 def test_what_the_copy_engine_does_not_reach_is_refused(tried: Tried) -> None:
     said = tried.said["a long stride"]
-    if tried.config.FAMILY == "sm80_bwd":
+    if tried.config.FAMILY.startswith("sm80_bwd"):
         assert launched(said) == tried.launches(tried.config.variants())
         return
     assert said == [

@@ -52,12 +52,15 @@ def problem(**changes: Any) -> bytes:
     return pack_backward_args(**given)
 
 
+PACKED = {"cu_seqlens_q": 1 << 50, "cu_seqlens_k": 1 << 51}  # of families that serve
 PROBLEMS = [
     problem(),
     problem(batch=1, seqlen_q=1, n_heads_q=1, n_heads_kv=1),
     problem(seqlen_k=0, causal=False),
     problem(pointers={n: (i + 1) << 40 for i, n in enumerate(("q", "k", "v", "d_o", "row_stats"))}),
     problem(seqlen_q=1 << 20, seqlen_k=1),
+    problem(served=PACKED),
+    problem(served=PACKED, seqlen_q=1, seqlen_k=0, n_heads_kv=1),
 ]  # fmt: skip
 
 

@@ -30,7 +30,7 @@ def refusals(of: Parameters) -> list[str]:
         found.append("dropout_p is given: it is not supported")
     if of.get("alibi"):
         found.append("alibi_slopes is given: it is not supported")
-    if of.get("d", 0) > 128:
+    if of.get("d", 0) > 256:
         found.append(f"no kernel (computes gradients of|takes) .* d {of['d']} on ")
     if of.get("d", 0) % 8 and "new_kv" in of:
         found.append("of a cache, which is never copied, expected a multiple of 8")

@@ -71,7 +71,7 @@ REFUSED = [
     (varlen, {"q": half(1, 4, 4, 64)}, r"q has shape \(1, 4, 4, 64\): expected 3 dimensions"),
     (varlen, {"q": torch.zeros(4, 4, 64)}, "q has dtype torch.float32: expected float16"),
     (varlen, {"q": half(4, 4, 59), "k": half(6, 2, 59)}, "v has head dimension 64: at most"),
-    (varlen, {"q": half(4, 4, 192), "k": half(6, 2, 192), "v": half(6, 2, 192)}, "up to 128"),
+    (varlen, {"q": half(4, 4, 264), "k": half(6, 2, 264), "v": half(6, 2, 264)}, "up to 256"),
     (varlen, {"k": half(6, 3, 64), "v": half(6, 3, 64)}, "q has 4 heads and k 3"),
     (varlen, {"v": half(6, 2, 128)}, "v has head dimension 128: at most that of q, 64"),
     (varlen, {"v": half(5, 2, 64)}, "only their head dimensions may differ"),

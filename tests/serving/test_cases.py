@@ -159,7 +159,7 @@ def test_case_20_left_padding_with_pages() -> None:
     batch.check(batch.paged(8))
 
 
-@pytest.mark.parametrize(("d", "d_v"), [(59, 59), (111, 30), (64, 59)])
+@pytest.mark.parametrize(("d", "d_v"), [(59, 59), (111, 30), (64, 59), (201, 130)])
 def test_case_21_head_dimensions_that_are_filled_up(d: int, d_v: int) -> None:
     batch = Batch([5, 2], [70, 9], CAUSAL, d=d, d_v=d_v)
     batch.check(batch.packed())

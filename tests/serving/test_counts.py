@@ -23,12 +23,27 @@ from tests.emulator.work import Work
 from tests.serving.problems import Batch
 
 CAUSAL = ServeRule(causal=True)
-WARP_ROWS, GROUP_ROWS, CHUNK = 16, 64, 8
+WARP_ROWS, GROUP_ROWS, CHUNK, CHUNK_COLUMNS = 16, 64, 8, 64
 MMA_KEYS, MMA_DEPTH, MMA_COLUMNS = 16, 16, 8  # of mma.m16n8k16: as B of P V, as depth, as columns
 BATCHES = {
     "lengths": Batch([40, 1, 0, 70], [200, 33, 5, 70], heads=2, kv_heads=2),
     "causal, groups": Batch([40, 9], [100, 150], CAUSAL, heads=4, kv_heads=2),
     "window": Batch([50], [300], ServeRule(causal=True, window=(60, 0)), heads=2, kv_heads=2),
+}
+WIDE: dict[str, Any] = {
+    "heads": 2,
+    "kv_heads": 2,
+    "d": 192,
+    "d_v": 128,
+}  # three chunks of four, and two
+WIDE_BATCHES = {
+    "wide": Batch([40, 1, 0, 70], [70, 33, 5, 70], **WIDE),
+    "wide, causal, groups": Batch([40, 9], [80, 70], CAUSAL, heads=4, d=256),
+    "wide, window": Batch([50], [200], ServeRule(causal=True, window=(60, 0)), **WIDE),
+}
+WIDE_DECODES = {
+    "wide": Batch([1, 1, 1], [150, 5, 64], CAUSAL, heads=8, d=192, d_v=128),
+    "wide, an idle warp": Batch([4, 4], [130, 131], CAUSAL, heads=10, d=200, d_v=64),
 }
 DECODES = {
     "one query": Batch([1, 1, 1], [300, 5, 128], CAUSAL, heads=8),
@@ -89,8 +104,12 @@ def tiles(batch: Batch, rows: int, group: int) -> list[Rows]:
 def ampere_work(
     batch: Batch, config: AmpereServeKernelConfig, all_blocks: list[tuple[Rows, int]]
 ) -> Work:
-    """Of tiles with their numbers of blocks: warps without rows copy keys, and multiply none."""
-    per_block = 2 * (config.B_c // MMA_COLUMNS) * (config.d_head // MMA_DEPTH)
+    """Of tiles with their numbers of blocks: warps without rows copy keys, and multiply none. Of
+    wide heads the chunks that there are are multiplied."""
+    columns = 2 * config.d_head
+    if config.d_head > 128:
+        columns = sum(-(-d // CHUNK_COLUMNS) * CHUNK_COLUMNS for d in (batch.d, batch.d_v))
+    per_block = (config.B_c // MMA_COLUMNS) * (columns // MMA_DEPTH)
     n_rows = sum(batch.queries) * batch.heads
     return Work(
         batch.kv_heads * sum(-(-t.n // WARP_ROWS) * n * per_block for t, n in all_blocks),
@@ -109,14 +128,14 @@ def check(wanted: Work, report: LaunchReport) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("name", BATCHES | WIDE_BATCHES)
 def test_prompts(
     monkeypatch: pytest.MonkeyPatch,
     reports: list[tuple[AmpereServeKernelConfig, LaunchReport]],
     name: str,
 ) -> None:
     monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 1)  # keys are not split
-    batch = BATCHES[name]
+    batch = (BATCHES | WIDE_BATCHES)[name]
     batch.check(batch.packed())
     ((config, report),) = reports
     found = [
@@ -125,7 +144,7 @@ def test_prompts(
     check(ampere_work(batch, config, found), report)
 
 
-@pytest.mark.parametrize("name", DECODES)
+@pytest.mark.parametrize("name", DECODES | WIDE_DECODES)
 def test_decode(
     monkeypatch: pytest.MonkeyPatch,
     reports: list[tuple[AmpereServeKernelConfig, LaunchReport]],
@@ -133,7 +152,7 @@ def test_decode(
 ) -> None:
     """One thread block has all tiles whole: their blocks begin with the first key that is seen."""
     monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 1)
-    batch = DECODES[name]
+    batch = (DECODES | WIDE_DECODES)[name]
     batch.check(batch.cached(max(batch.keys)))
     ((config, report),) = reports
     assert config.shares_keys()
@@ -145,12 +164,15 @@ def test_decode(
 
 
 @pytest.mark.parametrize("name", ["full", "causal", "window"])
+@pytest.mark.parametrize("page", [0, 16, 256])
 def test_prompts_on_hopper(
     monkeypatch: pytest.MonkeyPatch,
     reports: list[tuple[HopperServeKernelConfig, LaunchReport]],
     name: str,
+    page: int,
 ) -> None:
-    """Blocks that a group does not see are loaded for the other, and not multiplied."""
+    """Blocks that a group does not see are loaded for the other, and not multiplied. Out of pages a
+    block is loaded in parts, chunk by chunk."""
     monkeypatch.setattr(Sm80Serve, "preference", lambda *_: -1)
     rule = {
         "full": ServeRule(),
@@ -158,10 +180,13 @@ def test_prompts_on_hopper(
         "window": ServeRule(causal=True, window=(150, 0)),
     }[name]
     batch = Batch([256, 384], [256, 500], rule, heads=2, kv_heads=2)
-    batch.check(batch.packed())
+    batch.check(batch.packed_over_pages(page) if page else batch.packed())
     ((config, report),) = reports
     rows = config.block_m()
-    loads = sum(config.n_mma_groups + 2 * t.blocks(config.block_n) for t in tiles(batch, rows, 1))
+    parts = config.block_n // config.part_rows(page) * config.forward().n_chunks() if page else 1
+    loads = sum(
+        config.n_mma_groups + 2 * parts * t.blocks(config.block_n) for t in tiles(batch, rows, 1)
+    )
     groups = tiles(batch, GROUP_ROWS, 1)
     steps = config.d_head // MMA_DEPTH + config.block_n // MMA_KEYS
     n_rows = sum(batch.queries)
@@ -199,3 +224,18 @@ def test_gradients_of_one_sequence(
     )
     dense = work(lambda *x: attention(*x, causal=causal), (1, 256, 2, 64))
     assert len(packed) == 3 and packed == dense
+
+
+@pytest.mark.parametrize(("wanted", "of_keys"), [("qkv", 5), ("k", 3), ("v", 2)])
+def test_gradients_of_wide_heads(
+    reports: list[tuple[KernelConfig, LaunchReport]], wanted: str, of_keys: int
+) -> None:
+    """dV takes two matmuls, then dK three; what is not wanted takes none."""
+    starts = torch.tensor([0, 128], dtype=torch.int32)
+    varlen: Any = flash_attention.flash_attn_varlen_func
+    x = [torch.randn(128, 1, 192).half().requires_grad_(name in wanted) for name in "qkv"]
+    varlen(*x, starts, starts).backward(torch.randn(128, 1, 192).half())
+    each = 128 * 128 * 192 // (WARP_ROWS * MMA_COLUMNS * MMA_DEPTH)
+    found = [report.mma_instructions for config, report in reports if config.GRADIENTS]
+    expected = [0] + [of_keys * each] * (wanted != "q") + [3 * each] * ("q" in wanted)
+    assert found == expected

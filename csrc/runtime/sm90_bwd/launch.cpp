@@ -16,7 +16,7 @@ constexpr int kGradientRows = kOwnRows / HopperBackwardKernelConfig::kGroupWarps
 class Maps {
  public:
   Maps(const HopperBackwardKernelConfig& config, const BackwardArgs& args)
-      : config_(config), args_(args) {}
+      : config_(config), args_(args), packed_(args.cu_seqlens_q != nullptr) {}
 
 #define FLASH_MAP(tensor, seqlen, n_heads)                                           \
   TensorMap tensor(int rows) const {                                                 \
@@ -36,12 +36,14 @@ class Maps {
   TensorMap stats(int queries) const {
     constexpr int kElement = 2;
     constexpr int kRow = kStatsRowBytes / kElement;
-    const int64_t head_bytes = row_stats_rows(args_.seqlen_q) * int64_t{sizeof(RowStats)};
+    const int64_t n_rows =
+        packed_ ? packed_stats_rows(args_.seqlen_q, args_.batch) : row_stats_rows(args_.seqlen_q);
+    const int64_t head_bytes = n_rows * int64_t{sizeof(RowStats)};
     return sm90::tensor_map({.address = args_.row_stats,
                              .stride_batch = head_bytes / kElement * args_.n_heads_q,
                              .stride_seq = kRow,
                              .stride_head = head_bytes / kElement,
-                             .batch = args_.batch,
+                             .batch = packed_ ? 1 : args_.batch,
                              .seqlen = static_cast<int32_t>(head_bytes / kStatsRowBytes),
                              .n_heads = args_.n_heads_q,
                              .d_head = kRow,
@@ -56,6 +58,7 @@ class Maps {
   TensorMap map(const void* address, int64_t batch, int64_t seq, int64_t head, int32_t seqlen,
                 int32_t n_heads, int rows) const {
     const bool exists = address != nullptr && seqlen > 0;
+    if (exists && packed_) return packed_map(address, seq, head, seqlen, n_heads, rows);
     const int64_t none = config_.d_head;
     return sm90::tensor_map({.address = exists ? address : args_.q,
                              .stride_batch = exists ? batch : none,
@@ -70,8 +73,29 @@ class Maps {
                              .dtype = config_.dtype});
   }
 
+  // Of packed rows, so that a copy ends with its sequence wherever that is: a batch for each row
+  // that may follow a copy's last, of as many rows as a copy has, which begin that many before it.
+  // A copy of fewer rows begins further down in them, and reaches behind the end. So the first
+  // batch begins before the tensor, with rows that no copy reads.
+  TensorMap packed_map(const void* address, int64_t seq, int64_t head, int32_t seqlen,
+                       int32_t n_heads, int rows) const {
+    const int64_t before = rows * seq * bytes_of(config_.dtype);
+    return sm90::tensor_map({.address = static_cast<const char*>(address) - before,
+                             .stride_batch = seq,
+                             .stride_seq = seq,
+                             .stride_head = head,
+                             .batch = seqlen + 1,
+                             .seqlen = rows,
+                             .n_heads = n_heads,
+                             .d_head = config_.d_head,
+                             .box_rows = rows,
+                             .swizzle_bytes = config_.swizzle_bytes(),
+                             .dtype = config_.dtype});
+  }
+
   const HopperBackwardKernelConfig& config_;
   const BackwardArgs& args_;
+  const bool packed_;  // of families that serve
 };
 
 }  // namespace

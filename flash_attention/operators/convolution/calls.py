@@ -10,12 +10,13 @@ import torch
 from flash_helpers.base.words import kind_of
 
 from ..checked import aligned, check_integer, check_like, check_shape, check_tensor, check_word
+from ..hopper import HOPPER
 from ..launching import is_one_operator, is_recorded, operator, run
 from ..matrices.calls import ACTIVATIONS, PRECISIONS, matmul, newest_architecture
 from ..matrices.config import MatmulConfig
 from ..remembered import remembered
 from .op import ConvCall, DirectConv, ImplicitConv, Pair, Unfold
-from .persistent_op import HOPPER, PersistentConv, PersistentConvConfig, unfit
+from .persistent_op import PersistentConv, PersistentConvConfig, unfit
 
 ALGORITHMS = ("implicit", "im2col", "direct", "persistent")
 _MOST_GROUPS = 65535  # of a grid's second dimension

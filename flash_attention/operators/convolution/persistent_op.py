@@ -10,13 +10,10 @@ from typing import Any
 import torch
 
 from ...triton_kit.op import Grid, StandInTensor
+from ..hopper import BARRIER_BYTES, STEP, check_hopper, descriptor, tile_problems
 from .op import ConvCall, ConvOp
 
-HOPPER = (9, 0)
-_SHARED_BYTES = 227 * 1024
-_BARRIER_BYTES = 1024  # mbarriers, and what Triton keeps beside them
 _PART = 64  # columns of the output that are stored at a time
-_STEP = 8  # of 16-bit numbers: 16 bytes
 _LEAST_BOX = 16  # rows: smaller ones are more copies than they save
 _PROCESSORS = 132  # of an H100 or H200
 _INT32 = 2**31 - 1
@@ -62,7 +59,7 @@ class PersistentConvConfig:
     def shared_bytes(self) -> int:
         """Of the operands' places, and of two parts of the output."""
         operands = self.BUFFERS * (self.BLOCK_M + self.BLOCK_N) * self.BLOCK_K
-        return 2 * (operands + 2 * self.BLOCK_M * _PART) + _BARRIER_BYTES
+        return 2 * (operands + 2 * self.BLOCK_M * _PART) + BARRIER_BYTES
 
 
 @dataclass(frozen=True)
@@ -95,26 +92,14 @@ class PersistentConv(ConvOp[PersistentConvConfig]):
         return sorted(every, key=busiest)
 
     def problems(self, config: PersistentConvConfig, call: ConvCall) -> list[str]:
-        found = [
-            f"{name} {value}: allowed are {', '.join(map(str, allowed))}"
-            for name, value, allowed in (
-                ("BLOCK_M", config.BLOCK_M, (64, 128, 256)),
-                ("BLOCK_N", config.BLOCK_N, (64, 128, 256)),
-                ("BLOCK_K", config.BLOCK_K, (64,)), ("BUFFERS", config.BUFFERS, range(2, 17)),
-            )
-            if value not in allowed
-        ]  # fmt: skip
-        if config.GROUP_M < 1:
-            found.append(f"GROUP_M {config.GROUP_M}: at least 1")
-        if config.BLOCK_M * config.BLOCK_N > 2**15:
-            found.append("tiles of 256 x 256: a thread has no 256 registers for the product")
+        allowed = {"BLOCK_M": (64, 128, 256), "BLOCK_N": (64, 128, 256), "BLOCK_K": (64,),
+                   "BUFFERS": range(2, 17)}  # fmt: skip
+        found = tile_problems(config, allowed)
         if config.box not in _boxes(config.rows):
             found.append(
                 f"IMAGES x LINES x PIXELS {config.box}: powers of two, {_LEAST_BOX} to "
                 f"{config.rows} rows together"
             )
-        if (size := config.shared_bytes) > _SHARED_BYTES:
-            found.append(f"{size} bytes of shared memory: at most {_SHARED_BYTES} are possible")
         return found
 
     def arguments(
@@ -157,10 +142,7 @@ class PersistentConv(ConvOp[PersistentConvConfig]):
 
     def check_device(self, device: torch.device) -> None:
         """Raises ValueError for a GPU that is no Hopper."""
-        found = torch.cuda.get_device_capability(device)
-        if found != HOPPER:
-            major, minor = found
-            raise ValueError(f"x is on a GPU of sm_{major}{minor}: 'persistent' is for 90")
+        check_hopper(device, "x", "'persistent'")
 
 
 def unfit(call: ConvCall) -> list[str]:
@@ -170,7 +152,7 @@ def unfit(call: ConvCall) -> list[str]:
         *([f"dtype is {call.dtype}: it takes float16 and bfloat16"] if call.item != 2 else ()),
         *([f"groups is {call.groups}: it takes 1"] if call.groups != 1 else ()),
         *([f"stride is {call.stride}: it takes 1"] if call.stride != (1, 1) else ()),
-        *(f"{n} {name}: it takes multiples of {_STEP}" for name, n in numbers.items() if n % _STEP),
+        *(f"{n} {name}: it takes multiples of {STEP}" for name, n in numbers.items() if n % STEP),
         *(() if call.aligned else ("a tensor does not begin at a multiple of 16 bytes",)),
     ]
 
@@ -201,10 +183,4 @@ def _boxes(rows: int) -> list[tuple[int, int, int]]:
 
 def _descriptor(tensor: Any, shape: tuple[int, ...], box: tuple[int, ...]) -> Any:
     """Of a tensor without gaps."""
-    from triton.experimental.gluon import language as gl
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
-    dtype = getattr(gl, str(tensor.dtype).removeprefix("torch."))
-    layout = gl.NVMMASharedLayout.get_default_for(list(box), dtype)
-    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    return TensorDescriptor(tensor, list(shape), strides, list(box), layout)
+    return descriptor(tensor, shape, [math.prod(shape[i + 1 :]) for i in range(len(shape))], box)

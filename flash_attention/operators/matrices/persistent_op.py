@@ -9,14 +9,11 @@ from typing import Any
 import torch
 
 from ...triton_kit.op import Grid, StandInTensor, Work
+from ..hopper import BARRIER_BYTES, STEP, check_hopper, descriptor, tile_problems
 from ..launching import Operator
 from .op import MatmulCall, TiledMatmul
 
-_HOPPER = (9, 0)
-_SHARED_BYTES = 227 * 1024
-_BARRIER_BYTES = 1024  # mbarriers, and what Triton keeps beside them
 _GROUPS = 2
-_STEP = 8  # of 16-bit numbers: 16 bytes
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ class PersistentConfig:
     def shared_bytes(self) -> int:
         """Of the operands' places, and of half a tile of the output."""
         operands = self.BUFFERS * (self.BLOCK_M + self.BLOCK_N) * self.BLOCK_K
-        return 2 * (operands + self.BLOCK_M * self.BLOCK_N // 2) + _BARRIER_BYTES
+        return 2 * (operands + self.BLOCK_M * self.BLOCK_N // 2) + BARRIER_BYTES
 
 
 @dataclass(frozen=True)
@@ -65,21 +62,9 @@ class PersistentMatmul(Operator[PersistentConfig, MatmulCall]):
         return [PersistentConfig(*shape) for shape in shapes]
 
     def problems(self, config: PersistentConfig, call: MatmulCall) -> list[str]:
-        found = [
-            f"{name} {value}: allowed are {', '.join(map(str, allowed))}"
-            for name, value, allowed in (
-                ("BLOCK_M", config.BLOCK_M, (128, 256)), ("BLOCK_N", config.BLOCK_N, (128, 256)),
-                ("BLOCK_K", config.BLOCK_K, (64, 128)), ("BUFFERS", config.BUFFERS, range(2, 9)),
-            )
-            if value not in allowed
-        ]  # fmt: skip
-        if config.GROUP_M < 1:
-            found.append(f"GROUP_M {config.GROUP_M}: at least 1")
-        if config.BLOCK_M * config.BLOCK_N > 2**15:
-            found.append("tiles of 256 x 256: a thread has no 256 registers for the product")
-        if (size := config.shared_bytes) > _SHARED_BYTES:
-            found.append(f"{size} bytes of shared memory: at most {_SHARED_BYTES} are possible")
-        return found
+        allowed = {"BLOCK_M": (128, 256), "BLOCK_N": (128, 256), "BLOCK_K": (64, 128),
+                   "BUFFERS": range(2, 9)}  # fmt: skip
+        return tile_problems(config, allowed)
 
     def arguments(
         self, config: PersistentConfig, call: MatmulCall, tensors: Sequence[Any]
@@ -123,10 +108,10 @@ class PersistentMatmul(Operator[PersistentConfig, MatmulCall]):
                 "torch.bfloat16"
             )
         for name, stride in zip(("a", "b", "residual", "out"), call.strides, strict=True):
-            if stride % _STEP:
+            if stride % STEP:
                 raise ValueError(
                     f"{name} has rows (or columns) {stride} elements apart: the persistent kernel "
-                    f"needs a multiple of {_STEP}"
+                    f"needs a multiple of {STEP}"
                 )
         if not call.aligned:
             raise ValueError(
@@ -136,10 +121,7 @@ class PersistentMatmul(Operator[PersistentConfig, MatmulCall]):
 
     def check_device(self, device: torch.device) -> None:
         """Raises ValueError for a GPU that is no Hopper."""
-        found = torch.cuda.get_device_capability(device)
-        if found != _HOPPER:
-            major, minor = found
-            raise ValueError(f"a is on a GPU of sm_{major}{minor}: the persistent kernel is for 90")
+        check_hopper(device, "a", "the persistent kernel")
 
 
 def _descriptor(
@@ -147,11 +129,5 @@ def _descriptor(
 ) -> Any:
     """Of a matrix, or of its transpose where its columns are contiguous: TMA wants a last dimension
     without gaps."""
-    from triton.experimental.gluon import language as gl
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
     sizes, boxes = (shape, box) if rows else (shape[::-1], box[::-1])
-    dtype = getattr(gl, str(tensor.dtype).removeprefix("torch."))
-    layout = gl.NVMMASharedLayout.get_default_for(list(boxes), dtype)
-    strides = [sizes[1] if sizes[0] == 1 else stride, 1]
-    return TensorDescriptor(tensor, list(sizes), strides, list(boxes), layout)
+    return descriptor(tensor, sizes, [sizes[1] if sizes[0] == 1 else stride, 1], boxes)

@@ -40,6 +40,12 @@ def row_stats_rows(seqlen_q: int) -> int:
     return -(-seqlen_q // ROW_STATS_BLOCK) * ROW_STATS_BLOCK
 
 
+def packed_stats_rows(n_rows: int, batch: int) -> int:
+    """The same of packed sequences, n_rows rows together, each of which begins with a whole
+    block."""
+    return (n_rows // ROW_STATS_BLOCK + batch) * ROW_STATS_BLOCK
+
+
 def pack_backward_args(
     pointers: Mapping[str, int],
     strides: Mapping[str, Strides],

@@ -7,6 +7,7 @@ argument record (backward_args.py). They take any lengths and masks.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
@@ -180,6 +181,14 @@ class BackwardKernelConfig(KernelConfig):
     def scratch(self) -> tuple[str, ...]:
         """What else the kernels need memory for, by the names of the argument record."""
         return ("row_stats",)
+
+    def refusal(self, beside: Sequence[str]) -> str | None:
+        """Why it does not serve calls with what stands in `beside`: softcap, sinks."""
+        return None
+
+    def stats_rows(self, sizes: Sizes) -> int:
+        """Rows of RowStats, and of sums of dQ, of one head."""
+        return row_stats_rows(sizes.seqlen_q)
 
     def grid(self, variant: Variant, sizes: Sizes) -> int:
         """Thread blocks of a launch; 0: there is nothing to do. The family's file in csrc/runtime

@@ -17,8 +17,9 @@ __device__ uint32_t fill_shared(const uint4* image) {
   return ptx::shared_address(memory);
 }
 
-// scores[thread][...] from the tiles of Q and K, as they lie in shared memory.
-extern "C" __global__ void scores(const uint4* image, float* scores) {
+// scores[thread][...] from the tiles of Q and K, as they lie in shared memory. `twice`: added once
+// more.
+extern "C" __global__ void scores(const uint4* image, float* scores, int twice) {
   const uint32_t memory = fill_shared(image);
   const int thread = threadIdx.x, lane = thread % 32;
   const int warp_row = thread / 32 * kConfig.rows_per_warp();
@@ -28,6 +29,7 @@ extern "C" __global__ void scores(const uint4* image, float* scores) {
   if constexpr (Mm::QSchedule::kWhole) q.prologue(q_lane);
   Mm::Scores s;
   Mm::scores(s, q, q_lane, k_lane);
+  if (twice) Mm::add_scores(s, q, q_lane, k_lane);
   for (int i = 0; i < kOfScores; ++i) scores[thread * kOfScores + i] = (&s[0][0][0])[i];
 }
 

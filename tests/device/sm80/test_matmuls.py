@@ -47,13 +47,17 @@ def registers(values: Any, kernel_config: FlashForwardKernelConfig) -> Any:
     ).transpose(0, 2, 1, 3).reshape(kernel_config.n_threads(), -1)  # fmt: skip
 
 
+@pytest.mark.parametrize("twice", [False, True])
 @each_config
-def test_scores(headers: Path, kernel_config: FlashForwardKernelConfig, seed: int) -> None:
+def test_scores(
+    headers: Path, kernel_config: FlashForwardKernelConfig, twice: bool, seed: int
+) -> None:
     q, k, _, image = draw(seed, kernel_config)
     dtype = kernel_config.dtype
-    expected = registers(from_bits(q, dtype) @ from_bits(k, dtype).T, kernel_config)
+    product = from_bits(q, dtype) @ from_bits(k, dtype).T
+    expected = registers(product * (2 if twice else 1), kernel_config)
     scores = given(np.full(expected.shape, np.nan), np.float32).copy()
-    launch(device_kernel(headers, FILE, "scores", config=kernel_config), image, scores,
+    launch(device_kernel(headers, FILE, "scores", config=kernel_config), image, scores, twice,
            block=kernel_config.n_threads(), shared=image.size)  # fmt: skip
     np.testing.assert_allclose(scores, expected, rtol=2e-5, atol=2e-5)
 

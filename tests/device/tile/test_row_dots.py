@@ -69,3 +69,22 @@ def test_row_stats(
     expected[:, :, :n_rows, 0] = np.where(sees, lse * np.log2(np.e), np.inf)
     expected[:, :, :n_rows, 1] = np.where(sees, dots, 0)
     np.testing.assert_allclose(stats, expected, rtol=1e-6, atol=2e-4)
+
+
+@EVERY
+def test_stats_that_lie_elsewhere(headers: Path, dtype: DType, d_head: int, lanes: int) -> None:
+    o_bits, o = draw((20, d_head), dtype, 1)
+    d_o_bits, d_o = draw((20, d_head), dtype, 2)
+    lse = given(np.random.default_rng(3).standard_normal(20).astype(np.float32))
+    stats = wanted((16, 2), np.float32)
+    arrays = {"o": o_bits, "d_o": d_o_bits, "lse": lse, "row_stats": stats}
+    record = pack_backward_args(
+        {name: x.ctypes.data for name, x in arrays.items()},
+        dict.fromkeys(("o", "d_o"), (0, d_head, 0)),
+        batch=1, seqlen_q=20, seqlen_k=5, n_heads_q=1, n_heads_kv=1, softmax_scale=1.0,
+    )  # fmt: skip
+    kernel = device_kernel(headers, "tile/row_dots.cu", f"shifted_{dtype.name.lower()}_{d_head}")
+    launch(kernel, record, grid=1, block=16 * lanes, memory=[*arrays.values()])
+    expected = np.stack([lse[3:19] * np.log2(np.e), (o * d_o).sum(axis=1)[3:19]], axis=1)
+    expected[15] = np.inf, 0.0
+    np.testing.assert_allclose(stats, expected, rtol=1e-6, atol=2e-4)

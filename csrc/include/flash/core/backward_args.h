@@ -91,4 +91,9 @@ constexpr int64_t row_stats_rows(int32_t seqlen_q) {
   return (int64_t{seqlen_q} + kRowStatsBlock - 1) / kRowStatsBlock * kRowStatsBlock;
 }
 
+// The same of packed sequences, n_rows rows together, each of which begins with a whole block.
+constexpr int64_t packed_stats_rows(int32_t n_rows, int32_t batch) {
+  return (int64_t{n_rows} / kRowStatsBlock + batch) * kRowStatsBlock;
+}
+
 }  // namespace flash

@@ -43,7 +43,10 @@ struct OwnRows {
   }
 };
 
-template <AmpereBackwardKernelConfig kConfig, typename L>
+// kOfOwn1, kOfOwn2: of which of its rows the thread block sums gradients. Where those of K and of V
+// do not fit the registers together, they are summed in turn.
+template <AmpereBackwardKernelConfig kConfig, typename L, bool kOfOwn1 = true,
+          bool kOfOwn2 = L::kOwnsKeys>
 FLASH_DEVICE void gradients(const typename L::Args& args, const typename L::Work& work) {
   using Mm = Matmuls<kConfig, L>;
   using Lane = typename L::Lane;
@@ -71,8 +74,8 @@ FLASH_DEVICE void gradients(const typename L::Args& args, const typename L::Work
   const Lane own2(warp_rows + L::kOwn2, lane, MatrixOrder::kRowsFirst);
   const float scale_log2 = args.softmax_scale * kLog2e;
   typename L::Result d_own1, d_own2;
-  Mm::clear(d_own1);
-  if constexpr (L::kOwnsKeys) Mm::clear(d_own2);
+  if constexpr (kOfOwn1) Mm::clear(d_own1);
+  if constexpr (kOfOwn2) Mm::clear(d_own2);
 
   const int64_t of_head = head_stats(args, work.batch, work.head);
   const QueryStats<L> stats(
@@ -99,9 +102,8 @@ FLASH_DEVICE void gradients(const typename L::Args& args, const typename L::Work
       p[m][n][i] = ptx::ex2(ptx::fma_rn(p[m][n][i], scale_log2, -row.lse_log2));
     });
     if (mask.hides_something) hide<L>(p, args, mask, warp_row + lane / 4, lane % 4 * 2);
-    if constexpr (L::kOwnsKeys) {
-      Mm::accumulate(d_own2, p, Lane(other2, lane, MatrixOrder::kRowsFirst));
-    }
+    if constexpr (kOfOwn2) Mm::accumulate(d_own2, p, Lane(other2, lane, MatrixOrder::kRowsFirst));
+    if constexpr (!kOfOwn1) continue;
     Mm::products(d_s, own2, Lane(other2, lane, MatrixOrder::kColumnsFirst));
     stats.for_each(stage_offset, [&](int m, int n, int i, const RowStats& row) {
       const float weight = p[m][n][i];
@@ -120,8 +122,10 @@ FLASH_DEVICE void gradients(const typename L::Args& args, const typename L::Work
     rows.first += warp_row * rows.row_bytes;
     write_rows<kConfig, L>(result, factor, warp_rows + tile, rows, n_rows, lane);
   };
-  write(d_own1, args.softmax_scale, L::kOwn1, own.d_own1, L::kOwnsKeys ? args.d_k : args.d_q);
-  if constexpr (L::kOwnsKeys) write(d_own2, 1.0f, L::kOwn2, own.d_own2, args.d_v);
+  if constexpr (kOfOwn1) {
+    write(d_own1, args.softmax_scale, L::kOwn1, own.d_own1, L::kOwnsKeys ? args.d_k : args.d_q);
+  }
+  if constexpr (kOfOwn2) write(d_own2, 1.0f, L::kOwn2, own.d_own2, args.d_v);
 }
 
 template <AmpereBackwardKernelConfig kConfig, Variant kVariant>

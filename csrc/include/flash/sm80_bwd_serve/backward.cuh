@@ -6,38 +6,9 @@
 #include "flash/sm80_bwd/backward.cuh"
 #include "flash/sm80_bwd_serve/config.h"
 #include "flash/sm80_bwd_serve/sequences.cuh"
-#include "flash/tile/packed_rows.cuh"
+#include "flash/tile/sequence_work.cuh"
 
 namespace flash::sm80_bwd_serve {
-
-// Blocks of rows of all sequences, for one head: csrc/runtime launches as many. Where the device
-// alone knows the lengths, a sequence that begins with row `start` has those from start / kRows +
-// its number on: it may have one too many, and never one too few.
-template <typename L>
-struct RowBlocks {
-  const BackwardArgs& args;
-  const int32_t* starts;
-  int n_rows;  // of all sequences, or of each
-
-  FLASH_DEVICE explicit RowBlocks(const BackwardArgs& args)
-      : args(args),
-        starts(L::kOwnsKeys ? args.cu_seqlens_k : args.cu_seqlens_q),
-        n_rows(L::kOwnsKeys ? args.seqlen_k : args.seqlen_q) {}
-
-  FLASH_DEVICE int of_sequence() const { return (n_rows + L::kRows - 1) / L::kRows; }
-  FLASH_DEVICE int of_head() const {
-    return starts == nullptr ? of_sequence() * args.batch : n_rows / L::kRows + args.batch;
-  }
-  FLASH_DEVICE int before(int sequence) const {
-    return starts == nullptr ? of_sequence() * sequence : starts[sequence] / L::kRows + sequence;
-  }
-  // The sequence of a block, or -1: it lies before all.
-  FLASH_DEVICE int sequence_of(int block) const {
-    if (starts == nullptr) return block / of_sequence();
-    const int lane = threadIdx.x % AmpereServeBackwardKernelConfig::kWarpSize;
-    return last_begun(args.batch, block, lane, [&](int b) { return before(b); });
-  }
-};
 
 template <AmpereServeBackwardKernelConfig kConfig, Variant kVariant>
 FLASH_DEVICE void backward(const BackwardArgs& args) {
@@ -46,7 +17,8 @@ FLASH_DEVICE void backward(const BackwardArgs& args) {
         args);
   } else {
     using L = sm80_bwd::Layout<kConfig, kVariant, Sequences>;
-    const RowBlocks<L> blocks(args);
+    const SequenceBlocks<L::kRows> blocks{L::kOwnsKeys ? args.cu_seqlens_k : args.cu_seqlens_q,
+                                          L::kOwnsKeys ? args.seqlen_k : args.seqlen_q, args.batch};
     const int of_head = blocks.of_head();
     const int turn = static_cast<int>(blockIdx.x % of_head);
     // Late queries see the most keys, and early keys are seen by the most queries.
@@ -57,7 +29,13 @@ FLASH_DEVICE void backward(const BackwardArgs& args) {
     const int row = (block - blocks.before(sequence)) * L::kRows;
     if (row >= (L::kOwnsKeys ? own.seqlen_k : own.seqlen_q)) return;
     const typename L::Work work(own, static_cast<int>(blockIdx.x / of_head), row);
-    sm80_bwd::gradients<kConfig, L>(own, work);
+    if constexpr (L::kOwnsKeys && kConfig.sums_in_turn()) {
+      if (own.d_v != nullptr) sm80_bwd::gradients<kConfig, L, false, true>(own, work);
+      __syncthreads();  // the values' gradients are written; every warp has read the last block
+      if (own.d_k != nullptr) sm80_bwd::gradients<kConfig, L, true, false>(own, work);
+    } else {
+      sm80_bwd::gradients<kConfig, L>(own, work);
+    }
   }
 }
 

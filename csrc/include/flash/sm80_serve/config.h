@@ -34,10 +34,16 @@ struct AmpereServeKernelConfig {
   constexpr int key_warps() const { return n_warps / row_warps(); }
   constexpr int slice_keys() const { return B_c / key_warps(); }  // of a block, for a warp
 
+  // Columns of a head that are multiplied at a time. The operands of wide heads do not fit the
+  // registers beside their output; and with chunks, a kernel skips those that a head has not.
+  static constexpr int kChunkColumns = 64;
+  constexpr bool is_wide() const { return d_head > 128; }
+  constexpr int columns_at_once() const { return is_wide() ? kChunkColumns : d_head; }
+
   // What the forward pass' matmuls take: a tile whose blocks are slices.
   constexpr sm80::FlashForwardKernelConfig matmuls() const {
     return {.dtype = dtype,
-            .d_head = d_head,
+            .d_head = columns_at_once(),
             .B_r = B_r,
             .B_c = slice_keys(),
             .n_warps = row_warps(),
@@ -58,8 +64,10 @@ struct AmpereServeKernelConfig {
   // Whether warps are left over. The thread blocks of a launch then share all keys (shares.cuh).
   constexpr bool shares_keys() const { return key_warps() > 1; }
 
-  // Log-sum-exps of what the warps leave at the end; the sums lie where keys were.
+  // Log-sum-exps of what the warps leave at the end; the sums lie where keys were, and where these
+  // take less, where the queries were too.
   constexpr int lse_bytes() const { return key_warps() * B_r * 4; }
+  constexpr int sums_offset() const { return B_r > n_stages * B_c ? 0 : q_bytes(); }
   static constexpr int kFlagBytes = 16;
 
   // Attention alone has any: with as much, few thread blocks of the others would fit.
@@ -67,8 +75,11 @@ struct AmpereServeKernelConfig {
     if (variant != Variant::kServe) return 0;
     return q_bytes() + n_stages * stage_bytes() + lse_bytes() + kFlagBytes;
   }
-  // Thread blocks per multiprocessor that the register budget is planned for.
-  constexpr int min_blocks_per_sm() const { return n_warps <= 4 ? 2 : 1; }
+  // Thread blocks per multiprocessor that the register budget is planned for, where a
+  // multiprocessor has as much shared memory as any (228 KB, of which a thread block takes 1 more).
+  constexpr int min_blocks_per_sm() const {
+    return n_warps <= 4 && smem_bytes() <= 113 * 1024 ? 2 : 1;
+  }
 };
 
 }  // namespace flash::sm80_serve

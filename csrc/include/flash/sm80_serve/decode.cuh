@@ -7,10 +7,10 @@
 
 #include "flash/core/serve_args.h"
 #include "flash/ptx/memory.cuh"
-#include "flash/sm80/forward/matmuls.cuh"
 #include "flash/sm80/forward/softmax.cuh"
 #include "flash/sm80_serve/config.h"
 #include "flash/sm80_serve/keys.cuh"
+#include "flash/sm80_serve/matmuls.cuh"
 #include "flash/sm80_serve/parts.cuh"
 #include "flash/sm80_serve/queries.cuh"
 #include "flash/sm80_serve/scores.cuh"
@@ -97,7 +97,8 @@ FLASH_DEVICE void write_piece(const ServeArgs& args, const Piece<kConfig>& piece
 
 template <AmpereServeKernelConfig kConfig>
 FLASH_DEVICE void decode(const ServeArgs& args) {
-  using Mm = sm80::Matmuls<kConfig.matmuls()>;
+  const auto matmuls = make_matmuls<kConfig>(args);
+  using Mm = decltype(matmuls);
   using Lane = typename Mm::Lane;
   constexpr int kStages = kConfig.n_stages;
   constexpr int kLses = kConfig.q_bytes() + kStages * kConfig.stage_bytes();
@@ -140,13 +141,13 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
       // The matmuls' tile offsets count from where Q would lie before the slice.
       const uint32_t slice = loader.slice(stage) - static_cast<uint32_t>(Mm::kKOffset);
       typename Mm::Scores s;
-      Mm::scores(s, q, Lane(slice, lane, MatrixOrder::kRowsFirst),
-                 Lane(slice, lane, MatrixOrder::kColumnsFirst));
+      matmuls.scores(s, q, Lane(slice, lane, MatrixOrder::kRowsFirst),
+                     Lane(slice, lane, MatrixOrder::kColumnsFirst));
       if (args.softcap != 0.0f) rules.cap_scores(s[0]);
       if (key < whole.begin || key + kConfig.B_c > whole.end) rules.hide(s[0], key + first_column);
       // As if all blocks so far were one: their number would not fit the registers.
       softmax.template update</*kFirst=*/false, /*kMasked=*/true>(s, o, /*n_before=*/1);
-      Mm::accumulate(o, s, Lane(slice, lane, MatrixOrder::kRowsFirst));
+      matmuls.accumulate(o, s, Lane(slice, lane, MatrixOrder::kRowsFirst));
     }
 
     sync_readers<kConfig>();  // the stage that was read last is free

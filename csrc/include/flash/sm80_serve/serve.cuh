@@ -17,12 +17,12 @@
 #include "flash/core/serve_args.h"
 #include "flash/core/variant.h"
 #include "flash/ptx/memory.cuh"
-#include "flash/sm80/forward/matmuls.cuh"
 #include "flash/sm80/forward/softmax.cuh"
 #include "flash/sm80_serve/append.cuh"
 #include "flash/sm80_serve/config.h"
 #include "flash/sm80_serve/decode.cuh"
 #include "flash/sm80_serve/keys.cuh"
+#include "flash/sm80_serve/matmuls.cuh"
 #include "flash/sm80_serve/queries.cuh"
 #include "flash/sm80_serve/rows.cuh"
 #include "flash/sm80_serve/scores.cuh"
@@ -34,7 +34,8 @@ namespace flash::sm80_serve {
 // A thread block takes a tile and one split of its keys.
 template <AmpereServeKernelConfig kConfig>
 FLASH_DEVICE void attend(const ServeArgs& args) {
-  using Mm = sm80::Matmuls<kConfig.matmuls()>;
+  const auto matmuls = make_matmuls<kConfig>(args);
+  using Mm = decltype(matmuls);
   using Lane = typename Mm::Lane;
   constexpr int kStages = kConfig.n_stages;
   extern __shared__ __align__(128) char shared_memory[];
@@ -88,17 +89,17 @@ FLASH_DEVICE void attend(const ServeArgs& args) {
     const uint32_t slice =
         stream.slice + stage * kConfig.stage_bytes() - static_cast<uint32_t>(Mm::kKOffset);
     typename Mm::Scores s;
-    Mm::scores(s, q, Lane(slice, lane, MatrixOrder::kRowsFirst),
-               Lane(slice, lane, MatrixOrder::kColumnsFirst));
+    matmuls.scores(s, q, Lane(slice, lane, MatrixOrder::kRowsFirst),
+                   Lane(slice, lane, MatrixOrder::kColumnsFirst));
     if (args.softcap != 0.0f) rules.cap_scores(s[0]);
     if (!all.is_whole(block)) rules.hide(s[0], block * kConfig.B_c);
     // As if all blocks so far were one: their number would not fit the registers.
     softmax.template update</*kFirst=*/false, /*kMasked=*/true>(s, o, /*n_before=*/1);
-    Mm::accumulate(o, s, Lane(slice, lane, MatrixOrder::kRowsFirst));
+    matmuls.accumulate(o, s, Lane(slice, lane, MatrixOrder::kRowsFirst));
   }
 
   __syncthreads();  // every warp has read its last block
-  const Sums<kConfig> sums = {reinterpret_cast<float*>(shared_memory + kConfig.q_bytes()),
+  const Sums<kConfig> sums = {reinterpret_cast<float*>(shared_memory + kConfig.sums_offset()),
                               reinterpret_cast<float*>(shared_memory + kConfig.q_bytes() +
                                                        kStages * kConfig.stage_bytes())};
   sums.template store<Mm>(o, softmax, warp, lane);

@@ -7,14 +7,53 @@
 
 namespace flash::sm90_bwd {
 
+// Where a copy begins: coordinates of a tensor map.
+struct BoxStart {
+  int row;
+  int batch;
+};
+
+// What the kernels are compiled for: calls whose sequences have equal lengths.
+struct EqualLengths {
+  template <typename L>
+  using Work = flash::Work<L>;
+  template <bool kOwnsKeys, int kRows, int kColumns>
+  using Mask = BlockMask<kOwnsKeys, kRows, kColumns>;
+
+  // What says which keys a query sees.
+  template <typename Own>
+  FLASH_DEVICE static const BackwardArgs& rule(const BackwardArgs& call, const Own&) {
+    return call;
+  }
+  // Of kRows rows from `row` on, of the tensors whose rows stay, and of those that pass by.
+  template <int kRows, typename Own>
+  FLASH_DEVICE static BoxStart own_box(const Own& work, int row) {
+    return {row, static_cast<int>(work.batch)};
+  }
+  template <int kRows, typename Own>
+  FLASH_DEVICE static BoxStart other_box(const Own& work, int row) {
+    return {row, static_cast<int>(work.batch)};
+  }
+  // Of the RowStats, and sums, that a head of the batch has: those of the sequence's first row, and
+  // how many rows there are.
+  template <typename Own>
+  FLASH_DEVICE static int first_stats(const Own&) {
+    return 0;
+  }
+  FLASH_DEVICE static int64_t stats_rows(const BackwardArgs& call) {
+    return row_stats_rows(call.seqlen_q);
+  }
+};
+
 // Both kernels multiply rows that stay (of tensors "own1" and "own2") with columns that pass by (of
 // "other1" and "other2"):
 //
 //              own1  own2  other1  other2   scores         gradients of weights   results
 //   kKeys      K     V     Q       dO       S^T = K Q^T    dP^T = V dO^T          dK, dV
 //   kQueries   Q     dO    K       V        S = Q K^T      dP = dO V^T            dQ
-template <HopperBackwardKernelConfig kConfig, Variant kVariant>
+template <HopperBackwardKernelConfig kConfig, Variant kVariant, typename TheCalls = EqualLengths>
 struct Layout {
+  using Calls = TheCalls;
   static constexpr bool kStaggers = false;
   static_assert(kVariant == Variant::kKeys || kVariant == Variant::kQueries);
   static constexpr bool kOwnsKeys = kVariant == Variant::kKeys;
@@ -29,7 +68,8 @@ struct Layout {
   static constexpr int kWeightStages = HopperBackwardKernelConfig::kWeightStages;
   static constexpr int kWeightsBytes = kConfig.weights_bytes(kVariant);
   // Of the 64 rows of a group.
-  using Mask = BlockMask<kOwnsKeys, HopperBackwardKernelConfig::kGroupRows, kColumns>;
+  using Mask =
+      typename Calls::template Mask<kOwnsKeys, HopperBackwardKernelConfig::kGroupRows, kColumns>;
 
   static constexpr int kGroupBytes = HopperBackwardKernelConfig::kGroupRows * kConfig.row_bytes();
   static constexpr int kWarpBytes = kGroupBytes / HopperBackwardKernelConfig::kGroupWarps;

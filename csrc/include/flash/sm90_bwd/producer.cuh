@@ -8,13 +8,14 @@
 
 namespace flash::sm90_bwd {
 
-template <typename L>
+template <typename L, typename Own = Work<L>>
 struct Producer {
+  using Calls = typename L::Calls;
   static constexpr int kRowBytes = L::kOwnBytes / L::kRows;
 
   const BackwardKernelArgs& args;
   const L& smem;
-  const Work<L>& work;
+  const Own& work;
 
   // The rows that stay, and every block that passes by. The second tensors come behind the first,
   // in the order in which the consumers need them.
@@ -23,7 +24,7 @@ struct Producer {
     if (n_steps == 0) return;
     const int head = static_cast<int>(work.head);
     const int batch = static_cast<int>(work.batch);
-    load_own(smem.own1_full(), smem.own1(0), args.own1, head, batch);
+    load_own(smem.own1_full(), smem.own1(0), args.own1, head);
     sm90::RingPosition<L::kStages1> ring1;
     sm90::RingPosition<L::kStages2> ring2;
     Place place{work.first, 0};
@@ -39,10 +40,11 @@ struct Producer {
         constexpr int kRowsOfOne = kStatsRowBytes / int{sizeof(RowStats)};
         static_assert(L::kColumns % kRowsOfOne == 0,
                       "a block's RowStats are whole rows of the map");
-        ptx::tma_load_5d(smem.stats(ring1.buffer), &args.stats, full1, 0, row / kRowsOfOne, 0,
-                         other_head, batch, ptx::kEvictLast);
+        ptx::tma_load_5d(smem.stats(ring1.buffer), &args.stats, full1, 0,
+                         (Calls::first_stats(work) + row) / kRowsOfOne, 0, other_head, batch,
+                         ptx::kEvictLast);
       }
-      if (step == 0) load_own(smem.own2_full(), smem.own2(0), args.own2, head, batch);
+      if (step == 0) load_own(smem.own2_full(), smem.own2(0), args.own2, head);
       sm90::wait_phase(smem.empty2(ring2.buffer), ring2.parity ^ 1);
       ptx::mbarrier_arrive_expect_tx(full2, L::kOtherBytes);
       load_other(full2, smem.other2(ring2.buffer), args.other2, row, other_head);
@@ -60,20 +62,21 @@ struct Producer {
   }
 
   // Rows behind the end are zeros.
-  FLASH_DEVICE void load_own(uint32_t full, uint32_t tile, const TensorMap& map, int head,
-                             int batch) const {
+  FLASH_DEVICE void load_own(uint32_t full, uint32_t tile, const TensorMap& map, int head) const {
     ptx::mbarrier_arrive_expect_tx(full, L::kOwnBytes);
 #pragma unroll
     for (int row = 0; row < L::kRows; row += HopperBackwardKernelConfig::kGroupRows) {
-      ptx::tma_load_5d(tile + row * kRowBytes, &map, full, 0, work.first_row + row, 0, head, batch,
+      const BoxStart at = Calls::template own_box<HopperBackwardKernelConfig::kGroupRows>(
+          work, work.first_row + row);
+      ptx::tma_load_5d(tile + row * kRowBytes, &map, full, 0, at.row, 0, head, at.batch,
                        ptx::kEvictFirst);
     }
   }
 
   FLASH_DEVICE void load_other(uint32_t full, uint32_t tile, const TensorMap& map, int row,
                                int head) const {
-    ptx::tma_load_5d(tile, &map, full, 0, row, 0, head, static_cast<int>(work.batch),
-                     ptx::kEvictLast);
+    const BoxStart at = Calls::template other_box<L::kColumns>(work, row);
+    ptx::tma_load_5d(tile, &map, full, 0, at.row, 0, head, at.batch, ptx::kEvictLast);
   }
 };
 

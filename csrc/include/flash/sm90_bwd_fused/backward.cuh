@@ -31,9 +31,9 @@ FLASH_DEVICE void init_ds_barriers(const L& smem) {
   }
 }
 
-template <FusedBackwardKernelConfig kConfig>
-FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
-  using L = Layout<kConfig>;
+// `place`: what a Work is made of, beside the call.
+template <FusedBackwardKernelConfig kConfig, typename L, typename... Place>
+FLASH_DEVICE void gradients(const BackwardKernelArgs& args, const Place&... place) {
   constexpr auto kTwoPass = kConfig.two_pass();
   extern __shared__ __align__(1024) char shared_memory[];
   const L smem{ptx::shared_address(shared_memory)};
@@ -45,13 +45,13 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
   }
   __syncthreads();  // the barriers are initialised
 
-  const Work<L> work(args.call, blockIdx.x);
+  const typename L::Work work(args.call, place...);
   if (warpgroup == 0) {
     ptx::setmaxnreg_dec<kTwoPass.producer_registers(Variant::kKeys)>();
-    if (threadIdx.x == 0) sm90_bwd::Producer<L>{args, smem, work}.run();
+    if (threadIdx.x == 0) sm90_bwd::Producer<L, typename L::Work>{args, smem, work}.run();
   } else {
     ptx::setmaxnreg_inc<kTwoPass.consumer_registers(Variant::kKeys)>();
-    Consumer<kConfig>(args, smem, work, warpgroup - 1).run();
+    Consumer<kConfig, L>(args, smem, work, warpgroup - 1).run();
   }
 }
 
@@ -76,7 +76,7 @@ FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
     write_row_stats<kConfig.dtype, kConfig.d_head,
                     sm90_bwd::HopperBackwardKernelConfig::kDotsThreads>(args.call);
   } else if constexpr (kVariant == Variant::kKeys) {
-    gradients<kConfig>(args);
+    gradients<kConfig, Layout<kConfig>>(args, blockIdx.x);
   } else {
     round_query_sums<kConfig>(args.call);
   }

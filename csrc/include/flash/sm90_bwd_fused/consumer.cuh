@@ -25,12 +25,12 @@ namespace flash::sm90_bwd_fused {
 // turn of group g; of split groups, that group 1 begins.
 enum NamedBarrier : int { kKeysRead = 1, kTurn = 2 };
 
-template <FusedBackwardKernelConfig kConfig>
+template <FusedBackwardKernelConfig kConfig, typename L>
 struct Consumer {
-  using L = Layout<kConfig>;
+  using Calls = typename L::Calls;
   using Mm = sm90_bwd::Matmuls<kConfig.two_pass(), L>;
   using End = sm90_bwd::Epilogue<kConfig.two_pass(), L>;
-  using Adder = QuerySumsAdder<kConfig>;
+  using Adder = QuerySumsAdder<kConfig, L>;
   static constexpr int kThreads =
       FusedBackwardKernelConfig::kGroups * sm90_bwd::HopperBackwardKernelConfig::kGroupThreads;
   static_assert(FusedBackwardKernelConfig::kGroups == 2, "two groups take turns");
@@ -41,7 +41,7 @@ struct Consumer {
 
   const BackwardKernelArgs& args;
   const L& smem;
-  const Work<L>& work;
+  const typename L::Work& work;
   const int group;
   const int warp;  // of the group
   const int lane;
@@ -62,7 +62,7 @@ struct Consumer {
   typename Adder::Sums d_q_sums;
 
   FLASH_DEVICE Consumer(const BackwardKernelArgs& launch_args, const L& layout,
-                        const Work<L>& work_of_block, int group_index)
+                        const typename L::Work& work_of_block, int group_index)
       : args(launch_args),
         smem(layout),
         work(work_of_block),
@@ -106,7 +106,7 @@ struct Consumer {
   FLASH_DEVICE void step() {
     const uint32_t q = smem.other1(ring.buffer);
     const uint32_t d_o = smem.other2(ring.buffer);
-    const typename L::Mask mask(args.call, group_row, place.block * L::kColumns);
+    const typename L::Mask mask(rule(), group_row, place.block * L::kColumns);
     const bool ds_free = is_over(smem.ds_empty(ds_ring.buffer), ds_ring.parity ^ 1);
     if constexpr (kSplits) {
       const bool d_o_there = is_over(smem.full2(ring.buffer), ring.parity);
@@ -166,6 +166,8 @@ struct Consumer {
     ds_ring.advance();
   }
 
+  FLASH_DEVICE const auto& rule() const { return Calls::rule(args.call, work); }
+
   FLASH_DEVICE void await_turn() const { ptx::bar_sync(kTurn + group, kThreads); }
   FLASH_DEVICE void pass_turn() const { ptx::bar_arrive(kTurn + 1 - group, kThreads); }
 
@@ -179,8 +181,8 @@ struct Consumer {
       // Behind the exponentials, since what belongs to a key that the query does not see may be
       // infinite.
       const int row = warp * 16 + lane / 4, column = lane % 4 * 2;
-      sm90_bwd::hide(p, args.call, mask, row, column);
-      sm90_bwd::hide(d_s, args.call, mask, row, column);
+      sm90_bwd::hide(p, rule(), mask, row, column);
+      sm90_bwd::hide(d_s, rule(), mask, row, column);
     }
     __syncwarp();  // all lanes have read their RowStats, which go with Q
     Mm::pack(p, weights);
@@ -194,7 +196,7 @@ struct Consumer {
       p[i] = ptx::ex2(ptx::fma_rn(p[i], scale_log2, -lse_log2[i / 4 * 2 + i % 2]));
     }
     if (mask.hides_something) {
-      sm90_bwd::hide(p, args.call, mask, warp * 16 + lane / 4, lane % 4 * 2);
+      sm90_bwd::hide(p, rule(), mask, warp * 16 + lane / 4, lane % 4 * 2);
     }
     Mm::pack(p, weights);
   }
@@ -203,7 +205,7 @@ struct Consumer {
   FLASH_DEVICE void derive(const typename L::Mask& mask, const DotsAhead& first_dots) {
     stats.for_each_dot(first_dots, [&](int i, float dot) { d_s[i] = p[i] * (d_s[i] - dot); });
     if (mask.hides_something) {
-      sm90_bwd::hide(d_s, args.call, mask, warp * 16 + lane / 4, lane % 4 * 2);
+      sm90_bwd::hide(d_s, rule(), mask, warp * 16 + lane / 4, lane % 4 * 2);
     }
     __syncwarp();  // all lanes have read their RowStats, which go with Q
     Mm::pack(d_s, d_weights);
@@ -265,9 +267,8 @@ struct Consumer {
   FLASH_DEVICE float* sums_of_block() const {
     const BackwardArgs& call = args.call;
     const int64_t head = work.batch * call.n_heads_q + work.head * work.n_heads + place.head;
-    return call.d_q_sums +
-           (head * row_stats_rows(call.seqlen_q) + int64_t{place.block} * L::kColumns) *
-               kConfig.d_head;
+    const int64_t first_row = head * Calls::stats_rows(call) + Calls::first_stats(work);
+    return call.d_q_sums + (first_row + int64_t{place.block} * L::kColumns) * kConfig.d_head;
   }
 
   // Gradients of keys that exist; staged in the place of K and V.
@@ -277,8 +278,9 @@ struct Consumer {
     const auto write = [&](const typename Mm::Result& result, float factor, uint32_t own,
                            const sm90::TensorMap& map, const void* wanted) {
       if (wanted == nullptr) return;
-      End::store(result, factor, own + staging, map, group_row + warp * 16,
-                 static_cast<int>(work.head), static_cast<int>(work.batch), lane);
+      const auto at = Calls::template own_box<16>(work, group_row + warp * 16);
+      End::store(result, factor, own + staging, map, at.row, static_cast<int>(work.head), at.batch,
+                 lane);
     };
     write(d_k, args.call.softmax_scale, smem.own1(group), args.d_own1, args.call.d_k);
     write(d_v, 1.0f, smem.own2(group), args.d_own2, args.call.d_v);

@@ -8,9 +8,10 @@ namespace flash::sm90_bwd_fused {
 
 // Blocks of dS, then staged sums of dQ, then all that the two-pass kernel of dK and dV has, then
 // the barriers of dS. `base`: of the two-pass kernel's part.
-template <FusedBackwardKernelConfig kConfig>
-struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys> {
-  using TwoPass = sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys>;
+template <FusedBackwardKernelConfig kConfig, typename TheCalls = sm90_bwd::EqualLengths>
+struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls> {
+  using TwoPass = sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls>;
+  using Work = typename TheCalls::template Work<Layout>;
   static constexpr bool kStaggers = kConfig.splits();
   static constexpr int kDsStages = kConfig.ds_stages;
   static constexpr int kDsBytes = kConfig.ds_bytes();

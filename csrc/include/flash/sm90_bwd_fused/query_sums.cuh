@@ -40,11 +40,10 @@ struct QuerySums {
 };
 
 // The matmul, and the way out of the multiprocessor, of one warp.
-template <FusedBackwardKernelConfig kConfig>
+template <FusedBackwardKernelConfig kConfig, typename L>
 struct QuerySumsAdder : QuerySums<kConfig> {
   using Base = QuerySums<kConfig>;
   using typename Base::Sums;
-  using L = Layout<kConfig>;
   using Keys = MatrixDescriptor<kConfig.two_pass().swizzle_bytes()>;
   using DsRows = MatrixDescriptor<kChunkRowBytes>;
   static constexpr int kGroupRows = sm90_bwd::HopperBackwardKernelConfig::kGroupRows;

@@ -36,23 +36,14 @@ FLASH_DEVICE float dot_of_lane(const char* a, const char* b, int lane) {
   return sum;
 }
 
-// Writes the RowStats of the rows of one thread block. The grid is one-dimensional: blocks of
-// kThreads / lanes_of_row rows fastest, then query heads, then the batch.
-template <DType kDType, int kDHead, int kThreads>
-FLASH_DEVICE void write_row_stats(const BackwardArgs& args) {
-  constexpr int kLanes = lanes_of_row(kDHead);
-  constexpr int kRows = kThreads / kLanes;
-  static_assert(kRowStatsBlock % kRows == 0, "blocks end with the rows");
-  const unsigned n_rows = static_cast<unsigned>(row_stats_rows(args.seqlen_q));
-  const unsigned n_blocks = n_rows / kRows;
-  const unsigned batch_head = blockIdx.x / n_blocks;
+// Writes the RowStats of a query row, by the lanes that share it: row `row` of its batch, if it
+// exists, and `stats_row` of its head's n_rows RowStats.
+template <DType kDType, int kDHead>
+FLASH_DEVICE void write_stats_of_row(const BackwardArgs& args, unsigned batch_head, int row,
+                                     bool exists, int stats_row, unsigned n_rows, int lane) {
   const int64_t head = batch_head % static_cast<unsigned>(args.n_heads_q);
   const int64_t batch = batch_head / static_cast<unsigned>(args.n_heads_q);
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int row = static_cast<int>(blockIdx.x % n_blocks * kRows + threadIdx.x / kLanes);
-
   const int64_t lse_row = static_cast<int64_t>(batch_head) * args.seqlen_q + row;
-  const bool exists = row < args.seqlen_q;
   const float lse = exists ? args.lse[lse_row] : kNegativeInfinity;
   const bool sees_keys = lse != kNegativeInfinity;
   float dot = 0.0f;
@@ -66,13 +57,30 @@ FLASH_DEVICE void write_row_stats(const BackwardArgs& args) {
                                       static_cast<const char*>(args.d_o) + d_o * kBytes, lane);
   }
 #pragma unroll
-  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+  for (int distance = lanes_of_row(kDHead) / 2; distance > 0; distance /= 2) {
     dot += __shfl_xor_sync(0xffffffffu, dot, distance);
   }
   if (lane != 0) return;
   if (sees_keys && args.d_lse != nullptr) dot -= args.d_lse[lse_row];
-  reinterpret_cast<RowStats*>(args.row_stats)[static_cast<int64_t>(batch_head) * n_rows + row] = {
+  reinterpret_cast<RowStats*>(
+      args.row_stats)[static_cast<int64_t>(batch_head) * n_rows + stats_row] = {
       .lse_log2 = sees_keys ? lse * kLog2e : -kNegativeInfinity, .dot = dot};
+}
+
+// Writes the RowStats of the rows of one thread block. The grid is one-dimensional: blocks of
+// kThreads / lanes_of_row rows fastest, then query heads, then the batch.
+template <DType kDType, int kDHead, int kThreads>
+FLASH_DEVICE void write_row_stats(const BackwardArgs& args) {
+  constexpr int kLanes = lanes_of_row(kDHead);
+  constexpr int kRows = kThreads / kLanes;
+  static_assert(kRowStatsBlock % kRows == 0, "blocks end with the rows");
+  const unsigned n_rows = static_cast<unsigned>(row_stats_rows(args.seqlen_q));
+  const unsigned n_blocks = n_rows / kRows;
+  const unsigned batch_head = blockIdx.x / n_blocks;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int row = static_cast<int>(blockIdx.x % n_blocks * kRows + threadIdx.x / kLanes);
+
+  write_stats_of_row<kDType, kDHead>(args, batch_head, row, row < args.seqlen_q, row, n_rows, lane);
 }
 
 }  // namespace flash

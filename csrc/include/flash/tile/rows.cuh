@@ -9,7 +9,7 @@ namespace flash {
 
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
-// NVRTC has no <limits> and no builtin for it; that of PyTorch 2.4, of CUDA 12.1, does not even have
+// NVRTC has no <limits> and no builtin for it; that of PyTorch 2.4, of CUDA 12.1, has not even
 // __builtin_bit_cast. GCC takes no quotient by 0 for a constant.
 #ifdef __CUDACC_RTC__
 constexpr float kNegativeInfinity = -1.0f / 0.0f;

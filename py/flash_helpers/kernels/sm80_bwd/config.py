@@ -27,6 +27,7 @@ class AmpereBackwardKernelConfig(BackwardKernelConfig):
     FAMILY: ClassVar[str] = "sm80_bwd"
     WORD: ClassVar[str] = "ampere_backward"
     ARGUMENTS: ClassVar[str] = "flash::sm80_bwd::BackwardKernelArgs"
+    HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = (64, 96, 128)
     # Its instructions are all in sm_80, so the PTX is the same for every later GPU.
     PTX_ARCHITECTURE: ClassVar[str] = "compute_80"
 
@@ -40,6 +41,14 @@ class AmpereBackwardKernelConfig(BackwardKernelConfig):
     queries_warps: int
 
     # Derived sizes, as in sm80_bwd/config.h.
+
+    def sums_in_turn(self) -> bool:
+        """Whether dV, and then dK, is summed: both are too much for a warp's registers."""
+        return self.d_head > 128
+
+    def n_matmuls(self, variant: Variant) -> int:
+        again = variant is Variant.KEYS and self.sums_in_turn()
+        return super().n_matmuls(variant) + again
 
     def threads_of(self, variant: Variant) -> int:
         return DOTS_THREADS if variant is Variant.DOTS else self.shape(variant)[2] * WARP_SIZE

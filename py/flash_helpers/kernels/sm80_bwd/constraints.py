@@ -10,7 +10,6 @@ from ..architecture import (
 from ..contract import Variant
 from .config import AmpereBackwardKernelConfig
 
-HEAD_DIMENSIONS = (64, 96, 128)
 ROWS = (32, 64, 128)  # they divide the rows that RowStats are filled up to
 COLUMNS = (16, 32, 64, 128)
 WARPS = (2, 4, 8)
@@ -30,7 +29,7 @@ def violations(
 
 
 def _value_violations(config: AmpereBackwardKernelConfig) -> list[str]:
-    allowed: dict[str, tuple[int, ...]] = {"d_head": HEAD_DIMENSIONS}
+    allowed: dict[str, tuple[int, ...]] = {"d_head": config.HEAD_DIMENSIONS}
     for side in ("keys", "queries"):
         allowed |= {f"{side}_rows": ROWS, f"{side}_columns": COLUMNS, f"{side}_warps": WARPS}
     return [
@@ -54,7 +53,7 @@ def _row_violations(config: AmpereBackwardKernelConfig) -> list[str]:
 def _register_violations(config: AmpereBackwardKernelConfig) -> list[str]:
     """Only what does not fit the registers by itself: every mma would go through local memory."""
     found = []
-    for variant, sums in ((Variant.KEYS, 2), (Variant.QUERIES, 1)):
+    for variant, sums in ((Variant.KEYS, 1 if config.sums_in_turn() else 2), (Variant.QUERIES, 1)):
         rows, columns, warps = config.shape(variant)
         count = rows // warps * (sums * config.d_head + 2 * columns) // WARP_SIZE
         if count > MAX_REGISTERS_PER_THREAD:

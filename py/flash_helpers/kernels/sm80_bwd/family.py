@@ -9,7 +9,7 @@ from ..contract import KernelConfig, Variant
 from ..family import Capability, Family, Sets
 from ..problem import AttentionProblem
 from .config import AmpereBackwardKernelConfig
-from .constraints import HEAD_DIMENSIONS, MINIMUM_ARCH, violations
+from .constraints import MINIMUM_ARCH, violations
 from .sets import get_ampere_backward_kernel_configs
 
 
@@ -20,7 +20,7 @@ class Sm80Backward(Family):
         "'(FP16, 128, 128, 64, 8, 128, 64, 8): ampere_backward' or its symbol "
         "'flash_bwd_sm80_fp16_d128_k128x64w8_q128x64w8'"
     )
-    HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = HEAD_DIMENSIONS
+    HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = AmpereBackwardKernelConfig.HEAD_DIMENSIONS
     GRADIENTS: ClassVar[bool] = True
 
     def parse(self, text: str) -> KernelConfig | None:
@@ -42,8 +42,8 @@ class Sm80Backward(Family):
         return 1
 
     def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
-        if problem.d_head not in HEAD_DIMENSIONS:
-            return f"its head dimensions are {', '.join(map(str, HEAD_DIMENSIONS))}"
+        if problem.d_head not in self.HEAD_DIMENSIONS:
+            return f"its head dimensions are {', '.join(map(str, self.HEAD_DIMENSIONS))}"
         if capability is not None and capability < MINIMUM_ARCH:
             needed, found = dotted(MINIMUM_ARCH), dotted(capability)
             return f"it needs compute capability {needed}, and this GPU has {found}"

@@ -19,6 +19,7 @@ class AmpereServeBackwardKernelConfig(AmpereBackwardKernelConfig):
     WORD: ClassVar[str] = "ampere_serve_backward"
     ARGUMENTS: ClassVar[str] = "flash::sm80_bwd_serve::BackwardKernelArgs"
     SERVES: ClassVar[bool] = True
+    HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = (64, 96, 128, 192, 256)
 
     @classmethod
     def symbol_start(cls) -> str:

@@ -9,7 +9,7 @@ from ..architecture import dotted
 from ..contract import KernelConfig, Variant
 from ..family import Capability, Family, Sets
 from ..problem import AttentionProblem
-from ..sm80_bwd.constraints import HEAD_DIMENSIONS, MINIMUM_ARCH, violations
+from ..sm80_bwd.constraints import MINIMUM_ARCH, violations
 from .config import AmpereServeBackwardKernelConfig
 from .sets import get_ampere_serve_backward_kernel_configs
 
@@ -21,7 +21,7 @@ class Sm80BackwardServe(Family):
         "'(FP16, 128, 64, 32, 4, 64, 64, 4): ampere_serve_backward' or its symbol "
         "'flash_bwd_serve_sm80_fp16_d128_k64x32w4_q64x64w4'"
     )
-    HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = HEAD_DIMENSIONS
+    HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = AmpereServeBackwardKernelConfig.HEAD_DIMENSIONS
     GRADIENTS: ClassVar[bool] = True
     SERVES: ClassVar[bool] = True
 
@@ -46,8 +46,8 @@ class Sm80BackwardServe(Family):
 
     def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
         """Smaller head dimensions are filled up."""
-        if problem.d_head > max(HEAD_DIMENSIONS):
-            return f"its head dimensions are up to {max(HEAD_DIMENSIONS)}"
+        if problem.d_head > max(self.HEAD_DIMENSIONS):
+            return f"its head dimensions are up to {max(self.HEAD_DIMENSIONS)}"
         if capability is not None and capability < MINIMUM_ARCH:
             needed, found = dotted(MINIMUM_ARCH), dotted(capability)
             return f"it needs compute capability {needed}, and this GPU has {found}"

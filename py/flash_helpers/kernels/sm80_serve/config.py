@@ -71,7 +71,7 @@ class AmpereServeKernelConfig(ServeKernelConfig):
         return self.smem_bytes() if variant is Variant.SERVE else 0
 
     def min_blocks_per_sm(self) -> int:
-        return 2 if self.n_warps <= 4 else 1
+        return 2 if self.n_warps <= 4 and self.smem_bytes() <= 113 * 1024 else 1
 
     def blocks(self) -> tuple[int, int]:
         return self.B_r, self.B_c

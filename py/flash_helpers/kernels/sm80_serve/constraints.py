@@ -9,10 +9,10 @@ from ..architecture import (
 from .config import WARP_ROWS, AmpereServeKernelConfig
 
 ALLOWED_VALUES: dict[str, tuple[int, ...]] = {
-    "d_head": (64, 128),
+    "d_head": (64, 128, 256),
     "B_r": (16, 32, 64, 128),
     "B_c": (32, 64, 128),
-    "n_warps": (1, 2, 4, 8),
+    "n_warps": (2, 4, 8),
     "n_stages": (2, 3, 4),
 }
 
@@ -43,8 +43,6 @@ def _warp_violations(config: AmpereServeKernelConfig) -> list[str]:
             f"B_c = {config.B_c} must be {config.n_warps * WARP_ROWS}: {config.key_warps()} warps "
             "share the keys of a block, and their sums take the place of a stage."
         ]
-    if config.B_r > config.n_stages * config.B_c and not config.shares_keys():
-        return [f"B_r = {config.B_r} is too large: its sums take the place of the blocks of keys."]
     if config.B_c // config.n_warps > WARP_SIZE:
         return [
             f"B_c = {config.B_c} is too large: each of the {config.n_warps} warps looks up "

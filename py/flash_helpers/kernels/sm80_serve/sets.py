@@ -12,9 +12,18 @@ _DECODE = (
     *((128, rows, 128, 8, 3) for rows in (16, 32, 64)),
     *((d_head, rows, 64, 4, 2) for d_head in (64, 128) for rows in (16, 32)),
 )
+# Heads of more than 128, of any number of chunks of 64 columns. For prompts, tiles for 99 and for
+# 163 KB; for new tokens for 227 KB, for 163 KB, and for 99 KB or, two thread blocks of it, 163 KB.
+_WIDE = (
+    (256, 64, 32, 4, 2),
+    (256, 128, 32, 8, 2),
+    (256, 16, 64, 4, 3),
+    (256, 32, 64, 4, 2),
+    (256, 16, 32, 2, 2),
+)
 
 
 def get_ampere_serve_kernel_configs() -> list[AmpereServeKernelConfig]:
     """All, sorted."""
-    shapes = _PROMPTS + _DECODE
+    shapes = _PROMPTS + _DECODE + _WIDE
     return sorted(AmpereServeKernelConfig(dtype, *shape) for dtype in DType for shape in shapes)

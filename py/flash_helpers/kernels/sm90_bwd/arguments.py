@@ -6,7 +6,12 @@ tests/runtime compares the two.
 """
 
 from ...emulator import pack_tensor_map
-from ..backward_args import ROW_STATS_FLOATS, row_stats_rows, unpack_backward_args
+from ..backward_args import (
+    ROW_STATS_FLOATS,
+    packed_stats_rows,
+    row_stats_rows,
+    unpack_backward_args,
+)
 from ..contract import Variant
 from .config import FP32_BYTES, GROUP_ROWS, HopperBackwardKernelConfig
 
@@ -52,9 +57,10 @@ def pack_launch_arguments(
 def _tensor_map(
     config: HopperBackwardKernelConfig, fields: Fields, name: str, box_rows: int
 ) -> bytes:
-    """As dimensions (column in chunk, row, chunk, head, batch). Where there is no memory (no keys,
-    or a gradient that is not wanted) nothing is copied, but a map must have an address: that of Q,
-    and strides like those of memory without gaps."""
+    """As dimensions (column in chunk, row, chunk, head, batch); packed rows have a batch for each
+    row that may follow a copy's last, of the copy's rows before it. Where there is no memory (no
+    keys, or a gradient that is not wanted) nothing is copied, but a map must have an address: that
+    of Q, and strides like those of memory without gaps."""
     of_keys = name in ("k", "v", "d_k", "d_v")
     seqlen = int(fields["seqlen_k" if of_keys else "seqlen_q"])
     heads = int(fields["n_heads_kv" if of_keys else "n_heads_q"])
@@ -68,12 +74,16 @@ def _tensor_map(
         used = exists and size > 1
         return (int(fields[f"{name}_stride_{axis}"]) if used else config.d_head) * ELEMENT_BYTES
 
+    address, steps = int(fields[name if exists else "q"]), stride("seq", seqlen)
+    rows, outer = (seqlen, (batch, stride("batch", batch)))
+    if exists and fields["cu_seqlens_q"]:
+        steps = int(fields[f"{name}_stride_seq"]) * ELEMENT_BYTES
+        address, rows, outer = address - box_rows * steps, box_rows, (seqlen + 1, steps)
     return pack_tensor_map(
-        int(fields[name if exists else "q"]),
+        address,
         ELEMENT_BYTES,
-        (row, max(seqlen, 1), chunks, heads, batch),
-        (stride("seq", seqlen), config.swizzle_bytes(), stride("head", heads),
-         stride("batch", batch)),
+        (row, max(rows, 1), chunks, heads, outer[0]),
+        (steps, config.swizzle_bytes(), stride("head", heads), outer[1]),
         (row, box_rows, chunks, 1, 1),
         swizzle=config.swizzle_bytes(),
     )  # fmt: skip
@@ -82,8 +92,10 @@ def _tensor_map(
 def _stats_map(fields: Fields, n_queries: int) -> bytes:
     """RowStats as rows of 16-bit elements, as many as a box may have; a box: those of a block."""
     row_bytes = ROW_STATS_FLOATS * FP32_BYTES
-    head_bytes = row_stats_rows(int(fields["seqlen_q"])) * row_bytes
-    heads, batch = int(fields["n_heads_q"]), int(fields["batch"])
+    n_rows, heads, batch = (int(fields[name]) for name in ("seqlen_q", "n_heads_q", "batch"))
+    head_bytes = row_stats_rows(n_rows) * row_bytes
+    if fields["cu_seqlens_q"]:
+        head_bytes, batch = packed_stats_rows(n_rows, batch) * row_bytes, 1
     row = STATS_ROW_BYTES // ELEMENT_BYTES
     return pack_tensor_map(
         int(fields["row_stats"]),

@@ -8,13 +8,15 @@
 
 namespace flash::sm80 {
 
-template <FlashForwardKernelConfig kConfig>
+// `TheTile`: in whose rows the operands lie, which may be wider than they are.
+template <FlashForwardKernelConfig kConfig,
+          typename TheTile = SharedTile<kConfig.d_head, kConfig.swizzled>>
 struct Matmuls {
   static constexpr int kMTiles = kConfig.rows_per_warp() / 16;  // 16-row tiles of a warp
   static constexpr int kDTiles = kConfig.d_head / 16;           // k-tiles of S = Q K^T
   static constexpr int kKvTiles = kConfig.B_c / 16;             // k-tiles of O += P V
 
-  using Tile = SharedTile<kConfig.d_head, kConfig.swizzled>;
+  using Tile = TheTile;
   using Lane = LaneAddress<Tile>;
   template <int kTotal, int kLoad>
   using Schedule = LoadSchedule<kTotal, kLoad, kConfig.mma_double_buffer_loads>;
@@ -34,6 +36,12 @@ struct Matmuls {
   // scores = Q K^T. A Q that is held whole was loaded before the loop over KV blocks.
   FLASH_DEVICE static void scores(Scores& s, QOperand& q, const Lane& q_lane, const Lane& k_lane) {
     clear(s);
+    add_scores(s, q, q_lane, k_lane);
+  }
+
+  // scores += Q K^T.
+  FLASH_DEVICE static void add_scores(Scores& s, QOperand& q, const Lane& q_lane,
+                                      const Lane& k_lane) {
     KOperand k;
     if constexpr (!QSchedule::kWhole) q.prologue(q_lane);
     k.prologue(k_lane);

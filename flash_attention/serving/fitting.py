@@ -1,0 +1,46 @@
+"""Which family takes a serving call, and with which of its configurations."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from flash_helpers.kernels.backward_config import BackwardKernelConfig
+from flash_helpers.kernels.problem import AttentionProblem
+from flash_helpers.kernels.registry import by_preference, violations
+from flash_helpers.kernels.serve_config import ServeKernelConfig
+
+from ..interface import KernelNotBuiltError
+
+Config = TypeVar("Config", ServeKernelConfig, BackwardKernelConfig)
+
+
+def best(
+    kind: type[Config],
+    problem: AttentionProblem,
+    device: torch.device,
+    *,
+    cost: Callable[[Config], Any],
+    refusal: Callable[[Config], str | None] = lambda config: None,
+) -> Config:
+    """Of the first family that takes `problem`, the configuration of `kind` that costs the least of
+    those that hold its head dimension and are not refused. Raises KernelNotBuiltError with every
+    family's reason where none does."""
+    capability = None if device.type == "cpu" else torch.cuda.get_device_capability(device)
+    reasons = []
+    for family in by_preference(capability, gradients=kind.GRADIENTS, serves=True):
+        if (reason := family.refusal(problem, capability)) is None:
+            fitting = [
+                config
+                for config in family.candidates()
+                if isinstance(config, kind)
+                and config.dtype is problem.dtype
+                and config.d_head >= problem.d_head
+                and not violations(config, capability)
+            ]
+            if taking := [config for config in fitting if refusal(config) is None]:
+                return min(taking, key=cost)
+            reason = refusal(fitting[0]) if fitting else "it has no kernel for this GPU"
+        reasons.append(f"the {family.TITLE} family does not: {reason}")
+    does = "computes gradients of" if kind.GRADIENTS else "takes"
+    raise KernelNotBuiltError(f"no kernel {does} {problem} on {device}; {'; '.join(reasons)}")

@@ -18,8 +18,10 @@ from flash_helpers.emulator import LaunchReport
 from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.sm80_serve.config import AmpereServeKernelConfig
 from flash_helpers.kernels.sm80_serve.family import Sm80Serve
+from flash_helpers.kernels.sm80_serve_mla.config import AmpereMlaKernelConfig
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 from tests.emulator.work import Work
+from tests.serving.latent import LatentBatch
 from tests.serving.problems import Batch
 
 CAUSAL = ServeRule(causal=True)
@@ -161,6 +163,32 @@ def test_decode(
         for t in tiles(batch, config.B_r, batch.heads // batch.kv_heads)
     ]
     check(ampere_work(batch, config, found), report)
+
+
+@pytest.mark.parametrize(("heads", "queries"), [(16, 1), (4, 8), (128, 1)])
+def test_latent_decode(
+    monkeypatch: pytest.MonkeyPatch,
+    reports: list[tuple[AmpereMlaKernelConfig, LaunchReport]],
+    heads: int,
+    queries: int,
+) -> None:
+    """A block is copied once for both matmuls, of which every row of a tile takes part."""
+    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 1)
+    batch = LatentBatch([queries] * 3, [300, queries, 64], CAUSAL, heads=heads)
+    batch.check(batch.cached(300))
+    ((config, report),) = reports
+    rows, keys = config.blocks()
+    blocks = sum(-(-(t.end - t.begin) // keys) for t in tiles(batch, rows, heads))
+    of_scores = keys // MMA_COLUMNS * (config.d_head // MMA_DEPTH)
+    of_output = config.d_v() // MMA_COLUMNS * (keys // MMA_DEPTH)
+    check(
+        Work(
+            blocks * rows // WARP_ROWS * (of_scores + of_output),
+            async_copies=blocks * keys * config.d_head // CHUNK,
+            global_stores=3 * queries * heads * (config.d_v() // 4 + 1),
+        ),
+        report,
+    )
 
 
 @pytest.mark.parametrize("name", ["full", "causal", "window"])

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import ampere, gradients, hopper, hopper_gradients
+from . import ampere, gradients, hopper, hopper_gradients, mla
 
-BUGS = (*ampere.BUGS, *hopper.BUGS, *gradients.BUGS, *hopper_gradients.BUGS)
+BUGS = (*ampere.BUGS, *hopper.BUGS, *gradients.BUGS, *hopper_gradients.BUGS, *mla.BUGS)

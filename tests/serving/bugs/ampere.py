@@ -113,7 +113,7 @@ WIDE_HEADS = (
     Bug("sums behind the queries that have no room there", f"{_SERVE}/config.h",
         "B_r > n_stages * B_c ? 0 : q_bytes()", "q_bytes()", (f"{_WIDE}::test_dimensions",)),
     Bug("elements behind a head are read", f"{_SERVE}/keys.cuh",
-        "exists && chunk * 8 < args.d_head", "exists",
+        "exists && chunk * 8 < this->args.d_head", "exists",
         (f"{_WIDE}::test_elements_behind_a_head_are_not_read",)),
     Bug("the keys' pass begins while the values' ends", _PASSES,
         "__syncthreads();  // the values' gradients are written", "//",

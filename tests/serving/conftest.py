@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import torch
 
 import flash_attention.emulated
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.sm80_serve.family import Sm80Serve
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 
+from .problems import poisoned_memory as poisoned
+
 
 @pytest.fixture(autouse=True)
 def poisoned_memory() -> Iterator[None]:
-    """torch.empty() fills what it returns with NaN."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
+    with poisoned():
+        yield
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -178,6 +180,16 @@ def stacked(rows: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     before, after = (rows[0].new_full((n, *rows[0].shape[1:]), NAN) for n in (3, 2))
     ends = torch.tensor([len(x) for x in rows]).cumsum(0) + 3
     return torch.cat([before, *rows, after]), ints([3, *ends.tolist()], rows[0].device)
+
+
+@contextmanager
+def poisoned_memory() -> Iterator[None]:
+    """torch.empty() fills what it returns with NaN: outputs and scratch memory."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def same_bits(a: Any, b: Any) -> bool:

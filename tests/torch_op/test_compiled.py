@@ -77,7 +77,7 @@ def test_classes_are_asked_for_by_tuples() -> None:
     unions = [
         f"{path.name}:{node.lineno}"
         for path in Path(flash_attention.__file__).parent.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "isinstance"

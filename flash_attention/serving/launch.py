@@ -70,6 +70,7 @@ class Call:
             d_head=self.d_head,
             d_v=self.tensors["v"].shape[-1],
             paged=self._is_paged(),
+            page_size=self.page_size,
         )
 
     def _is_paged(self) -> bool:

@@ -152,10 +152,22 @@ def weakened_wait(ptx: str) -> list[Mutant]:
     return mutants_of_lines(ptx, "wait_group weakened", r"^\s*cp\.async\.wait_group", edit)
 
 
+def weakened_atomics(ptx: str) -> list[Mutant]:
+    """Atomic updates that order one side only, or nothing."""
+    return [
+        mutant
+        for order in ("acquire", "release", "relaxed")
+        for mutant in mutants_of_lines(
+            ptx, f"atomic only {order}", r"atom\.acq_rel",
+            lambda line, order=order: line.replace("acq_rel", order),  # type: ignore[misc]
+        )
+    ]  # fmt: skip
+
+
 def synchronisation(ptx: str) -> list[Mutant]:
     instructions = ("cp.async.wait_group", "cp.async.commit_group", "bar.sync", "bar.warp.sync")
     removals = [mutant for name in instructions for mutant in removed(ptx, name)]
-    return removals + weakened_wait(ptx)
+    return removals + weakened_wait(ptx) + weakened_atomics(ptx)
 
 
 def arithmetic_and_addressing(ptx: str, row_bytes: int, n_swizzles: int) -> list[Mutant]:

@@ -24,6 +24,7 @@ from tests.kept_files import kept
 
 _START, _END = "void kernel_body(Lane* L)", "constexpr KernelParameter kParameters"
 _DECLARED = re.compile(r"((?:bool|[usf]\d+) v\d+)_\w+ = ")
+_ASSIGNED = re.compile(r"v\d+_\w+ = ")  # a register, which is declared elsewhere
 _LABEL = re.compile(r"L\d+_\w+:;")
 _RECORD = re.compile(r"^(  \d+, )(\d+)(, \d+, \d+,)$", re.M)  # with the bytes of the stack
 _LONGEST = 200  # lines of a block that is repeated whole
@@ -80,7 +81,9 @@ def _change(number: int, kernel: _Source, mutant: _Source) -> _Change | None:
     old, new = kernel.body, mutant.body
     start, behind = _common(old, new), _common(old[::-1], new[::-1])
     behind = min(behind, min(len(old), len(new)) - start)
-    first, last = _with_blocks(old, start, len(old) - behind)
+    first, last = start, len(old) - behind
+    if not all(map(_ASSIGNED.match, [*old[first:last], *new[first : len(new) - behind]])):
+        first, last = _with_blocks(old, first, last)
     lines = new[first : len(new) - (len(old) - last)]
     if any(first < place < last for place in scopes[0].values()):
         return None

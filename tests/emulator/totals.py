@@ -19,12 +19,20 @@ SM80 = Total(957, 957, 0)
 SM90 = Total(418, 367, 51)
 SM90_BACKWARD = Total(214, 199, 15)
 SM90_FUSED: Total | None = None  # the fused backward kernels; not recorded yet
+# The kernels that serve, by their families.
+SERVE = {
+    "sm80_serve": Total(166, 146, 20),
+    "sm80_bwd_serve": Total(32, 32, 0),
+    "sm90_serve": Total(142, 121, 21),
+}
 GLUON, GLUON_TRITON = Total(352, 274, 78), (3, 6)  # of what this release compiles
 SOURCES: Total | None = Total(685, 519, 166)  # bugs in csrc/include/flash
 
 README = "py/flash_helpers/emulator/README.md"
 SM90_README = "py/flash_helpers/emulator/sm90/README.md"
+SERVE_PAGE = "docs/kernels/06-serving.md"
 QUOTED = {
     README: {SM80, *([SOURCES] if SOURCES else [])},
     SM90_README: {SM90, SM90_BACKWARD, GLUON},
+    SERVE_PAGE: {*SERVE.values()},
 }

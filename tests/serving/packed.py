@@ -11,6 +11,7 @@ import torch
 import flash_attention
 from flash_helpers.check.gradients import attention_gradients
 from flash_helpers.check.serving import ServeRule
+from flash_helpers.check.tolerance import bitwise_equal
 
 from .problems import NAN, ints
 from .sinks import SinkGradient
@@ -77,6 +78,18 @@ class Packed:
         inputs = leaves if sinks is None else [*leaves, sinks]
         found = torch.autograd.grad(outputs, inputs, grads)
         return dict(zip(NAMES, found, strict=False)), None if sinks is None else found[3]
+
+    def check_alone(self, name: str) -> None:
+        """The gradient of `name` alone has the bits that it has with the others."""
+        expected, _ = self.call()
+        x = {n: self.tensors[n].clone().requires_grad_(n == name) for n in "qkv"}
+        o = varlen(
+            *x.values(), self.starts(self.queries), self.starts(self.keys), causal=self.rule.causal
+        )
+        o.backward(self.tensors["d_o"])
+        grad = x[name].grad
+        assert grad is not None and bitwise_equal(grad, expected[f"d_{name}"])
+        assert all(other.grad is None for n, other in x.items() if n != name)
 
     def check(self, **options: Any) -> None:
         found, d_sinks = self.call(**options)

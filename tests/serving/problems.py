@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +19,7 @@ NAN = math.nan
 FULL = ServeRule()
 EVERYTHING = ServeRule(causal=True, window=(50, -1), softcap=3.0, scale=0.2)
 # Entries of a table that nobody follows.
-WILD = (-1, 2**31 - 1)
+WILD = (-1, 2**31 - 1, 10**6)
 
 
 @dataclass
@@ -73,8 +75,7 @@ class Batch:
         found: Any = flash_attention.flash_attn_varlen_func(
             q, k, v, starts, key_starts, return_softmax_lse=True, **self._options(keywords)
         )
-        o, lse = found
-        return [(o[a:b], lse[:, a:b]) for a, b in itertools.pairwise(starts)]
+        return of_sequences(found, starts)
 
     def cached(self, capacity: int, **keywords: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """The same from flash_attn_with_kvcache; every sequence has as many queries."""
@@ -91,6 +92,19 @@ class Batch:
         """The same with pages in any order."""
         k, v, table = self.pages(page)
         return self.with_cache(k, v, block_table=table, **keywords)
+
+    def packed_over_pages(
+        self, page: int, **keywords: Any
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """From flash_attn_varlen_func: packed queries, keys in pages, lengths from cu_seqlens_k."""
+        q, starts = stacked(self.q)
+        _, key_starts = stacked(self.k)
+        k, v, table = self.pages(page)
+        found: Any = flash_attention.flash_attn_varlen_func(
+            q, k, v, starts, key_starts, block_table=table, return_softmax_lse=True,
+            **self._options(keywords),
+        )  # fmt: skip
+        return of_sequences(found, starts)
 
     def with_cache(
         self, k: torch.Tensor, v: torch.Tensor, **keywords: Any
@@ -115,7 +129,7 @@ class Batch:
             for column in range(table.shape[1]):
                 rows = slice(column * page, min((column + 1) * page, n))
                 if not seen[rows].any():
-                    table[i, column] = WILD[(i + column) % 2]
+                    table[i, column] = WILD[(i + column) % len(WILD)]
                     continue
                 table[i, column] = at = order.pop()
                 k[at, : rows.stop - rows.start] = self.k[i][rows]
@@ -149,6 +163,14 @@ class Batch:
             torch.testing.assert_close(lse.double(), expected_lse, rtol=1e-4, atol=1e-4)
 
 
+def of_sequences(
+    found: tuple[torch.Tensor, torch.Tensor], starts: torch.Tensor
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """(o, lse) of each, out of packed ones."""
+    o, lse = found
+    return [(o[a:b], lse[:, a:b]) for a, b in itertools.pairwise(starts)]
+
+
 def ints(values: list[Any], device: str | torch.device = "cpu") -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int32, device=device)
 
@@ -158,6 +180,16 @@ def stacked(rows: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     before, after = (rows[0].new_full((n, *rows[0].shape[1:]), NAN) for n in (3, 2))
     ends = torch.tensor([len(x) for x in rows]).cumsum(0) + 3
     return torch.cat([before, *rows, after]), ints([3, *ends.tolist()], rows[0].device)
+
+
+@contextmanager
+def poisoned_memory() -> Iterator[None]:
+    """torch.empty() fills what it returns with NaN: outputs and scratch memory."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def same_bits(a: Any, b: Any) -> bool:

@@ -192,12 +192,15 @@ def test_latent_decode(
 
 
 @pytest.mark.parametrize("name", ["full", "causal", "window"])
+@pytest.mark.parametrize("page", [0, 16, 256])
 def test_prompts_on_hopper(
     monkeypatch: pytest.MonkeyPatch,
     reports: list[tuple[HopperServeKernelConfig, LaunchReport]],
     name: str,
+    page: int,
 ) -> None:
-    """Blocks that a group does not see are loaded for the other, and not multiplied."""
+    """Blocks that a group does not see are loaded for the other, and not multiplied. Out of pages a
+    block is loaded in parts, chunk by chunk."""
     monkeypatch.setattr(Sm80Serve, "preference", lambda *_: -1)
     rule = {
         "full": ServeRule(),
@@ -205,10 +208,13 @@ def test_prompts_on_hopper(
         "window": ServeRule(causal=True, window=(150, 0)),
     }[name]
     batch = Batch([256, 384], [256, 500], rule, heads=2, kv_heads=2)
-    batch.check(batch.packed())
+    batch.check(batch.packed_over_pages(page) if page else batch.packed())
     ((config, report),) = reports
     rows = config.block_m()
-    loads = sum(config.n_mma_groups + 2 * t.blocks(config.block_n) for t in tiles(batch, rows, 1))
+    parts = config.block_n // config.part_rows(page) * config.forward().n_chunks() if page else 1
+    loads = sum(
+        config.n_mma_groups + 2 * parts * t.blocks(config.block_n) for t in tiles(batch, rows, 1)
+    )
     groups = tiles(batch, GROUP_ROWS, 1)
     steps = config.d_head // MMA_DEPTH + config.block_n // MMA_KEYS
     n_rows = sum(batch.queries)

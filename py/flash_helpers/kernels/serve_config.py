@@ -38,6 +38,7 @@ class ServeSizes:
     d_v: int = 0
     is_fixed: bool = False  # n_splits was given: of each tile, whatever the kernels would choose
     paged: bool = False  # a table or an index says where in a cache a sequence's keys lie
+    page_size: int = 0  # keys of a page of the table
 
 
 @dataclass(frozen=True, order=True)
@@ -48,19 +49,24 @@ class ServeKernelConfig(KernelConfig):
     WORD: ClassVar[str]  # of the short form
     SYMBOL_START: ClassVar[str]
     LETTERS: ClassVar[dict[str, str]]  # before each number in symbols, in the fields' order
+    SWITCHES: ClassVar[tuple[str, ...]] = ()  # fields behind the numbers; spelt where they are on
 
     dtype: DType
 
     def short_form(self) -> str:
         """`(FP16, 128, 64, 64, 4, 2): ampere_serve`: the fields in their order."""
-        return f"({self.dtype.name}, {', '.join(map(str, self._numbers().values()))}): {self.WORD}"
+        words = "+".join((self.WORD, *self._words()))
+        return f"({self.dtype.name}, {', '.join(map(str, self._numbers().values()))}): {words}"
 
     def kernel_name(self) -> str:
         numbers = (f"{self.LETTERS[name]}{number}" for name, number in self._numbers().items())
-        return "_".join((self.SYMBOL_START, self.dtype.name.lower(), *numbers))
+        return "_".join((self.SYMBOL_START, self.dtype.name.lower(), *numbers, *self._words()))
 
     def _numbers(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in self.LETTERS}
+
+    def _words(self) -> list[str]:
+        return [name for name in self.SWITCHES if getattr(self, name)]
 
     def symbol(self, variant: Variant) -> str:
         if variant not in self.variants():

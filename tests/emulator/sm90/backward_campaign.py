@@ -7,8 +7,8 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.emulator import LaunchOptions, compile_kernel, schedules
@@ -19,6 +19,7 @@ from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKern
 
 from ..mutations import Mutant
 from ..planting import WRONG, Outcome, plant, report
+from ..redundant import Redundant
 from ..totals import SM90_BACKWARD, SM90_FUSED
 from ..work import TOO_MUCH
 from .backward import BackwardProblem, problems
@@ -45,17 +46,6 @@ OTHERS: tuple[Kernel, ...] = (
     (replace(FUSED, d_head=96), Variant.KEYS),
     (replace(FUSED, d_head=96), Variant.ROUND),
 )
-
-
-@dataclass(frozen=True)
-class Redundant:
-    """Mutants that change nothing, with the proof. `line` is in the text of one of the source lines
-    that the place was inlined through."""
-
-    mutant: str  # how Mutant.name begins
-    line: str
-    proof: str
-    when: Callable[[BackwardKernelConfig, Variant], bool] = lambda config, variant: True
 
 
 def _one_group_of_a_row(config: BackwardKernelConfig, variant: Variant) -> bool:
@@ -175,10 +165,7 @@ def campaign(
         lambda ptx: check(config, variant, ptx, seed, n_random),
         sources=source_texts,
         explains=lambda mutant, texts: any(
-            mutant.name.startswith(item.mutant)
-            and any(item.line in text for text in texts)
-            and item.when(config, variant)
-            for item in REDUNDANT
+            item.explains(mutant, texts, config, variant) for item in REDUNDANT
         ),
     )
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from flash_helpers.base.paths import csrc_dir
@@ -22,6 +22,7 @@ from flash_helpers.kernels.sm90_fwd.config import GROUP_ROWS, MaxPolicy
 
 from ..mutations import Mutant
 from ..planting import WRONG, Outcome, plant, report
+from ..redundant import Redundant
 from ..totals import SM90
 from ..work import TOO_MUCH
 from .attention import HopperProblem, crowded_problems, problems
@@ -45,26 +46,6 @@ SEPARATE = replace(LAZY, d_head=96, overlap=False)
 CONFIGS = (LAZY, THREE_GROUPS, TWO_Q, SEPARATE)
 # Nothing but mbarriers holds a group back, and it may be a tile ahead of the others.
 AHEAD = replace(LAZY, n_mma_groups=3, n_q_buffers=2, ping_pong=False)
-
-
-@dataclass(frozen=True)
-class Redundant:
-    """Mutants that change nothing, with the proof. `line` is in the text of one of the source lines
-    that the place was inlined through."""
-
-    mutant: str  # how Mutant.name begins
-    line: str
-    proof: str
-    when: Callable[[HopperForwardKernelConfig], bool] = lambda config: True
-
-    def explains(
-        self, config: HopperForwardKernelConfig, mutant: Mutant, source: Sequence[str]
-    ) -> bool:
-        return (
-            mutant.name.startswith(self.mutant)
-            and any(self.line in text for text in source)
-            and self.when(config)
-        )
 
 
 def _takes_turns(config: HopperForwardKernelConfig) -> bool:
@@ -203,7 +184,7 @@ def campaign(
         lambda ptx: check(config, ptx, seed, n_random),
         sources=source_texts,
         explains=lambda mutant, texts: any(
-            item.explains(config, mutant, texts) for item in REDUNDANT
+            item.explains(mutant, texts, config) for item in REDUNDANT
         ),
     )
 

@@ -35,12 +35,12 @@ def unannounced_bytes(ptx: str) -> list[Mutant]:
         return re.sub(r"\.expect_tx(.*\]), *[^;]+;", r"\1;", line)
 
     def more(line: str) -> str:
-        number = re.search(r", *(\S+);", line)
+        number = re.search(r", *([^\s,]+);", line)
         assert number
-        return (
-            f"{{ .reg .b32 more; add.u32 more, {number[1]}, 16; "
-            f"{line.replace(number[0], ', more;').strip()} }}"
-        )
+        if not number[1].startswith("%"):
+            return line.replace(number[0], f", {int(number[1]) + 16};")
+        add, subtract = (f"{op}.u32 {number[1]}, {number[1]}, 16;" for op in ("add", "sub"))
+        return f"{add} {line.strip()} {subtract}"
 
     pattern = r"mbarrier\.arrive\.expect_tx"
     return mutants_of_lines(ptx, "bytes unannounced", pattern, plain) + mutants_of_lines(

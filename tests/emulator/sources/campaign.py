@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from flash_helpers.base.paths import csrc_dir
 
 from ..totals import Total
-from .checks import FAMILIES
+from .families import AFTER, FAMILIES
 from .kernels import scratch
 from .mutants import SourceMutant, chosen, headers_of, mutants_of
 from .planting import Fate, Ground, distinct
@@ -54,13 +54,18 @@ class Outcome:
 
 def all_mutants(family: str) -> list[SourceMutant]:
     """Whatever the generator makes of the family's headers."""
-    include = csrc_dir() / "include"
-    units = {stage.kernel.unit for stage in FAMILIES[family]()}
+    elsewhere = {file for other in AFTER.get(family, ()) for file in _headers(other)}
     return [
         mutant
-        for file in headers_of(units, family, include)
-        for mutant in mutants_of(file, (include / "flash" / file).read_text())
+        for file in _headers(family)
+        if file not in elsewhere
+        for mutant in mutants_of(file, (csrc_dir() / "include/flash" / file).read_text())
     ]
+
+
+def _headers(family: str) -> list[str]:
+    units = {stage.kernel.unit for stage in FAMILIES[family]()}
+    return headers_of(units, family, csrc_dir() / "include")
 
 
 def some_mutants(family: str) -> list[SourceMutant]:

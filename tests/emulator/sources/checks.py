@@ -42,12 +42,12 @@ _COUNTS, _SCORES = "emulator/sm90/rare_runs.py", "forward/test_scores_and_masks.
 @dataclass(frozen=True)
 class Check:
     """`run` gets the kernel to be launched; it returns what is wrong, '' for nothing, or raises
-    AssertionError, or what the emulator does. `file`: where it stands, if that is no file that all
-    results depend on (results.py)."""
+    AssertionError, or what the emulator does. `files`: where it stands, if those are no files that
+    all results depend on (results.py)."""
 
     name: str
     run: Callable[[Any], str]
-    file: str = ""
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -261,13 +261,13 @@ def _growing(name: str) -> Stage:
 def _counted(
     config: HopperForwardKernelConfig, wrong: Callable[[HopperForwardKernelConfig, Any, int], str]
 ) -> Stage:
-    check = Check(wrong.__name__, lambda launched: wrong(config, launched, SEED), file=_COUNTS)
+    check = Check(wrong.__name__, lambda launched: wrong(config, launched, SEED), (_COUNTS,))
     return Stage(Kernel.of(config), (check,), thorough=True)
 
 
 def _scores(name: str, *checks: tuple[str, Callable[[], object]]) -> Stage:
     kernel = Kernel.of(_named(name))
-    made = (replace(through_forward(kernel, *check), file=_SCORES) for check in checks)
+    made = (replace(through_forward(kernel, *check), files=(_SCORES,)) for check in checks)
     return Stage(kernel, tuple(made), thorough=True)
 
 
@@ -291,6 +291,3 @@ def sm90_stages() -> list[Stage]:
         _scores(rare.HOPPER, *large[:2]),
         _scores(rare.THREE_GROUPS, *large[2:], masks),
     ]
-
-
-FAMILIES: dict[str, Callable[[], list[Stage]]] = {"sm80": sm80_stages, "sm90": sm90_stages}

@@ -46,9 +46,7 @@ class Results:
 
     def checked(self, make: Callable[[], str], ptx: str, kernel: Kernel, check: Check) -> str:
         """What a check said of a kernel whose PTX has this digest."""
-        own = (
-            (hashlib.sha256((_TESTS / check.file).read_bytes()).hexdigest(),) if check.file else ()
-        )
+        own = [hashlib.sha256((_TESTS / file).read_bytes()).hexdigest() for file in check.files]
         return self.kept(make, "checked", ptx, kernel.entry, check.name, tools(), *own)
 
 

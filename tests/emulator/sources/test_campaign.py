@@ -46,6 +46,11 @@ FEW = {
         ("sm90/forward/forward.cuh", "constant", "mbarrier_init(smem.q_full(buffer, group), 1)"),
         ("ptx/fence.cuh", "deleted", "fence.proxy.async"),
     ),
+    "sm80_serve": (
+        ("sm80_serve/parts.cuh", "constant", "round.n - 1"),
+        ("sm80_serve/shares.cuh", "operator", "end = min(begin + each, total);"),
+        ("tile/key_range.cuh", "constant", "place + right + 1"),
+    ),
 }
 
 

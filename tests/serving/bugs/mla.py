@@ -8,7 +8,7 @@ _MLA, _MLA_TEST = "csrc/include/flash/sm80_serve_mla", "tests/serving/test_mla.p
 _ONE, _ROWS = (
     f"{_MLA_TEST}::test_{name}" for name in ("lengths_around_blocks", "heads_and_queries")
 )
-MLA = (
+BUGS = (
     Bug("what rotates is where values are", f"{_MLA}/keys.cuh",
         "kValueChunks + chunk)", "chunk)", (_ONE,)),
     Bug("keys of other pages than their values", f"{_MLA}/keys.cuh",

@@ -1,0 +1,224 @@
+"""Mutation campaign for the kernels that serve: each synchronisation removed, or weakened.
+
+    python -m tests.emulator.serve.campaign [FAMILY ...]
+
+`make mutants` runs it behind those of the dense kernels, by the rules of the Hopper family's: a
+wrong result is not enough, an error must name the place, and what is found by nothing has a proof
+in REDUNDANT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from flash_helpers.base.dtypes import DType
+from flash_helpers.build.kernel_ptx import kernel_ptx
+from flash_helpers.emulator import EmulatedKernel, compile_kernel, schedules
+from flash_helpers.emulator.door.source_lines import SourceLines
+from flash_helpers.kernels.contract import KernelConfig, Variant
+from flash_helpers.kernels.sm80_bwd_serve.config import AmpereServeBackwardKernelConfig
+from flash_helpers.kernels.sm80_serve.config import AmpereServeKernelConfig
+from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
+
+from ..mutations import Mutant, synchronisation
+from ..planting import WRONG, Outcome, plant, report
+from ..redundant import Redundant
+from ..sm90.campaign import EARLY, FENCE, OPTIONS, SYNCWARP, WAIT, source_texts
+from ..sm90.mutations import hopper_synchronisation
+from ..totals import SERVE
+from ..work import TOO_MUCH
+from .problems import launches
+
+Kernel = tuple[KernelConfig, Variant]
+RANDOM_SCHEDULES = {"sm80_serve": 20, "sm80_bwd_serve": 20, "sm90_serve": 80}
+
+# Each shape of a decode, and both of prompts.
+_AMPERE = [
+    AmpereServeKernelConfig(DType.FP16 if d_head == 64 else DType.BF16, d_head, *shape)
+    for d_head, stages in ((64, 4), (128, 3))
+    for shape in (
+        (64, 64, 4, 2),
+        *((rows, 128, 8, stages) for rows in (16, 32, 64)),
+        *((rows, 64, 4, 2) for rows in (16, 32)),
+    )
+]
+_GRADIENTS = [
+    AmpereServeBackwardKernelConfig(DType.FP16, 64, 128, 64, 8, 128, 64, 8),
+    AmpereServeBackwardKernelConfig(DType.BF16, 128, 64, 32, 4, 64, 64, 4),
+]
+_HOPPER = HopperServeKernelConfig(DType.FP16, 64, 128, 2, 4, 2)
+KERNELS: dict[str, tuple[Kernel, ...]] = {
+    "sm80_serve": tuple((config, Variant.SERVE) for config in _AMPERE),
+    "sm80_bwd_serve": tuple(itertools.product(_GRADIENTS, (Variant.KEYS, Variant.QUERIES))),
+    "sm90_serve": ((_HOPPER, Variant.SERVE),),
+}
+
+
+def _has_room(config: KernelConfig, variant: Variant) -> bool:
+    """More buffers than a group can be ahead of the others by blocks."""
+    return isinstance(config, HopperServeKernelConfig) and config.n_buffers > 2
+
+
+WAIT_GROUP = ("cp.async.wait_group removed", "wait_group weakened")
+
+REDUNDANT = (
+    *(
+        Redundant(
+            mutant,
+            "  ptx::cp_async_wait_group<0>();",
+            """behind the last tile: every block that was copied was waited for and multiplied, and
+            the groups behind it are empty""",
+            lambda config, variant: config.FAMILY == "sm80_serve",
+        )
+        for mutant in WAIT_GROUP
+    ),
+    Redundant(
+        "bar.sync removed",
+        "ptx::bar_sync(sm90::kQRead + group, Kv::kThreads);",
+        "the group meets at the named barrier of its turn before it multiplies what it has cleared",
+    ),
+    Redundant(
+        SYNCWARP,
+        "skip_scores();",
+        "the lanes come together at the named barrier of the turn, before lane 0 releases",
+    ),
+    Redundant(
+        SYNCWARP,
+        "__syncwarp();  // the staging may be written again",
+        "the lanes come together when they wait for the staging to be free, before they write it",
+    ),
+    Redundant(SYNCWARP, "// before the block's memory goes", "nothing follows it"),
+    Redundant(
+        SYNCWARP,
+        "load_q(next);",
+        """lane 0 alone writes and copies; the others wait for the phases themselves, and meet it in
+        the shuffle of the next answer""",
+    ),
+    Redundant(
+        FENCE,
+        "Mm::issue_output(smem, v_ring.buffer, p, o, [&] { pass_turn(); });",
+        "O and P were touched last before the fence that precedes the scores",
+    ),
+    *(
+        Redundant(
+            WAIT,
+            line,
+            """the group reads nothing there, and its turn comes after the others have released what
+            the buffer held before: an early arrival still belongs to this block's phase""",
+            _has_room,
+        )
+        for line in ("skip_scores();", "skip_output();")
+    ),
+    Redundant(
+        WAIT, "bool is_one = load_next_q(next, blockIdx.x);", "the first tile: its buffer is empty"
+    ),
+    Redundant(
+        WAIT,
+        "if (block == q_at) is_one = load_next_q(next, answered());",
+        "all groups have released the tile's first K, and before that the Q of the tile before",
+    ),
+    Redundant(
+        WAIT,
+        "      wait_cleared();",  # of load_v
+        """the V that was in the buffer has been released, so that it and all before it had been
+        announced by the warp that clears, which had read its words by then""",
+    ),
+    Redundant(
+        WAIT,
+        "    wait_cleared();",  # of announce_end
+        """at most two blocks of a tile are cleared, so that the one whose place this is was the
+        first of the tile before or earlier; and all groups have released that tile's Q, which they
+        do behind all of its blocks but the last""",
+        _has_room,
+    ),
+)
+
+# Needed, and not planted: only a thread that is held back while other warps compute a whole block
+# would go wrong without it, and no schedule of the emulator holds one back so long. A group whose
+# rows see nothing of the last five blocks of a tile releases the first of them; the other group,
+# and the copy engine, can then go on until its buffer has been filled again, and a thread that has
+# not seen it full waits for ever.
+UNSEEN = (
+    (SYNCWARP, "skip_output();"),
+    (WAIT, "if (tile.end > tile.begin) load_k(tile, tile.end - 1);"),
+)
+
+
+def mutants_of(config: KernelConfig, variant: Variant) -> list[Mutant]:
+    ptx = kernel_ptx(config, variant)
+    if not isinstance(config, HopperServeKernelConfig):
+        return synchronisation(ptx)
+    lines = SourceLines(ptx)
+
+    def is_unseen(mutant: Mutant) -> bool:
+        texts = source_texts(lines.locate(mutant.line))
+        return any(mutant.name == name and line in "\n".join(texts) for name, line in UNSEEN)
+
+    return [mutant for mutant in hopper_synchronisation(ptx) if not is_unseen(mutant)]
+
+
+def check(config: KernelConfig, variant: Variant, ptx: str, seed: int, n_random: int) -> str:
+    """What is wrong with the results, or ''; a wrong one does not keep a later run from ending in
+    an error."""
+    kernel = compile_kernel(ptx, config.symbol(variant))
+    wrong = {found for found in _runs(config, variant, kernel, seed, n_random) if found}
+    return next((words for words in (WRONG, TOO_MUCH) if words in wrong), "")
+
+
+def _runs(
+    config: KernelConfig, variant: Variant, kernel: EmulatedKernel, seed: int, n_random: int
+) -> Iterator[str]:
+    """Every launch under every schedule, then many random schedules."""
+    known = launches(config, variant)
+    early = EARLY if isinstance(config, HopperServeKernelConfig) else []
+    for launch, options in itertools.product(known, (*schedules(seed, OPTIONS), *early)):
+        yield launch.wrong(kernel, options)
+    for number in range(n_random):
+        options = replace(OPTIONS, lane_order="random", seed=number, early_loads=number % 4 >= 2)
+        yield known[number % len(known)].wrong(kernel, options)
+
+
+def campaign(
+    config: KernelConfig,
+    variant: Variant,
+    mutants: Sequence[Mutant],
+    seed: int,
+    n_random: int | None = None,
+) -> Outcome:
+    n_random = RANDOM_SCHEDULES[config.FAMILY] if n_random is None else n_random
+    return plant(
+        kernel_ptx(config, variant),
+        config.symbol(variant),
+        mutants,
+        lambda ptx: check(config, variant, ptx, seed, n_random),
+        sources=source_texts,
+        explains=lambda mutant, texts: any(
+            item.explains(mutant, texts, config, variant) for item in REDUNDANT
+        ),
+    )
+
+
+def _campaigns(family: str) -> Iterator[tuple[str, Outcome]]:
+    for config, variant in KERNELS[family]:
+        title = f"{config.FAMILY} {config} {variant.value} synchronisation"
+        yield title, campaign(config, variant, mutants_of(config, variant), 1)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.emulator.serve.campaign", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help=", ".join(KERNELS))
+    families = parser.parse_args(arguments).families or list(KERNELS)
+    if unknown := set(families) - set(KERNELS):
+        parser.error(f"no family {', '.join(sorted(unknown))}: there are {', '.join(KERNELS)}")
+    return max(report(_campaigns(family), SERVE.get(family)) for family in families)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

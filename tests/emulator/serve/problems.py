@@ -1,0 +1,116 @@
+"""Serving calls for each family's kernels: what every one of their barriers and waits is for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from flash_helpers.check.serving import ServeRule
+from flash_helpers.kernels.contract import KernelConfig, Variant
+from flash_helpers.kernels.serve_config import ServeKernelConfig
+from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
+from tests.serving.packed import Packed
+from tests.serving.problems import EVERYTHING, FULL, Batch
+
+from .replay import Launch, recorded, served_by
+
+CAUSAL = ServeRule(causal=True)
+CAPPED = ServeRule(causal=True, window=(20, -1), softcap=2.0, scale=0.2)
+
+# The multiprocessors of the GPU, and a call whose result is checked.
+Call = tuple[int, Callable[[Callable[..., Batch]], None]]
+
+
+def _packed(num_splits: int, *shape: object, **named: object) -> Callable[..., None]:
+    def run(batch: Callable[..., Batch]) -> None:
+        made = batch(*shape, **named)
+        made.check(made.packed(num_splits=num_splits))
+
+    return run
+
+
+def _paged(page: int, *shape: object, **named: object) -> Callable[..., None]:
+    def run(batch: Callable[..., Batch]) -> None:
+        made = batch(*shape, **named)
+        made.check(made.paged(page))
+
+    return run
+
+
+# One tile of many parts, merged by groups; shares of several tiles, and tiles of several shares,
+# one without keys; more blocks of keys than stages; windows, pages, sinks; a tile that is full.
+DECODES: tuple[Call, ...] = (
+    (40, _packed(0, [1], [1400], heads=32, kv_heads=1)),
+    (2, _packed(0, [4, 4, 4], [700, 3, 0], CAUSAL, heads=8, kv_heads=1)),
+    (1, _packed(0, [1, 2], [900, 300], heads=8, kv_heads=2)),
+    (5, _packed(0, [3, 0, 5], [300, 65, 211], EVERYTHING, heads=6, leftpad=[160, 0, 20],
+                sinks=torch.linspace(-1, 1, 6))),
+    (5, _paged(24, [16, 16], [600, 90], CAUSAL, heads=8)),
+)  # fmt: skip
+PROMPTS: tuple[Call, ...] = (
+    (1, _packed(0, [130], [400], heads=2)),
+    (1, _packed(0, [70, 0, 19], [300, 65, 19], EVERYTHING, heads=6, leftpad=[160, 0, 0],
+                sinks=torch.linspace(-1, 1, 6))),
+    (1, _packed(3, [40, 1], [500, 130], CAUSAL, heads=4)),
+)  # fmt: skip
+
+
+def _outgrown(batch: Callable[..., Batch]) -> None:
+    """Scores that outgrow what was assumed of them: by a little, and by more than fp32 holds."""
+    made = batch([70], [1000], CAUSAL, heads=1, kv_heads=1)
+    made.q[0][..., 0] = 8.0
+    made.k[0][640, :, 0] = 16.0
+    made.k[0][300, :, 0] = 200.0
+    made.check(made.packed())
+
+
+# Of two groups of consumers: several tiles a thread block, more blocks of keys than buffers, ends
+# within blocks of K, V and Q, tiles of one group, one behind the other while keys of many blocks
+# are left, first tiles that begin before the sequence, without keys and without rows, windows that
+# one group alone sees.
+HOPPER: tuple[Call, ...] = (
+    (1, _packed(0, [70, 40, 30, 65], [0, 0, 0, 0], heads=1, kv_heads=1)),
+    (4, _packed(0, [190, 70], [190, 70], CAUSAL, heads=1, kv_heads=1)),
+    (1, _packed(0, [40, 33, 200], [900, 800, 1000], CAUSAL, heads=1, kv_heads=1)),
+    (1, _outgrown),
+    (2, _packed(0, [300, 5, 0, 130, 129], [900, 260, 7, 130, 20], heads=2)),
+    (2, _packed(0, [64, 17, 64, 200, 1, 33], [64, 17, 90, 200, 30, 20], CAUSAL, heads=2)),
+    (1, _packed(0, [190, 0, 300], [700, 65, 310], ServeRule(window=(150, 3)), heads=2,
+                leftpad=[160, 0, 20], sinks=torch.linspace(-1, 1, 2))),
+    (3, _packed(0, [70, 0, 190], [200, 65, 150], EVERYTHING, heads=4, leftpad=[160, 0, 20])),
+)  # fmt: skip
+GRADIENTS: tuple[Callable[..., Packed], ...] = (
+    functools.partial(Packed, [17, 0, 170, 1], [140, 5, 170, 130]),
+    functools.partial(Packed, [150, 3], [240, 3], CAPPED, with_sinks=True, with_d_lse=True),
+    functools.partial(Packed, [40, 9], [90, 0], FULL, heads=1),
+)
+# Without the gradients of keys nothing lies between the last matmul and those of values.
+ALONE = functools.partial(Packed, [70], [90])
+
+
+@functools.cache
+def launches(config: KernelConfig, variant: Variant) -> list[Launch]:
+    """Those of one kernel, each of a call whose result is right."""
+    found = []
+    dtype = config.dtype.to_torch_dtype()
+    if isinstance(config, ServeKernelConfig):
+        batch = functools.partial(Batch, d=config.d_head, dtype=dtype)
+        for multiprocessors, call in _calls(config):
+            with served_by(config, multiprocessors):
+                found += recorded(functools.partial(call, batch))
+    else:
+        named: dict[str, Any] = {"d": config.d_head, "dtype": dtype}
+        for problem in GRADIENTS:
+            found += recorded(problem(**named).check)
+        for name in "qkv":
+            found += recorded(functools.partial(ALONE(**named).check_alone, name))
+    return [one for one in found if (one.config, one.variant) == (config, variant)]
+
+
+def _calls(config: ServeKernelConfig) -> tuple[Call, ...]:
+    if isinstance(config, HopperServeKernelConfig):
+        return HOPPER
+    return DECODES if config.shares_keys() else PROMPTS

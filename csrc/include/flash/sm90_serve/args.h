@@ -31,6 +31,6 @@ struct ServeKernelArgs {
   int32_t part_rows;     // a multiple of 8 that divides block_n
 };
 
-static_assert(sizeof(ServeKernelArgs) == 1024, "Python packs these bytes");
+static_assert(sizeof(ServeKernelArgs) == 1088, "Python packs these bytes");
 
 }  // namespace flash::sm90_serve

@@ -15,7 +15,7 @@ _MAPS = ("q", "k", "v", "o")
 _LAYOUT = struct.Struct(f"<128s128s128s128s{SERVE_ARGS_SIZE}sQ2iQq2i")
 # Of pages in a map: more than there are.
 _ANY_NUMBER = 0x7FFF0000
-LAUNCH_ARGUMENTS_SIZE = 1024
+LAUNCH_ARGUMENTS_SIZE = 1088
 
 
 def pack_launch_arguments(

@@ -5,6 +5,8 @@
 # make mutants    bugs planted in the kernels' PTX and sources, each of which must be found
 # make test-triton  the tests of the Triton and Gluon kernels, with every release of triton that they
 #                 work with (TRITON="3.6.0 3.9.0": with these); downloads 200 MB for each, once
+# make test-torch  the wheel without kernels, and the tests that meet PyTorch, with several releases of it
+#                 (TORCHES="2.4.1 2.15.0": with these); downloads 2.5 to 3.5 GB for each, every time
 # make report     registers, memory, spills and compile time of the latest build
 # make clean      remove what builds wrote    make distclean    the virtual environment too
 #
@@ -51,7 +53,7 @@ export PYTHONPATH := $(CURDIR)/py:$(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 # Hundreds of the tests' processes import what the first has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-all test-triton mutants build lint report clean distclean
+.PHONY: run test test-all test-triton test-torch mutants build lint report clean distclean
 
 run: export KERNELS ?= prog
 run: build
@@ -67,6 +69,9 @@ test-all: $(TEST_INSTALLED) build lint
 
 test-triton: $(TEST_INSTALLED)
 	$(PY) -m tests.triton.releases $(TRITON) -- -n $(WORKERS) $(PYTEST_ARGS)
+
+test-torch: $(TEST_INSTALLED)
+	$(PY) -m tests.build.torch_releases $(TORCHES) -- $(PYTEST_ARGS)
 
 mutants: $(TEST_INSTALLED)
 	$(PY) -m tests.emulator.campaign

@@ -26,6 +26,7 @@ __all__ = [
     "flash_attn_func",
     "flash_attn_varlen_func",
     "flash_attn_with_kvcache",
+    "flash_mla_with_kvcache",
     "forward",
     "forward_timed",
     "library_info",
@@ -38,7 +39,11 @@ try:
     from .gradients import backward
     from .interface import KernelNotBuiltError, available_kernels, forward, forward_timed
     from .library import LibraryNotFoundError, library_info
-    from .serving import flash_attn_varlen_func, flash_attn_with_kvcache
+    from .serving import (
+        flash_attn_varlen_func,
+        flash_attn_with_kvcache,
+        flash_mla_with_kvcache,
+    )
     from .torch_op.registration import register as _register_operations
     from .tuning import tuned_config
     from .tuning_table import TuningTableError

@@ -78,7 +78,7 @@ def _refuse_recording() -> None:
             f"{_ALLOWED}"
         )
     for mode in modes:
-        if isinstance(mode, FakeTensorMode | FunctionalTensorMode):
+        if isinstance(mode, (FakeTensorMode, FunctionalTensorMode)):
             raise NotImplementedError(
                 f"{type(mode).__name__} is active: its tensors have no memory that a kernel could "
                 f"read or write; {_ALLOWED}"

@@ -37,6 +37,7 @@ def new_keys(
     v: object,
     cu_seqlens_k_new: object,
     cache_seqlens: object,
+    qv: torch.Tensor | None = None,
 ) -> Appended:
     """New rows of k and v, copied where a kernel cannot read them. Raises TypeError or
     ValueError."""
@@ -50,7 +51,7 @@ def new_keys(
         raise ValueError("k is given without cache_seqlens, which says where it is appended")
     dims = (4,) if cu_seqlens_k_new is None else (3,)
     k, v = (check_operand(name, x, q, dims) for name, x in (("k", k), ("v", v)))
-    check_heads(q, k, v)
+    check_heads(q, k, v, qv)
     for name, x, of_cache in (("k", k, cache.tensors["k"]), ("v", v, cache.tensors["v"])):
         if x.shape[-2:] != of_cache.shape[-2:]:
             raise ValueError(

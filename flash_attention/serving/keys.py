@@ -44,12 +44,13 @@ def cached(
     slots: object = None,
     cu_seqlens_k: object = None,
     used: tuple[str, object],
+    qv: torch.Tensor | None = None,
 ) -> Keys:
     """A cache (batch or pages, capacity or page size, kv heads, d), never copied. `slots`: where in
-    it each sequence lies; `used`: the lengths. Names are for messages. Raises TypeError or
-    ValueError."""
+    it each sequence lies; `used`: the lengths; `qv`: with a latent cache. Names are for messages.
+    Raises TypeError or ValueError."""
     k, v = (check_operand(name, x, q, (4,)) for name, x in zip(names, (k, v), strict=True))
-    check_heads(q, k, v)
+    check_heads(q, k, v, qv)
     for name, x in zip(names, (k, v), strict=True):
         check_cache(name, x)
     tensors = {"k": k, "v": v}

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 
 from ..checks.eager import require_eager
-from ..checks.scale import with_positive_scale
 from . import append, keys
+from .latent import with_latents
 from .launch import Call
 from .options import Options, Window, check_refused, make_options, one_of
 from .result import Result, run
@@ -78,9 +78,10 @@ def flash_attn_with_kvcache(
             cache_seqlens + i (or rotary_seqlens + i: int32 (batch)), and so is query i with causal
             or a window; without either every query is at the first of these.
         rotary_interleaved: neighbours are rotated, else elements rotary_dim / 2 apart.
-        alibi_slopes, qv, q_descale, k_descale, v_descale: only None is supported.
-        max_seqlen_q, scheduler_metadata, pack_gqa, sm_margin, fa_version: taken
-            and ignored.
+        qv: of MLA, like q but of 512 elements, as v_cache; q and k_cache of 64: scores are
+            scale * (q k^T + qv v^T), and softmax_scale defaults to 576 ** -0.5.
+        alibi_slopes, q_descale, k_descale, v_descale: only None is supported.
+        max_seqlen_q, scheduler_metadata, pack_gqa, sm_margin, fa_version: taken and ignored.
 
     Returns:
         out, or (out, softmax_lse): fp32 (batch, heads, seqlen_q), of packed q (heads, total_q).
@@ -95,16 +96,16 @@ def flash_attn_with_kvcache(
     if (served := again(q, given)) is not None:
         return served
     require_eager()
-    check_refused(alibi_slopes=alibi_slopes, qv=qv, q_descale=q_descale, k_descale=k_descale,
+    check_refused(alibi_slopes=alibi_slopes, q_descale=q_descale, k_descale=k_descale,
                   v_descale=v_descale)  # fmt: skip
-    q, softmax_scale = with_positive_scale(q, softmax_scale)
     check_operand("q", q, q, (4,) if cu_seqlens_q is None else (3,))
-    options = make_options(q.shape[-1], softmax_scale, causal, window_size, softcap, num_splits)
-    table: Any = one_of({"block_table": block_table, "page_table": page_table})
+    q, latent, d_head, softmax_scale = with_latents(q, qv, softmax_scale)
+    options = make_options(d_head, softmax_scale, causal, window_size, softcap, num_splits)
     rotary = append.Rotary(rotary_cos, rotary_sin, rotary_seqlens, rotary_interleaved)
-    tensors = _queries(q, cu_seqlens_q, cache_leftpad, s_aux, learnable_sink, sinks)
-    call, d_v = _call(tensors, options, (k_cache, v_cache), table, cache_batch_idx, cache_seqlens,
-                      (k, v, cu_seqlens_k_new), rotary)  # fmt: skip
+    tensors = latent | _queries(q, cu_seqlens_q, cache_leftpad, s_aux, learnable_sink, sinks)
+    call, d_v = _call(
+        tensors, options, (k_cache, v_cache), (block_table, page_table), cache_batch_idx,
+        cache_seqlens, (k, v, cu_seqlens_k_new), rotary)  # fmt: skip
     return run(call, out, d_v, with_lse=return_softmax_lse, given=given)
 
 
@@ -128,7 +129,7 @@ def _call(
     tensors: dict[str, torch.Tensor],
     options: Options,
     cache: tuple[torch.Tensor, torch.Tensor],
-    table: torch.Tensor | None,
+    tables: tuple[torch.Tensor | None, torch.Tensor | None],
     slots: torch.Tensor | None,
     lengths: int | torch.Tensor | None,
     rows: tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None],
@@ -137,16 +138,17 @@ def _call(
     """What is launched, and the head dimension of its result. `rows`: those that are appended, and
     where each sequence's begin."""
     q = tensors["q"]
+    table: Any = one_of(dict(zip(("block_table", "page_table"), tables, strict=True)))
     batch = _batch_of(q, tensors.get("cu_seqlens_q"))
     for_all = isinstance(lengths, int) and not isinstance(lengths, bool)
     found = keys.cached(
         q, ("k_cache", "v_cache"), *cache, batch, table=table, slots=slots,
-        used=("cache_seqlens", None if for_all else lengths),
+        used=("cache_seqlens", None if for_all else lengths), qv=tensors.get("qv"),
     )  # fmt: skip
     max_keys = found.max_keys
     if isinstance(lengths, int) and not 0 <= lengths <= max_keys:
         raise ValueError(f"cache_seqlens is {lengths}: the cache holds {max_keys} keys")
-    new = append.new_keys(q, found, batch, *rows, lengths)
+    new = append.new_keys(q, found, batch, *rows, lengths, tensors.get("qv"))
     turned = append.rotated(q, batch, rotary, options, rows[0])
     tensors |= found.tensors
     if isinstance(lengths, int):

@@ -44,6 +44,16 @@ class Call:
     def q(self) -> torch.Tensor:
         return self.tensors["q"]
 
+    @property
+    def latent(self) -> torch.Tensor | None:
+        """Of MLA: the queries' elements for those of a key that are its value."""
+        return self.tensors.get("qv")
+
+    @property
+    def d_head(self) -> int:
+        """Elements of a key: with `latent` those of k and v."""
+        return self.q.shape[-1] + (0 if self.latent is None else self.latent.shape[-1])
+
     def sizes(self, n_splits: int = 1) -> ServeSizes:
         packed = self.q.dim() == 3
         n_rows = self.q.shape[0] if packed else self.q.shape[0] * self.q.shape[1]
@@ -54,11 +64,13 @@ class Call:
             n_heads_q=self.q.shape[-2],
             n_heads_kv=self.tensors["k"].shape[-2],
             n_splits=n_splits,
+            is_fixed=self.options.num_splits > 0,
             n_new=self.appended.get("n_new", 0),
             rotates="rotary_dim" in self.appended,
-            d_head=self.q.shape[-1],
+            d_head=self.d_head,
             d_v=self.tensors["v"].shape[-1],
             paged=self._is_paged(),
+            page_size=self.page_size,
         )
 
     def _is_paged(self) -> bool:
@@ -71,7 +83,7 @@ class Call:
         sizes, options = self.sizes(n_splits), self.options
         values: dict[str, int | float] = {name: x.data_ptr() for name, x in tensors.items()}
         for name, first in (
-            ("q", "batch"), ("k", "page"), ("v", "page"), ("o", "batch"),
+            ("q", "batch"), ("qv", "batch"), ("k", "page"), ("v", "page"), ("o", "batch"),
             ("q_new", "batch"), ("k_new", "batch"), ("v_new", "batch"),
         ):  # fmt: skip
             if name not in tensors:
@@ -133,6 +145,7 @@ def choose(call: Call) -> ServeKernelConfig:
     problem = AttentionProblem(
         DType.from_torch_dtype(call.q.dtype), max(sizes.batch, 1), max(sizes.n_rows, 1),
         call.max_keys, sizes.n_heads_q, sizes.n_heads_kv, sizes.d_head,
+        d_v=0 if call.latent is None else sizes.d_v,
     )  # fmt: skip
     return fitting.best(
         ServeKernelConfig,  # type: ignore[type-abstract]
@@ -158,7 +171,7 @@ def _cost(call: Call, config: ServeKernelConfig) -> tuple[int, bool, bool, int, 
     shares = not call.options.num_splits and sizes.n_rows <= _MOST_DECODED * sizes.batch
     rows = -(-sizes.n_rows * (sizes.n_heads_q // sizes.n_heads_kv) // sizes.batch)
     if call.options.num_splits:
-        rows = _MAX_INT32
+        rows = _MAX_INT32 if call.latent is None else sizes.n_heads_q // sizes.n_heads_kv
     tile = config.blocks()[0]
     return (config.d_head, config.shares_keys() != shares, tile < rows,
             tile if tile >= rows else -tile, -config.smem_bytes())  # fmt: skip

@@ -60,7 +60,7 @@ def window(window_size: Window) -> tuple[int, int]:
     sizes: object = window_size
     if isinstance(sizes, torch.Tensor) and sizes.is_cpu:  # flash-attn takes it, and draws it so
         sizes = sizes.tolist()
-    if not isinstance(sizes, tuple | list) or len(sizes) != 2:
+    if not isinstance(sizes, (tuple, list)) or len(sizes) != 2:
         raise TypeError(f"window_size is {window_size!r}: expected two ints, (left, right)")
     for size in sizes:
         if size is not None and (not isinstance(size, int) or isinstance(size, bool)):

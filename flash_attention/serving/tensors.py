@@ -36,7 +36,9 @@ def check_operand(name: str, x: object, like: torch.Tensor, dims: tuple[int, ...
     return x
 
 
-def check_heads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+def check_heads(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, qv: torch.Tensor | None = None
+) -> None:
     """Raises ValueError for keys and values that do not fit the queries, or each other."""
     if k.shape[:-1] != v.shape[:-1]:
         raise ValueError(
@@ -45,7 +47,9 @@ def check_heads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         )
     if k.shape[-1] != q.shape[-1]:
         raise ValueError(f"k has head dimension {k.shape[-1]}, but q has {q.shape[-1]}")
-    if v.shape[-1] > q.shape[-1]:
+    if qv is not None and v.shape[-1] != qv.shape[-1]:
+        raise ValueError(f"v has head dimension {v.shape[-1]}, but qv has {qv.shape[-1]}")
+    if qv is None and v.shape[-1] > q.shape[-1]:
         raise ValueError(
             f"v has head dimension {v.shape[-1]}: at most that of q, {q.shape[-1]}, is supported"
         )

@@ -199,7 +199,7 @@ def _parsed(data: Any, key: Mapping[str, Any], make: Callable[..., C]) -> Tuned[
     if not isinstance(data, dict) or data.get("key") != dict(key):
         raise ValueError("its key is not that of the problem")
     ms, failed, fields = data["milliseconds"], data["failed"], data["config"]
-    if isinstance(ms, bool) or not isinstance(ms, int | float):
+    if isinstance(ms, bool) or not isinstance(ms, (int, float)):
         raise ValueError(f"milliseconds is {ms!r}: expected a number")
     if not 0 < ms <= _MOST_MS:  # no NaN, and no integer beyond every float
         raise ValueError(f"milliseconds is {ms}: expected a positive number")

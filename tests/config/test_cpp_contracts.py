@@ -20,6 +20,7 @@ from flash_helpers.kernel_configs import (
 from flash_helpers.kernels import backward_args, forward_args, serve_args
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 from flash_helpers.kernels.sm80_serve.config import AmpereServeKernelConfig
+from flash_helpers.kernels.sm80_serve_mla.config import AmpereMlaKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused.config import FusedBackwardKernelConfig
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
@@ -76,6 +77,11 @@ FAMILIES = [
     Family(
         AmpereServeKernelConfig,
         "sm80_serve/config.h",
+        ("n_threads", "smem_bytes", "min_blocks_per_sm", "row_warps", "key_warps"),
+    ),
+    Family(
+        AmpereMlaKernelConfig,
+        "sm80_serve_mla/config.h",
         ("n_threads", "smem_bytes", "min_blocks_per_sm", "row_warps", "key_warps"),
     ),
     Family(
@@ -179,7 +185,9 @@ def test_argument_offsets_are_the_compiler_s(
         f'#include <cstddef>\n#include <cstdio>\n#include "flash/{header}"\n'
         f'int main() {{ {prints} std::printf("%zu\\n", sizeof(flash::{struct})); }}\n',
     )
-    wide = python.POINTER_FIELDS + python.STRIDE_FIELDS + getattr(python, "LENGTH_FIELDS", ())
+    wide = python.POINTER_FIELDS + python.STRIDE_FIELDS
+    for name in ("LENGTH_FIELDS", "LATENT_FIELDS"):
+        wide += getattr(python, name, ())
     sizes = [8 if name in wide else 4 for name in python.FIELDS]
     assert [tuple(line.split()) for line in fields] == [
         (name, str(sum(sizes[:i])), str(sizes[i])) for i, name in enumerate(python.FIELDS)

@@ -23,17 +23,22 @@ from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 CONFIG = HopperServeKernelConfig(DType.FP16, 128, 128, 2, 2, 2)
 # Others that can be built, but that no set has.
 OTHERS = [
+    replace(CONFIG, paged=True),
     replace(CONFIG, n_q_buffers=1),
     replace(CONFIG, block_n=96, n_buffers=3, n_q_buffers=1),
     replace(CONFIG, dtype=DType.BF16, block_n=64, n_mma_groups=3, n_buffers=3, n_q_buffers=1),
     replace(CONFIG, d_head=64, n_mma_groups=3, n_buffers=3),
+    replace(CONFIG, d_head=192, block_n=80, n_q_buffers=1),
 ]
 PROMPT = ServeSizes(batch=3, n_rows=900, seqlen_q=0, n_heads_q=8, n_heads_kv=2, d_head=128, d_v=128)
 
 
-def test_the_first_of_a_head_dimension_is_what_calls_get() -> None:
-    configs = [c for c in get_kernel_configs("hopper-serve") if c.FAMILY == CONFIG.FAMILY]
-    assert CONFIG in configs and len(configs) == len({(c.dtype, c.d_head) for c in configs}) == 4
+def test_one_for_packed_keys_and_one_for_pages() -> None:
+    configs = [
+        c for c in get_kernel_configs("hopper-serve") if isinstance(c, HopperServeKernelConfig)
+    ]
+    kinds = {(c.dtype, c.d_head, c.paged) for c in configs}
+    assert CONFIG in configs and len(configs) == len(kinds) == 20
 
 
 @pytest.mark.parametrize("config", [CONFIG, *OTHERS], ids=str)
@@ -50,6 +55,8 @@ def test_names_read_back(config: HopperServeKernelConfig) -> None:
     "flash_serve_sm90_fp16_d128_n128_g2_b2", "flash_serve_sm90_fp16_d128_n128_g2_b2_q02",
     "flash_serve_sm90_fp32_d128_n128_g2_b2_q2", "(FP16, 128, 128, 2, 2): hopper_serve",
     "(FP16, 128, 128, 2, 2, 2): hopper_server", "flash_serve_sm90_fp16_d128_n128_g2_b2_q2_merge",
+    "(FP16, 128, 128, 2, 2, 2): hopper_serve+paged+paged",
+    "(FP16, 128, 128, 2, 2, 2): hopper_serve_paged",
 ])  # fmt: skip
 def test_misspellings_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="does not name a kernel configuration"):
@@ -67,8 +74,8 @@ def test_only_for_its_own_gpus(
 
 @pytest.mark.parametrize(
     ("changed", "reason"),
-    [({"d_head": 96}, "d_head = 96 is not supported: it must be 64 or 128"),
-     ({"d_head": 256}, "d_head = 256 is not supported: it must be 64 or 128"),
+    [({"d_head": 80}, "d_head = 80 is not supported: it must be 64 or 96 or 128 or 192 or 256"),
+     ({"d_head": 256, "block_n": 160}, "registers of a consumer's thread"),
      ({"block_n": 100}, "block_n = 100"),
      ({"n_mma_groups": 4}, "n_mma_groups = 4"),
      ({"n_q_buffers": 3}, "n_q_buffers = 3"),
@@ -82,12 +89,38 @@ def test_what_cannot_be_built_says_why(changed: dict[str, Any], reason: str) -> 
     ("changed", "reason"),
     [({}, None), ({"n_rows": 99}, None), ({"n_rows": 98}, "33 queries or more"),
      ({"n_new": 1}, "neither append"), ({"rotates": True}, "nor rotate"),
-     ({"paged": True}, "nor read pages"), ({"d_head": 64, "d_v": 64}, "have head dimension 128"),
+     ({"paged": True}, "do not read pages"), ({"d_head": 64, "d_v": 64}, "have head dimension 128"),
      ({"d_v": 64}, "have head dimension 128")],
 )  # fmt: skip
 def test_calls_that_it_takes(changed: dict[str, Any], reason: str | None) -> None:
     found = CONFIG.refusal(replace(PROMPT, **changed))
     assert found is None if reason is None else reason in str(found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [({"page_size": 0}, None), ({"page_size": 8}, None), ({"page_size": 720}, None),
+     ({"page_size": 12}, "pages of a multiple of 8 keys"), ({"page_size": 1}, "multiple of 8"),
+     ({"paged": False}, "read pages"), ({"n_rows": 98}, "33 queries or more")],
+)  # fmt: skip
+def test_calls_with_pages_that_it_takes(changed: dict[str, Any], reason: str | None) -> None:
+    sizes = replace(PROMPT, **({"paged": True} | changed))
+    found = replace(CONFIG, paged=True).refusal(sizes)
+    assert found is None if reason is None else reason in str(found)
+
+
+def test_values_that_it_takes() -> None:
+    wide = replace(CONFIG, d_head=192, block_n=96, n_q_buffers=1)
+    sizes = replace(PROMPT, d_head=192, d_v=128)
+    assert wide.refusal(sizes) is None and wide.refusal(replace(sizes, d_v=192)) is None
+    assert "have head dimension 192" in str(wide.refusal(replace(sizes, d_v=64)))
+
+
+def test_parts_of_a_block_divide_it_and_its_pages() -> None:
+    for config in (replace(CONFIG, paged=True), replace(OTHERS[2], paged=True)):
+        for page_size in range(8, 1024, 8):
+            rows = config.part_rows(page_size)
+            assert rows % 8 == page_size % rows == config.block_n % rows == 0
 
 
 def test_tiles_are_enough_for_every_split_of_the_rows() -> None:

@@ -22,7 +22,7 @@ from flash_helpers.kernels.registry import FAMILIES, by_preference
 
 from .markdown import SUPPORT
 
-NUMBERS = sorted({*range(33), *range(0, 513, 8)})
+NUMBERS = sorted({*range(33), *range(0, 577, 8)})
 ARCHITECTURES = ((7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
 
 

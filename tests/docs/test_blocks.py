@@ -91,6 +91,7 @@ SURROUNDINGS: dict[str, Callable[[], dict[str, Any]]] = {
     "docs/measuring.md": _with_tensors,
     "docs/operators.md": _with_operators,
     "docs/profiling.md": _with_a_model,
+    "docs/support.md": dict,
     "py/flash_helpers/emulator/sm90/README.md": _with_a_kernel,
 }
 

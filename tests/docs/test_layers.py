@@ -25,6 +25,7 @@ WORDS = {
     "sm90_bwd_fused": "hopper.fused.backward",
     "sm90_bwd_fused_serve": "hopper.fused.serving.backward",
     "sm80_serve": "ampere.serving",
+    "sm80_serve_mla": "ampere.mla",
     "sm80_bwd_serve": "ampere.serving.backward",
     "sm90_serve": "hopper.serving",
 }

@@ -72,6 +72,15 @@ def test_wide_windows(rule: ServeRule, scale: float | None, d: int, dtype: torch
     batch.check(batch.packed())
 
 
+@pytest.mark.parametrize(("d", "d_v"), [(96, 96), (192, 192), (192, 128), (256, 256)])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rule", [CAUSAL, ServeRule(window=(1023, 0), softcap=9.0)], ids=str)
+def test_other_heads_of_prompts(rule: ServeRule, dtype: torch.dtype, d: int, d_v: int) -> None:
+    lengths = [4096, 2500, 64, 0, 300]
+    batch = on_gpu(lengths, [5000, *lengths[1:]], rule, heads=8, d=d, d_v=d_v, dtype=dtype)
+    batch.check(batch.packed())
+
+
 @pytest.mark.parametrize("page", [1, 8, 16, 24, 64, 256])
 @pytest.mark.parametrize("queries", [1, 4])
 @pytest.mark.parametrize("d", [128, 192, 256])
@@ -129,9 +138,10 @@ def test_nothing_waits_for_the_device() -> None:
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_case_10_a_graph_follows_lengths_and_tables() -> None:
+@pytest.mark.parametrize("queries", [2, 150])
+def test_case_10_a_graph_follows_lengths_and_tables(queries: int) -> None:
     """Captured for one batch, replayed for others: shorter, empty and longer, on other pages."""
-    captured = on_gpu([2] * 3, [500, 40, 9], CAUSAL, heads=8, d=128)
+    captured = on_gpu([queries] * 3, [500, 40, 9], CAUSAL, heads=8, d=128)
     k, v, table = captured.pages(16)
     room = torch.zeros(3, 64, dtype=torch.int32, device="cuda")
     lengths = ints(captured.keys, "cuda")
@@ -155,7 +165,7 @@ def test_case_10_a_graph_follows_lengths_and_tables() -> None:
         o, lse = call()
     memory = torch.cuda.memory_allocated()
     for seed, keys in enumerate(([500, 40, 9], [0, 0, 0], [1000, 2, 17], [3, 1000, 0])):
-        batch = on_gpu([2] * 3, keys, CAUSAL, heads=8, d=128, seed=seed)
+        batch = on_gpu([queries] * 3, keys, CAUSAL, heads=8, d=128, seed=seed)
         k, v, table = batch.pages(16)
         for to, new in zip(pages, (k, v), strict=True):
             to.fill_(float("nan"))
@@ -170,9 +180,10 @@ def test_case_10_a_graph_follows_lengths_and_tables() -> None:
     assert torch.cuda.memory_allocated() <= memory + 2**24  # of the batches' own tensors
 
 
-def test_case_14_far_pages() -> None:
+@pytest.mark.parametrize("queries", [1, 40])
+def test_case_14_far_pages(queries: int) -> None:
     """A stride between pages of 2^31 elements."""
-    batch = on_gpu([1], [8], heads=1, kv_heads=1)
+    batch = on_gpu([queries], [8], heads=1, kv_heads=1)
     memory = torch.empty(2**31 + 8 * 64, dtype=torch.float16, device="cuda")
     k = memory.as_strided((2, 8, 1, 64), (2**31, 64, 64, 1))
     k[1] = batch.k[0]
@@ -217,7 +228,10 @@ def test_calls_of_other_sizes_go_the_short_way(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("flash_attention.serving.result.launch", checked)
     decode = [([1] * n, [500 + 37 * i for i in range(n)]) for n in (3, 7, 2, 40)]
     prompts = [([700, 1, 0, 3000], [900, 5, 7, 3000]), ([300] * 9, [300] * 9), ([64], [4000])]
-    for steps, ways in ((decode, (Batch.packed, cached, paged)), (prompts, (Batch.packed,))):
+    longer = [([300] * n, [500 + 370 * i for i in range(n)]) for n in (3, 7, 2)]
+    for steps, ways in (
+        (decode, (Batch.packed, cached, paged)), (prompts, (Batch.packed,)), (longer, (paged,)),
+    ):  # fmt: skip
         for way in ways:
             full.clear()
             for queries, keys in steps:

@@ -16,7 +16,8 @@ from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 from tests.runtime.maps_as_text import MAP_BYTES, lines_of, text_of
 
 COUNTER = 0x77770
-NAMES = ("q", "k", "v", "o", "call", "tile_counter", "tiles_per_head", "heads_per_section")
+NAMES = ("q", "k", "v", "o", "call", "tile_counter", "tiles_per_head", "heads_per_section",
+         "pages", "pages_stride", "page_keys", "part_rows")  # fmt: skip
 CONFIGS = [c for c in get_kernel_configs("hopper-serve") if isinstance(c, HopperServeKernelConfig)]
 
 MAIN = r"""
@@ -31,8 +32,10 @@ void show(const flash::ServeArgs& args) {
   for (const auto* map : {&made.q, &made.k, &made.v, &made.o}) {
     std::printf("%s\n", (const char*)map);
   }
-  std::printf("%d %zu %d %d\n", std::memcmp(&made.call, &args, sizeof(args)),
-              (std::size_t)made.tile_counter, made.tiles_per_head, made.heads_per_section);
+  std::printf("%d %zu %d %d %zu %lld %d %d\n", std::memcmp(&made.call, &args, sizeof(args)),
+              (std::size_t)made.tile_counter, made.tiles_per_head, made.heads_per_section,
+              (std::size_t)made.pages, (long long)made.pages_stride, made.page_keys,
+              made.part_rows);
 }
 
 int main(int, char** argv) {
@@ -53,7 +56,7 @@ PACKED: dict[str, Any] = {
        for i, x in enumerate("kv") for j, axis in enumerate(("page", "seq", "head"))},
     "q_stride_batch": 0, "o_stride_batch": 0, "k_stride_page": 0, "v_stride_page": 0,
     "batch": 5, "n_rows": 1031, "seqlen_k": 8191, "n_heads_q": 8, "n_heads_kv": 2, "n_splits": 1,
-    "softmax_scale": 0.1, "window_left": 2**31 - 1,
+    "softmax_scale": 0.1, "window_left": 2**31 - 1, "d_head": 192, "d_v": 192,
 }  # fmt: skip
 CACHE: dict[str, Any] = {
     **PACKED, "cu_seqlens_q": 0, "cu_seqlens_k": 0, "q_stride_batch": 80000,
@@ -68,7 +71,13 @@ PROBLEMS = [
     {**PACKED, "seqlen_k": 0, "k": 0, "v": 0},
     {**PACKED, "seqlen_k": 1 << 17, "n_heads_q": 64, "n_heads_kv": 8, "n_rows": 1 << 20},
     {**CACHE, "seqlen_k": 1 << 20, "seqlen_q": 1 << 18, "n_rows": 5 << 18},
-]
+    *({**CACHE, "block_table": 9 << 32, "table_stride": 77, "page_size": page,
+       "seqlen_k": 70 * page} for page in (8, 24, 128, 1024)),
+    {**PACKED, "block_table": 9 << 32, "table_stride": 0, "page_size": 16, "seqlen_k": 0, "k": 0,
+     "v": 0},
+    {**CACHE, "cache_batch_idx": 9 << 32},
+    {**PACKED, "d_v": 128},
+]  # fmt: skip
 
 
 def shown(config: HopperServeKernelConfig, record: bytes) -> list[str]:
@@ -78,7 +87,7 @@ def shown(config: HopperServeKernelConfig, record: bytes) -> list[str]:
     maps = [text_of(data[MAP_BYTES * i : MAP_BYTES * (i + 1)]) for i in range(4)]
     call, rest = data[4 * MAP_BYTES :][:SERVE_ARGS_SIZE], data[4 * MAP_BYTES + SERVE_ARGS_SIZE :]
     assert call == record
-    return [*maps, " ".join(map(str, (0, *struct.unpack_from("<Q2i", rest))))]
+    return [*maps, " ".join(map(str, (0, *struct.unpack_from("<Q2iQq2i", rest))))]
 
 
 def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
@@ -90,7 +99,8 @@ def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
     *lines, record = lines_of(tmp_path, main, sources, records)
     assert lines == [line for r in records for config in CONFIGS for line in shown(config, r)]
     behind = 4 * MAP_BYTES + SERVE_ARGS_SIZE
-    offsets_of_fields = [*(MAP_BYTES * i for i in range(5)), behind, behind + 8, behind + 12]
+    behind_maps = (0, 8, 12, 16, 24, 32, 36)
+    offsets_of_fields = [*(MAP_BYTES * i for i in range(5)), *(behind + n for n in behind_maps)]
     assert list(map(int, record.split())) == [LAUNCH_ARGUMENTS_SIZE, *offsets_of_fields]
 
 

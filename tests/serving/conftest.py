@@ -1,10 +1,15 @@
-"""Outputs and scratch memory hold NaN before a kernel writes them."""
+"""Outputs and scratch memory hold NaN before a kernel writes them; which family's kernels run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+
+import flash_attention.emulated
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.sm80_serve.family import Sm80Serve
+from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 
 from .problems import poisoned_memory as poisoned
 
@@ -13,3 +18,25 @@ from .problems import poisoned_memory as poisoned
 def poisoned_memory() -> Iterator[None]:
     with poisoned():
         yield
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[KernelConfig]:
+    """The Ampere family is asked last; which configurations ran."""
+    monkeypatch.setattr(Sm80Serve, "preference", lambda *_: -1)
+    launch = flash_attention.emulated.launch_serving
+    ran: list[KernelConfig] = []
+
+    def recorded(config: HopperServeKernelConfig, *arguments: object) -> None:
+        ran.append(config)
+        launch(config, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(flash_attention.emulated, "launch_serving", recorded)
+    return ran
+
+
+@pytest.fixture
+def hopper(launched: list[KernelConfig]) -> Iterator[None]:
+    """Every kernel that ran was of the Hopper family."""
+    yield
+    assert launched and all(isinstance(config, HopperServeKernelConfig) for config in launched)

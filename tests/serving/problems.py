@@ -19,7 +19,7 @@ NAN = math.nan
 FULL = ServeRule()
 EVERYTHING = ServeRule(causal=True, window=(50, -1), softcap=3.0, scale=0.2)
 # Entries of a table that nobody follows.
-WILD = (-1, 2**31 - 1)
+WILD = (-1, 2**31 - 1, 10**6)
 
 
 @dataclass
@@ -75,8 +75,7 @@ class Batch:
         found: Any = flash_attention.flash_attn_varlen_func(
             q, k, v, starts, key_starts, return_softmax_lse=True, **self._options(keywords)
         )
-        o, lse = found
-        return [(o[a:b], lse[:, a:b]) for a, b in itertools.pairwise(starts)]
+        return of_sequences(found, starts)
 
     def cached(self, capacity: int, **keywords: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """The same from flash_attn_with_kvcache; every sequence has as many queries."""
@@ -93,6 +92,19 @@ class Batch:
         """The same with pages in any order."""
         k, v, table = self.pages(page)
         return self.with_cache(k, v, block_table=table, **keywords)
+
+    def packed_over_pages(
+        self, page: int, **keywords: Any
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """From flash_attn_varlen_func: packed queries, keys in pages, lengths from cu_seqlens_k."""
+        q, starts = stacked(self.q)
+        _, key_starts = stacked(self.k)
+        k, v, table = self.pages(page)
+        found: Any = flash_attention.flash_attn_varlen_func(
+            q, k, v, starts, key_starts, block_table=table, return_softmax_lse=True,
+            **self._options(keywords),
+        )  # fmt: skip
+        return of_sequences(found, starts)
 
     def with_cache(
         self, k: torch.Tensor, v: torch.Tensor, **keywords: Any
@@ -117,7 +129,7 @@ class Batch:
             for column in range(table.shape[1]):
                 rows = slice(column * page, min((column + 1) * page, n))
                 if not seen[rows].any():
-                    table[i, column] = WILD[(i + column) % 2]
+                    table[i, column] = WILD[(i + column) % len(WILD)]
                     continue
                 table[i, column] = at = order.pop()
                 k[at, : rows.stop - rows.start] = self.k[i][rows]
@@ -149,6 +161,14 @@ class Batch:
             found = compare(o, expected)
             assert found.passed, f"sequence {i}: {found.describe()}"
             torch.testing.assert_close(lse.double(), expected_lse, rtol=1e-4, atol=1e-4)
+
+
+def of_sequences(
+    found: tuple[torch.Tensor, torch.Tensor], starts: torch.Tensor
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """(o, lse) of each, out of packed ones."""
+    o, lse = found
+    return [(o[a:b], lse[:, a:b]) for a, b in itertools.pairwise(starts)]
 
 
 def ints(values: list[Any], device: str | torch.device = "cpu") -> torch.Tensor:

@@ -108,7 +108,7 @@ REFUSED = [
     (kvcache, {"q": half(2, 1, 4, 59), "k_cache": half(2, 16, 2, 59),
                "v_cache": half(2, 16, 2, 59)},
      "k_cache has head dimension 59: of a cache"),
-    (kvcache, {"qv": half(2, 1, 4, 64)}, "qv is given"),
+    (kvcache, {"qv": half(2, 1, 4, 64)}, "q and qv have head dimensions 64 and 64"),
     (kvcache, {"q": half(4, 4, 64)}, "expected 4 dimensions"),
     (kvcache, {"q": half(3, 1, 4, 64), "cache_seqlens": None}, "k_cache has batch size 2"),
     (kvcache, {"cache_seqlens": 17}, "cache_seqlens is 17: the cache holds 16 keys"),

@@ -18,8 +18,10 @@ from flash_helpers.emulator import LaunchReport
 from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.sm80_serve.config import AmpereServeKernelConfig
 from flash_helpers.kernels.sm80_serve.family import Sm80Serve
+from flash_helpers.kernels.sm80_serve_mla.config import AmpereMlaKernelConfig
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 from tests.emulator.work import Work
+from tests.serving.latent import LatentBatch
 from tests.serving.problems import Batch
 
 CAUSAL = ServeRule(causal=True)
@@ -163,13 +165,42 @@ def test_decode(
     check(ampere_work(batch, config, found), report)
 
 
+@pytest.mark.parametrize(("heads", "queries"), [(16, 1), (4, 8), (128, 1)])
+def test_latent_decode(
+    monkeypatch: pytest.MonkeyPatch,
+    reports: list[tuple[AmpereMlaKernelConfig, LaunchReport]],
+    heads: int,
+    queries: int,
+) -> None:
+    """A block is copied once for both matmuls, of which every row of a tile takes part."""
+    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 1)
+    batch = LatentBatch([queries] * 3, [300, queries, 64], CAUSAL, heads=heads)
+    batch.check(batch.cached(300))
+    ((config, report),) = reports
+    rows, keys = config.blocks()
+    blocks = sum(-(-(t.end - t.begin) // keys) for t in tiles(batch, rows, heads))
+    of_scores = keys // MMA_COLUMNS * (config.d_head // MMA_DEPTH)
+    of_output = config.d_v() // MMA_COLUMNS * (keys // MMA_DEPTH)
+    check(
+        Work(
+            blocks * rows // WARP_ROWS * (of_scores + of_output),
+            async_copies=blocks * keys * config.d_head // CHUNK,
+            global_stores=3 * queries * heads * (config.d_v() // 4 + 1),
+        ),
+        report,
+    )
+
+
 @pytest.mark.parametrize("name", ["full", "causal", "window"])
+@pytest.mark.parametrize("page", [0, 16, 256])
 def test_prompts_on_hopper(
     monkeypatch: pytest.MonkeyPatch,
     reports: list[tuple[HopperServeKernelConfig, LaunchReport]],
     name: str,
+    page: int,
 ) -> None:
-    """Blocks that a group does not see are loaded for the other, and not multiplied."""
+    """Blocks that a group does not see are loaded for the other, and not multiplied. Out of pages a
+    block is loaded in parts, chunk by chunk."""
     monkeypatch.setattr(Sm80Serve, "preference", lambda *_: -1)
     rule = {
         "full": ServeRule(),
@@ -177,10 +208,13 @@ def test_prompts_on_hopper(
         "window": ServeRule(causal=True, window=(150, 0)),
     }[name]
     batch = Batch([256, 384], [256, 500], rule, heads=2, kv_heads=2)
-    batch.check(batch.packed())
+    batch.check(batch.packed_over_pages(page) if page else batch.packed())
     ((config, report),) = reports
     rows = config.block_m()
-    loads = sum(config.n_mma_groups + 2 * t.blocks(config.block_n) for t in tiles(batch, rows, 1))
+    parts = config.block_n // config.part_rows(page) * config.forward().n_chunks() if page else 1
+    loads = sum(
+        config.n_mma_groups + 2 * parts * t.blocks(config.block_n) for t in tiles(batch, rows, 1)
+    )
     groups = tiles(batch, GROUP_ROWS, 1)
     steps = config.d_head // MMA_DEPTH + config.block_n // MMA_KEYS
     n_rows = sum(batch.queries)

@@ -149,7 +149,8 @@ def test_what_records_is_refused(options: dict[str, Any], monkeypatch: pytest.Mo
         (lambda: make_fx(call)(*qkv), NotImplementedError, "make_fx"),
         (traced, NotImplementedError, "torch.jit.trace"),
         (lambda: torch.func.vmap(call)(*(x[None] for x in qkv)), TypeError, "torch.func.vmap"),
-        (compiled, Exception, "torch.compile cannot record window_size, softcap and s_aux"),
+        # PyTorch 2.6 says no more than that there was one.
+        (compiled, Exception, "cannot record window_size, softcap and s_aux|Observed exception"),
     ]
     for record, exception, message in ways:
         with pytest.raises(exception, match=message):

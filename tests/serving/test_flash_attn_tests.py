@@ -37,7 +37,7 @@ def test_varlen_refused(alibi, seqlen, d): call(d, alibi)
 @pytest.mark.parametrize("alibi,seqlen", ALIBI)
 @pytest.mark.parametrize("d", [64])
 def test_varlen_not_refused(alibi, seqlen, d): call(d, False)
-@pytest.mark.parametrize("d", [136, 256])
+@pytest.mark.parametrize("d", [264, 320])
 def test_varlen_of_large_heads(d): call(d, False)
 """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ import flash_attention.emulated
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.check.tolerance import compare
 from flash_helpers.kernels.contract import KernelConfig
-from flash_helpers.kernels.sm80_serve.family import Sm80Serve
 from flash_helpers.kernels.sm90_serve.arguments import pack_launch_arguments
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 from flash_helpers.kernels.sm90_serve.family import Sm90Serve
@@ -21,32 +19,11 @@ from flash_helpers.kernels.sm90_serve.sets import get_hopper_serve_kernel_config
 from tests.serving.problems import EVERYTHING, NAN, Batch, ints, same_bits, stacked
 
 CAUSAL = ServeRule(causal=True)
-
-
-@pytest.fixture(autouse=True)
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[KernelConfig]:
-    """The other family is asked last; which configurations ran."""
-    monkeypatch.setattr(Sm80Serve, "preference", lambda *_: -1)
-    launch = flash_attention.emulated.launch_serving
-    ran: list[KernelConfig] = []
-
-    def recorded(config: HopperServeKernelConfig, *arguments: object) -> None:
-        ran.append(config)
-        launch(config, *arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(flash_attention.emulated, "launch_serving", recorded)
-    return ran
-
-
-@pytest.fixture
-def hopper(launched: list[KernelConfig]) -> Iterator[None]:
-    """Every kernel that ran was of the Hopper family."""
-    yield
-    assert launched and all(isinstance(config, HopperServeKernelConfig) for config in launched)
+CONFIGS = [config for config in get_hopper_serve_kernel_configs() if not config.paged]
 
 
 @pytest.mark.usefixtures("hopper")
-@pytest.mark.parametrize("config", get_hopper_serve_kernel_configs(), ids=str)
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
 @pytest.mark.parametrize("rule", [ServeRule(), CAUSAL], ids=str)
 def test_lengths(config: KernelConfig, rule: ServeRule) -> None:
     batch = Batch(
@@ -81,7 +58,29 @@ def test_windows_and_soft_caps(rule: ServeRule) -> None:
 
 
 @pytest.mark.usefixtures("hopper")
-@pytest.mark.parametrize("config", get_hopper_serve_kernel_configs(), ids=str)
+@pytest.mark.parametrize("d", [192, 256])
+def test_windows_of_wide_heads(d: int) -> None:
+    """Outputs lie where queries were, and groups pass over each other's blocks."""
+    batch = Batch(
+        [200, 64, 130], [300, 50, 400], ServeRule(window=(40, 3), softcap=9.0), heads=2, d=d,
+        sinks=torch.tensor([0.5, -2.0]),
+    )  # fmt: skip
+    batch.check(batch.packed())
+
+
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("rule", [CAUSAL, ServeRule(window=(40, 3))], ids=str)
+def test_narrower_values(rule: ServeRule) -> None:
+    """Head dimension 192 with values of 128: rows are stored one by one, and by whole warps."""
+    batch = Batch([70, 0, 129], [100, 7, 300], rule, heads=2, d=192, d_v=128, leftpad=[9, 0, 0])
+    results = batch.packed()
+    batch.check(results)
+    paged = batch.packed_over_pages(64)
+    assert same_bits(results, paged)
+
+
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_everything_at_once(config: KernelConfig) -> None:
     batch = Batch(
         [70, 0, 190], [200, 65, 150], EVERYTHING, heads=6, d=config.d_head,
@@ -103,12 +102,13 @@ def test_large_scores_before_the_first_key_of_a_window(rule: ServeRule, higher: 
 
 
 @pytest.mark.usefixtures("hopper")
-def test_a_sequence_has_the_same_bits_in_every_batch() -> None:
+@pytest.mark.parametrize("d", [64, 256])
+def test_a_sequence_has_the_same_bits_in_every_batch(d: int) -> None:
     """Whatever the other sequences' queries and values are."""
-    batch = Batch([70, 300, 41], [300, 300, 270], CAUSAL, heads=2)
+    batch = Batch([70, 300, 41], [300, 300, 270], CAUSAL, heads=2, d=d)
     together = batch.packed()
     for i in range(3):
-        alone = Batch([batch.queries[i]], [batch.keys[i]], CAUSAL, heads=2)
+        alone = Batch([batch.queries[i]], [batch.keys[i]], CAUSAL, heads=2, d=d)
         alone.q, alone.k, alone.v = [batch.q[i]], [batch.k[i]], [batch.v[i]]
         assert same_bits(alone.packed(), together[i : i + 1])
     for tensors in (batch.q, batch.k, batch.v):
@@ -203,12 +203,12 @@ def test_flash_attn_func_with_a_window() -> None:
 
 
 def test_calls_for_the_other_family(launched: list[KernelConfig]) -> None:
-    """Few queries, pages, splits and other head dimensions."""
+    """Few queries, odd pages, splits and other head dimensions."""
     few = Batch([1, 40], [70, 70])
     few.check(few.packed())
     prompt = Batch([70], [70], CAUSAL)
     prompt.check(prompt.packed(num_splits=1))
-    prompt.check(prompt.paged(16))
+    prompt.check(prompt.paged(12))
     for d, d_v in ((40, 40), (128, 64)):
         other = Batch([70], [70], CAUSAL, d=d, d_v=d_v)
         other.check(other.packed())

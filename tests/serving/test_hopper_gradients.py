@@ -110,6 +110,15 @@ def test_used_rows_alone_have_gradients() -> None:
 
 
 @pytest.mark.usefixtures("hopper")
+def test_the_last_row() -> None:
+    """Of a tensor that ends with a sequence."""
+    problem = Packed([20], [30], heads=1)
+    for name, x in problem.tensors.items():
+        problem.tensors[name] = x[:-2].clone()
+    problem.check()
+
+
+@pytest.mark.usefixtures("hopper")
 def test_rows_that_lie_apart() -> None:
     """Heads between those of others, and an output's gradient that is one row."""
     problem = Packed([30, 9], [50, 20], heads=2, kv_heads=2)

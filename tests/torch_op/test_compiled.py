@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,6 +70,20 @@ def test_a_scale_that_changes_is_not_kept(seed: int) -> None:
         assert torch.equal(whole(q, k, v, scale), call(q, k, v, softmax_scale=scale))
     with pytest.raises(Exception, match="softmax_scale is inf: it must be finite"):
         whole(q, k, v, float("inf"))
+
+
+def test_classes_are_asked_for_by_tuples() -> None:
+    """torch.compile of PyTorch 2.6 ends at isinstance(x, tuple | list) in what it reads."""
+    unions = [
+        f"{path.name}:{node.lineno}"
+        for path in Path(flash_attention.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "isinstance"
+        and isinstance(node.args[1], ast.BinOp)
+    ]
+    assert unions == []
 
 
 @pytest.mark.slow

@@ -14,15 +14,25 @@ interrupted.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from flash_attention.triton_kit.versions import MINORS, REQUIREMENT, TESTED, minor_of
+from tests.releases import (
+    FAILED,
+    MISSING,
+    PASSED,
+    ROOT,
+    Execute,
+    ended,
+    error,
+    execute,
+    split,
+    summary,
+)  # fmt: skip
 
-ROOT = Path(__file__).parents[2]
 # All that import triton (tests/triton/test_releases.py finds those that are not here).
 TESTS = (
     "tests/triton",
@@ -45,29 +55,17 @@ TESTS = (
     "tests/gpu/test_operators_pipeline.py",
     "tests/gpu/test_triton.py",
 )
-PASSED, FAILED, MISSING = "passed", "failed", "could not be installed"
-# Runs a command and returns its exit code.
-Execute = Callable[[Sequence[str], Mapping[str, str]], int]
-
-
-def execute(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    return subprocess.run(command, env=environment, check=False, cwd=ROOT).returncode
 
 
 def main(arguments: Sequence[str], run: Execute = execute, folder: Path = ROOT / "build") -> int:
     """The exit code. Folders of the releases are made in `folder`."""
-    options = list(arguments)
-    split = options.index("--") if "--" in options else len(options)
-    releases, pytest_arguments = options[:split] or list(TESTED), options[split + 1 :]
+    releases, pytest_arguments = split(arguments, TESTED)
     for release in releases:
         if minor_of(release) not in MINORS:
-            _error(f"{release} is none of {REQUIREMENT}; tested are {', '.join(TESTED)}")
+            error(f"{release} is none of {REQUIREMENT}; tested are {', '.join(TESTED)}")
             return 2
     results = {release: _test(release, pytest_arguments, run, folder) for release in releases}
-    for release, result in results.items():
-        print(f"triton {release}: {result}")
-    found = set(results.values())
-    return 1 if FAILED in found else 4 if found == {MISSING} else 3 if MISSING in found else 0
+    return summary("triton", results)
 
 
 def _test(release: str, pytest_arguments: Sequence[str], run: Execute, folder: Path) -> str:
@@ -80,7 +78,7 @@ def _test(release: str, pytest_arguments: Sequence[str], run: Execute, folder: P
         return MISSING
     right = f"import sys, triton; sys.exit(triton.__version__ != {release!r})"
     if run([sys.executable, "-c", right], environment):
-        _error(f"{where} does not hold triton {release}: remove it")
+        error(f"{where} does not hold triton {release}: remove it")
         return MISSING
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", *TESTS, *pytest_arguments]
     return FAILED if run(command, environment) else PASSED
@@ -96,19 +94,12 @@ def _install(release: str, where: Path, run: Execute) -> bool:
             return False
         try:
             target.rename(where)
-        except OSError as error:
+        except OSError as problem:
             if not where.is_dir():  # else another process was faster
-                _error(f"{where}: {error.strerror}")
+                error(f"{where}: {problem.strerror}")
                 return False
     return True
 
 
-def _error(message: str) -> None:
-    print(f"error: {message}", file=sys.stderr, flush=True)
-
-
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(ended(main))

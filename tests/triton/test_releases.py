@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from flash_attention.triton_kit.versions import TESTED
+from tests.releases import ROOT
 
-from .releases import ROOT, TESTS, main
+from .releases import TESTS, main
 
 
 class Machine:

@@ -70,6 +70,7 @@ cuuint64_t stride_bytes(const TensorMapKey& key, int64_t stride, int32_t size) {
 Fields fields_of(const TensorMapKey& key) {
   const auto columns = static_cast<cuuint32_t>(key.swizzle_bytes / bytes_of(key.dtype));
   const auto chunks = static_cast<cuuint32_t>(key.d_head) / columns;
+  const auto box_chunks = static_cast<cuuint32_t>(key.box_chunks);
   const auto size = [](int32_t n) { return static_cast<cuuint64_t>(std::max(n, 1)); };
   return {
       .type = key.dtype == DType::kFP16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
@@ -79,7 +80,8 @@ Fields fields_of(const TensorMapKey& key) {
                   static_cast<cuuint64_t>(key.swizzle_bytes),
                   stride_bytes(key, key.stride_head, key.n_heads),
                   stride_bytes(key, key.stride_batch, key.batch)},
-      .box = {columns, static_cast<cuuint32_t>(key.box_rows), chunks, 1, 1},
+      .box = {columns, static_cast<cuuint32_t>(key.box_rows), box_chunks == 0 ? chunks : box_chunks,
+              1, 1},
       .swizzle = swizzle_of(key.swizzle_bytes),
   };
 }

@@ -22,7 +22,7 @@ struct TensorMapKey {
   int32_t box_rows;
   int32_t swizzle_bytes;  // of a chunk's row: 64 or 128; other rows are not swizzled
   DType dtype;
-  int32_t reserved = 0;
+  int32_t box_chunks = 0;  // of a box, which may be more; 0: all
 
   bool operator==(const TensorMapKey&) const = default;
 };

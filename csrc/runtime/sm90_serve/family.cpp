@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 
+#include "argument_checks.h"
 #include "forward_checks.h"
 #include "sm90/launch.h"
 #include "sm90/tensor_map.h"
@@ -23,17 +24,27 @@ const HopperServeKernelConfig& config_of(const KernelEntry& entry) {
   return flash::config_of<HopperServeKernelConfig>(entry);
 }
 
+void check_pages(const KernelEntry& entry, const ServeArgs& args) {
+  const bool paged = args.block_table != nullptr || args.cache_batch_idx != nullptr;
+  if (paged != config_of(entry).paged) {
+    refuse(entry, paged ? "it does not read caches by a table"
+                        : "block_table and cache_batch_idx are null");
+  }
+  constexpr int kRows = HopperServeKernelConfig::kLeastPartRows;
+  if (args.block_table != nullptr) {
+    check_multiple(entry, "page_size", args.page_size, kRows, "the rows of a swizzle");
+  }
+}
+
 void check(const KernelEntry& entry, const ServeArgs& args) {
   const int d_head = config_of(entry).d_head;
-  if (args.d_head != d_head || args.d_v != d_head) {
+  if (args.d_head != d_head || !config_of(entry).takes_values(args.d_v)) {
     refuse(entry, "d_head = " + std::to_string(args.d_head) + " and d_v = " +
                       std::to_string(args.d_v) + ": expected " + std::to_string(d_head));
   }
   if (args.n_splits != 1) refuse(entry, "n_splits is not 1");
   if (args.n_new != 0 || args.rotary_dim != 0) refuse(entry, "it neither appends nor rotates");
-  if (args.block_table != nullptr || args.cache_batch_idx != nullptr) {
-    refuse(entry, "it does not read caches by a table");
-  }
+  check_pages(entry, args);
   for (const int64_t stride :
        {args.q_stride_batch, args.q_stride_seq, args.q_stride_head, args.k_stride_page,
         args.k_stride_seq, args.k_stride_head, args.v_stride_page, args.v_stride_seq,

@@ -1,5 +1,8 @@
 #include "sm90_serve/launch.h"
 
+#include <limits>
+#include <numeric>
+
 #include "sm90/launch.h"
 #include "sm90/tensor_map.h"
 
@@ -9,6 +12,28 @@ namespace {
 // Rows of a copy by TMA: one group's queries, a block of keys, one warp's output.
 constexpr int kQRows = sm90::HopperForwardKernelConfig::kGroupRows;
 constexpr int kORows = kQRows / sm90::HopperForwardKernelConfig::kGroupWarps;
+
+// Maps have a size in every dimension, and calls do not say how many pages there are: any number.
+// The driver takes this one: the ragged descriptors of Triton 3.9's tools have it.
+constexpr int32_t kAnyNumber = 0x7fff0000;
+
+// Where a paged kernel finds keys, and in which parts it copies a block of them.
+struct Pages {
+  const int32_t* pages = nullptr;
+  int64_t stride = 0;
+  int32_t keys = 0;
+  int32_t part_rows = 0;
+};
+
+Pages pages_of(const HopperServeKernelConfig& config, const ServeArgs& args) {
+  if (!config.paged) return {};
+  if (args.block_table != nullptr) {
+    return {args.block_table, args.table_stride, args.page_size,
+            std::gcd(args.page_size, config.block_n)};
+  }
+  // One page has all keys of a sequence; behind its end there are zeros.
+  return {args.cache_batch_idx, 1, std::numeric_limits<int32_t>::max(), config.block_n};
+}
 
 // By the average sequence: the lengths are on the device.
 int32_t heads_per_section(const HopperServeKernelConfig& config, const ServeArgs& args) {
@@ -27,9 +52,10 @@ int64_t tiles_per_head(const HopperServeKernelConfig& config, const ServeArgs& a
 
 ServeKernelArgs kernel_args(const HopperServeKernelConfig& config, const ServeArgs& args,
                             std::int32_t* tile_counter) {
-  const auto map = [&](const void* address, int64_t batch_stride, int64_t seq, int64_t head,
-                       int32_t rows, int32_t n_heads, int32_t batch,
-                       int32_t box_rows) -> const sm90::TensorMap& {
+  const int32_t all_chunks = config.forward().n_chunks();
+  const auto map = [&](const void* address, int32_t d, int64_t batch_stride, int64_t seq,
+                       int64_t head, int32_t rows, int32_t n_heads, int32_t batch, int32_t box_rows,
+                       int32_t box_chunks) -> const sm90::TensorMap& {
     // Without keys nothing is loaded, but a map must have an address.
     return sm90::tensor_map({.address = rows > 0 ? address : args.q,
                              .stride_batch = batch_stride,
@@ -38,29 +64,40 @@ ServeKernelArgs kernel_args(const HopperServeKernelConfig& config, const ServeAr
                              .batch = batch,
                              .seqlen = rows,
                              .n_heads = n_heads,
-                             .d_head = config.d_head,
+                             .d_head = d,
                              .box_rows = box_rows,
                              .swizzle_bytes = config.forward().swizzle_bytes(),
-                             .dtype = config.dtype});
+                             .dtype = config.dtype,
+                             .box_chunks = box_chunks});
   };
   // Packed rows are one batch.
   const bool packed_q = args.cu_seqlens_q != nullptr;
   const int32_t q_rows = packed_q ? args.n_rows : args.seqlen_q;
   const int32_t q_batch = packed_q ? 1 : args.batch;
-  const int32_t k_batch = args.cu_seqlens_k != nullptr ? 1 : args.batch;
+  const Pages pages = pages_of(config, args);
+  const int32_t k_batch = config.paged ? kAnyNumber : args.cu_seqlens_k != nullptr ? 1 : args.batch;
+  const int32_t k_rows = config.paged && args.block_table != nullptr && args.seqlen_k > 0
+                             ? args.page_size
+                             : args.seqlen_k;
+  const int32_t box_rows = config.paged ? pages.part_rows : config.block_n;
+  const int32_t box_chunks = config.paged ? 1 : all_chunks;
   return {
-      .q = map(args.q, args.q_stride_batch, args.q_stride_seq, args.q_stride_head, q_rows,
-               args.n_heads_q, q_batch, kQRows),
-      .k = map(args.k, args.k_stride_page, args.k_stride_seq, args.k_stride_head, args.seqlen_k,
-               args.n_heads_kv, k_batch, config.block_n),
-      .v = map(args.v, args.v_stride_page, args.v_stride_seq, args.v_stride_head, args.seqlen_k,
-               args.n_heads_kv, k_batch, config.block_n),
-      .o = map(args.o, args.o_stride_batch, args.o_stride_seq, args.o_stride_head, q_rows,
-               args.n_heads_q, q_batch, kORows),
+      .q = map(args.q, config.d_head, args.q_stride_batch, args.q_stride_seq, args.q_stride_head,
+               q_rows, args.n_heads_q, q_batch, kQRows, all_chunks),
+      .k = map(args.k, config.d_head, args.k_stride_page, args.k_stride_seq, args.k_stride_head,
+               k_rows, args.n_heads_kv, k_batch, box_rows, box_chunks),
+      .v = map(args.v, args.d_v, args.v_stride_page, args.v_stride_seq, args.v_stride_head, k_rows,
+               args.n_heads_kv, k_batch, box_rows, box_chunks),
+      .o = map(args.o, args.d_v, args.o_stride_batch, args.o_stride_seq, args.o_stride_head, q_rows,
+               args.n_heads_q, q_batch, kORows, all_chunks),
       .call = args,
       .tile_counter = tile_counter,
       .tiles_per_head = static_cast<int32_t>(tiles_per_head(config, args)),
       .heads_per_section = heads_per_section(config, args),
+      .pages = pages.pages,
+      .pages_stride = pages.stride,
+      .page_keys = pages.keys,
+      .part_rows = pages.part_rows,
   };
 }
 

@@ -62,7 +62,7 @@ def conv2d(
 def _pair(name: str, value: object, least: int) -> Pair:
     """Of an integer or two. Raises TypeError or ValueError for anything else."""
     pair = (value, value) if isinstance(value, int) else value
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise TypeError(f"{name} is {kind_of(value)}: expected an integer or a pair of them")
     for each in pair:
         check_integer(name, each)

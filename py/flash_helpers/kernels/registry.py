@@ -14,6 +14,7 @@ from .sm80_bwd.family import FAMILY as SM80_BACKWARD
 from .sm80_bwd_serve.family import FAMILY as SM80_SERVE_BACKWARD
 from .sm80_fwd.family import FAMILY as SM80_FORWARD
 from .sm80_serve.family import FAMILY as SM80_SERVE
+from .sm80_serve_mla.family import FAMILY as SM80_SERVE_MLA
 from .sm90_bwd.family import FAMILY as SM90_BACKWARD
 from .sm90_bwd_fused.family import FAMILY as SM90_FUSED_BACKWARD
 from .sm90_bwd_fused_serve.family import FAMILY as SM90_FUSED_SERVE_BACKWARD
@@ -22,7 +23,7 @@ from .sm90_serve.family import FAMILY as SM90_SERVE
 
 FAMILIES: tuple[Family, ...] = (
     SM80_FORWARD, SM90_FORWARD, SM80_BACKWARD, SM90_BACKWARD, SM90_FUSED_BACKWARD,
-    SM80_SERVE, SM90_SERVE, SM80_SERVE_BACKWARD, SM90_FUSED_SERVE_BACKWARD,
+    SM80_SERVE, SM90_SERVE, SM80_SERVE_MLA, SM80_SERVE_BACKWARD, SM90_FUSED_SERVE_BACKWARD,
 )  # fmt: skip
 
 _registered = {family.NAME: family for family in FAMILIES}

@@ -28,13 +28,14 @@ INT_FIELDS = (
     "rotary_rows", "rotary_interleaved", "rotary_each_query",
 )  # fmt: skip
 FLOAT_FIELDS = ("softmax_scale", "softcap")
-FIELDS = POINTER_FIELDS + STRIDE_FIELDS + INT_FIELDS + FLOAT_FIELDS
+LATENT_FIELDS = ("qv", *(f"qv_stride_{axis}" for axis in ("batch", "seq", "head")))
+FIELDS = POINTER_FIELDS + STRIDE_FIELDS + INT_FIELDS + FLOAT_FIELDS + LATENT_FIELDS
 
 NO_WINDOW = 2**31 - 1  # kNoWindow
 
 # Little-endian without padding: the header asserts that C++ adds none either.
 _LAYOUT = struct.Struct(
-    f"<{len(POINTER_FIELDS)}Q{len(STRIDE_FIELDS)}q{len(INT_FIELDS)}i{len(FLOAT_FIELDS)}f"
+    f"<{len(POINTER_FIELDS)}Q{len(STRIDE_FIELDS)}q{len(INT_FIELDS)}i{len(FLOAT_FIELDS)}fQ3q"
 )
 SERVE_ARGS_SIZE = _LAYOUT.size
 

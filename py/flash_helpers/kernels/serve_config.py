@@ -18,6 +18,8 @@ from .contract import KernelConfig, Variant
 # Queries, or rows of a KV head, of the average sequence from which on their number says nothing
 # about which kernel serves a call, nor how.
 TELLING_ROWS = 256
+# Elements of a key in a latent cache (MLA) that are rotated; those before them are its value.
+ROTATED_OF_LATENT = 64
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,9 @@ class ServeSizes:
     rotates: bool = False
     d_head: int = 0
     d_v: int = 0
+    is_fixed: bool = False  # n_splits was given: of each tile, whatever the kernels would choose
     paged: bool = False  # a table or an index says where in a cache a sequence's keys lie
+    page_size: int = 0  # keys of a page of the table
 
 
 @dataclass(frozen=True, order=True)
@@ -45,19 +49,24 @@ class ServeKernelConfig(KernelConfig):
     WORD: ClassVar[str]  # of the short form
     SYMBOL_START: ClassVar[str]
     LETTERS: ClassVar[dict[str, str]]  # before each number in symbols, in the fields' order
+    SWITCHES: ClassVar[tuple[str, ...]] = ()  # fields behind the numbers; spelt where they are on
 
     dtype: DType
 
     def short_form(self) -> str:
         """`(FP16, 128, 64, 64, 4, 2): ampere_serve`: the fields in their order."""
-        return f"({self.dtype.name}, {', '.join(map(str, self._numbers().values()))}): {self.WORD}"
+        words = "+".join((self.WORD, *self._words()))
+        return f"({self.dtype.name}, {', '.join(map(str, self._numbers().values()))}): {words}"
 
     def kernel_name(self) -> str:
         numbers = (f"{self.LETTERS[name]}{number}" for name, number in self._numbers().items())
-        return "_".join((self.SYMBOL_START, self.dtype.name.lower(), *numbers))
+        return "_".join((self.SYMBOL_START, self.dtype.name.lower(), *numbers, *self._words()))
 
     def _numbers(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in self.LETTERS}
+
+    def _words(self) -> list[str]:
+        return [name for name in self.SWITCHES if getattr(self, name)]
 
     def symbol(self, variant: Variant) -> str:
         if variant not in self.variants():
@@ -123,9 +132,10 @@ class ServeKernelConfig(KernelConfig):
         computes the same."""
         if variant is Variant.APPEND:
             return sizes.n_new + (sizes.n_rows if sizes.rotates else 0)
-        if variant is Variant.COMBINE and sizes.n_splits == 1:
+        shares = self.shares_keys() and not sizes.is_fixed
+        if variant is Variant.COMBINE and (shares or sizes.n_splits == 1):
             return 0
-        if self.shares_keys():
+        if shares:
             return sizes.n_splits
         splits = 1 if variant is Variant.COMBINE else sizes.n_splits
         return self.n_tiles(sizes) * sizes.n_heads_kv * splits
@@ -143,7 +153,7 @@ class ServeKernelConfig(KernelConfig):
         """Words of 4 bytes of scratch memory that a call needs, by the names of the argument
         record; those of `arrivals` are zero before every launch, and left so."""
         n, rows = sizes.n_splits, self.blocks()[0]
-        if self.shares_keys():
+        if self.shares_keys() and not sizes.is_fixed:
             tiles = {"lse_partial": 4 * n * rows, "o_partial": 2 * n * rows * self.d_head}
             return {"arrivals": 4 * n, **tiles}
         rows = 0 if n == 1 else n * sizes.n_rows * sizes.n_heads_q

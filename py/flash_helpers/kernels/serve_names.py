@@ -35,5 +35,11 @@ def parse_symbol(kind: type[Config], text: str) -> tuple[Config, Variant] | None
 def _patterns(kind: type[ServeKernelConfig]) -> tuple[re.Pattern[str], re.Pattern[str]]:
     numbers = {name: f"(?P<{name}>{NUMBER})" for name in kind.LETTERS}
     symbol = "".join(f"_{kind.LETTERS[name]}{number}" for name, number in numbers.items())
+    symbol += _switches(kind, "_")
     short = rf"\((?P<dtype>FP16|BF16), {', '.join(numbers.values())}\): {kind.WORD}"
+    short += _switches(kind, "[+]")
     return re.compile(f"{kind.SYMBOL_START}_(?P<dtype>fp16|bf16){symbol}"), re.compile(short)
+
+
+def _switches(kind: type[ServeKernelConfig], separator: str) -> str:
+    return "".join(f"(?:{separator}(?P<{name}>{name}))?" for name in kind.SWITCHES)

@@ -93,11 +93,18 @@ struct ServeArgs {
   int32_t rotary_each_query;  // not 0: each query for a position of its own, else all for the first
   float softmax_scale;        // multiplies q.k
   float softcap;              // not 0: scores are softcap * tanh(softmax_scale * q.k / softcap)
+
+  // Of a latent cache: what is multiplied with v, as q with k; q.k is the sum of both. Rows of
+  // n_heads_q heads of d_v elements; null: there is none.
+  const void* qv;
+  int64_t qv_stride_batch;
+  int64_t qv_stride_seq;
+  int64_t qv_stride_head;
 };
 
 constexpr int32_t kNoWindow = 2147483647;
 
-static_assert(sizeof(ServeArgs) == 23 * 8 + 24 * 8 + 20 * 4,
+static_assert(sizeof(ServeArgs) == 24 * 8 + 27 * 8 + 20 * 4,
               "no padding: Python packs these bytes");
 
 }  // namespace flash

@@ -20,12 +20,12 @@
 namespace flash::sm80_serve {
 
 // Fills the ring: a warp's part of the blocks of all pieces, one after the other.
-template <AmpereServeKernelConfig kConfig>
+template <AmpereServeKernelConfig kConfig, typename Stream = KeyStream<kConfig>,
+          typename ItsPieces = Pieces<kConfig>>
 class BlockLoader {
  public:
-  FLASH_DEVICE BlockLoader(const ServeArgs& args, const Share<kConfig>& share, uint32_t ring,
-                           int warp, int lane)
-      : stream_(args, ring, warp, lane), pieces_(share) {}
+  FLASH_DEVICE BlockLoader(const Stream& stream, const ItsPieces& pieces)
+      : stream_(stream), pieces_(pieces) {}
 
   // Fills all stages but the one that the first issue() is given. `first`: the first piece, behind
   // which `pieces` is. (Found once, and filled in a loop: a short call takes longer to fetch its
@@ -68,8 +68,8 @@ class BlockLoader {
     key_ = keys_.begin;
   }
 
-  KeyStream<kConfig> stream_;
-  Pieces<kConfig> pieces_;
+  Stream stream_;
+  ItsPieces pieces_;
   KeyPlace place_;          // of the piece
   KeyRange keys_ = {0, 0};  // of the piece
   int key_ = 0;             // the first of the block that was looked up
@@ -112,7 +112,8 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
   const Share<kConfig> share(args, lane);
   if (share.begin == share.end) return;
   Pieces<kConfig> pieces(share);
-  BlockLoader<kConfig> loader(args, share, smem + kConfig.q_bytes(), warp, lane);
+  BlockLoader<kConfig> loader(KeyStream<kConfig>(args, smem + kConfig.q_bytes(), warp, lane),
+                              pieces);
   int stage = kStages - 1;
   bool is_first = true;
   while (!pieces.is_at_end()) {

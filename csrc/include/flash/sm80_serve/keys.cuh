@@ -37,36 +37,26 @@ FLASH_DEVICE KeyPlace place_of(const Tile<kConfig>& tile) {
   return {tile.batch, tile.page, tile.first_key, tile.kv_head};
 }
 
-template <AmpereServeKernelConfig kConfig>
-struct KeyStream {
-  using Shared = SharedTile<kConfig.d_head, true>;
-  static constexpr int kWarpSize = AmpereServeKernelConfig::kWarpSize;
-  static constexpr int kRows = kConfig.B_c / kConfig.n_warps;  // of a block, by this warp
-  static constexpr int kRowsPerStep = kWarpSize / Shared::kChunksPerRow;
-  static_assert(kRows <= kWarpSize, "a lane looks up one row");
-  static_assert(kRows % kRowsPerStep == 0);
+// The rows of a block that a warp copies: a lane looks up where one of them lies.
+template <DType kDType, int kRows>
+struct KeyRows {
+  static constexpr int kChunkBytes = 16;
+  static_assert(kRows <= AmpereServeKernelConfig::kWarpSize, "a lane looks up one row");
 
   const ServeArgs& args;
-  uint32_t slice;  // shared address of the warp's slice of the first stage
-  int first_row;   // of this warp's rows in its slice
-  int first_key;   // of this warp's rows in a block
+  int first_key;  // of this warp's rows in a block
   int lane;
   // The row of the block that this lane has looked up, in K and in V; not read: some other address.
   const char *k_row, *v_row;
   bool is_read = false;
 
-  FLASH_DEVICE KeyStream(const ServeArgs& serve_args, uint32_t ring, int warp, int own_lane)
-      : args(serve_args), lane(own_lane) {
+  FLASH_DEVICE KeyRows(const ServeArgs& serve_args, int first, int own_lane)
+      : args(serve_args), first_key(first), lane(own_lane) {
     skip();
-    const int key_warp = warp / kConfig.row_warps();
-    first_row = warp % kConfig.row_warps() * kRows;
-    first_key = key_warp * kConfig.slice_keys() + first_row;
-    slice = ring + key_warp * 2 * kConfig.slice_bytes();
   }
 
-  // Finds the rows of the block that begins with key `first`, which the next issue() copies: its
-  // table entries are on their way while the blocks before it are computed. `keys`: no other is
-  // read.
+  // Finds the rows of the block that begins with key `first`, which are copied next: its table
+  // entries are on their way while the blocks before it are computed. `keys`: no other is read.
   FLASH_DEVICE void look_up(const KeyPlace& at, const KeyRange& keys, int first) {
     const int key = first + first_key + lane;
     skip();
@@ -80,25 +70,21 @@ struct KeyStream {
     is_read = true;
     k_row +=
         (page * args.k_stride_page + row * args.k_stride_seq + at.kv_head * args.k_stride_head) *
-        bytes_of(kConfig.dtype);
+        bytes_of(kDType);
     v_row +=
         (page * args.v_stride_page + row * args.v_stride_seq + at.kv_head * args.v_stride_head) *
-        bytes_of(kConfig.dtype);
+        bytes_of(kDType);
   }
 
-  // Copies the rows that were looked up to a stage of the ring. What is not read becomes zero: the
-  // weight of a value that nobody sees is 0, and must not meet a NaN.
-  FLASH_DEVICE void issue(int stage) const {
-    const uint32_t rows_read = __ballot_sync(0xffffffffu, is_read);
-    const int chunk = lane % Shared::kChunksPerRow;
-    const uint32_t k_tile = slice + stage * kConfig.stage_bytes();
-    static_for<0, kRows / kRowsPerStep>([&](auto step) {
-      const int r = step * kRowsPerStep + lane / Shared::kChunksPerRow;
-      const bool exists = rows_read >> r & 1;
-      const uint32_t to = k_tile + Shared::offset(first_row + r, chunk);
-      copy(to, broadcast(k_row, r), chunk, exists && chunk * 8 < args.d_head);
-      copy(to + kConfig.slice_bytes(), broadcast(v_row, r), chunk, exists && chunk * 8 < args.d_v);
-    });
+ protected:
+  FLASH_DEVICE static const char* broadcast(const char* address, int from_lane) {
+    return reinterpret_cast<const char*>(
+        __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(address), from_lane));
+  }
+  FLASH_DEVICE static void copy(uint32_t to, const char* row, int chunk, bool exists) {
+    // Nothing is read where no byte is asked for, but the address has to exist.
+    ptx::cp_async_16_zero_fill<0>(to, row + (exists ? chunk * kChunkBytes : 0),
+                                  exists ? kChunkBytes : 0);
   }
 
  private:
@@ -107,14 +93,41 @@ struct KeyStream {
     v_row = static_cast<const char*>(args.v);
     is_read = false;
   }
-  FLASH_DEVICE static const char* broadcast(const char* address, int from_lane) {
-    return reinterpret_cast<const char*>(
-        __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(address), from_lane));
+};
+
+template <AmpereServeKernelConfig kConfig>
+struct KeyStream : KeyRows<kConfig.dtype, kConfig.B_c / kConfig.n_warps> {
+  using Shared = SharedTile<kConfig.d_head, true>;
+  static constexpr int kRows = kConfig.B_c / kConfig.n_warps;  // of a block, by this warp
+  static constexpr int kRowsPerStep = AmpereServeKernelConfig::kWarpSize / Shared::kChunksPerRow;
+  static_assert(kRows % kRowsPerStep == 0);
+
+  uint32_t slice;  // shared address of the warp's slice of the first stage
+  int first_row;   // of this warp's rows in its slice
+
+  FLASH_DEVICE KeyStream(const ServeArgs& serve_args, uint32_t ring, int warp, int own_lane)
+      : KeyRows<kConfig.dtype, kRows>(serve_args, 0, own_lane) {
+    const int key_warp = warp / kConfig.row_warps();
+    first_row = warp % kConfig.row_warps() * kRows;
+    this->first_key = key_warp * kConfig.slice_keys() + first_row;
+    slice = ring + key_warp * 2 * kConfig.slice_bytes();
   }
-  FLASH_DEVICE static void copy(uint32_t to, const char* row, int chunk, bool exists) {
-    // Nothing is read where no byte is asked for, but the address has to exist.
-    ptx::cp_async_16_zero_fill<0>(to, row + (exists ? chunk * Shared::kChunkBytes : 0),
-                                  exists ? Shared::kChunkBytes : 0);
+
+  // Copies the rows that were looked up to a stage of the ring. What is not read becomes zero: the
+  // weight of a value that nobody sees is 0, and must not meet a NaN.
+  FLASH_DEVICE void issue(int stage) const {
+    const uint32_t rows_read = __ballot_sync(0xffffffffu, this->is_read);
+    const int chunk = this->lane % Shared::kChunksPerRow;
+    const uint32_t k_tile = slice + stage * kConfig.stage_bytes();
+    static_for<0, kRows / kRowsPerStep>([&](auto step) {
+      const int r = step * kRowsPerStep + this->lane / Shared::kChunksPerRow;
+      const bool exists = rows_read >> r & 1;
+      const uint32_t to = k_tile + Shared::offset(first_row + r, chunk);
+      this->copy(to, this->broadcast(this->k_row, r), chunk,
+                 exists && chunk * 8 < this->args.d_head);
+      this->copy(to + kConfig.slice_bytes(), this->broadcast(this->v_row, r), chunk,
+                 exists && chunk * 8 < this->args.d_v);
+    });
   }
 };
 

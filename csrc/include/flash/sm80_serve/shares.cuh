@@ -118,7 +118,10 @@ template <AmpereServeKernelConfig kConfig>
 class Pieces {
  public:
   FLASH_DEVICE explicit Pieces(const Share<kConfig>& share)
-      : at_(share.begin), end_(share.end), batch_(share.batch), before_(share.before) {}
+      : Pieces(share.begin, share.end, share.batch, share.before) {}
+  // Units [begin, end), of sequence `batch` and those behind it, of which the first is `before`.
+  FLASH_DEVICE Pieces(int64_t begin, int64_t end, int batch, int64_t before)
+      : at_(begin), end_(end), batch_(batch), before_(before) {}
 
   FLASH_DEVICE bool is_at_end() const { return at_ == end_; }
 

@@ -8,6 +8,7 @@
 #include "flash/ptx/fence.cuh"
 #include "flash/ptx/memory.cuh"
 #include "flash/sm90/ring.cuh"
+#include "flash/sm90_serve/cleared_rows.cuh"
 #include "flash/sm90_serve/producer.cuh"
 #include "flash/sm90_serve/storage.cuh"
 
@@ -41,17 +42,9 @@ struct Clearing {
  private:
   // Rows [from, to) of a tile, as far as there are such, in each of its chunks.
   FLASH_DEVICE void clear_rows(uint32_t tile, int from, int to) const {
-    constexpr sm90::HopperForwardKernelConfig kForward = kConfig.forward();
-    constexpr int kRowBytes = kForward.swizzle_bytes();
-    const ptx::Vector16 zeros = {};
     const int first = max(from, 0);
     const int last = max(min(to, kConfig.block_n), first);  // `to` may lie far before the tile
-#pragma unroll
-    for (int chunk = 0; chunk < kForward.n_chunks(); ++chunk) {
-      const uint32_t end = tile + (chunk * kConfig.block_n + last) * kRowBytes;
-      uint32_t at = tile + (chunk * kConfig.block_n + first) * kRowBytes + 16 * lane;
-      for (; at < end; at += 16 * 32) ptx::st_shared_16<0>(at, zeros);
-    }
+    sm90_serve::clear_rows<kConfig.forward(), kConfig.block_n>(tile, first, last, lane, 32);
   }
 };
 

@@ -19,6 +19,7 @@ struct HopperServeKernelConfig {
   int n_mma_groups;  // consumer warpgroups; each owns 64 query rows
   int n_buffers;     // K blocks, and V blocks, in shared memory
   int n_q_buffers;   // Q tiles in shared memory: 1 or 2
+  bool paged;        // keys lie in pages that a table or an index names
 
   constexpr bool operator==(const HopperServeKernelConfig&) const = default;
 
@@ -27,6 +28,8 @@ struct HopperServeKernelConfig {
   // What consumers are told of a tile. They look at it until its end, when the next Q's are there.
   static constexpr int kTileBytes = 48;
   static constexpr int kClearingBytes = 2 * 8 + 4 * 4;
+  // A swizzle repeats itself after so many rows: parts of blocks are multiples of it.
+  static constexpr int kLeastPartRows = 8;
   constexpr int n_tiles() const { return n_q_buffers + 1; }
 
   // The forward pass whose tiles, matmuls and softmax these are.
@@ -40,7 +43,14 @@ struct HopperServeKernelConfig {
             .max_policy = sm90::MaxPolicy::kOptimistic,
             .overlap = true,
             .ping_pong = true,
-            .o_in_q = false};
+            .o_in_q = o_in_q()};
+  }
+  // For wide heads there is no room beside a single Q.
+  constexpr bool o_in_q() const { return n_q_buffers == 1 && d_head > 128; }
+
+  // Values of fewer chunks are filled up with zeros by the copy engine, and multiplied as such.
+  constexpr bool takes_values(int d_v) const {
+    return d_v == d_head || (d_head == 192 && d_v == 128);
   }
 
   constexpr int block_m() const { return forward().block_m(); }
@@ -53,8 +63,8 @@ struct HopperServeKernelConfig {
   constexpr int tiles_offset() const { return clearing_offset() + n_buffers * kClearingBytes; }
   constexpr int smem_bytes() const { return tiles_offset() + n_tiles() * kTileBytes; }
 
-  // Registers per thread after setmaxnreg. The producers look sequences up: one Q buffer or two,
-  // they need more than those of the forward pass.
+  // Registers per thread after setmaxnreg. The producers look sequences up, for which they would
+  // rather have more than those of the forward pass.
   constexpr int consumer_registers() const { return n_mma_groups == 3 ? 160 : 232; }
   constexpr int producer_registers() const { return n_mma_groups == 3 ? 32 : 40; }
 };

@@ -6,6 +6,7 @@
 #include "flash/ptx/named_barrier.cuh"
 #include "flash/sm90/forward/kv_blocks.cuh"
 #include "flash/sm90/ring.cuh"
+#include "flash/sm90_serve/cleared_rows.cuh"
 #include "flash/sm90_serve/epilogue.cuh"
 #include "flash/sm90_serve/mask.cuh"
 #include "flash/sm90_serve/schedule.cuh"
@@ -94,16 +95,30 @@ struct Consumer {
       kv.first_scores(work, work.end - 1, rows);
       make_uniform(kv.k_ring);
       middle_blocks(work, work.end - 2, rows);
-      release_q(work.q_buffer);
+      if constexpr (!kConfig.o_in_q()) release_q(work.q_buffer);
       kv.last_output();
     } else {
-      release_q(work.q_buffer);
+      if constexpr (!kConfig.o_in_q()) release_q(work.q_buffer);
     }
-    for (int i = 0; i < work.n_left; ++i) {
+    const int n_left = n_blocks_left(work);
+    for (int i = 0; i < n_left; ++i) {
       kv.skip_scores();
       kv.skip_output();
     }
+    // No warp of the group reads Q any more, in whose place others' outputs come.
+    if constexpr (kConfig.o_in_q()) ptx::bar_sync(sm90::kQRead + group, Kv::kThreads);
     finish(work, rows);
+    if constexpr (kConfig.o_in_q()) {
+      ptx::fence_proxy_async_shared();  // staged rows, where the next Q comes
+      End::Base::wait_staging_free(lane);
+      release_q(work.q_buffer);
+    }
+  }
+
+  // Wide heads leave no register for a number that is needed once.
+  FLASH_DEVICE int n_blocks_left(const Work& work) const {
+    if constexpr (!kConfig.o_in_q()) return work.n_left;
+    return work.begin - tile_word(work.tile, kBegin, lane);
   }
 
   // All but the first scores and the last output. Behind optimistic steps, those at the beginning
@@ -152,6 +167,14 @@ struct Consumer {
     if (n_rows >= kGroupRows) return;
     constexpr int kPieces = kForward.swizzle_bytes() / 16;
     const uint32_t q = smem.q(work.q_buffer, group);
+    if constexpr (kConfig.o_in_q()) {
+      // Nothing here that the compiler would keep in registers, of which wide heads leave few.
+      clear_rows<kForward, kGroupRows>(q, max(n_rows, 0), kGroupRows, warp * 32 + lane,
+                                       Kv::kThreads);
+      ptx::fence_proxy_async_shared();  // for the matmuls
+      ptx::bar_sync(sm90::kQRead + group, Kv::kThreads);
+      return;
+    }
     const ptx::Vector16 zeros = {};
     for (int i = warp * 32 + lane; i < kForward.n_chunks() * kGroupRows * kPieces;
          i += Kv::kThreads) {
@@ -182,7 +205,7 @@ struct Consumer {
       End::add_sink(args.call.sinks[rows.head], inverse, log_sum_exp);
     }
     const uint32_t staging = smem.o(group, warp);
-    End::Base::wait_staging_free(lane);
+    if constexpr (!kConfig.o_in_q()) End::Base::wait_staging_free(lane);
     End::Base::stage(kv.o, inverse, staging, lane);
     End::store(args, rows, staging, lane);
     End::store_lse(args.call, rows, log_sum_exp, lane);

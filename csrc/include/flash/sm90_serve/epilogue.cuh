@@ -69,15 +69,16 @@ struct Ending {
   // Those that exist, 16 bytes at a time.
   FLASH_DEVICE static void store_some(const ServeArgs& args, const Rows& rows, uint32_t warp_tile,
                                       int lane) {
-    constexpr int kPieces = kForward.row_bytes() / 16;
+    constexpr bool kNarrower = kConfig.d_head != 128 && kConfig.takes_values(128);
+    const int n_pieces = (kNarrower ? args.d_v : kConfig.d_head) * kForward.element_bytes() / 16;
     constexpr int kChunkPieces = kForward.swizzle_bytes() / 16;
     const int64_t row_bytes = args.o_stride_seq * kForward.element_bytes();
     char* const o = static_cast<char*>(args.o) + rows.first * row_bytes +
                     (rows.batch * args.o_stride_batch + rows.head * args.o_stride_head) *
                         kForward.element_bytes();
-    for (int i = lane; i < rows.count * kPieces; i += 32) {
-      const int row = i / kPieces;
-      const int piece = i % kPieces;
+    for (int i = lane; i < rows.count * n_pieces; i += 32) {
+      const int row = i / n_pieces;
+      const int piece = i % n_pieces;
       const uint32_t from = warp_tile + piece / kChunkPieces * Base::kChunkBytes +
                             row * kForward.swizzle_bytes() +
                             (piece % kChunkPieces ^ Base::swizzle(row)) * 16;

@@ -5,6 +5,7 @@
 #include "flash/ptx/tma.cuh"
 #include "flash/sm90/ring.cuh"
 #include "flash/sm90_serve/mask.cuh"
+#include "flash/sm90_serve/pages.cuh"
 #include "flash/sm90_serve/schedule.cuh"
 #include "flash/sm90_serve/storage.cuh"
 
@@ -31,6 +32,7 @@ struct Producer {
   Ring clearing_ring;
   int next_group = 0;
   int answer = 0;  // to one lane: where the next tile stands
+  PageEntries<kConfig> pages;
 
   FLASH_DEVICE Producer(const ServeKernelArgs& launch_args, const Storage<kConfig>& storage,
                         int lane_of_warp)
@@ -42,6 +44,7 @@ struct Producer {
     bool is_one = load_next_q(next, blockIdx.x);
     while (is_one) {
       const Tile tile = next;
+      pages.begin_tile();
       if (tile.end > tile.begin) load_k(tile, tile.end - 1);
       ask();
       // With a second buffer the next Q is loaded as soon as the rings are full.
@@ -49,10 +52,10 @@ struct Producer {
           kConfig.n_q_buffers == 1 ? tile.begin : max(tile.begin, tile.end - kConfig.n_buffers);
       for (int block = tile.end - 1; block > tile.begin; --block) {
         load_k(tile, block - 1);
-        load_v(tile, block);
+        load_v(tile, block, pages.behind);
         if (block == q_at) is_one = load_next_q(next, answered());
       }
-      if (tile.end > tile.begin) load_v(tile, tile.begin);
+      if (tile.end > tile.begin) load_v(tile, tile.begin, pages.here);
       if (q_at == tile.begin) is_one = load_next_q(next, answered());
     }
     announce_end();
@@ -63,6 +66,7 @@ struct Producer {
     const bool is_one = find_next(next, position);
     if (is_one) {
       if (next.rule.seqlen_q <= kGroupRows) take_one_group(next);
+      pages.look_up_first(args, next, lane);
       load_q(next);
     }
     return is_one;
@@ -164,15 +168,14 @@ struct Producer {
 
   FLASH_DEVICE void load_k(const Tile& tile, int block) {
     const uint32_t full = smem.k_full(k_ring.buffer);
+    pages.step(args, tile, block, lane);
     sm90::wait_phase(smem.k_empty(k_ring.buffer), k_ring.parity ^ 1);
-    if (lane == 0) {
-      ptx::mbarrier_arrive_expect_tx(full, kKvBytes);
-      copy(smem.k(k_ring.buffer), args.k, full, tile, block);
-    }
+    if (lane == 0) ptx::mbarrier_arrive_expect_tx(full, kKvBytes);
+    copy(smem.k(k_ring.buffer), args.k, full, tile, block, pages.here);
     k_ring.advance();
   }
 
-  FLASH_DEVICE void load_v(const Tile& tile, int block) {
+  FLASH_DEVICE void load_v(const Tile& tile, int block, int entries) {
     sm90::wait_phase(smem.v_empty(v_ring.buffer), v_ring.parity ^ 1);
     const int kept_from = tile.first_key - block * kBlockN;
     const int kept_to = tile.rule.seqlen_k - block * kBlockN;
@@ -188,17 +191,20 @@ struct Producer {
       }
       clearing_ring.advance();
     }
-    if (lane == 0) {
-      ptx::mbarrier_arrive_expect_tx(full, kKvBytes);
-      copy(smem.v(v_ring.buffer), args.v, full, tile, block);
-    }
+    if (lane == 0) ptx::mbarrier_arrive_expect_tx(full, kKvBytes);
+    copy(smem.v(v_ring.buffer), args.v, full, tile, block, entries);
     v_ring.advance();
   }
 
+  // By a whole warp, of which one lane copies. `entries`: the block's.
   FLASH_DEVICE void copy(uint32_t to, const sm90::TensorMap& map, uint32_t full, const Tile& tile,
-                         int block) const {
-    ptx::tma_load_5d(to, &map, full, 0, tile.k_start + block * kBlockN, 0, kv_head(tile),
-                     tile.k_batch, ptx::kEvictLast);
+                         int block, int entries) const {
+    if constexpr (kConfig.paged) {
+      copy_parts<kConfig>(args, to, map, full, kv_head(tile), block, entries, lane);
+    } else if (lane == 0) {
+      ptx::tma_load_5d(to, &map, full, 0, tile.k_start + block * kBlockN, 0, kv_head(tile),
+                       tile.k_batch, ptx::kEvictLast);
+    }
   }
 };
 

@@ -108,6 +108,7 @@ struct TileSchedule {
       tile.k_start = call.cu_seqlens_k[tile.batch];
       seqlen_k = call.cu_seqlens_k[tile.batch + 1] - tile.k_start;
       tile.k_batch = 0;
+      if constexpr (kConfig.paged) tile.k_start = 0;  // they say lengths alone
     }
     if (call.seqused_k != nullptr) seqlen_k = call.seqused_k[tile.batch];
     tile.rule.seqlen_k = max(0, min(seqlen_k, call.seqlen_k - tile.k_start));

@@ -21,15 +21,20 @@ MINIMUM_ARCH = (8, 0)  # cp.async, ldmatrix and the bf16 mma
 
 def violations(config: AmpereServeKernelConfig, arch: tuple[int, int] | None = None) -> list[str]:
     """One sentence for each reason; an empty list: it can be built (for `arch`, if given)."""
-    found = [
+    found = values_violations(config, ALLOWED_VALUES) or _warp_violations(config)
+    return [*found, *(() if found else arch_violations(config, arch))]
+
+
+def values_violations(
+    config: AmpereServeKernelConfig, allowed: dict[str, tuple[int, ...]]
+) -> list[str]:
+    """Of numbers that no kernel has."""
+    return [
         f"{name} = {getattr(config, name)} is not supported: it must be "
         f"{' or '.join(map(str, values))}."
-        for name, values in ALLOWED_VALUES.items()
+        for name, values in allowed.items()
         if getattr(config, name) not in values
     ]
-    if not found:
-        found = _warp_violations(config)
-    return [*found, *(() if found else _arch_violations(config, arch))]
 
 
 def _warp_violations(config: AmpereServeKernelConfig) -> list[str]:
@@ -53,7 +58,8 @@ def _warp_violations(config: AmpereServeKernelConfig) -> list[str]:
     return []
 
 
-def _arch_violations(config: AmpereServeKernelConfig, arch: tuple[int, int] | None) -> list[str]:
+def arch_violations(config: AmpereServeKernelConfig, arch: tuple[int, int] | None) -> list[str]:
+    """Of an architecture's instructions and shared memory."""
     if arch is None:
         where, limit = "any architecture", max(SHARED_MEMORY_PER_BLOCK.values())
     elif arch < MINIMUM_ARCH:

@@ -52,17 +52,20 @@ def _tensor_map(config: HopperForwardKernelConfig, fields: Fields, name: str) ->
 
 def map_of_tensor(
     config: HopperForwardKernelConfig, fields: Fields, name: str, rows: int, batch: int,
-    batch_axis: str = "batch",
+    batch_axis: str = "batch", box: tuple[int, int] | None = None, d_head: int = 0,
 ) -> bytes:  # fmt: skip
     """As dimensions (column in chunk, row, chunk, head, batch). `batch_axis`: what its stride is
-    called."""
+    called; `box`: the rows and chunks of one copy, and `d_head`: the tensor's, where they are not
+    the forward pass'."""
     heads = int(fields["n_heads_q" if name in "qo" else "n_heads_kv"])
-    box_rows = {"q": GROUP_ROWS, "o": WARP_ROWS}.get(name, config.block_n)
-    columns, chunks = config.chunk_columns(), config.n_chunks()
+    d_head = d_head or config.d_head
+    columns, chunks = config.chunk_columns(), d_head // config.chunk_columns()
+    rows_of = {"q": GROUP_ROWS, "o": WARP_ROWS}
+    box_rows, box_chunks = box or (rows_of.get(name, config.block_n), config.n_chunks())
 
     def stride(axis: str, size: int) -> int:
         # Of a dimension of one element it is never used, but has to be a good one.
-        elements = int(fields[f"{name}_stride_{axis}"]) if size > 1 else config.d_head
+        elements = int(fields[f"{name}_stride_{axis}"]) if size > 1 else d_head
         return elements * config.dtype.bytes
 
     return pack_tensor_map(
@@ -72,7 +75,7 @@ def map_of_tensor(
         (columns, max(rows, 1), chunks, heads, batch),
         (stride("seq", rows), config.swizzle_bytes(), stride("head", heads),
          stride(batch_axis, batch)),
-        (columns, box_rows, chunks, 1, 1),
+        (columns, box_rows, box_chunks, 1, 1),
         swizzle=config.swizzle_bytes(),
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ The field order is a contract with csrc/include/flash/sm90_serve/config.h (teste
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ from ..serve_config import ServeKernelConfig, ServeSizes
 from ..sm90_fwd.config import HopperForwardKernelConfig, MaxPolicy
 
 TILE_BYTES = 48  # what consumers are told of a tile
+LEAST_PART_ROWS = 8  # keys that one copy takes of a page
 CLEARING_BYTES = 32  # two barriers and four words, for each buffer of V
 # Rows of an average sequence below which most of a tile would be idle, and decodes are split.
 LEAST_ROWS = 33
@@ -31,6 +33,7 @@ class HopperServeKernelConfig(ServeKernelConfig):
     LETTERS: ClassVar[dict[str, str]] = {
         "d_head": "d", "block_n": "n", "n_mma_groups": "g", "n_buffers": "b", "n_q_buffers": "q",
     }  # fmt: skip
+    SWITCHES: ClassVar[tuple[str, ...]] = ("paged",)
     PTX_ARCHITECTURE: ClassVar[str] = "compute_90a"
     PERSISTENT: ClassVar[bool] = True
 
@@ -39,6 +42,7 @@ class HopperServeKernelConfig(ServeKernelConfig):
     n_mma_groups: int
     n_buffers: int
     n_q_buffers: int
+    paged: bool = False
 
     def variants(self) -> tuple[Variant, ...]:
         return (Variant.SERVE,)
@@ -52,12 +56,16 @@ class HopperServeKernelConfig(ServeKernelConfig):
     # Which calls it takes, and how they are launched.
 
     def refusal(self, sizes: ServeSizes) -> str | None:
-        if sizes.n_new or sizes.rotates or sizes.paged:
-            return "its kernels neither append, nor rotate, nor read pages"
-        if (sizes.d_head, sizes.d_v) != (self.d_head, self.d_head):
+        if sizes.n_new or sizes.rotates:
+            return "its kernels neither append nor rotate"
+        if sizes.d_head != self.d_head or not self.takes_values(sizes.d_v):
             return f"its kernels have head dimension {self.d_head}"
         if sizes.n_rows < LEAST_ROWS * sizes.batch:
             return f"it takes sequences of {LEAST_ROWS} queries or more, on average"
+        if sizes.page_size % LEAST_PART_ROWS:
+            return f"it takes pages of a multiple of {LEAST_PART_ROWS} keys"
+        if sizes.paged != self.paged:
+            return f"its kernels {'read' if self.paged else 'do not read'} pages"
         return None
 
     def can_split(self) -> bool:
@@ -76,12 +84,25 @@ class HopperServeKernelConfig(ServeKernelConfig):
 
     # Derived sizes, as in sm90_serve/config.h.
 
+    def takes_values(self, d_v: int) -> bool:
+        """Values of fewer chunks are filled up with zeros by the copy engine."""
+        return d_v == self.d_head or (self.d_head, d_v) == (192, 128)
+
+    def part_rows(self, page_size: int) -> int:
+        """Keys of one copy out of a page."""
+        return math.gcd(page_size, self.block_n)
+
     def forward(self) -> HopperForwardKernelConfig:
         """The forward pass whose tiles, matmuls and softmax these are."""
         return HopperForwardKernelConfig(
             self.dtype, self.d_head, self.block_n, self.n_mma_groups, self.n_buffers,
-            self.n_q_buffers, MaxPolicy.OPTIMISTIC, overlap=True, ping_pong=True, o_in_q=False,
+            self.n_q_buffers, MaxPolicy.OPTIMISTIC, overlap=True, ping_pong=True,
+            o_in_q=self.o_in_q(),
         )  # fmt: skip
+
+    def o_in_q(self) -> bool:
+        """For wide heads there is no room beside a single Q."""
+        return self.n_q_buffers == 1 and self.d_head > 128
 
     def n_threads(self) -> int:
         return self.forward().n_threads()

@@ -4,7 +4,7 @@ from ..sm90_fwd.constraints import violations as forward_violations
 from ..sm90_target import SHARED_MEMORY_BYTES, architecture_violations
 from .config import HopperServeKernelConfig
 
-HEAD_DIMENSIONS = (64, 128)
+HEAD_DIMENSIONS = (64, 96, 128, 192, 256)
 
 
 def violations(config: HopperServeKernelConfig, arch: tuple[int, int] | None = None) -> list[str]:

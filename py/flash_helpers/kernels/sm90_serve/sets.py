@@ -3,11 +3,16 @@
 from ...base.dtypes import DType
 from .config import HopperServeKernelConfig
 
-# d_head, block_n, n_mma_groups, n_buffers, n_q_buffers. The first of a head dimension is what calls
-# get.
-_SHAPES = ((64, 128, 2, 4, 2), (128, 128, 2, 2, 2))
+# d_head, block_n, n_mma_groups, n_buffers, n_q_buffers: of packed keys, and of pages.
+_SHAPES = (
+    (64, 128, 2, 4, 2), (96, 128, 2, 2, 2), (128, 128, 2, 2, 2), (192, 96, 2, 2, 1),
+    (256, 64, 2, 2, 1),
+)  # fmt: skip
 
 
 def get_hopper_serve_kernel_configs() -> list[HopperServeKernelConfig]:
     """All, sorted."""
-    return sorted(HopperServeKernelConfig(dtype, *shape) for dtype in DType for shape in _SHAPES)
+    return sorted(
+        HopperServeKernelConfig(dtype, *shape, paged=paged)
+        for dtype in DType for shape in _SHAPES for paged in (False, True)
+    )  # fmt: skip

@@ -1,0 +1,43 @@
+"""What the commands share that run tests with several releases of a package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PASSED, FAILED, MISSING = "passed", "failed", "could not be installed"
+# Runs a command, in a folder if one is given, and returns its exit code.
+Execute = Callable[..., int]
+
+
+def execute(command: Sequence[str], environment: Mapping[str, str], where: Path = ROOT) -> int:
+    return subprocess.run(command, env=environment, check=False, cwd=where).returncode
+
+
+def split(arguments: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Releases, and what is behind `--`: pytest's arguments."""
+    options = list(arguments)
+    at = options.index("--") if "--" in options else len(options)
+    return options[:at] or list(default), options[at + 1 :]
+
+
+def summary(package: str, results: Mapping[str, str]) -> int:
+    """Prints a line for each release, and returns the exit code."""
+    for release, result in results.items():
+        print(f"{package} {release}: {result}")
+    found = set(results.values())
+    return 1 if FAILED in found else 4 if found == {MISSING} else 3 if MISSING in found else 0
+
+
+def error(message: str) -> None:
+    print(f"error: {message}", file=sys.stderr, flush=True)
+
+
+def ended(main: Callable[[Sequence[str]], int]) -> int:
+    try:
+        return main(sys.argv[1:])
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,116 @@
+"""Bugs in the Hopper family's serving kernels."""
+
+from __future__ import annotations
+
+from tests.mutation import Bug
+
+_HOPPER, _HOPPER_TEST = "csrc/include/flash/sm90_serve", "tests/serving/test_hopper.py"
+HOPPER_SERVING = (
+    Bug("values behind a sequence's end", f"{_HOPPER}/clearing.cuh",
+        "      clear_rows(smem.v(buffer), to, kConfig.block_n);\n", "",
+        (f"{_HOPPER_TEST}::test_sequences_of_one_group",)),
+    Bug("values before the first key", f"{_HOPPER}/clearing.cuh",
+        "      clear_rows(smem.v(buffer), 0, from);\n", "",
+        (f"{_HOPPER_TEST}::test_caches_and_used_lengths",)),
+    Bug("values that end before the tile", f"{_HOPPER}/clearing.cuh",
+        "max(min(to, kConfig.block_n), first);", "min(to, kConfig.block_n);",
+        (f"{_HOPPER_TEST}::test_keys_that_end_far_from_their_beginning",)),
+    Bug("zeros that the matmuls may not see", f"{_HOPPER}/clearing.cuh",
+        "      ptx::fence_proxy_async_shared();  // for the matmuls\n", "",
+        (f"{_HOPPER_TEST}::test_sequences_of_one_group",)),
+    Bug("zeros of other lanes", f"{_HOPPER}/clearing.cuh",
+        "      __syncwarp();                     // ... the zeros of all lanes\n", "",
+        (f"{_HOPPER_TEST}::test_sequences_of_one_group",)),
+    Bug("queries behind a sequence's end", f"{_HOPPER}/consumer.cuh",
+        "if (n_rows >= kGroupRows) return;", "if (n_rows > 0) return;",
+        (f"{_HOPPER_TEST}::test_a_sequence_has_the_same_bits_in_every_batch",)),
+    Bug("rows of the next sequence are stored", f"{_HOPPER}/epilogue.cuh",
+        "if (rows.count >= Base::kRows) {", "if (true) {",
+        (f"{_HOPPER_TEST}::test_rows_that_are_not_used_stay",)),
+    Bug("a row too few is stored", f"{_HOPPER}/epilogue.cuh",
+        "i < rows.count * n_pieces", "i < (rows.count - 1) * n_pieces",
+        (f"{_HOPPER_TEST}::test_sequences_of_one_group",)),
+    Bug("rows are stored as they are swizzled", f"{_HOPPER}/epilogue.cuh",
+        "(piece % kChunkPieces ^ Base::swizzle(row))", "(piece % kChunkPieces)",
+        (f"{_HOPPER_TEST}::test_sequences_of_one_group",)),
+    Bug("a window's first block without its mask", f"{_HOPPER}/consumer.cuh",
+        """        n_optimistic = block == first ? block & -kPause : block;
+        --block;
+      }
+      // No whole block will be left: those at the beginning are not computed without a mask.
+      if (!event || n_optimistic <= work.whole_begin) n""",
+        """        n_optimistic = max(block == first ? block & -kPause : block, work.whole_begin);
+        --block;
+      }
+      if (block < work.whole_begin) n""",
+        (f"{_HOPPER_TEST}::test_large_scores_before_the_first_key_of_a_window",)),
+    Bug("no tile for what is left of a sequence", f"{_HOPPER}/schedule.cuh",
+        "return start / kBlockM + batch;", "return start / kBlockM;",
+        (f"{_HOPPER_TEST}::test_many_empty_sequences",)),
+    Bug("nobody sets the tile counter back", f"{_HOPPER}/schedule.cuh",
+        "    if (answer == n_tiles - 1) atomicExch(args.tile_counter, 0);\n", "",
+        (f"{_HOPPER_TEST}::test_tiles_that_blocks_ask_for",)),
+    Bug("padding of another sequence", f"{_HOPPER}/schedule.cuh",
+        "call.leftpad_k[tile.batch]", "call.leftpad_k[0]",
+        (f"{_HOPPER_TEST}::test_caches_and_used_lengths",)),
+)  # fmt: skip
+
+_ALONE = f"{_HOPPER_TEST}::test_a_sequence_has_the_same_bits_in_every_batch"
+_WIDE = f"{_HOPPER_TEST}::test_windows_of_wide_heads"
+WIDE_HEADS = (
+    Bug("the next Q comes over outputs that are still read", f"{_HOPPER}/consumer.cuh",
+        "      End::Base::wait_staging_free(lane);\n      release_q(work.q_buffer);\n",
+        "      release_q(work.q_buffer);\n", (_WIDE,)),
+    Bug("the next Q comes over outputs without a fence", f"{_HOPPER}/consumer.cuh",
+        "      ptx::fence_proxy_async_shared();  // staged rows, where the next Q comes\n", "",
+        (_WIDE,)),
+    Bug("blocks before a group's are not passed over", f"{_HOPPER}/consumer.cuh",
+        "return work.begin - tile_word(work.tile, kBegin, lane);", "return 0;", (_WIDE,)),
+    Bug("values' columns are as many as keys'", f"{_HOPPER}/epilogue.cuh",
+        "(kNarrower ? args.d_v : kConfig.d_head)", "kConfig.d_head",
+        (f"{_HOPPER_TEST}::test_narrower_values",)),
+    Bug("columns that values have not got", "py/flash_helpers/kernels/sm90_serve/arguments.py",
+        'd = int(fields["d_v"]) if name in "vo" else config.d_head', "d = config.d_head",
+        (f"{_HOPPER_TEST}::test_narrower_values", "tests/runtime/test_hopper_serve_args.py")),
+    Bug("queries of others in wide heads", f"{_HOPPER}/consumer.cuh",
+        "max(n_rows, 0), kGroupRows,", "kGroupRows, kGroupRows,", (_ALONE,)),
+)  # fmt: skip
+
+_PAGES, _PAGES_TEST = f"{_HOPPER}/pages.cuh", "tests/serving/test_hopper_pages.py"
+_SIZES, _MANY = (f"{_PAGES_TEST}::test_{name}" for name in ("sizes_of_pages", "lengths"))
+HOPPER_PAGES = (
+    Bug("entries behind a length", _PAGES,
+        "key >= tile.rule.seqlen_k)", "key >= args.call.seqlen_k)", (_SIZES,)),
+    Bug("entries before the first key", _PAGES,
+        "key + args.part_rows <= tile.first_key || ", "", (_SIZES,)),
+    Bug("the page of the first key is left out", _PAGES,
+        "key + args.part_rows <= tile.first_key", "key < tile.first_key", (_SIZES,)),
+    Bug("pages of the first sequence", _PAGES,
+        "tile.batch * args.pages_stride", "0 * args.pages_stride", (_SIZES,)),
+    Bug("a page of more keys begins anew", _PAGES,
+        "block * kConfig.block_n % args.page_keys", "0", (_SIZES,)),
+    Bug("a page goes on behind its end", _PAGES,
+        "    if (row >= args.page_keys) row = 0;\n", "", (_SIZES,)),
+    Bug("every part is the first", _PAGES, "entries, part);", "entries, 0);", (_SIZES,)),
+    Bug("the first columns twice", _PAGES, "row, chunk, kv_head", "row, 0, kv_head", (_SIZES,)),
+    Bug("parts lie where others do", _PAGES,
+        "chunk * kConfig.block_n + part", "chunk * kConfig.block_n + 0 * part", (_SIZES,)),
+    Bug("a tile begins with the entries of the last", _PAGES,
+        "if constexpr (kConfig.paged) ahead = first;", "", (_MANY,)),
+    Bug("the next tile's entries too early", _PAGES,
+        "if constexpr (kConfig.paged) first = entry", "if constexpr (kConfig.paged) ahead = entry",
+        (_MANY,)),
+    Bug("values of the next keys' pages", f"{_HOPPER}/producer.cuh",
+        "load_v(tile, block, pages.behind);", "load_v(tile, block, pages.here);", (_SIZES,)),
+    Bug("the last values are of pages before", f"{_HOPPER}/producer.cuh",
+        "load_v(tile, tile.begin, pages.here);", "load_v(tile, tile.begin, pages.behind);",
+        (_SIZES,)),
+    Bug("lengths are places", f"{_HOPPER}/schedule.cuh",
+        "      if constexpr (kConfig.paged) tile.k_start = 0;  // they say lengths alone\n", "",
+        (_MANY,)),
+    Bug("pages that no box fits", "py/flash_helpers/kernels/sm90_serve/config.py",
+        "if sizes.page_size % LEAST_PART_ROWS:", "if sizes.page_size < 0:",
+        (f"{_HOPPER_TEST}::test_calls_for_the_other_family",)),
+)  # fmt: skip
+
+BUGS = (*HOPPER_SERVING, *WIDE_HEADS, *HOPPER_PAGES)

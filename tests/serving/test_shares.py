@@ -51,9 +51,8 @@ def test_what_is_counted_is_zero_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert same_bits(first, batch.packed())
 
 
-def test_shares_end_with_tiles_where_little_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """35 tiles of 16 units among 12 thread blocks are 47 units each: with 48 nothing is merged."""
-    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 12)
+def poisoned_scratch(monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
+    """What a call gets as scratch memory, whose log-sum-exps are NaN before it."""
     memory: dict[str, torch.Tensor] = {}
     real = scratch.memory
 
@@ -63,6 +62,23 @@ def test_shares_end_with_tiles_where_little_is_missing(monkeypatch: pytest.Monke
         return memory
 
     monkeypatch.setattr(scratch, "memory", poisoned)
+    return memory
+
+
+def test_many_parts_are_merged_by_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not all by one thread block, which would read for longer than all computed: the second
+    half of the log-sum-exps is the groups'."""
+    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 40)
+    memory = poisoned_scratch(monkeypatch)
+    BATCHES["one tile of many parts"].packed()
+    of_groups = memory["lse_partial"][len(memory["lse_partial"]) // 2 :]
+    assert 0 < (~of_groups.isnan()).sum() < len(of_groups) / 2
+
+
+def test_shares_end_with_tiles_where_little_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """35 tiles of 16 units among 12 thread blocks are 47 units each: with 48 nothing is merged."""
+    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 12)
+    memory = poisoned_scratch(monkeypatch)
     batch = Batch([1] * 5, [512] * 5, heads=7, kv_heads=7)
     batch.check(batch.packed())
     assert memory["lse_partial"].isnan().all()

@@ -30,7 +30,6 @@ from ..sm90.campaign import EARLY, FENCE, OPTIONS, SYNCWARP, WAIT, source_texts
 from ..sm90.mutations import hopper_synchronisation
 from ..totals import SERVE
 from ..work import TOO_MUCH
-from .problems import launches
 
 Kernel = tuple[KernelConfig, Variant]
 RANDOM_SCHEDULES = {"sm80_serve": 20, "sm80_bwd_serve": 20, "sm90_serve": 80}
@@ -166,6 +165,8 @@ def _runs(
     config: KernelConfig, variant: Variant, kernel: EmulatedKernel, seed: int, n_random: int
 ) -> Iterator[str]:
     """Every launch under every schedule, then many random schedules."""
+    from .problems import launches  # torch, for which collecting tests does not wait
+
     known = launches(config, variant)
     early = EARLY if isinstance(config, HopperServeKernelConfig) else []
     for launch, options in itertools.product(known, (*schedules(seed, OPTIONS), *early)):

@@ -86,8 +86,8 @@ REASONS: tuple[Reason, ...] = (
             ("forward.cuh", "KvStream", "k = copy.source("),
             ("forward.cuh", "issue_v", "load_commit<kConfig>(); v -="),
             ("forward.cuh", "forward", "q_lane.forget(); k_lane.forget();"),
-            ("matmuls.cuh", "scores", "q.template before_mma<t>(q_lane);"),
-            ("matmuls.cuh", "scores", "s[m][2 * n], q.at(t, m)"),
+            ("matmuls.cuh", "add_scores", "q.template before_mma<t>(q_lane);"),
+            ("matmuls.cuh", "add_scores", "s[m][2 * n], q.at(t, m)"),
             ("matmuls.cuh", "accumulate", "o[m][2 * n], a[m]"),
             ("matmuls.cuh", "pack_scores", "ptx::pack<kConfig.dtype>"),
             ("position.cuh", "BlockPosition", "first_row = static_cast<int>(q_row);"),
@@ -278,6 +278,17 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "sm90", "sm90/forward/forward.cuh", "forward", "__align__(1024)", "__align__(2048)",
         "more than it must be",
+    ),
+    *(
+        Reason("sm80_serve", f"sm80_serve/{file}", function, before, "order swapped", _INDEPENDENT)
+        for file, function, before in (
+            ("append.cuh", "Rotation", "cosines = static_cast"),
+            ("tile.cuh", "find_queries", "first_query = args.cu_seqlens_q"),
+        )
+    ),
+    Reason(
+        "sm80_serve", "sm80_serve/rows.cuh", "partial_row", "int64_t{args.n_rows}", "int{",
+        _GIGABYTES,
     ),
 )  # fmt: skip
 

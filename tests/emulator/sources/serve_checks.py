@@ -171,6 +171,7 @@ def _thoroughly(kernel: Kernel) -> tuple[Check, ...]:
             for n in (1, 2, 13, 40)
         ),
         test(shares.test_what_is_counted_is_zero_again),
+        test(shares.test_many_parts_are_merged_by_groups),
         test(shares.test_shares_end_with_tiles_where_little_is_missing),
         test(cases.test_case_02_a_window_to_the_right_of_the_last_keys),
         test(cases.test_case_05_sequences_without_queries),

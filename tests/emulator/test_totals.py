@@ -13,10 +13,11 @@ from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.emulator.door.source_lines import SourceLocation
 
 from .campaign import FAMILIES
+from .serve import campaign as serving
 from .sm90 import backward_campaign, gluon_mutants
 from .sm90.campaign import CONFIGS, REDUNDANT, source_texts
 from .sm90.mutations import hopper_synchronisation
-from .totals import QUOTED, README, SM90, SM90_BACKWARD
+from .totals import QUOTED, README, SM90, SM90_BACKWARD, SM90_FUSED, Total
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,9 +42,18 @@ def test_as_many_hopper_mutants_as_recorded() -> None:
     assert SM90.planted == sum(len(hopper_synchronisation(kernel_ptx(c))) for c in CONFIGS)
 
 
-def test_as_many_mutants_of_the_backward_pass_as_recorded() -> None:
-    texts = [kernel_ptx(config, variant) for config, variant in backward_campaign.KERNELS]
-    assert SM90_BACKWARD.planted == sum(len(hopper_synchronisation(text)) for text in texts)
+@pytest.mark.parametrize(
+    ("kernels", "recorded"),
+    [
+        (backward_campaign.KERNELS, SM90_BACKWARD),
+        (backward_campaign.FUSED_KERNELS, SM90_FUSED),
+    ],
+    ids=["two passes", "fused"],
+)
+def test_as_many_mutants_of_the_backward_pass_as_recorded(
+    kernels: Sequence[backward_campaign.Kernel], recorded: Total
+) -> None:
+    assert recorded.planted == sum(len(backward_campaign.mutants_of(*one)) for one in kernels)
 
 
 def test_as_many_gluon_mutants_as_recorded() -> None:
@@ -61,7 +71,16 @@ def test_sources_are_those_of_this_tree() -> None:
     assert source_texts(place) == header.read_text().splitlines()[:1]
 
 
-@pytest.mark.parametrize("redundant", [REDUNDANT, backward_campaign.REDUNDANT], ids=["fwd", "bwd"])
+@pytest.mark.parametrize(
+    "redundant",
+    [
+        REDUNDANT,
+        backward_campaign.REDUNDANT,
+        backward_campaign.FUSED_REDUNDANT,
+        serving.REDUNDANT,
+    ],
+    ids=["fwd", "bwd", "fused", "serving"],
+)
 def test_reasons_name_lines_that_stand_in_the_sources(redundant: Sequence[Any]) -> None:
     headers = (ROOT / "csrc/include/flash").rglob("*.cuh")
     sources = "\n".join(path.read_text() for path in headers)

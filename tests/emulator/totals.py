@@ -18,7 +18,7 @@ class Total(NamedTuple):
 SM80 = Total(957, 957, 0)
 SM90 = Total(418, 367, 51)
 SM90_BACKWARD = Total(214, 199, 15)
-SM90_FUSED: Total | None = None  # the fused backward kernels; not recorded yet
+SM90_FUSED = Total(164, 134, 30)  # the fused backward kernels
 # The kernels that serve, by their families.
 SERVE = {
     "sm80_serve": Total(166, 146, 20),
@@ -33,6 +33,6 @@ SM90_README = "py/flash_helpers/emulator/sm90/README.md"
 SERVE_PAGE = "docs/kernels/06-serving.md"
 QUOTED = {
     README: {SM80, *([SOURCES] if SOURCES else [])},
-    SM90_README: {SM90, SM90_BACKWARD, GLUON},
+    SM90_README: {SM90, SM90_BACKWARD, SM90_FUSED, GLUON},
     SERVE_PAGE: {*SERVE.values()},
 }

@@ -18,7 +18,6 @@ from dataclasses import replace
 from flash_helpers.base.dtypes import DType
 from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.emulator import EmulatedKernel, compile_kernel, schedules
-from flash_helpers.emulator.door.source_lines import SourceLines
 from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.sm80_bwd_serve.config import AmpereServeBackwardKernelConfig
 from flash_helpers.kernels.sm80_serve.config import AmpereServeKernelConfig
@@ -26,7 +25,7 @@ from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 
 from ..mutations import Mutant, synchronisation
 from ..planting import WRONG, Outcome, plant, report
-from ..redundant import Redundant
+from ..redundant import Redundant, planted
 from ..sm90.campaign import EARLY, FENCE, OPTIONS, SYNCWARP, WAIT, source_texts
 from ..sm90.mutations import hopper_synchronisation
 from ..totals import SERVE
@@ -137,14 +136,14 @@ REDUNDANT = (
     ),
 )
 
-# Needed, and not planted: only a thread that is held back while other warps compute a whole block
-# would go wrong without it, and no schedule of the emulator holds one back so long. A group whose
-# rows see nothing of the last five blocks of a tile releases the first of them; the other group,
-# and the copy engine, can then go on until its buffer has been filled again, and a thread that has
-# not seen it full waits for ever.
+_HELD_BACK = """only a thread that is held back while other warps compute a whole block would go
+    wrong: a group whose rows see nothing of the last five blocks of a tile releases the first of
+    them; the other group, and the copy engine, can then go on until its buffer has been filled
+    again, and a thread that has not seen it full waits for ever"""
+# Needed, and not planted.
 UNSEEN = (
-    (SYNCWARP, "skip_output();"),
-    (WAIT, "if (tile.end > tile.begin) load_k(tile, tile.end - 1);"),
+    Redundant(SYNCWARP, "skip_output();", _HELD_BACK),
+    Redundant(WAIT, "if (tile.end > tile.begin) load_k(tile, tile.end - 1);", _HELD_BACK),
 )
 
 
@@ -152,13 +151,7 @@ def mutants_of(config: KernelConfig, variant: Variant) -> list[Mutant]:
     ptx = kernel_ptx(config, variant)
     if not isinstance(config, HopperServeKernelConfig):
         return synchronisation(ptx)
-    lines = SourceLines(ptx)
-
-    def is_unseen(mutant: Mutant) -> bool:
-        texts = source_texts(lines.locate(mutant.line))
-        return any(mutant.name == name and line in "\n".join(texts) for name, line in UNSEEN)
-
-    return [mutant for mutant in hopper_synchronisation(ptx) if not is_unseen(mutant)]
+    return planted(ptx, hopper_synchronisation(ptx), UNSEEN, source_texts)
 
 
 def check(config: KernelConfig, variant: Variant, ptx: str, seed: int, n_random: int) -> str:

@@ -38,9 +38,14 @@ class Replaced:
         self.libraries.clear()
 
 
-_HAS_REGISTRY = hasattr(torch_attention, "register_flash_attention_impl")
 _cuda: list[Replaced] = []  # where PyTorch has no place for it
 _cpu = Replaced()
+
+
+def _has_registry() -> bool:
+    """Whether PyTorch lets go of what it was given, too: 2.10 has no function for that."""
+    names = ("register", "activate", "current", "restore")
+    return all(hasattr(torch_attention, f"{name}_flash_attention_impl") for name in names)
 
 
 def enable(*, emulator: bool = False) -> None:
@@ -66,7 +71,7 @@ def enable(*, emulator: bool = False) -> None:
         )
     disable()
     if torch.version.cuda:
-        if _HAS_REGISTRY:
+        if _has_registry():
             torch_attention.activate_flash_attention_impl(NAME)
         else:
             _cuda.append(_replace_cuda())
@@ -76,7 +81,7 @@ def enable(*, emulator: bool = False) -> None:
 
 def disable() -> None:
     """PyTorch computes with its own kernels again; nothing where it does."""
-    if _HAS_REGISTRY and torch_attention.current_flash_attention_impl() == NAME:
+    if _has_registry() and torch_attention.current_flash_attention_impl() == NAME:
         torch_attention.restore_flash_attention_impl()
     while _cuda:
         _cuda.pop().remove()
@@ -106,5 +111,5 @@ def _replace_cpu() -> None:
     _cpu.replace(functions, "CPU")
 
 
-if _HAS_REGISTRY:
+if _has_registry():
     torch_attention.register_flash_attention_impl(NAME, register_fn=_replace_cuda)

@@ -87,6 +87,15 @@ def test_disable_restores_pytorch_s() -> None:
         assert bitwise_equal(sdpa(*tensors()), expected)
 
 
+def test_a_registry_that_does_not_let_go_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of PyTorch 2.10."""
+    for name in ("current", "restore"):
+        monkeypatch.delattr(f"torch.nn.attention.{name}_flash_attention_impl", raising=False)
+    flash_attention.disable()
+    flash_attention.enable(emulator=True)
+    flash_attention.disable()
+
+
 def test_an_older_pytorch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.library, "get_kernel")
     with pytest.raises(RuntimeError, match="or newer, or call"):
@@ -95,7 +104,7 @@ def test_an_older_pytorch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_pytorch_s_registry_knows_them() -> None:
     listed = getattr(torch.nn.attention, "list_flash_attention_impls", None)
-    if listed is None:
+    if listed is None or not hasattr(torch.nn.attention, "restore_flash_attention_impl"):
         pytest.skip("this torch has no registry")
     assert "flash_attention_from_scratch" in listed()
 

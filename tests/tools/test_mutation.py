@@ -62,7 +62,8 @@ def test_each_bug_has_its_place_and_its_tests(bug: Bug) -> None:
     assert bug.planted((ROOT / bug.path).read_text()) and bug.tests
     for test in bug.tests:
         file, _, name = test.partition("::")
-        assert f"def {name}" in (ROOT / file).read_text()
+        function = name.partition("[")[0]  # of one case
+        assert f"def {function}" in (ROOT / file).read_text()
 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:

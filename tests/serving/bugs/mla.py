@@ -58,7 +58,7 @@ BUGS = (
     Bug("a sink of every part", f"{_MLA}/epilogue.cuh",
         "exists && piece.is_whole && args", "exists && args",
         (f"{_MLA_TEST}::test_any_number_of_thread_blocks",)),
-    Bug("a block that has not arrived", f"{_MLA}/serve.cuh",
+    Bug("a latent block that has not arrived", f"{_MLA}/serve.cuh",
         "      ptx::cp_async_wait_group<kStages - 2>();\n", "", (_ONE,)),
     Bug("weights before all warps have told them", f"{_MLA}/serve.cuh",
         "      __syncthreads();  // all weights are visible; every warp has read the maxima\n", "",

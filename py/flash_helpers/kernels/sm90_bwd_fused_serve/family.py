@@ -46,7 +46,7 @@ class Sm90FusedBackwardServe(Family):
         return FUSED.launch_arguments(config, record, variant)
 
     def preference(self, capability: Capability | None) -> int:
-        """Behind the Ampere family until a GPU has run these kernels: whether its driver takes maps
+        """Behind every other until a GPU has run these kernels: whether its driver takes maps
         that begin before their tensors, no emulator can say (docs/kernels/06-serving.md)."""
         return 0
 

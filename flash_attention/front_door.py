@@ -73,11 +73,11 @@ def flash_attn_func(
             keys a - left to a + right alone; negative or None: no limit.
         softcap: scores become softcap * tanh(score / softcap); 0: they stay.
         s_aux: sinks (heads): each row's denominator has a term exp(s_aux of its head) more. With
-            any of these three d_head is at most 128.
+            any of these three d_head is at most 256.
         dropout_p, alibi_slopes: only their defaults are supported.
         deterministic: every gradient is bitwise the same in every run. Else that of q may differ in
             its last bits: on compute capability 9.0 faster kernels add it up in any order, for head
-            dimensions 64 and 128. True as well where torch.use_deterministic_algorithms is.
+            dimensions 64, 96 and 128. True as well where torch.use_deterministic_algorithms is.
         return_attn_probs: returns (out, softmax_lse, None), as flash-attn does without dropout.
 
     Returns:

@@ -15,6 +15,7 @@ from flash_attention.serving import launch
 from flash_helpers.check.serving import ServeRule, attend_sequence
 from flash_helpers.check.tolerance import compare
 from tests.serving.problems import FULL, Batch, ints, same_bits
+from tests.serving.problems import poisoned_memory as filled_with_nan
 from tests.serving.test_append import Rotary, append
 
 pytestmark = pytest.mark.gpu
@@ -25,10 +26,8 @@ DTYPES = [torch.float16, torch.bfloat16]
 
 @pytest.fixture(autouse=True)
 def poisoned_memory() -> Iterator[None]:
-    """torch.empty() fills what it returns with NaN."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
+    with filled_with_nan():
+        yield
 
 
 def on_gpu(queries: list[int], keys: list[int], rule: ServeRule = FULL, **keywords: Any) -> Batch:

@@ -17,6 +17,7 @@ from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.registry import violations
 from tests.serving.latent import VALUE, LatentBatch
 from tests.serving.problems import FULL, ints, same_bits
+from tests.serving.problems import poisoned_memory as filled_with_nan
 
 pytestmark = pytest.mark.gpu
 
@@ -26,10 +27,8 @@ DTYPES = [torch.float16, torch.bfloat16]
 
 @pytest.fixture(autouse=True)
 def poisoned_memory() -> Iterator[None]:
-    """torch.empty() fills what it returns with NaN."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
+    with filled_with_nan():
+        yield
 
 
 def on_gpu(

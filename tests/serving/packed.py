@@ -121,3 +121,17 @@ class Packed:
             assert not found[name][outside].any()
         if sinks is not None and d_sinks is not None:
             assert sinks.worst(d_sinks) <= 1
+
+
+def check_equal_lengths_with_a_window() -> None:
+    """Gradients of `flash_attn_func` with a window, of whichever family is asked first."""
+    torch.manual_seed(0)
+    q, d_o = (torch.randn(2, 50, 2, 64, dtype=torch.float16) for _ in range(2))
+    k, v = (torch.randn(2, 80, 1, 64, dtype=torch.float16) for _ in range(2))
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    o = flash_attention.flash_attn_func(q, k, v, window_size=(20, 7))
+    assert isinstance(o, torch.Tensor)
+    found = dict(zip(NAMES, torch.autograd.grad(o, leaves, d_o), strict=True))
+    rule = ServeRule(window=(20, 7))
+    q, k, v = (x.detach() for x in (q, k, v))
+    assert attention_gradients(q, k, v, d_o, served=rule).problem_with(found) == ""

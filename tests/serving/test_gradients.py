@@ -6,14 +6,13 @@ import pytest
 import torch
 
 import flash_attention
-from flash_helpers.check.gradients import attention_gradients
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.check.tolerance import bitwise_equal
 from flash_helpers.kernels.sm80_bwd.sets import get_ampere_backward_kernel_configs
 from flash_helpers.kernels.sm80_bwd_serve.config import AmpereServeBackwardKernelConfig
 from flash_helpers.kernels.sm80_bwd_serve.sets import get_ampere_serve_backward_kernel_configs
 
-from .packed import NAMES, Packed, varlen
+from .packed import Packed, check_equal_lengths_with_a_window, varlen
 from .problems import FULL, NAN, ints
 from .sinks import SinkGradient
 
@@ -97,16 +96,7 @@ def test_equal_lengths_have_the_bits_of_the_other_backward_pass() -> None:
 
 
 def test_gradients_of_equal_lengths_with_a_window() -> None:
-    torch.manual_seed(0)
-    q, d_o = (torch.randn(2, 50, 2, 64, dtype=torch.float16) for _ in range(2))
-    k, v = (torch.randn(2, 80, 1, 64, dtype=torch.float16) for _ in range(2))
-    leaves = [x.requires_grad_() for x in (q, k, v)]
-    o = flash_attention.flash_attn_func(q, k, v, window_size=(20, 7))
-    assert isinstance(o, torch.Tensor)
-    found = dict(zip(NAMES, torch.autograd.grad(o, leaves, d_o), strict=True))
-    rule = ServeRule(window=(20, 7))
-    q, k, v = (x.detach() for x in (q, k, v))
-    assert attention_gradients(q, k, v, d_o, served=rule).problem_with(found) == ""
+    check_equal_lengths_with_a_window()
 
 
 @pytest.mark.parametrize("name", ["q", "k", "v"])

@@ -77,16 +77,25 @@ class Surroundings:
     ) -> None: ...
     def is_quiet(self) -> bool: ...
 
+class NewTensors:
+    def __init__(
+        self,
+        empty_like: Callable[[object], object],
+        empty_strided: Callable[..., object] | None,
+        description_of: Callable[[object], tuple[object, ...]],
+        current_device: Callable[[], int] | None,
+    ) -> None: ...
+
 class PlainCalls:
     def __init__(
         self,
         cache: LaunchCache,
         around: Surroundings,
+        new_tensors: NewTensors,
         plain: object,
         recorded: object,
         recorded_deterministic: object,
         are_deterministic: Callable[[], bool],
-        empty_like: Callable[[object], object],
         lse_prototype: Callable[..., object],
         record: Callable[..., object],
     ) -> None: ...
@@ -101,8 +110,8 @@ class SdpaCalls:
         self,
         cache: LaunchCache,
         around: Surroundings,
+        new_tensors: NewTensors,
         key: object,
-        empty_like: Callable[[object], object],
         backend_of: Callable[..., object],
         flash: object,
         serve: Callable[..., object],
@@ -145,7 +154,7 @@ class PlainGradients:
         self,
         cache: BackwardLaunchCache,
         around: Surroundings,
-        empty_like: Callable[[object], object],
+        new_tensors: NewTensors,
         choose: Callable[..., object],
         row_stats_prototype: Callable[..., object],
         d_q_sums_prototype: Callable[..., object],

@@ -58,8 +58,9 @@ struct SdpaCalls::Operands {
   py::handle causal() const { return given[kCausal] ? given[kCausal] : py::handle(Py_False); }
 };
 
-SdpaCalls::SdpaCalls(LaunchCache<ForwardCalls>& cache, const Surroundings& around, SdpaWays ways)
-    : cache_(cache), around_(around), ways_(std::move(ways)) {}
+SdpaCalls::SdpaCalls(LaunchCache<ForwardCalls>& cache, const Surroundings& around,
+                     NewTensors& new_tensors, SdpaWays ways)
+    : cache_(cache), around_(around), new_tensors_(new_tensors), ways_(std::move(ways)) {}
 
 // Of tensors of the library's own type.
 bool SdpaCalls::is_ours(const Operands& call) const {
@@ -85,7 +86,7 @@ py::object SdpaCalls::attend(const NamedArguments& given) {
   const py::object backend = owned(
       PyObject_Vectorcall(ways_.backend_of.ptr(), given.values, given.n_positional, given.names));
   if (!are_equal(backend, ways_.flash)) return py::none();
-  py::object o = called(ways_.empty_like, tensors[kQ]);
+  py::object o = new_tensors_.like(tensors[kQ], query.words(kQ), true);
   if (cache_.begin(query, ways_.key, call.scale(), call.causal()) &&
       cache_.add(query, kO, o, true) && cache_.launch(query)) {
     return o;

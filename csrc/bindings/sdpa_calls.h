@@ -8,6 +8,7 @@
 #include <pybind11/pytypes.h>
 
 #include "launch_cache.h"
+#include "new_tensors.h"
 #include "python_calls.h"
 #include "surroundings.h"
 
@@ -16,7 +17,6 @@ namespace flash {
 // What calls are remembered by, and what is asked of PyTorch for them.
 struct SdpaWays {
   pybind11::object key;
-  pybind11::object empty_like;  // (q) -> o
   pybind11::object backend_of;  // of a call's arguments, what PyTorch would compute it with
   pybind11::object flash;       // its answer for FlashAttention
   // (q, k, v, scale, is_causal) -> o where the call is not remembered; None: it cannot be served
@@ -25,8 +25,9 @@ struct SdpaWays {
 
 class SdpaCalls {
  public:
-  // `cache` and `around` outlive this.
-  SdpaCalls(LaunchCache<ForwardCalls>& cache, const Surroundings& around, SdpaWays ways);
+  // `cache`, `around` and `new_tensors` outlive this.
+  SdpaCalls(LaunchCache<ForwardCalls>& cache, const Surroundings& around, NewTensors& new_tensors,
+            SdpaWays ways);
 
   // The output; None where nothing was done: the call is PyTorch's, or something has to see it.
   pybind11::object attend(const NamedArguments& given);
@@ -38,6 +39,7 @@ class SdpaCalls {
 
   LaunchCache<ForwardCalls>& cache_;
   const Surroundings& around_;
+  NewTensors& new_tensors_;
   SdpaWays ways_;
 };
 

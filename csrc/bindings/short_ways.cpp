@@ -13,6 +13,7 @@
 
 #include "detour.h"
 #include "fast_methods.h"
+#include "new_tensors.h"
 #include "plain_calls.h"
 #include "plain_gradients.h"
 #include "records.h"
@@ -45,40 +46,46 @@ std::unique_ptr<Surroundings> surroundings(
   return around;
 }
 
+std::unique_ptr<NewTensors> new_tensors_of(py::object empty_like, py::object empty_strided,
+                                           py::object description_of, py::object current_device) {
+  return std::make_unique<NewTensors>(NewTensorWays{.empty_like = std::move(empty_like),
+                                                    .empty_strided = std::move(empty_strided),
+                                                    .description_of = std::move(description_of),
+                                                    .current_device = std::move(current_device)});
+}
+
 std::unique_ptr<PlainCalls> plain_calls(LaunchCache<ForwardCalls>& cache,
-                                        const Surroundings& around, py::object plain,
-                                        py::object recorded, py::object recorded_deterministic,
-                                        py::object are_deterministic, py::object empty_like,
-                                        py::object lse_prototype, py::object record) {
+                                        const Surroundings& around, NewTensors& new_tensors,
+                                        py::object plain, py::object recorded,
+                                        py::object recorded_deterministic,
+                                        py::object are_deterministic, py::object lse_prototype,
+                                        py::object record) {
   return std::make_unique<PlainCalls>(
-      cache, around,
+      cache, around, new_tensors,
       ForwardWays{.plain = std::move(plain),
                   .recorded = std::move(recorded),
                   .recorded_deterministic = std::move(recorded_deterministic),
                   .are_deterministic = std::move(are_deterministic),
-                  .empty_like = std::move(empty_like),
                   .lse_prototype = std::move(lse_prototype),
                   .record = std::move(record)});
 }
 
 std::unique_ptr<PlainGradients> plain_gradients(LaunchCache<BackwardCalls>& cache,
-                                                const Surroundings& around, py::object empty_like,
+                                                const Surroundings& around, NewTensors& new_tensors,
                                                 py::object choose, py::object row_stats_prototype,
                                                 py::object d_q_sums_prototype) {
   return std::make_unique<PlainGradients>(
-      cache, around,
-      BackwardWays{.empty_like = std::move(empty_like),
-                   .choose = std::move(choose),
+      cache, around, new_tensors,
+      BackwardWays{.choose = std::move(choose),
                    .row_stats_prototype = std::move(row_stats_prototype),
                    .d_q_sums_prototype = std::move(d_q_sums_prototype)});
 }
 
 std::unique_ptr<SdpaCalls> sdpa_calls(LaunchCache<ForwardCalls>& cache, const Surroundings& around,
-                                      py::object key, py::object empty_like, py::object backend_of,
-                                      py::object flash, py::object serve) {
-  return std::make_unique<SdpaCalls>(cache, around,
+                                      NewTensors& new_tensors, py::object key,
+                                      py::object backend_of, py::object flash, py::object serve) {
+  return std::make_unique<SdpaCalls>(cache, around, new_tensors,
                                      SdpaWays{.key = std::move(key),
-                                              .empty_like = std::move(empty_like),
                                               .backend_of = std::move(backend_of),
                                               .flash = std::move(flash),
                                               .serve = std::move(serve)});
@@ -169,26 +176,29 @@ void def_short_ways(py::module_& module) {
       .def(py::init(&surroundings), py::arg("quiet"), py::arg("settings"),
            py::arg("is_grad_enabled"), py::arg("is_negated"))
       .def("is_quiet", &Surroundings::is_quiet);
+  py::class_<NewTensors>(module, "NewTensors", "Makes tensors like others.")
+      .def(py::init(&new_tensors_of), py::arg("empty_like"), py::arg("empty_strided"),
+           py::arg("description_of"), py::arg("current_device"));
   py::class_<PlainCalls>(module, "PlainCalls", "Forward passes like those that were remembered.")
-      .def(py::init(&plain_calls), py::arg("cache"), py::arg("around"), py::arg("plain"),
-           py::arg("recorded"), py::arg("recorded_deterministic"), py::arg("are_deterministic"),
-           py::arg("empty_like"), py::arg("lse_prototype"), py::arg("record"),
-           py::keep_alive<1, 2>(), py::keep_alive<1, 3>())
+      .def(py::init(&plain_calls), py::arg("cache"), py::arg("around"), py::arg("new_tensors"),
+           py::arg("plain"), py::arg("recorded"), py::arg("recorded_deterministic"),
+           py::arg("are_deterministic"), py::arg("lse_prototype"), py::arg("record"),
+           py::keep_alive<1, 2>(), py::keep_alive<1, 3>(), py::keep_alive<1, 4>())
       .def_property_readonly("attend", function_of<&PlainCalls::attend>("attend"))
       .def_property_readonly("compute", function_of<&PlainCalls::compute>("compute"));
   py::class_<PlainGradients>(module, "PlainGradients",
                              "Backward passes like those that were remembered.")
-      .def(py::init(&plain_gradients), py::arg("cache"), py::arg("around"), py::arg("empty_like"),
+      .def(py::init(&plain_gradients), py::arg("cache"), py::arg("around"), py::arg("new_tensors"),
            py::arg("choose"), py::arg("row_stats_prototype"), py::arg("d_q_sums_prototype"),
-           py::keep_alive<1, 2>(), py::keep_alive<1, 3>())
+           py::keep_alive<1, 2>(), py::keep_alive<1, 3>(), py::keep_alive<1, 4>())
       .def_property_readonly("attend", function_of<&PlainGradients::attend>("attend"))
       .def_property_readonly("compute", function_of<&PlainGradients::compute>("compute"));
   py::class_<SdpaCalls>(module, "SdpaCalls",
                         "Calls of PyTorch's scaled_dot_product_attention like those that were "
                         "remembered.")
-      .def(py::init(&sdpa_calls), py::arg("cache"), py::arg("around"), py::arg("key"),
-           py::arg("empty_like"), py::arg("backend_of"), py::arg("flash"), py::arg("serve"),
-           py::keep_alive<1, 2>(), py::keep_alive<1, 3>())
+      .def(py::init(&sdpa_calls), py::arg("cache"), py::arg("around"), py::arg("new_tensors"),
+           py::arg("key"), py::arg("backend_of"), py::arg("flash"), py::arg("serve"),
+           py::keep_alive<1, 2>(), py::keep_alive<1, 3>(), py::keep_alive<1, 4>())
       .def_property_readonly("attend", function_of<&SdpaCalls::attend>("attend"));
   py::class_<Detour>(module, "Detour", "Calls of a C function that are offered to another first.")
       .def(py::init<py::object, py::object>(), py::arg("function"), py::arg("first"))

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend
 from ..attention import CHOSEN, attend
 from ..interface import launch_cache
 from ..library import load_library
-from ..surroundings import surroundings
+from ..surroundings import new_tensors, surroundings
 from .sdpa_kernels import is_served
 
 # What sees PyTorch's function, beside what sees an operation. The functions return false where
@@ -32,8 +32,8 @@ def detour() -> Any:
     calls = library.SdpaCalls(
         launch_cache(),
         surroundings(*WATCHERS),
+        new_tensors(),
         key=CHOSEN,
-        empty_like=torch.empty_like,
         backend_of=torch._fused_sdp_choice,
         flash=SDPBackend.FLASH_ATTENTION.value,
         serve=serve,

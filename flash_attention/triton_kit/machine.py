@@ -85,7 +85,8 @@ class Gpu:
     @cached_property
     def current_device(self) -> Callable[[], int]:
         """In C, where PyTorch has CUDA at all."""
-        return getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+        found: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+        return found
 
     @cached_property
     def stream(self) -> Callable[[int], int]:

@@ -242,7 +242,7 @@ def test_errors_of_python_pass() -> None:
 def test_positions_that_there_are_not() -> None:
     make = Machine(Driver()).repeated
     with pytest.raises(ValueError, match="positions that there are not among 1 tensors"):
-        step = (1, (1, 1, 1), 32, 0, (0,), [(0, 1)], [])
+        step: Any = (1, (1, 1, 1), 32, 0, (0,), [(0, 1)], [])
         make([], *[None] * 3, 0, [(64, 2)], [], [], [], [step], [0], True)
 
 

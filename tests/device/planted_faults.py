@@ -13,6 +13,7 @@ from . import problems
 from .ptx import (
     test_convert,
     test_cp_async,
+    test_elect,
     test_ldmatrix,
     test_math,
     test_mma,
@@ -92,6 +93,8 @@ FAULTS = [
           '"cp.async.wait_group %0;\\n" ::"n"(kPending + 1)',
           test_cp_async.test_a_group_is_over_when_few_enough_are_in_flight,
           {"pending": 0, "group": 2}),
+    Fault("every thread is elected", f"{PTX}/elect.cuh", "selp.u32 %0, 1, 0, elected;",
+          "selp.u32 %0, 1, 1, elected;", test_elect.test_one_of_each_warp),
     Fault("matrices that are not transposed", f"{PTX}/ldmatrix.cuh", "m8n8.x4.trans.shared.b16 {%0",
           "m8n8.x4.shared.b16 {%0",
           test_ldmatrix.test_ldmatrix, {"transposed": True, "offset": 0}),

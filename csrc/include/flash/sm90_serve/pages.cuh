@@ -5,6 +5,7 @@
 // page is read: it is copied from page -1, which does not exist, and so becomes zeros.
 #pragma once
 
+#include "flash/ptx/elect.cuh"
 #include "flash/ptx/tma.cuh"
 #include "flash/sm90_serve/args.h"
 #include "flash/sm90_serve/config.h"
@@ -14,24 +15,38 @@ namespace flash::sm90_serve {
 
 inline constexpr int kNoPage = -1;
 
-// Lane i has the page of part i of a block.
+// Parts whose entries leave their lanes together, so that a copy does not wait for its own.
+inline constexpr int kPartsAtOnce = 4;
+
+// Lane i has the page of part i of a block. What needs a division is found once: in front of every
+// copy it would take longer than the copy.
 template <HopperServeKernelConfig kConfig>
 struct PageEntries {
   static constexpr int kBlockN = kConfig.block_n;
-  static_assert(kBlockN / HopperServeKernelConfig::kLeastPartRows <= 32, "a lane has one part");
+  static_assert(kBlockN / HopperServeKernelConfig::kLeastPartRows + kPartsAtOnce <= 32,
+                "a lane has one part");
 
+  int n_parts = 0;  // of a block
+  int kv_head = 0;
   int first = kNoPage;   // of the next tile's first block
   int ahead = kNoPage;   // of the block that is loaded next
   int here = kNoPage;    // of the block whose keys were loaded last
   int behind = kNoPage;  // of the one before, whose values come after those keys
+
+  FLASH_DEVICE explicit PageEntries(const ServeKernelArgs& args) {
+    if constexpr (kConfig.paged) n_parts = kBlockN / args.part_rows;
+  }
 
   // Long before begin_tile().
   FLASH_DEVICE void look_up_first(const ServeKernelArgs& args, const Tile& tile, int lane) {
     if constexpr (kConfig.paged) first = entry(args, tile, tile.end - 1, lane);
   }
 
-  FLASH_DEVICE void begin_tile() {
-    if constexpr (kConfig.paged) ahead = first;
+  FLASH_DEVICE void begin_tile(int kv_head_of_tile) {
+    if constexpr (kConfig.paged) {
+      ahead = first;
+      kv_head = kv_head_of_tile;
+    }
   }
 
   // `block` is loaded now, and the one before it next.
@@ -43,34 +58,51 @@ struct PageEntries {
     }
   }
 
+  // Where a block's first part begins in its page.
+  FLASH_DEVICE static int row_of(const ServeKernelArgs& args, int block) {
+    return are_whole(args) ? 0 : block * kBlockN % args.page_keys;
+  }
+
  private:
-  FLASH_DEVICE static int entry(const ServeKernelArgs& args, const Tile& tile, int block,
-                                int lane) {
+  FLASH_DEVICE static bool are_whole(const ServeKernelArgs& args) {
+    return args.part_rows == args.page_keys;
+  }
+
+  FLASH_DEVICE int entry(const ServeKernelArgs& args, const Tile& tile, int block, int lane) const {
     const int key = block * kBlockN + lane * args.part_rows;
     if (key + args.part_rows <= tile.first_key || key >= tile.rule.seqlen_k) return kNoPage;
-    return args.pages[tile.batch * args.pages_stride + key / args.page_keys];
+    const int page = are_whole(args) ? block * n_parts + lane : key / args.page_keys;
+    return args.pages[tile.batch * args.pages_stride + page];
   }
 };
 
-// By a whole warp, of which one lane copies. `to`: the block's place in shared memory.
+// By a whole warp, of which one lane copies. `to`: the block's place in shared memory; `entries`:
+// the block's, of `pages`.
 template <HopperServeKernelConfig kConfig>
 FLASH_DEVICE void copy_parts(const ServeKernelArgs& args, uint32_t to, const sm90::TensorMap& map,
-                             uint32_t full, int kv_head, int block, int entries, int lane) {
+                             uint32_t full, const PageEntries<kConfig>& pages, int block,
+                             int entries) {
   constexpr sm90::HopperForwardKernelConfig kForward = kConfig.forward();
   constexpr int kRowBytes = kForward.swizzle_bytes();
-  int row = block * kConfig.block_n % args.page_keys;  // of its page
-  for (int part = 0; part * args.part_rows < kConfig.block_n; ++part) {
-    const int page = __shfl_sync(0xffffffffu, entries, part);
-    if (lane == 0) {
+  int row = pages.row_of(args, block);
+  for (int begin = 0; begin < pages.n_parts; begin += kPartsAtOnce) {
+    int page[kPartsAtOnce];
 #pragma unroll
-      for (int chunk = 0; chunk < kForward.n_chunks(); ++chunk) {
-        const int place = chunk * kConfig.block_n + part * args.part_rows;
-        ptx::tma_load_5d(to + place * kRowBytes, &map, full, 0, row, chunk, kv_head, page,
-                         ptx::kEvictLast);
+    for (int i = 0; i < kPartsAtOnce; ++i) page[i] = __shfl_sync(0xffffffffu, entries, begin + i);
+#pragma unroll
+    for (int i = 0; i < kPartsAtOnce; ++i) {
+      if (begin + i >= pages.n_parts) break;
+      if (ptx::elect_one()) {
+#pragma unroll
+        for (int chunk = 0; chunk < kForward.n_chunks(); ++chunk) {
+          const int place = chunk * kConfig.block_n + (begin + i) * args.part_rows;
+          ptx::tma_load_5d(to + place * kRowBytes, &map, full, 0, row, chunk, pages.kv_head,
+                           page[i], ptx::kEvictLast);
+        }
       }
+      row += args.part_rows;
+      if (row >= args.page_keys) row = 0;
     }
-    row += args.part_rows;
-    if (row >= args.page_keys) row = 0;
   }
 }
 

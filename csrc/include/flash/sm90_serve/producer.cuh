@@ -36,7 +36,11 @@ struct Producer {
 
   FLASH_DEVICE Producer(const ServeKernelArgs& launch_args, const Storage<kConfig>& storage,
                         int lane_of_warp)
-      : args(launch_args), smem(storage), schedule(launch_args), lane(lane_of_warp) {}
+      : args(launch_args),
+        smem(storage),
+        schedule(launch_args),
+        lane(lane_of_warp),
+        pages(launch_args) {}
 
   // All tiles of this thread block, last block of keys of each first; V follows one block behind K.
   FLASH_DEVICE void run() {
@@ -44,7 +48,7 @@ struct Producer {
     bool is_one = load_next_q(next, blockIdx.x);
     while (is_one) {
       const Tile tile = next;
-      pages.begin_tile();
+      pages.begin_tile(kv_head(tile));
       if (tile.end > tile.begin) load_k(tile, tile.end - 1);
       ask();
       // With a second buffer the next Q is loaded as soon as the rings are full.
@@ -200,7 +204,7 @@ struct Producer {
   FLASH_DEVICE void copy(uint32_t to, const sm90::TensorMap& map, uint32_t full, const Tile& tile,
                          int block, int entries) const {
     if constexpr (kConfig.paged) {
-      copy_parts<kConfig>(args, to, map, full, kv_head(tile), block, entries, lane);
+      copy_parts<kConfig>(args, to, map, full, pages, block, entries);
     } else if (lane == 0) {
       ptx::tma_load_5d(to, &map, full, 0, tile.k_start + block * kBlockN, 0, kv_head(tile),
                        tile.k_batch, ptx::kEvictLast);

@@ -168,7 +168,10 @@ class RepeatedLaunches:
     def __init__(
         self,
         launch_kernel: int,
-        ready: Callable[[int], bool],
+        replace_address: int,
+        exchange_api: object,
+        hooks: Sequence[tuple[object, str]],
+        current_device: Callable[[], int],
         stream_of: Callable[[int], int],
         empty: Callable[..., object],
         device: int,
@@ -187,11 +190,12 @@ class RepeatedLaunches:
 class RememberedCalls:
     def __init__(
         self,
-        quiet: Sequence[Callable[[], object]],
+        quiet: Sequence[object],
         levels: object,
         is_grad_enabled: Callable[[], bool],
         tensors: Sequence[type],
         others: Sequence[type],
+        exchange_api: object,
     ) -> None: ...
     # (positional, named arguments) -> the result, or None where nothing was launched.
     @property

@@ -113,45 +113,66 @@ void remember_serving(ServingCalls& calls, const py::tuple& given, std::size_t k
 std::unique_ptr<RememberedCalls> remembered_calls(std::vector<py::object> quiet, py::object levels,
                                                   py::object is_grad_enabled,
                                                   std::vector<py::object> tensors,
-                                                  std::vector<py::object> others) {
+                                                  std::vector<py::object> others,
+                                                  py::object exchange_api) {
   return std::make_unique<RememberedCalls>(
       RememberedWays{.quiet = std::move(quiet),
                      .levels = std::move(levels),
                      .is_grad_enabled = std::move(is_grad_enabled),
                      .tensors = std::move(tensors),
-                     .others = std::move(others)});
+                     .others = std::move(others),
+                     .addresses = TensorAddresses(std::move(exchange_api))});
 }
 
-// (function, grid, threads, shared bytes, parameters, addresses), as RepeatedStep.
-using Step =
-    std::tuple<std::uintptr_t, std::array<unsigned, 3>, unsigned, unsigned,
-               std::vector<std::uint64_t>, std::vector<std::pair<std::size_t, std::size_t>>>;
+// (parameter, tensor, the map, of which address), as KeptMap.
+using Map = std::tuple<std::size_t, std::size_t, py::bytes, std::uint64_t>;
+// (function, grid, threads, shared bytes, parameters, addresses, maps), as RepeatedStep.
+using Step = std::tuple<std::uintptr_t, std::array<unsigned, 3>, unsigned, unsigned,
+                        std::vector<std::uint64_t>,
+                        std::vector<std::pair<std::size_t, std::size_t>>, std::vector<Map>>;
+
+std::vector<KeptMap> kept_maps(const std::vector<Map>& maps, ReplaceAddress replace) {
+  std::vector<KeptMap> kept;
+  for (const auto& [parameter, tensor, bytes, address] : maps) {
+    kept.emplace_back(parameter, tensor, record_of<KeptMap::Bytes>(bytes, "CUtensorMap"), address,
+                      replace);
+  }
+  return kept;
+}
 
 std::unique_ptr<RepeatedLaunches> repeated_launches(
-    std::uintptr_t launch_kernel, py::object ready, py::object stream_of, py::object empty,
-    py::object device, std::vector<std::pair<std::int64_t, std::int64_t>> needed,
+    std::uintptr_t launch_kernel, std::uintptr_t replace_address, py::object exchange_api,
+    std::vector<std::pair<py::object, py::object>> hooks, py::object current_device,
+    py::object stream_of, py::object empty, py::object device,
+    std::vector<std::pair<std::int64_t, std::int64_t>> needed,
     std::vector<std::pair<std::size_t, std::size_t>> apart, std::vector<RepeatedMemory::Kind> made,
     std::vector<std::uint64_t> scratch, const std::vector<Step>& steps,
     std::vector<std::size_t> result, bool single) {
+  auto* const replace = reinterpret_cast<ReplaceAddress>(replace_address);
   std::vector<RepeatedStep> launches;
-  for (const auto& [function, grid, threads, shared_bytes, parameters, addresses] : steps) {
+  for (const auto& [function, grid, threads, shared_bytes, parameters, addresses, maps] : steps) {
     launches.push_back({.function = reinterpret_cast<void*>(function),
                         .grid = grid,
                         .threads = threads,
                         .shared_bytes = shared_bytes,
                         .parameters = parameters,
-                        .addresses = addresses});
+                        .addresses = addresses,
+                        .maps = kept_maps(maps, replace)});
   }
-  return std::make_unique<RepeatedLaunches>(reinterpret_cast<LaunchKernel>(launch_kernel),
-                                            RepeatedWays{.ready = std::move(ready),
-                                                         .stream_of = std::move(stream_of),
-                                                         .empty = std::move(empty),
-                                                         .device = std::move(device)},
-                                            RepeatedMemory{.needed = std::move(needed),
-                                                           .apart = std::move(apart),
-                                                           .made = std::move(made),
-                                                           .scratch = std::move(scratch)},
-                                            std::move(launches), std::move(result), single);
+  return std::make_unique<RepeatedLaunches>(
+      RepeatedWays{.launch = reinterpret_cast<LaunchKernel>(launch_kernel),
+                   .replace_address = replace,
+                   .hooks = std::move(hooks),
+                   .current_device = std::move(current_device),
+                   .stream_of = std::move(stream_of),
+                   .empty = std::move(empty),
+                   .device = std::move(device),
+                   .addresses = TensorAddresses(std::move(exchange_api))},
+      RepeatedMemory{.needed = std::move(needed),
+                     .apart = std::move(apart),
+                     .made = std::move(made),
+                     .scratch = std::move(scratch)},
+      std::move(launches), std::move(result), single);
 }
 
 // A method as a function that is made when it is asked for.
@@ -213,14 +234,16 @@ void def_short_ways(py::module_& module) {
       .def("__len__", &ServingCalls::size);
   py::class_<RepeatedLaunches>(module, "RepeatedLaunches",
                                "An operator's launches, for other tensors of the same kind.")
-      .def(py::init(&repeated_launches), py::arg("launch_kernel"), py::arg("ready"),
+      .def(py::init(&repeated_launches), py::arg("launch_kernel"), py::arg("replace_address"),
+           py::arg("exchange_api"), py::arg("hooks"), py::arg("current_device"),
            py::arg("stream_of"), py::arg("empty"), py::arg("device"), py::arg("needed"),
            py::arg("apart"), py::arg("made"), py::arg("scratch"), py::arg("steps"),
            py::arg("result"), py::arg("single"))
       .def_property_readonly("again", function_of<&RepeatedLaunches::again>("again"));
   py::class_<RememberedCalls>(module, "RememberedCalls", "Calls of an operator that are repeated.")
       .def(py::init(&remembered_calls), py::arg("quiet"), py::arg("levels"),
-           py::arg("is_grad_enabled"), py::arg("tensors"), py::arg("others"))
+           py::arg("is_grad_enabled"), py::arg("tensors"), py::arg("others"),
+           py::arg("exchange_api"))
       .def_property_readonly("again", function_of<&RememberedCalls::again>("again"))
       .def("remember", &RememberedCalls::remember, py::arg("given"), py::arg("named"),
            py::arg("like"), py::arg("launches"))

@@ -28,6 +28,7 @@ def new_tensors() -> Any:
     """Of the extension's type; once a process."""
     return load_library().NewTensors(
         empty_like=torch.empty_like,
+        new_empty=torch.Tensor.new_empty,
         # Without PyTorch's dispatcher, where there is such a function (compiled code calls it).
         empty_strided=getattr(guards, "_empty_strided_cuda", None),
         description_of=_description_of,

@@ -13,7 +13,7 @@ from flash_helpers.kernels.serve_config import TELLING_ROWS
 from ..interface import exchange_api
 from ..library import load_library
 from ..memory import without_memory
-from ..surroundings import nothing_done, surroundings
+from ..surroundings import new_tensors, nothing_done, surroundings
 
 if TYPE_CHECKING:
     from .result import Result
@@ -72,8 +72,7 @@ def _calls() -> Any:
         torch.Tensor,
         api,
         surroundings(),
-        new_empty=torch.Tensor.new_empty,
-        empty_like=torch.empty_like,
+        new_tensors(),
         float32=torch.float32,
         most_rows=TELLING_ROWS,
     )

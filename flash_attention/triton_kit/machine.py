@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ..memory import direct_empty
 from . import extension
 from .launched import Launched
 from .launchers import Direct, Packed, Start, checked_start, direct, packed
@@ -96,14 +97,10 @@ class Gpu:
 
     @cached_property
     def empty(self) -> Empty:
-        """Without PyTorch's dispatcher, where there is such a function (compiled code calls it)."""
-        from torch._C._dynamo import guards
-
-        direct = getattr(guards, "_empty_strided_cuda", None)
-        if direct is not None:
-            return direct  # type: ignore[no-any-return]
-        return lambda size, stride, dtype: torch.empty_strided(
-            size, stride, dtype=dtype, device="cuda"
+        return direct_empty() or (
+            lambda size, stride, dtype: torch.empty_strided(
+                size, stride, dtype=dtype, device="cuda"
+            )
         )
 
     def starter(self, launch: Launched) -> Start:

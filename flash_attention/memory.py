@@ -1,19 +1,7 @@
 """Memory for tensors. Of those that outlive the call that made them it must not come from a pool
 that is current by chance, that of a CUDA graph, which would find it in use."""
 
-from collections.abc import Callable
-
 import torch
-
-Empty = Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]
-
-
-def direct_empty() -> Empty | None:
-    """(size, stride, dtype) -> an uninitialised tensor on the current CUDA device, without
-    PyTorch's dispatcher: compiled code calls it. None where PyTorch has no such function."""
-    from torch._C._dynamo import guards
-
-    return getattr(guards, "_empty_strided_cuda", None)
 
 
 def description_of(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:

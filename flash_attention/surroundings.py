@@ -8,7 +8,8 @@ import torch
 
 from .checks.eager import QUIET_FUNCTIONS, QUIET_VARIABLES
 from .library import load_library
-from .memory import description_of, direct_empty
+from .memory import description_of
+from .triton_kit.empty import direct_empty
 
 
 @cache

@@ -9,12 +9,10 @@ from typing import Any, Protocol
 
 import torch
 
-from ..memory import direct_empty
 from . import extension
+from .empty import Empty, direct_empty
 from .launched import Launched
 from .launchers import Direct, Packed, Start, checked_start, direct, packed
-
-Empty = Callable[[Any, Any, torch.dtype], torch.Tensor]  # (size, stride, type)
 
 
 class Machine(Protocol):

@@ -81,6 +81,7 @@ class NewTensors:
     def __init__(
         self,
         empty_like: Callable[[object], object],
+        new_empty: Callable[..., object],
         empty_strided: Callable[..., object] | None,
         description_of: Callable[[object], tuple[object, ...]],
         current_device: Callable[[], int] | None,
@@ -130,8 +131,7 @@ class ServingCalls:
         tensor_type: type,
         exchange_api: object,
         around: Surroundings,
-        new_empty: Callable[..., object],
-        empty_like: Callable[[object], object],
+        new_tensors: NewTensors,
         float32: object,
         most_rows: int,
     ) -> None: ...

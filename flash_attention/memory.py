@@ -1,7 +1,14 @@
-"""Tensors that outlive the call that made them. Their memory must not come from a pool that is
-current by chance, that of a CUDA graph, which would find it in use."""
+"""Memory for tensors. Of those that outlive the call that made them it must not come from a pool
+that is current by chance, that of a CUDA graph, which would find it in use."""
 
 import torch
+
+
+def description_of(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:
+    """Size, stride and dtype of what `empty_like` makes of the tensor, as `direct_empty` takes
+    them."""
+    made = torch.empty_like(tensor, device="meta")
+    return tuple(made.shape), made.stride(), made.dtype
 
 
 def without_memory(

@@ -1,4 +1,4 @@
-// New tensors like others.
+// New tensors, uninitialised.
 //
 // PyTorch's empty_like takes twice as long as the function that compiled code makes tensors with,
 // which knows no dispatcher: it is told sizes, strides and type, and makes them on the current
@@ -6,6 +6,9 @@
 #pragma once
 
 #include <pybind11/pytypes.h>
+
+#include <cstdint>
+#include <span>
 
 #include "by_kind.h"
 #include "launch_cache.h"
@@ -15,6 +18,7 @@ namespace flash {
 // What is asked of PyTorch.
 struct NewTensorWays {
   pybind11::object empty_like;      // (tensor) -> a new one
+  pybind11::object new_empty;       // (tensor, size, dtype=...) -> a contiguous one on its device
   pybind11::object empty_strided;   // (size, stride, dtype) -> a new one, or None: no such function
   pybind11::object description_of;  // (tensor) -> these three, of what empty_like makes
   pybind11::object current_device;  // () -> its number, or None: there is one device
@@ -32,8 +36,13 @@ class NewTensors {
   pybind11::object description_of(pybind11::handle tensor) const;
   pybind11::object make(pybind11::handle description, pybind11::handle tensor, int device) const;
 
+  // Contiguous, of 1 to 4 dimensions, on the device of `near`, which has this number.
+  pybind11::object contiguous(pybind11::handle near, std::span<const std::int64_t> sizes,
+                              pybind11::handle dtype, int device) const;
+
  private:
-  bool is_current(int device) const;
+  // Whether empty_strided makes tensors on this device.
+  bool is_direct_on(int device) const;
 
   NewTensorWays ways_;
   ByKind<kWordsPerTensor + 1> descriptions_;

@@ -1,7 +1,10 @@
 #include "serving_calls.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <initializer_list>
+#include <span>
 #include <utility>
 
 #include "python_calls.h"
@@ -24,23 +27,14 @@ bool is_captured(cudaStream_t stream) {
   return cudaGetLastError() == cudaErrorStreamCaptureImplicit;
 }
 
-template <std::size_t kCount>
-py::object tuple_of(const std::array<std::int64_t, kCount>& sizes) {
-  const py::object tuple = owned(PyTuple_New(kCount));
-  for (std::size_t i = 0; i < kCount; ++i) {
-    PyObject* const size = PyLong_FromLongLong(sizes[i]);
-    if (size == nullptr) throw PythonErrorSet{};
-    PyTuple_SET_ITEM(tuple.ptr(), i, size);
-  }
-  return tuple;
-}
-
 }  // namespace
 
 ServingCalls::ServingCalls(py::object tensor_type, py::capsule exchange_api,
-                           const Surroundings& around, ServingWays ways)
+                           const Surroundings& around, const NewTensors& new_tensors,
+                           ServingWays ways)
     : reader_(std::move(tensor_type), std::move(exchange_api)),
       around_(around),
+      new_tensors_(new_tensors),
       ways_(std::move(ways)) {}
 
 py::object ServingCalls::attend(const ServingArguments& given) {
@@ -61,12 +55,21 @@ void ServingCalls::remember(const ServingArguments& given, std::size_t kernel_id
   ServeArgs own = args;
   query.put_into(own);
   if (std::memcmp(&own, &args, sizeof(args)) != 0) return;
+  Scratch descriptions;
+  if (!keeps_scratch) {
+    std::transform(scratch.begin(), scratch.end(), descriptions.begin(), [&](py::handle like) {
+      return like.is_none() ? py::none() : new_tensors_.description_of(like);
+    });
+  }
+  py::object dtype = owned(PyObject_GetAttrString(given[Given::kQ].ptr(), "dtype"));
   if (calls_.size() >= kMaxCalls) calls_.clear();
   calls_.insert_or_assign(by_sizes ? query.key_of_sizes() : query.key(),
                           Call{.kernel_id = kernel_id,
                                .args = args,
                                .scratch = std::move(scratch),
-                               .keeps_scratch = keeps_scratch});
+                               .descriptions = std::move(descriptions),
+                               .keeps_scratch = keeps_scratch,
+                               .dtype = std::move(dtype)});
 }
 
 const ServingCalls::Call* ServingCalls::find(const ServingQuery& query) const {
@@ -92,7 +95,7 @@ py::object ServingCalls::launch(const Call& call, const ServingQuery& query,
   query.put_into(args);
   py::object o = py::reinterpret_borrow<py::object>(given[Given::kOut]);
   if (o.is_none()) {
-    o = new_output(query, given);
+    o = new_output(call, query, given);
     put_address(o, args.o);
   }
   py::object lse = py::none();
@@ -102,10 +105,7 @@ py::object ServingCalls::launch(const Call& call, const ServingQuery& query,
   }
   Scratch made;
   if (!call.keeps_scratch) {
-    std::transform(call.scratch.begin(), call.scratch.end(), made.begin(),
-                   [&](const py::object& like) {
-                     return like.is_none() ? like : called(ways_.empty_like, like);
-                   });
+    made = new_scratch(call, query);
     put_address(made[kOPartial], args.o_partial);
     put_address(made[kLsePartial], args.lse_partial);
     put_address(made[kArrivals], args.arrivals);
@@ -116,26 +116,33 @@ py::object ServingCalls::launch(const Call& call, const ServingQuery& query,
                                 : owned(PyTuple_Pack(3, o.ptr(), lse.ptr(), Py_None));
 }
 
-py::object ServingCalls::new_output(const ServingQuery& query,
+ServingCalls::Scratch ServingCalls::new_scratch(const Call& call, const ServingQuery& query) const {
+  Scratch made;
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    const py::object& like = call.scratch[i];
+    made[i] =
+        like.is_none() ? like : new_tensors_.make(call.descriptions[i], like, query.device().id);
+  }
+  return made;
+}
+
+py::object ServingCalls::new_output(const Call& call, const ServingQuery& query,
                                     const ServingArguments& given) const {
   const dlpack::Tensor &q = query[ServingQuery::kQ], &v = query[ServingQuery::kV];
-  const std::int64_t d_v = v.shape[v.ndim - 1];
-  // The same, and faster: no sizes are told to PyTorch.
-  if (d_v == q.shape[q.ndim - 1] && is_contiguous(q)) {
-    return called(ways_.empty_like, given[Given::kQ]);
-  }
-  const py::object sizes = q.ndim == 3 ? tuple_of<3>({q.shape[0], q.shape[1], d_v})
-                                       : tuple_of<4>({q.shape[0], q.shape[1], q.shape[2], d_v});
-  return called(ways_.new_empty, given[Given::kQ], sizes);
+  std::array<std::int64_t, 4> sizes;
+  std::copy_n(q.shape, q.ndim, sizes.begin());
+  sizes[q.ndim - 1] = v.shape[v.ndim - 1];
+  return new_tensors_.contiguous(given[Given::kQ], std::span(sizes).first(q.ndim), call.dtype,
+                                 q.device.id);
 }
 
 py::object ServingCalls::new_lse(const ServingQuery& query, const ServingArguments& given) const {
-  static PyObject* const names = PyTuple_Pack(1, owned(PyUnicode_InternFromString("dtype")).ptr());
   const dlpack::Tensor& q = query[ServingQuery::kQ];
-  const py::object sizes = q.ndim == 3 ? tuple_of<2>({q.shape[1], q.shape[0]})
-                                       : tuple_of<3>({q.shape[0], q.shape[2], q.shape[1]});
-  PyObject* const arguments[] = {given[Given::kQ].ptr(), sizes.ptr(), ways_.float32.ptr()};
-  return owned(PyObject_Vectorcall(ways_.new_empty.ptr(), arguments, 2, names));
+  const auto make = [&](std::initializer_list<std::int64_t> sizes) {
+    return new_tensors_.contiguous(given[Given::kQ], std::span(sizes.begin(), sizes.size()),
+                                   ways_.float32, q.device.id);
+  };
+  return q.ndim == 3 ? make({q.shape[1], q.shape[0]}) : make({q.shape[0], q.shape[2], q.shape[1]});
 }
 
 template <typename T>

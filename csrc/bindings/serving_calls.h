@@ -14,17 +14,15 @@
 
 #include "flash/core/serve_args.h"
 #include "launch_cache.h"
+#include "new_tensors.h"
 #include "serving_query.h"
 #include "surroundings.h"
 
 namespace flash {
 
-// What is asked of PyTorch.
 struct ServingWays {
-  pybind11::object new_empty;   // (tensor, sizes, dtype=...) -> a tensor on its device
-  pybind11::object empty_like;  // (tensor) -> a tensor
-  pybind11::object float32;     // the dtype
-  std::int64_t most_rows;       // as ServingQuery::read
+  pybind11::object float32;  // the dtype
+  std::int64_t most_rows;    // as ServingQuery::read
 };
 
 class ServingCalls {
@@ -32,9 +30,9 @@ class ServingCalls {
   // o_partial, lse_partial and arrivals, or None.
   using Scratch = std::array<pybind11::object, 3>;
 
-  // The first two as TensorReader's. `around` outlives this.
+  // The first two as TensorReader's. `around` and `new_tensors` outlive this.
   ServingCalls(pybind11::object tensor_type, pybind11::capsule exchange_api,
-               const Surroundings& around, ServingWays ways);
+               const Surroundings& around, const NewTensors& new_tensors, ServingWays ways);
 
   // Launches, and returns o, (o, lse) or (o, lse, None); None where nothing was done: no call like
   // it was remembered, or something has to see it.
@@ -54,7 +52,9 @@ class ServingCalls {
     std::size_t kernel_id;
     ServeArgs args;
     Scratch scratch;
+    Scratch descriptions;  // what the memory is made by, unless it is kept
     bool keeps_scratch;
+    pybind11::object dtype;  // of q
   };
   struct KeyHash {
     std::size_t operator()(const ServingQuery::Key& key) const { return hash_of(key); }
@@ -64,7 +64,9 @@ class ServingCalls {
   const Call* find(const ServingQuery& query) const;
   pybind11::object launch(const Call& call, const ServingQuery& query,
                           const ServingArguments& given) const;
-  pybind11::object new_output(const ServingQuery& query, const ServingArguments& given) const;
+  Scratch new_scratch(const Call& call, const ServingQuery& query) const;
+  pybind11::object new_output(const Call& call, const ServingQuery& query,
+                              const ServingArguments& given) const;
   pybind11::object new_lse(const ServingQuery& query, const ServingArguments& given) const;
   template <typename T>
   void put_address(pybind11::handle tensor, T*& pointer) const;
@@ -73,6 +75,7 @@ class ServingCalls {
 
   TensorReader reader_;
   const Surroundings& around_;
+  const NewTensors& new_tensors_;
   ServingWays ways_;
   std::unordered_map<ServingQuery::Key, Call, KeyHash> calls_;
 };

@@ -46,9 +46,11 @@ std::unique_ptr<Surroundings> surroundings(
   return around;
 }
 
-std::unique_ptr<NewTensors> new_tensors_of(py::object empty_like, py::object empty_strided,
-                                           py::object description_of, py::object current_device) {
+std::unique_ptr<NewTensors> new_tensors_of(py::object empty_like, py::object new_empty,
+                                           py::object empty_strided, py::object description_of,
+                                           py::object current_device) {
   return std::make_unique<NewTensors>(NewTensorWays{.empty_like = std::move(empty_like),
+                                                    .new_empty = std::move(new_empty),
                                                     .empty_strided = std::move(empty_strided),
                                                     .description_of = std::move(description_of),
                                                     .current_device = std::move(current_device)});
@@ -92,14 +94,12 @@ std::unique_ptr<SdpaCalls> sdpa_calls(LaunchCache<ForwardCalls>& cache, const Su
 }
 
 std::unique_ptr<ServingCalls> serving_calls(py::object tensor_type, py::capsule exchange_api,
-                                            const Surroundings& around, py::object new_empty,
-                                            py::object empty_like, py::object float32,
+                                            const Surroundings& around,
+                                            const NewTensors& new_tensors, py::object float32,
                                             std::int64_t most_rows) {
-  return std::make_unique<ServingCalls>(std::move(tensor_type), std::move(exchange_api), around,
-                                        ServingWays{.new_empty = std::move(new_empty),
-                                                    .empty_like = std::move(empty_like),
-                                                    .float32 = std::move(float32),
-                                                    .most_rows = most_rows});
+  return std::make_unique<ServingCalls>(
+      std::move(tensor_type), std::move(exchange_api), around, new_tensors,
+      ServingWays{.float32 = std::move(float32), .most_rows = most_rows});
 }
 
 void remember_serving(ServingCalls& calls, const py::tuple& given, std::size_t kernel_id,
@@ -197,9 +197,9 @@ void def_short_ways(py::module_& module) {
       .def(py::init(&surroundings), py::arg("quiet"), py::arg("settings"),
            py::arg("is_grad_enabled"), py::arg("is_negated"))
       .def("is_quiet", &Surroundings::is_quiet);
-  py::class_<NewTensors>(module, "NewTensors", "Makes tensors like others.")
-      .def(py::init(&new_tensors_of), py::arg("empty_like"), py::arg("empty_strided"),
-           py::arg("description_of"), py::arg("current_device"));
+  py::class_<NewTensors>(module, "NewTensors", "Makes tensors.")
+      .def(py::init(&new_tensors_of), py::arg("empty_like"), py::arg("new_empty"),
+           py::arg("empty_strided"), py::arg("description_of"), py::arg("current_device"));
   py::class_<PlainCalls>(module, "PlainCalls", "Forward passes like those that were remembered.")
       .def(py::init(&plain_calls), py::arg("cache"), py::arg("around"), py::arg("new_tensors"),
            py::arg("plain"), py::arg("recorded"), py::arg("recorded_deterministic"),
@@ -226,8 +226,8 @@ void def_short_ways(py::module_& module) {
       .def("end", &Detour::end);
   py::class_<ServingCalls>(module, "ServingCalls", "Serving calls like those that were remembered.")
       .def(py::init(&serving_calls), py::arg("tensor_type"), py::arg("exchange_api"),
-           py::arg("around"), py::arg("new_empty"), py::arg("empty_like"), py::arg("float32"),
-           py::arg("most_rows"), py::keep_alive<1, 4>())
+           py::arg("around"), py::arg("new_tensors"), py::arg("float32"), py::arg("most_rows"),
+           py::keep_alive<1, 4>(), py::keep_alive<1, 5>())
       .def_property_readonly("attend", function_of<&ServingCalls::attend>("attend"))
       .def("remember", &remember_serving, py::arg("given"), py::arg("kernel_id"), py::arg("args"),
            py::arg("scratch"), py::arg("keeps_scratch"), py::arg("by_sizes"))

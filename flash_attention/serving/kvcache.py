@@ -93,7 +93,7 @@ def flash_attn_with_kvcache(
         (alibi_slopes, qv, q_descale, k_descale, v_descale, k, v, cu_seqlens_k_new, rotary_cos,
          rotary_sin, rotary_seqlens),
     )  # fmt: skip
-    if (served := again(q, given)) is not None:
+    if (served := again(given)) is not None:
         return served
     require_eager()
     check_refused(alibi_slopes=alibi_slopes, q_descale=q_descale, k_descale=k_descale,

@@ -13,7 +13,7 @@ from flash_helpers.kernels.serve_config import TELLING_ROWS
 from ..interface import exchange_api
 from ..library import load_library
 from ..memory import without_memory
-from ..surroundings import nothing_done, surroundings
+from ..surroundings import new_tensors, nothing_done, surroundings
 
 if TYPE_CHECKING:
     from .result import Result
@@ -23,20 +23,27 @@ Given = tuple[object, ...]
 _SCRATCH = ("o_partial", "lse_partial", "arrivals")
 
 
-@cache
-def served_again() -> Callable[..., Any]:
-    """(*given) -> what the call returns, with its kernels queued; None where nothing was done, as
-    something has to see the call or none like it is remembered."""
+def _find_short_way(q: Any, *others: Any) -> Any:
+    """Looks for it at the first call on a GPU: what has none does without the extension."""
+    global _short_way
+    if getattr(q, "is_cuda", False) is not True:
+        return None
     calls = _calls()
-    return nothing_done if calls is None else calls.attend
+    _short_way = nothing_done if calls is None else calls.attend
+    return _short_way(q, *others)
 
 
-def again(q: object, given: Given) -> "Result | None":
-    """What `served_again` finds, of a tensor on a GPU that nobody traces."""
-    if getattr(q, "is_cuda", False) is True and not is_dynamo_compiling():
-        served: Result | None = served_again()(*given)
-        return served
-    return None
+# (*given) -> what the call returns, with its kernels queued; None where nothing was done, as
+# something has to see the call or none like it is remembered.
+_short_way: Callable[..., Any] = _find_short_way
+
+
+def again(given: Given) -> "Result | None":
+    """What the short way returns, of a call that nobody traces."""
+    if is_dynamo_compiling():
+        return None
+    served: Result | None = _short_way(*given)
+    return served
 
 
 def remember(
@@ -72,8 +79,7 @@ def _calls() -> Any:
         torch.Tensor,
         api,
         surroundings(),
-        new_empty=torch.Tensor.new_empty,
-        empty_like=torch.empty_like,
+        new_tensors(),
         float32=torch.float32,
         most_rows=TELLING_ROWS,
     )

@@ -115,7 +115,7 @@ def flash_attn_varlen_func(
         3 if return_attn_probs else 1 + bool(return_softmax_lse),
         (dropout_p, alibi_slopes, qv, q_descale, k_descale, v_descale),
     )  # fmt: skip
-    if (served := again(q, given)) is not None:
+    if (served := again(given)) is not None:
         return served
     require_eager()
     check_refused(dropout_p=dropout_p, alibi_slopes=alibi_slopes, qv=qv, q_descale=q_descale,

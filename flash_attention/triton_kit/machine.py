@@ -10,10 +10,9 @@ from typing import Any, Protocol
 import torch
 
 from . import extension
+from .empty import Empty, direct_empty
 from .launched import Launched
 from .launchers import Direct, Packed, Start, checked_start, direct, packed
-
-Empty = Callable[[Any, Any, torch.dtype], torch.Tensor]  # (size, stride, type)
 
 
 class Machine(Protocol):
@@ -96,14 +95,10 @@ class Gpu:
 
     @cached_property
     def empty(self) -> Empty:
-        """Without PyTorch's dispatcher, where there is such a function (compiled code calls it)."""
-        from torch._C._dynamo import guards
-
-        direct = getattr(guards, "_empty_strided_cuda", None)
-        if direct is not None:
-            return direct  # type: ignore[no-any-return]
-        return lambda size, stride, dtype: torch.empty_strided(
-            size, stride, dtype=dtype, device="cuda"
+        return direct_empty() or (
+            lambda size, stride, dtype: torch.empty_strided(
+                size, stride, dtype=dtype, device="cuda"
+            )
         )
 
     def starter(self, launch: Launched) -> Start:

@@ -20,7 +20,7 @@ def choose(*given, **named):
     return backend
 def serve(*call): return served.append(call[3:]) or "served"
 around = _C.Surroundings([lambda: busy], [], lambda: grad, lambda x: x.negated)
-new = _C.NewTensors(lambda x: x.like, None, None, None)
+new = _C.NewTensors(lambda x: x.like, None, None, None, None)
 calls = _C.SdpaCalls(known, around, new, "plain", choose, 1, serve)
 def attend(*given, **named):
     try:

@@ -12,7 +12,7 @@ CALLS = (
     + """
 from flash_helpers.kernels.serve_args import NO_WINDOW, pack_serve_args
 class Tensor:
-    requires_grad = negated = False
+    requires_grad, negated, dtype = False, False, "fp16"
     def __init__(self, at, *sizes, bits=16, strides=None, **attributes):
         self.at, self.bits, self.n = at << 20, bits, len(sizes)
         if strides is None:
@@ -32,10 +32,14 @@ new = c.pythonapi.PyCapsule_New
 new.restype, new.argtypes = c.py_object, [c.c_void_p, c.c_char_p, c.c_void_p]
 busy, stream = False, None
 around = _C.Surroundings([lambda: busy], [], lambda: False, lambda x: x.negated)
-def empty(q, sizes=None, dtype="fp16"): return Tensor(900, *(sizes or q.shape))
-def new_calls():
+made = []
+def empty(q, sizes=None, dtype=None): return made.append((sizes, dtype)) or Tensor(900, 1)
+def strided(*described): return made.append(described) or Tensor(900, 1)
+def description(like): return tuple(like.shape), tuple(like.strides), "of scratch"
+def new_calls(direct=False, device=0):
+    tensors = _C.NewTensors(empty, empty, direct and strided or None, description, lambda: device)
     return _C.ServingCalls(Tensor, new(c.addressof(api), b"dlpack_exchange_api", None), around,
-                           empty, empty, "fp32", most_rows=256)
+                           tensors, "fp32", most_rows=256)
 NAMES = ("q k v out cu_seqlens_q cu_seqlens_k seqused_q seqused_k leftpad slots block_table "
          "page_table s_aux learnable_sink sinks scale causal window softcap num_splits for_caches "
          "results refused").split()
@@ -124,6 +128,12 @@ ASKED = {
 }  # fmt: skip
 
 
+REMEMBER_THREE = (
+    "known.remember(tuple((cached() | {'results': 3}).values()), 0, record(cached()), "
+    "(Tensor(700, 9), None, None), False, False)"
+)
+
+
 def answers(tree: Tree, *lines: str) -> list[str]:
     """What each of the lines of Python is."""
     return tree.run_with_extension(CALLS + "".join(f"print({line})\n" for line in lines)).split(
@@ -175,11 +185,26 @@ def test_an_output_that_is_given_lies_apart(tree: Tree) -> None:
 
 def test_new_memory_is_made_for_each_call(tree: Tree) -> None:
     """Where scratch memory does not stay, and of the log-sum-exp."""
+    found = answers(tree, REMEMBER_THREE, "ask(results=3)", "ask(results=2)", "made")
+    new = [((3, 1, 4, 64), "fp16"), ((3, 4, 1), "fp32"), (None, None)]
+    assert found == ["None", "launched", "None", str(new)]
+
+
+def test_new_memory_is_made_without_the_dispatcher(tree: Tree) -> None:
+    """On the current device alone: the function knows no other."""
     found = answers(
         tree,
-        "known.remember(tuple((cached() | {'results': 3}).values()), 0, record(cached()), "
-        "(Tensor(700, 9), None, None), False, False)",
-        "globals().update(empty_like=empty) or ask(results=3)",
-        "ask(results=2)",
+        f"globals().update(known=new_calls(True)) or {REMEMBER_THREE}",
+        "ask(cached(batch=70, pages=900, columns=31), results=3)",
+        "made",
+        f"globals().update(known=new_calls(True, device=1), made=[]) or {REMEMBER_THREE}",
+        "ask(results=3)",
+        "made",
     )
-    assert found == ["None", "launched", "None"]
+    new = [
+        ((70, 1, 4, 64), (256, 256, 64, 1), "fp16"),
+        ((70, 4, 1), (4, 1, 1), "fp32"),
+        ((9,), (1,), "of scratch"),
+    ]
+    other = [((3, 1, 4, 64), "fp16"), ((3, 4, 1), "fp32"), (None, None)]
+    assert found == ["None", "launched", str(new), "None", "launched", str(other)]

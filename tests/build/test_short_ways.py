@@ -20,7 +20,11 @@ def surroundings(*quiet):
 def calls(*quiet):
     return _C.PlainCalls(known, surroundings(*quiet), new, "plain", "recorded", "exact",
                          lambda: exact, prototype, lambda *call: None)
-new = _C.NewTensors(lambda x: x.like, None, None, None)
+made, described, device = [], [], 0
+def like(x): return made.append("like") or x.like
+def description(x): return described.append(x) or ("size", "stride", "rows" if x is LSE else "o")
+def strided(size, stride, kind): return made.append(kind) or (rows if kind == "rows" else o)
+new = _C.NewTensors(like, None, None, None, None)
 def prototype(config, q, sizes):
     asked.append((config, sizes))
     return LSE
@@ -36,7 +40,8 @@ def compute(*qkv, heads_first=False, scale=None):
     return said(calls().compute, *(qkv or tensors[:3]), scale, False, heads_first)
 Tensor.requires_grad, Tensor.negated, Tensor.is_neg = False, False, lambda self: self.negated
 asked, rows = [], Tensor(1 << 30, shape=(c.c_int64 * 4)(1, 64, 1, 128))
-LSE, Tensor.like = Tensor(0, like=rows), tensors[3]
+LSE, o = Tensor(0, like=rows), tensors[3]
+Tensor.like = o
 negated, trained = Tensor(3 << 20, negated=True), Tensor(1 << 20, requires_grad=True)
 def remember(key, lse):
     known.remember(key, *tensors, lse, None, False, 0, ARGS)
@@ -63,6 +68,23 @@ def test_a_plain_call_goes_straight_to_the_launch(tree: Tree) -> None:
     )  # fmt: skip
     assert known == "launched"
     assert unknown == ["None"] * 7 and asked == "RuntimeError: asked"
+
+
+def test_outputs_are_made_without_the_dispatcher(tree: Tree) -> None:
+    """As PyTorch describes them, asked once for a kind of tensor; on the current device alone."""
+    *launched, n_described, made = plain_answers(
+        tree,
+        "globals().update(new=_C.NewTensors(like, None, strided, description, lambda: device)) or "
+        "remember('plain', None) or remember('plain', rows) or attend()",
+        "attend(lse=True)",
+        "compute(heads_first=True)",
+        "globals().update(device=1) or attend(lse=True)",
+        "(described.count(tensors[0]), described.count(LSE))",
+        "made",
+    )
+    assert launched == ["launched", "launched", "None", "launched"]
+    assert n_described == "(2, 3)", "a tensor whose heads come first is of another kind"
+    assert made == str(["o", "o", "rows", "o", "rows", "like", "like"])
 
 
 def test_a_call_that_something_has_to_see_is_not_launched(tree: Tree) -> None:
@@ -125,7 +147,7 @@ def choose(q, q_sizes, k_sizes, causal, deterministic):
     print(q_sizes, k_sizes, causal, deterministic)
     return "exact" if deterministic else "config"
 def scratch(config, q, sizes): return SCRATCH[config]
-new = _C.NewTensors(lambda x: x.like, None, None, None)
+new = _C.NewTensors(lambda x: x.like, None, None, None, None)
 gradients = _C.PlainGradients(known, around, new, choose, lambda *a: scratch(*a)[0],
                               lambda *a: scratch(*a)[1])
 Tensor.negated = False

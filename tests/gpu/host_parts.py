@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._C._dynamo import guards
 
 import flash_attention
 from flash_attention.checks.eager import QUIET_FUNCTIONS
@@ -41,13 +42,12 @@ class Empty(torch.autograd.Function):
 
 
 def parts(q: torch.Tensor) -> Iterator[tuple[str, Call]]:
-    pytorch: Any = torch._C  # untyped
-    direct = pytorch._dynamo.guards._empty_strided_cuda
+    direct, sleep = vars(guards)["_empty_strided_cuda"], vars(torch._C)["_cuda_sleep"]
     described = tuple(q.shape), q.stride(), q.dtype
     yield "nothing", lambda: None
     yield "empty_like", lambda: torch.empty_like(q)
     yield "_empty_strided_cuda", lambda: direct(*described)
-    yield "_sleep(0): a launch", lambda: pytorch._cuda_sleep(0)
+    yield "_sleep(0): a launch", lambda: sleep(0)
     for function in (*QUIET_FUNCTIONS, torch.is_grad_enabled, torch._C._cuda_getDevice):
         yield str(function.__name__), function
     yield "is_neg", lambda: torch.Tensor.is_neg(q)

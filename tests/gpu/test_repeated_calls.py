@@ -15,6 +15,7 @@ from flash_helpers.check.tolerance import bitwise_equal
 pytestmark = pytest.mark.gpu
 
 attend: Any = flash_attention.flash_attn_func
+with_cache: Any = flash_attention.flash_attn_with_kvcache
 
 LAYOUTS = {
     "contiguous": lambda new: new(2, 96, 4, 128),
@@ -44,6 +45,20 @@ def test_outputs_are_laid_out_alike(layout: str) -> None:
         assert lse.is_contiguous() and lse.shape == (q.shape[0], q.shape[2], q.shape[1])
         for gradient in torch.autograd.grad(attend(*leaves).sum(), leaves):
             assert gradient.stride() == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_results_of_caches_are_contiguous(dtype: torch.dtype) -> None:
+    q = new(3, 2, 4, 136).to(dtype)[..., :128]
+    caches = [new(3, 64, 4, 128).to(dtype) for _ in "kv"]
+    used = torch.tensor([5, 64, 17], device="cuda", dtype=torch.int32)
+    first, first_lse = with_cache(q, *caches, cache_seqlens=used, return_softmax_lse=True)
+    for _ in range(3):
+        o, lse = with_cache(q, *caches, cache_seqlens=used, return_softmax_lse=True)
+        assert o.is_contiguous() and o.dtype is dtype and bitwise_equal(o, first)
+        assert lse.is_contiguous() and lse.dtype is torch.float32
+        assert lse.shape == (3, 4, 2) and bitwise_equal(lse, first_lse)
+        assert with_cache(q, *caches, cache_seqlens=used).stride() == o.stride()
 
 
 def test_the_driver_queues_the_kernel() -> None:

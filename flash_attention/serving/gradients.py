@@ -96,7 +96,7 @@ def gradients(
     if q.numel() and (d_o.numel() or d_lse is not None) and _n_sequences(q, rule):
         config = choose(q, rule, sinks=sinks is not None)
         inputs = {
-            name: readable(_filled_up(as_batch(x), config.d_head))
+            name: readable(_laid_out(as_batch(x), config))
             for name, x in (("q", q), ("k", k), ("v", v), ("o", o), ("d_o", d_o))
         }
         inputs["lse"] = lse.contiguous()
@@ -188,10 +188,14 @@ def _n_sequences(q: torch.Tensor, rule: Rule) -> int:
     return len(rule.lengths["cu_seqlens_q"]) - 1 if rule.packed else q.shape[0]
 
 
-def _filled_up(x: torch.Tensor, d_head: int) -> torch.Tensor:
-    """With zeros behind each head."""
-    missing = d_head - x.shape[-1]
-    return torch.nn.functional.pad(x, (0, missing)) if missing else x
+def _laid_out(x: torch.Tensor, config: BackwardKernelConfig) -> torch.Tensor:
+    """With zeros behind each head as far as the kernels' heads are longer, and in a copy where they
+    need the heads behind each other."""
+    missing = config.d_head - x.shape[-1]
+    if missing:
+        return torch.nn.functional.pad(x, (0, missing))
+    apart = x.shape[-2] > 1 and x.stride(-2) != x.shape[-1]
+    return x.contiguous() if apart and config.needs_heads_together() else x
 
 
 def _cut(gradient: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:

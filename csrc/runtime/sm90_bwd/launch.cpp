@@ -58,7 +58,7 @@ class Maps {
   TensorMap map(const void* address, int64_t batch, int64_t seq, int64_t head, int32_t seqlen,
                 int32_t n_heads, int rows) const {
     const bool exists = address != nullptr && seqlen > 0;
-    if (exists && packed_) return packed_map(address, seq, head, seqlen, n_heads, rows);
+    if (exists && packed_) return packed_map(address, seq, n_heads, rows);
     const int64_t none = config_.d_head;
     return sm90::tensor_map({.address = exists ? address : args_.q,
                              .stride_batch = exists ? batch : none,
@@ -73,24 +73,30 @@ class Maps {
                              .dtype = config_.dtype});
   }
 
-  // Of packed rows, so that a copy ends with its sequence wherever that is: a batch for each row
-  // that may follow a copy's last, of as many rows as a copy has, which begin that many before it.
-  // A copy of fewer rows begins further down in them, and reaches behind the end. So the first
-  // batch begins before the tensor, with rows that no copy reads.
-  TensorMap packed_map(const void* address, int64_t seq, int64_t head, int32_t seqlen,
-                       int32_t n_heads, int rows) const {
-    const int64_t before = rows * seq * bytes_of(config_.dtype);
-    return sm90::tensor_map({.address = static_cast<const char*>(address) - before,
-                             .stride_batch = seq,
+  // Of packed rows, so that a copy ends with its sequence wherever that is, although the device
+  // alone knows where: of kRaggedRows rows, of which a copy begins as many before the last as it
+  // shall have. Another dimension has the step of a row as well, and goes to the row behind the
+  // copy's last. A third takes the kRaggedRows rows away: so many of its steps are 2^64 bytes less
+  // as many rows, and addresses are numbers of 64 bits. (Triton's create_ragged_descriptor does
+  // so.) The heads of a row are chunks behind each other, as that leaves no dimension for them.
+  //
+  // The map must not begin before the tensor instead: where part of a box lies outside, an H200
+  // accesses the map's first address, and faults where there is no memory.
+  TensorMap packed_map(const void* address, int64_t seq, int32_t n_heads, int rows) const {
+    constexpr int32_t kAnyNumber = 0x7fff0000;
+    constexpr int64_t kStepBytes = (int64_t{1} << 62) / kRaggedRows * 4;
+    return sm90::tensor_map({.address = address,
+                             .stride_batch = kStepBytes / bytes_of(config_.dtype) - seq,
                              .stride_seq = seq,
-                             .stride_head = head,
-                             .batch = seqlen + 1,
-                             .seqlen = rows,
-                             .n_heads = n_heads,
-                             .d_head = config_.d_head,
+                             .stride_head = seq,
+                             .batch = kAnyNumber,
+                             .seqlen = kRaggedRows,
+                             .n_heads = kAnyNumber,
+                             .d_head = config_.d_head * n_heads,
                              .box_rows = rows,
                              .swizzle_bytes = config_.swizzle_bytes(),
-                             .dtype = config_.dtype});
+                             .dtype = config_.dtype,
+                             .box_chunks = config_.row_bytes() / config_.swizzle_bytes()});
   }
 
   const HopperBackwardKernelConfig& config_;

@@ -3,6 +3,8 @@
 #include "family.h"
 
 #include <limits>
+#include <string>
+#include <utility>
 
 #include "backward_checks.h"
 #include "flash/sm90_bwd_fused_serve/args.h"
@@ -20,6 +22,21 @@ namespace {
 
 using Config = FusedServeBackwardKernelConfig;
 
+// Their chunks are one dimension of the maps of packed rows.
+void check_heads_together(const KernelEntry& entry, const BackwardArgs& args) {
+  const int d_head = config_of<Config>(entry).d_head;
+  for (const auto& [n_heads, stride] : {std::pair{args.n_heads_q, args.q_stride_head},
+                                        {args.n_heads_q, args.d_o_stride_head},
+                                        {args.n_heads_kv, args.k_stride_head},
+                                        {args.n_heads_kv, args.v_stride_head},
+                                        {args.n_heads_kv, args.d_k_stride_head},
+                                        {args.n_heads_kv, args.d_v_stride_head}}) {
+    if (n_heads < 2 || stride == d_head || stride == 0) continue;
+    refuse(entry, "heads of packed rows lie " + std::to_string(stride) +
+                      " elements apart: expected " + std::to_string(d_head));
+  }
+}
+
 void check(const KernelEntry& entry, const BackwardArgs& args) {
   sm90_bwd::check_copied(entry, args);
   if (args.d_q_sums == nullptr) refuse(entry, "d_q_sums is null");
@@ -29,6 +46,7 @@ void check(const KernelEntry& entry, const BackwardArgs& args) {
   const bool used = args.seqused_q != nullptr || args.seqused_k != nullptr;
   if (used && args.cu_seqlens_q == nullptr) refuse(entry, "seqused without cu_seqlens");
   if (args.window_left < 0 || args.window_right < 0) refuse(entry, "the window is negative");
+  if (args.cu_seqlens_q != nullptr) check_heads_together(entry, args);
   if (args.softcap != 0.0f) refuse(entry, "softcap is not 0");
 }
 

@@ -186,6 +186,10 @@ class BackwardKernelConfig(KernelConfig):
         """Why it does not serve calls with what stands in `beside`: softcap, sinks."""
         return None
 
+    def needs_heads_together(self) -> bool:
+        """Whether the heads of packed rows must lie behind each other, without gaps."""
+        return False
+
     def stats_rows(self, sizes: Sizes) -> int:
         """Rows of RowStats, and of sums of dQ, of one head."""
         return row_stats_rows(sizes.seqlen_q)

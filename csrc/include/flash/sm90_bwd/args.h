@@ -24,6 +24,10 @@ struct BackwardKernelArgs {
   BackwardArgs call;
 };
 
+// Of the maps of packed rows: behind which row copies end (packed_map() in
+// runtime/sm90_bwd/launch.cpp). A power of two.
+constexpr int kRaggedRows = 1 << 30;
+
 // A copy moves RowStats by so many bytes: the longest row of a box of 16-bit elements.
 constexpr int kStatsRowBytes = 512;
 

@@ -161,8 +161,9 @@ struct Consumer {
     const auto write = [&](const typename Mm::Result& result, float factor, uint32_t own,
                            const TensorMap& map, const void* wanted) {
       if (wanted == nullptr) return;
-      End::store(result, factor, own + staging, map, group_row + warp * 16,
-                 static_cast<int>(work.head), static_cast<int>(work.batch), lane);
+      const BoxStart at{group_row + warp * 16, 0, static_cast<int>(work.head),
+                        static_cast<int>(work.batch)};
+      End::store(result, factor, own + staging, map, at, lane);
     };
     const BackwardArgs& call = args.call;
     write(d_own1, call.softmax_scale, smem.own1(group), args.d_own1,

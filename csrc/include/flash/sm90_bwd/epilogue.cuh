@@ -13,12 +13,12 @@ struct Epilogue : private sm90::Epilogue<forward_config<kConfig, L>()> {
   // result * factor, rounded, by way of `staging`, which is the warp's. Called by the whole warp;
   // the copy engine clips rows behind the end.
   FLASH_DEVICE static void store(const typename Matmuls<kConfig, L>::Result& result, float factor,
-                                 uint32_t staging, const TensorMap& map, int row, int head,
-                                 int batch, int lane) {
+                                 uint32_t staging, const TensorMap& map, const BoxStart& at,
+                                 int lane) {
     Forward::stage(result, {factor, factor}, staging, lane);
     ptx::fence_proxy_async_shared();  // the staged rows, for the copy engine
     __syncwarp();                     // ... of all lanes
-    if (lane == 0) ptx::tma_store_5d(&map, staging, 0, row, 0, head, batch);
+    if (lane == 0) ptx::tma_store_5d(&map, staging, 0, at.row, at.chunk, at.head, at.batch);
   }
 
   // Until the copy engine has read what was staged: then the block's memory may go.

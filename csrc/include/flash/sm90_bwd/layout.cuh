@@ -7,9 +7,11 @@
 
 namespace flash::sm90_bwd {
 
-// Where a copy begins: coordinates of a tensor map.
+// Where a copy begins: coordinates of a tensor map, but for the first, which is 0.
 struct BoxStart {
   int row;
+  int chunk;
+  int head;
   int batch;
 };
 
@@ -25,14 +27,15 @@ struct EqualLengths {
   FLASH_DEVICE static const BackwardArgs& rule(const BackwardArgs& call, const Own&) {
     return call;
   }
-  // Of kRows rows from `row` on, of the tensors whose rows stay, and of those that pass by.
+  // Of kRows rows of a head from `row` on, of the tensors whose rows stay, and of those that pass
+  // by.
   template <int kRows, typename Own>
-  FLASH_DEVICE static BoxStart own_box(const Own& work, int row) {
-    return {row, static_cast<int>(work.batch)};
+  FLASH_DEVICE static BoxStart own_box(const Own& work, int row, int head) {
+    return {row, 0, head, static_cast<int>(work.batch)};
   }
   template <int kRows, typename Own>
-  FLASH_DEVICE static BoxStart other_box(const Own& work, int row) {
-    return {row, static_cast<int>(work.batch)};
+  FLASH_DEVICE static BoxStart other_box(const Own& work, int row, int head) {
+    return {row, 0, head, static_cast<int>(work.batch)};
   }
   // Of the RowStats, and sums, that a head of the batch has: those of the sequence's first row, and
   // how many rows there are.
@@ -73,6 +76,7 @@ struct Layout {
 
   static constexpr int kGroupBytes = HopperBackwardKernelConfig::kGroupRows * kConfig.row_bytes();
   static constexpr int kWarpBytes = kGroupBytes / HopperBackwardKernelConfig::kGroupWarps;
+  static constexpr int kChunks = kConfig.row_bytes() / kConfig.swizzle_bytes();  // of a row
   static constexpr int kOwnBytes = kRows * kConfig.row_bytes();
   static constexpr int kOtherBytes = kColumns * kConfig.row_bytes();
   static constexpr int kOther1 = 2 * kOwnBytes;

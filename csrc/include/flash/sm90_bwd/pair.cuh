@@ -64,8 +64,9 @@ struct PairMember {
   FLASH_DEVICE void store(float factor, uint32_t own, const TensorMap& map, const void* wanted) {
     ptx::bar_sync(kKeysRead, 2 * kThreads);
     if (wanted == nullptr) return;
-    End::store(sums, factor, own + warp * L::kWarpBytes, map, work.first_row + warp * 16,
-               static_cast<int>(work.head), static_cast<int>(work.batch), lane);
+    const BoxStart at{work.first_row + warp * 16, 0, static_cast<int>(work.head),
+                      static_cast<int>(work.batch)};
+    End::store(sums, factor, own + warp * L::kWarpBytes, map, at, lane);
     End::finish(lane);
   }
 

@@ -67,16 +67,16 @@ struct Producer {
 #pragma unroll
     for (int row = 0; row < L::kRows; row += HopperBackwardKernelConfig::kGroupRows) {
       const BoxStart at = Calls::template own_box<HopperBackwardKernelConfig::kGroupRows>(
-          work, work.first_row + row);
-      ptx::tma_load_5d(tile + row * kRowBytes, &map, full, 0, at.row, 0, head, at.batch,
+          work, work.first_row + row, head);
+      ptx::tma_load_5d(tile + row * kRowBytes, &map, full, 0, at.row, at.chunk, at.head, at.batch,
                        ptx::kEvictFirst);
     }
   }
 
   FLASH_DEVICE void load_other(uint32_t full, uint32_t tile, const TensorMap& map, int row,
                                int head) const {
-    const BoxStart at = Calls::template other_box<L::kColumns>(work, row);
-    ptx::tma_load_5d(tile, &map, full, 0, at.row, 0, head, at.batch, ptx::kEvictLast);
+    const BoxStart at = Calls::template other_box<L::kColumns>(work, row, head);
+    ptx::tma_load_5d(tile, &map, full, 0, at.row, at.chunk, at.head, at.batch, ptx::kEvictLast);
   }
 };
 

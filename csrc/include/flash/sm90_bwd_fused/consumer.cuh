@@ -278,9 +278,9 @@ struct Consumer {
     const auto write = [&](const typename Mm::Result& result, float factor, uint32_t own,
                            const sm90::TensorMap& map, const void* wanted) {
       if (wanted == nullptr) return;
-      const auto at = Calls::template own_box<16>(work, group_row + warp * 16);
-      End::store(result, factor, own + staging, map, at.row, static_cast<int>(work.head), at.batch,
-                 lane);
+      const auto at =
+          Calls::template own_box<16>(work, group_row + warp * 16, static_cast<int>(work.head));
+      End::store(result, factor, own + staging, map, at, lane);
     };
     write(d_k, args.call.softmax_scale, smem.own1(group), args.d_own1, args.call.d_k);
     write(d_v, 1.0f, smem.own2(group), args.d_own2, args.call.d_v);

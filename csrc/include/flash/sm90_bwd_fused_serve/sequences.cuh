@@ -2,6 +2,7 @@
 #pragma once
 
 #include "flash/core/backward_args.h"
+#include "flash/sm90_bwd/args.h"
 #include "flash/sm90_bwd/layout.cuh"
 #include "flash/tile/sequence_work.cuh"
 
@@ -41,12 +42,12 @@ struct Sequences {
     return work;
   }
   template <int kRows, typename Own>
-  FLASH_DEVICE static sm90_bwd::BoxStart own_box(const Own& work, int row) {
-    return box<kRows>(work, row, work.rule.seqlen_k, work.k_start);
+  FLASH_DEVICE static sm90_bwd::BoxStart own_box(const Own& work, int row, int head) {
+    return box<kRows>(work, row, head, work.rule.seqlen_k, work.k_start);
   }
   template <int kRows, typename Own>
-  FLASH_DEVICE static sm90_bwd::BoxStart other_box(const Own& work, int row) {
-    return box<kRows>(work, row, work.rule.seqlen_q, work.q_start);
+  FLASH_DEVICE static sm90_bwd::BoxStart other_box(const Own& work, int row, int head) {
+    return box<kRows>(work, row, head, work.rule.seqlen_q, work.q_start);
   }
   template <typename Own>
   FLASH_DEVICE static int first_stats(const Own& work) {
@@ -58,14 +59,17 @@ struct Sequences {
   }
 
  private:
-  // The map of packed rows has a batch for each row that may follow a copy's last; its kRows rows
-  // are those before that row. A copy of fewer rows begins further down in them, and reaches behind
-  // the end: the copy engine fills it up with zeros, or writes no further.
+  // The rows of the map of packed rows end with row kRaggedRows. So many rows before that one a
+  // copy begins as there are; what it has more, the copy engine fills up with zeros, or does not
+  // write. The two last coordinates take kRaggedRows rows away again, and go to where the copy
+  // ends: see packed_map() in csrc/runtime/sm90_bwd/launch.cpp.
   template <int kRows, typename Own>
-  FLASH_DEVICE static sm90_bwd::BoxStart box(const Own& work, int row, int n_rows, int start) {
-    if (!work.packed) return {row, static_cast<int>(work.batch)};
+  FLASH_DEVICE static sm90_bwd::BoxStart box(const Own& work, int row, int head, int n_rows,
+                                             int start) {
+    if (!work.packed) return {row, 0, head, static_cast<int>(work.batch)};
     const int count = max(min(n_rows - row, kRows), 0);
-    return {kRows - count, start + row + count};
+    constexpr int kEnd = sm90_bwd::kRaggedRows;
+    return {kEnd - count, head * Own::Layout::kChunks, start + row + count, kEnd};
   }
 };
 

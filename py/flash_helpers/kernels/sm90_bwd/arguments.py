@@ -19,6 +19,8 @@ WARP_ROWS = 16  # of one copy of a gradient
 STATS_ROW_BYTES = 512  # of one row of the map of RowStats
 ELEMENT_BYTES = 2
 MAP_BYTES = 128
+RAGGED_ROWS = 2**30
+ANY_NUMBER = 0x7FFF0000
 # Of the record: a multiple of the maps' alignment.
 LAUNCH_ARGUMENTS_SIZE = 1280
 
@@ -57,10 +59,9 @@ def pack_launch_arguments(
 def _tensor_map(
     config: HopperBackwardKernelConfig, fields: Fields, name: str, box_rows: int
 ) -> bytes:
-    """As dimensions (column in chunk, row, chunk, head, batch); packed rows have a batch for each
-    row that may follow a copy's last, of the copy's rows before it. Where there is no memory (no
-    keys, or a gradient that is not wanted) nothing is copied, but a map must have an address: that
-    of Q, and strides like those of memory without gaps."""
+    """As dimensions (column in chunk, row, chunk, head, batch). Where there is no memory (no keys,
+    or a gradient that is not wanted) nothing is copied, but a map must have an address: that of Q,
+    and strides like those of memory without gaps."""
     of_keys = name in ("k", "v", "d_k", "d_v")
     seqlen = int(fields["seqlen_k" if of_keys else "seqlen_q"])
     heads = int(fields["n_heads_kv" if of_keys else "n_heads_q"])
@@ -74,18 +75,17 @@ def _tensor_map(
         used = exists and size > 1
         return (int(fields[f"{name}_stride_{axis}"]) if used else config.d_head) * ELEMENT_BYTES
 
-    address, steps = int(fields[name if exists else "q"]), stride("seq", seqlen)
-    rows, outer = (seqlen, (batch, stride("batch", batch)))
+    sizes = (row, max(seqlen, 1), chunks, heads, batch)
+    strides = (stride("seq", seqlen), config.swizzle_bytes(), stride("head", heads),
+               stride("batch", batch))  # fmt: skip
     if exists and fields["cu_seqlens_q"]:
-        steps = int(fields[f"{name}_stride_seq"]) * ELEMENT_BYTES
-        address, rows, outer = address - box_rows * steps, box_rows, (seqlen + 1, steps)
+        # Packed rows, whose copies end with a sequence: packed_map() of launch.cpp says how.
+        step = int(fields[f"{name}_stride_seq"]) * ELEMENT_BYTES
+        sizes = (row, RAGGED_ROWS, chunks * heads, ANY_NUMBER, ANY_NUMBER)
+        strides = (step, config.swizzle_bytes(), step, 2**64 // RAGGED_ROWS - step)
     return pack_tensor_map(
-        address,
-        ELEMENT_BYTES,
-        (row, max(rows, 1), chunks, heads, outer[0]),
-        (steps, config.swizzle_bytes(), stride("head", heads), outer[1]),
-        (row, box_rows, chunks, 1, 1),
-        swizzle=config.swizzle_bytes(),
+        int(fields[name if exists else "q"]), ELEMENT_BYTES, sizes, strides,
+        (row, box_rows, chunks, 1, 1), swizzle=config.swizzle_bytes(),
     )  # fmt: skip
 
 

@@ -29,6 +29,9 @@ class FusedServeBackwardKernelConfig(FusedBackwardKernelConfig):
     def refusal(self, beside: Sequence[str]) -> str | None:
         return f"its kernels take no {' and '.join(beside)}" if beside else None
 
+    def needs_heads_together(self) -> bool:
+        return True
+
     def stats_rows(self, sizes: Sizes) -> int:
         """Packed sequences have whole blocks each."""
         if not sizes.packed:

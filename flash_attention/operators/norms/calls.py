@@ -106,9 +106,7 @@ def _gradient(ctx: Any, grad: Any, grad_total: Any, *_: Any) -> tuple[Any, ...]:
     if grad is None:
         grad = torch.zeros_like(x)
     added = grad_total if ctx.with_residual else None
-    through = goes_through_torch(grad, x, weight, bias)
-    norm_grad: Any = torch.ops.flash_attention.norm_grad if through else launches.backward
-    dx, dw, db = norm_grad(grad, x, added, weight, bias, mean, rstd, ctx.layer)
+    dx, dw, db = _norm_grad(grad, x, added, weight, bias, mean, rstd, ctx.layer)
     return (
         dx,
         dw if weight is not None else None,
@@ -117,6 +115,16 @@ def _gradient(ctx: Any, grad: Any, grad_total: Any, *_: Any) -> tuple[Any, ...]:
         None,
         None,
     )
+
+
+@remembered
+def _norm_grad(
+    grad: torch.Tensor, x: torch.Tensor, added: Optional, weight: Optional, bias: Optional,
+    mean: torch.Tensor, rstd: torch.Tensor, layer: bool,
+) -> Any:  # fmt: skip
+    through = goes_through_torch(grad, x, weight, bias)
+    norm_grad: Any = torch.ops.flash_attention.norm_grad if through else launches.backward
+    return norm_grad(grad, x, added, weight, bias, mean, rstd, layer)
 
 
 _norm = differentiable(_norm_op, launches.forward, _keep, _gradient)

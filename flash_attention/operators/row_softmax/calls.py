@@ -130,9 +130,14 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
 
 def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
     (y,) = ctx.saved_tensors
+    return _softmax_grad(y, grad, ctx.dim, ctx.log), None, None, None
+
+
+@remembered
+def _softmax_grad(y: torch.Tensor, grad: torch.Tensor, dim: int, log: bool) -> torch.Tensor:
     through = goes_through_torch(y, grad)
     softmax_grad: Any = torch.ops.flash_attention.softmax_grad if through else _backward
-    return softmax_grad(y, grad, ctx.dim, ctx.log), None, None, None
+    return softmax_grad(y, grad, dim, log)  # type: ignore[no-any-return]
 
 
 _softmax = differentiable(_softmax_op, partial(_forward, config=None), _keep, _gradient)

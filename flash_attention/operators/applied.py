@@ -79,6 +79,6 @@ def _again(
         outputs = apply(*[value if i is None else given[i] for i, value in places])
         if single:
             outputs = (outputs,)
-        return tuple([outputs[i] for i in picked]) if as_tuple else outputs[picked[0]]  # type: ignore[no-any-return]
+        return tuple([outputs[i] for i in picked]) if as_tuple else outputs[picked[0]]
 
     return again

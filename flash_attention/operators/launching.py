@@ -135,7 +135,7 @@ def differentiable(
     parts = {"forward": staticmethod(kept), "backward": staticmethod(gradient)}
     direct: Any = type("Differentiable", (torch.autograd.Function,), parts)
     # Like calls are known to have no tensors of transformations, which PyTorch looks for first.
-    again: Any = super(torch.autograd.Function, direct).apply  # type: ignore[misc]
+    again: Any = super(torch.autograd.Function, direct).apply
 
     def call(*args: Any) -> Any:
         if watched() or any(is_recorded(arg) for arg in args if isinstance(arg, torch.Tensor)):

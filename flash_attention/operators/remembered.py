@@ -99,9 +99,9 @@ def remembered(function: Callable[A, R], machine: Machine = _GPU) -> Callable[A,
             return function(*args, **named)
         again: Again | None
         if goes_through_torch(*given):
-            with applied.noted() as calls:
+            with applied.noted() as applications:
                 first = function(*args, **named)
-            again = applied.reapplied(given, calls, first)
+            again = applied.reapplied(given, applications, first)
         else:
             with noted() as launches:
                 first = function(*args, **named)

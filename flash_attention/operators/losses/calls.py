@@ -219,9 +219,9 @@ def _gradient(
     logits, target, lse, divisor = ctx.saved_tensors
     inplace = _unseen(logits) if ctx.inplace is None else ctx.inplace
     version = logits._version if inplace else 0
-    result = _logits_grad(
-        logits.detach() if inplace else logits, target, lse, divisor, grad, *ctx.numbers, inplace
-    )
+    place = logits.detach() if inplace else logits
+    given: Any = (place, target, lse, divisor, grad, *ctx.numbers, inplace)
+    result = _logits_grad(*given)
     if inplace and logits._version == version and not is_recorded(logits):
         torch.autograd.graph.increment_version(logits)  # a second pass must not read it
     return result, None, None, None, None, None, None
@@ -233,7 +233,7 @@ def _logits_grad(
     grad: torch.Tensor, ignored: int, smoothing: float, z_scale: float, inplace: bool,
 ) -> torch.Tensor:  # fmt: skip
     """cross_entropy_backward, as PyTorch's operator where PyTorch must see it."""
-    given: Any = (logits, target, lse, divisor, grad, ignored, smoothing, z_scale)
+    given = (logits, target, lse, divisor, grad, ignored, smoothing, z_scale)
     if not goes_through_torch(logits, lse, grad):
         return cross_entropy_backward(*given, inplace)
     ops: Any = torch.ops.flash_attention

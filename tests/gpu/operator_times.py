@@ -132,15 +132,19 @@ _LENGTHS = (32768, 16384)
 _TIMES = 15
 
 
+def event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
 def rate(call: Call) -> float:
     """GB/s of `_NUMBERS` 16-bit numbers, each read and written once: the median of calls, from the
     GPU's clock, with other memory in its cache and the launch already queued."""
     other = torch.empty(2**27, dtype=torch.uint8, device="cuda")
-    found = []
+    found: list[float] = []
     for _ in range(_TIMES + 2):
         other.zero_()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(400_000)
+        begin, end = event(), event()
+        torch.cuda._sleep(400_000)  # type: ignore[no-untyped-call]
         begin.record()
         call()
         end.record()
@@ -154,7 +158,7 @@ def spaces(columns: int) -> dict[str, list[RingConfig]]:
     one, x = half(1, columns), half(2, columns)
     vector, numbers = one[0], torch.empty(2, device="cuda")
     norm = (x, x, vector, vector, x, x, numbers, numbers)
-    switches = {"RESIDUAL": False, "WEIGHT": True, "STATISTICS": False}
+    switches: dict[str, Any] = {"RESIDUAL": False, "WEIGHT": True, "STATISTICS": False}
     calls = {
         name: row_call(2, columns, norm, (x, x, x), (1e-5,), LAYER=layer, BIAS=layer, **switches)
         for name, layer in (("rms_norm", False), ("layer_norm", True))

@@ -15,6 +15,7 @@ from flash_helpers.kernels.architecture import EMULATED_MULTIPROCESSORS
 from ..triton_kit import emulated
 from ..triton_kit.op import C, Op, P
 from ..triton_kit.versions import require_triton
+from . import applied
 
 NAMESPACE = "flash_attention"
 _PLAIN_DISPATCH = torch.Tensor.__torch_dispatch__
@@ -133,9 +134,14 @@ def differentiable(
 
     parts = {"forward": staticmethod(kept), "backward": staticmethod(gradient)}
     direct: Any = type("Differentiable", (torch.autograd.Function,), parts)
+    # Like calls are known to have no tensors of transformations, which PyTorch looks for first.
+    again: Any = super(torch.autograd.Function, direct).apply
 
     def call(*args: Any) -> Any:
-        recorded = any(is_recorded(arg) for arg in args if isinstance(arg, torch.Tensor))
-        return (op if recorded or watched() else direct.apply)(*args)
+        if watched() or any(is_recorded(arg) for arg in args if isinstance(arg, torch.Tensor)):
+            return op(*args)
+        result = direct.apply(*args)
+        applied.note(again, args, result)
+        return result
 
     return call

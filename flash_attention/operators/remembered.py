@@ -1,5 +1,6 @@
 """Calls like an earlier one skip its checks and Triton's: all but the addresses and the stream is
-known, so the kernels are started at once (triton_kit/again.py)."""
+known, so the kernels are started at once (triton_kit/again.py), or autograd's function of them
+(applied.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from ..triton_kit.again import Again
 from ..triton_kit.launched import HERE, noted, noting
 from ..triton_kit.machine import Gpu, Machine
 from ..triton_kit.repeatable import repeatable
-from .launching import goes_through_torch
+from . import applied
+from .launching import goes_through_torch, is_recorded, watched
 
 # Of one function. A number that is another one at every call would fill the memory.
 MOST_CALLS = 4096
@@ -95,10 +97,16 @@ def remembered(function: Callable[A, R], machine: Machine = _GPU) -> Callable[A,
                 return function(*args, **named) if result is None else cast("R", result)
         if not _worth_it(given, at, machine):
             return function(*args, **named)
-        with noted() as launches:
-            first = function(*args, **named)
-        if (like := _like(distinct)) is not None:
+        again: Again | None
+        if goes_through_torch(*given):
+            with applied.noted() as applications:
+                first = function(*args, **named)
+            again = applied.reapplied(given, applications, first)
+        else:
+            with noted() as launches:
+                first = function(*args, **named)
             again = repeatable(machine, given, launches, first)
+        if (like := _like(distinct)) is not None:
             form.remember(key, _Call(pattern, like, again))
             if again is not None:
                 in_c.remember(args, named, like, again)
@@ -195,7 +203,8 @@ def _worth_it(given: Sequence[torch.Tensor], at: Sequence[int], machine: Machine
         given[0].device.type == machine.device_type
         and 0 not in at
         and noting() is None
-        and not goes_through_torch(*given)
+        and not watched()
+        and not any(map(is_recorded, given))
         and not any(tensor.is_neg() for tensor in given)
     )
 

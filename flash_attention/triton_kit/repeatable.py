@@ -15,7 +15,7 @@ from .launched import Launched
 from .machine import Machine
 
 # What is handed on as it is; anything else may hold an address.
-_NUMBERS = (bool, int, float, str, type(None))
+NUMBERS = (bool, int, float, str, type(None))
 _PIECE = 512  # bytes: as PyTorch aligns memory
 
 
@@ -57,9 +57,9 @@ def _memory(
     whole = [i for i in range(len(made)) if n + i in seen]
     pieces = [i for i in range(len(made)) if n + i not in seen]
     order = {i: n + place for place, i in enumerate([*whole, *pieces])}
-    begins = [0, *accumulate(-(-_extent(made[i]) // _PIECE) * _PIECE for i in pieces)]
+    begins = [0, *accumulate(-(-extent(made[i]) // _PIECE) * _PIECE for i in pieces)]
     memory = Memory(
-        needed=tuple((_extent(t), t.itemsize) for t in given), apart=tensors.apart(),
+        needed=tuple((extent(t), t.itemsize) for t in given), apart=tensors.apart(),
         made=tuple((tuple(made[i].size()), made[i].stride(), made[i].dtype) for i in whole),
         scratch=tuple(begins[:-1]), scratch_bytes=begins[-1],
     )  # fmt: skip
@@ -70,7 +70,7 @@ def _step(machine: Machine, tensors: _Tensors, launch: Launched) -> Step:
     described = [_described(value) for value in launch.arguments]
     count = sum(tensor is not None for tensor in described)
     first, rest = described[:count], launch.arguments[count:]
-    if not all(type(value) in _NUMBERS for value in rest):
+    if not all(type(value) in NUMBERS for value in rest):
         raise _NotRepeatableError
     tensors.write([x for i in launch.written if (x := described[i]) is not None])
     positions = tuple(tensors.position(x) for x in first if x is not None)
@@ -138,7 +138,7 @@ class _Tensors:
             if tensor is result:
                 return i
         made = self.position(result) - len(self._given)
-        if made < 0 or _extent(self.made[made]) != _extent(result):
+        if made < 0 or extent(self.made[made]) != extent(result):
             raise _NotRepeatableError
         self.made[made] = result  # as it is to be made: of the result's shape and strides
         return len(self._given) + made
@@ -154,6 +154,7 @@ class _Tensors:
         )
 
 
-def _extent(tensor: torch.Tensor) -> int:
+def extent(tensor: torch.Tensor) -> int:
+    """Bytes from its first element to the end of its last."""
     begin, end = byte_range(tensor)
     return end - begin

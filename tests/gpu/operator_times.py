@@ -1,19 +1,26 @@
 """What a repeated call of each operator costs the host, beside PyTorch's own: microseconds, and how
-many functions of Python the call entered (one: its launches were found in C++).
+many functions of Python the call entered (two: its launches were found in C++). Then the rates of
+long rows, by default and with each configuration that loads rows ahead, beside a copy.
 
-    python -m tests.gpu.operator_times
+    python -m tests.gpu.operator_times [host] [rows]
 """
 
 from __future__ import annotations
 
+import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from flash_attention import operators as ops
+from flash_attention.operators.norms.launches import HELD as NORM
+from flash_attention.operators.row_softmax.calls import HELD as SOFTMAX
+from flash_attention.operators.rows.op import row_call
+from flash_attention.operators.rows.ring_op import RingConfig
 
 from .times import host_costs
 
@@ -120,13 +127,84 @@ def show(title: str, calls: dict[str, tuple[Call, Call]], rounds: int) -> None:
         print(f"{name:32}{ours:8.2f}{theirs:8.2f}{frames[name]:8}", flush=True)
 
 
-def main() -> None:
+_NUMBERS = 2**26
+_LENGTHS = (32768, 16384)
+_TIMES = 15
+
+
+def event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def rate(call: Call) -> float:
+    """GB/s of `_NUMBERS` 16-bit numbers, each read and written once: the median of calls, from the
+    GPU's clock, with other memory in its cache and the launch already queued."""
+    other = torch.empty(2**27, dtype=torch.uint8, device="cuda")
+    found: list[float] = []
+    for _ in range(_TIMES + 2):
+        other.zero_()
+        begin, end = event(), event()
+        torch.cuda._sleep(400_000)  # type: ignore[no-untyped-call]
+        begin.record()
+        call()
+        end.record()
+        end.synchronize()
+        found.append(begin.elapsed_time(end))
+    return 4 * _NUMBERS / statistics.median(found[2:]) / 1e6
+
+
+def spaces(columns: int) -> dict[str, list[RingConfig]]:
+    """The configurations of the kernels that load rows ahead."""
+    one, x = half(1, columns), half(2, columns)
+    vector, numbers = one[0], torch.empty(2, device="cuda")
+    norm = (x, x, vector, vector, x, x, numbers, numbers)
+    switches: dict[str, Any] = {"RESIDUAL": False, "WEIGHT": True, "STATISTICS": False}
+    calls = {
+        name: row_call(2, columns, norm, (x, x, x), (1e-5,), LAYER=layer, BIAS=layer, **switches)
+        for name, layer in (("rms_norm", False), ("layer_norm", True))
+    }
+    softmax = row_call(2, columns, (x, x), (x, x), LOG=False, ONLINE=True)
+    return {"softmax": SOFTMAX.space(softmax, 90)} | {
+        name: NORM.space(call, 90) for name, call in calls.items()
+    }
+
+
+def show_rows() -> None:
+    """Each result of a configuration is compared with the default's first."""
+    for columns in _LENGTHS:
+        x = torch.randn(_NUMBERS // columns, columns, device="cuda").bfloat16()
+        out, weight, bias = torch.empty_like(x), x[0].clone(), x[1].clone()
+        calls: dict[str, Callable[..., torch.Tensor]] = {
+            "softmax": partial(ops.softmax, x),
+            "rms_norm": partial(ops.rms_norm, x, weight),
+            "layer_norm": partial(ops.layer_norm, x, weight, bias),
+        }
+        print(f"{columns} columns: copy {rate(partial(out.copy_, x)):.0f} GB/s", flush=True)
+        for name, call in calls.items():
+            expected = call()
+            print(f"  {name:12}default {rate(call):5.0f}", end="", flush=True)
+            for config in spaces(columns)[name]:
+                torch.testing.assert_close(call(config=config), expected, rtol=2e-2, atol=2e-2)
+                its = f"{config.SLOTS} rows, {config.num_warps} warps, {config.programs} programs"
+                print(f"; {its} {rate(partial(call, config=config)):.0f}", end="", flush=True)
+            print()
+
+
+def show_hosts() -> None:
     empty = host_costs({"empty": lambda: torch.empty((64, 1024), device="cuda")}, rounds=7)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: host, us a call")
     print(f"{'torch.empty':32}{empty['empty']:8.2f}")
     with torch.no_grad():
         show("one pass", operator_calls(), rounds=11)
     show("forward and backward", both_passes(), rounds=5)
+
+
+def main() -> None:
+    wanted = sys.argv[1:] or ["host", "rows"]
+    if "host" in wanted:
+        show_hosts()
+    if "rows" in wanted:
+        show_rows()
 
 
 if __name__ == "__main__":

@@ -73,6 +73,7 @@ def gelu(
     return _activation(x, "gelu_erf" if approximate == "none" else "gelu_tanh", out, config)
 
 
+@remembered
 def activation_grad(x: torch.Tensor, grad: torch.Tensor, kind: str) -> torch.Tensor:
     """The gradient of x, where that of the activation of that name (activations.NAMES) is `grad`:
     one operator, as PyTorch sees it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -217,19 +217,30 @@ def _gradient(
     if grad is None:
         return (None,) * 7
     logits, target, lse, divisor = ctx.saved_tensors
-    more: Any = (target, lse, divisor, grad, *ctx.numbers)
-    ops = torch.ops.flash_attention
     inplace = _unseen(logits) if ctx.inplace is None else ctx.inplace
-    result: Any = logits.detach() if inplace else logits
-    if not goes_through_torch(result, lse, grad):
-        result = cross_entropy_backward(*cast("Any", (result, *more, inplace)))
-        if inplace:
-            torch.autograd.graph.increment_version(logits)  # a second pass must not read it
-    elif inplace:
-        ops.cross_entropy_grad_(result, *more)
-    else:
-        result = ops.cross_entropy_grad(result, *more)
+    version = logits._version if inplace else 0
+    place = logits.detach() if inplace else logits
+    given: Any = (place, target, lse, divisor, grad, *ctx.numbers, inplace)
+    result = _logits_grad(*given)
+    if inplace and logits._version == version and not is_recorded(logits):
+        torch.autograd.graph.increment_version(logits)  # a second pass must not read it
     return result, None, None, None, None, None, None
+
+
+@remembered
+def _logits_grad(
+    logits: torch.Tensor, target: torch.Tensor, lse: torch.Tensor, divisor: torch.Tensor,
+    grad: torch.Tensor, ignored: int, smoothing: float, z_scale: float, inplace: bool,
+) -> torch.Tensor:  # fmt: skip
+    """cross_entropy_backward, as PyTorch's operator where PyTorch must see it."""
+    given = (logits, target, lse, divisor, grad, ignored, smoothing, z_scale)
+    if not goes_through_torch(logits, lse, grad):
+        return cross_entropy_backward(*given, inplace)
+    ops: Any = torch.ops.flash_attention
+    if not inplace:
+        return ops.cross_entropy_grad(*given)  # type: ignore[no-any-return]
+    ops.cross_entropy_grad_(*given)
+    return logits
 
 
 _cross_entropy = differentiable(_cross_entropy_op, _three, _keep, _gradient)

@@ -68,6 +68,7 @@ def matmul_best_config(
     return best_for(op, call, tensors, measure_now=measure_now)
 
 
+@remembered
 def _matmul(
     a: torch.Tensor, b: torch.Tensor, bias: Optional, residual: Optional, activation: str,
     precision: str, version: str, out: Optional, config: MatmulConfig | PersistentConfig | None,

@@ -10,6 +10,7 @@ from ..checked import DTYPES, check_like, check_number, check_shape, check_tenso
 from ..launching import differentiable, goes_through_torch, is_one_operator, operator
 from ..remembered import remembered
 from ..rows.op import RowConfig
+from ..rows.ring_op import RingConfig
 from . import launches
 
 Optional = torch.Tensor | None
@@ -18,7 +19,7 @@ Optional = torch.Tensor | None
 @remembered
 def layer_norm(
     x: torch.Tensor, weight: Optional = None, bias: Optional = None, eps: float = 1e-5, *,
-    residual: Optional = None, config: RowConfig | None = None,
+    residual: Optional = None, config: RowConfig | RingConfig | None = None,
 ) -> Any:  # fmt: skip
     """(x - mean) / sqrt(variance + eps) * weight + bias, along the last dimension, in fp32.
 
@@ -26,7 +27,8 @@ def layer_norm(
     weight and bias have its last dimension, in any of these types. With `residual`, like x, the sum
     of both is normalised, and the result is (output, sum). Gradients flow to all tensors, in the
     same order at every call. Raises TypeError or ValueError, naming the argument, before the
-    launch; TritonVersionError for a missing or other triton.
+    launch; TritonVersionError for a missing or other triton. `config`: a RingConfig takes the
+    kernel that loads rows ahead, without a residual.
     """
     return _checked(x, weight, bias, residual, eps, True, config)
 
@@ -34,7 +36,7 @@ def layer_norm(
 @remembered
 def rms_norm(
     x: torch.Tensor, weight: Optional = None, eps: float = 1e-6, *, residual: Optional = None,
-    config: RowConfig | None = None,
+    config: RowConfig | RingConfig | None = None,
 ) -> Any:  # fmt: skip
     """x / sqrt(mean of squares + eps) * weight, along the last dimension. See `layer_norm`."""
     return _checked(x, weight, None, residual, eps, False, config)
@@ -42,7 +44,7 @@ def rms_norm(
 
 def _checked(
     x: torch.Tensor, weight: Optional, bias: Optional, residual: Optional, eps: float, layer: bool,
-    config: RowConfig | None,
+    config: RowConfig | RingConfig | None,
 ) -> Any:  # fmt: skip
     _check(x, weight, bias, residual, eps)
     tensors = {"x": x, "weight": weight, "bias": bias, "residual": residual}
@@ -106,9 +108,7 @@ def _gradient(ctx: Any, grad: Any, grad_total: Any, *_: Any) -> tuple[Any, ...]:
     if grad is None:
         grad = torch.zeros_like(x)
     added = grad_total if ctx.with_residual else None
-    through = goes_through_torch(grad, x, weight, bias)
-    norm_grad: Any = torch.ops.flash_attention.norm_grad if through else launches.backward
-    dx, dw, db = norm_grad(grad, x, added, weight, bias, mean, rstd, ctx.layer)
+    dx, dw, db = _norm_grad(grad, x, added, weight, bias, mean, rstd, ctx.layer)
     return (
         dx,
         dw if weight is not None else None,
@@ -117,6 +117,16 @@ def _gradient(ctx: Any, grad: Any, grad_total: Any, *_: Any) -> tuple[Any, ...]:
         None,
         None,
     )
+
+
+@remembered
+def _norm_grad(
+    grad: torch.Tensor, x: torch.Tensor, added: Optional, weight: Optional, bias: Optional,
+    mean: torch.Tensor, rstd: torch.Tensor, layer: bool,
+) -> Any:  # fmt: skip
+    through = goes_through_torch(grad, x, weight, bias)
+    norm_grad: Any = torch.ops.flash_attention.norm_grad if through else launches.backward
+    return norm_grad(grad, x, added, weight, bias, mean, rstd, layer)
 
 
 _norm = differentiable(_norm_op, launches.forward, _keep, _gradient)

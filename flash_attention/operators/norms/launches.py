@@ -12,6 +12,7 @@ import torch
 from ..launching import processors, run
 from ..remembered import remembered
 from ..rows.op import RowConfig, RowOp, as_rows, row_call, warps_for
+from ..rows.ring_op import HeldOp, RingConfig
 from ..rows.sums import column_sums
 
 _FEW_WARPS = partial(warps_for, most=8)
@@ -21,7 +22,7 @@ FORWARD = RowOp(
 )  # fmt: skip
 # RMSNorm's loop divides nothing, and is faster than a row in registers sooner.
 FORWARD_RMS = replace(FORWARD, looped=RowConfig(1, 8192, False, 32), most_whole=16384)
-
+HELD = HeldOp("norms.held", FORWARD, elements=128)
 
 ROWS_WHOLE = RowOp("norms.gradients", "rows_whole", (6, 7, 8), moves=3, most_whole=16384)
 ROWS_LOOPED = RowOp("norms.gradients", "rows_looped", (6,), moves=3, most_whole=0)
@@ -39,7 +40,7 @@ Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 @remembered
 def forward(
     x: torch.Tensor, weight: Optional, bias: Optional, residual: Optional, eps: float, layer: bool,
-    config: RowConfig | None = None, statistics: bool = True,
+    config: RowConfig | RingConfig | None = None, statistics: bool = True,
 ) -> Four:  # fmt: skip
     """(output, sum with the residual or an empty tensor, mean, 1 / deviation); the latter two are
     the output where nobody wants the `statistics`."""
@@ -61,7 +62,10 @@ def forward(
             RESIDUAL=residual is not None, WEIGHT=weight is not None, BIAS=bias is not None,
             STATISTICS=statistics,
         )  # fmt: skip
-        run(FORWARD if layer else FORWARD_RMS, call, tensors, config)
+        if isinstance(config, RingConfig):
+            run(HELD, call, tensors, config)
+        else:
+            run(FORWARD if layer else FORWARD_RMS, call, tensors, config)
     return out.view(x.shape), total if residual is None else total.view(x.shape), mean, rstd
 
 

@@ -19,7 +19,7 @@ from ..launching import (
 )
 from ..remembered import remembered
 from ..rows.op import RowCall, RowConfig, RowOp, as_rows, row_call, warps_for
-from ..rows.ring_op import RingOp
+from ..rows.ring_op import HeldOp, RingConfig, RingOp
 
 ALGORITHMS = ("online", "two_pass")
 FORWARD = RowOp(
@@ -27,12 +27,17 @@ FORWARD = RowOp(
     warps=partial(warps_for, of_thread=32), programs=256,
 )  # fmt: skip
 RING = RingOp("row_softmax.ring", FORWARD)
+HELD = HeldOp("row_softmax.held", FORWARD)
 BACKWARD = RowOp("row_softmax.kernels", "backward", (2,), moves=3, most_whole=16384)
 
 
 @remembered
 def softmax(
-    x: torch.Tensor, dim: int = -1, *, algorithm: str = "online", config: RowConfig | None = None
+    x: torch.Tensor,
+    dim: int = -1,
+    *,
+    algorithm: str = "online",
+    config: RowConfig | RingConfig | None = None,
 ) -> torch.Tensor:
     """exp(x) over its sum along `dim`, in fp32, rounded once.
 
@@ -40,22 +45,27 @@ def softmax(
     shape, and any length of a row. Rows of up to 32768 stay in registers; longer ones are read once
     more than that, maximum and sum found together (`algorithm` "online"), or twice ("two_pass"). A
     dimension whose elements are not neighbours is copied first. A row of -inf alone gives NaN, as
-    in PyTorch. Gradients flow to x. Raises TypeError or ValueError, naming the argument, before the
-    launch; TritonVersionError for a missing or other triton.
+    in PyTorch. `config`: a RingConfig takes the kernel that loads rows ahead. Gradients flow to x.
+    Raises TypeError or ValueError, naming the argument, before the launch; TritonVersionError for a
+    missing or other triton.
     """
     return _checked(x, dim, False, algorithm, config)
 
 
 @remembered
 def log_softmax(
-    x: torch.Tensor, dim: int = -1, *, algorithm: str = "online", config: RowConfig | None = None
+    x: torch.Tensor,
+    dim: int = -1,
+    *,
+    algorithm: str = "online",
+    config: RowConfig | RingConfig | None = None,
 ) -> torch.Tensor:
     """The logarithm of `softmax`, without the detour through numbers that vanish."""
     return _checked(x, dim, True, algorithm, config)
 
 
 def _checked(
-    x: torch.Tensor, dim: int, log: bool, algorithm: str, config: RowConfig | None
+    x: torch.Tensor, dim: int, log: bool, algorithm: str, config: RowConfig | RingConfig | None
 ) -> torch.Tensor:
     check_tensor("x", x)
     check_word("algorithm", algorithm, ALGORITHMS)
@@ -67,7 +77,7 @@ def _checked(
 
 @remembered
 def _forward(
-    x: torch.Tensor, dim: int, log: bool, algorithm: str, config: RowConfig | None
+    x: torch.Tensor, dim: int, log: bool, algorithm: str, config: RowConfig | RingConfig | None
 ) -> torch.Tensor:
     if x.numel() == 0:
         return torch.empty_like(x)
@@ -76,7 +86,9 @@ def _forward(
     tensors = (matrix, out)
     rows, columns = matrix.shape
     call = row_call(rows, columns, tensors, tensors, LOG=log, ONLINE=algorithm == "online")
-    if config is None and _through_ring(call, matrix):
+    if isinstance(config, RingConfig):
+        run(HELD, call, tensors, config)
+    elif config is None and _through_ring(call, matrix):
         run(RING, call, tensors)
     else:
         run(FORWARD, call, tensors, config)
@@ -130,9 +142,14 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
 
 def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
     (y,) = ctx.saved_tensors
+    return _softmax_grad(y, grad, ctx.dim, ctx.log), None, None, None
+
+
+@remembered
+def _softmax_grad(y: torch.Tensor, grad: torch.Tensor, dim: int, log: bool) -> torch.Tensor:
     through = goes_through_torch(y, grad)
     softmax_grad: Any = torch.ops.flash_attention.softmax_grad if through else _backward
-    return softmax_grad(y, grad, ctx.dim, ctx.log), None, None, None
+    return softmax_grad(y, grad, dim, log)  # type: ignore[no-any-return]
 
 
 _softmax = differentiable(_softmax_op, partial(_forward, config=None), _keep, _gradient)

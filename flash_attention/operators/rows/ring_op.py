@@ -15,6 +15,11 @@ from .op import RowCall, RowOp
 
 _SHARED_BYTES = 227 * 1024
 _VECTOR_BYTES = 16
+_LEAST_ROW = 1024  # of whole vectors of a warp
+# Of a multiprocessor's registers, and of those of a warp whose threads have 255.
+_HELD_BYTES, _HELD_BY_WARP = 65536, 8192
+_WARPS = (1, 2, 4, 8, 16, 32)
+_MOST_WARPS = 64
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,47 @@ class RingOp(Operator[RingConfig, RowCall]):
 
     def work(self, call: RowCall) -> Work:
         return self.plain.work(call)
+
+
+@dataclass(frozen=True)
+class HeldOp(RingOp):
+    """What `plain` computes, for rows that a program keeps in its registers as they are stored; the
+    ring has whole rows. `elements`: of a thread, by default."""
+
+    elements: int = 64
+
+    def space(self, call: RowCall, architecture: int) -> list[RingConfig]:
+        """The default, with more and fewer warps, and two programs a multiprocessor."""
+        block = max(_LEAST_ROW, 1 << (call.columns - 1).bit_length())
+        rows = min(8, _SHARED_BYTES // (block * _item(call)))
+        warps = max(4, block // (32 * self.elements))
+        every = [
+            RingConfig(block, rows // each, warps * more // 2, each)
+            for each in (1, 2)
+            for more in (2, 4, 1, 8)
+        ]
+        return [config for config in every if not self.problems(config, call)]
+
+    def default(self, call: RowCall) -> RingConfig:
+        possible = self.space(call, self.architecture)
+        return possible[0] if possible else RingConfig(max(_LEAST_ROW, call.columns), 1)
+
+    def problems(self, config: RingConfig, call: RowCall) -> list[str]:
+        found = super().problems(config, call)
+        if call.columns > config.BLOCK or config.BLOCK & (config.BLOCK - 1):
+            found.append(f"BLOCK {config.BLOCK}: expected a power of two, at least {call.columns}")
+        if config.SLOTS < 1:
+            found.append(f"SLOTS {config.SLOTS}: at least 1")
+        if config.num_warps not in _WARPS:
+            found.append(f"num_warps {config.num_warps}: allowed are {', '.join(map(str, _WARPS))}")
+        if config.num_warps * config.programs > _MOST_WARPS:
+            found.append(f"more than {_MOST_WARPS} warps on a multiprocessor")
+        held = config.BLOCK * _item(call) * config.programs
+        if held > _HELD_BYTES or config.num_warps * _HELD_BY_WARP < held // config.programs:
+            found.append(f"{held} bytes of rows in registers: more than a quarter of them")
+        if dict(call.switches).get("RESIDUAL"):
+            found.append("RESIDUAL: the kernel adds none")
+        return found
 
 
 def _shared_bytes(config: RingConfig, call: RowCall) -> int:

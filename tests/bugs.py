@@ -5,6 +5,7 @@ Add a line where a test was found that could not fail, or where a check decides 
 
 from __future__ import annotations
 
+from .backward import bugs as backward
 from .mutation import Bug
 from .serving import bugs as serving
 
@@ -112,4 +113,4 @@ EMULATOR = (
         (f"{_EMULATOR}/test_totals.py::test_the_readmes_quote_the_totals",)),
 )  # fmt: skip
 
-BUGS = (*REFERENCE, *TOLERANCE, *STORE, *EMULATOR, *serving.BUGS)
+BUGS = (*REFERENCE, *TOLERANCE, *STORE, *EMULATOR, *backward.BUGS, *serving.BUGS)

@@ -27,6 +27,7 @@ SMALLS = [
     for family in ("sm80_bwd", "sm90_bwd", "sm90_bwd_fused")
 ]
 SMALL = SMALLS[0]
+WIDE = next(c for c in get_ampere_backward_kernel_configs() if c.d_head == 256)
 NAMES = ("d_q", "d_k", "d_v")
 
 

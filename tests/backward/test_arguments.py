@@ -12,9 +12,10 @@ import pytest
 import torch
 
 import flash_attention
-from flash_attention import dispatch
+from flash_attention import autograd, dispatch
 from flash_helpers.kernel_configs import DType, get_hopper_kernel_configs
 from flash_helpers.kernels.problem import AttentionProblem
+from flash_helpers.kernels.registry import violations
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 from flash_helpers.kernels.sm80_bwd.sets import get_ampere_backward_kernel_configs
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
@@ -76,6 +77,41 @@ def test_the_kernels_chosen_fit_the_shared_memory(
     problem = AttentionProblem(DType.FP16, 1, 64, 64, 1, 1, 128, gradients=True)
     config = dispatch.choose(problem, torch.device("cuda", 0))
     assert isinstance(config, AmpereBackwardKernelConfig) and config.keys_rows == rows
+
+
+@pytest.mark.parametrize(
+    ("capability", "blocks"),
+    [((8, 0), (16, 128)), ((8, 6), (16, 64)), ((8, 7), (16, 128)), ((8, 9), (16, 64)),
+     ((10, 0), (32, 128)), ((12, 0), (16, 64))],
+)  # fmt: skip
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_wide_heads_have_the_largest_blocks_that_fit(
+    capability: tuple[int, int], blocks: tuple[int, int], deterministic: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(dispatch, "available_kernels", lambda: CONFIGS)
+    problem = AttentionProblem(
+        DType.BF16, 1, 40, 70, 4, 2, 256, causal=True, gradients=True, deterministic=deterministic
+    )
+    config = dispatch.choose(problem, torch.device("cuda", 0))
+    assert isinstance(config, AmpereBackwardKernelConfig)
+    assert (config.d_head, config.blocks()) == (256, blocks) and not violations(config, capability)
+
+
+@pytest.mark.parametrize("d_head", [192, 256])
+def test_wide_heads_are_recorded_on_a_gpu_without_kernels_of_its_own(
+    d_head: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the forward pass it is asked whether there are kernels for the gradients."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU without a tuning table")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    monkeypatch.setattr(dispatch, "available_kernels", lambda: CONFIGS)
+    q = torch.empty(1, 40, 4, d_head, dtype=torch.float16, device="meta", requires_grad=True)
+    computed = torch.empty_like(q), torch.empty(1, 4, 40, device="meta")
+    o, _ = autograd.attention(lambda *_: computed, q, q, q, None, True, False)
+    assert o.grad_fn is not None
 
 
 def test_the_hopper_family_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

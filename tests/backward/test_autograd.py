@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import flash_attention
 from flash_attention import autograd
 from flash_attention.gradients import gradients_of
+from flash_attention.plain_gradients import chosen
 from flash_helpers.check.gradients import attention_gradients
 from flash_helpers.check.tolerance import bitwise_equal
 
@@ -136,6 +137,22 @@ def test_checkpoint_and_autocast() -> None:
 
     for found in (again, gradients(mixed)):
         assert all(bitwise_equal(a, b) for a, b in zip(found, plain, strict=True))
+
+
+@pytest.mark.parametrize("d_head", [192, 256])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_wide_heads(d_head: int, deterministic: bool) -> None:
+    """By the kernels that every GPU has."""
+    torch.manual_seed(0)
+    sizes = (1, 40, 4, d_head), (1, 70, 2, d_head), (1, 70, 2, d_head)
+    inputs = [torch.randn(size, dtype=torch.bfloat16).requires_grad_() for size in sizes]
+    o = flash_attn_func(*inputs, causal=True, deterministic=deterministic)
+    d_o = torch.randn_like(o)
+    found = dict(zip(("d_q", "d_k", "d_v"), torch.autograd.grad(o, inputs, d_o), strict=True))
+    q, k, v = (x.detach() for x in inputs)
+    assert attention_gradients(q, k, v, d_o, causal=True).problem_with(found) == ""
+    kernels = chosen(q.dtype, q.shape, k.shape, True, deterministic, q.device)
+    assert (kernels.FAMILY, kernels.d_head) == ("sm80_bwd", d_head)
 
 
 def test_the_same_tensor_three_times() -> None:

@@ -11,7 +11,7 @@ import torch
 from flash_helpers.check.tolerance import bitwise_equal
 from flash_helpers.kernel_configs import DType
 from flash_helpers.kernels.backward_config import BackwardKernelConfig
-from tests.backward.problems import CONFIGS, NAMES, SMALLS, Problem
+from tests.backward.problems import CONFIGS, NAMES, SMALLS, WIDE, Problem
 
 _OF_DTYPES = [[config for config in CONFIGS if config.dtype is dtype] for dtype in DType]
 # Of those that differ in the dtype alone one, in turn; the others are slow tests.
@@ -26,9 +26,9 @@ EVERY = pytest.mark.parametrize(
 SPLIT = [c for c in SOME if (c.FAMILY, c.d_head) == ("sm90_bwd_fused", 128)]
 
 
-@pytest.fixture(params=SMALLS, ids=lambda config: config.FAMILY)
+@pytest.fixture(params=[*SMALLS, WIDE], ids=lambda config: f"{config.FAMILY}-{config.d_head}")
 def small(request: pytest.FixtureRequest) -> BackwardKernelConfig:
-    """One configuration of each family."""
+    """One configuration of each family, and one that sums dV and dK in turn."""
     config: BackwardKernelConfig = request.param
     return config
 
@@ -77,7 +77,8 @@ def test_gradients_of_shared_heads_are_summed(
 
 def test_without_keys(small: BackwardKernelConfig) -> None:
     found = Problem(small, 5, 0).run()
-    assert not found["d_q"].any() and found["d_k"].shape == found["d_v"].shape == (1, 0, 1, 64)
+    assert not found["d_q"].any() and found["d_k"].shape == found["d_v"].shape
+    assert found["d_k"].shape == (1, 0, 1, small.d_head)
 
 
 @pytest.mark.parametrize("wanted", [w for n in (1, 2) for w in itertools.combinations("qkv", n)])
@@ -99,7 +100,7 @@ def test_any_strides_and_expanded_dimensions(small: BackwardKernelConfig) -> Non
     found = problem.run()
     assert all(bitwise_equal(found[n].contiguous(), plain[n]) for n in NAMES)
     assert found["d_q"].stride() == problem.inputs["q"].stride()
-    row = torch.randn(1, 1, 1, 64, dtype=torch.float16)
+    row = torch.randn(1, 1, 1, small.d_head, dtype=torch.float16)
     problem.inputs["d_o"] = row.expand(problem.inputs["d_o"].shape)
     problem.check()
 
@@ -118,12 +119,9 @@ def test_every_run_gives_the_same_bits() -> None:
 def test_small_and_large_outer_gradients(
     small: BackwardKernelConfig, dtype: DType, factor: float
 ) -> None:
-    problem = Problem(
-        next(c for c in CONFIGS if (c.FAMILY, c.d_head, c.dtype) == (small.FAMILY, 64, dtype)),
-        70,
-        90,
-        causal=True,
-    )
+    alike = (small.FAMILY, small.d_head, dtype)
+    config = next(c for c in CONFIGS if (c.FAMILY, c.d_head, c.dtype) == alike)
+    problem = Problem(config, 70, 90, causal=True)
     problem.inputs["d_o"] *= factor
     problem.check()
 
@@ -135,9 +133,9 @@ def test_a_log_sum_exp_of_minus_a_hundred(small: BackwardKernelConfig, seqlen_k:
     over its elements, as the rule counts on."""
     problem = Problem(small, 70, seqlen_k, scale=0.125)
     generator = torch.Generator().manual_seed(3)
-    direction = torch.randn(64, generator=generator)
+    direction = torch.randn(small.d_head, generator=generator)
     direction *= 8 / direction.norm()
-    noise = torch.randn(1, seqlen_k, 1, 64, generator=generator) * 0.1
+    noise = torch.randn(1, seqlen_k, 1, small.d_head, generator=generator) * 0.1
     problem.inputs["q"][:] = (-12.5 * direction).half()
     problem.inputs["k"][:] = (direction + noise).half()
     assert problem.outputs[1].max() < -90

@@ -27,6 +27,7 @@ from flash_helpers.kernels.backward_config import Sizes
 from flash_helpers.kernels.registry import FAMILIES, by_preference
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 
+D_HEADS = (64, 96, 128, 192, 256)
 CONFIG = AmpereBackwardKernelConfig(DType.FP16, 128, 128, 64, 8, 64, 32, 4)
 SHORT = "(FP16, 128, 128, 64, 8, 64, 32, 4): ampere_backward"
 SYMBOL = "flash_bwd_sm80_fp16_d128_k128x64w8_q64x32w4"
@@ -52,19 +53,19 @@ def test_the_set_is_part_of_all_and_can_be_built() -> None:
     found = get_kernel_configs("ampere-bwd")
     assert set(found) <= set(get_kernel_configs("all")) and found == sorted(found)
     assert all(config.GRADIENTS and violations(config) == [] for config in found)
-    assert {(c.dtype, c.d_head) for c in found} == {(t, d) for t in DType for d in (64, 96, 128)}
+    assert {(c.dtype, c.d_head) for c in found} == {(t, d) for t in DType for d in D_HEADS}
 
 
 @pytest.mark.parametrize("arch", ["8.0", "8.6", "8.9", "9.0", "12.0"])
 def test_every_head_dimension_has_kernels_on(arch: str) -> None:
     built = [c for c in get_kernel_configs("ampere-bwd") if not violations(c, arch)]
-    assert {(c.dtype, c.d_head) for c in built} == {(t, d) for t in DType for d in (64, 96, 128)}
+    assert {(c.dtype, c.d_head) for c in built} == {(t, d) for t in DType for d in D_HEADS}
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"d_head": 80}, "d_head = 80 is not supported: it must be 64 or 96 or 128"),
+        ({"d_head": 80}, "d_head = 80 is not supported: it must be 64 or 96 or 128 or 192 or"),
         ({"keys_rows": 96}, "keys_rows = 96 is not supported"),
         ({"queries_columns": 8}, "queries_columns = 8 is not supported"),
         ({"keys_rows": 64}, "keys_rows = 64 is not divisible by 128: each of the 8 warps"),

@@ -89,15 +89,17 @@ def _ampere(
     steps: list[int],
 ) -> Work:
     """Every matmul of a step is as large as the scores, in mma of 16 x 8 x 16; RowStats of queries
-    that pass by are copied, two by two, and of own queries read by all lanes of a row."""
+    that pass by are copied, two by two, and of own queries read by all lanes of a row. Where dV and
+    dK are summed in turn, everything is copied for each."""
     rows, columns, _ = config.shape(variant)
     keys = variant is Variant.KEYS
     own_rows = problem.seqlen_k * problem.kv_heads if keys else problem.seqlen_q * problem.heads
     matmul = math.prod((rows // 16, columns // 8, config.d_head // 16))
+    passes = 2 if keys and config.sums_in_turn() else 1
     passing = 2 * columns * _pieces(problem) + (columns // 2 if keys else 0)
     return Work(
         sum(steps) * config.n_matmuls(variant) * matmul,
-        async_copies=sum(2 * rows * _pieces(problem) + n * passing for n in steps if n),
+        async_copies=passes * sum(2 * rows * _pieces(problem) + n * passing for n in steps if n),
         global_loads=0 if keys else len(steps) * rows * _ROW_LANES,
         global_stores=own_rows * _pieces(problem) * (2 if keys else 1),
     )

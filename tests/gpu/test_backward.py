@@ -125,7 +125,7 @@ def leaves(d_head: int, dtype: torch.dtype = torch.float16) -> list[torch.Tensor
 attend: Any = flash_attention.flash_attn_func  # whatever it returns
 
 
-@pytest.mark.parametrize("d_head", [64, 96, 128])
+@pytest.mark.parametrize("d_head", [64, 96, 128, 192, 256])
 def test_autograd(d_head: int) -> None:
     q, k, v = leaves(d_head)
     o = attend(q, k, v, causal=True)

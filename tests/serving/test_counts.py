@@ -255,14 +255,20 @@ def test_gradients_of_one_sequence(
 
 
 @pytest.mark.parametrize(("wanted", "of_keys"), [("qkv", 5), ("k", 3), ("v", 2)])
+@pytest.mark.parametrize("shape", [(128, 1, 192), (1, 128, 1, 192)], ids=["packed", "dense"])
 def test_gradients_of_wide_heads(
-    reports: list[tuple[KernelConfig, LaunchReport]], wanted: str, of_keys: int
+    reports: list[tuple[KernelConfig, LaunchReport]],
+    wanted: str,
+    of_keys: int,
+    shape: tuple[int, ...],
 ) -> None:
     """dV takes two matmuls, then dK three; what is not wanted takes none."""
-    starts = torch.tensor([0, 128], dtype=torch.int32)
-    varlen: Any = flash_attention.flash_attn_varlen_func
-    x = [torch.randn(128, 1, 192).half().requires_grad_(name in wanted) for name in "qkv"]
-    varlen(*x, starts, starts).backward(torch.randn(128, 1, 192).half())
+    starts = () if len(shape) == 4 else (torch.tensor([0, 128], dtype=torch.int32),) * 2
+    attend: Any = (
+        flash_attention.flash_attn_varlen_func if starts else flash_attention.flash_attn_func
+    )
+    x = [torch.randn(shape).half().requires_grad_(name in wanted) for name in "qkv"]
+    attend(*x, *starts).backward(torch.randn(shape).half())
     each = 128 * 128 * 192 // (WARP_ROWS * MMA_COLUMNS * MMA_DEPTH)
     found = [report.mma_instructions for config, report in reports if config.GRADIENTS]
     expected = [0] + [of_keys * each] * (wanted != "q") + [3 * each] * ("q" in wanted)

@@ -128,13 +128,25 @@ FLASH_DEVICE void gradients(const typename L::Args& args, const typename L::Work
   if constexpr (kOfOwn2) write(d_own2, 1.0f, L::kOwn2, own.d_own2, args.d_v);
 }
 
+// All gradients of a thread block's rows.
+template <AmpereBackwardKernelConfig kConfig, typename L>
+FLASH_DEVICE void all_gradients(const typename L::Args& args, const typename L::Work& work) {
+  if constexpr (L::kOwnsKeys && kConfig.sums_in_turn()) {
+    if (args.d_v != nullptr) gradients<kConfig, L, false, true>(args, work);
+    __syncthreads();  // the values' gradients are written; every warp has read the last block
+    if (args.d_k != nullptr) gradients<kConfig, L, true, false>(args, work);
+  } else {
+    gradients<kConfig, L>(args, work);
+  }
+}
+
 template <AmpereBackwardKernelConfig kConfig, Variant kVariant>
 FLASH_DEVICE void backward(const BackwardArgs& args) {
   if constexpr (kVariant == Variant::kDots) {
     write_row_stats<kConfig.dtype, kConfig.d_head, AmpereBackwardKernelConfig::kDotsThreads>(args);
   } else {
     using L = Layout<kConfig, kVariant>;
-    gradients<kConfig, L>(args, typename L::Work(args, blockIdx.x));
+    all_gradients<kConfig, L>(args, typename L::Work(args, blockIdx.x));
   }
 }
 

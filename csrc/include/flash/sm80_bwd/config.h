@@ -41,8 +41,7 @@ struct AmpereBackwardKernelConfig {
   constexpr int element_bytes() const { return bytes_of(dtype); }
   constexpr int row_bytes() const { return d_head * element_bytes(); }
 
-  // Whether sums of 16 rows of both dK and dV are too much for a warp's registers. Only the kernels
-  // that serve have such heads.
+  // Whether sums of 16 rows of both dK and dV are too much for a warp's registers.
   constexpr bool sums_in_turn() const { return d_head > 128; }
 
   constexpr BlockShape shape(Variant variant) const {

@@ -29,6 +29,7 @@ FLASH_DEVICE void backward(const BackwardArgs& args) {
     const int row = (block - blocks.before(sequence)) * L::kRows;
     if (row >= (L::kOwnsKeys ? own.seqlen_k : own.seqlen_q)) return;
     const typename L::Work work(own, static_cast<int>(blockIdx.x / of_head), row);
+    // As sm80_bwd::all_gradients does; called here, it would change the order of instructions.
     if constexpr (L::kOwnsKeys && kConfig.sums_in_turn()) {
       if (own.d_v != nullptr) sm80_bwd::gradients<kConfig, L, false, true>(own, work);
       __syncthreads();  // the values' gradients are written; every warp has read the last block

@@ -27,7 +27,7 @@ class AmpereBackwardKernelConfig(BackwardKernelConfig):
     FAMILY: ClassVar[str] = "sm80_bwd"
     WORD: ClassVar[str] = "ampere_backward"
     ARGUMENTS: ClassVar[str] = "flash::sm80_bwd::BackwardKernelArgs"
-    HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = (64, 96, 128)
+    HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = (64, 96, 128, 192, 256)
     # Its instructions are all in sm_80, so the PTX is the same for every later GPU.
     PTX_ARCHITECTURE: ClassVar[str] = "compute_80"
 

@@ -77,16 +77,25 @@ class Surroundings:
     ) -> None: ...
     def is_quiet(self) -> bool: ...
 
+class NewTensors:
+    def __init__(
+        self,
+        empty_like: Callable[[object], object],
+        empty_strided: Callable[..., object] | None,
+        description_of: Callable[[object], tuple[object, ...]],
+        current_device: Callable[[], int] | None,
+    ) -> None: ...
+
 class PlainCalls:
     def __init__(
         self,
         cache: LaunchCache,
         around: Surroundings,
+        new_tensors: NewTensors,
         plain: object,
         recorded: object,
         recorded_deterministic: object,
         are_deterministic: Callable[[], bool],
-        empty_like: Callable[[object], object],
         lse_prototype: Callable[..., object],
         record: Callable[..., object],
     ) -> None: ...
@@ -101,11 +110,11 @@ class SdpaCalls:
         self,
         cache: LaunchCache,
         around: Surroundings,
+        new_tensors: NewTensors,
         plain: object,
         recorded: object,
         recorded_deterministic: object,
         are_deterministic: Callable[[], bool],
-        empty_like: Callable[[object], object],
         lse_prototype: Callable[..., object],
         record: Callable[..., object],
         backend_of: Callable[..., object],
@@ -150,7 +159,7 @@ class PlainGradients:
         self,
         cache: BackwardLaunchCache,
         around: Surroundings,
-        empty_like: Callable[[object], object],
+        new_tensors: NewTensors,
         choose: Callable[..., object],
         row_stats_prototype: Callable[..., object],
         d_q_sums_prototype: Callable[..., object],
@@ -175,7 +184,10 @@ class RepeatedLaunches:
     def __init__(
         self,
         launch_kernel: int,
-        ready: Callable[[int], bool],
+        replace_address: int,
+        exchange_api: object,
+        hooks: Sequence[tuple[object, str]],
+        current_device: Callable[[], int],
         stream_of: Callable[[int], int],
         empty: Callable[..., object],
         device: int,
@@ -194,11 +206,12 @@ class RepeatedLaunches:
 class RememberedCalls:
     def __init__(
         self,
-        quiet: Sequence[Callable[[], object]],
+        quiet: Sequence[object],
         levels: object,
         is_grad_enabled: Callable[[], bool],
         tensors: Sequence[type],
         others: Sequence[type],
+        exchange_api: object,
     ) -> None: ...
     # (positional, named arguments) -> the result, or None where nothing was launched.
     @property

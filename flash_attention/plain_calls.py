@@ -12,7 +12,7 @@ from .autograd import recorder
 from .interface import launch_cache
 from .library import load_library
 from .memory import without_memory
-from .surroundings import nothing_done, surroundings
+from .surroundings import new_tensors, nothing_done, surroundings
 
 
 @cache
@@ -40,11 +40,11 @@ def _calls() -> Any:
     return load_library().PlainCalls(
         known,
         surroundings(),
+        new_tensors(),
         plain=CHOSEN,
         recorded=RECORDED[False],
         recorded_deterministic=RECORDED[True],
         are_deterministic=torch._C._get_deterministic_algorithms,
-        empty_like=torch.empty_like,
         lse_prototype=lse_prototype,
         record=recorder(False),
     )

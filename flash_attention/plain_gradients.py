@@ -14,7 +14,7 @@ from . import dispatch
 from .gradients import launch_cache, scratch_shapes
 from .library import load_library
 from .memory import without_memory
-from .surroundings import nothing_done, surroundings
+from .surroundings import new_tensors, nothing_done, surroundings
 
 Sizes = tuple[int, int, int, int]  # batch, length, heads, d_head
 
@@ -47,7 +47,7 @@ def _calls() -> Any:
     return load_library().PlainGradients(
         known,
         surroundings(),
-        empty_like=torch.empty_like,
+        new_tensors(),
         choose=_choose,
         row_stats_prototype=partial(_scratch_prototype, "row_stats"),
         d_q_sums_prototype=partial(_scratch_prototype, "d_q_sums"),

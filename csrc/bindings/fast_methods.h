@@ -96,6 +96,19 @@ struct Fast<kMethod, pybind11::object (T::*)(const NamedArguments&)> {
   }
 };
 
+// The object whose method a function is that fast_method made; null for any other.
+template <auto kMethod>
+typename Fast<kMethod>::Class* owner_of(pybind11::handle function) {
+  using Class = typename Fast<kMethod>::Class;
+  const auto expected =
+      reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&Fast<kMethod>::function));
+  if (!PyCFunction_CheckExact(function.ptr()) ||
+      PyCFunction_GET_FUNCTION(function.ptr()) != expected) {
+    return nullptr;
+  }
+  return unwrap<Class>(PyCFunction_GET_SELF(function.ptr()));
+}
+
 inline void release_owner(PyObject* capsule) {
   Py_XDECREF(static_cast<PyObject*>(PyCapsule_GetContext(capsule)));
 }

@@ -25,6 +25,8 @@ bool is_usual_scale(py::handle scale) {
   return scale.is_none() || (PyFloat_CheckExact(scale.ptr()) && PyFloat_AS_DOUBLE(scale.ptr()) > 0);
 }
 
+int device_of(TensorWords words) { return static_cast<int>(words[0] >> 32); }
+
 std::size_t hash_of(std::span<const std::int64_t> words) {
   // Four chains, of which none waits for the others' multiplications.
   constexpr std::size_t kChains = 4;

@@ -52,6 +52,9 @@ struct BackwardCalls {
 constexpr int kWordsPerTensor = 9;
 using TensorWords = std::span<const std::int64_t, kWordsPerTensor>;
 
+// The number of the device.
+int device_of(TensorWords words);
+
 // Of a key of any length.
 std::size_t hash_of(std::span<const std::int64_t> words);
 

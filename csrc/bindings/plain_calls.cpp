@@ -24,11 +24,12 @@ struct PlainCalls::Outputs {
 };
 
 PlainCalls::PlainCalls(LaunchCache<ForwardCalls>& cache, const Surroundings& around,
-                       ForwardWays ways)
+                       NewTensors& new_tensors, ForwardWays ways)
     : cache_(cache),
       around_(around),
+      new_tensors_(new_tensors),
       ways_(std::move(ways)),
-      lse_(ways_.lse_prototype, ways_.empty_like) {}
+      lse_(ways_.lse_prototype, new_tensors) {}
 
 bool PlainCalls::describe(const Operands& given, bool heads_first, Query& query) const {
   return cache_.add(query, kQ, given.q, heads_first) &&
@@ -44,7 +45,7 @@ bool PlainCalls::launch(const Operands& given, py::handle key, bool with_lse, bo
   for (const py::handle x : {given.q, given.k, given.v}) {
     if (is_true(called(around_.is_negated, x))) return false;
   }
-  made.o = called(ways_.empty_like, given.q);
+  made.o = new_tensors_.like(given.q, query.words(kQ), heads_first);
   made.lse = with_lse ? lse_.empty(py::none(), given.q, query.words(kQ)) : py::none();
   return cache_.add(query, kO, made.o, heads_first) && cache_.add(query, kLse, made.lse) &&
          cache_.launch(query);

@@ -7,6 +7,7 @@
 #include <pybind11/pytypes.h>
 
 #include "launch_cache.h"
+#include "new_tensors.h"
 #include "prototypes.h"
 #include "surroundings.h"
 
@@ -18,7 +19,6 @@ struct ForwardWays {
   pybind11::object recorded;                // key of those that are
   pybind11::object recorded_deterministic;  // and whose gradients shall be deterministic
   pybind11::object are_deterministic;       // () -> whether all gradients shall be
-  pybind11::object empty_like;              // (q) -> o
   pybind11::object lse_prototype;           // as Prototypes'
   // (q, k, v, (o, lse, (softmax_scale, causal, deterministic), with_lse)) -> o, or (o, lse)
   pybind11::object record;
@@ -26,8 +26,9 @@ struct ForwardWays {
 
 class PlainCalls {
  public:
-  // `cache` and `around` outlive this.
-  PlainCalls(LaunchCache<ForwardCalls>& cache, const Surroundings& around, ForwardWays ways);
+  // `cache`, `around` and `new_tensors` outlive this.
+  PlainCalls(LaunchCache<ForwardCalls>& cache, const Surroundings& around, NewTensors& new_tensors,
+             ForwardWays ways);
 
   // Launches, and returns o, or (o, lse, None); None where nothing was done: the call was not
   // remembered, or something has to see it. Gradients are recorded where PyTorch would.
@@ -53,6 +54,7 @@ class PlainCalls {
 
   LaunchCache<ForwardCalls>& cache_;
   const Surroundings& around_;
+  NewTensors& new_tensors_;
   ForwardWays ways_;
   Prototypes lse_;
 };

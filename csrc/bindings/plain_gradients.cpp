@@ -32,12 +32,13 @@ struct PlainGradients::Call {
 };
 
 PlainGradients::PlainGradients(LaunchCache<BackwardCalls>& cache, const Surroundings& around,
-                               BackwardWays ways)
+                               NewTensors& new_tensors, BackwardWays ways)
     : cache_(cache),
       around_(around),
+      new_tensors_(new_tensors),
       ways_(std::move(ways)),
-      row_stats_(ways_.row_stats_prototype, ways_.empty_like),
-      d_q_sums_(ways_.d_q_sums_prototype, ways_.empty_like) {}
+      row_stats_(ways_.row_stats_prototype, new_tensors),
+      d_q_sums_(ways_.d_q_sums_prototype, new_tensors) {}
 
 bool PlainGradients::is_negated(py::handle tensor) const {
   return is_true(called(around_.is_negated, tensor));
@@ -67,7 +68,9 @@ py::object PlainGradients::launch(const Call& call) {
   }
   std::array<py::object, 3> made;
   for (int i = 0; i < 3; ++i) {
-    made[i] = is_true(call.wanted[i]) ? called(ways_.empty_like, call.saved[i]) : py::none();
+    made[i] = is_true(call.wanted[i])
+                  ? new_tensors_.like(call.saved[i], query.words(kQ + i), call.heads_first)
+                  : py::none();
     if (!cache_.add(query, kDQ + i, made[i], call.heads_first)) return py::none();
   }
   const py::object row_stats = row_stats_.empty(config, call.saved[kQ], query.words(kQ));

@@ -5,6 +5,7 @@
 
 #include "by_kind.h"
 #include "launch_cache.h"
+#include "new_tensors.h"
 #include "prototypes.h"
 #include "surroundings.h"
 
@@ -12,7 +13,6 @@ namespace flash {
 
 // What is asked of Python and PyTorch.
 struct BackwardWays {
-  pybind11::object empty_like;  // (q) -> d_q
   // (q, sizes of q, sizes of k, causal, deterministic) -> the configuration
   pybind11::object choose;
   pybind11::object row_stats_prototype;  // as Prototypes'
@@ -21,8 +21,9 @@ struct BackwardWays {
 
 class PlainGradients {
  public:
-  // `cache` and `around` outlive this.
-  PlainGradients(LaunchCache<BackwardCalls>& cache, const Surroundings& around, BackwardWays ways);
+  // `cache`, `around` and `new_tensors` outlive this.
+  PlainGradients(LaunchCache<BackwardCalls>& cache, const Surroundings& around,
+                 NewTensors& new_tensors, BackwardWays ways);
 
   // Launches, and returns (d_q, d_k, d_v, None), each None where it is not wanted; None where
   // nothing was done. `saved`: (q, k, v, o, lse) of PlainCalls::attend; `options`: (softmax_scale,
@@ -52,6 +53,7 @@ class PlainGradients {
 
   LaunchCache<BackwardCalls>& cache_;
   const Surroundings& around_;
+  NewTensors& new_tensors_;
   BackwardWays ways_;
   Prototypes row_stats_;
   Prototypes d_q_sums_;

@@ -15,16 +15,22 @@ py::object sizes_of(TensorWords words) {
                              static_cast<long long>(words[4])));
 }
 
-Prototypes::Prototypes(py::object make, py::object empty_like)
-    : make_(std::move(make)), empty_like_(std::move(empty_like)) {}
+Prototypes::Prototypes(py::object make, NewTensors& new_tensors)
+    : make_(std::move(make)), new_tensors_(new_tensors) {}
 
 py::object Prototypes::empty(py::handle config, py::handle q, TensorWords q_words) {
   decltype(known_)::Key key;
   std::copy(q_words.begin(), q_words.end(), key.begin());
   key.back() = reinterpret_cast<std::int64_t>(config.ptr());
-  const py::object like =
-      known_.get(key, config, [&] { return called(make_, config, q, sizes_of(q_words)); });
-  return like.is_none() ? like : called(empty_like_, like);
+  const py::object known = known_.get(key, config, [&] {
+    const py::object like = called(make_, config, q, sizes_of(q_words));
+    if (like.is_none()) return like;
+    const py::object description = new_tensors_.description_of(like);
+    return owned(PyTuple_Pack(2, like.ptr(), description.ptr()));
+  });
+  if (known.is_none()) return known;
+  const auto [like, description] = elements<2>(known);
+  return new_tensors_.make(description, like, device_of(q_words));
 }
 
 }  // namespace flash

@@ -5,6 +5,7 @@
 
 #include "by_kind.h"
 #include "launch_cache.h"
+#include "new_tensors.h"
 
 namespace flash {
 
@@ -16,14 +17,14 @@ pybind11::object sizes_of(TensorWords words);
 class Prototypes {
  public:
   // `make` (config, q, sizes of q) -> a tensor of any memory, or None: there is nothing to make.
-  // `empty_like` (tensor) -> a new one.
-  Prototypes(pybind11::object make, pybind11::object empty_like);
+  // `new_tensors` outlives this.
+  Prototypes(pybind11::object make, NewTensors& new_tensors);
 
   pybind11::object empty(pybind11::handle config, pybind11::handle q, TensorWords q_words);
 
  private:
   pybind11::object make_;
-  pybind11::object empty_like_;
+  NewTensors& new_tensors_;
   ByKind<kWordsPerTensor + 1> known_;
 };
 

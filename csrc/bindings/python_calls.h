@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 namespace flash {
 
@@ -52,6 +53,19 @@ template <typename... Arguments>
 pybind11::object called(pybind11::handle function, const Arguments&... arguments) {
   PyObject* const given[] = {arguments.ptr()...};
   return owned(PyObject_Vectorcall(function.ptr(), given, sizeof...(arguments), nullptr));
+}
+
+inline std::uint64_t number_of(pybind11::handle value) {
+  const std::uint64_t number = PyLong_AsUnsignedLongLong(value.ptr());
+  if (number == static_cast<std::uint64_t>(-1) && PyErr_Occurred() != nullptr) {
+    throw PythonErrorSet{};
+  }
+  return number;
+}
+
+// What a method without arguments returns.
+inline std::uint64_t asked_number(pybind11::handle object, PyObject* name) {
+  return number_of(owned(PyObject_CallMethodNoArgs(object.ptr(), name)));
 }
 
 // The elements of a tuple of at least that many.

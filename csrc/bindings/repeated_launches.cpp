@@ -17,30 +17,24 @@ namespace {
 constexpr int kNotInitialized = 3;    // CUDA_ERROR_NOT_INITIALIZED
 constexpr int kInvalidContext = 201;  // CUDA_ERROR_INVALID_CONTEXT
 
-std::uint64_t number_of(py::handle value) {
-  const std::uint64_t number = PyLong_AsUnsignedLongLong(value.ptr());
-  if (number == static_cast<std::uint64_t>(-1) && PyErr_Occurred() != nullptr) {
-    throw PythonErrorSet{};
-  }
-  return number;
-}
-
-// Of a method without arguments.
-py::object asked(py::handle object, PyObject* name) {
-  return owned(PyObject_CallMethodNoArgs(object.ptr(), name));
-}
-
-std::uint64_t asked_number(py::handle object, PyObject* name) {
-  return number_of(asked(object, name));
+// A list of functions with the methods of one, or what stands in its place: a function, or None.
+bool has_hooks(py::handle object, py::handle name) {
+  static PyObject* const calls = PyUnicode_InternFromString("calls");
+  const py::object hooks = owned(PyObject_GetAttr(object.ptr(), name.ptr()));
+  PyObject* const list = PyObject_GetAttr(hooks.ptr(), calls);
+  if (list != nullptr) return is_true(owned(list));
+  if (PyErr_ExceptionMatches(PyExc_AttributeError) == 0) throw PythonErrorSet{};
+  PyErr_Clear();
+  return is_true(hooks);
 }
 
 }  // namespace
 
-RepeatedLaunches::RepeatedLaunches(LaunchKernel launch, RepeatedWays ways, RepeatedMemory memory,
+RepeatedLaunches::RepeatedLaunches(RepeatedWays ways, RepeatedMemory memory,
                                    std::vector<RepeatedStep> steps, std::vector<std::size_t> result,
                                    bool single)
-    : launch_(launch),
-      ways_(std::move(ways)),
+    : ways_(std::move(ways)),
+      device_(static_cast<std::int64_t>(number_of(ways_.device))),
       memory_(std::move(memory)),
       steps_(std::move(steps)),
       result_(std::move(result)),
@@ -58,6 +52,9 @@ RepeatedLaunches::RepeatedLaunches(LaunchKernel launch, RepeatedWays ways, Repea
     for (const auto& [parameter, tensor] : step.addresses) {
       fits = fits && parameter < step.parameters.size() && tensor < all;
     }
+    for (const KeptMap& map : step.maps) {
+      fits = fits && map.parameter() < step.parameters.size() && map.tensor() < all;
+    }
   }
   if (!fits) {
     throw std::invalid_argument("positions that there are not among " + std::to_string(all) +
@@ -65,27 +62,25 @@ RepeatedLaunches::RepeatedLaunches(LaunchKernel launch, RepeatedWays ways, Repea
   }
 }
 
-bool RepeatedLaunches::read(py::handle given, py::handle at, Addresses& found) const {
-  const auto n = static_cast<Py_ssize_t>(memory_.needed.size());
-  if (!PyList_CheckExact(given.ptr()) || !PyList_CheckExact(at.ptr()) ||
-      PyList_GET_SIZE(given.ptr()) != n || PyList_GET_SIZE(at.ptr()) != n) {
-    return false;
-  }
-  for (Py_ssize_t i = 0; i < n; ++i) found[i] = number_of(PyList_GET_ITEM(at.ptr(), i));
-  return true;
+bool RepeatedLaunches::is_ready() const {
+  return std::none_of(ways_.hooks.begin(), ways_.hooks.end(),
+                      [](const auto& hook) { return has_hooks(hook.first, hook.second); }) &&
+         PyLong_AsLongLong(owned(PyObject_CallNoArgs(ways_.current_device.ptr())).ptr()) == device_;
 }
 
-bool RepeatedLaunches::is_held(py::handle given, const Addresses& at) const {
+bool RepeatedLaunches::is_held(PyObject* const* given, const Addresses& at) const {
   static PyObject* const storage = PyUnicode_InternFromString("untyped_storage");
-  static PyObject* const nbytes = PyUnicode_InternFromString("nbytes");
   static PyObject* const offset = PyUnicode_InternFromString("storage_offset");
   const auto& needed = memory_.needed;
   for (std::size_t i = 0; i < needed.size(); ++i) {
-    const py::handle tensor = PyList_GET_ITEM(given.ptr(), static_cast<Py_ssize_t>(i));
     const auto [n_bytes, item] = needed[i];
-    const std::uint64_t before = asked_number(tensor, offset) * static_cast<std::uint64_t>(item);
-    const std::uint64_t has = asked_number(asked(tensor, storage), nbytes);
-    if (has < before + static_cast<std::uint64_t>(n_bytes)) return false;
+    const std::uint64_t before = asked_number(given[i], offset) * static_cast<std::uint64_t>(item);
+    // Its length, which is its bytes, is asked without making a number of Python's.
+    const Py_ssize_t has = PyObject_Size(owned(PyObject_CallMethodNoArgs(given[i], storage)).ptr());
+    if (has < 0) throw PythonErrorSet{};
+    if (static_cast<std::uint64_t>(has) < before + static_cast<std::uint64_t>(n_bytes)) {
+      return false;
+    }
   }
   return std::none_of(memory_.apart.begin(), memory_.apart.end(), [&](const auto& pair) {
     const auto [a, b] = pair;
@@ -100,9 +95,12 @@ bool RepeatedLaunches::launch(const Addresses& at, void* stream) {
     for (const auto& [parameter, tensor] : step.addresses) step.parameters[parameter] = at[tensor];
     std::transform(step.parameters.begin(), step.parameters.end(), parameters.begin(),
                    [](std::uint64_t& value) { return &value; });
+    for (KeptMap& map : step.maps) {
+      parameters[map.parameter()] = map.at(at[map.tensor()], ways_.replace_address);
+    }
     const int status =
-        launch_(step.function, step.grid[0], step.grid[1], step.grid[2], step.threads, 1, 1,
-                step.shared_bytes, stream, parameters.data(), nullptr);
+        ways_.launch(step.function, step.grid[0], step.grid[1], step.grid[2], step.threads, 1, 1,
+                     step.shared_bytes, stream, parameters.data(), nullptr);
     if (first && (status == kInvalidContext || status == kNotInitialized)) return false;
     if (status != 0) {
       throw CudaError("cuLaunchKernel of an operator returned " + std::to_string(status));
@@ -113,31 +111,40 @@ bool RepeatedLaunches::launch(const Addresses& at, void* stream) {
 }
 
 py::object RepeatedLaunches::again(py::handle given, py::handle at) {
-  static PyObject* const data_ptr = PyUnicode_InternFromString("data_ptr");
+  const auto n = static_cast<Py_ssize_t>(memory_.needed.size());
+  if (!PyList_CheckExact(given.ptr()) || !PyList_CheckExact(at.ptr()) ||
+      PyList_GET_SIZE(given.ptr()) != n || PyList_GET_SIZE(at.ptr()) != n) {
+    return py::none();
+  }
   Addresses addresses{};
-  if (!read(given, at, addresses)) return py::none();
-  if (!is_true(called(ways_.ready, ways_.device)) || !is_held(given, addresses)) return py::none();
+  std::array<PyObject*, kMostTensors> tensors{};
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    addresses[i] = number_of(PyList_GET_ITEM(at.ptr(), i));
+    tensors[i] = PyList_GET_ITEM(given.ptr(), i);
+  }
+  return start(tensors.data(), memory_.needed.size(), addresses);
+}
+
+py::object RepeatedLaunches::start(PyObject* const* given, std::size_t n, Addresses& at) {
+  if (n != memory_.needed.size() || !is_ready() || !is_held(given, at)) return py::none();
   std::array<py::object, kMostTensors> made;
-  std::size_t n = memory_.needed.size();
   for (std::size_t i = 0; i < memory_.made.size(); ++i) {
     const auto& [size, stride, type] = memory_.made[i];
     made[i] = called(ways_.empty, size, stride, type);
-    addresses[n + i] = asked_number(made[i], data_ptr);
+    at[n + i] = ways_.addresses.address_of(made[i]);
   }
   // Free again once the launches are queued: what comes later on the stream may have it.
   if (!memory_.scratch.empty()) {
     const std::size_t last = n + memory_.made.size() - 1;
-    const std::uint64_t base = addresses[last];
-    std::transform(memory_.scratch.begin(), memory_.scratch.end(), addresses.begin() + last,
+    const std::uint64_t base = at[last];
+    std::transform(memory_.scratch.begin(), memory_.scratch.end(), at.begin() + last,
                    [base](std::uint64_t offset) { return base + offset; });
   }
   const std::uint64_t stream = number_of(called(ways_.stream_of, ways_.device));
   // NOLINTNEXTLINE(performance-no-int-to-ptr): as PyTorch tells it
-  if (!launch(addresses, reinterpret_cast<void*>(stream))) return py::none();
+  if (!launch(at, reinterpret_cast<void*>(stream))) return py::none();
   const auto returned = [&](std::size_t position) {
-    if (position >= n) return made[position - n];
-    return py::reinterpret_borrow<py::object>(
-        PyList_GET_ITEM(given.ptr(), static_cast<Py_ssize_t>(position)));
+    return position < n ? py::reinterpret_borrow<py::object>(given[position]) : made[position - n];
   };
   if (single_) return returned(result_[0]);
   py::object results = owned(PyTuple_New(static_cast<Py_ssize_t>(result_.size())));

@@ -14,6 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "tensor_addresses.h"
+#include "tensor_maps.h"
+
 namespace flash {
 
 // cuLaunchKernel, of the driver's ABI: (function, grid, block, shared bytes, stream, parameters,
@@ -29,6 +32,7 @@ struct RepeatedStep {
   std::vector<std::uint64_t> parameters;  // each begins with its first byte
   // (parameter, tensor): whose address it is.
   std::vector<std::pair<std::size_t, std::size_t>> addresses;
+  std::vector<KeptMap> maps;  // in place of parameters
 };
 
 struct RepeatedMemory {
@@ -41,36 +45,47 @@ struct RepeatedMemory {
 };
 
 struct RepeatedWays {
-  pybind11::object ready;      // (device) -> whether launches may go there
-  pybind11::object stream_of;  // (device) -> the current one
-  pybind11::object empty;      // (size, stride, type) -> a tensor
+  LaunchKernel launch;
+  ReplaceAddress replace_address;  // may be null where no step has maps
+  // (object, name of an attribute): functions that want to see launches, in a list `calls` of it or
+  // instead of one.
+  std::vector<std::pair<pybind11::object, pybind11::object>> hooks;
+  pybind11::object current_device;  // () -> its number
+  pybind11::object stream_of;       // (device) -> the current one
+  pybind11::object empty;           // (size, stride, type) -> a tensor
   pybind11::object device;
+  TensorAddresses addresses;
 };
 
 class RepeatedLaunches {
  public:
+  static constexpr std::size_t kMostTensors = 32;
+  using Addresses = std::array<std::uint64_t, kMostTensors>;
+
   // `result`: positions among the tensors that are given and made; `single`: not as a tuple.
   // Raises ValueError for positions that there are not.
-  RepeatedLaunches(LaunchKernel launch, RepeatedWays ways, RepeatedMemory memory,
-                   std::vector<RepeatedStep> steps, std::vector<std::size_t> result, bool single);
+  RepeatedLaunches(RepeatedWays ways, RepeatedMemory memory, std::vector<RepeatedStep> steps,
+                   std::vector<std::size_t> result, bool single);
 
   // (list of tensors, list of their addresses) -> the result; None where nothing was launched.
   // Raises CudaError for a launch that fails.
   pybind11::object again(pybind11::handle given, pybind11::handle at);
 
- private:
-  static constexpr std::size_t kMostTensors = 32;
-  static constexpr std::size_t kMostParameters = 64;
-  using Addresses = std::array<std::uint64_t, kMostTensors>;
+  // The same of `n` tensors, whose addresses `at` begins with.
+  pybind11::object start(PyObject* const* given, std::size_t n, Addresses& at);
 
-  bool read(pybind11::handle given, pybind11::handle at, Addresses& found) const;
+ private:
+  static constexpr std::size_t kMostParameters = 64;
+
+  // Whether launches may go to the device now, and nobody wants to see them.
+  bool is_ready() const;
   // Whether the tensors still have the memory, and lie apart.
-  bool is_held(pybind11::handle given, const Addresses& at) const;
+  bool is_held(PyObject* const* given, const Addresses& at) const;
   // False where the thread has no context yet, and nothing was launched.
   bool launch(const Addresses& at, void* stream);
 
-  LaunchKernel launch_;
   RepeatedWays ways_;
+  std::int64_t device_;
   RepeatedMemory memory_;
   std::vector<RepeatedStep> steps_;
   std::vector<std::size_t> result_;

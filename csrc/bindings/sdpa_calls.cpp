@@ -58,11 +58,13 @@ struct SdpaCalls::Operands {
   py::handle causal() const { return given[kCausal] ? given[kCausal] : py::handle(Py_False); }
 };
 
-SdpaCalls::SdpaCalls(LaunchCache<ForwardCalls>& cache, const Surroundings& around, SdpaWays ways)
+SdpaCalls::SdpaCalls(LaunchCache<ForwardCalls>& cache, const Surroundings& around,
+                     NewTensors& new_tensors, SdpaWays ways)
     : cache_(cache),
       around_(around),
+      new_tensors_(new_tensors),
       ways_(std::move(ways)),
-      lse_(ways_.lse_prototype, ways_.empty_like) {}
+      lse_(ways_.lse_prototype, new_tensors) {}
 
 // Of tensors of the library's own type.
 bool SdpaCalls::is_ours(const Operands& call) const {
@@ -85,7 +87,7 @@ py::object SdpaCalls::launch(const Operands& call, bool recorded, Query& query) 
                                    : ways_.recorded;
   if (!cache_.begin(query, key, call.scale(), call.causal())) return py::none();
   const auto [q, k, v] = call.tensors();
-  py::object o = called(ways_.empty_like, q);
+  py::object o = new_tensors_.like(q, query.words(kQ), true);
   const py::object lse = recorded ? lse_.empty(py::none(), q, query.words(kQ)) : py::none();
   if (!cache_.add(query, kO, o, true) || !cache_.add(query, kLse, lse) || !cache_.launch(query)) {
     return py::none();

@@ -8,6 +8,7 @@
 #include <pybind11/pytypes.h>
 
 #include "launch_cache.h"
+#include "new_tensors.h"
 #include "prototypes.h"
 #include "python_calls.h"
 #include "surroundings.h"
@@ -20,7 +21,6 @@ struct SdpaWays {
   pybind11::object recorded;
   pybind11::object recorded_deterministic;
   pybind11::object are_deterministic;  // () -> whether all gradients shall be
-  pybind11::object empty_like;         // (q) -> o
   pybind11::object lse_prototype;      // as Prototypes'
   // (q, k, v, (o, lse, (scale, causal, deterministic), False)) -> o
   pybind11::object record;
@@ -33,8 +33,9 @@ struct SdpaWays {
 
 class SdpaCalls {
  public:
-  // `cache` and `around` outlive this.
-  SdpaCalls(LaunchCache<ForwardCalls>& cache, const Surroundings& around, SdpaWays ways);
+  // `cache`, `around` and `new_tensors` outlive this.
+  SdpaCalls(LaunchCache<ForwardCalls>& cache, const Surroundings& around, NewTensors& new_tensors,
+            SdpaWays ways);
 
   // The output, recorded where PyTorch would; None where nothing was done: the call is PyTorch's,
   // or something has to see it.
@@ -51,6 +52,7 @@ class SdpaCalls {
 
   LaunchCache<ForwardCalls>& cache_;
   const Surroundings& around_;
+  NewTensors& new_tensors_;
   SdpaWays ways_;
   Prototypes lse_;
 };

@@ -13,6 +13,7 @@
 
 #include "detour.h"
 #include "fast_methods.h"
+#include "new_tensors.h"
 #include "plain_calls.h"
 #include "plain_gradients.h"
 #include "recorded_function.h"
@@ -46,47 +47,53 @@ std::unique_ptr<Surroundings> surroundings(
   return around;
 }
 
+std::unique_ptr<NewTensors> new_tensors_of(py::object empty_like, py::object empty_strided,
+                                           py::object description_of, py::object current_device) {
+  return std::make_unique<NewTensors>(NewTensorWays{.empty_like = std::move(empty_like),
+                                                    .empty_strided = std::move(empty_strided),
+                                                    .description_of = std::move(description_of),
+                                                    .current_device = std::move(current_device)});
+}
+
 std::unique_ptr<PlainCalls> plain_calls(LaunchCache<ForwardCalls>& cache,
-                                        const Surroundings& around, py::object plain,
-                                        py::object recorded, py::object recorded_deterministic,
-                                        py::object are_deterministic, py::object empty_like,
-                                        py::object lse_prototype, py::object record) {
+                                        const Surroundings& around, NewTensors& new_tensors,
+                                        py::object plain, py::object recorded,
+                                        py::object recorded_deterministic,
+                                        py::object are_deterministic, py::object lse_prototype,
+                                        py::object record) {
   return std::make_unique<PlainCalls>(
-      cache, around,
+      cache, around, new_tensors,
       ForwardWays{.plain = std::move(plain),
                   .recorded = std::move(recorded),
                   .recorded_deterministic = std::move(recorded_deterministic),
                   .are_deterministic = std::move(are_deterministic),
-                  .empty_like = std::move(empty_like),
                   .lse_prototype = std::move(lse_prototype),
                   .record = std::move(record)});
 }
 
 std::unique_ptr<PlainGradients> plain_gradients(LaunchCache<BackwardCalls>& cache,
-                                                const Surroundings& around, py::object empty_like,
+                                                const Surroundings& around, NewTensors& new_tensors,
                                                 py::object choose, py::object row_stats_prototype,
                                                 py::object d_q_sums_prototype) {
   return std::make_unique<PlainGradients>(
-      cache, around,
-      BackwardWays{.empty_like = std::move(empty_like),
-                   .choose = std::move(choose),
+      cache, around, new_tensors,
+      BackwardWays{.choose = std::move(choose),
                    .row_stats_prototype = std::move(row_stats_prototype),
                    .d_q_sums_prototype = std::move(d_q_sums_prototype)});
 }
 
 std::unique_ptr<SdpaCalls> sdpa_calls(LaunchCache<ForwardCalls>& cache, const Surroundings& around,
-                                      py::object plain, py::object recorded,
-                                      py::object recorded_deterministic,
-                                      py::object are_deterministic, py::object empty_like,
-                                      py::object lse_prototype, py::object record,
-                                      py::object backend_of, py::object flash, py::object serve) {
+                                      NewTensors& new_tensors, py::object plain,
+                                      py::object recorded, py::object recorded_deterministic,
+                                      py::object are_deterministic, py::object lse_prototype,
+                                      py::object record, py::object backend_of, py::object flash,
+                                      py::object serve) {
   return std::make_unique<SdpaCalls>(
-      cache, around,
+      cache, around, new_tensors,
       SdpaWays{.plain = std::move(plain),
                .recorded = std::move(recorded),
                .recorded_deterministic = std::move(recorded_deterministic),
                .are_deterministic = std::move(are_deterministic),
-               .empty_like = std::move(empty_like),
                .lse_prototype = std::move(lse_prototype),
                .record = std::move(record),
                .backend_of = std::move(backend_of),
@@ -116,45 +123,66 @@ void remember_serving(ServingCalls& calls, const py::tuple& given, std::size_t k
 std::unique_ptr<RememberedCalls> remembered_calls(std::vector<py::object> quiet, py::object levels,
                                                   py::object is_grad_enabled,
                                                   std::vector<py::object> tensors,
-                                                  std::vector<py::object> others) {
+                                                  std::vector<py::object> others,
+                                                  py::object exchange_api) {
   return std::make_unique<RememberedCalls>(
       RememberedWays{.quiet = std::move(quiet),
                      .levels = std::move(levels),
                      .is_grad_enabled = std::move(is_grad_enabled),
                      .tensors = std::move(tensors),
-                     .others = std::move(others)});
+                     .others = std::move(others),
+                     .addresses = TensorAddresses(std::move(exchange_api))});
 }
 
-// (function, grid, threads, shared bytes, parameters, addresses), as RepeatedStep.
-using Step =
-    std::tuple<std::uintptr_t, std::array<unsigned, 3>, unsigned, unsigned,
-               std::vector<std::uint64_t>, std::vector<std::pair<std::size_t, std::size_t>>>;
+// (parameter, tensor, the map, of which address), as KeptMap.
+using Map = std::tuple<std::size_t, std::size_t, py::bytes, std::uint64_t>;
+// (function, grid, threads, shared bytes, parameters, addresses, maps), as RepeatedStep.
+using Step = std::tuple<std::uintptr_t, std::array<unsigned, 3>, unsigned, unsigned,
+                        std::vector<std::uint64_t>,
+                        std::vector<std::pair<std::size_t, std::size_t>>, std::vector<Map>>;
+
+std::vector<KeptMap> kept_maps(const std::vector<Map>& maps, ReplaceAddress replace) {
+  std::vector<KeptMap> kept;
+  for (const auto& [parameter, tensor, bytes, address] : maps) {
+    kept.emplace_back(parameter, tensor, record_of<KeptMap::Bytes>(bytes, "CUtensorMap"), address,
+                      replace);
+  }
+  return kept;
+}
 
 std::unique_ptr<RepeatedLaunches> repeated_launches(
-    std::uintptr_t launch_kernel, py::object ready, py::object stream_of, py::object empty,
-    py::object device, std::vector<std::pair<std::int64_t, std::int64_t>> needed,
+    std::uintptr_t launch_kernel, std::uintptr_t replace_address, py::object exchange_api,
+    std::vector<std::pair<py::object, py::object>> hooks, py::object current_device,
+    py::object stream_of, py::object empty, py::object device,
+    std::vector<std::pair<std::int64_t, std::int64_t>> needed,
     std::vector<std::pair<std::size_t, std::size_t>> apart, std::vector<RepeatedMemory::Kind> made,
     std::vector<std::uint64_t> scratch, const std::vector<Step>& steps,
     std::vector<std::size_t> result, bool single) {
+  auto* const replace = reinterpret_cast<ReplaceAddress>(replace_address);
   std::vector<RepeatedStep> launches;
-  for (const auto& [function, grid, threads, shared_bytes, parameters, addresses] : steps) {
+  for (const auto& [function, grid, threads, shared_bytes, parameters, addresses, maps] : steps) {
     launches.push_back({.function = reinterpret_cast<void*>(function),
                         .grid = grid,
                         .threads = threads,
                         .shared_bytes = shared_bytes,
                         .parameters = parameters,
-                        .addresses = addresses});
+                        .addresses = addresses,
+                        .maps = kept_maps(maps, replace)});
   }
-  return std::make_unique<RepeatedLaunches>(reinterpret_cast<LaunchKernel>(launch_kernel),
-                                            RepeatedWays{.ready = std::move(ready),
-                                                         .stream_of = std::move(stream_of),
-                                                         .empty = std::move(empty),
-                                                         .device = std::move(device)},
-                                            RepeatedMemory{.needed = std::move(needed),
-                                                           .apart = std::move(apart),
-                                                           .made = std::move(made),
-                                                           .scratch = std::move(scratch)},
-                                            std::move(launches), std::move(result), single);
+  return std::make_unique<RepeatedLaunches>(
+      RepeatedWays{.launch = reinterpret_cast<LaunchKernel>(launch_kernel),
+                   .replace_address = replace,
+                   .hooks = std::move(hooks),
+                   .current_device = std::move(current_device),
+                   .stream_of = std::move(stream_of),
+                   .empty = std::move(empty),
+                   .device = std::move(device),
+                   .addresses = TensorAddresses(std::move(exchange_api))},
+      RepeatedMemory{.needed = std::move(needed),
+                     .apart = std::move(apart),
+                     .made = std::move(made),
+                     .scratch = std::move(scratch)},
+      std::move(launches), std::move(result), single);
 }
 
 // A method as a function that is made when it is asked for.
@@ -187,18 +215,21 @@ void def_short_ways(py::module_& module) {
       .def(py::init(&surroundings), py::arg("quiet"), py::arg("settings"),
            py::arg("is_grad_enabled"), py::arg("is_negated"))
       .def("is_quiet", &Surroundings::is_quiet);
+  py::class_<NewTensors>(module, "NewTensors", "Makes tensors like others.")
+      .def(py::init(&new_tensors_of), py::arg("empty_like"), py::arg("empty_strided"),
+           py::arg("description_of"), py::arg("current_device"));
   py::class_<PlainCalls>(module, "PlainCalls", "Forward passes like those that were remembered.")
-      .def(py::init(&plain_calls), py::arg("cache"), py::arg("around"), py::arg("plain"),
-           py::arg("recorded"), py::arg("recorded_deterministic"), py::arg("are_deterministic"),
-           py::arg("empty_like"), py::arg("lse_prototype"), py::arg("record"),
-           py::keep_alive<1, 2>(), py::keep_alive<1, 3>())
+      .def(py::init(&plain_calls), py::arg("cache"), py::arg("around"), py::arg("new_tensors"),
+           py::arg("plain"), py::arg("recorded"), py::arg("recorded_deterministic"),
+           py::arg("are_deterministic"), py::arg("lse_prototype"), py::arg("record"),
+           py::keep_alive<1, 2>(), py::keep_alive<1, 3>(), py::keep_alive<1, 4>())
       .def_property_readonly("attend", function_of<&PlainCalls::attend>("attend"))
       .def_property_readonly("compute", function_of<&PlainCalls::compute>("compute"));
   py::class_<PlainGradients>(module, "PlainGradients",
                              "Backward passes like those that were remembered.")
-      .def(py::init(&plain_gradients), py::arg("cache"), py::arg("around"), py::arg("empty_like"),
+      .def(py::init(&plain_gradients), py::arg("cache"), py::arg("around"), py::arg("new_tensors"),
            py::arg("choose"), py::arg("row_stats_prototype"), py::arg("d_q_sums_prototype"),
-           py::keep_alive<1, 2>(), py::keep_alive<1, 3>())
+           py::keep_alive<1, 2>(), py::keep_alive<1, 3>(), py::keep_alive<1, 4>())
       .def_property_readonly("attend", function_of<&PlainGradients::attend>("attend"))
       .def_property_readonly("attend_heads_first",
                              function_of<&PlainGradients::attend_heads_first>("attend_heads_first"))
@@ -211,11 +242,11 @@ void def_short_ways(py::module_& module) {
   py::class_<SdpaCalls>(module, "SdpaCalls",
                         "Calls of PyTorch's scaled_dot_product_attention like those that were "
                         "remembered.")
-      .def(py::init(&sdpa_calls), py::arg("cache"), py::arg("around"), py::arg("plain"),
-           py::arg("recorded"), py::arg("recorded_deterministic"), py::arg("are_deterministic"),
-           py::arg("empty_like"), py::arg("lse_prototype"), py::arg("record"),
+      .def(py::init(&sdpa_calls), py::arg("cache"), py::arg("around"), py::arg("new_tensors"),
+           py::arg("plain"), py::arg("recorded"), py::arg("recorded_deterministic"),
+           py::arg("are_deterministic"), py::arg("lse_prototype"), py::arg("record"),
            py::arg("backend_of"), py::arg("flash"), py::arg("serve"), py::keep_alive<1, 2>(),
-           py::keep_alive<1, 3>())
+           py::keep_alive<1, 3>(), py::keep_alive<1, 4>())
       .def_property_readonly("attend", function_of<&SdpaCalls::attend>("attend"));
   py::class_<Detour>(module, "Detour", "Calls of a C function that are offered to another first.")
       .def(py::init<py::object, py::object>(), py::arg("function"), py::arg("first"))
@@ -230,14 +261,16 @@ void def_short_ways(py::module_& module) {
       .def("__len__", &ServingCalls::size);
   py::class_<RepeatedLaunches>(module, "RepeatedLaunches",
                                "An operator's launches, for other tensors of the same kind.")
-      .def(py::init(&repeated_launches), py::arg("launch_kernel"), py::arg("ready"),
+      .def(py::init(&repeated_launches), py::arg("launch_kernel"), py::arg("replace_address"),
+           py::arg("exchange_api"), py::arg("hooks"), py::arg("current_device"),
            py::arg("stream_of"), py::arg("empty"), py::arg("device"), py::arg("needed"),
            py::arg("apart"), py::arg("made"), py::arg("scratch"), py::arg("steps"),
            py::arg("result"), py::arg("single"))
       .def_property_readonly("again", function_of<&RepeatedLaunches::again>("again"));
   py::class_<RememberedCalls>(module, "RememberedCalls", "Calls of an operator that are repeated.")
       .def(py::init(&remembered_calls), py::arg("quiet"), py::arg("levels"),
-           py::arg("is_grad_enabled"), py::arg("tensors"), py::arg("others"))
+           py::arg("is_grad_enabled"), py::arg("tensors"), py::arg("others"),
+           py::arg("exchange_api"))
       .def_property_readonly("again", function_of<&RememberedCalls::again>("again"))
       .def("remember", &RememberedCalls::remember, py::arg("given"), py::arg("named"),
            py::arg("like"), py::arg("launches"))

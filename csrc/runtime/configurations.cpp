@@ -79,6 +79,8 @@ std::size_t add_configuration(std::span<const KernelEntry> rows) { return table(
 
 std::size_t index_of(const KernelEntry& row) { return table().index_of(row); }
 
+bool is_loaded(const KernelEntry& row) { return index_of(row) >= kernels().size(); }
+
 Configuration configuration_of(std::size_t kernel_id) {
   const auto all = configurations();
   if (kernel_id < all.size()) return all[kernel_id];

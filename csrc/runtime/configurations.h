@@ -22,6 +22,9 @@ std::size_t add_configuration(std::span<const KernelEntry> rows);
 
 inline constexpr std::size_t kMostLoaded = 4096;
 
+// Whether a row of the table was added: its function is a cudaKernel_t.
+bool is_loaded(const KernelEntry& row);
+
 // The place of a row of the table, below kernels().size() + kMostLoaded.
 std::size_t index_of(const KernelEntry& row);
 

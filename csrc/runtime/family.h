@@ -21,6 +21,7 @@ struct Launch {
   unsigned n_tiles;
   int device;  // the current one, and prepared
   cudaStream_t stream;
+  const void* handle;  // of make_kernel_ready()
 };
 
 // A family whose kernels are of backward passes. All `args` have passed check_backward_args.
@@ -73,10 +74,6 @@ const Config& config_of(const KernelEntry& entry) {
 }
 
 // The last step of Family::queue. `args`: the record that the kernel takes.
-inline cudaError_t queue_blocks(const Launch& launch, unsigned n_blocks, const void* args) {
-  void* parameters[] = {const_cast<void*>(args)};
-  return cudaLaunchKernel(launch.entry.function, dim3(n_blocks), dim3(launch.entry.n_threads),
-                          parameters, launch.entry.smem_bytes, launch.stream);
-}
+cudaError_t queue_blocks(const Launch& launch, unsigned n_blocks, const void* args);
 
 }  // namespace flash

@@ -20,10 +20,14 @@ void queue_each(Configuration configuration, const Args& args, int device, cudaS
   for (const KernelEntry& entry : configuration) {
     const unsigned count = n_blocks(entry);
     if (count == 0) continue;
-    make_kernel_ready(entry, device);
-    check_queued(
-        queue({.entry = entry, .n_tiles = count, .device = device, .stream = stream}, args), entry,
-        device);
+    const void* const handle = make_kernel_ready(entry, device);
+    check_queued(queue({.entry = entry,
+                        .n_tiles = count,
+                        .device = device,
+                        .stream = stream,
+                        .handle = handle},
+                       args),
+                 entry, device);
   }
 }
 

@@ -105,6 +105,31 @@ void allow_shared_memory(const KernelEntry& entry, int device) {
       entry, device);
 }
 
+// What the driver knows kernels by. Unlike a function, it belongs to no context.
+class Handles {
+ public:
+  std::atomic<const void*>& of(const KernelEntry& entry) { return handles_[index_of(entry)]; }
+
+ private:
+  std::vector<std::atomic<const void*>> handles_ =
+      std::vector<std::atomic<const void*>>(kernels().size() + kMostLoaded);
+};
+
+Handles& handles() {
+  static Handles all;
+  return all;
+}
+
+const void* find_handle(const KernelEntry& entry) {
+  if (is_loaded(entry)) return entry.function;
+#if CUDART_VERSION >= 12080
+  cudaKernel_t kernel = nullptr;
+  if (cudaGetKernel(&kernel, entry.function) == cudaSuccess) return kernel;
+  cudaGetLastError();
+#endif
+  return nullptr;
+}
+
 // Two threads that come at once wait for each other.
 void make_ready_once(const KernelEntry& entry, int device) {
   static std::mutex mutex;
@@ -113,13 +138,15 @@ void make_ready_once(const KernelEntry& entry, int device) {
   const RelaxedCapture relaxed;
   allow_shared_memory(entry, device);
   entry.family->prepare(device);
+  handles().of(entry).store(find_handle(entry), std::memory_order_relaxed);
   ready_marks().set(entry, device);
 }
 
 }  // namespace
 
-void make_kernel_ready(const KernelEntry& entry, int device) {
+const void* make_kernel_ready(const KernelEntry& entry, int device) {
   if (!ready_marks().get(entry, device)) make_ready_once(entry, device);
+  return handles().of(entry).load(std::memory_order_relaxed);
 }
 
 void check_queued(cudaError_t status, const KernelEntry& entry, int device) {
@@ -144,10 +171,11 @@ void launch(std::size_t kernel_id, const ForwardArgs& args, int device, cudaStre
       kernel_of(configuration, family.variant_for(configuration.front(), args));
   const unsigned n_tiles = family.n_tiles(entry, args);
   const DeviceGuard guard(device);
-  make_kernel_ready(entry, device);
+  const void* const handle = make_kernel_ready(entry, device);
 
-  const cudaError_t status =
-      family.queue({.entry = entry, .n_tiles = n_tiles, .device = device, .stream = stream}, args);
+  const cudaError_t status = family.queue(
+      {.entry = entry, .n_tiles = n_tiles, .device = device, .stream = stream, .handle = handle},
+      args);
   check_queued(status, entry, device);
 }
 

@@ -21,9 +21,10 @@ namespace flash {
 void launch(std::size_t kernel_id, const ForwardArgs& args, int device, cudaStream_t stream);
 
 // The two halves of a launch that are the same for every kind of arguments. The device is current.
-// The first sets what CUDA has to know of the kernel, once for each device; the second throws what
+// The first sets what CUDA has to know of the kernel, once for each device, and returns what the
+// driver knows it by on all of them; null: the runtime alone can launch it. The second throws what
 // `status`, of the call that queued it, says.
-void make_kernel_ready(const KernelEntry& entry, int device);
+const void* make_kernel_ready(const KernelEntry& entry, int device);
 void check_queued(cudaError_t status, const KernelEntry& entry, int device);
 
 struct KernelAttributes {

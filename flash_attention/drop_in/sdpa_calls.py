@@ -16,7 +16,7 @@ from ..attention import CHOSEN, RECORDED, attend, attend_for_gradients
 from ..interface import launch_cache
 from ..library import load_library
 from ..plain_calls import lse_prototype
-from ..surroundings import surroundings
+from ..surroundings import new_tensors, surroundings
 from .sdpa_kernels import is_served
 
 # What sees PyTorch's function, beside what sees an operation. The functions return false where
@@ -35,11 +35,11 @@ def detour() -> Any:
     calls = library.SdpaCalls(
         launch_cache(),
         surroundings(*WATCHERS),
+        new_tensors(),
         plain=CHOSEN,
         recorded=RECORDED[False],
         recorded_deterministic=RECORDED[True],
         are_deterministic=torch._C._get_deterministic_algorithms,
-        empty_like=torch.empty_like,
         lse_prototype=lse_prototype,
         record=autograd.recorder(True),
         backend_of=torch._fused_sdp_choice,

@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from torch.compiler import disable, is_dynamo_compiling
 
 from ..triton_kit.again import Again
-from ..triton_kit.launched import noted, noting
+from ..triton_kit.launched import HERE, noted, noting
 from ..triton_kit.machine import Gpu, Machine
 from ..triton_kit.repeatable import repeatable
 from .launching import goes_through_torch
@@ -66,7 +66,7 @@ def remembered(function: Callable[A, R], machine: Machine = _GPU) -> Callable[A,
             plain = named.get("out") is None and named.get("config") is None
             return function(*args, **named) if plain else unrecorded(*args, **named)
         if (found := in_c.again(args, named)) is not None:
-            return cast("R", found)
+            return found  # type: ignore[no-any-return]
         if _len_torch_dispatch_stack() or forward_ad._current_level >= 0:
             return function(*args, **named)
         try:
@@ -100,7 +100,7 @@ def remembered(function: Callable[A, R], machine: Machine = _GPU) -> Callable[A,
         if (like := _like(distinct)) is not None:
             again = repeatable(machine, given, launches, first)
             form.remember(key, _Call(pattern, like, again))
-            if again is not None and pattern is None:
+            if again is not None:
                 in_c.remember(args, named, like, again)
         return first
 
@@ -122,7 +122,7 @@ class _InC:
         if self._calls is None:
             if (make := self._machine.remembered) is None:
                 return
-            quiet = [_len_torch_dispatch_stack, noting]
+            quiet = [_len_torch_dispatch_stack, HERE]
             self._calls = make(quiet, forward_ad, is_grad_enabled, list(_PLAIN), _COMPARED)
             self.again = self._calls.again
         self._calls.remember(args, named, like, again)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .launchers import Direct, Packed, Start
-from .machine import Machine
+from .machine import Machine, ready
 
 Result = torch.Tensor | tuple[torch.Tensor, ...]
 # Of the given tensors and their addresses, to which those of tensors that are made are appended.
@@ -72,7 +72,8 @@ def again(
     native = _native(machine, device, steps, memory, result, single)
     if native is not None:
         return native
-    ready, stream_of, empty, is_held = machine.ready, machine.stream, machine.empty, memory.is_held
+    is_ready, stream_of, empty = ready(machine), machine.stream, machine.empty
+    is_held = memory.is_held
     launches = [
         (step.start, _picker(step.addresses), step.rest, _described(step)) for step in steps
     ]
@@ -80,7 +81,7 @@ def again(
     only = result[0] if single else None
 
     def call(given: list[torch.Tensor], at: list[int]) -> Result | None:
-        if not (ready(device) and is_held(given, at)):
+        if not (is_ready(device) and is_held(given, at)):
             return None
         for size, stride, dtype in made:
             tensor = empty(size, stride, dtype)
@@ -113,9 +114,10 @@ def _native(
         packed = step.packed
         if packed is None or len(packed.pointers) != len(step.addresses):
             return None
-        addresses = list(zip(packed.pointers, step.addresses, strict=True))
+        tensors = dict(zip(packed.pointers, step.addresses, strict=True))
+        maps = [(i, tensors.pop(i), *packed.maps[i]) for i in packed.maps]
         sizes = packed.function, packed.grid, packed.threads, packed.shared_bytes
-        launches.append((*sizes, packed.parameters, addresses))
+        launches.append((*sizes, packed.parameters, list(tensors.items()), maps))
     if repeated is None:
         return None
     made = list(memory.made)
@@ -123,10 +125,10 @@ def _native(
         made.append(((memory.scratch_bytes,), (1,), torch.uint8))
     try:
         return repeated(  # type: ignore[no-any-return]
-            machine.ready, machine.stream, machine.empty, device, memory.needed, memory.apart,
-            made, memory.scratch, launches, result, single,
+            machine.hooks, machine.current_device, machine.stream, machine.empty, device,
+            memory.needed, memory.apart, made, memory.scratch, launches, result, single,
         ).again  # fmt: skip
-    except ValueError:  # more tensors than it takes
+    except ValueError:  # more tensors than it takes, or a map that is not as the driver makes it
         return None
 
 

@@ -22,18 +22,18 @@ class Launched:
 
 # Where launches of this thread are noted; None where nobody wants to know. Asked at every call: a
 # thread's variable that was never set takes ten times as long.
-_HERE: ContextVar[list[Launched] | None] = ContextVar("launches", default=None)
-noting = _HERE.get
+HERE: ContextVar[list[Launched] | None] = ContextVar("launches", default=None)
+noting = HERE.get
 
 
 @contextmanager
 def noted() -> Iterator[list[Launched]]:
     """The launches of this thread inside, whether they succeed as a whole or not."""
     before, launches = noting(), list[Launched]()
-    token = _HERE.set(launches)
+    token = HERE.set(launches)
     try:
         yield launches
     finally:
-        _HERE.reset(token)
+        HERE.reset(token)
         if before is not None:
             before += launches

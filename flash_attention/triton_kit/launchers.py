@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .launched import Launched
@@ -17,6 +18,9 @@ _NO_HOOKS = (None, None, None)  # launch metadata, before the launch, after it
 _NO_SCRATCH = (None, None)  # memory that kernels of other people ask Triton for
 _TESTED = ((3, 6), (3, 9))
 _LANES = 32
+_MAP = "nvTmaDesc"
+_MAP_BYTES = 128
+_OBJECTS_WITH_MAPS = (192, 256)  # a header, aligned as CUDA 12 or 13 wants it, and the map
 # Of numbers in a kernel's signature.
 _BYTES = {
     "i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u1": "B", "u8": "B", "u16": "H",
@@ -36,8 +40,9 @@ class Direct:
 
 @dataclass(frozen=True)
 class Packed:
-    """A launch as the driver gets it, of a kernel without descriptors: `parameters` as numbers of
-    eight bytes, the first of which are the parameter's. Those at `pointers` are addresses."""
+    """A launch as the driver gets it: `parameters` as numbers of eight bytes, whose first are
+    the parameter's. Those at `pointers` are addresses or, in `maps`, tensor maps of TMA: bytes,
+    and the address that they were made of."""
 
     function: int
     grid: tuple[int, int, int]
@@ -45,6 +50,7 @@ class Packed:
     shared_bytes: int
     parameters: tuple[int, ...]
     pointers: tuple[int, ...]
+    maps: dict[int, tuple[bytes, int]] = field(default_factory=dict)
 
 
 def checked_start(launch: Launched) -> Start:
@@ -106,12 +112,12 @@ def packed(launch: Launched) -> Packed | None:
     if not _TESTED[0] <= minor <= _TESTED[1] or not _needs_no_more(launcher):
         return None
     warps, clusters, shared_bytes = kernel.packed_metadata
-    types = list(kernel.src.signature.values())
     special = launcher.launch_cooperative_grid or launcher.launch_pdl or clusters != 1
-    if special or len(types) != len(launch.arguments):
+    values = None if special else _values(launch, minor)
+    if values is None:
         return None
-    parameters, pointers = list[int](), list[int]()
-    for kind, value in zip(types, launch.arguments, strict=True):
+    parameters, pointers, maps = list[int](), list[int](), dict[int, tuple[bytes, int]]()
+    for kind, value in values:
         if kind == "constexpr":
             continue
         if kind[0] == "*":
@@ -119,13 +125,62 @@ def packed(launch: Launched) -> Packed | None:
             parameters.append(0)
         elif kind in _BYTES:
             parameters.append(int.from_bytes(struct.pack(f"<{_BYTES[kind]}", value), "little"))
+        elif kind == _MAP and (read := _bytes_of(value[0])) is not None:
+            pointers.append(len(parameters))
+            maps[len(parameters)] = read, value[1]
+            parameters.append(0)
         else:
             return None
     parameters += [0, 0]  # Triton's own memory: for the whole launch, and for a profiler
     threads = _LANES * warps
     return Packed(
-        kernel.function, launch.grid, threads, shared_bytes, tuple(parameters), tuple(pointers)
-    )
+        kernel.function, launch.grid, threads, shared_bytes, tuple(parameters), tuple(pointers),
+        maps,
+    )  # fmt: skip
+
+
+def _values(launch: Launched, minor: tuple[int, int]) -> list[tuple[str, Any]] | None:
+    """The type and the value of each argument, those of a descriptor one after the other: a map and
+    its tensor's address, sizes, strides. None where they are not as Triton is known to do it."""
+    kernel, given = launch.kernel, launch.arguments
+    types = list(kernel.src.signature.values())
+    if len(types) != len(given):
+        return None
+    if not any(map(_is_described, types)):
+        return list(zip(types, given, strict=True))
+    straight = direct(launch)
+    if straight is None:
+        return None
+    described = [_expanded(kind, value) for kind, value in zip(types, given, strict=True)]
+    kinds = [kind for kinds in described for kind in kinds]
+    unfolded = straight.prepare(0, given)
+    values = unfolded[-len(kinds) :] if minor == (3, 6) else unfolded[-1]
+    pairs = zip(types, given, strict=True)
+    of = iter([value for kind, value in pairs if _is_described(kind)])
+    return [
+        (kind, (value, next(of).base.data_ptr()) if kind == _MAP else value)
+        for kind, value in zip(kinds, values, strict=True)
+    ]
+
+
+def _expanded(kind: str, value: Any) -> list[str]:
+    if not _is_described(kind):
+        return [kind]
+    dimensions = len(value.shape)
+    return [_MAP, *["i32"] * dimensions, *["i64"] * dimensions]
+
+
+def _is_described(kind: str) -> bool:
+    return kind.startswith("tensordesc")
+
+
+def _bytes_of(tensor_map: Any) -> bytes | None:
+    """Of the map in Triton's object, which ends with it; None for an object of another size. That
+    it is the map is checked by RepeatedLaunches."""
+    size = type(tensor_map).__basicsize__
+    if size not in _OBJECTS_WITH_MAPS:
+        return None
+    return ctypes.string_at(id(tensor_map) + size - _MAP_BYTES, _MAP_BYTES)
 
 
 def _needs_no_more(launcher: Any) -> bool:

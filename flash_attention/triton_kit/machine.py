@@ -22,8 +22,13 @@ class Machine(Protocol):
     device_type: str
 
     @property
-    def ready(self) -> Callable[[int], bool]:
-        """Whether launches may go to this device now, and nobody wants to see them."""
+    def hooks(self) -> tuple[tuple[object, str], ...]:
+        """Attributes of objects: functions that want to see launches, in a list `calls` of it or in
+        place of one."""
+
+    @property
+    def current_device(self) -> Callable[[], int]:
+        """The number of the device that launches go to."""
 
     @property
     def stream(self) -> Callable[[int], int]:
@@ -51,28 +56,37 @@ class Machine(Protocol):
         """The extension's RememberedCalls; None without it."""
 
 
+def ready(machine: Machine) -> Callable[[int], bool]:
+    """Whether launches may go to this device now, and nobody wants to see them."""
+    hooks, current_device = machine.hooks, machine.current_device
+
+    def is_ready(device: int) -> bool:
+        for settings, name in hooks:
+            value = getattr(settings, name)
+            if getattr(value, "calls", value):
+                return False
+        return current_device() == device
+
+    return is_ready
+
+
 class Gpu:
     """What a repeated launch asks of PyTorch and Triton."""
 
     device_type = "cuda"
 
     @cached_property
-    def ready(self) -> Callable[[int], bool]:
-        """The device is the current one, and no profiler has hooks at launches."""
+    def hooks(self) -> tuple[tuple[object, str], ...]:
+        """A profiler's."""
         from triton import knobs
 
-        settings: Any = knobs.runtime
+        return tuple((knobs.runtime, f"launch_{when}_hook") for when in ("enter", "exit"))
 
-        def ready(device: int) -> bool:
-            try:
-                if settings.launch_enter_hook.calls or settings.launch_exit_hook.calls:
-                    return False
-            except AttributeError:  # a function, or None, in place of a list of functions
-                if settings.launch_enter_hook or settings.launch_exit_hook:
-                    return False
-            return bool(torch._C._cuda_getDevice() == device)
-
-        return ready
+    @cached_property
+    def current_device(self) -> Callable[[], int]:
+        """In C, where PyTorch has CUDA at all."""
+        found: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+        return found
 
     @cached_property
     def stream(self) -> Callable[[int], int]:
@@ -106,14 +120,29 @@ class Gpu:
     def repeated(self) -> Callable[..., Any] | None:
         try:
             made = extension.load().RepeatedLaunches
-            launch = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
+            driver = ctypes.CDLL("libcuda.so.1")
+            launch = driver.cuLaunchKernel
         except (ImportError, AttributeError, OSError):
             return None
-        return partial(made, ctypes.cast(launch, ctypes.c_void_p).value)
+        # Drivers have it since they have TMA.
+        replace = getattr(driver, "cuTensorMapReplaceAddress", None)
+        return partial(
+            made, _address(launch), (replace and _address(replace)) or 0, _exchange_api()
+        )
 
     @cached_property
     def remembered(self) -> Callable[..., Any] | None:
         try:
-            return extension.load().RememberedCalls  # type: ignore[no-any-return]
+            made = extension.load().RememberedCalls
         except (ImportError, AttributeError):  # not built, or older
             return None
+        return partial(made, exchange_api=_exchange_api())
+
+
+def _address(function: Any) -> int | None:
+    return ctypes.cast(function, ctypes.c_void_p).value
+
+
+def _exchange_api() -> Any:
+    """DLPack's, of PyTorch's tensors; None where this release has none."""
+    return getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)

@@ -77,7 +77,8 @@ def _step(machine: Machine, tensors: _Tensors, launch: Launched) -> Step:
     if all(isinstance(value, torch.Tensor) for value in launch.arguments[:count]):
         return Step(machine.starter(launch), positions, rest, packed=machine.packed(launch))
     describe = tuple(map(_describe, launch.arguments[:count]))
-    return Step(machine.starter(launch), positions, rest, describe, machine.direct(launch))
+    straight, driven = machine.direct(launch), machine.packed(launch)
+    return Step(machine.starter(launch), positions, rest, describe, straight, driven)
 
 
 def _described(value: Any) -> torch.Tensor | None:

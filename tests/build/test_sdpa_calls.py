@@ -21,8 +21,9 @@ def choose(*given, **named):
 def serve(*call): return served.append(call[3:]) or "served"
 def prototype(config, q, sizes): return print(sizes) or LSE
 around = _C.Surroundings([lambda: busy], [], lambda: grad, lambda x: x.negated)
-calls = _C.SdpaCalls(known, around, "plain", "recorded", "exact", lambda: exact, lambda x: x.like,
-                     prototype, lambda *call: None, choose, 1, serve)
+new = _C.NewTensors(lambda x: x.like, None, None, None)
+calls = _C.SdpaCalls(known, around, new, "plain", "recorded", "exact", lambda: exact, prototype,
+                     lambda *call: None, choose, 1, serve)
 def attend(*given, **named):
     try:
         return str(calls.attend(*given, **named))

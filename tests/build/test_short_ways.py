@@ -18,8 +18,9 @@ def surroundings(*quiet):
     return _C.Surroundings([lambda: busy, *quiet], [(around, "recorder", None),
                            (around, "not in this release", 1)], lambda: grad, Tensor.is_neg)
 def calls(*quiet):
-    return _C.PlainCalls(known, surroundings(*quiet), "plain", "recorded", "exact", lambda: exact,
-                         lambda x: x.like, prototype, lambda *call: None)
+    return _C.PlainCalls(known, surroundings(*quiet), new, "plain", "recorded", "exact",
+                         lambda: exact, prototype, lambda *call: None)
+new = _C.NewTensors(lambda x: x.like, None, None, None)
 def prototype(config, q, sizes):
     asked.append((config, sizes))
     return LSE
@@ -124,7 +125,8 @@ def choose(q, q_sizes, k_sizes, causal, deterministic):
     print(q_sizes, k_sizes, causal, deterministic)
     return "exact" if deterministic else "config"
 def scratch(config, q, sizes): return SCRATCH[config]
-gradients = _C.PlainGradients(known, around, lambda x: x.like, choose, lambda *a: scratch(*a)[0],
+new = _C.NewTensors(lambda x: x.like, None, None, None)
+gradients = _C.PlainGradients(known, around, new, choose, lambda *a: scratch(*a)[0],
                               lambda *a: scratch(*a)[1])
 Tensor.negated = False
 for name in "qkv": found[name].like = found["d_" + name]

@@ -7,23 +7,30 @@
 # tests/gpu, eight at a time, and the largest tensors last. Prints a line for each: exit code,
 # seconds, and pytest's last line. Their output is in FOLDER/logs.tgz, packed anew after each, so
 # that what has ended is there even if the call is cut off. SECONDS (540): what has not ended by
-# then is stopped and counted. Exit codes: 0 all passed, 1 a test failed, 2 usage, 3 the time was
-# over, 4 no GPU. PYTHON names another Python.
+# then is stopped and counted. Packages that the machine lacks are taken from wheels in .whl (on the
+# project's GPU machine prettytable and wcwidth). Exit codes: 0 all passed, 1 a test failed, 2 usage,
+# 3 the time was over, 4 no GPU. PYTHON names another Python.
 set -u -o pipefail
 
-[ $# -ge 1 ] && [ $# -le 2 ] || { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] && [ $# -le 2 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 mkdir -p "$1" && OUT=$(cd "$1" && pwd) || exit 2
 LIMIT=${2:-540}
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 export PYTHONPATH=$PWD/py:$PWD${PYTHONPATH:+:$PYTHONPATH} KERNELS=all
 PYTHON=${PYTHON:-python3}
-LOGS=$(mktemp -d) || exit 2
-trap 'rm -rf "$LOGS"' EXIT
+LOGS=$(mktemp -d) && SITE=$(mktemp -d) || exit 2
+trap 'rm -rf "$LOGS" "$SITE"' EXIT
 
 "$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || {
   echo "$PYTHON has no torch that sees a GPU: nothing was run" >&2
   exit 4
 }
+
+if compgen -G ".whl/*.whl" >/dev/null; then
+  "$PYTHON" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir \
+    --target "$SITE" .whl/*.whl || exit 2
+  PYTHONPATH+=":$SITE"
+fi
 
 COST="costs_the_host or speed"
 job() { # NAME COMMAND...

@@ -10,7 +10,6 @@ from flash_attention.serving.gradients import Rule, choose
 from flash_attention.serving.options import make_options
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.check.tolerance import bitwise_equal
-from flash_helpers.kernels.sm80_bwd_serve.family import Sm80BackwardServe
 from tests.serving.packed import CAUSAL, NAMES, Packed, varlen
 
 pytestmark = pytest.mark.gpu
@@ -25,10 +24,8 @@ RULES = {
 
 
 @pytest.fixture(params=[False, True], ids=["hopper", "deterministic"])
-def deterministic(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """On Hopper deterministic gradients are the Ampere family's, and until these tests have passed
-    there, all."""
-    monkeypatch.setattr(Sm80BackwardServe, "preference", lambda *_: -1)
+def deterministic(request: pytest.FixtureRequest) -> bool:
+    """On Hopper deterministic gradients are the Ampere family's."""
     return bool(request.param)
 
 
@@ -36,7 +33,9 @@ def test_who_computes_them() -> None:
     q = torch.empty(4, 2, 128, dtype=torch.bfloat16, device="cuda")
     options = make_options(128, None, True, (-1, -1), 0.0, 0)
     found = {same: choose(q, Rule(options, {}, same), sinks=False).FAMILY for same in (False, True)}
-    assert set(found.values()) == {"sm80_bwd_serve"}
+    on_hopper = torch.cuda.get_device_capability() == (9, 0)
+    assert found[True] == "sm80_bwd_serve"
+    assert found[False] == ("sm90_bwd_fused_serve" if on_hopper else "sm80_bwd_serve")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

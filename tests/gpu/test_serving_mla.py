@@ -100,7 +100,7 @@ def test_a_graph_follows_lengths_and_tables() -> None:
     captured = on_gpu([2] * 3, [500, 40, 9], CAUSAL)
     k, _, _ = captured.pages(64)
     pages = k.new_zeros(40, *k.shape[1:])
-    room = torch.zeros(3, 32, dtype=torch.int32, device="cuda")
+    room = torch.zeros(3, 40, dtype=torch.int32, device="cuda")
     lengths = ints(captured.keys, "cuda")
     q = torch.stack(captured.q)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +11,8 @@ import torch
 from flash_attention.library import load_library
 from flash_attention.triton_kit.launched import Launched
 from flash_attention.triton_kit.launchers import Direct, Packed, Start
+
+EXCHANGE_API = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
 
 
 class StandInMachine:
@@ -21,10 +24,15 @@ class StandInMachine:
     def __init__(self) -> None:
         self.started: list[tuple[Any, tuple[int, int, int], tuple[Any, ...]]] = []
         self.is_ready = True
+        self.hook: Any = None
 
     @property
-    def ready(self) -> Callable[[int], bool]:
-        return lambda device: self.is_ready
+    def hooks(self) -> tuple[tuple[object, str], ...]:
+        return ((self, "hook"),)
+
+    @property
+    def current_device(self) -> Callable[[], int]:
+        return lambda: 0 if self.is_ready else 1
 
     @property
     def stream(self) -> Callable[[int], int]:
@@ -53,7 +61,8 @@ class StandInMachine:
 
     @property
     def remembered(self) -> Callable[..., Any] | None:
-        return load_library().RememberedCalls if self.finds_in_c else None
+        made = partial(load_library().RememberedCalls, exchange_api=EXCHANGE_API)
+        return made if self.finds_in_c else None
 
 
 class Counted:

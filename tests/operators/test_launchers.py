@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import struct
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from triton.runtime import driver
 from flash_attention.triton_kit import again as repeated
 from flash_attention.triton_kit.again import Memory, Step, again
 from flash_attention.triton_kit.launched import Launched
-from flash_attention.triton_kit.launchers import Direct, checked_start, direct
+from flash_attention.triton_kit.launchers import Direct, checked_start, direct, packed
 from tests.operators.stand_in_machine import StandInMachine
 
 GRID, STREAM = (2, 3, 1), 11
@@ -100,6 +101,44 @@ def test_the_launcher_in_c_gets_what_triton_gives_it(what: str) -> None:
 def listed(value: Any) -> Any:
     """Triton makes lists of some arguments, of which its launcher takes tuples, too."""
     return [listed(one) for one in value] if isinstance(value, (tuple, list)) else value
+
+
+_SLOTS = 30
+
+
+class Map:
+    """As large as Triton's object of a map. Here it ends with addresses of other objects."""
+
+    __slots__ = tuple(
+        f"slot_{i:02}" for i in range(_SLOTS)
+    )  # of eight bytes, behind a header of 16
+
+    def __init__(self) -> None:
+        for name in self.__slots__:
+            setattr(self, name, object())
+
+    @property
+    def last_bytes(self) -> bytes:
+        slots = [getattr(self, name) for name in self.__slots__[-16:]]
+        return struct.pack("<16Q", *map(id, slots))
+
+
+def test_a_descriptor_as_the_driver_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The map, its tensor's sizes and strides, and what else the kernel gets."""
+    made = Map()
+    for name in ("fill_tma_descriptor", "fill_tma_descriptor_tiled"):
+        monkeypatch.setattr(driver.active.utils, name, lambda *_: made)
+    signature = {"x": "tensordesc<fp16[64, 64]>", "n": "i32", "BLOCK": "constexpr", "y": "*fp16"}
+    launch = launched(InC(), signature, described(4096), 5, 64, 8192, launch_pdl=False)
+    found = packed(launch)
+    assert found is not None
+    assert found.parameters == (0, 128, 64, 64, 1, 5, 0, 0, 0)
+    assert found.pointers == (0, 6) and found.maps == {0: (made.last_bytes, 4096)}
+
+
+def test_an_object_of_another_size_goes_to_triton() -> None:
+    launch = launched(InC(), TMA, described(4096), 5, 64, launch_pdl=False)
+    assert packed(launch) is None  # a tuple, here
 
 
 @pytest.mark.parametrize("other", ["global_scratch_size", "profile_scratch_size", "gsan_enabled"])

@@ -16,7 +16,7 @@ from triton.runtime import driver
 from flash_attention.operators.elementwise.op import Elementwise
 from flash_attention.operators.elementwise.problem import elements
 from flash_attention.triton_kit.launched import Launched, noted
-from flash_attention.triton_kit.machine import Gpu
+from flash_attention.triton_kit.machine import Gpu, ready
 
 STREAM, FUNCTION = 11, 22
 
@@ -95,6 +95,6 @@ def test_hooks_at_launches_are_seen() -> None:
 
     knobs.runtime.launch_exit_hook.add(hook)
     try:
-        assert not Gpu().ready(0)
+        assert not ready(Gpu())(0)
     finally:
         knobs.runtime.launch_exit_hook.remove(hook)

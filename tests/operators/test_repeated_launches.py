@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -20,9 +22,12 @@ from flash_attention.library import load_library
 from flash_attention.triton_kit.again import Again, Memory, Step, again
 from flash_attention.triton_kit.launched import Launched
 from flash_attention.triton_kit.launchers import Packed, packed
-from tests.operators.stand_in_machine import StandInMachine
+from flash_attention.triton_kit.machine import ready
+from tests.operators.stand_in_machine import EXCHANGE_API, StandInMachine
 
 _WORD = ctypes.c_uint64
+_REPLACE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_WORD), _WORD)
+WATCHED: ContextVar[Any] = ContextVar("watched", default=None)
 _FUNCTION = ctypes.CFUNCTYPE(
     ctypes.c_int, _WORD, *[ctypes.c_uint] * 7, _WORD, ctypes.POINTER(ctypes.POINTER(_WORD)), _WORD
 )
@@ -37,6 +42,8 @@ class Driver:
         self.launched: list[tuple[Any, ...]] = []
         self.count, self.status = count, status
         self._function = _FUNCTION(self._launch)
+        self._replace = _REPLACE(self._replaced)
+        self.replaced: list[int] = []
 
     def _launch(self, *given: Any) -> int:
         *sizes, parameters, _ = given
@@ -47,6 +54,16 @@ class Driver:
     def address(self) -> int | None:
         return ctypes.cast(self._function, ctypes.c_void_p).value
 
+    def _replaced(self, words: Any, address: int) -> int:
+        """A map begins with its address."""
+        self.replaced.append(address)
+        words[0] = address
+        return self.status
+
+    @property
+    def replace_address(self) -> int | None:
+        return ctypes.cast(self._replace, ctypes.c_void_p).value
+
 
 class Machine(StandInMachine):
     def __init__(self, driver: Driver) -> None:
@@ -55,7 +72,8 @@ class Machine(StandInMachine):
 
     @property
     def repeated(self) -> Callable[..., Any]:
-        return partial(load_library().RepeatedLaunches, self._driver.address)
+        made = load_library().RepeatedLaunches
+        return partial(made, self._driver.address, self._driver.replace_address, EXCHANGE_API)
 
 
 def launched(*values: Any, signature: dict[str, Any] = SIGNATURE, **other: Any) -> Launched:
@@ -84,7 +102,7 @@ def test_a_launch_as_the_driver_gets_it() -> None:
 @pytest.mark.parametrize("other", [
     {"global_scratch_size": 8}, {"profile_scratch_size": 8}, {"launch_cooperative_grid": True},
     {"launch_pdl": True}, {"num_ctas": 2}, {"gsan_enabled": True},
-    {"signature": {**SIGNATURE, "eps": "tensordesc<fp16[64]>"}},
+    {"signature": {**SIGNATURE, "eps": "another type"}},
     {"signature": {"x": "*fp16"}},
 ], ids=str)  # fmt: skip
 def test_other_kernels_go_to_triton(other: dict[str, Any]) -> None:
@@ -142,6 +160,64 @@ def test_a_machine_that_is_not_ready() -> None:
     assert call(go, X.half()) is None
 
 
+@pytest.mark.parametrize(
+    ("hook", "goes"),
+    [
+        (None, True), (SimpleNamespace(calls=[]), True), (print, False),
+        (SimpleNamespace(calls=[print]), False),
+    ],
+)  # fmt: skip
+def test_hooks_at_launches_are_seen_at_every_call(hook: Any, goes: bool) -> None:
+    machine = Machine(Driver())
+    go = repeated(machine, MEMORY, (1,), 0, 1)
+    for machine.hook in (None, hook, None):
+        found = call(go, X.half())
+        assert (found is not None) == (goes or machine.hook is None) == ready(machine)(0)
+
+
+MAPPED = replace(PACKED, parameters=(0, 0, 5), maps={0: (bytes(range(128)), 0x0706050403020100)})
+
+
+def mapped(driver: Driver, of: Packed = MAPPED) -> Again:
+    def start(*_: Any) -> None:
+        driver.launched.append(("it went to Triton",))
+
+    steps = [Step(start, (0, 1), (), packed=of)]
+    return again(Machine(driver), 0, steps, MEMORY, (1,), single=True)
+
+
+def test_a_map_is_that_of_the_tensor_of_the_call() -> None:
+    driver = Driver(count=3)
+    go = mapped(driver)
+    x, y = torch.zeros(2, 64).half()
+    first = driver.replaced[:]
+    results = [call(go, tensor) for tensor in (x, x, y, x)]
+    at = [x.data_ptr(), y.data_ptr()]
+    # Where it is already, it is not put again.
+    assert first == [MAPPED.maps[0][1]] and driver.replaced[1:] == [at[0], at[1], at[0]]
+    parameters = [launch[-1] for launch in driver.launched]
+    assert [given[0] for given in parameters] == [at[0], at[0], at[1], at[0]]
+    assert [given[1] for given in parameters] == [made.data_ptr() for made in results]
+    assert all(given[2] == 5 for given in parameters)
+
+
+@pytest.mark.parametrize("what", [
+    {"maps": {0: (bytes(128), 16)}}, {"maps": {0: (bytes(64), 0)}},
+])  # fmt: skip
+def test_what_is_no_map_goes_to_triton(what: dict[str, Any]) -> None:
+    driver = Driver(count=3)
+    call(mapped(driver, replace(MAPPED, **what)), X.half())
+    assert driver.launched == [("it went to Triton",)]
+
+
+def test_an_address_that_the_driver_refuses() -> None:
+    driver = Driver()
+    go = mapped(driver)
+    driver.status = 1
+    with pytest.raises(load_library().CudaError, match="cuTensorMapReplaceAddress returned 1"):
+        call(go, X.half())
+
+
 @pytest.mark.parametrize("status", [3, 201])
 def test_a_thread_without_a_context_goes_to_triton(status: int) -> None:
     go = repeated(Machine(Driver(status=status)), MEMORY, (1,), 0, 1)
@@ -166,7 +242,8 @@ def test_errors_of_python_pass() -> None:
 def test_positions_that_there_are_not() -> None:
     make = Machine(Driver()).repeated
     with pytest.raises(ValueError, match="positions that there are not among 1 tensors"):
-        make(*[None] * 4, [(64, 2)], [], [], [], [(1, (1, 1, 1), 32, 0, (0,), [(0, 1)])], [0], True)
+        step: Any = (1, (1, 1, 1), 32, 0, (0,), [(0, 1)], [])
+        make([], *[None] * 3, 0, [(64, 2)], [], [], [], [step], [0], True)
 
 
 class Calls:
@@ -175,17 +252,23 @@ class Calls:
     def __init__(self) -> None:
         self.now = SimpleNamespace(busy=None, alike=True, grad=False, _current_level=-1)
         self.given: list[Any] = []
+        self.alike: list[int] = []  # how many tensors were asked about
         kinds = [type(None), bool, int, float, str]
         self.made = load_library().RememberedCalls(
-            [lambda: self.now.busy], self.now, lambda: self.now.grad, [torch.Tensor], kinds
-        )
+            [lambda: self.now.busy, WATCHED], self.now, lambda: self.now.grad, [torch.Tensor],
+            kinds, EXCHANGE_API,
+        )  # fmt: skip
 
     def remember(self, *given: Any, **named: Any) -> None:
         def launches(tensors: list[torch.Tensor], at: list[int]) -> str:
             self.given.append((tensors, at))
             return "done"
 
-        self.made.remember(given, named, lambda *tensors: self.now.alike, launches)
+        def like(*tensors: torch.Tensor) -> bool:
+            self.alike.append(len(tensors))
+            return bool(self.now.alike)
+
+        self.made.remember(given, named, like, launches)
 
     def again(self, *given: Any, **named: Any) -> Any:
         return self.made.again(given, named)
@@ -206,6 +289,7 @@ LIKE: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "a parameter": ((torch.nn.Parameter(X), *FOUND[0][1:]), FOUND[1]),
     "no tensor": ((None, 2, 0.5, "silu", None, None), FOUND[1]),
     "one tensor twice": ((X, 2, 0.5, "silu", None, X), FOUND[1]),
+    "two tensors in one place": ((X, 2, 0.5, "silu", None, X.view(64)), FOUND[1]),
     "misaligned": ((torch.zeros(65)[1:], *FOUND[0][1:]), FOUND[1]),
     "nothing": ((), {}),
 }
@@ -221,6 +305,20 @@ def test_a_call_is_found_by_what_it_was_called_with() -> None:
     assert calls.again(*given, **FOUND[1]) == "done"
     ((tensors, at),) = calls.given
     assert tensors[0] is x and tensors[1] is Y and at == [x.data_ptr(), Y.data_ptr()]
+
+
+@pytest.mark.parametrize("what", ["one tensor twice", "two tensors in one place", "misaligned"])
+def test_a_call_is_found_by_where_its_tensors_are(what: str) -> None:
+    calls = Calls()
+    for others in LIKE:
+        if others != what:
+            calls.remember(*LIKE[others][0], **LIKE[others][1])
+    calls.remember(*FOUND[0], **FOUND[1])
+    (x, *_, y), named = LIKE[what]
+    assert calls.again(x, 2, 0.5, "silu", None, y, **named) is None
+    calls.remember(*LIKE[what][0], **named)
+    assert calls.again(x, 2, 0.5, "silu", None, y, **named) == "done"
+    assert calls.alike[-1] == (1 if y is x else 2)
 
 
 @pytest.mark.parametrize("what", LIKE)
@@ -245,6 +343,15 @@ def test_calls_that_somebody_has_to_see_are_not_found(name: str, value: Any) -> 
     setattr(calls.now, name, value)
     assert calls.again(X) is None
     setattr(calls.now, name, before)
+    assert calls.again(X) == "done"
+
+
+def test_a_variable_of_the_context_keeps_calls_from_being_found() -> None:
+    calls = Calls()
+    calls.remember(X)
+    token = WATCHED.set([])
+    assert calls.again(X) is None
+    WATCHED.reset(token)
     assert calls.again(X) == "done"
 
 

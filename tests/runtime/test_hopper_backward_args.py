@@ -82,7 +82,7 @@ def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
     offsets = [f'std::printf(" %zu", offsetof(Record, {name}));' for name in (*MAPS, "call")]
     main = MAIN.replace("MAPS", ", ".join(f"&made.{name}" for name in MAPS))
     main = main.replace("SHOW", shows).replace("OFFSETS", "".join(offsets))
-    sources = ("sm90/tensor_map", "sm90_bwd/launch", "forward_checks", "error")
+    sources = ("sm90/tensor_map", "sm90_bwd/launch", "forward_checks", "error", "driver_entry")
     *lines, record = lines_of(tmp_path, main, sources, PROBLEMS)
     assert lines == [line for p in PROBLEMS for config in CONFIGS for line in shown(config, p)]
     expected = [LAUNCH_ARGUMENTS_SIZE, *(MAP_BYTES * i for i in range(len(MAPS) + 1))]

@@ -75,7 +75,9 @@ def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
         "SHOW", " ".join(f"show<{config.to_cpp_struct()}>(record);" for config in configs)
     )
     records = [pack_forward_args(**problem) for problem in PROBLEMS]
-    lines = lines_of(tmp_path, main, ("sm90/tensor_map", "sm90/launch", "error"), records)
+    lines = lines_of(
+        tmp_path, main, ("sm90/tensor_map", "sm90/launch", "error", "driver_entry"), records
+    )
     assert lines == [line for p in PROBLEMS for config in configs for line in readable(config, p)]
 
 

@@ -94,7 +94,7 @@ def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
     shows = " ".join(f"show<{config.to_cpp_struct()}>(record);" for config in CONFIGS)
     offsets = " ".join(f'std::printf(" %zu", offsetof(Record, {name}));' for name in NAMES)
     main = MAIN.replace("SHOW", shows).replace("OFFSETS", offsets).replace("COUNTER", str(COUNTER))
-    sources = ("sm90/tensor_map", "sm90/launch", "sm90_serve/launch", "error")
+    sources = ("sm90/tensor_map", "sm90/launch", "sm90_serve/launch", "error", "driver_entry")
     records = [pack_serve_args(problem) for problem in PROBLEMS]
     *lines, record = lines_of(tmp_path, main, sources, records)
     assert lines == [line for r in records for config in CONFIGS for line in shown(config, r)]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from tests.cpp_programs import lines_of, runtime_flags, runtime_sources
 
 TOY = r"""
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <cstdio>
 #include <cstring>
@@ -17,7 +18,26 @@ TOY = r"""
 #include "loaded_kernels.h"
 
 const char* const flash::build_info::kArchitectures = "sm_80";
-static cudaError_t status = cudaSuccess;  // of a launch
+static cudaError_t status = cudaSuccess;  // of a launch by the runtime
+static CUresult driver_status = CUDA_SUCCESS;
+static bool has_driver = true, has_handles = true;
+[[maybe_unused]] static void* encoder = nullptr;  // of tensor maps
+
+static void print_launch(const void* function, unsigned blocks, unsigned threads, size_t bytes,
+                         void** parameters, void* stream) {
+  std::printf("launch %s %u x %u, %zu bytes, record %d, stream %p\n",
+              static_cast<const char*>(function), blocks, threads, bytes,
+              **reinterpret_cast<int**>(parameters), stream);
+}
+
+static CUresult launch_by_driver(CUfunction kernel, unsigned blocks, unsigned y, unsigned z,
+                                 unsigned threads, unsigned y_threads, unsigned z_threads,
+                                 unsigned bytes, CUstream stream, void** parameters, void** extra) {
+  if (y * z * y_threads * z_threads != 1 || extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (driver_status != CUDA_SUCCESS) return driver_status;
+  print_launch(kernel, blocks, threads, bytes, parameters, stream);
+  return CUDA_SUCCESS;
+}
 
 extern "C" {
 cudaError_t cudaGetDevice(int* device) { *device = 0; return cudaSuccess; }
@@ -33,10 +53,23 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute, int by
 }
 cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** parameters,
                              size_t bytes, cudaStream_t stream) {
-  std::printf("launch %s %u x %u, %zu bytes, record %d, stream %p\n",
-              static_cast<const char*>(function), grid.x, block.x, bytes,
-              **reinterpret_cast<int**>(parameters), static_cast<void*>(stream));
+  std::printf("runtime: ");
+  print_launch(function, grid.x, block.x, bytes, parameters, stream);
   return status;
+}
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+  *function = std::strcmp(name, "cuLaunchKernel") == 0
+                  ? reinterpret_cast<void*>(&launch_by_driver) : encoder;
+  if (!has_driver) *function = nullptr;
+  *found = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  return cudaSuccess;
+}
+cudaError_t cudaGetKernel(cudaKernel_t* kernel, const void* function) {
+  std::printf("handle %s\n", static_cast<const char*>(function));
+  *kernel = static_cast<cudaKernel_t>(const_cast<void*>(function));
+  return has_handles ? cudaSuccess : cudaErrorInvalidDeviceFunction;
 }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 const char* cudaGetErrorName(cudaError_t) { return "an error"; }
@@ -133,7 +166,8 @@ static void launch(std::size_t kernel, const flash::ForwardArgs& args, int devic
 """
 
 
-SOURCES = ("launcher", "configurations", "loaded_kernels", "forward_checks", "error")
+SOURCES = ("launcher", "configurations", "loaded_kernels", "forward_checks", "error",
+           "queue_blocks", "driver_entry")  # fmt: skip
 
 
 def run(main: str) -> list[str]:
@@ -148,14 +182,17 @@ def test_a_family_is_what_its_table_says() -> None:
     assert run(main) == [
         "allow plain 1024",
         "prepare 0",
+        "handle plain",
         "launch plain 19 x 64, 1024 bytes, record 200, stream 0x50",
         "launch plain 19 x 64, 1024 bytes, record 200, stream 0x50",
         "allow general 1024",
         "prepare 0",
+        "handle general",
         "launch general 10 x 64, 1024 bytes, record 100, stream 0x50",
         "device 1",
         "allow general 1024",
         "prepare 1",
+        "handle general",
         "launch general 10 x 64, 1024 bytes, record 101, stream 0x50",
         "device 0",
     ]
@@ -176,13 +213,31 @@ def test_what_a_family_refuses_is_not_queued() -> None:
     ]
 
 
+LAUNCH = "launch alone 13 x 64, 1024 bytes, record 200, stream 0x50"
+READY = ["allow alone 1024", "prepare 0", "handle alone"]
+
+
 def test_after_an_error_a_kernel_is_made_ready_again() -> None:
-    main = "status = cudaErrorUnknown; launch(1, a); status = cudaSuccess; launch(1, a);"
+    """The runtime, asked after the driver, says what is wrong."""
+    main = """
+    driver_status = CUDA_ERROR_UNKNOWN; status = cudaErrorUnknown; launch(1, a);
+    driver_status = CUDA_SUCCESS; launch(1, a); launch(1, a);"""
     lines = run(main)
-    once = ["allow alone 1024", "prepare 0"]
-    once.append("launch alone 13 x 64, 1024 bytes, record 200, stream 0x50")
-    assert lines[:3] == once and lines[4:] == once
-    assert lines[3].startswith("an error (999)")
+    assert lines[:4] == [*READY, f"runtime: {LAUNCH}"]
+    assert lines[4].startswith("an error (999): an error; status at ")
+    assert lines[5:] == [*READY, LAUNCH, LAUNCH]
+
+
+def test_the_runtime_launches_what_the_driver_does_not() -> None:
+    """A thread without a context, which the runtime makes current; a driver or a runtime that lacks
+    the function."""
+    launch = "launch(1, a); launch(1, a);"
+    context = f"driver_status = CUDA_ERROR_INVALID_CONTEXT; {launch}"
+    again = f"{context} driver_status = CUDA_SUCCESS; {launch}"
+    by_runtime = [*READY, *[f"runtime: {LAUNCH}"] * 2]
+    assert run(again) == [*by_runtime, LAUNCH, LAUNCH]
+    assert run(f"has_driver = false; {launch}") == by_runtime
+    assert run(f"has_handles = false; {launch}") == by_runtime
 
 
 def test_a_kernel_that_was_loaded_is_launched_like_one_of_the_build() -> None:
@@ -206,6 +261,7 @@ def test_a_kernel_that_was_loaded_is_launched_like_one_of_the_build() -> None:
         "late is not for causal",
         "allow plain 1024",
         "prepare 0",
+        "handle plain",
         "launch plain 19 x 64, 1024 bytes, record 200, stream 0x50",
         "kernel id 3: this build has 3 kernels",
     ]

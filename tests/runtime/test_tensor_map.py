@@ -88,7 +88,7 @@ flash::ForwardArgs example() {
 def run(main: str, before: str = "") -> list[str]:
     """The lines that a program prints, given the body of its main() and what stands before it."""
     text = f"{STAND_IN}{before}int main() {{ {main} }}\n"
-    sources = runtime_sources("sm90/tensor_map", "sm90/launch", "error")
+    sources = runtime_sources("sm90/tensor_map", "sm90/launch", "error", "driver_entry")
     return lines_of(text, sources=sources, flags=runtime_flags())
 
 

@@ -1,7 +1,6 @@
 #include "sm90/tensor_map.h"
 
 #include <cuda.h>
-#include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 #include <sstream>
 #include <string>
 
+#include "driver_entry.h"
 #include "flash/core/error.h"
 
 namespace flash::sm90 {
@@ -22,20 +22,9 @@ constexpr int kRank = 5;
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
-// By way of the runtime, so that the library does not link libcuda and imports without a driver.
 Encode find_encoder() {
-  constexpr unsigned kVersion = 12000;  // the first CUDA with tensor maps
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-#if CUDART_VERSION >= 12050
-  FLASH_CHECK_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kVersion,
-                                                    cudaEnableDefault, &found));
-#else
-  static_cast<void>(kVersion);
-  FLASH_CHECK_CUDA(
-      cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found));
-#endif
-  if (function == nullptr || found != cudaDriverEntryPointSuccess) {
+  void* const function = driver_entry("cuTensorMapEncodeTiled");
+  if (function == nullptr) {
     throw CudaError(
         "this driver has no cuTensorMapEncodeTiled: kernels of the Hopper family need a driver of "
         "CUDA 12.0 or newer");

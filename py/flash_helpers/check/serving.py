@@ -54,14 +54,17 @@ def attend_sequence(
     log-sum-exp -inf, or its sink. Keys that no query sees may hold anything.
     """
     seqlen_q, n_heads, d_head = q.shape
-    group = n_heads // k.shape[1] if k.shape[1] else 1
+    seqlen_k, n_kv, d_v = v.shape
     scale = d_head**-0.5 if rule.scale is None else rule.scale
-    seen = rule.visible(seqlen_q, k.shape[0], leftpad).to(q.device)
-    queries = q.double().movedim(1, 0)
-    keys, values = (x.double().movedim(1, 0).repeat_interleave(group, 0) for x in (k, v))
+    seen = rule.visible(seqlen_q, seqlen_k, leftpad).to(q.device)
+    # Heads that share keys are rows of one product: repeated for 128 heads, a latent cache of
+    # 100,000 keys would fill a GPU's memory.
+    n_rows = n_heads // n_kv * seqlen_q if n_kv else 0
+    queries = q.double().movedim(1, 0).reshape(n_kv, n_rows, d_head)
+    keys, values = (x.double().movedim(1, 0) for x in (k, v))
     values = torch.where(seen.any(dim=0)[:, None], values, 0.0)
     with full_precision(q.device.type):
-        scores = scale * (queries @ keys.transpose(1, 2))
+        scores = scale * (queries @ keys.transpose(1, 2)).view(n_heads, seqlen_q, seqlen_k)
         if rule.softcap:
             scores = rule.softcap * torch.tanh(scores / rule.softcap)
         scores = scores.masked_fill(~seen, -math.inf)
@@ -70,7 +73,8 @@ def attend_sequence(
             terms.append(sinks.double()[:, None, None].expand(n_heads, seqlen_q, 1))
         lse = torch.logsumexp(torch.cat(terms, dim=2), dim=2)
         weights = torch.where(seen, torch.exp(scores - lse[..., None]), 0.0)
-        return (weights @ values).movedim(0, 1), lse
+        o = weights.view(n_kv, n_rows, seqlen_k) @ values
+        return o.view(n_heads, seqlen_q, d_v).movedim(0, 1), lse
 
 
 def served_weights(

@@ -9,7 +9,7 @@ from ..family import Capability, Family, Sets
 from ..problem import AttentionProblem
 from ..sm90_bwd_fused.constraints import HEAD_DIMENSIONS, violations
 from ..sm90_bwd_fused.family import FAMILY as FUSED
-from ..sm90_target import refusal
+from ..sm90_target import ARCHITECTURE, refusal
 from .config import FusedServeBackwardKernelConfig
 from .sets import get_fused_serve_backward_kernel_configs
 
@@ -46,9 +46,8 @@ class Sm90FusedBackwardServe(Family):
         return FUSED.launch_arguments(config, record, variant)
 
     def preference(self, capability: Capability | None) -> int:
-        """Behind every other until a GPU has run these kernels: whether its driver takes maps
-        that begin before their tensors, no emulator can say (docs/kernels/06-serving.md)."""
-        return 0
+        """First on its own GPUs; else where no other family serves the problem."""
+        return 2 if capability == ARCHITECTURE else 0
 
     def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
         """Smaller head dimensions are filled up."""

@@ -8,7 +8,7 @@
 # make test-torch  the wheel without kernels, and the tests that meet PyTorch, with several releases of it
 #                 (TORCHES="2.4.1 2.15.0": with these); downloads 2.5 to 3.5 GB for each, every time
 # make test-models  models of transformers and diffusers, with several releases of both
-#                 (MODELS="transformers==5.0.0 diffusers==0.42.1": with these); downloads 100 MB for each, once
+#                 (MODELS="transformers==5.23.0 diffusers==0.42.1": with these); downloads 100 MB for each, once
 # make report     registers, memory, spills and compile time of the latest build
 # make clean      remove what builds wrote    make distclean    the virtual environment too
 #

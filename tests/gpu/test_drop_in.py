@@ -299,7 +299,7 @@ def test_a_cuda_graph_may_have_them(registered: list[tuple[Any, ...]]) -> None:
 
 
 @pytest.mark.parametrize("what", ["a call", "a recorded call", "both passes"])
-def test_the_host_pays_no_more_than_for_pytorch_s_own(what: str) -> None:
+def test_it_costs_the_host_no_more_than_pytorch_s_own(what: str) -> None:
     qkv = [x.requires_grad_(what != "a call") for x in tensors(length=64)]
     d_o = torch.randn_like(qkv[0])
 

@@ -1,7 +1,7 @@
 """Runs models of transformers and diffusers with these kernels, with several releases of both.
 
     python -m tests.serving.model_releases [PACKAGE==RELEASE ...] [-- PYTEST ARGUMENTS]
-    make test-models [MODELS="transformers==5.0.0 diffusers==0.42.1"] [PYTEST_ARGS=...]
+    make test-models [MODELS="transformers==5.23.0 diffusers==0.42.1"] [PYTEST_ARGS=...]
 
 Without a RELEASE: those that docs/support.md names. Each is put into build/PACKAGE-RELEASE once,
 with what it needs (100 MB of download, 300 MB there), where PYTHONPATH lets the tests find it
@@ -31,12 +31,7 @@ from tests.releases import (
     summary,
 )  # fmt: skip
 
-TESTED = (
-    "transformers==5.0.0",
-    "transformers==5.23.0",
-    "diffusers==0.36.0",
-    "diffusers==0.42.1",
-)
+TESTED = ("transformers==5.23.0", "diffusers==0.36.0", "diffusers==0.42.1")
 TESTS = {
     "transformers": ("tests/serving/test_transformers.py", "tests/forward/test_examples.py"),
     "diffusers": ("tests/forward/test_diffusers.py",),

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 import flash_attention
+from flash_attention import autograd
 from flash_attention.autograd import recorder
 from flash_attention.interface import exchange_api
-from flash_attention.library import load_library
 from flash_helpers.check.tolerance import bitwise_equal
 
 pytestmark = pytest.mark.skipif(exchange_api() is None, reason="this torch is too old for it")
@@ -151,37 +151,36 @@ def test_a_mode_sees_the_operation(heads_first: bool) -> None:
     assert all(map(bitwise_equal, found, call.expected(0, 1, 2)))
 
 
-def test_the_short_way_gets_what_was_kept() -> None:
+def test_the_short_way_gets_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it returns are the gradients; where it has none, the checked way computes them."""
     asked: list[tuple[Any, ...]] = []
 
-    def gradients(*given: Any) -> Any:
+    def short_way(*given: Any) -> Any:
         asked.append(given)
         return None if given[0] is None else (given[0], None, given[0], None)
 
-    def otherwise(context: Any, *given: Any) -> Any:
-        asked.append(given)
-        return (None,) * 4
-
-    passes = load_library().RecordedFunction(gradients, otherwise)
-
-    class Both(torch.autograd.Function):
-        forward = staticmethod(passes.forward)
-
-    node: Any = Both._backward_cls
-    node.apply = passes.apply
-    q, k, v = (torch.randn(2, 3, requires_grad=name != "k") for name in "qkv")
-    o, lse, outer = torch.randn(2, 3), torch.randn(2), torch.randn(2, 3)
-    call: Any = super(torch.autograd.Function, Both).apply
-    found, of_rows = call(q, k, v, (o, lse, "options", True))
+    call = Recorded(False, with_lse=True)
+    monkeypatch.setattr(autograd, "plain_gradients", lambda heads_first: short_way)
+    q, k, v = call.leaves
+    k.requires_grad_(False)
+    o, lse = (x.detach() for x in call.found)
+    v = v.detach()[:, :20, :1].expand(q.shape).clone().requires_grad_()  # shaped like d_o
+    record: Any = autograd.recorder.__wrapped__(False)
+    found, of_rows = record(q, k, v, (o, lse, (None, False, True), True))
     assert found is o and of_rows is lse and o.requires_grad
-    d_q, d_v = torch.autograd.grad(found, (q, v), outer, retain_graph=True)
-    assert torch.equal(d_q, outer) and torch.equal(d_v, outer)
+    d_q, d_v = torch.autograd.grad(found, (q, v), call.d_o, retain_graph=True)
+    assert torch.equal(d_q, call.d_o) and torch.equal(d_v, call.d_o)
     ((d_o, d_lse, saved, options, wanted),) = asked
-    assert torch.equal(d_o, outer) and d_lse is None and options == "options"
+    assert torch.equal(d_o, call.d_o) and d_lse is None and options == (None, False, True)
     assert all(map(torch.equal, saved, (q, k, v, o, lse))) and len(saved) == 5
     assert wanted[:3] == (True, False, True)
-    with pytest.raises(RuntimeError, match="unused"):
-        torch.autograd.grad(of_rows, (q, v), lse.detach())
-    assert asked[-1][0] is None and torch.equal(asked[-1][1], lse)
     with pytest.raises(TypeError, match="expected 2 or 3 positional arguments, got 1"):
-        node.apply(found.grad_fn)
+        found.grad_fn.apply()
+
+
+def test_what_it_has_none_of_the_checked_way_computes() -> None:
+    call = Recorded(True, with_lse=True)
+    found = torch.autograd.grad(call.found[1], call.leaves[:2], call.d_lse)
+    zeros = torch.zeros_like(call.other[0])
+    expected = torch.autograd.grad(call.other, call.same[:2], (zeros, call.d_lse))
+    assert all(map(bitwise_equal, found, (turned(x, True) for x in expected)))

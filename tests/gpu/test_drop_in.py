@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity
 from torch.utils.flop_counter import FlopCounterMode
@@ -19,7 +17,6 @@ from flash_attention.drop_in import sdpa_kernels
 from flash_attention.drop_in.sdpa import NAME
 from flash_helpers.check.tolerance import bitwise_equal
 from tests.drop_in_calls import Qkv, ours, sdpa, with_gradients
-from tests.gpu.times import microseconds
 
 pytestmark = [
     pytest.mark.gpu,
@@ -181,64 +178,6 @@ def test_plain_calls_go_past_the_dispatcher(layout: str, registered: list[tuple[
     assert found.stride() == sdpa(q, k, v).stride()
 
 
-@pytest.mark.parametrize("layout", ["as it is", "transposed", "grouped heads"])
-def test_recorded_calls_go_past_it_too(layout: str, registered: list[tuple[Any, ...]]) -> None:
-    """The first call of a kind is checked, the next ones are the extension's alone."""
-    qkv, options = tensors(length=88), {"is_causal": True, "scale": 0.3}
-    if layout == "transposed":
-        qkv = tuple(x.transpose(1, 2).contiguous().transpose(1, 2) for x in qkv)  # type: ignore[assignment]
-    if layout == "grouped heads":
-        qkv, options["enable_gqa"] = (qkv[0], qkv[1][:, :2], qkv[2][:, :2]), True
-    torch.use_deterministic_algorithms(True)
-    try:
-        expected = with_gradients(lambda *x: ours(*x, causal=True, softmax_scale=0.3), qkv)
-        for _ in range(3):
-            found = with_gradients(lambda *x: sdpa(*x, **options), qkv)
-            assert all(map(bitwise_equal, found, expected)) and len(found) == 4
-            assert [x.stride() for x in found[1:]] == [x.stride() for x in qkv]
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert registered == []
-
-
-def test_outer_gradients_may_have_any_layout(registered: list[tuple[Any, ...]]) -> None:
-    leaves = [x.requires_grad_() for x in tensors(length=89)]
-    o = sdpa(*leaves)
-    dense = torch.randn_like(o)
-    outer = [dense, dense.transpose(1, 2).contiguous().transpose(1, 2), dense.mT.contiguous().mT]
-    outer += [torch.ones_like(o[..., :1]).expand(o.shape), torch._neg_view(-dense)]
-    for d_o in outer * 2:
-        found = torch.autograd.grad(o, leaves, d_o, retain_graph=True)
-        expected = torch.autograd.grad(o, leaves, d_o.resolve_neg().contiguous(), retain_graph=True)
-        for one, other in zip(found, expected, strict=True):
-            assert torch.allclose(one, other, atol=2e-3, rtol=2e-3)  # d_q is added in any order
-    assert registered == []
-
-
-def test_what_autograd_refuses_of_remembered_calls() -> None:
-    flash_attention.enable()
-    leaves = [x.requires_grad_() for x in tensors(length=90)]
-    for _ in range(2):
-        with_gradients(sdpa, tensors(length=90))
-    o = sdpa(*leaves)
-    (d_q,) = torch.autograd.grad(o.sum(), leaves[:1], create_graph=True)
-    with pytest.raises(NotImplementedError, match="cannot be differentiated again"):
-        torch.autograd.grad(d_q.sum(), leaves)
-    with torch.no_grad():
-        leaves[1].add_(1)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        torch.autograd.grad(o.sum(), leaves)
-
-
-def test_a_dual_tensor_is_pytorch_s_to_refuse() -> None:
-    flash_attention.enable()
-    q, k, v = tensors(length=91)
-    sdpa(q, k, v)
-    make_dual: Any = forward_ad.make_dual
-    with forward_ad.dual_level(), pytest.raises((NotImplementedError, RuntimeError)):
-        sdpa(make_dual(q, torch.randn_like(q)), k, v)
-
-
 def test_grouped_heads_go_past_it_where_they_are_asked_for(
     registered: list[tuple[Any, ...]],
 ) -> None:
@@ -296,25 +235,3 @@ def test_a_cuda_graph_may_have_them(registered: list[tuple[Any, ...]]) -> None:
     found.zero_()
     graph.replay()
     assert bitwise_equal(found, expected) and registered == []
-
-
-@pytest.mark.parametrize("what", ["a call", "a recorded call", "both passes"])
-def test_it_costs_the_host_no_more_than_pytorch_s_own(what: str) -> None:
-    qkv = [x.requires_grad_(what != "a call") for x in tensors(length=64)]
-    d_o = torch.randn_like(qkv[0])
-
-    def call() -> object:
-        o = sdpa(*qkv)
-        return torch.autograd.grad(o, qkv, d_o) if what == "both passes" else o
-
-    rounds: list[tuple[float, float]] = []
-    for _ in range(22):
-        flash_attention.enable()
-        call(), call()
-        cost = microseconds(call)
-        flash_attention.disable()
-        call()
-        rounds.append((cost, microseconds(call)))
-    found, theirs = (statistics.median(x) for x in zip(*rounds[1:], strict=True))
-    print(f"{what} of scaled_dot_product_attention: {found:.2f} us, PyTorch's own {theirs:.2f} us")
-    assert found <= theirs

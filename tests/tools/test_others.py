@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -53,9 +52,7 @@ def test_a_test_that_does_not_end_is_killed(tests: Path, monkeypatch: pytest.Mon
     """And what ended before it is known."""
     tests.write_text(SLOW.replace("0.6", "0.0"))
     monkeypatch.setattr(others, "GRACE", 1.0)
-    began = time.monotonic()
     assert ran(tests, seconds=9.0) == Outcome(passed=2, not_run=1)
-    assert time.monotonic() - began < 50
 
 
 def test_what_is_no_python_is_a_failure(tests: Path) -> None:

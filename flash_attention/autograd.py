@@ -115,7 +115,7 @@ class _Attention(torch.autograd.Function):
     def backward(
         ctx: Any, d_o: torch.Tensor | None, d_lse: torch.Tensor | None = None
     ) -> tuple[Any, ...]:
-        return *_gradients_of(ctx, d_o, d_lse, *ctx.saved_tensors), None
+        return _differentiated(ctx, d_o, d_lse, ctx.saved_tensors)
 
 
 class _HeadsFirst(_Attention):
@@ -125,36 +125,52 @@ class _HeadsFirst(_Attention):
     def backward(
         ctx: Any, d_o: torch.Tensor | None, d_lse: torch.Tensor | None = None
     ) -> tuple[Any, ...]:
-        *qkvo, lse = ctx.saved_tensors
-        d_o = None if d_o is None else d_o.transpose(1, 2)
-        found = _gradients_of(ctx, d_o, d_lse, *(x.transpose(1, 2) for x in qkvo), lse)
-        return *(None if x is None else x.transpose(1, 2) for x in found), None
+        return _differentiated_heads_first(ctx, d_o, d_lse, ctx.saved_tensors)
+
+
+def _differentiated(
+    ctx: Any,
+    d_o: torch.Tensor | None,
+    d_lse: torch.Tensor | None,
+    saved: Sequence[torch.Tensor],
+) -> tuple[Any, ...]:
+    """What a backward pass returns."""
+    wanted = ctx.needs_input_grad[:3]
+    if is_watched() or is_wrapped(d_o, d_lse, *saved):
+        found = _through_operation(ctx.options, wanted, d_o, d_lse, *saved)
+    else:
+        compute = partial(gradients, (*ctx.options, tuple(compress("qkv", wanted))))
+        found = once_differentiable(compute, d_o, d_lse, *saved)
+    return *found, None
+
+
+def _differentiated_heads_first(
+    ctx: Any,
+    d_o: torch.Tensor | None,
+    d_lse: torch.Tensor | None,
+    saved: Sequence[torch.Tensor],
+) -> tuple[Any, ...]:
+    *qkvo, lse = saved
+    d_o = None if d_o is None else d_o.transpose(1, 2)
+    found = _differentiated(ctx, d_o, d_lse, [*(x.transpose(1, 2) for x in qkvo), lse])
+    return tuple(None if x is None else x.transpose(1, 2) for x in found)
 
 
 @cache
 def recorder(heads_first: bool) -> Callable[..., Any]:
     """(q, k, v, (o, lse, options, with_lse)) -> o, or (o, lse), recorded, of a forward pass that is
     queued already, while no transformation is active. Both passes are the extension's, without a
-    frame of Python; a backward pass that it does not know is as above."""
+    frame of Python; a backward pass that it does not know is as above. It reads what was saved
+    once: checkpointing gives it out once."""
     function = _HeadsFirst if heads_first else _Attention
-    passes = load_library().RecordedFunction(plain_gradients(heads_first), function.backward)
+    otherwise = _differentiated_heads_first if heads_first else _differentiated
+    passes = load_library().RecordedFunction(plain_gradients(heads_first), otherwise)
 
     class _Recorded(function):  # type: ignore[misc, valid-type]
         forward = staticmethod(passes.forward)
 
     _Recorded._backward_cls.apply = passes.apply
     return super(torch.autograd.Function, _Recorded).apply  # type: ignore[no-any-return, misc]
-
-
-def _gradients_of(
-    ctx: Any, d_o: torch.Tensor | None, d_lse: torch.Tensor | None, *saved: torch.Tensor
-) -> Gradients:
-    wanted = ctx.needs_input_grad[:3]
-    if is_watched() or is_wrapped(d_o, d_lse, *saved):
-        return _through_operation(ctx.options, wanted, d_o, d_lse, *saved)
-    compute = partial(gradients, (*ctx.options, tuple(compress("qkv", wanted))))
-    found: Gradients = once_differentiable(compute, d_o, d_lse, *saved)
-    return found
 
 
 def _through_operation(

@@ -53,9 +53,10 @@ py::object RecordedFunction::backward(const NamedArguments& given) {
   }
   const py::handle context = given.values[0], d_o = given.values[1];
   const py::handle d_lse = given.n_positional == 3 ? given.values[2] : Py_None;
-  py::object found = called(gradients_, d_o, d_lse, get(context, names().saved_tensors),
-                            get(context, names().options), get(context, names().needs_input_grad));
-  return found.is_none() ? called(otherwise_, context, d_o, d_lse) : found;
+  const py::object saved = get(context, names().saved_tensors);  // once: hooks may count
+  py::object found = called(gradients_, d_o, d_lse, saved, get(context, names().options),
+                            get(context, names().needs_input_grad));
+  return found.is_none() ? called(otherwise_, context, d_o, d_lse, saved) : found;
 }
 
 }  // namespace flash

@@ -11,7 +11,7 @@ namespace flash {
 class RecordedFunction {
  public:
   // `gradients` (d_o, d_lse, saved, options, wanted) -> (d_q, d_k, d_v, None); None: nothing was
-  // done. Then `otherwise` (context, d_o, d_lse) computes them.
+  // done. Then `otherwise` (context, d_o, d_lse, saved) computes them.
   RecordedFunction(pybind11::object gradients, pybind11::object otherwise);
 
   // Of a call that is queued already: `call` is (o, lse, options, with_lse). Keeps q, k, v, o and

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 import flash_attention
 from flash_attention import autograd
@@ -128,6 +129,34 @@ def test_hooks_of_saved_tensors_see_all_five(heads_first: bool) -> None:
     ours = [x.shape for x in packed[:5]]
     assert ours == [*(x.shape for x in call.leaves), call.found.shape, call.d_lse.shape]
     assert all(map(bitwise_equal, call.gradients(0, 1, 2), call.expected(0, 1, 2)))
+
+
+@LAYOUTS
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_checkpoints_may_run_it_again(heads_first: bool, use_reentrant: bool) -> None:
+    """Each saved tensor is given out once."""
+    call = Recorded(heads_first)
+    o, lse = call.found.detach(), call.other[1].detach()
+
+    def again(q: Tensor, k: Tensor, v: Tensor) -> Any:
+        return recorder(heads_first)(
+            q * 1, k * 1, v * 1, (o.clone(), lse, (None, False, True), False)
+        )
+
+    checkpoint(again, *call.leaves, use_reentrant=use_reentrant).backward(call.d_o)
+    found = [x.grad for x in call.leaves if x.grad is not None]
+    assert all(map(bitwise_equal, found, call.expected(0, 1, 2))) and len(found) == 3
+
+
+@LAYOUTS
+def test_compiled_autograd_has_the_same_gradients(heads_first: bool) -> None:
+    from torch._dynamo import compiled_autograd
+
+    call = Recorded(heads_first, causal=True)
+    with compiled_autograd._enable(lambda graph: torch.compile(graph, backend="eager")):
+        call.found.backward(call.d_o)
+    found = [x.grad for x in call.leaves if x.grad is not None]
+    assert all(map(bitwise_equal, found, call.expected(0, 1, 2))) and len(found) == 3
 
 
 @LAYOUTS

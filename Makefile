@@ -7,6 +7,8 @@
 #                 work with (TRITON="3.6.0 3.9.0": with these); downloads 200 MB for each, once
 # make test-torch  the wheel without kernels, and the tests that meet PyTorch, with several releases of it
 #                 (TORCHES="2.4.1 2.15.0": with these); downloads 2.5 to 3.5 GB for each, every time
+# make test-models  models of transformers and diffusers, with several releases of both
+#                 (MODELS="transformers==5.23.0 diffusers==0.42.1": with these); downloads 100 MB for each, once
 # make report     registers, memory, spills and compile time of the latest build
 # make clean      remove what builds wrote    make distclean    the virtual environment too
 #
@@ -53,7 +55,7 @@ export PYTHONPATH := $(CURDIR)/py:$(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 # Hundreds of the tests' processes import what the first has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-all test-triton test-torch mutants build lint report clean distclean
+.PHONY: run test test-all test-triton test-torch test-models mutants build lint report clean distclean
 
 run: export KERNELS ?= prog
 run: build
@@ -72,6 +74,9 @@ test-triton: $(TEST_INSTALLED)
 
 test-torch: $(TEST_INSTALLED)
 	$(PY) -m tests.build.torch_releases $(TORCHES) -- $(PYTEST_ARGS)
+
+test-models: $(TEST_INSTALLED)
+	$(PY) -m tests.serving.model_releases $(MODELS) -- $(PYTEST_ARGS)
 
 mutants: $(TEST_INSTALLED)
 	$(PY) -m tests.emulator.campaign

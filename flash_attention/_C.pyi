@@ -112,7 +112,12 @@ class SdpaCalls:
         cache: LaunchCache,
         around: Surroundings,
         new_tensors: NewTensors,
-        key: object,
+        plain: object,
+        recorded: object,
+        recorded_deterministic: object,
+        are_deterministic: Callable[[], bool],
+        lse_prototype: Callable[..., object],
+        record: Callable[..., object],
         backend_of: Callable[..., object],
         flash: object,
         serve: Callable[..., object],
@@ -162,7 +167,18 @@ class PlainGradients:
     @property
     def attend(self) -> Callable[..., object]: ...
     @property
+    def attend_heads_first(self) -> Callable[..., object]: ...
+    @property
     def compute(self) -> Callable[..., object]: ...
+
+class RecordedFunction:
+    def __init__(
+        self, gradients: Callable[..., object], otherwise: Callable[..., object]
+    ) -> None: ...
+    @property
+    def forward(self) -> Callable[..., object]: ...
+    @property
+    def apply(self) -> Callable[..., object]: ...
 
 class RepeatedLaunches:
     def __init__(

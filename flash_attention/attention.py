@@ -39,6 +39,13 @@ def attend(
     return o, lse
 
 
+def attend_for_gradients(deterministic: bool, *call: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """`attend` with what a backward pass reads; the rest of its arguments in their order."""
+    o, lse = attend(*call, with_lse=True, key=RECORDED[deterministic])
+    assert lse is not None
+    return o, lse
+
+
 def lse_like(q: Any) -> torch.Tensor:
     """An uninitialised softmax_lse for `q`."""
     if not isinstance(q, torch.Tensor) or q.dim() != 4:

@@ -21,7 +21,9 @@ from .checks.eager import is_watched, is_wrapped
 from .checks.readable import readable, writable_like
 from .checks.scale import with_positive_scale
 from .gradients import Gradients, Inputs, gradients_of, launch_again
+from .library import load_library
 from .plain_gradients import chosen, plain_gradients
+from .torch_op import flops, sharding
 from .torch_op.definition import wanted_bits
 
 # (q, k, v, softmax_scale, causal) -> (o, lse)
@@ -113,46 +115,62 @@ class _Attention(torch.autograd.Function):
     def backward(
         ctx: Any, d_o: torch.Tensor | None, d_lse: torch.Tensor | None = None
     ) -> tuple[Any, ...]:
-        saved = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[:3]
-        if is_watched() or is_wrapped(d_o, d_lse, *saved):
-            found = _through_operation(ctx.options, wanted, d_o, d_lse, *saved)
-        else:
-            compute = partial(gradients, (*ctx.options, tuple(compress("qkv", wanted))))
-            found = once_differentiable(compute, d_o, d_lse, *saved)
-        return *found, None
+        return _differentiated(ctx, d_o, d_lse, ctx.saved_tensors)
 
 
-class _Recorded(_Attention):
-    """Of a forward pass that is queued already."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        call: Any,
-    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-        """`call`: (o, lse, options, with_lse)."""
-        o, lse, ctx.options, with_lse = call
-        ctx.save_for_backward(q, k, v, o, lse)
-        ctx.set_materialize_grads(False)
-        return (o, lse) if with_lse else o
+class _HeadsFirst(_Attention):
+    """Of tensors (batch, heads, seq, d_head)."""
 
     @staticmethod
     def backward(
         ctx: Any, d_o: torch.Tensor | None, d_lse: torch.Tensor | None = None
     ) -> tuple[Any, ...]:
-        found: tuple[Any, ...] | None = plain_gradients()(
-            d_o, d_lse, ctx.saved_tensors, ctx.options, ctx.needs_input_grad
-        )
-        return _Attention.backward(ctx, d_o, d_lse) if found is None else found
+        return _differentiated_heads_first(ctx, d_o, d_lse, ctx.saved_tensors)
 
 
-# (q, k, v, call) -> what forward does, recorded. No transformation is active, so that it can be
-# what `Function.apply` ends in.
-record: Callable[..., Any] = super(torch.autograd.Function, _Recorded).apply
+def _differentiated(
+    ctx: Any,
+    d_o: torch.Tensor | None,
+    d_lse: torch.Tensor | None,
+    saved: Sequence[torch.Tensor],
+) -> tuple[Any, ...]:
+    """What a backward pass returns."""
+    wanted = ctx.needs_input_grad[:3]
+    if is_watched() or is_wrapped(d_o, d_lse, *saved):
+        found = _through_operation(ctx.options, wanted, d_o, d_lse, *saved)
+    else:
+        compute = partial(gradients, (*ctx.options, tuple(compress("qkv", wanted))))
+        found = once_differentiable(compute, d_o, d_lse, *saved)
+    return *found, None
+
+
+def _differentiated_heads_first(
+    ctx: Any,
+    d_o: torch.Tensor | None,
+    d_lse: torch.Tensor | None,
+    saved: Sequence[torch.Tensor],
+) -> tuple[Any, ...]:
+    *qkvo, lse = saved
+    d_o = None if d_o is None else d_o.transpose(1, 2)
+    found = _differentiated(ctx, d_o, d_lse, [*(x.transpose(1, 2) for x in qkvo), lse])
+    return tuple(None if x is None else x.transpose(1, 2) for x in found)
+
+
+@cache
+def recorder(heads_first: bool) -> Callable[..., Any]:
+    """(q, k, v, (o, lse, options, with_lse)) -> o, or (o, lse), recorded, of a forward pass that is
+    queued already, while no transformation is active. Both passes are the extension's, without a
+    frame of Python; a backward pass that it does not know is as above. It reads what was saved
+    once: checkpointing gives it out once."""
+    function = _HeadsFirst if heads_first else _Attention
+    otherwise = _differentiated_heads_first if heads_first else _differentiated
+    passes = load_library().RecordedFunction(plain_gradients(heads_first), otherwise)
+
+    class _Recorded(function):  # type: ignore[misc, valid-type]
+        forward = staticmethod(passes.forward)
+
+    _Recorded._backward_cls.apply = passes.apply
+    return super(torch.autograd.Function, _Recorded).apply  # type: ignore[no-any-return, misc]
 
 
 def _through_operation(
@@ -163,6 +181,9 @@ def _through_operation(
     d_o, d_lse, *_ = tensors
     if d_o is None and d_lse is None:
         return None, None, None
+    if not torch.compiler.is_compiling():
+        sharding.register_if_used()
+        flops.register_if_used()
     found = torch.ops.flash_attention.bwd(*tensors, *call, wanted_bits(wanted))
     d_q, d_k, d_v = (x if asked else None for x, asked in zip(found, wanted, strict=True))
     return d_q, d_k, d_v

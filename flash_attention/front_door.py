@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from . import autograd
-from .attention import RECORDED, attend
+from .attention import attend, attend_for_gradients
 from .autocast import cast
 from .checks.arguments import check_operands
 from .checks.eager import is_watched, is_wrapped
@@ -131,18 +131,12 @@ def flash_attn_func(
                 check_operands(q, k, v, softmax_scale, causal)
         deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
         o, lse = autograd.attention(
-            partial(_with_lse, RECORDED[bool(deterministic)]), q, k, v, softmax_scale, causal,
+            partial(attend_for_gradients, bool(deterministic)), q, k, v, softmax_scale, causal,
             deterministic, with_lse=return_attn_probs,
         )  # fmt: skip
     else:
         o, lse = attend(q, k, v, softmax_scale, causal, with_lse=return_attn_probs)
     return o if lse is None else (o, lse, None)
-
-
-def _with_lse(key: object, *call: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    o, lse = attend(*call, with_lse=True, key=key)
-    assert lse is not None
-    return o, lse
 
 
 def _recorded(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .attention import CHOSEN, RECORDED
-from .autograd import record
+from .autograd import recorder
 from .interface import launch_cache
 from .library import load_library
 from .memory import without_memory
@@ -45,11 +45,12 @@ def _calls() -> Any:
         recorded=RECORDED[False],
         recorded_deterministic=RECORDED[True],
         are_deterministic=torch._C._get_deterministic_algorithms,
-        lse_prototype=_lse_prototype,
-        record=record,
+        lse_prototype=lse_prototype,
+        record=recorder(False),
     )
 
 
-def _lse_prototype(config: None, q: torch.Tensor, sizes: tuple[int, int, int, int]) -> torch.Tensor:
+def lse_prototype(config: None, q: torch.Tensor, sizes: tuple[int, int, int, int]) -> torch.Tensor:
+    """For `empty_like` to make softmax_lse; `sizes` are q's: (batch, seq, heads, d_head)."""
     batch, seqlen_q, n_heads, _ = sizes
     return without_memory((batch, n_heads, seqlen_q), q.device)

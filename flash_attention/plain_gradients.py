@@ -20,12 +20,15 @@ Sizes = tuple[int, int, int, int]  # batch, length, heads, d_head
 
 
 @cache
-def plain_gradients() -> Callable[..., Any]:
+def plain_gradients(heads_first: bool) -> Callable[..., Any]:
     """(d_o, d_lse, (q, k, v, o, lse), (softmax_scale, causal, deterministic), wanted) ->
     (d_q, d_k, d_v, None), with the kernels queued; None where nothing was done, as something has to
-    see the call or none like it is remembered. q, k and v are those of `plain_call`."""
+    see the call or none like it is remembered. q, k and v are those of `plain_call`; with
+    `heads_first` tensors are (batch, heads, seq, d_head)."""
     calls = _calls()
-    return nothing_done if calls is None else calls.attend
+    if calls is None:
+        return nothing_done
+    return calls.attend_heads_first if heads_first else calls.attend  # type: ignore[no-any-return]
 
 
 @cache

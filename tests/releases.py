@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +17,23 @@ Execute = Callable[..., int]
 
 def execute(command: Sequence[str], environment: Mapping[str, str], where: Path = ROOT) -> int:
     return subprocess.run(command, env=environment, check=False, cwd=where).returncode
+
+
+def install(wanted: Sequence[str], where: Path, run: Execute) -> bool:
+    """Into a folder of its own first: an interrupted download leaves none that looks whole."""
+    where.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=where.parent, prefix=f"{where.name}.") as private:
+        target = Path(private) / "packages"
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        if run([*pip, "--target", str(target), *wanted], os.environ):
+            return False
+        try:
+            target.rename(where)
+        except OSError as problem:
+            if not where.is_dir():  # else another process was faster
+                error(f"{where}: {problem.strerror}")
+                return False
+    return True
 
 
 def split(arguments: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -82,12 +82,23 @@ py::object PlainGradients::launch(const Call& call) {
   return owned(PyTuple_Pack(4, made[0].ptr(), made[1].ptr(), made[2].ptr(), Py_None));
 }
 
+py::object PlainGradients::launch_quietly(const Call& call) {
+  const py::handle d_o = call.inputs[kDO];
+  if (d_o.is_none() || !around_.is_quiet() || says_yes(around_.is_grad_enabled) ||
+      is_negated(d_o)) {
+    return py::none();
+  }
+  return launch(call);
+}
+
 py::object PlainGradients::attend(py::handle d_o, py::handle d_lse, py::handle saved,
                                   py::handle options, py::handle wanted) {
-  if (d_o.is_none() || !around_.is_quiet() || says_yes(around_.is_grad_enabled)) return py::none();
-  const Call call(d_o, d_lse, saved, options, wanted, false);
-  if (is_negated(d_o)) return py::none();
-  return launch(call);
+  return launch_quietly(Call(d_o, d_lse, saved, options, wanted, false));
+}
+
+py::object PlainGradients::attend_heads_first(py::handle d_o, py::handle d_lse, py::handle saved,
+                                              py::handle options, py::handle wanted) {
+  return launch_quietly(Call(d_o, d_lse, saved, options, wanted, true));
 }
 
 py::object PlainGradients::compute(py::handle d_o, py::handle d_lse, py::handle saved,

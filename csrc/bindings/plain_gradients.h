@@ -31,6 +31,11 @@ class PlainGradients {
   pybind11::object attend(pybind11::handle d_o, pybind11::handle d_lse, pybind11::handle saved,
                           pybind11::handle options, pybind11::handle wanted);
 
+  // The same of SdpaCalls::attend: tensors are (batch, heads, seq, d).
+  pybind11::object attend_heads_first(pybind11::handle d_o, pybind11::handle d_lse,
+                                      pybind11::handle saved, pybind11::handle options,
+                                      pybind11::handle wanted);
+
   // The same, of a call that PyTorch has seen already: nothing is asked. `heads_first`: as
   // PlainCalls::compute.
   pybind11::object compute(pybind11::handle d_o, pybind11::handle d_lse, pybind11::handle saved,
@@ -41,6 +46,7 @@ class PlainGradients {
   struct Call;
   using Query = LaunchCache<BackwardCalls>::Query;
 
+  pybind11::object launch_quietly(const Call& call);
   pybind11::object launch(const Call& call);
   pybind11::object config_of(const Call& call, const Query& query);
   bool is_negated(pybind11::handle tensor) const;

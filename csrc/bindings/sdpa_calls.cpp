@@ -13,7 +13,7 @@ namespace py = pybind11;
 namespace flash {
 namespace {
 
-enum Index { kQ, kK, kV, kO };  // of the argument record
+enum Index { kQ, kK, kV, kO, kLse };  // of the argument record
 
 // PyTorch's parameters. The first ones may be positional.
 enum Parameter { kQuery, kKey, kValue, kMask, kDropout, kCausal, kScale, kGrouped, kParameters };
@@ -60,22 +60,49 @@ struct SdpaCalls::Operands {
 
 SdpaCalls::SdpaCalls(LaunchCache<ForwardCalls>& cache, const Surroundings& around,
                      NewTensors& new_tensors, SdpaWays ways)
-    : cache_(cache), around_(around), new_tensors_(new_tensors), ways_(std::move(ways)) {}
+    : cache_(cache),
+      around_(around),
+      new_tensors_(new_tensors),
+      ways_(std::move(ways)),
+      lse_(ways_.lse_prototype, new_tensors) {}
 
 // Of tensors of the library's own type.
 bool SdpaCalls::is_ours(const Operands& call) const {
   const auto tensors = call.tensors();
-  return around_.is_quiet() &&
-         (!says_yes(around_.is_grad_enabled) ||
-          std::none_of(tensors.begin(), tensors.end(), requires_grad)) &&
-         std::none_of(tensors.begin(), tensors.end(),
-                      [&](py::handle x) { return is_true(called(around_.is_negated, x)); });
+  return around_.is_quiet() && std::none_of(tensors.begin(), tensors.end(), [&](py::handle x) {
+           return is_true(called(around_.is_negated, x));
+         });
+}
+
+bool SdpaCalls::is_recorded(const Operands& call) const {
+  const auto tensors = call.tensors();
+  return says_yes(around_.is_grad_enabled) &&
+         std::any_of(tensors.begin(), tensors.end(), requires_grad);
+}
+
+py::object SdpaCalls::launch(const Operands& call, bool recorded, Query& query) {
+  const bool exact = recorded && says_yes(ways_.are_deterministic);
+  const py::handle key = !recorded ? ways_.plain
+                         : exact   ? ways_.recorded_deterministic
+                                   : ways_.recorded;
+  if (!cache_.begin(query, key, call.scale(), call.causal())) return py::none();
+  const auto [q, k, v] = call.tensors();
+  py::object o = new_tensors_.like(q, query.words(kQ), true);
+  const py::object lse = recorded ? lse_.empty(py::none(), q, query.words(kQ)) : py::none();
+  if (!cache_.add(query, kO, o, true) || !cache_.add(query, kLse, lse) || !cache_.launch(query)) {
+    return py::none();
+  }
+  if (!recorded) return o;
+  const py::object options =
+      owned(PyTuple_Pack(3, call.scale().ptr(), call.causal().ptr(), exact ? Py_True : Py_False));
+  return called(ways_.record, q, k, v,
+                owned(PyTuple_Pack(4, o.ptr(), lse.ptr(), options.ptr(), Py_False)));
 }
 
 py::object SdpaCalls::attend(const NamedArguments& given) {
   Operands call;
   if (!call.read(given) || !call.is_plain()) return py::none();
-  LaunchCache<ForwardCalls>::Query query;
+  Query query;
   const auto tensors = call.tensors();
   for (int i = kQ; i <= kV; ++i) {
     if (!cache_.add(query, i, tensors[i], true) || query.words(i)[0] != query.words(kQ)[0]) {
@@ -86,12 +113,11 @@ py::object SdpaCalls::attend(const NamedArguments& given) {
   const py::object backend = owned(
       PyObject_Vectorcall(ways_.backend_of.ptr(), given.values, given.n_positional, given.names));
   if (!are_equal(backend, ways_.flash)) return py::none();
-  py::object o = new_tensors_.like(tensors[kQ], query.words(kQ), true);
-  if (cache_.begin(query, ways_.key, call.scale(), call.causal()) &&
-      cache_.add(query, kO, o, true) && cache_.launch(query)) {
-    return o;
-  }
-  return called(ways_.serve, tensors[kQ], tensors[kK], tensors[kV], call.scale(), call.causal());
+  const bool recorded = is_recorded(call);
+  py::object found = launch(call, recorded, query);
+  if (!found.is_none()) return found;
+  return called(ways_.serve, tensors[kQ], tensors[kK], tensors[kV], call.scale(), call.causal(),
+                py::bool_(recorded));
 }
 
 }  // namespace flash

@@ -16,6 +16,7 @@
 #include "new_tensors.h"
 #include "plain_calls.h"
 #include "plain_gradients.h"
+#include "recorded_function.h"
 #include "records.h"
 #include "remembered_calls.h"
 #include "repeated_launches.h"
@@ -84,13 +85,22 @@ std::unique_ptr<PlainGradients> plain_gradients(LaunchCache<BackwardCalls>& cach
 }
 
 std::unique_ptr<SdpaCalls> sdpa_calls(LaunchCache<ForwardCalls>& cache, const Surroundings& around,
-                                      NewTensors& new_tensors, py::object key,
-                                      py::object backend_of, py::object flash, py::object serve) {
-  return std::make_unique<SdpaCalls>(cache, around, new_tensors,
-                                     SdpaWays{.key = std::move(key),
-                                              .backend_of = std::move(backend_of),
-                                              .flash = std::move(flash),
-                                              .serve = std::move(serve)});
+                                      NewTensors& new_tensors, py::object plain,
+                                      py::object recorded, py::object recorded_deterministic,
+                                      py::object are_deterministic, py::object lse_prototype,
+                                      py::object record, py::object backend_of, py::object flash,
+                                      py::object serve) {
+  return std::make_unique<SdpaCalls>(
+      cache, around, new_tensors,
+      SdpaWays{.plain = std::move(plain),
+               .recorded = std::move(recorded),
+               .recorded_deterministic = std::move(recorded_deterministic),
+               .are_deterministic = std::move(are_deterministic),
+               .lse_prototype = std::move(lse_prototype),
+               .record = std::move(record),
+               .backend_of = std::move(backend_of),
+               .flash = std::move(flash),
+               .serve = std::move(serve)});
 }
 
 std::unique_ptr<ServingCalls> serving_calls(py::object tensor_type, py::capsule exchange_api,
@@ -181,6 +191,14 @@ auto function_of(const char* name) {
   return [name](const py::object& self) { return fast_method<kMethod>(self, name); };
 }
 
+// The same as a member of a class: what it is asked of comes before the other arguments.
+template <auto kMethod>
+auto method_of(const char* name) {
+  return [name](const py::object& self) {
+    return owned(PyInstanceMethod_New(fast_method<kMethod>(self, name).ptr()));
+  };
+}
+
 }  // namespace
 
 void set_python_error() {
@@ -213,13 +231,22 @@ void def_short_ways(py::module_& module) {
            py::arg("choose"), py::arg("row_stats_prototype"), py::arg("d_q_sums_prototype"),
            py::keep_alive<1, 2>(), py::keep_alive<1, 3>(), py::keep_alive<1, 4>())
       .def_property_readonly("attend", function_of<&PlainGradients::attend>("attend"))
+      .def_property_readonly("attend_heads_first",
+                             function_of<&PlainGradients::attend_heads_first>("attend_heads_first"))
       .def_property_readonly("compute", function_of<&PlainGradients::compute>("compute"));
+  py::class_<RecordedFunction>(module, "RecordedFunction",
+                               "The two passes of a torch.autograd.Function.")
+      .def(py::init<py::object, py::object>(), py::arg("gradients"), py::arg("otherwise"))
+      .def_property_readonly("forward", function_of<&RecordedFunction::forward>("forward"))
+      .def_property_readonly("apply", method_of<&RecordedFunction::backward>("apply"));
   py::class_<SdpaCalls>(module, "SdpaCalls",
                         "Calls of PyTorch's scaled_dot_product_attention like those that were "
                         "remembered.")
       .def(py::init(&sdpa_calls), py::arg("cache"), py::arg("around"), py::arg("new_tensors"),
-           py::arg("key"), py::arg("backend_of"), py::arg("flash"), py::arg("serve"),
-           py::keep_alive<1, 2>(), py::keep_alive<1, 3>(), py::keep_alive<1, 4>())
+           py::arg("plain"), py::arg("recorded"), py::arg("recorded_deterministic"),
+           py::arg("are_deterministic"), py::arg("lse_prototype"), py::arg("record"),
+           py::arg("backend_of"), py::arg("flash"), py::arg("serve"), py::keep_alive<1, 2>(),
+           py::keep_alive<1, 3>(), py::keep_alive<1, 4>())
       .def_property_readonly("attend", function_of<&SdpaCalls::attend>("attend"));
   py::class_<Detour>(module, "Detour", "Calls of a C function that are offered to another first.")
       .def(py::init<py::object, py::object>(), py::arg("function"), py::arg("first"))

@@ -12,16 +12,18 @@ if _C.device_count():
     print("there is a device")
     sys.exit(0)
 class Half(Tensor): pass
-busy = grad = False
+busy = grad = exact = False
 backend, asked, served = 1, [], []
 def choose(*given, **named):
     if backend is None: raise RuntimeError("no backend")
     asked.append((len(given), sorted(named)))
     return backend
 def serve(*call): return served.append(call[3:]) or "served"
+def prototype(config, q, sizes): return print(sizes) or LSE
 around = _C.Surroundings([lambda: busy], [], lambda: grad, lambda x: x.negated)
-new = _C.NewTensors(lambda x: x.like, None, None, None, None)
-calls = _C.SdpaCalls(known, around, new, "plain", choose, 1, serve)
+new = _C.NewTensors(lambda x: x.like, None, None, None)
+calls = _C.SdpaCalls(known, around, new, "plain", "recorded", "exact", lambda: exact, prototype,
+                     lambda *call: None, choose, 1, serve)
 def attend(*given, **named):
     try:
         return str(calls.attend(*given, **named))
@@ -30,9 +32,14 @@ def attend(*given, **named):
 def change(**values): globals().update(values)
 Tensor.requires_grad = Tensor.negated = False
 q, k, v, Tensor.like = tensors
+rows = Tensor(1 << 30, shape=(c.c_int64 * 4)(1, 64, 1, 128))
+trained = Tensor(2 << 20, requires_grad=True)
+LSE = Tensor(0, like=rows)
 known.remember("plain", *tensors, None, None, False, 0, ARGS)
 known.remember("plain", *tensors, None, 0.5, True, 0, ARGS)
-Tensor.shape[1:3] = [1, 64]
+def remember(key): known.remember(key, *tensors, rows, None, False, 0, ARGS)
+def swap(): Tensor.shape[1:3] = Tensor.shape[2], Tensor.shape[1]
+swap()
 """
 
 
@@ -81,13 +88,16 @@ PYTORCH_S = (
     "attend(q, k, Half(3 << 20))",
     "attend(q, k, Tensor(3 << 20, shape=(c.c_int64 * 4)(1, 1, 64, 128), negated=True))",
     "change(busy=True) or attend(q, k, v)",
-    "change(busy=False, grad=True) or attend(q, k, Tensor(3 << 20, requires_grad=True))",
 )
 
 
 def test_other_calls_are_pytorch_s(tree: Tree) -> None:
     *found, asked, launched, other = answers(
-        tree, *PYTORCH_S, "asked", "attend(q, k, v)", "change(backend=2) or attend(q, k, v)"
+        tree,
+        *PYTORCH_S,
+        "asked",
+        "change(busy=False) or attend(q, k, v)",
+        "change(backend=2) or attend(q, k, v)",
     )
     assert found == ["None"] * len(PYTORCH_S)
     assert asked == "[]", "nothing is asked for what is refused anyway"
@@ -115,7 +125,26 @@ def test_a_first_call_is_served_in_full(tree: Tree) -> None:
     found = answers(
         tree, "attend(q, k, v, is_causal=True)", "served", "change(backend=None) or attend(q, k, v)"
     )
-    assert found == ["served", "[(None, True)]", "RuntimeError: no backend"]
+    assert found == ["served", "[(None, True, False)]", "RuntimeError: no backend"]
+
+
+def test_a_recorded_call_has_kernels_for_its_gradients(tree: Tree) -> None:
+    """Which the key says by which it is remembered; lse is of the kernel's sizes."""
+    found = answers(
+        tree,
+        "attend(q, trained, v)",
+        "change(grad=True) or attend(q, k, v)",
+        "attend(q, trained, v)",
+        "served",
+        "swap() or remember('recorded') or swap() or attend(q, trained, v)",
+        "change(exact=True) or attend(q, trained, v)",
+        "swap() or remember('exact') or swap() or attend(q, trained, v, is_causal=False)",
+    )
+    sizes = "(1, 64, 1, 128)"
+    assert found == [
+        "launched", "launched", sizes, "served", "[(None, False, True)]",
+        "launched", "served", "launched",
+    ]  # fmt: skip
 
 
 # set_asyncgen_hooks takes its arguments as PyTorch's functions do.

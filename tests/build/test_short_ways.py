@@ -152,6 +152,7 @@ gradients = _C.PlainGradients(known, around, new, choose, lambda *a: scratch(*a)
                               lambda *a: scratch(*a)[1])
 Tensor.negated = False
 for name in "qkv": found[name].like = found["d_" + name]
+for name in ("lse", "row_stats", "d_q_sums"): found[name].shape = (c.c_int64 * 4)(*Tensor.shape)
 SCRATCH = {"config": [Tensor(0, like=found[name]) for name in ("row_stats", "d_q_sums")],
            "exact": [Tensor(0, like=found["row_stats"]), None]}
 def call(function=gradients.attend, scale=None, causal=False, exact=False, wanted=(1, 1, 1),
@@ -179,6 +180,12 @@ GRADIENT_CALLS = {
     "globals().update(grad=True) or call()": "None",
     "call(gradients.compute, more=[False])": "launched",
     "call(gradients.compute, q=Tensor(1 << 20, negated=True), more=[False])": "None",
+    "globals().update(grad=False) or call(gradients.attend_heads_first)": "None",
+    "Tensor.shape.__setitem__(slice(1, 3), [1, 64]) or call(gradients.attend_heads_first)": (
+        "launched"
+    ),
+    "call(gradients.attend)": "None",
+    "Tensor.shape.__setitem__(slice(1, 3), [64, 1]) or call()": "launched",
     "globals().update(grad=False, busy=True) or call()": "None",
     "globals().update(busy=False) or call(wanted=(1, 1))": "TypeError: expected a tuple of 3",
 }
@@ -189,8 +196,12 @@ def test_gradients_go_straight_to_the_launch(tree: Tree) -> None:
     code = "\n".join(f"print({call})" for call in GRADIENT_CALLS)
     said = tree.run_with_extension(f"{TENSORS}{REMEMBERED}{GRADIENTS}{code}").splitlines()[4:]
     chosen = [line for line in said if line.startswith("(1, ")]
-    sizes = "(1, 64, 1, 128) (1, 64, 1, 128) False"
-    assert chosen == [f"{sizes} False", f"{sizes} True"], "asked once for each kind"
+    sizes, swapped = (
+        "(1, 64, 1, 128) (1, 64, 1, 128) False",
+        "(1, 1, 64, 128) (1, 1, 64, 128) False",
+    )
+    kinds = [f"{sizes} False", f"{sizes} True", f"{swapped} False"]
+    assert chosen == kinds, "asked once for each kind"
     answers = [line for line in said if line not in chosen]
     for (call, expected), answer in zip(GRADIENT_CALLS.items(), answers, strict=True):
         launched = "it computes no gradients" in answer

@@ -42,6 +42,7 @@ NEEDED = ("numpy", "pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "ex
 TESTS = (
     "tests/backward/test_arguments.py",
     "tests/backward/test_autograd.py",
+    "tests/backward/test_recorder.py",
     "tests/build/test_nvrtc.py::test_the_kernels_of_each_family",
     "tests/forward/test_arguments.py",
     "tests/forward/test_compat.py",

@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch.nn.attention.bias import causal_lower_right
 from torch.overrides import TorchFunctionMode
 
+from flash_attention.drop_in import sdpa_calls
 from flash_attention.drop_in.sdpa_calls import WATCHERS, detour, serve
 from flash_attention.interface import exchange_api
 from flash_attention.surroundings import surroundings
@@ -132,7 +133,7 @@ def test_the_short_way_is_closed_to_what_is_seen(who: str) -> None:
 def test_a_first_call_has_the_output_and_strides_of_pytorch_s() -> None:
     q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors())
     for call in ((q, k, v), tensors()):
-        found = serve(*call, 0.3, True)
+        found = serve(*call, 0.3, True, False)
         assert found is not None and bitwise_equal(
             found, ours(*call, softmax_scale=0.3, causal=True)
         )
@@ -146,4 +147,31 @@ def test_what_is_pytorch_s_to_compute_or_to_refuse_is_left_to_it() -> None:
         (q.float(), k.float(), v.float()), (q, k, v[:, :, :8]), (q, k, v[..., :32]),
         (q[..., :20], k[..., :20], v[..., :20]), (zeros, k, v),
     )  # fmt: skip
-    assert [serve(*call, None, False) for call in calls] == [None] * 5
+    for recorded in (False, True):
+        assert [serve(*call, None, False, recorded) for call in calls] == [None] * 5
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_first_call_that_is_recorded_has_the_gradients(deterministic: bool) -> None:
+
+    def recorded(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        found = serve(q, k, v, 0.3, True, True)
+        assert found is not None
+        return found
+
+    torch.use_deterministic_algorithms(deterministic)
+    try:
+        found = with_gradients(recorded, tensors())
+        expected = with_gradients(lambda *x: ours(*x, softmax_scale=0.3, causal=True), tensors())
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(map(bitwise_equal, found, expected)) and len(found) == 4
+    assert [x.stride() for x in found] == [tensors()[0].stride()] * 4
+
+
+def test_gradients_that_no_kernel_has_are_left_to_pytorch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sdpa_calls, "is_served", lambda *_, gradients=False: not gradients)
+    assert serve(*tensors(), None, False, True) is None
+    assert serve(*tensors(), None, False, False) is not None

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.others import Outcome
+
 from . import pytorch_sdpa
 
 pytestmark = pytest.mark.skipif(
@@ -45,7 +47,8 @@ def test_a_failure_of_ours_must_be_listed(
     said = capsys.readouterr().out
     assert "TestClass::test_sdp_broken_cpu: fails with PyTorch's own, too" in said
     assert "test_sdp_of_pytorch_cpu: NOT LISTED" in said
-    assert "1 passed, 0 skipped, 2 failed: 1 with PyTorch's own, too, and 1 are not listed" in said
+    assert "1 passed, 0 skipped, 2 failed: 1 with PyTorch's own, too, 0 as listed, and 1" in said
+    assert "1 are not listed; 0 were not run" in said
 
 
 def test_a_listed_failure_is_none(
@@ -53,8 +56,8 @@ def test_a_listed_failure_is_none(
 ) -> None:
     """With what pytest says of the test above, without running it."""
 
-    def run(*_: object, plugin: str, **__: object) -> pytorch_sdpa.Outcome:
-        return pytorch_sdpa.Outcome(1, 0, ("test_sdp_of_pytorch_cpu",) if plugin else ())
+    def run(*_: object, plugin: str, **__: object) -> Outcome:
+        return Outcome(passed=1, failed=("test_sdp_of_pytorch_cpu",) if plugin else ())
 
     monkeypatch.setattr(pytorch_sdpa, "run", run)
     arguments = written(tmp_path, FAILS_WITH_OURS)
@@ -64,7 +67,16 @@ def test_a_listed_failure_is_none(
     assert "test_sdp_of_pytorch_cpu: a refusal" in capsys.readouterr().out
 
 
+def test_a_crash_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What had ended before it counts, and nothing is compared with PyTorch's own."""
+    crash = "\ndef test_z_sdp_crash_cpu(): import os; os.abort()\ndef test_zz_sdp_cpu(): pass\n"
+    assert pytorch_sdpa.main(written(tmp_path, SAME_BITS + crash)) == 1
+    said = capsys.readouterr().out
+    assert "pytest ended with -6: NOT LISTED" in said
+    assert "1 passed, 0 skipped, 1 failed" in said and "2 were not run" in said
+
+
 def test_no_tests_are_no_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pytorch_sdpa.main([*written(tmp_path, SAME_BITS)[:2], "-k", "nothing"]) == 4
     monkeypatch.setattr(pytorch_sdpa, "URL", "file:///nowhere/{}")
-    assert pytorch_sdpa.main([]) == 4
+    assert pytorch_sdpa.main([]) == pytorch_sdpa.main(["--fetch", str(tmp_path)]) == 4

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from tests.releases import (
     ended,
     error,
     execute,
+    install,
     split,
     summary,
 )  # fmt: skip
@@ -74,7 +74,7 @@ def _test(release: str, pytest_arguments: Sequence[str], run: Execute, folder: P
     before = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([str(where), *([before] if before else [])])
     environment = {**os.environ, "PYTHONPATH": path}
-    if not where.is_dir() and not _install(release, where, run):
+    if not where.is_dir() and not install(["--no-deps", f"triton=={release}"], where, run):
         return MISSING
     right = f"import sys, triton; sys.exit(triton.__version__ != {release!r})"
     if run([sys.executable, "-c", right], environment):
@@ -82,23 +82,6 @@ def _test(release: str, pytest_arguments: Sequence[str], run: Execute, folder: P
         return MISSING
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", *TESTS, *pytest_arguments]
     return FAILED if run(command, environment) else PASSED
-
-
-def _install(release: str, where: Path, run: Execute) -> bool:
-    """Into a folder of its own first: an interrupted download leaves none that looks whole."""
-    where.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=where.parent, prefix=f"{where.name}.") as private:
-        target = Path(private) / "packages"
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        if run([*pip, "--no-deps", "--target", str(target), f"triton=={release}"], os.environ):
-            return False
-        try:
-            target.rename(where)
-        except OSError as problem:
-            if not where.is_dir():  # else another process was faster
-                error(f"{where}: {problem.strerror}")
-                return False
-    return True
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ from itertools import compress
 from typing import Any
 
 import torch
-from torch._C import _are_functorch_transforms_active
-from torch.autograd.function import FunctionCtx, _SingleLevelFunction
 
 from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.problem import AttentionProblem
@@ -22,6 +20,7 @@ from .checks.readable import readable, writable_like
 from .checks.scale import with_positive_scale
 from .gradients import Gradients, Inputs, gradients_of, launch_again
 from .plain_gradients import chosen, plain_gradients
+from .recording import apply, once_differentiable
 from .torch_op.definition import wanted_bits
 
 # (q, k, v, softmax_scale, causal) -> (o, lse)
@@ -46,35 +45,9 @@ def attention(
     if q.dim() == 4 and q.numel():
         _require_kernels(q.dtype, int(q.shape[3]), q.device, deterministic)
     options = softmax_scale, causal, deterministic
-    found = _apply(_Attention, q, k, v, (forward, options, with_lse))
+    found = apply(_Attention, q, k, v, (forward, options, with_lse))
     o, lse = found if with_lse else (found, None)
     return o, lse
-
-
-def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
-    """`function.apply`, where torch.func works on the call too: a node of the innermost recording
-    alone, since those around it see the operation (torch_op/)."""
-    if not _are_functorch_transforms_active():
-        return function.apply(*arguments)  # type: ignore[no-untyped-call]
-    from torch._functorch import autograd_function as torch_func
-
-    with torch_func.enable_single_level_autograd_function():  # type: ignore[attr-defined]
-        return _of_one_level(function).apply(*arguments)
-
-
-@cache
-def _of_one_level(function: type[torch.autograd.Function]) -> Any:
-    """The same function as torch.func has those that it makes itself. A `Function` refuses to be
-    one: since torch 2.15 in `_FunctionBase.apply` already."""
-    members = {name: staticmethod(getattr(function, name)) for name in ("forward", "backward")}
-    return type(function.__name__, (_SingleLevelFunction,), members)
-
-
-def is_recorded(*tensors: Any) -> bool:
-    """Whether PyTorch would record a call with these inputs."""
-    return torch.is_grad_enabled() and any(
-        getattr(x, "requires_grad", False) is True for x in tensors
-    )
 
 
 @cache
@@ -166,28 +139,6 @@ def _through_operation(
     found = torch.ops.flash_attention.bwd(*tensors, *call, wanted_bits(wanted))
     d_q, d_k, d_v = (x if asked else None for x, asked in zip(found, wanted, strict=True))
     return d_q, d_k, d_v
-
-
-def once_differentiable(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
-    """`compute(*tensors)`, gradients; where they themselves are recorded (create_graph), as a node
-    of the graph: what is refused is to differentiate it again, not to ask for a graph."""
-    if not is_recorded(*tensors):
-        return compute(*tensors)
-    return _apply(_Gradients, compute, *tensors)
-
-
-class _Gradients(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: FunctionCtx, compute: Callable[..., Any], *tensors: Any) -> Any:
-        return compute(*tensors)
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, *grad_outputs: Any) -> Any:
-        raise NotImplementedError(
-            "the gradients of flash_attn_func cannot be differentiated again: there is no double "
-            "backward pass; use torch.nn.functional.scaled_dot_product_attention with "
-            "torch.nn.attention.SDPBackend.MATH for that"
-        )
 
 
 def gradients(

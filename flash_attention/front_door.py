@@ -16,6 +16,7 @@ from .checks.eager import is_watched, is_wrapped
 from .checks.kinds import check_dense, check_switch, require_tensor
 from .checks.scale import with_positive_scale
 from .plain_calls import plain_call
+from .recording import is_recorded
 from .serving import dense
 from .serving.options import Window
 from .torch_op import flops, sharding
@@ -125,7 +126,7 @@ def flash_attn_func(
         q, k, v = cast(q, k, v)
     if softmax_scale is not None:
         q, softmax_scale = with_positive_scale(q, softmax_scale)
-    if autograd.is_recorded(q, k, v):
+    if is_recorded(q, k, v):
         if forward_ad._current_level >= 0:
             with torch.no_grad():
                 check_operands(q, k, v, softmax_scale, causal)

@@ -5,11 +5,11 @@ from typing import Any
 import torch
 
 from ..autocast import cast
-from ..autograd import is_recorded
 from ..checks.arguments import check_call, check_lengths
 from ..checks.eager import require_eager
 from ..checks.readable import readable
 from ..checks.scale import with_positive_scale
+from ..recording import is_recorded
 from . import keys
 from .gradients import Rule
 from .launch import Call

@@ -1,7 +1,7 @@
 """The gradients of a serving call: packed or padded sequences, windows, soft caps and sinks."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from flash_helpers.kernels.problem import AttentionProblem
 from .. import emulated
 from ..checks.arguments import strides_of
 from ..checks.backward_arguments import BackwardPlan
-from ..checks.readable import readable
+from ..checks.readable import filled_up, readable
 from ..interface import kernel_id_of
 from ..library import load_library
 from . import fitting
@@ -64,18 +64,25 @@ def require_kernels(q: torch.Tensor, rule: Rule, *, sinks: bool) -> None:
 
 
 def choose(q: torch.Tensor, rule: Rule, *, sinks: bool) -> BackwardKernelConfig:
-    """The configuration of the smallest head dimension that holds that of q. A sequence whose
-    output has the same bits in every batch has gradients that have, too."""
+    """A sequence whose output has the same bits in every batch has gradients that have, too."""
     options = rule.options
     problem = AttentionProblem(
         DType.from_torch_dtype(q.dtype), 1, 1, 1, q.shape[-2], q.shape[-2], q.shape[-1],
         deterministic=rule.deterministic or bool(options.num_splits),
     )  # fmt: skip
     beside = [what for what, there in (("softcap", options.softcap), ("sinks", sinks)) if there]
+    return smallest(problem, q.device, beside)
+
+
+def smallest(
+    problem: AttentionProblem, device: torch.device, beside: Sequence[str] = ()
+) -> BackwardKernelConfig:
+    """The configuration of the smallest head dimension that holds the problem's. `beside`: what the
+    call has more. Raises KernelNotBuiltError."""
     return fitting.best(
         BackwardKernelConfig,  # type: ignore[type-abstract]
         problem,
-        q.device,
+        device,
         cost=attrgetter("d_head"),
         refusal=lambda config: config.refusal(beside),
     )
@@ -96,7 +103,7 @@ def gradients(
     if q.numel() and (d_o.numel() or d_lse is not None) and _n_sequences(q, rule):
         config = choose(q, rule, sinks=sinks is not None)
         inputs = {
-            name: readable(_filled_up(as_batch(x), config.d_head))
+            name: readable(filled_up(as_batch(x), config.d_head))
             for name, x in (("q", q), ("k", k), ("v", v), ("o", o), ("d_o", d_o))
         }
         inputs["lse"] = lse.contiguous()
@@ -186,12 +193,6 @@ def _is_row(n_rows: int, lengths: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 def _n_sequences(q: torch.Tensor, rule: Rule) -> int:
     return len(rule.lengths["cu_seqlens_q"]) - 1 if rule.packed else q.shape[0]
-
-
-def _filled_up(x: torch.Tensor, d_head: int) -> torch.Tensor:
-    """With zeros behind each head."""
-    missing = d_head - x.shape[-1]
-    return torch.nn.functional.pad(x, (0, missing)) if missing else x
 
 
 def _cut(gradient: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:

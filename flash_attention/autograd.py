@@ -12,17 +12,23 @@ from typing import Any
 import torch
 
 from flash_helpers.base.dtypes import DType
-from flash_helpers.kernels.problem import AttentionProblem
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.problem import MAX_HEAD_DIMENSION, AttentionProblem
 
-from . import dispatch
 from .checks.eager import is_watched, is_wrapped
-from .checks.readable import readable, writable_like
-from .checks.scale import with_positive_scale
+from .checks.readable import filled_up, readable, writable_like
+from .checks.scale import scale_or_default, with_positive_scale
 from .gradients import Gradients, Inputs, gradients_of, launch_again
-from .plain_gradients import chosen, plain_gradients
+from .heads import gradient_kernels
+from .plain_gradients import chosen, is_dense, plain_gradients
 from .recording import apply, once_differentiable
+from .serving.gradients import Rule, Saved
+from .serving.gradients import gradients as served_gradients
+from .serving.options import make_options
 from .torch_op.definition import wanted_bits
 
+# softmax_scale, causal, deterministic, whose gradients
+Options = tuple[float | None, bool, bool, tuple[str, ...]]
 # (q, k, v, softmax_scale, causal) -> (o, lse)
 Forward = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
@@ -57,13 +63,13 @@ def _require_kernels(
     """Asked before the forward pass, and not only when gradients are: hours may lie between. What
     attention is refused for anyway is left to its checks."""
     there = device.type == "cpu" or torch.cuda.is_available()  # also of tensors without data
-    if not there or dtype not in (torch.float16, torch.bfloat16):
+    if not there or dtype not in (torch.float16, torch.bfloat16) or d_head > MAX_HEAD_DIMENSION:
         return
     problem = AttentionProblem(
         DType.from_torch_dtype(dtype), 1, 1, 1, 1, 1, d_head,
         gradients=True, deterministic=deterministic,
     )  # fmt: skip
-    dispatch.choose(problem, device)
+    gradient_kernels(problem, device)
 
 
 class _Attention(torch.autograd.Function):
@@ -142,7 +148,7 @@ def _through_operation(
 
 
 def gradients(
-    options: tuple[float | None, bool, bool, tuple[str, ...]],
+    options: Options,
     d_o: torch.Tensor | None,
     d_lse: torch.Tensor | None,
     q: torch.Tensor,
@@ -166,14 +172,46 @@ def gradients(
     config = chosen(q.dtype, q.shape, k.shape, causal, deterministic, q.device)
     d_o = torch.zeros_like(o) if d_o is None else d_o
     inputs = Inputs(positive, k, v, o, d_o, lse, d_lse)
-    found = launch_again(config, inputs, softmax_scale, causal, wanted)
-    if found is None:
-        found = gradients_of(config, _readable(inputs), softmax_scale, causal, wanted)
-    d_q, d_k, d_v = found
+    if is_dense(config, q.shape[3]) and v.shape[3] == q.shape[3]:
+        d_q, d_k, d_v = _dense(config, inputs, (softmax_scale, causal, deterministic, wanted))
+    else:
+        scale = scale_or_default(softmax_scale, q.shape[3])
+        compute = _served if config.SERVES else _filled_up
+        found = compute(config, inputs, (scale, causal, deterministic, wanted))
+        d_q, d_k, d_v = map(_cut, found, inputs[:3])
     return (d_q if positive is q or d_q is None else d_q.neg_()), d_k, d_v
 
 
-def _readable(inputs: Inputs) -> Inputs:
+def _dense(config: KernelConfig, inputs: Inputs, options: Options) -> Gradients:
+    softmax_scale, causal, _, wanted = options
+    found = launch_again(config, inputs, softmax_scale, causal, wanted)
+    if found is not None:
+        return found
     q, k, v, o, d_o = map(readable, inputs[:5])
     d_lse = None if inputs.d_lse is None else inputs.d_lse.contiguous()
-    return Inputs(q, k, v, o, d_o, inputs.lse.contiguous(), d_lse)
+    whole = Inputs(q, k, v, o, d_o, inputs.lse.contiguous(), d_lse)
+    return gradients_of(config, whole, softmax_scale, causal, wanted)
+
+
+def _filled_up(config: KernelConfig, inputs: Inputs, options: Options) -> Gradients:
+    """By dense kernels of wider heads."""
+    q, k, v, o, d_o = (filled_up(x, config.d_head) for x in inputs[:5])
+    return _dense(config, Inputs(q, k, v, o, d_o, inputs.lse, inputs.d_lse), options)
+
+
+def _served(config: KernelConfig, inputs: Inputs, options: Options) -> Gradients:
+    """By kernels that serve."""
+    softmax_scale, causal, deterministic, wanted = options
+    q, k, v, o, d_o, lse, d_lse = inputs
+    whole = make_options(q.shape[3], softmax_scale, causal, (None, None), 0.0, 0)
+    asked = ("q" in wanted, "k" in wanted, "v" in wanted, False)
+    saved = Saved(q, k, v, o, lse, None)
+    d_q, d_k, d_v, _ = served_gradients(saved, d_o, d_lse, Rule(whole, {}, deterministic), asked)
+    return d_q, d_k, d_v
+
+
+def _cut(gradient: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor | None:
+    """Without what was filled up, and in the order of dimensions that other gradients have."""
+    if gradient is None:
+        return None
+    return writable_like(x).copy_(gradient[..., : x.shape[3]])

@@ -10,8 +10,12 @@ from flash_helpers.kernels.problem import AttentionProblem
 
 from . import dispatch
 from .checks.arguments import check_operands
-from .checks.readable import readable, writable_like
+from .checks.readable import filled_up, readable, writable_like
+from .checks.scale import scale_or_default
+from .heads import dense_width
 from .interface import launch_again, launch_checked, output_like
+from .serving.dense import served
+from .serving.options import make_options
 
 # Stands for "the kernel of our choice" where the cache of checked calls expects a configuration.
 CHOSEN = object()
@@ -35,7 +39,7 @@ def attend(
     o = output_like(q)
     lse = lse_like(q) if with_lse else None
     if not launch_again(key, q, k, v, o, lse, softmax_scale, causal):
-        o = _first_call(q, k, v, o, lse, softmax_scale, causal, key=key)
+        return _first_call(q, k, v, o, lse, softmax_scale, causal, key=key)
     return o, lse
 
 
@@ -63,19 +67,46 @@ def _first_call(
     softmax_scale: float | None,
     causal: bool,
     key: object,
-) -> torch.Tensor:
-    """Chooses the kernel, copies what it cannot read, and launches. Returns the output."""
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Chooses the kernel, copies what it cannot read, and launches. Returns output and lse."""
     check_operands(q, k, v, softmax_scale, causal)
-    if o.stride(3) != 1:
-        o = writable_like(q)
-    if o.numel() == 0:
-        return o
     batch, seqlen_q, n_heads, d_head = q.shape
+    d_v = v.shape[3]
+    if o.stride(3) != 1 or d_v != d_head:
+        o = writable_like(q, d_v)
+    if o.numel() == 0:
+        return o, lse
     problem = AttentionProblem(
         DType.from_torch_dtype(q.dtype), batch, seqlen_q, k.shape[1], n_heads, k.shape[2], d_head,
-        causal=causal,
+        d_v, causal=causal,
     )  # fmt: skip
+    width = dense_width(problem, q.device)
+    if width is None:
+        options = make_options(d_head, softmax_scale, causal, (None, None), 0.0, 0)
+        return served(q, k, v, options, {}, o=o, with_lse=lse is not None)
+    if width != d_head or width != d_v:
+        _filled_up(q, k, v, width, o, lse, softmax_scale, causal)
+        return o, lse
     config = dispatch.choose(problem, q.device)
     q, k, v = map(readable, (q, k, v))
     launch_checked(config, q, k, v, o, lse, softmax_scale, causal, key=key)
-    return o
+    return o, lse
+
+
+def _filled_up(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    width: int,
+    o: torch.Tensor,
+    lse: torch.Tensor | None,
+    softmax_scale: float | None,
+    causal: bool,
+) -> None:
+    """With copies that are filled up with zeros to a head dimension that dense kernels have."""
+    scale = scale_or_default(softmax_scale, q.shape[3])
+    q, k, v = (filled_up(x, width) for x in (q, k, v))
+    wide = torch.empty_like(q)
+    if not launch_again(CHOSEN, q, k, v, wide, lse, scale, causal):
+        _first_call(q, k, v, wide, lse, scale, causal, key=CHOSEN)
+    o.copy_(wide[..., : o.shape[3]])

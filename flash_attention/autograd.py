@@ -10,22 +10,27 @@ from itertools import compress
 from typing import Any
 
 import torch
-from torch._C import _are_functorch_transforms_active
-from torch.autograd.function import FunctionCtx, _SingleLevelFunction
 
 from flash_helpers.base.dtypes import DType
-from flash_helpers.kernels.problem import AttentionProblem
+from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.problem import MAX_HEAD_DIMENSION, AttentionProblem
 
-from . import dispatch
 from .checks.eager import is_watched, is_wrapped
-from .checks.readable import readable, writable_like
-from .checks.scale import with_positive_scale
+from .checks.readable import filled_up, readable, writable_like
+from .checks.scale import scale_or_default, with_positive_scale
 from .gradients import Gradients, Inputs, gradients_of, launch_again
+from .heads import gradient_kernels
 from .library import load_library
-from .plain_gradients import chosen, plain_gradients
+from .plain_gradients import chosen, is_dense, plain_gradients
+from .recording import apply, once_differentiable
+from .serving.gradients import Rule, Saved
+from .serving.gradients import gradients as served_gradients
+from .serving.options import make_options
 from .torch_op import flops, sharding
 from .torch_op.definition import wanted_bits
 
+# softmax_scale, causal, deterministic, whose gradients
+Options = tuple[float | None, bool, bool, tuple[str, ...]]
 # (q, k, v, softmax_scale, causal) -> (o, lse)
 Forward = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
@@ -48,35 +53,9 @@ def attention(
     if q.dim() == 4 and q.numel():
         _require_kernels(q.dtype, int(q.shape[3]), q.device, deterministic)
     options = softmax_scale, causal, deterministic
-    found = _apply(_Attention, q, k, v, (forward, options, with_lse))
+    found = apply(_Attention, q, k, v, (forward, options, with_lse))
     o, lse = found if with_lse else (found, None)
     return o, lse
-
-
-def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
-    """`function.apply`, where torch.func works on the call too: a node of the innermost recording
-    alone, since those around it see the operation (torch_op/)."""
-    if not _are_functorch_transforms_active():
-        return function.apply(*arguments)  # type: ignore[no-untyped-call]
-    from torch._functorch import autograd_function as torch_func
-
-    with torch_func.enable_single_level_autograd_function():  # type: ignore[attr-defined]
-        return _of_one_level(function).apply(*arguments)
-
-
-@cache
-def _of_one_level(function: type[torch.autograd.Function]) -> Any:
-    """The same function as torch.func has those that it makes itself. A `Function` refuses to be
-    one: since torch 2.15 in `_FunctionBase.apply` already."""
-    members = {name: staticmethod(getattr(function, name)) for name in ("forward", "backward")}
-    return type(function.__name__, (_SingleLevelFunction,), members)
-
-
-def is_recorded(*tensors: Any) -> bool:
-    """Whether PyTorch would record a call with these inputs."""
-    return torch.is_grad_enabled() and any(
-        getattr(x, "requires_grad", False) is True for x in tensors
-    )
 
 
 @cache
@@ -86,13 +65,13 @@ def _require_kernels(
     """Asked before the forward pass, and not only when gradients are: hours may lie between. What
     attention is refused for anyway is left to its checks."""
     there = device.type == "cpu" or torch.cuda.is_available()  # also of tensors without data
-    if not there or dtype not in (torch.float16, torch.bfloat16):
+    if not there or dtype not in (torch.float16, torch.bfloat16) or d_head > MAX_HEAD_DIMENSION:
         return
     problem = AttentionProblem(
         DType.from_torch_dtype(dtype), 1, 1, 1, 1, 1, d_head,
         gradients=True, deterministic=deterministic,
     )  # fmt: skip
-    dispatch.choose(problem, device)
+    gradient_kernels(problem, device)
 
 
 class _Attention(torch.autograd.Function):
@@ -189,30 +168,8 @@ def _through_operation(
     return d_q, d_k, d_v
 
 
-def once_differentiable(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
-    """`compute(*tensors)`, gradients; where they themselves are recorded (create_graph), as a node
-    of the graph: what is refused is to differentiate it again, not to ask for a graph."""
-    if not is_recorded(*tensors):
-        return compute(*tensors)
-    return _apply(_Gradients, compute, *tensors)
-
-
-class _Gradients(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: FunctionCtx, compute: Callable[..., Any], *tensors: Any) -> Any:
-        return compute(*tensors)
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, *grad_outputs: Any) -> Any:
-        raise NotImplementedError(
-            "the gradients of flash_attn_func cannot be differentiated again: there is no double "
-            "backward pass; use torch.nn.functional.scaled_dot_product_attention with "
-            "torch.nn.attention.SDPBackend.MATH for that"
-        )
-
-
 def gradients(
-    options: tuple[float | None, bool, bool, tuple[str, ...]],
+    options: Options,
     d_o: torch.Tensor | None,
     d_lse: torch.Tensor | None,
     q: torch.Tensor,
@@ -236,14 +193,46 @@ def gradients(
     config = chosen(q.dtype, q.shape, k.shape, causal, deterministic, q.device)
     d_o = torch.zeros_like(o) if d_o is None else d_o
     inputs = Inputs(positive, k, v, o, d_o, lse, d_lse)
-    found = launch_again(config, inputs, softmax_scale, causal, wanted)
-    if found is None:
-        found = gradients_of(config, _readable(inputs), softmax_scale, causal, wanted)
-    d_q, d_k, d_v = found
+    if is_dense(config, q.shape[3]) and v.shape[3] == q.shape[3]:
+        d_q, d_k, d_v = _dense(config, inputs, (softmax_scale, causal, deterministic, wanted))
+    else:
+        scale = scale_or_default(softmax_scale, q.shape[3])
+        compute = _served if config.SERVES else _filled_up
+        found = compute(config, inputs, (scale, causal, deterministic, wanted))
+        d_q, d_k, d_v = map(_cut, found, inputs[:3])
     return (d_q if positive is q or d_q is None else d_q.neg_()), d_k, d_v
 
 
-def _readable(inputs: Inputs) -> Inputs:
+def _dense(config: KernelConfig, inputs: Inputs, options: Options) -> Gradients:
+    softmax_scale, causal, _, wanted = options
+    found = launch_again(config, inputs, softmax_scale, causal, wanted)
+    if found is not None:
+        return found
     q, k, v, o, d_o = map(readable, inputs[:5])
     d_lse = None if inputs.d_lse is None else inputs.d_lse.contiguous()
-    return Inputs(q, k, v, o, d_o, inputs.lse.contiguous(), d_lse)
+    whole = Inputs(q, k, v, o, d_o, inputs.lse.contiguous(), d_lse)
+    return gradients_of(config, whole, softmax_scale, causal, wanted)
+
+
+def _filled_up(config: KernelConfig, inputs: Inputs, options: Options) -> Gradients:
+    """By dense kernels of wider heads."""
+    q, k, v, o, d_o = (filled_up(x, config.d_head) for x in inputs[:5])
+    return _dense(config, Inputs(q, k, v, o, d_o, inputs.lse, inputs.d_lse), options)
+
+
+def _served(config: KernelConfig, inputs: Inputs, options: Options) -> Gradients:
+    """By kernels that serve."""
+    softmax_scale, causal, deterministic, wanted = options
+    q, k, v, o, d_o, lse, d_lse = inputs
+    whole = make_options(q.shape[3], softmax_scale, causal, (None, None), 0.0, 0)
+    asked = ("q" in wanted, "k" in wanted, "v" in wanted, False)
+    saved = Saved(q, k, v, o, lse, None)
+    d_q, d_k, d_v, _ = served_gradients(saved, d_o, d_lse, Rule(whole, {}, deterministic), asked)
+    return d_q, d_k, d_v
+
+
+def _cut(gradient: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor | None:
+    """Without what was filled up, and in the order of dimensions that other gradients have."""
+    if gradient is None:
+        return None
+    return writable_like(x).copy_(gradient[..., : x.shape[3]])

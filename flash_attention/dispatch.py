@@ -9,7 +9,6 @@ from flash_helpers.kernels.registry import by_preference, violations
 from flash_helpers.kernels.variants import has_kernel_for
 
 from . import jit
-from .instead import instead_of
 from .interface import KernelNotBuiltError, available_kernels
 from .tuning import tuned_config
 
@@ -42,8 +41,10 @@ def choose(problem: AttentionProblem, device: torch.device) -> KernelConfig:
     if not_built:
         raise KernelNotBuiltError(not_built)
     reasons = "; ".join(refusals)
-    wanted = instead_of(problem, capability)
-    raise ValueError(f"no kernel takes {problem} on {device}; {reasons}; {wanted}")
+    raise ValueError(
+        f"no kernel takes {problem} on {device}; {reasons}; instead, "
+        "torch.nn.functional.scaled_dot_product_attention takes any"
+    )
 
 
 def _built_or_compiled(

@@ -16,6 +16,7 @@ from .checks.eager import is_watched, is_wrapped
 from .checks.kinds import check_dense, check_switch, require_tensor
 from .checks.scale import with_positive_scale
 from .plain_calls import plain_call
+from .recording import is_recorded
 from .serving import dense
 from .serving.options import Window
 from .torch_op import flops, sharding
@@ -61,10 +62,11 @@ def flash_attn_func(
 
     Args:
         q: (batch, seqlen_q, heads, d_head), fp16 or bf16, on a CUDA device, or on the CPU, where
-            the emulator runs it. Any strides: a tensor whose last dimension is not contiguous,
+            the emulator runs it. d_head is 1 to 256; those that no kernel reads are filled up with
+            zeros by copies. Any strides: a tensor whose last dimension is not contiguous,
             whose strides are not multiples of 8 elements or whose address is not one of 16 bytes
             is copied first.
-        k, v: (batch, seqlen_k, kv_heads, d_head); query head h reads KV head
+        k, v: (batch, seqlen_k, kv_heads, d_head), of v d_head or less; query head h reads KV head
             h // (heads // kv_heads).
         softmax_scale: any finite number, defaults to d_head ** -0.5. With 0 a row's output is the
             mean of the v it sees; for a negative one q is copied.
@@ -72,8 +74,7 @@ def flash_attn_func(
         window_size: (left, right): query i, which stands at key a = i + seqlen_k - seqlen_q, sees
             keys a - left to a + right alone; negative or None: no limit.
         softcap: scores become softcap * tanh(score / softcap); 0: they stay.
-        s_aux: sinks (heads): each row's denominator has a term exp(s_aux of its head) more. With
-            any of these three d_head is at most 256.
+        s_aux: sinks (heads): each row's denominator has a term exp(s_aux of its head) more.
         dropout_p, alibi_slopes: only their defaults are supported.
         deterministic: every gradient is bitwise the same in every run. Else that of q may differ in
             its last bits: on compute capability 9.0 faster kernels add it up in any order, for head
@@ -81,9 +82,9 @@ def flash_attn_func(
         return_attn_probs: returns (out, softmax_lse, None), as flash-attn does without dropout.
 
     Returns:
-        out, shaped like q; or (out, softmax_lse, None) with softmax_lse (batch, heads, seqlen_q) in
-        fp32, the natural logarithm of the sum of exp(scale * q k^T). A query that sees no key has
-        output 0 and softmax_lse -inf.
+        out, shaped like q, with heads as wide as those of v; or (out, softmax_lse, None) with
+        softmax_lse (batch, heads, seqlen_q) in fp32, the natural logarithm of the sum of
+        exp(scale * q k^T). A query that sees no key has output 0 and softmax_lse -inf.
 
         The kernel is queued on the current stream of q's device; nothing waits. Which kernel it is
         was decided when a call of this kind came first: a tuning table that changes later is for
@@ -125,7 +126,7 @@ def flash_attn_func(
         q, k, v = cast(q, k, v)
     if softmax_scale is not None:
         q, softmax_scale = with_positive_scale(q, softmax_scale)
-    if autograd.is_recorded(q, k, v):
+    if is_recorded(q, k, v):
         if forward_ad._current_level >= 0:
             with torch.no_grad():
                 check_operands(q, k, v, softmax_scale, causal)

@@ -10,7 +10,7 @@ from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.problem import AttentionProblem
 
-from . import dispatch
+from . import heads
 from .gradients import launch_cache, scratch_shapes
 from .library import load_library
 from .memory import without_memory
@@ -57,11 +57,13 @@ def _calls() -> Any:
 def _choose(
     q: torch.Tensor, q_sizes: Sizes, k_sizes: Sizes, causal: bool, deterministic: bool
 ) -> KernelConfig | None:
-    """None: there are no kernels, and whoever called goes on with something else."""
+    """None: there are none, or none for heads as they are, and whoever called goes on with
+    something else."""
     try:
-        return chosen(q.dtype, q_sizes, k_sizes, causal, deterministic, q.device)
+        found = chosen(q.dtype, q_sizes, k_sizes, causal, deterministic, q.device)
     except ValueError:
         return None
+    return found if is_dense(found, q_sizes[3]) else None
 
 
 @lru_cache(maxsize=4096)
@@ -73,15 +75,20 @@ def chosen(
     deterministic: bool,
     device: torch.device,
 ) -> KernelConfig:
-    """The kernels of the gradients. Made once for a kind of call, as in the forward pass. Raises
-    what dispatch.choose() does."""
+    """The kernels of the gradients (heads.gradient_kernels). Made once for a kind of call, as in
+    the forward pass."""
     batch, seqlen_q, n_heads, d_head = q_shape
     _, seqlen_k, n_heads_kv, _ = k_shape
     problem = AttentionProblem(
         DType.from_torch_dtype(dtype), batch, seqlen_q, seqlen_k, n_heads, n_heads_kv, d_head,
         causal=causal, gradients=True, deterministic=deterministic,
     )  # fmt: skip
-    return dispatch.choose(problem, device)
+    return heads.gradient_kernels(problem, device)
+
+
+def is_dense(kernels: KernelConfig, d_head: int) -> bool:
+    """Whether they read heads of this dimension as they are."""
+    return kernels.d_head == d_head and not kernels.SERVES
 
 
 def _scratch_prototype(

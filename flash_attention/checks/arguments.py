@@ -11,7 +11,7 @@ from flash_helpers.kernels.forward_args import MAX_SEQLEN, POINTER_FIELDS, pack_
 from flash_helpers.kernels.registry import violations
 
 from .eager import check_plain
-from .kinds import check_dense, check_device, check_sign, check_switch, require_tensor
+from .kinds import check_d_head, check_dense, check_device, check_sign, check_switch, require_tensor
 from .memory import ALIGNMENT_BYTES, ALIGNMENT_ELEMENTS, check_aligned, check_no_overlap
 from .scale import scale_or_default
 
@@ -20,7 +20,6 @@ _POINTER_BYTES = 8 * len(POINTER_FIELDS)
 _MAX_INT32 = 2**31 - 1
 
 # What works in place of a call that is refused.
-_PAD = "pad with zeros, give softmax_scale, and cut the output to the dimension of v"
 _NO_BATCH = "; without a batch, call .unsqueeze(0)"
 
 
@@ -113,12 +112,7 @@ def check_call(
             raise ValueError(
                 f"{name} has dtype {tensor.dtype}, but q has {q.dtype}: cast with .to({q.dtype})"
             )
-        if tensor.shape[3] != q.shape[3]:
-            raise ValueError(
-                f"{name} has head dimension {tensor.shape[3]}, but q has {q.shape[3]}: {_PAD}"
-            )
-        if not tensor.shape[3]:
-            raise ValueError(f"{name} has head dimension 0: at least 1 is needed")
+        check_d_head(name, tensor.shape[3], q.shape[3])
     check_shapes(q, k, v, q)
     scale_or_default(softmax_scale, q.shape[3])
 
@@ -233,8 +227,11 @@ def check_shapes(
     v: torch.Tensor,
     o: torch.Tensor,
 ) -> None:
-    if k.shape != v.shape:
-        raise ValueError(f"k has shape {tuple(k.shape)} and v {tuple(v.shape)}: they must be equal")
+    if k.shape[:3] != v.shape[:3]:
+        raise ValueError(
+            f"k has shape {tuple(k.shape)} and v {tuple(v.shape)}: they must be equal, but for the "
+            "head dimension"
+        )
     if o.shape != q.shape:
         raise ValueError(f"o has shape {tuple(o.shape)}, but q has {tuple(q.shape)}")
     if k.shape[0] != q.shape[0]:

@@ -3,8 +3,13 @@
 import torch
 
 from flash_helpers.base.words import kind_of
+from flash_helpers.kernels.problem import MAX_HEAD_DIMENSION
 
 _DEVICES = ("cuda", "cpu")
+
+# What works in place of a call that is refused.
+_ANY = "instead, torch.nn.functional.scaled_dot_product_attention takes any"
+_PAD = "pad what is narrower with zeros, and give softmax_scale"
 
 
 def require_tensor(name: str, value: object) -> None:
@@ -43,4 +48,19 @@ def check_sign(name: str, tensor: torch.Tensor) -> None:
     if tensor.is_neg():
         raise ValueError(
             f"{name} is a negated view: its memory has the other sign; call .resolve_neg()"
+        )
+
+
+def check_d_head(name: str, d_head: int, of_q: int) -> None:
+    """Raises ValueError for a head dimension of q, k or v that no kernel takes beside q's."""
+    if not d_head:
+        raise ValueError(f"{name} has head dimension 0: at least 1 is needed")
+    if d_head > MAX_HEAD_DIMENSION:
+        raise ValueError(
+            f"{name} has head dimension {d_head}: at most {MAX_HEAD_DIMENSION} is supported; {_ANY}"
+        )
+    if d_head > of_q or (d_head < of_q and name != "v"):
+        exactly = "at most that of q" if name == "v" else "that of q"
+        raise ValueError(
+            f"{name} has head dimension {d_head}, but q has {of_q}: {exactly} is expected; {_PAD}"
         )

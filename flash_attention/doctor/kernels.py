@@ -15,8 +15,7 @@ from flash_helpers.check.tolerance import compare
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.registry import families, family_of
 
-from .. import jit
-from ..dispatch import choose
+from .. import heads, jit
 from ..front_door import flash_attn_func
 from ..interface import built_kernel_id
 from ..library import LIBRARY_VARIABLE, LibraryNotFoundError, library_info
@@ -83,7 +82,7 @@ def _serving(gradients: bool, d_head: int) -> str:
 def _server(problem: AttentionProblem) -> str:
     with warnings.catch_warnings():  # about tables, which have lines of their own
         warnings.simplefilter("ignore")
-        config = choose(problem, _device())
+        config = heads.kernels(problem, _device())
     how = "emulated"
     if _device().type == "cuda":
         variant = config.variant_for(problem.seqlen_q, problem.seqlen_k, problem.causal)

@@ -50,8 +50,8 @@ def _has_registry() -> bool:
 
 def enable(*, emulator: bool = False) -> None:
     """From now on torch.nn.functional.scaled_dot_product_attention computes with these kernels
-    wherever it would with PyTorch's FlashAttention and they serve the call (fp16 and bf16, a head
-    dimension that they have, no dropout); any other call is PyTorch's as before. So it is for
+    wherever it would with PyTorch's FlashAttention and they serve the call (fp16 and bf16, head
+    dimensions up to 256, no dropout); any other call is PyTorch's as before. So it is for
     compiled functions and for gradients. In the whole process; `disable` ends it.
 
     PyTorch's registry knows it as "flash_attention_from_scratch", so that another

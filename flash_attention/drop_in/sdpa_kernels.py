@@ -12,7 +12,7 @@ import torch
 from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.problem import AttentionProblem
 
-from .. import autograd, dispatch
+from .. import autograd, heads
 from ..attention import attend
 from ..checks.scale import with_positive_scale
 from ..memory import without_memory
@@ -131,11 +131,12 @@ def is_served(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, gradients: bool = False
 ) -> bool:
     """Whether these kernels take such tensors on their device, or such tensors' gradients."""
-    one_d_head = q.shape[3] == k.shape[3] == v.shape[3]
-    if q.dtype not in _HALF or not one_d_head or not q.numel() or not k.numel():
+    fit = q.shape[3] == k.shape[3] and 0 < v.shape[3] <= q.shape[3]
+    if q.dtype not in _HALF or not fit or not q.numel() or not k.numel():
         return False
     deterministic = gradients and torch.are_deterministic_algorithms_enabled()
-    return bool(_is_kernel_now(q.dtype, q.shape[3], q.device, gradients, deterministic))
+    kind = q.dtype, q.shape[3], v.shape[3], q.device, gradients, deterministic
+    return bool(_is_kernel_now(*kind))
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -146,15 +147,16 @@ def _is_kernel_now(*kind: Any) -> bool:
 
 @cache
 def _is_kernel(
-    dtype: torch.dtype, d_head: int, device: torch.device, gradients: bool, deterministic: bool
-) -> bool:
+    dtype: torch.dtype, d_head: int, d_v: int, device: torch.device, gradients: bool,
+    deterministic: bool,
+) -> bool:  # fmt: skip
     """Of any length, with and without the mask."""
     problem = AttentionProblem(
-        DType.from_torch_dtype(dtype), 1, 1, 1, 1, 1, d_head,
+        DType.from_torch_dtype(dtype), 1, 1, 1, 1, 1, d_head, d_v,
         causal=True, gradients=gradients, deterministic=deterministic,
     )  # fmt: skip
     try:
-        dispatch.choose(problem, device)
+        heads.kernels(problem, device)
     except ValueError:
         return False
     return True

@@ -5,15 +5,15 @@ from typing import Any
 import torch
 
 from ..autocast import cast
-from ..autograd import is_recorded
 from ..checks.arguments import check_call, check_lengths
 from ..checks.eager import require_eager
 from ..checks.readable import readable
 from ..checks.scale import with_positive_scale
+from ..recording import is_recorded
 from . import keys
 from .gradients import Rule
 from .launch import Call
-from .options import Window, make_options, window
+from .options import Options, Window, make_options, window
 from .recorded import attention
 from .result import answer, run
 from .tensors import check_operand, filled_up, sinks_of
@@ -57,16 +57,31 @@ def attend(
         return answer(o, lse, with_lse=False, with_probs=with_probs)
     for name, x in (("q", q), ("k", k), ("v", v)):
         check_operand(name, x, q, (4,))
-    seqlen_k, d_head = k.shape[1], q.shape[3]
+    options = make_options(q.shape[3], softmax_scale, causal, window_size, softcap, 0)
+    found = served(q, k, v, options, sinks_of({"s_aux": s_aux}, q), with_lse=with_probs)
+    return answer(*found, with_lse=False, with_probs=with_probs)
+
+
+def served(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    options: Options,
+    sinks: dict[str, torch.Tensor],
+    *,
+    o: torch.Tensor | None = None,
+    with_lse: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """(o, lse) of checked operands, lse None without `with_lse`; o by default contiguous."""
+    seqlen_k, d_v = k.shape[1], v.shape[3]
     check_lengths(q.shape[1], seqlen_k)
-    options = make_options(d_head, softmax_scale, causal, window_size, softcap, 0)
     q, k, v = map(filled_up, (q, k, v))
     if k.numel():
         k, v = readable(k), readable(v)
     found = keys.cached(q, ("k", "v"), k, v, q.shape[0], used=("cache_seqlens", None))
-    tensors = {"q": q, **found.tensors, **sinks_of({"s_aux": s_aux}, q)}
-    call = Call(tensors, options, q.shape[0], seqlen_k)
-    return run(call, None, d_head, with_lse=False, with_probs=with_probs)
+    call = Call({"q": q, **found.tensors, **sinks}, options, q.shape[0], seqlen_k)
+    result: Any = run(call, o, d_v, with_lse=with_lse)
+    return result if with_lse else (result, None)
 
 
 def as_causal(window_size: Window, causal: bool, q: object, k: object) -> bool | None:

@@ -1,7 +1,7 @@
 """The gradients of a serving call: packed or padded sequences, windows, soft caps and sinks."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from flash_helpers.kernels.problem import AttentionProblem
 from .. import emulated
 from ..checks.arguments import strides_of
 from ..checks.backward_arguments import BackwardPlan
-from ..checks.readable import readable
+from ..checks.readable import filled_up, readable
 from ..interface import kernel_id_of
 from ..library import load_library
 from . import fitting
@@ -64,18 +64,25 @@ def require_kernels(q: torch.Tensor, rule: Rule, *, sinks: bool) -> None:
 
 
 def choose(q: torch.Tensor, rule: Rule, *, sinks: bool) -> BackwardKernelConfig:
-    """The configuration of the smallest head dimension that holds that of q. A sequence whose
-    output has the same bits in every batch has gradients that have, too."""
+    """A sequence whose output has the same bits in every batch has gradients that have, too."""
     options = rule.options
     problem = AttentionProblem(
         DType.from_torch_dtype(q.dtype), 1, 1, 1, q.shape[-2], q.shape[-2], q.shape[-1],
         deterministic=rule.deterministic or bool(options.num_splits),
     )  # fmt: skip
     beside = [what for what, there in (("softcap", options.softcap), ("sinks", sinks)) if there]
+    return smallest(problem, q.device, beside)
+
+
+def smallest(
+    problem: AttentionProblem, device: torch.device, beside: Sequence[str] = ()
+) -> BackwardKernelConfig:
+    """The configuration of the smallest head dimension that holds the problem's. `beside`: what the
+    call has more. Raises KernelNotBuiltError."""
     return fitting.best(
         BackwardKernelConfig,  # type: ignore[type-abstract]
         problem,
-        q.device,
+        device,
         cost=attrgetter("d_head"),
         refusal=lambda config: config.refusal(beside),
     )
@@ -191,9 +198,8 @@ def _n_sequences(q: torch.Tensor, rule: Rule) -> int:
 def _laid_out(x: torch.Tensor, config: BackwardKernelConfig) -> torch.Tensor:
     """With zeros behind each head as far as the kernels' heads are longer, and in a copy where they
     need the heads behind each other."""
-    missing = config.d_head - x.shape[-1]
-    if missing:
-        return torch.nn.functional.pad(x, (0, missing))
+    if x.shape[-1] < config.d_head:
+        return filled_up(x, config.d_head)
     apart = x.shape[-2] > 1 and x.stride(-2) != x.shape[-1]
     return x.contiguous() if apart and config.needs_heads_together() else x
 

@@ -141,37 +141,46 @@ def launch(call: Call) -> None:
 def choose(call: Call) -> ServeKernelConfig:
     """The configuration with the fewest idle rows in its tiles: a matter of the tensors' shapes,
     and not of the lengths, which only the device knows."""
-    sizes = call.sizes()
+    return fitting_sizes(
+        call.sizes(), DType.from_torch_dtype(call.q.dtype), call.max_keys, call.q.device,
+        is_latent=call.latent is not None,
+    )  # fmt: skip
+
+
+def fitting_sizes(
+    sizes: ServeSizes, dtype: DType, max_keys: int, device: torch.device, *, is_latent: bool = False
+) -> ServeKernelConfig:
+    """What `choose` does, of a call of these sizes. Raises KernelNotBuiltError."""
     problem = AttentionProblem(
-        DType.from_torch_dtype(call.q.dtype), max(sizes.batch, 1), max(sizes.n_rows, 1),
-        call.max_keys, sizes.n_heads_q, sizes.n_heads_kv, sizes.d_head,
-        d_v=0 if call.latent is None else sizes.d_v,
+        dtype, max(sizes.batch, 1), max(sizes.n_rows, 1), max_keys, sizes.n_heads_q,
+        sizes.n_heads_kv, sizes.d_head, d_v=sizes.d_v if is_latent else 0,
     )  # fmt: skip
     return fitting.best(
         ServeKernelConfig,  # type: ignore[type-abstract]
         problem,
-        call.q.device,
-        cost=partial(_cost, call),
-        refusal=partial(_refusal, call),
+        device,
+        cost=partial(_cost, sizes, is_latent),
+        refusal=partial(_refusal, sizes),
     )
 
 
-def _refusal(call: Call, config: ServeKernelConfig) -> str | None:
-    if call.options.num_splits and not config.can_split():
+def _refusal(sizes: ServeSizes, config: ServeKernelConfig) -> str | None:
+    if sizes.is_fixed and not config.can_split():
         return "its kernels do not split keys"
-    return config.refusal(call.sizes())
+    return config.refusal(sizes)
 
 
-def _cost(call: Call, config: ServeKernelConfig) -> tuple[int, bool, bool, int, int]:
+def _cost(
+    sizes: ServeSizes, is_latent: bool, config: ServeKernelConfig
+) -> tuple[int, bool, bool, int, int]:
     """Of the smallest head dimension, whether the kernel is of the right kind; the smallest tile
     that holds the rows of the average sequence, else the largest; the most shared memory.
 
     Where the result must not depend on the batch, neither may the kernel."""
-    sizes = call.sizes()
-    shares = not call.options.num_splits and sizes.n_rows <= _MOST_DECODED * sizes.batch
+    shares = not sizes.is_fixed and sizes.n_rows <= _MOST_DECODED * sizes.batch
     rows = -(-sizes.n_rows * (sizes.n_heads_q // sizes.n_heads_kv) // sizes.batch)
-    if call.options.num_splits:
-        rows = _MAX_INT32 if call.latent is None else sizes.n_heads_q // sizes.n_heads_kv
+    if sizes.is_fixed:
+        rows = sizes.n_heads_q // sizes.n_heads_kv if is_latent else _MAX_INT32
     tile = config.blocks()[0]
     return (config.d_head, config.shares_keys() != shares, tile < rows,
             tile if tile >= rows else -tile, -config.smem_bytes())  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..autograd import once_differentiable
+from ..recording import once_differentiable
 from .gradients import Rule, Saved, gradients, require_kernels
 
 # (q, k, v, sinks) -> (o, lse), with the sinks as they were given

@@ -4,6 +4,7 @@ import torch
 
 from flash_helpers.base.words import kind_of
 
+from ..checks import readable
 from ..checks.arguments import check_layout, check_no_gradient, check_output_strides
 from ..checks.eager import check_plain
 from ..checks.kinds import check_dense, check_device, require_tensor
@@ -141,8 +142,7 @@ def sinks_of(given: dict[str, object], q: torch.Tensor) -> dict[str, torch.Tenso
 
 def filled_up(x: torch.Tensor) -> torch.Tensor:
     """The tensor, or a copy with zeros behind each head, up to the next multiple of 8."""
-    missing = -x.shape[-1] % ALIGNMENT_ELEMENTS
-    return torch.nn.functional.pad(x, (0, missing)) if missing else x
+    return readable.filled_up(x, x.shape[-1] + -x.shape[-1] % ALIGNMENT_ELEMENTS)
 
 
 def as_batch(x: torch.Tensor) -> torch.Tensor:

@@ -6,10 +6,10 @@ import torch
 
 from flash_helpers.kernels.backward_args import LENGTH_FIELDS
 
-from ..autograd import is_recorded
 from ..checks.eager import require_eager
 from ..checks.kinds import require_tensor
 from ..checks.scale import with_positive_scale
+from ..recording import is_recorded
 from . import keys
 from .gradients import Rule
 from .launch import Call

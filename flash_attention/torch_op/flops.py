@@ -28,15 +28,15 @@ def register_if_used() -> None:
                 known.setdefault(op, formulas[op])
 
 
-def _fwd(q: Any, k: Any, *_: Any, **__: Any) -> int:
-    return 2 * _product(q, k)
+def _fwd(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    return _products(q, k, q[3] + v[3])
 
 
-def _bwd(d_o: Any, d_lse: Any, q: Any, k: Any, *_: Any, **__: Any) -> int:
-    return 5 * _product(q, k)
+def _bwd(d_o: Any, d_lse: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    return _products(q, k, 3 * q[3] + 2 * v[3])
 
 
-def _product(q: Any, k: Any) -> int:
-    """q times k transposed, of all heads; shapes (batch, seq, heads, d_head)."""
-    batch, seqlen_q, n_heads, d_head = q
+def _products(q: Any, k: Any, d_head: Any) -> int:
+    """Of all heads, with head dimensions that add up to `d_head`; shapes (batch, seq, heads, d)."""
+    batch, seqlen_q, n_heads, _ = q
     return int(2 * batch * n_heads * seqlen_q * k[1] * d_head)

@@ -48,7 +48,7 @@ def _fake_fwd(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check_call(q, k, v, _magnitude(softmax_scale), causal)
     DType.from_torch_dtype(q.dtype)
-    return writable_like(q), lse_like(q)
+    return writable_like(q, v.shape[3]), lse_like(q)
 
 
 def _bwd(

@@ -12,6 +12,7 @@ from .. import autograd
 from ..autocast import cast
 from ..checks.eager import check_no_tangent
 from ..plain_calls import plain_call
+from ..recording import is_recorded, once_differentiable
 from . import sharding
 from .definition import LIBRARY, bwd, fwd
 
@@ -34,7 +35,7 @@ def _recorded_fwd(
             return launched[:2]
     _prepare({"q": q, "k": k, "v": v})
     below = partial(_below_autograd, fwd, keyset)
-    if not autograd.is_recorded(q, k, v):
+    if not is_recorded(q, k, v):
         return below(q, k, v, softmax_scale, causal, deterministic)
     return autograd.attention(below, q, k, v, softmax_scale, causal, deterministic)
 
@@ -43,9 +44,9 @@ def _recorded_bwd(keyset: Any, *arguments: Any) -> Any:
     tensors = dict(zip(_OF_BWD, arguments, strict=False))
     _prepare(tensors)
     below = partial(_below_autograd, bwd, keyset)
-    if not autograd.is_recorded(*tensors.values()):
+    if not is_recorded(*tensors.values()):
         return below(*arguments)
-    return autograd.once_differentiable(below, *arguments)
+    return once_differentiable(below, *arguments)
 
 
 def _below_autograd(op: Any, keyset: Any, *arguments: Any) -> Any:

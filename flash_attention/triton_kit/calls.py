@@ -93,6 +93,8 @@ def check_call(
     if q.shape[3] not in head_dims:
         allowed = ", ".join(map(str, head_dims))
         raise ValueError(f"q has head dimension {q.shape[3]}: allowed are {allowed}")
+    if v.shape[3] != q.shape[3]:
+        raise ValueError(f"v has head dimension {v.shape[3]}: expected that of q, {q.shape[3]}")
     inputs = {"q": q, "k": k, "v": v}
     for name, tensor in inputs.items():
         check_layout(name, tensor)

@@ -21,7 +21,7 @@ def choose(*given, **named):
 def serve(*call): return served.append(call[3:]) or "served"
 def prototype(config, q, sizes): return print(sizes) or LSE
 around = _C.Surroundings([lambda: busy], [], lambda: grad, lambda x: x.negated)
-new = _C.NewTensors(lambda x: x.like, None, None, None)
+new = _C.NewTensors(lambda x: x.like, None, None, None, None)
 calls = _C.SdpaCalls(known, around, new, "plain", "recorded", "exact", lambda: exact, prototype,
                      lambda *call: None, choose, 1, serve)
 def attend(*given, **named):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 import flash_attention
 from flash_attention import dispatch
@@ -89,6 +90,14 @@ FUNC_SUPPORTED: Mapping[str, Callable[[], Computed]] = {
     "`torch.bfloat16`, head dimension 256 (the Hopper family)": lambda: computed(
         *(draw((1, 70, 1, 256), torch.bfloat16) for _ in range(3))
     ),
+    "`torch.bfloat16`, head dimension 80: any up to 256 that is a multiple of 8": lambda: computed(
+        *(draw((2, 70, 2, 80), torch.bfloat16) for _ in range(3)), causal=True
+    ),
+    "head dimension 36: any other up to 256": lambda: computed(
+        *(draw((2, 70, 2, 36)) for _ in range(3))
+    ),
+    "head dimension 192 with values of 128: v of any smaller one": lambda: _narrow_values(),
+    "gradients of head dimension 36 with values of 20": lambda: _gradients_of_narrow_values(),
     "any lengths": lambda: of_lengths(1, 113),
     "`causal`, more queries than keys": lambda: of_lengths(150, 63, causal=True),
     "`causal`, more keys than queries": lambda: of_lengths(63, 150, causal=True),
@@ -141,6 +150,25 @@ def _gradients(*outputs: str) -> Computed:
     return o.detach(), inputs, {}
 
 
+def _narrow_values() -> Computed:
+    """Compared with values that are filled up, as the output is."""
+    q, k, v = draw((1, 70, 2, 192)), draw((1, 90, 1, 192)), draw((1, 90, 1, 128))
+    o, _, _ = computed(q, k, v)
+    return pad(o, (0, 64)), (q, k, pad(v, (0, 64))), {}
+
+
+def _gradients_of_narrow_values() -> Computed:
+    q, k, v = (draw(shape) for shape in ((1, 40, 2, 36), (1, 50, 1, 36), (1, 50, 1, 20)))
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    o, _, _ = computed(leaves[0], leaves[1], leaves[2])
+    d_o = torch.randn_like(o)
+    d_q, d_k, d_v = torch.autograd.grad(o, leaves, d_o)
+    wide_v, wide_d_o = pad(v, (0, 16)), pad(d_o, (0, 16))
+    expected = attention_gradients(q, k, wide_v, wide_d_o)
+    assert expected.problem_with({"d_q": d_q, "d_k": d_k, "d_v": pad(d_v, (0, 16))}) == ""
+    return pad(o.detach(), (0, 16)), (q, k, wide_v), {}
+
+
 def _ruled_gradients() -> Computed:
     q, k, v = (draw(shape) for shape in ((1, 40, 2, 64), (1, 50, 1, 64), (1, 50, 1, 64)))
     rule, sinks = ServeRule(window=(20, 5), softcap=2.0), torch.randn(2)
@@ -185,22 +213,16 @@ FUNC_REFUSED: Mapping[str, Provoke] = {
     "`softcap` below 0": call(softcap=-30.0),
     "`window_size` that is not two ints": call(window_size=128),
     "ALiBi": call(alibi_slopes=lambda: torch.ones(1)),
-    "a head dimension that no family has": call(
-        **dict.fromkeys("qkv", lambda: draw((1, 64, 1, 80)))
-    ),
-    "a head dimension above all families'": call(
-        **dict.fromkeys("qkv", lambda: draw((1, 64, 1, 264)))
-    ),
+    "a head dimension above 256": call(**dict.fromkeys("qkv", lambda: draw((1, 64, 1, 264)))),
+    "a head dimension of 0": call(**dict.fromkeys("qkv", lambda: draw((1, 64, 1, 0)))),
     "fp32, fp64, fp8 or integers": call(**dict.fromkeys("qkv", lambda: draw().float())),
     "causal is not a bool": call(causal=1),
-    "a gradient for a head dimension without kernels for it": call(
-        **dict.fromkeys("qkv", lambda: draw((1, 64, 1, 160)).requires_grad_())
-    ),
     "q is not a tensor": call(q=[1.0], return_attn_probs=True),
     "k is not a tensor": call(k=None),
     "not four dimensions": call(q=lambda: draw((64, 1, 128)), return_attn_probs=True),
     "dtypes that differ": call(k=lambda: draw(dtype=torch.bfloat16)),
-    "head dimensions that differ": call(v=lambda: draw((1, 64, 1, 64))),
+    "head dimensions of q and k that differ": call(k=lambda: draw((1, 64, 1, 64))),
+    "values that are wider than keys": call(**dict.fromkeys("qk", lambda: draw((1, 64, 1, 64)))),
     "k and v of different shapes": call(v=lambda: draw((1, 128, 1, 128))),
     "batch sizes that differ": call(**dict.fromkeys("kv", lambda: draw((2, 64, 1, 128)))),
     "query heads that are not a multiple of the KV heads": call(

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 import flash_attention
-from flash_helpers.check.gradients import attention_gradients
 
-from .cases import Computed, draw
+from .cases import SHAPE, Computed, draw
 from .func_cases import computed
 
 
@@ -19,22 +18,6 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     o = flash_attention.flash_attn_func(q, k, v, softmax_scale=scale)
     assert isinstance(o, Tensor)
     return o
-
-
-def _padded() -> Computed:
-    q, k, v = (draw((1, 70, 1, 80)) for _ in range(3))
-    o = _attend(pad(q, (0, 16)), pad(k, (0, 16)), pad(v, (0, 16)), 80**-0.5)
-    return o[..., :80], (q, k, v), {}
-
-
-def _padded_gradients() -> Computed:
-    q, k, v = (draw((1, 40, 1, 160)).requires_grad_() for _ in range(3))
-    o = _attend(pad(q, (0, 32)), pad(k, (0, 32)), pad(v, (0, 32)), 160**-0.5)[..., :160]
-    d_o = torch.randn_like(o)
-    found = dict(zip(("d_q", "d_k", "d_v"), torch.autograd.grad(o, (q, k, v), d_o), strict=True))
-    inputs = q.detach(), k.detach(), v.detach()
-    assert attention_gradients(*inputs, d_o).problem_with(found) == ""
-    return o.detach(), inputs, {}
 
 
 def _cast() -> Computed:
@@ -50,14 +33,11 @@ def _one_dtype() -> Computed:
     return computed(q, draw(dtype=torch.bfloat16).to(q.dtype), v)
 
 
-def _smaller_v() -> Computed:
-    """Two calls, with one half of v each."""
-    q, k, v = (draw() for _ in range(3))
-    halves = [
-        _attend(q, k, pad(half, (0, 64)), 128**-0.5)[..., :64]
-        for half in (v[..., :64], v[..., 64:])
-    ]
-    return torch.cat(halves, 3), (q, k, v), {}
+def _filled_up(*names: str) -> Computed:
+    """Of heads of 64 elements where the others have 128."""
+    q, k, v = (draw((*SHAPE[:3], 64 if name in names else 128)) for name in "qkv")
+    q, k = (pad(x, (0, 128 - x.shape[3])) for x in (q, k))
+    return _attend(q, k, v, 64**-0.5), (q, k, v), {"scale": 64**-0.5}
 
 
 def _one_batch() -> Computed:
@@ -83,12 +63,11 @@ def _split_keys() -> Computed:
 
 
 FUNC_INSTEAD: Mapping[str, Callable[[], Computed]] = {
-    "a head dimension that no family has": _padded,
-    "a gradient for a head dimension without kernels for it": _padded_gradients,
     "fp32, fp64, fp8 or integers": _cast,
     "not four dimensions": _with_batch,
     "dtypes that differ": _one_dtype,
-    "head dimensions that differ": _smaller_v,
+    "head dimensions of q and k that differ": lambda: _filled_up("k"),
+    "values that are wider than keys": lambda: _filled_up("q", "k"),
     "batch sizes that differ": _one_batch,
     "query heads that are not a multiple of the KV heads": _heads_first,
     "sparse or jagged tensors": lambda: computed(draw(), draw().to_sparse().to_dense(), draw()),

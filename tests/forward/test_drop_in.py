@@ -38,6 +38,15 @@ def test_output_and_gradients_are_those_of_flash_attn_func() -> None:
     assert len(found) == 4 and all(map(bitwise_equal, found, expected))
 
 
+@pytest.mark.parametrize("d_head", [36, 80])
+def test_head_dimensions_that_no_dense_kernel_has(d_head: int) -> None:
+    """Which PyTorch fills up on a GPU, if they are no multiples of 8, and not on the CPU."""
+    expected = with_gradients(lambda *x: ours(*x), tensors(d_head=d_head))
+    flash_attention.enable(emulator=True)
+    found = with_gradients(lambda *x: sdpa(*x), tensors(d_head=d_head))
+    assert len(found) == 4 and all(map(bitwise_equal, found, expected))
+
+
 def test_a_module_of_pytorch_takes_them() -> None:
     torch.manual_seed(1)
     module = torch.nn.MultiheadAttention(128, 2, batch_first=True).half()
@@ -54,7 +63,7 @@ def masked(q: Tensor, k: Tensor, v: Tensor) -> Any:
 
 NOT_SERVED: dict[str, tuple[Qkv, Callable[..., Any]]] = {
     "fp32": (tensors(torch.float32), sdpa),
-    "a head dimension that no kernel has": (tensors(d_head=80), sdpa),
+    "a head dimension that no kernel has": (tensors(d_head=264), sdpa),
     "a mask": (tensors(), masked),
     "keys hidden from the first on": (tensors(length=48), lambda *x: sdpa(*x, is_causal=True)),
     "no keys": (tensors(length=0), sdpa),

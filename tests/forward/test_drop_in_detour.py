@@ -132,7 +132,8 @@ def test_the_short_way_is_closed_to_what_is_seen(who: str) -> None:
 
 def test_a_first_call_has_the_output_and_strides_of_pytorch_s() -> None:
     q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors())
-    for call in ((q, k, v), tensors()):
+    narrow = (q[..., :20], k[..., :20], v[..., :20])  # of which no dense kernel is
+    for call in ((q, k, v), tensors(), narrow):
         found = serve(*call, 0.3, True, False)
         assert found is not None and bitwise_equal(
             found, ours(*call, softmax_scale=0.3, causal=True)
@@ -143,9 +144,10 @@ def test_a_first_call_has_the_output_and_strides_of_pytorch_s() -> None:
 def test_what_is_pytorch_s_to_compute_or_to_refuse_is_left_to_it() -> None:
     q, k, v = tensors()
     zeros = torch._efficientzerotensor(q.shape, dtype=q.dtype)
+    wide = torch.zeros(1, 2, 8, 264, dtype=q.dtype)
     calls: tuple[Qkv, ...] = (
         (q.float(), k.float(), v.float()), (q, k, v[:, :, :8]), (q, k, v[..., :32]),
-        (q[..., :20], k[..., :20], v[..., :20]), (zeros, k, v),
+        (wide, wide, wide), (zeros, k, v),
     )  # fmt: skip
     for recorded in (False, True):
         assert [serve(*call, None, False, recorded) for call in calls] == [None] * 5

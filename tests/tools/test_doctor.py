@@ -157,7 +157,7 @@ def test_a_build_of_few_kernels_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> 
     def refuse(*_: object) -> None:
         raise KernelNotBuiltError("build with KERNELS=tune")
 
-    monkeypatch.setattr(kernels, "choose", refuse)
+    monkeypatch.setattr("flash_attention.heads.kernels", refuse)
     found = row(kernels, "forward 64")
     assert (found.state, found.text) == (State.NOTE, "build with KERNELS=tune")
 

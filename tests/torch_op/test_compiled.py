@@ -57,6 +57,22 @@ def test_the_gradients_of_a_compiled_model_are_those_of_the_plain_one(seed: int)
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
+@pytest.mark.parametrize(("d", "d_v"), [(36, 36), (80, 24)])
+def test_heads_that_no_dense_kernel_has(d: int, d_v: int) -> None:
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled: Any = torch.compile(attend, backend=counter, fullgraph=True, dynamic=True)
+    for length in (9, 20, 28):
+        sizes = (length, 4, d), (length, 2, d), (length, 2, d_v)
+        leaves = [torch.randn(2, *size).half().requires_grad_() for size in sizes]
+        o, expected = compiled(*leaves), attend(*leaves)
+        assert torch.equal(o, expected) and o.stride() == expected.stride()
+        outer = torch.randn_like(o)
+        found = torch.autograd.grad(o, leaves, outer)
+        assert all(map(torch.equal, found, torch.autograd.grad(expected, leaves, outer)))
+    assert counter.frame_count == 1
+
+
 def test_a_scale_that_changes_is_not_kept(seed: int) -> None:
     torch.manual_seed(seed)
     torch._dynamo.reset()

@@ -59,6 +59,17 @@ def _odd_strides() -> Qkv:
     return q, k, v
 
 
+def _filled_up() -> Qkv:
+    """Of heads that no kernel reads as they are, and values in another order."""
+    return _draw(2, 24, 4, 36), _draw(2, 40, 2, 36), _draw(2, 2, 40, 20).transpose(1, 2)
+
+
+def _narrow_values() -> Qkv:
+    """With the heads first, whose order the output takes over."""
+    q, k = (_draw(2, 2, 24, 80).transpose(1, 2) for _ in range(2))
+    return q, k, _draw(2, 24, 2, 40)
+
+
 def _expanded() -> Qkv:
     return _draw(1, 24, 2, 64).expand(2, -1, -1, -1), _draw(2, 24, 2, 64), _draw(2, 24, 2, 64)
 
@@ -66,7 +77,7 @@ def _expanded() -> Qkv:
 LAYOUTS: Mapping[str, Callable[[], Qkv]] = {
     "contiguous": _contiguous, "heads first": _heads_first, "packed": _packed,
     "misaligned": _misaligned, "strided last": _strided_last, "odd strides": _odd_strides,
-    "expanded": _expanded,
+    "expanded": _expanded, "filled up": _filled_up, "narrow values": _narrow_values,
 }  # fmt: skip
 
 

@@ -30,10 +30,14 @@ def each(ways: dict[str, tuple[Callable[..., object], ...]]) -> pytest.MarkDecor
     )
 
 
-@pytest.fixture
-def qkv(seed: int) -> Qkv:
+@pytest.fixture(params=[(64, 64), (36, 20)], ids=["d 64", "d 36 and 20"])
+def qkv(seed: int, request: pytest.FixtureRequest) -> Qkv:
+    """Of heads that kernels read as they are, and of ones that are filled up."""
     torch.manual_seed(seed)
-    q, k, v = (torch.randn((2, 72, heads, 64), dtype=torch.float16) for heads in (4, 2, 2))
+    d, d_v = request.param
+    q, k, v = (
+        torch.randn((2, 72, *heads), dtype=torch.float16) for heads in ((4, d), (2, d), (2, d_v))
+    )
     return q, k, v
 
 

@@ -110,7 +110,8 @@ def _counted(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     with FlopCounterMode(display=False) as counter:
         found = attend(q, k, v)
     batch, seqlen_q, n_heads, d_head = q.shape
-    assert counter.get_total_flops() == 4 * batch * n_heads * seqlen_q * k.shape[1] * d_head
+    pairs = batch * n_heads * seqlen_q * k.shape[1]
+    assert counter.get_total_flops() == 2 * pairs * (d_head + v.shape[3])
     return found
 
 
@@ -191,7 +192,8 @@ def _counted_backward(q: Tensor, k: Tensor, v: Tensor) -> Qkv:
     with FlopCounterMode(display=False) as counter:
         found = eager_gradients(q, k, v)
     batch, seqlen_q, n_heads, d_head = q.shape
-    assert counter.get_total_flops() == 14 * batch * n_heads * seqlen_q * k.shape[1] * d_head
+    pairs = batch * n_heads * seqlen_q * k.shape[1]
+    assert counter.get_total_flops() == 2 * pairs * (4 * d_head + 3 * v.shape[3])
     return found
 
 

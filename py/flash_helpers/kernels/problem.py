@@ -9,6 +9,9 @@ from ..base.dtypes import DType
 from ..base.lazy import torch
 from .flops import BACKWARD_OVER_FORWARD, calc_attn_flop, calc_io_elements, calc_matmul_flop
 
+# Of the widest heads that calls of the library are served with; MLA's latent ones are wider.
+MAX_HEAD_DIMENSION = 256
+
 _AT_LEAST_ONE = ("batch", "seqlen_q", "n_heads", "n_kv_heads", "d_head")
 _MAY_BE_ZERO = ("seqlen_k", "d_v")
 

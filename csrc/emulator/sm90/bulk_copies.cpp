@@ -116,11 +116,14 @@ void BulkCopies::load(Lane* lane, const TensorMap& map, const s32* place, u32 de
   check_place(lane, map, place, /*is_store=*/false, site);
   u32 offset = shared_offset(lane, destination, bytes, alignment, Access::kAsyncWrite, site);
   Mbarrier& barrier = sm90->mbarriers.use(lane, barrier_address, site);
-  bool writable = false;
+  bool writable = false, is_whole = true;
   for_each_row(map, place, [&](const BoxRow& row) {
+    is_whole &= row.bytes == map.row_bytes();
     if (row.bytes == 0) return;
     writable |= check_global(lane, row.address, row.bytes, Access::kRead, site);
   });
+  // For what lies outside an H200 accesses the map's first address, and faults if nothing is there.
+  if (!is_whole) find_range(lane, map.address, 1, Access::kRead, site);
   u32 operation = 0;
   if (sm90->shadow.tracked()) {
     if (!barrier.fenced) {

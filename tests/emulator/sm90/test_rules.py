@@ -58,13 +58,20 @@ def wait_at(number: int = 0) -> str:
 
 
 def launch(
-    body: str, options: LaunchOptions | None = None, block: int = 64, setup: str = SETUP
+    body: str,
+    options: LaunchOptions | None = None,
+    block: int = 64,
+    setup: str = SETUP,
+    rows_before: int = 0,
 ) -> tuple[Any, LaunchReport]:
+    """`rows_before`: of the maps, which begin that far before their arrays."""
     source, out = aligned((32, 64), np.uint16), aligned((32, 64), np.uint16)
     source[:] = np.arange(source.size).reshape(source.shape)
     maps = aligned(256, np.uint8)
     packed = [
-        pack_tensor_map(array.ctypes.data, 2, (64, 32), (128,), (64, 32), swizzle=128)
+        pack_tensor_map(
+            array.ctypes.data - 128 * rows_before, 2, (64, 32), (128,), (64, 32), swizzle=128
+        )
         for array in (source, out)
     ]
     maps[:] = np.frombuffer(b"".join(packed), np.uint8)
@@ -152,6 +159,19 @@ def test_an_error(body: str, error: type[KernelError], text: str) -> None:
         with pytest.raises(error) as caught:
             launch(body, options)
         assert text in caught.value.message
+
+
+@pytest.mark.parametrize(("rows_before", "row"), [(0, 0), (0, 16), (8, 16)])
+def test_a_box_partly_outside_of_a_map_that_begins_before_its_memory(
+    rows_before: int, row: int
+) -> None:
+    """For what lies outside, the first address is accessed."""
+    load = LOADED.replace("{0, 0}", f"{{0, {row}}}")
+    if rows_before == 0:
+        launch(load)
+        return
+    with pytest.raises(OutOfBoundsError, match="1 bytes"):
+        launch(load, rows_before=rows_before)
 
 
 def test_a_load_that_nobody_waits_for() -> None:

@@ -189,10 +189,12 @@ bool ServingQuery::read_sizes(std::int64_t most_rows) {
   const std::int64_t heads = q.shape[q.ndim - 2], kv_heads = k.shape[k.ndim - 2];
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (batch_ < 1 || batch_ > kMost || n_rows_ * heads > kMost) return false;
-  // What the choice of a kernel asks of sizes: how many rows the average sequence has.
+  // What the choice of a kernel asks of sizes: how many rows the average sequence has, and of how
+  // many sequences and KV heads there are keys.
   add(std::min(ceil_div(n_rows_ * heads, kv_heads * batch_), most_rows));
   add(std::min(ceil_div(n_rows_, batch_), most_rows));
   add(std::min(n_rows_ / batch_, most_rows));
+  add(std::min(batch_ * kv_heads, most_rows));
   return true;
 }
 

@@ -24,7 +24,7 @@ struct ServingWays {
   pybind11::object new_empty;   // (tensor, sizes, dtype=...) -> a tensor on its device
   pybind11::object empty_like;  // (tensor) -> a tensor
   pybind11::object float32;     // the dtype
-  std::int64_t most_rows;       // as ServingQuery::read
+  TellingSizes telling;
 };
 
 class ServingCalls {

@@ -35,7 +35,8 @@ around = _C.Surroundings([lambda: busy], [], lambda: False, lambda x: x.negated)
 def empty(q, sizes=None, dtype="fp16"): return Tensor(900, *(sizes or q.shape))
 def new_calls():
     return _C.ServingCalls(Tensor, new(c.addressof(api), b"dlpack_exchange_api", None), around,
-                           empty, empty, "fp32", most_rows=256)
+                           empty, empty, "fp32", most_rows=256,
+                           many_heads=128)
 NAMES = ("q k v out cu_seqlens_q cu_seqlens_k seqused_q seqused_k leftpad slots block_table "
          "page_table s_aux learnable_sink sinks scale causal window softcap num_splits for_caches "
          "results refused").split()

@@ -15,9 +15,9 @@ from flash_attention import emulated
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.emulator import LaunchOptions, compare_schedules
 from flash_helpers.kernels.contract import KernelConfig
-from flash_helpers.kernels.sm90_serve import config as sm90_serve
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 from flash_helpers.kernels.sm90_serve.sets import get_hopper_serve_kernel_configs
+from tests.serving.packing import rows_of
 from tests.serving.problems import EVERYTHING, NAN, Batch, ints, same_bits, stacked
 
 CAUSAL = ServeRule(causal=True)
@@ -25,12 +25,10 @@ CONFIGS = [c for c in get_hopper_serve_kernel_configs() if c.pack_gqa]
 
 
 @pytest.fixture(autouse=True)
-def _packs(launched: list[KernelConfig], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _packs(launched: list[KernelConfig]) -> Iterator[None]:
     """Every call with several heads for a KV head is for these kernels."""
-    monkeypatch.setattr(sm90_serve, "LEAST_PACKED", 0)
-    monkeypatch.setattr(sm90_serve, "PACKED_EQUAL", range(1 << 20))
-    monkeypatch.setattr(sm90_serve, "PACKED_MIXED", range(1 << 20))
-    yield
+    with rows_of("all heads"):
+        yield
     assert launched
     assert all(isinstance(c, HopperServeKernelConfig) and c.pack_gqa for c in launched)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..contract import Variant, WarpSpecialisation
-from ..serve_config import ServeKernelConfig, ServeSizes
+from ..serve_config import MANY_HEADS, ServeKernelConfig, ServeSizes
 from ..sm90_fwd.config import GROUP_ROWS, HopperForwardKernelConfig, MaxPolicy
 
 TILE_BYTES = 48  # what consumers are told of a tile
@@ -19,13 +19,12 @@ LEAST_PART_ROWS = 8  # keys that one copy takes of a page
 CLEARING_BYTES = 32  # two barriers and four words, for each buffer of V
 # Queries of an average sequence below which most of a tile of one head's would be idle.
 LEAST_ROWS = 33
-# Where a tile has the queries of all heads that share a KV head: how many heads there are; how many
-# queries an average sequence has, where all have as many, and where only the device knows how many
-# each has; and how many KV heads all sequences have, at the least, since nobody shares their keys.
+# Where a tile has the queries of all heads that share a KV head: how many heads there are, and how
+# many queries an average sequence has, where all have as many, and where only the device knows how
+# many each has.
 PACKED_HEADS = range(2, GROUP_ROWS + 1)
 PACKED_EQUAL = range(17, 128)
 PACKED_MIXED = range(9, 128)
-LEAST_PACKED = 128
 
 
 @dataclass(frozen=True, order=True)
@@ -148,10 +147,11 @@ class HopperServeKernelConfig(ServeKernelConfig):
 def packs(sizes: ServeSizes) -> bool:
     """Whether a call is for tiles with the rows of all heads that share a KV head: where sequences
     have few queries, or some have, as decodes beside a chunk of a prompt, and there are tiles
-    enough. Decodes alone are the Ampere family's, which deals the keys of all sequences out."""
+    enough, since nobody shares their keys. Decodes alone are the Ampere family's, which deals the
+    keys of all sequences out."""
     queries = -(-sizes.n_rows // max(sizes.batch, 1))
     return (
         sizes.n_heads_q // sizes.n_heads_kv in PACKED_HEADS
         and queries in (PACKED_EQUAL if sizes.seqlen_q else PACKED_MIXED)
-        and sizes.batch * sizes.n_heads_kv >= LEAST_PACKED
+        and sizes.batch * sizes.n_heads_kv >= MANY_HEADS
     )

@@ -147,8 +147,7 @@ class HopperServeKernelConfig(ServeKernelConfig):
 def packs(sizes: ServeSizes) -> bool:
     """Whether a call is for tiles with the rows of all heads that share a KV head: where sequences
     have few queries, or some have, as decodes beside a chunk of a prompt, and there are tiles
-    enough, since nobody shares their keys. Decodes alone are the Ampere family's, which deals the
-    keys of all sequences out."""
+    enough, since nobody shares their keys. Decodes alone are for kernels that do share them."""
     queries = -(-sizes.n_rows // max(sizes.batch, 1))
     return (
         sizes.n_heads_q // sizes.n_heads_kv in PACKED_HEADS

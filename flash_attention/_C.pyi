@@ -125,6 +125,7 @@ class ServingCalls:
         empty_like: Callable[[object], object],
         float32: object,
         most_rows: int,
+        many_heads: int,
     ) -> None: ...
     # A function of positional arguments: those of csrc/bindings/serving_query.h.
     @property

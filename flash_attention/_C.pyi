@@ -139,6 +139,7 @@ class ServingCalls:
         new_tensors: NewTensors,
         float32: object,
         most_rows: int,
+        many_heads: int,
     ) -> None: ...
     # A function of positional arguments: those of csrc/bindings/serving_query.h.
     @property

@@ -39,7 +39,7 @@ ServingCalls::ServingCalls(py::object tensor_type, py::capsule exchange_api,
 
 py::object ServingCalls::attend(const ServingArguments& given) {
   ServingQuery query;
-  if (!query.read(reader_, given, ways_.most_rows)) return py::none();
+  if (!query.read(reader_, given, ways_.telling)) return py::none();
   const Call* const call = find(query);
   if (call == nullptr || !query.lies_well() || is_captured(query.stream()) || is_seen(given)) {
     return py::none();
@@ -51,7 +51,7 @@ void ServingCalls::remember(const ServingArguments& given, std::size_t kernel_id
                             const ServeArgs& args, Scratch scratch, bool keeps_scratch,
                             bool by_sizes) {
   ServingQuery query;
-  if (!query.read(reader_, given, ways_.most_rows) || is_captured(query.stream())) return;
+  if (!query.read(reader_, given, ways_.telling) || is_captured(query.stream())) return;
   ServeArgs own = args;
   query.put_into(own);
   if (std::memcmp(&own, &args, sizeof(args)) != 0) return;

@@ -22,7 +22,7 @@ namespace flash {
 
 struct ServingWays {
   pybind11::object float32;  // the dtype
-  std::int64_t most_rows;    // as ServingQuery::read
+  TellingSizes telling;
 };
 
 class ServingCalls {

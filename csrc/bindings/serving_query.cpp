@@ -73,8 +73,8 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 }  // namespace
 
 bool ServingQuery::read(const TensorReader& reader, const ServingArguments& given,
-                        std::int64_t most_rows) {
-  if (!read_tensors(reader, given) || !read_numbers(given) || !read_sizes(most_rows)) return false;
+                        const TellingSizes& telling) {
+  if (!read_tensors(reader, given) || !read_numbers(given) || !read_sizes(telling)) return false;
   stream_ = reader.current_stream(device());
   add(reinterpret_cast<std::int64_t>(stream_));
   std::int64_t mask = 0;
@@ -177,7 +177,7 @@ bool ServingQuery::read_numbers(const ServingArguments& given) {
   return true;
 }
 
-bool ServingQuery::read_sizes(std::int64_t most_rows) {
+bool ServingQuery::read_sizes(const TellingSizes& telling) {
   const dlpack::Tensor &q = tensors_[kQ], &k = tensors_[kK];
   batch_ = is_packed() ? tensors_[kCuSeqlensQ].shape[0] - 1 : q.shape[0];
   n_rows_ = is_packed() ? q.shape[0] : q.shape[0] * q.shape[1];
@@ -189,10 +189,12 @@ bool ServingQuery::read_sizes(std::int64_t most_rows) {
   const std::int64_t heads = q.shape[q.ndim - 2], kv_heads = k.shape[k.ndim - 2];
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (batch_ < 1 || batch_ > kMost || n_rows_ * heads > kMost) return false;
-  // What the choice of a kernel asks of sizes: how many rows the average sequence has.
-  add(std::min(ceil_div(n_rows_ * heads, kv_heads * batch_), most_rows));
-  add(std::min(ceil_div(n_rows_, batch_), most_rows));
-  add(std::min(n_rows_ / batch_, most_rows));
+  // What the choice of a kernel asks of sizes: how many rows the average sequence has, and whether
+  // there are many KV heads.
+  add(std::min(ceil_div(n_rows_ * heads, kv_heads * batch_), telling.most_rows));
+  add(std::min(ceil_div(n_rows_, batch_), telling.most_rows));
+  add(std::min(n_rows_ / batch_, telling.most_rows));
+  add(batch_ * kv_heads >= telling.many_heads);
   return true;
 }
 

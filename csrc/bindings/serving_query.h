@@ -51,6 +51,12 @@ class ServingArguments {
   std::array<pybind11::handle, kCount> given_;
 };
 
+// What of a call's sizes says which kernel serves it (serve_config.py).
+struct TellingSizes {
+  std::int64_t most_rows;   // of the average sequence; more say nothing more
+  std::int64_t many_heads;  // KV heads of all sequences: as many or not
+};
+
 class ServingQuery {
  public:
   // The first pointers of the argument record, in its order. kLse is never given.
@@ -75,9 +81,8 @@ class ServingQuery {
   static constexpr std::size_t kWords = 80;
   using Key = std::array<std::int64_t, kWords>;
 
-  // False for what no call that is remembered can have. The numbers of queries for each sequence
-  // stand in the key up to `most_rows`.
-  bool read(const TensorReader& reader, const ServingArguments& given, std::int64_t most_rows);
+  // False for what no call that is remembered can have. What `telling` says stands in the key.
+  bool read(const TensorReader& reader, const ServingArguments& given, const TellingSizes& telling);
 
   // Calls with one key differ in addresses, and in how many sequences, queries, keys and pages
   // there are.
@@ -101,7 +106,7 @@ class ServingQuery {
  private:
   bool read_tensors(const TensorReader& reader, const ServingArguments& given);
   bool read_numbers(const ServingArguments& given);
-  bool read_sizes(std::int64_t most_rows);
+  bool read_sizes(const TellingSizes& telling);
   bool is_shaped_like_result() const;
 
   void add(std::int64_t word) { key_[n_words_++] = word; }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from flash_helpers.kernels.serve_config import TELLING_ROWS
+from flash_helpers.kernels.serve_config import MANY_HEADS, TELLING_ROWS
 
 from ..interface import exchange_api
 from ..library import load_library
@@ -82,4 +82,5 @@ def _calls() -> Any:
         new_tensors(),
         float32=torch.float32,
         most_rows=TELLING_ROWS,
+        many_heads=MANY_HEADS,
     )

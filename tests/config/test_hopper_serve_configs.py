@@ -24,6 +24,8 @@ CONFIG = HopperServeKernelConfig(DType.FP16, 128, 128, 2, 2, 2)
 # Others that can be built, but that no set has.
 OTHERS = [
     replace(CONFIG, paged=True),
+    replace(CONFIG, pack_gqa=True),
+    replace(CONFIG, paged=True, pack_gqa=True),
     replace(CONFIG, n_q_buffers=1),
     replace(CONFIG, block_n=96, n_buffers=3, n_q_buffers=1),
     replace(CONFIG, dtype=DType.BF16, block_n=64, n_mma_groups=3, n_buffers=3, n_q_buffers=1),
@@ -33,12 +35,12 @@ OTHERS = [
 PROMPT = ServeSizes(batch=3, n_rows=900, seqlen_q=0, n_heads_q=8, n_heads_kv=2, d_head=128, d_v=128)
 
 
-def test_one_for_packed_keys_and_one_for_pages() -> None:
+def test_one_for_packed_keys_and_one_for_pages_with_rows_of_one_head_and_of_all() -> None:
     configs = [
         c for c in get_kernel_configs("hopper-serve") if isinstance(c, HopperServeKernelConfig)
     ]
-    kinds = {(c.dtype, c.d_head, c.paged) for c in configs}
-    assert CONFIG in configs and len(configs) == len(kinds) == 20
+    kinds = {(c.dtype, c.d_head, c.paged, c.pack_gqa) for c in configs}
+    assert CONFIG in configs and len(configs) == len(kinds) == 40
 
 
 @pytest.mark.parametrize("config", [CONFIG, *OTHERS], ids=str)
@@ -57,6 +59,7 @@ def test_names_read_back(config: HopperServeKernelConfig) -> None:
     "(FP16, 128, 128, 2, 2, 2): hopper_server", "flash_serve_sm90_fp16_d128_n128_g2_b2_q2_merge",
     "(FP16, 128, 128, 2, 2, 2): hopper_serve+paged+paged",
     "(FP16, 128, 128, 2, 2, 2): hopper_serve_paged",
+    "(FP16, 128, 128, 2, 2, 2): hopper_serve+pack_gqa+paged",
 ])  # fmt: skip
 def test_misspellings_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="does not name a kernel configuration"):
@@ -109,6 +112,27 @@ def test_calls_with_pages_that_it_takes(changed: dict[str, Any], reason: str | N
     assert found is None if reason is None else reason in str(found)
 
 
+def test_calls_with_rows_of_all_heads_in_a_tile() -> None:
+    """Several heads for a KV head, few queries, and many sequences; never both kinds of kernels."""
+    chunk = replace(PROMPT, batch=64, n_rows=2111, n_heads_q=32, n_heads_kv=8, page_size=16)
+    taken: list[tuple[dict[str, Any], bool]] = [
+        ({}, True), ({"n_rows": 64 * 127}, True), ({"n_rows": 64 * 8 + 1}, True),
+        ({"n_rows": 64 * 8}, False), ({"n_rows": 64 * 127 + 1}, False),
+        ({"n_rows": 64 * 16, "seqlen_q": 16}, False), ({"n_rows": 64 * 17, "seqlen_q": 17}, True),
+        ({"n_heads_kv": 32}, False), ({"n_heads_kv": 2}, True), ({"n_heads_kv": 1}, False),
+        ({"n_heads_q": 128, "n_heads_kv": 2}, True), ({"n_heads_q": 130, "n_heads_kv": 2}, False),
+        ({"batch": 16, "n_rows": 640}, True), ({"batch": 15, "n_rows": 640}, False),
+    ]  # fmt: skip
+    for paged in (False, True):
+        for changed, packed in taken:
+            sizes = replace(chunk, paged=paged, **changed)
+            config = replace(CONFIG, paged=paged, pack_gqa=True)
+            assert (config.refusal(sizes) is None) == packed, changed
+            other = replace(config, pack_gqa=False).refusal(sizes)
+            assert not packed or other == "its kernels have rows of one head in a tile"
+    assert "neither append" in str(config.refusal(replace(chunk, paged=True, n_new=1)))
+
+
 def test_values_that_it_takes() -> None:
     wide = replace(CONFIG, d_head=192, block_n=96, n_q_buffers=1)
     sizes = replace(PROMPT, d_head=192, d_v=128)
@@ -117,7 +141,7 @@ def test_values_that_it_takes() -> None:
 
 
 def test_parts_of_a_block_divide_it_and_its_pages() -> None:
-    for config in (replace(CONFIG, paged=True), replace(OTHERS[2], paged=True)):
+    for config in (replace(CONFIG, paged=True), replace(OTHERS[4], paged=True)):
         for page_size in range(8, 1024, 8):
             rows = config.part_rows(page_size)
             assert rows % 8 == page_size % rows == config.block_n % rows == 0
@@ -136,6 +160,17 @@ def test_tiles_are_enough_for_every_split_of_the_rows() -> None:
         )
         assert needed <= CONFIG.n_tiles(sizes) <= needed + 2
         assert CONFIG.grid(Variant.SERVE, sizes) == CONFIG.n_tiles(sizes) * 8
+
+
+@pytest.mark.parametrize("group", [2, 3, 5, 8, 33, 64])
+def test_tiles_of_all_heads_have_whole_queries(group: int) -> None:
+    config = replace(CONFIG, pack_gqa=True)
+    queries = 2 * (64 // group)
+    sizes = replace(PROMPT, n_heads_q=2 * group, n_rows=1000)
+    assert config.tile_queries(2 * group, 2) == queries
+    assert config.n_tiles(sizes) == 1000 // queries + 3
+    assert config.n_tiles(replace(sizes, seqlen_q=queries + 1)) == 6
+    assert config.grid(Variant.SERVE, sizes) == config.n_tiles(sizes) * 2
 
 
 def test_equal_lengths_have_no_tile_too_many() -> None:

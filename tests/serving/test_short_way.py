@@ -9,7 +9,7 @@ import torch
 
 from flash_attention.serving.launch import Call, choose
 from flash_attention.serving.options import make_options
-from flash_helpers.kernels.serve_config import TELLING_ROWS, ServeKernelConfig
+from flash_helpers.kernels.serve_config import MANY_HEADS, TELLING_ROWS, ServeKernelConfig
 
 
 def chosen(n_rows: int, batch: int, heads: int, kv_heads: int) -> ServeKernelConfig:
@@ -26,11 +26,11 @@ def chosen(n_rows: int, batch: int, heads: int, kv_heads: int) -> ServeKernelCon
 def test_calls_with_one_key_have_one_kernel(
     monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], heads: int, kv_heads: int
 ) -> None:
-    """The key has rows and queries of the average sequence, as csrc/bindings/serving_query.cpp
-    reckons them."""
+    """The key has rows and queries of the average sequence, and whether there are many KV heads, as
+    csrc/bindings/serving_query.cpp reckons them."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     draw = random.Random(0)
-    kernels: dict[tuple[int, int, int], ServeKernelConfig] = {}
+    kernels: dict[tuple[int, ...], ServeKernelConfig] = {}
     n_seen_again = 0
     for _ in range(600):
         batch = draw.randrange(1, 40)
@@ -38,8 +38,8 @@ def test_calls_with_one_key_have_one_kernel(
         average = (
             -(-n_rows * heads // (kv_heads * batch)), -(-n_rows // batch), n_rows // batch,
         )  # fmt: skip
-        key = tuple(min(number, TELLING_ROWS) for number in average)
+        key = (*(min(number, TELLING_ROWS) for number in average), batch * kv_heads >= MANY_HEADS)
         config = chosen(n_rows, batch, heads, kv_heads)
         n_seen_again += key in kernels
-        assert kernels.setdefault((key[0], key[1], key[2]), config) == config
+        assert kernels.setdefault(key, config) == config
     assert n_seen_again > 100 and len(set(kernels.values())) > 1

@@ -61,9 +61,25 @@ Fields fields_of(const TensorMapKey& key) {
   const auto chunks = static_cast<cuuint32_t>(key.d_head) / columns;
   const auto box_chunks = static_cast<cuuint32_t>(key.box_chunks);
   const auto size = [](int32_t n) { return static_cast<cuuint64_t>(std::max(n, 1)); };
+  const CUtensorMapDataType type = key.dtype == DType::kFP16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                             : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  if (key.group_heads > 0) {
+    const int32_t groups = key.n_heads / key.group_heads;
+    return {
+        .type = type,
+        .sizes = {size(key.d_head), size(key.group_heads), size(key.seqlen), size(groups),
+                  size(key.batch)},
+        .strides = {stride_bytes(key, key.stride_head, key.group_heads),
+                    stride_bytes(key, key.stride_seq, key.seqlen),
+                    stride_bytes(key, key.stride_head * key.group_heads, groups),
+                    stride_bytes(key, key.stride_batch, key.batch)},
+        .box = {columns, static_cast<cuuint32_t>(key.box_heads),
+                static_cast<cuuint32_t>(key.box_rows), 1, 1},
+        .swizzle = swizzle_of(key.swizzle_bytes),
+    };
+  }
   return {
-      .type = key.dtype == DType::kFP16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                        : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      .type = type,
       .sizes = {columns, size(key.seqlen), chunks, size(key.n_heads), size(key.batch)},
       .strides = {stride_bytes(key, key.stride_seq, key.seqlen),
                   static_cast<cuuint64_t>(key.swizzle_bytes),
@@ -87,8 +103,8 @@ std::string text(const List& list) {
   message << "cuTensorMapEncodeTiled failed (CUresult " << static_cast<int>(status) << ") for "
           << (key.dtype == DType::kFP16 ? "fp16" : "bf16") << " at " << key.address << ", sizes "
           << text(fields.sizes) << ", strides " << text(fields.strides) << " bytes, box "
-          << text(fields.box) << ", swizzle " << key.swizzle_bytes
-          << " bytes (dimensions: column, row, chunk, head, batch)";
+          << text(fields.box) << ", swizzle " << key.swizzle_bytes << " bytes (dimensions: column, "
+          << (key.group_heads > 0 ? "head, row, group of heads" : "row, chunk, head") << ", batch)";
   throw CudaError(message.str());
 }
 

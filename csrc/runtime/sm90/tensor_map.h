@@ -23,6 +23,10 @@ struct TensorMapKey {
   int32_t swizzle_bytes;  // of a chunk's row: 64 or 128; other rows are not swizzled
   DType dtype;
   int32_t box_chunks = 0;  // of a box, which may be more; 0: all
+  // Of how many heads each the map's dimensions are (column, head, row, group of heads, batch),
+  // with boxes of a chunk's columns, `box_heads` and `box_rows`. 0: there is one head in a box.
+  int32_t group_heads = 0;
+  int32_t box_heads = 0;
 
   bool operator==(const TensorMapKey&) const = default;
 };

@@ -36,6 +36,20 @@ void check_pages(const KernelEntry& entry, const ServeArgs& args) {
   }
 }
 
+void check_packed_heads(const KernelEntry& entry, const ServeArgs& args) {
+  const int32_t heads = packed_heads(config_of(entry), args);
+  constexpr int kMost = HopperServeKernelConfig::kMostPackedHeads;
+  if (heads > kMost) {
+    refuse(entry, "n_heads_q / n_heads_kv = " + std::to_string(heads) +
+                      ": its tiles hold at most " + std::to_string(kMost));
+  }
+  for (const int64_t stride : {args.q_stride_head, args.o_stride_head}) {
+    if (sm90::can_be_copied(stride * heads, entry.dtype)) continue;
+    refuse(entry, "a stride from group to group of heads is " + std::to_string(stride * heads) +
+                      " elements: the copy engine takes 0 to 2^40 bytes, exclusive");
+  }
+}
+
 void check(const KernelEntry& entry, const ServeArgs& args) {
   const int d_head = config_of(entry).d_head;
   if (args.d_head != d_head || !config_of(entry).takes_values(args.d_v)) {
@@ -53,15 +67,17 @@ void check(const KernelEntry& entry, const ServeArgs& args) {
     refuse(entry, "a stride is " + std::to_string(stride) +
                       " elements: the copy engine takes 0 to 2^40 bytes, exclusive");
   }
+  check_packed_heads(entry, args);
 }
 
 unsigned n_blocks(const KernelEntry& entry, const ServeArgs& args) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   const int64_t tiles = tiles_per_head(config_of(entry), args);
-  if (tiles > kMost || tiles * args.n_heads_q > kMost) {
-    refuse(entry, "tiles * n_heads_q exceed " + std::to_string(kMost));
+  const int64_t heads = heads_of_tiles(config_of(entry), args);
+  if (tiles > kMost || tiles * heads > kMost) {
+    refuse(entry, "tiles of all heads exceed " + std::to_string(kMost));
   }
-  return static_cast<unsigned>(tiles * args.n_heads_q);
+  return static_cast<unsigned>(tiles * heads);
 }
 
 void prepare(int device) {

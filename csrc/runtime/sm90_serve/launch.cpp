@@ -1,5 +1,6 @@
 #include "sm90_serve/launch.h"
 
+#include <algorithm>
 #include <limits>
 #include <numeric>
 
@@ -9,7 +10,7 @@
 namespace flash::sm90_serve {
 namespace {
 
-// Rows of a copy by TMA: one group's queries, a block of keys, one warp's output.
+// Rows of a copy by TMA: one group's, one warp's output.
 constexpr int kQRows = sm90::HopperForwardKernelConfig::kGroupRows;
 constexpr int kORows = kQRows / sm90::HopperForwardKernelConfig::kGroupWarps;
 
@@ -39,13 +40,22 @@ Pages pages_of(const HopperServeKernelConfig& config, const ServeArgs& args) {
 int32_t heads_per_section(const HopperServeKernelConfig& config, const ServeArgs& args) {
   const int64_t keys = args.cu_seqlens_k == nullptr ? args.seqlen_k : args.seqlen_k / args.batch;
   return sm90::heads_per_section(2 * keys * config.forward().row_bytes(),
-                                 args.n_heads_q / args.n_heads_kv, args.n_heads_q);
+                                 args.n_heads_q / args.n_heads_kv / packed_heads(config, args),
+                                 heads_of_tiles(config, args));
 }
 
 }  // namespace
 
+int32_t packed_heads(const HopperServeKernelConfig& config, const ServeArgs& args) {
+  return config.pack_gqa ? args.n_heads_q / args.n_heads_kv : 1;
+}
+
+int32_t heads_of_tiles(const HopperServeKernelConfig& config, const ServeArgs& args) {
+  return args.n_heads_q / packed_heads(config, args);
+}
+
 int64_t tiles_per_head(const HopperServeKernelConfig& config, const ServeArgs& args) {
-  const int rows = config.block_m();
+  const int rows = config.n_mma_groups * (kQRows / packed_heads(config, args));
   if (args.cu_seqlens_q != nullptr) return int64_t{args.n_rows} / rows + args.batch;
   return (int64_t{args.seqlen_q} + rows - 1) / rows * args.batch;
 }
@@ -55,7 +65,8 @@ ServeKernelArgs kernel_args(const HopperServeKernelConfig& config, const ServeAr
   const int32_t all_chunks = config.forward().n_chunks();
   const auto map = [&](const void* address, int32_t d, int64_t batch_stride, int64_t seq,
                        int64_t head, int32_t rows, int32_t n_heads, int32_t batch, int32_t box_rows,
-                       int32_t box_chunks) -> const sm90::TensorMap& {
+                       int32_t box_chunks, int32_t group_heads = 0) -> const sm90::TensorMap& {
+    const int32_t box_heads = std::min(group_heads, box_rows);
     // Without keys nothing is loaded, but a map must have an address.
     return sm90::tensor_map({.address = rows > 0 ? address : args.q,
                              .stride_batch = batch_stride,
@@ -65,10 +76,12 @@ ServeKernelArgs kernel_args(const HopperServeKernelConfig& config, const ServeAr
                              .seqlen = rows,
                              .n_heads = n_heads,
                              .d_head = d,
-                             .box_rows = box_rows,
+                             .box_rows = box_rows / std::max(box_heads, 1),
                              .swizzle_bytes = config.forward().swizzle_bytes(),
                              .dtype = config.dtype,
-                             .box_chunks = box_chunks});
+                             .box_chunks = box_chunks,
+                             .group_heads = group_heads,
+                             .box_heads = box_heads});
   };
   // Packed rows are one batch.
   const bool packed_q = args.cu_seqlens_q != nullptr;
@@ -81,15 +94,17 @@ ServeKernelArgs kernel_args(const HopperServeKernelConfig& config, const ServeAr
                              : args.seqlen_k;
   const int32_t box_rows = config.paged ? pages.part_rows : config.block_n;
   const int32_t box_chunks = config.paged ? 1 : all_chunks;
+  const int32_t heads = packed_heads(config, args);
+  const int32_t group_heads = config.pack_gqa ? heads : 0;
   return {
       .q = map(args.q, config.d_head, args.q_stride_batch, args.q_stride_seq, args.q_stride_head,
-               q_rows, args.n_heads_q, q_batch, kQRows, all_chunks),
+               q_rows, args.n_heads_q, q_batch, kQRows, all_chunks, group_heads),
       .k = map(args.k, config.d_head, args.k_stride_page, args.k_stride_seq, args.k_stride_head,
                k_rows, args.n_heads_kv, k_batch, box_rows, box_chunks),
       .v = map(args.v, args.d_v, args.v_stride_page, args.v_stride_seq, args.v_stride_head, k_rows,
                args.n_heads_kv, k_batch, box_rows, box_chunks),
       .o = map(args.o, args.d_v, args.o_stride_batch, args.o_stride_seq, args.o_stride_head, q_rows,
-               args.n_heads_q, q_batch, kORows, all_chunks),
+               args.n_heads_q, q_batch, kORows, all_chunks, group_heads),
       .call = args,
       .tile_counter = tile_counter,
       .tiles_per_head = static_cast<int32_t>(tiles_per_head(config, args)),
@@ -98,6 +113,9 @@ ServeKernelArgs kernel_args(const HopperServeKernelConfig& config, const ServeAr
       .pages_stride = pages.stride,
       .page_keys = pages.keys,
       .part_rows = pages.part_rows,
+      .group_heads = heads,
+      .group_queries = kQRows / heads,
+      .group_inverse = (1 << 16) / heads + 1,
   };
 }
 

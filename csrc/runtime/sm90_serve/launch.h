@@ -14,7 +14,13 @@ namespace flash::sm90_serve {
 ServeKernelArgs kernel_args(const HopperServeKernelConfig& config, const ServeArgs& args,
                             std::int32_t* tile_counter);
 
-// Tiles of one query head: with cu_seqlens_q as many as there can be.
+// Query heads whose rows share a tile: 1, or with pack_gqa those of a KV head.
+int32_t packed_heads(const HopperServeKernelConfig& config, const ServeArgs& args);
+
+// Heads that have tiles of their own: the query heads, or with pack_gqa the KV heads.
+int32_t heads_of_tiles(const HopperServeKernelConfig& config, const ServeArgs& args);
+
+// Tiles of one of these heads: with cu_seqlens_q as many as there can be.
 int64_t tiles_per_head(const HopperServeKernelConfig& config, const ServeArgs& args);
 
 }  // namespace flash::sm90_serve

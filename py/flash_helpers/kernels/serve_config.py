@@ -18,6 +18,9 @@ from .contract import KernelConfig, Variant
 # Queries, or rows of a KV head, of the average sequence from which on their number says nothing
 # about which kernel serves a call, nor how.
 TELLING_ROWS = 256
+# KV heads of all sequences together that give nearly every multiprocessor a tile; whether there are
+# as many is all that their number says about which kernel serves a call.
+MANY_HEADS = 128
 # Elements of a key in a latent cache (MLA) that are rotated; those before them are its value.
 ROTATED_OF_LATENT = 64
 

@@ -45,7 +45,8 @@ HOPPER_SERVING = (
       if (block < work.whole_begin) n""",
         (f"{_HOPPER_TEST}::test_large_scores_before_the_first_key_of_a_window",)),
     Bug("no tile for what is left of a sequence", f"{_HOPPER}/schedule.cuh",
-        "return start / kBlockM + batch;", "return start / kBlockM;",
+        "return start / Rows::tile_queries(args) + batch;",
+        "return start / Rows::tile_queries(args);",
         (f"{_HOPPER_TEST}::test_many_empty_sequences",)),
     Bug("nobody sets the tile counter back", f"{_HOPPER}/schedule.cuh",
         "    if (answer == n_tiles - 1) atomicExch(args.tile_counter, 0);\n", "",
@@ -113,4 +114,69 @@ HOPPER_PAGES = (
         (f"{_HOPPER_TEST}::test_calls_for_the_other_family",)),
 )  # fmt: skip
 
-BUGS = (*HOPPER_SERVING, *WIDE_HEADS, *HOPPER_PAGES)
+_PACKING, _PACKING_TEST = f"{_HOPPER}/packing.cuh", "tests/serving/test_hopper_packing.py"
+_HEADS, _SHORT, _LONG, _CHUNK, _UNUSED, _SAME = (
+    f"{_PACKING_TEST}::test_{case}"
+    for case in (
+        "heads_of_a_group[3-True]", "new_tokens[8-7]", "new_tokens[8-64]",
+        "a_chunk_and_decodes[queries0]", "rows_that_are_not_used_stay[4]",
+        "a_sequence_has_the_same_bits_in_every_batch[3]",
+    )
+)  # fmt: skip
+_PACKED_END = f"{_HOPPER}/packed_epilogue.cuh"
+HOPPER_PACKING = (
+    Bug("a group's rows go on behind its whole queries", _PACKING,
+        "return min(n_queries, args.group_queries) * args.group_heads;",
+        "return n_queries * args.group_heads;", (_HEADS,)),
+    Bug("a row is a query", _PACKING, "return row * args.group_inverse >> 16;", "return row;",
+        (_SHORT,)),
+    Bug("a division that is a unit too low", "py/flash_helpers/kernels/sm90_serve/arguments.py",
+        "2**16 // heads + 1", "2**16 // heads",
+        (_HEADS, "tests/runtime/test_hopper_serve_args.py")),
+    Bug("tiles of as many queries as rows", _PACKING,
+        "if constexpr (kConfig.pack_gqa) return args.group_queries;\n", "", (_LONG,)),
+    Bug("a tile of both ends twice", f"{_HOPPER}/schedule.cuh",
+        "args.tiles_per_head - 1 - step / 2 : step / 2;",
+        "args.tiles_per_head - 1 - step / 2 : step;",
+        (_CHUNK,)),
+    Bug("a short sequence's second group begins too far before it", f"{_HOPPER}/producer.cuh",
+        "tile.row = -next_group * Packing<kConfig>::group_queries(args);",
+        "tile.row = -next_group * kGroupRows;", (_SHORT,)),
+    Bug("queries of the first columns in every chunk", f"{_HOPPER}/producer.cuh",
+        "&args.q, full, chunk * kForward.chunk_columns(), 0,", "&args.q, full, 0, 0,", (_CHUNK,)),
+    Bug("bytes of rows that no box has", f"{_HOPPER}/producer.cuh",
+        "const int n_rows = args.group_queries * args.group_heads;",
+        "const int n_rows = kGroupRows;",
+        (_HEADS,)),
+    Bug("a mask of rows", f"{_HOPPER}/mask.cuh",
+        "work.row + Packing<kConfig>::query(args, warp * 16 + lane / 4 + 8 * half)",
+        "work.row + warp * 16 + lane / 4 + 8 * half", (_SHORT,)),
+    Bug("the first head's sink for all", _PACKED_END,
+        "args.call.sinks[Place(args, rows, row).head]", "args.call.sinks[rows.head]", (_HEADS,)),
+    Bug("rows of the next sequence are stored", _PACKED_END,
+        "if (rows.count >= Base::kRows && heads_fill_rows(args)) {",
+        "if (heads_fill_rows(args)) {",
+        (_UNUSED,)),
+    Bug("boxes of heads that do not fill 16 rows", _PACKED_END,
+        "if (rows.count >= Base::kRows && heads_fill_rows(args)) {",
+        "if (rows.count >= Base::kRows) {", (_HEADS,)),
+    Bug("a box of outputs belongs to a warp before", _PACKED_END,
+        "rows.first + Packing<kConfig>::query(args, rows.of_group);", "rows.first;", (_SHORT,)),
+    Bug("outputs of the first KV head", _PACKED_END,
+        "head = rows.head * args.group_heads + of_group", "head = of_group", (_HEADS,)),
+    Bug("log-sum-exps of rows that are not there", _PACKED_END,
+        "      if (row >= rows.count) continue;\n      const Place place",
+        "      const Place place",
+        (_HEADS,)),
+    Bug("a group's first key is its last query's", f"{_HOPPER}/consumer.cuh",
+        "rule, work.row, min(work.row + Packed::group_queries(args) - 1, last));",
+        "rule, work.row, min(work.row + kGroupRows - 1, last));", (_SAME,)),
+    Bug("many KV heads are like few", "csrc/bindings/serving_query.cpp",
+        "  add(batch_ * kv_heads >= telling.many_heads);\n", "",
+        ("tests/build/test_serving_calls.py::test_a_call_of_other_sizes_is_launched_again",)),
+    Bug("packed heads for prompts", "py/flash_helpers/kernels/sm90_serve/config.py",
+        "PACKED_MIXED = range(9, 128)", "PACKED_MIXED = range(9, 1280)",
+        ("tests/config/test_hopper_serve_configs.py",)),
+)  # fmt: skip
+
+BUGS = (*HOPPER_SERVING, *WIDE_HEADS, *HOPPER_PAGES, *HOPPER_PACKING)

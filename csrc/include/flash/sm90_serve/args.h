@@ -14,14 +14,14 @@ namespace flash::sm90_serve {
 // Maps as in sm90/args.h. Packed rows are those of one batch; pages are batches, any number of
 // them.
 struct ServeKernelArgs {
-  sm90::TensorMap q;  // box: 64 rows
+  sm90::TensorMap q;  // box: 64 rows; with pack_gqa group_heads of group_queries, of one chunk
   sm90::TensorMap k;  // box: block_n rows, or a part of a page
   sm90::TensorMap v;  // as k
-  sm90::TensorMap o;  // box: 16 rows
+  sm90::TensorMap o;  // box: 16 rows; with pack_gqa of one chunk, where heads fill them
   ServeArgs call;
   int32_t* tile_counter;      // as in sm90::ForwardKernelArgs
   int32_t tiles_per_head;     // of all sequences; some may not exist
-  int32_t heads_per_section;  // query heads whose keys share L2, walked together
+  int32_t heads_per_section;  // heads of tiles whose keys share L2, walked together
 
   // Of paged kernels, whose boxes of k and v are one chunk of part_rows rows: a block of keys is
   // copied in parts, each of which lies in one page.
@@ -29,6 +29,11 @@ struct ServeKernelArgs {
   int64_t pages_stride;  // from a sequence's first page to the next sequence's
   int32_t page_keys;     // a multiple of part_rows, or more than a sequence can have
   int32_t part_rows;     // a multiple of 8 that divides block_n
+
+  // How 64 rows stand for queries and heads (packing.cuh).
+  int32_t group_heads;    // that share a KV head, and a tile; 1: each has its own
+  int32_t group_queries;  // 64 / group_heads
+  int32_t group_inverse;  // 2^16 / group_heads + 1: a product with it, and a shift, divides
 };
 
 static_assert(sizeof(ServeKernelArgs) == 1088, "Python packs these bytes");

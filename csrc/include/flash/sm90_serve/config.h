@@ -20,6 +20,7 @@ struct HopperServeKernelConfig {
   int n_buffers;     // K blocks, and V blocks, in shared memory
   int n_q_buffers;   // Q tiles in shared memory: 1 or 2
   bool paged;        // keys lie in pages that a table or an index names
+  bool pack_gqa;     // a row of a tile is a query of one of the heads that share a KV head
 
   constexpr bool operator==(const HopperServeKernelConfig&) const = default;
 
@@ -30,6 +31,8 @@ struct HopperServeKernelConfig {
   static constexpr int kClearingBytes = 2 * 8 + 4 * 4;
   // A swizzle repeats itself after so many rows: parts of blocks are multiples of it.
   static constexpr int kLeastPartRows = 8;
+  // Query heads of a KV head whose queries one group's rows can hold.
+  static constexpr int kMostPackedHeads = sm90::HopperForwardKernelConfig::kGroupRows;
   constexpr int n_tiles() const { return n_q_buffers + 1; }
 
   // The forward pass whose tiles, matmuls and softmax these are.

@@ -1,6 +1,8 @@
 // A consumer: one warpgroup that multiplies, exponentiates and stores 64 query rows of every tile.
 #pragma once
 
+#include <type_traits>
+
 #include "flash/ptx/fence.cuh"
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/named_barrier.cuh"
@@ -9,6 +11,8 @@
 #include "flash/sm90_serve/cleared_rows.cuh"
 #include "flash/sm90_serve/epilogue.cuh"
 #include "flash/sm90_serve/mask.cuh"
+#include "flash/sm90_serve/packed_epilogue.cuh"
+#include "flash/sm90_serve/packing.cuh"
 #include "flash/sm90_serve/schedule.cuh"
 #include "flash/sm90_serve/storage.cuh"
 
@@ -23,7 +27,8 @@ struct Consumer {
   static constexpr int kPause = 16;
   using Kv = sm90::KvBlocks<kForward, Mask<kConfig>>;
   using Statistics = typename Kv::Rows;
-  using End = Ending<kConfig>;
+  using Packed = Packing<kConfig>;
+  using End = std::conditional_t<kConfig.pack_gqa, PackedEnding<kConfig>, Ending<kConfig>>;
 
   const ServeKernelArgs& args;
   const Storage<kConfig>& smem;
@@ -41,7 +46,7 @@ struct Consumer {
         group(group_index),
         warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
         lane(threadIdx.x % 32),
-        kv({launch_args.call}, launch_args.call.softmax_scale, storage, group_index, warp, lane) {}
+        kv({launch_args}, launch_args.call.softmax_scale, storage, group_index, warp, lane) {}
 
   FLASH_DEVICE void run() {
     if (group == kGroups - 1) kv.pass_turn();  // group 0 goes first
@@ -58,7 +63,7 @@ struct Consumer {
     work.tile = smem.tile(slot.buffer);
     const int tile_row = tile_word(work.tile, kRow, lane);
     if (tile_row == kNoTile) return false;
-    work.row = tile_row + group * kGroupRows;
+    work.row = tile_row + group * Packed::group_queries(args);
     work.q_buffer = q_ring.buffer;
     q_ring.advance();
     slot.advance();
@@ -74,14 +79,15 @@ struct Consumer {
     work.middle_end = 0;
     if (work.row >= 0 && work.row < rule.seqlen_q) {
       const int last = rule.seqlen_q - 1;
-      const KeyBlocks<kConfig.block_n> blocks(rule, work.row, min(work.row + kGroupRows - 1, last));
+      const KeyBlocks<kConfig.block_n> blocks(
+          rule, work.row, min(work.row + Packed::group_queries(args) - 1, last));
       if (blocks.begin < blocks.end) {
         work.begin = blocks.begin;
         work.end = blocks.end;
       }
       work.whole_begin = blocks.whole_begin;
       work.whole_end = blocks.whole_end;
-      work.middle_end = rule.of(min(work.row + kGroupRows / 2, last)).end;
+      work.middle_end = rule.of(min(work.row + Packed::group_queries(args) / 2, last)).end;
     }
     work.n_skipped = tile_end - work.end;
     work.n_left = work.begin - tile_begin;
@@ -163,7 +169,7 @@ struct Consumer {
   // Rows of Q behind the sequence's end become zeros: what they hold must not decide how the
   // others are computed.
   FLASH_DEVICE void clear_foreign_rows(const Work& work) const {
-    const int n_rows = tile_word(work.tile, kSeqlenQ, lane) - work.row;
+    const int n_rows = Packed::n_rows(args, tile_word(work.tile, kSeqlenQ, lane) - work.row);
     if (n_rows >= kGroupRows) return;
     constexpr int kPieces = kForward.swizzle_bytes() / 16;
     const uint32_t q = smem.q(work.q_buffer, group);
@@ -193,22 +199,29 @@ struct Consumer {
   }
 
   FLASH_DEVICE void finish(const Work& work, Statistics& statistics) {
-    const int row = work.row + warp * 16;
-    const Rows rows = {.first = tile_word(work.tile, kQStart, lane) + row,
-                       .count = tile_word(work.tile, kSeqlenQ, lane) - row,
-                       .head = tile_word(work.tile, kHead, lane),
-                       .batch = tile_word(work.tile, kQBatch, lane)};
+    const Rows rows = rows_of(work);
     if (work.row < 0 || rows.count <= 0) return;
     float inverse[2], log_sum_exp[2];
     statistics.finish(inverse, log_sum_exp, kv.scale);
-    if (args.call.sinks != nullptr) {
-      End::add_sink(args.call.sinks[rows.head], inverse, log_sum_exp);
-    }
+    if (args.call.sinks != nullptr) End::add_sinks(args, rows, inverse, log_sum_exp, lane);
     const uint32_t staging = smem.o(group, warp);
     if constexpr (!kConfig.o_in_q()) End::Base::wait_staging_free(lane);
     End::Base::stage(kv.o, inverse, staging, lane);
     End::store(args, rows, staging, lane);
-    End::store_lse(args.call, rows, log_sum_exp, lane);
+    End::store_lse(args, rows, log_sum_exp, lane);
+  }
+
+  // This warp's.
+  FLASH_DEVICE Rows rows_of(const Work& work) const {
+    const int of_group = warp * 16;
+    const int row = kConfig.pack_gqa ? work.row : work.row + of_group;
+    const int first = tile_word(work.tile, kQStart, lane) + row;
+    const int count = Packed::n_rows(args, tile_word(work.tile, kSeqlenQ, lane) - row);
+    return {.first = first,
+            .count = kConfig.pack_gqa ? count - of_group : count,
+            .head = tile_word(work.tile, kHead, lane),
+            .batch = tile_word(work.tile, kQBatch, lane),
+            .of_group = of_group};
   }
 
   // One arrival per warp: the matmuls that read the buffer have completed for this warp.

@@ -6,6 +6,7 @@
 #include "flash/ptx/memory.cuh"
 #include "flash/sm90/mask.cuh"
 #include "flash/sm90_serve/config.h"
+#include "flash/sm90_serve/packing.cuh"
 #include "flash/tile/key_range.cuh"
 #include "flash/tile/rows.cuh"
 
@@ -13,7 +14,7 @@ namespace flash::sm90_serve {
 
 // What consumers are told of a tile, in shared memory.
 enum TileWord : int {
-  kRow,    // the tile's first, in the sequence, may be negative; kNoTile: no tile is left
+  kRow,    // the tile's first query, may be negative; kNoTile: no tile is left
   kBegin,  // blocks of keys of which some row sees something
   kEnd,
   kSeqlenQ,  // of the sequence, as in KeyRule
@@ -41,7 +42,7 @@ FLASH_DEVICE int tile_word(uint32_t tile, TileWord word, int lane) {
 struct Work {
   uint32_t tile;  // where its words are
   int q_buffer;
-  int row;    // the group's first, in the sequence
+  int row;    // the group's first query, in the sequence
   int begin;  // blocks of which some row of the group sees something
   int end;
   int whole_begin;  // those that all rows see whole; none where it is not before the end
@@ -56,11 +57,11 @@ struct Mask {
   using Work = sm90_serve::Work;
   static constexpr int kBlockN = kConfig.block_n;
 
-  const ServeArgs& args;
+  const ServeKernelArgs& args;
 
   FLASH_DEVICE KeyRule rule(uint32_t tile, int lane) const {
     return {tile_word(tile, kSeqlenQ, lane), tile_word(tile, kSeqlenK, lane),
-            tile_word(tile, kLeftpad, lane), args.window_left, args.window_right};
+            tile_word(tile, kLeftpad, lane), args.call.window_left, args.call.window_right};
   }
 
   // Caps scores, and gives those of keys that a row does not see the value -inf. `warp`: of the
@@ -68,15 +69,15 @@ struct Mask {
   template <int kCount>
   FLASH_DEVICE void apply(float (&s)[kCount], const Work& work, int block, int warp,
                           int lane) const {
-    if (args.softcap != 0.0f) cap(s);
+    if (args.call.softcap != 0.0f) cap(s);
     if (work.whole_begin <= block && block < work.whole_end) return;
     const KeyRule keys_of = rule(work.tile, lane);
     int begin[2], end[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = work.row + warp * 16 + lane / 4 + 8 * half;
-      // Rows behind the end see what the last one sees: nobody looks at them.
-      const KeyRange keys = keys_of.of(min(row, keys_of.seqlen_q - 1));
+      const int query = work.row + Packing<kConfig>::query(args, warp * 16 + lane / 4 + 8 * half);
+      // Those behind the end see what the last one sees: nobody looks at them.
+      const KeyRange keys = keys_of.of(min(query, keys_of.seqlen_q - 1));
       begin[half] = keys.begin - block * kBlockN;
       end[half] = keys.end - block * kBlockN;
     }
@@ -94,8 +95,9 @@ struct Mask {
   // is given.
   template <int kCount>
   FLASH_DEVICE void cap(float (&s)[kCount]) const {
-    const float tanh_scale = 2.0f * kLog2e * args.softmax_scale * ptx::rcp(args.softcap);
-    const float limit = args.softcap * ptx::rcp(args.softmax_scale);
+    const ServeArgs& call = args.call;
+    const float tanh_scale = 2.0f * kLog2e * call.softmax_scale * ptx::rcp(call.softcap);
+    const float limit = call.softcap * ptx::rcp(call.softmax_scale);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       s[i] = fmaf(-2.0f * limit, ptx::rcp(1.0f + ptx::ex2(s[i] * tanh_scale)), limit);

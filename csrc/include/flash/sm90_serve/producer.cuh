@@ -69,7 +69,9 @@ struct Producer {
   FLASH_DEVICE bool load_next_q(Tile& next, int position) {
     const bool is_one = find_next(next, position);
     if (is_one) {
-      if (next.rule.seqlen_q <= kGroupRows) take_one_group(next);
+      // Not by a function, which would change the machine code of the kernels without pack_gqa.
+      const int queries = kConfig.pack_gqa ? args.group_queries : kGroupRows;
+      if (next.rule.seqlen_q <= queries) take_one_group(next);
       pages.look_up_first(args, next, lane);
       load_q(next);
     }
@@ -98,7 +100,7 @@ struct Producer {
 
   // Sequences of one group's rows go to the groups in turn, so that these overlap.
   FLASH_DEVICE void take_one_group(Tile& tile) {
-    tile.row = -next_group * kGroupRows;
+    tile.row = -next_group * Packing<kConfig>::group_queries(args);
     next_group = next_group + 1 == kConfig.n_mma_groups ? 0 : next_group + 1;
   }
 
@@ -109,9 +111,13 @@ struct Producer {
 #pragma unroll
       for (int group = 0; group < kConfig.n_mma_groups; ++group) {
         const uint32_t full = smem.q_full(q_ring.buffer, group);
-        const int row = tile.row + group * kGroupRows;
+        const int row = tile.row + group * Packing<kConfig>::group_queries(args);
         if (row < 0 || row >= tile.rule.seqlen_q) {
           ptx::mbarrier_arrive(full);  // nobody looks at these rows
+          continue;
+        }
+        if constexpr (kConfig.pack_gqa) {
+          load_packed_q(tile, row, smem.q(q_ring.buffer, group), full);
           continue;
         }
         ptx::mbarrier_arrive_expect_tx(full, Storage<kConfig>::kGroupQBytes);
@@ -122,6 +128,20 @@ struct Producer {
     __syncwarp();
     q_ring.advance();
     slot.advance();
+  }
+
+  // A group's queries of all heads of a KV head: a box for each chunk of columns, as the map has no
+  // dimension left for these.
+  FLASH_DEVICE void load_packed_q(const Tile& tile, int row, uint32_t to, uint32_t full) const {
+    constexpr sm90::HopperForwardKernelConfig kForward = kConfig.forward();
+    constexpr int kChunkBytes = kGroupRows * kForward.swizzle_bytes();
+    const int n_rows = args.group_queries * args.group_heads;
+    ptx::mbarrier_arrive_expect_tx(full, n_rows * kForward.row_bytes());
+#pragma unroll
+    for (int chunk = 0; chunk < kForward.n_chunks(); ++chunk) {
+      ptx::tma_load_5d(to + chunk * kChunkBytes, &args.q, full, chunk * kForward.chunk_columns(), 0,
+                       tile.q_start + row, tile.head, tile.q_batch, ptx::kEvictFirst);
+    }
   }
 
   FLASH_DEVICE void write(const Tile& tile) const {
@@ -167,6 +187,7 @@ struct Producer {
   }
 
   FLASH_DEVICE int kv_head(const Tile& tile) const {
+    if constexpr (kConfig.pack_gqa) return tile.head;
     return tile.head / (args.call.n_heads_q / args.call.n_heads_kv);
   }
 

@@ -1,16 +1,19 @@
-// Which tiles (block_m query rows of one head of one sequence) a thread block computes.
+// Which tiles (block_m rows, of one sequence and of one head, or of those of a KV head) a thread
+// block computes.
 //
 // Tiles stand in a list, as in sm90/schedule.cuh. A sequence that begins with row `start` of a
-// packed q has the tiles from start / block_m + its number on: it may have a tile too many, and
-// never one too few, so that no sums over lengths are needed. Late queries, which see the most
-// keys, come first, and the heads of a section share their keys in L2. Where later queries see more
-// keys, tiles begin at a negative row as there.
+// packed q has the tiles from start / (a tile's queries) + its number on: it may have a tile too
+// many, and never one too few, so that no sums over lengths are needed. Late queries, which see the
+// most keys, come first, and the heads of a section share their keys in L2 (with
+// pack_gqa: in turn from both ends of the list). Where later queries see
+// more keys, tiles begin at a negative row as there.
 #pragma once
 
 #include "flash/ptx/device.cuh"
 #include "flash/sm90/schedule.cuh"
 #include "flash/sm90_serve/args.h"
 #include "flash/sm90_serve/config.h"
+#include "flash/sm90_serve/packing.cuh"
 #include "flash/tile/key_range.cuh"
 #include "flash/tile/packed_rows.cuh"
 
@@ -18,8 +21,8 @@ namespace flash::sm90_serve {
 
 // A tile, and what has to be known of its sequence.
 struct Tile {
-  int row;  // the first, in the sequence; may be negative, by whole warpgroups
-  int head;
+  int row;      // the first query, in the sequence; may be negative, by whole warpgroups
+  int head;     // with pack_gqa the KV head
   int batch;    // the sequence
   int q_start;  // its first row of q, counted from `q_batch`
   int q_batch;
@@ -33,13 +36,14 @@ struct Tile {
 
 template <HopperServeKernelConfig kConfig>
 struct TileSchedule {
-  static constexpr int kBlockM = kConfig.block_m();
+  using Rows = Packing<kConfig>;
+  using Dense = sm90::TileSchedule<kConfig.forward()>;
 
   const ServeKernelArgs& args;
   int n_tiles;
 
   FLASH_DEVICE explicit TileSchedule(const ServeKernelArgs& launch_args)
-      : args(launch_args), n_tiles(launch_args.tiles_per_head * launch_args.call.n_heads_q) {}
+      : args(launch_args), n_tiles(launch_args.tiles_per_head * Rows::n_heads(launch_args)) {}
 
   // The list position of this block's next tile, as sm90::TileSchedule: by one thread, in two
   // parts. Without a counter the answer before it decides, 0 before the first.
@@ -60,14 +64,14 @@ struct TileSchedule {
     const int section = index / section_tiles;
     const int in_section = index - section * section_tiles;
     const int first_head = section * args.heads_per_section;
-    const int heads = min(args.heads_per_section, call.n_heads_q - first_head);
+    const int heads = min(args.heads_per_section, Rows::n_heads(args) - first_head);
     const int step = in_section / heads;
     tile.head = first_head + in_section - step * heads;
-    const int of_head = args.tiles_per_head - 1 - step;
+    const int of_head = kConfig.pack_gqa ? from_both_ends(step) : args.tiles_per_head - 1 - step;
     if (call.cu_seqlens_q == nullptr) {
       const int tiles_each = args.tiles_per_head / call.batch;
       tile.batch = of_head / tiles_each;
-      tile.row = (of_head - tile.batch * tiles_each) * kBlockM;
+      tile.row = (of_head - tile.batch * tiles_each) * Rows::tile_queries(args);
       tile.q_start = 0;
       tile.q_batch = tile.batch;
       tile.rule.seqlen_q = call.seqlen_q;
@@ -76,14 +80,20 @@ struct TileSchedule {
       if (tile.batch < 0) return false;
       tile.q_start = call.cu_seqlens_q[tile.batch];
       tile.q_batch = 0;
-      tile.row = (of_head - tiles_before(tile.q_start, tile.batch)) * kBlockM;
+      tile.row = (of_head - tiles_before(tile.q_start, tile.batch)) * Rows::tile_queries(args);
       tile.rule.seqlen_q = call.cu_seqlens_q[tile.batch + 1] - tile.q_start;
     }
     if (call.seqused_q != nullptr) {
       tile.rule.seqlen_q = min(tile.rule.seqlen_q, call.seqused_q[tile.batch]);
     }
     if (call.window_right != kNoWindow) {
-      tile.row += sm90::TileSchedule<kConfig.forward()>::first_row_of_all(tile.rule.seqlen_q);
+      if constexpr (kConfig.pack_gqa) {
+        const int queries = Rows::group_queries(args);
+        const int rows = (tile.rule.seqlen_q + queries - 1) / queries * Dense::kGroupRows;
+        tile.row += Dense::first_row_of_all(rows) / Dense::kGroupRows * queries;
+      } else {
+        tile.row += Dense::first_row_of_all(tile.rule.seqlen_q);
+      }
     }
     if (tile.row >= tile.rule.seqlen_q) return false;
     find_keys(tile);
@@ -91,7 +101,15 @@ struct TileSchedule {
   }
 
  private:
-  FLASH_DEVICE static int tiles_before(int start, int batch) { return start / kBlockM + batch; }
+  // Of batches with few and with many queries: tiles that wait for memory and tiles that multiply
+  // are at work at the same time, whichever stand first in the batch.
+  FLASH_DEVICE int from_both_ends(int step) const {
+    return step % 2 == 0 ? args.tiles_per_head - 1 - step / 2 : step / 2;
+  }
+
+  FLASH_DEVICE int tiles_before(int start, int batch) const {
+    return start / Rows::tile_queries(args) + batch;
+  }
 
   // The last sequence that begins at or before a tile, or -1: found by all lanes of a warp.
   FLASH_DEVICE int sequence_of(int tile, int lane) const {
@@ -115,7 +133,7 @@ struct TileSchedule {
     tile.rule.leftpad = call.leftpad_k == nullptr ? 0 : call.leftpad_k[tile.batch];
     tile.rule.left = call.window_left;
     tile.rule.right = call.window_right;
-    const int last = min(tile.row + kBlockM, tile.rule.seqlen_q) - 1;
+    const int last = min(tile.row + Rows::tile_queries(args), tile.rule.seqlen_q) - 1;
     const KeyBlocks<kConfig.block_n> blocks(tile.rule, max(tile.row, 0), last);
     tile.begin = blocks.begin;
     tile.end = blocks.end;

@@ -7,12 +7,14 @@ tests/runtime compares the two.
 
 import struct
 
+from ...emulator import pack_tensor_map
 from ..serve_args import SERVE_ARGS_SIZE, unpack_serve_args
-from ..sm90_fwd.arguments import Fields, heads_per_section, map_of_tensor
+from ..sm90_fwd.arguments import WARP_ROWS, Fields, heads_per_section, map_of_tensor
+from ..sm90_fwd.config import GROUP_ROWS
 from .config import HopperServeKernelConfig
 
 _MAPS = ("q", "k", "v", "o")
-_LAYOUT = struct.Struct(f"<128s128s128s128s{SERVE_ARGS_SIZE}sQ2iQq2i")
+_LAYOUT = struct.Struct(f"<128s128s128s128s{SERVE_ARGS_SIZE}sQ2iQq2i3i")
 # Of pages in a map: more than there are.
 _ANY_NUMBER = 0x7FFF0000
 LAUNCH_ARGUMENTS_SIZE = 1088
@@ -29,7 +31,9 @@ def pack_launch_arguments(
     fields = unpack_serve_args(args)
     maps = [_tensor_map(config, fields, name) for name in _MAPS]
     tail = (tile_counter, _tiles_per_head(config, fields), _heads_per_section(config, fields))
-    return _LAYOUT.pack(*maps, args, *tail, *_pages(config, fields)).ljust(
+    heads = _packed_heads(config, fields)
+    packing = (heads, GROUP_ROWS // heads, 2**16 // heads + 1)
+    return _LAYOUT.pack(*maps, args, *tail, *_pages(config, fields), *packing).ljust(
         LAUNCH_ARGUMENTS_SIZE, b"\0"
     )
 
@@ -47,10 +51,41 @@ def _tensor_map(config: HopperServeKernelConfig, fields: Fields, name: str) -> b
     of_queries = name in "qo"
     packed = bool(fields["cu_seqlens_q" if of_queries else "cu_seqlens_k"])
     rows = int(fields[("n_rows" if packed else "seqlen_q") if of_queries else "seqlen_k"])
+    if config.pack_gqa and of_queries:
+        return _map_of_groups(config, fields, name, rows, 1 if packed else int(fields["batch"]), d)
     return map_of_tensor(
         config.forward(), fields, name, rows, 1 if packed else int(fields["batch"]),
         "batch" if of_queries else "page", d_head=d,
     )  # fmt: skip
+
+
+def _map_of_groups(
+    config: HopperServeKernelConfig, fields: Fields, name: str, rows: int, batch: int, d_head: int
+) -> bytes:
+    """As dimensions (column, head, row, group of heads, batch). A box has a chunk's columns of a
+    group of consumers' rows, or of a warp's."""
+    heads = _packed_heads(config, fields)
+    groups = int(fields["n_heads_kv"])
+    columns, box_rows = config.forward().chunk_columns(), {"q": GROUP_ROWS, "o": WARP_ROWS}[name]
+    box_heads = min(heads, box_rows)
+
+    def stride(axis: str, size: int, times: int = 1) -> int:
+        elements = times * int(fields[f"{name}_stride_{axis}"]) if size > 1 else d_head
+        return elements * config.dtype.bytes
+
+    return pack_tensor_map(
+        int(fields[name if rows else "q"]),
+        config.dtype.bytes,
+        (d_head, heads, max(rows, 1), groups, batch),
+        (stride("head", heads), stride("seq", rows), stride("head", groups, heads),
+         stride("batch", batch)),
+        (columns, box_heads, box_rows // box_heads, 1, 1),
+        swizzle=config.forward().swizzle_bytes(),
+    )  # fmt: skip
+
+
+def _packed_heads(config: HopperServeKernelConfig, fields: Fields) -> int:
+    return config.packed_heads(int(fields["n_heads_q"]), int(fields["n_heads_kv"]))
 
 
 def _pages(config: HopperServeKernelConfig, fields: Fields) -> tuple[int, int, int, int]:
@@ -65,7 +100,8 @@ def _pages(config: HopperServeKernelConfig, fields: Fields) -> tuple[int, int, i
 
 
 def _tiles_per_head(config: HopperServeKernelConfig, fields: Fields) -> int:
-    rows, batch = config.blocks()[0], int(fields["batch"])
+    rows = config.tile_queries(int(fields["n_heads_q"]), int(fields["n_heads_kv"]))
+    batch = int(fields["batch"])
     if fields["cu_seqlens_q"]:
         return int(fields["n_rows"]) // rows + batch
     return -(-int(fields["seqlen_q"]) // rows) * batch
@@ -76,7 +112,7 @@ def _heads_per_section(config: HopperServeKernelConfig, fields: Fields) -> int:
     keys = int(fields["seqlen_k"])
     if fields["cu_seqlens_k"]:
         keys //= int(fields["batch"])
-    heads = int(fields["n_heads_q"])
+    heads = config.heads_of_tiles(int(fields["n_heads_q"]), int(fields["n_heads_kv"]))
     return heads_per_section(
         2 * keys * config.d_head * config.dtype.bytes, heads // int(fields["n_heads_kv"]), heads
     )

@@ -11,14 +11,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..contract import Variant, WarpSpecialisation
-from ..serve_config import ServeKernelConfig, ServeSizes
-from ..sm90_fwd.config import HopperForwardKernelConfig, MaxPolicy
+from ..serve_config import MANY_HEADS, ServeKernelConfig, ServeSizes
+from ..sm90_fwd.config import GROUP_ROWS, HopperForwardKernelConfig, MaxPolicy
 
 TILE_BYTES = 48  # what consumers are told of a tile
 LEAST_PART_ROWS = 8  # keys that one copy takes of a page
 CLEARING_BYTES = 32  # two barriers and four words, for each buffer of V
-# Rows of an average sequence below which most of a tile would be idle, and decodes are split.
+# Queries of an average sequence below which most of a tile of one head's would be idle.
 LEAST_ROWS = 33
+# Where a tile has the queries of all heads that share a KV head: how many heads there are, and how
+# many queries an average sequence has, where all have as many, and where only the device knows how
+# many each has.
+PACKED_HEADS = range(2, GROUP_ROWS + 1)
+PACKED_EQUAL = range(17, 128)
+PACKED_MIXED = range(9, 128)
 
 
 @dataclass(frozen=True, order=True)
@@ -33,7 +39,7 @@ class HopperServeKernelConfig(ServeKernelConfig):
     LETTERS: ClassVar[dict[str, str]] = {
         "d_head": "d", "block_n": "n", "n_mma_groups": "g", "n_buffers": "b", "n_q_buffers": "q",
     }  # fmt: skip
-    SWITCHES: ClassVar[tuple[str, ...]] = ("paged",)
+    SWITCHES: ClassVar[tuple[str, ...]] = ("paged", "pack_gqa")
     PTX_ARCHITECTURE: ClassVar[str] = "compute_90a"
     PERSISTENT: ClassVar[bool] = True
 
@@ -43,6 +49,7 @@ class HopperServeKernelConfig(ServeKernelConfig):
     n_buffers: int
     n_q_buffers: int
     paged: bool = False
+    pack_gqa: bool = False
 
     def variants(self) -> tuple[Variant, ...]:
         return (Variant.SERVE,)
@@ -60,7 +67,10 @@ class HopperServeKernelConfig(ServeKernelConfig):
             return "its kernels neither append nor rotate"
         if sizes.d_head != self.d_head or not self.takes_values(sizes.d_v):
             return f"its kernels have head dimension {self.d_head}"
-        if sizes.n_rows < LEAST_ROWS * sizes.batch:
+        if self.pack_gqa != packs(sizes):
+            heads = "all heads of a KV head" if self.pack_gqa else "one head"
+            return f"its kernels have rows of {heads} in a tile"
+        if not self.pack_gqa and sizes.n_rows < LEAST_ROWS * sizes.batch:
             return f"it takes sequences of {LEAST_ROWS} queries or more, on average"
         if sizes.page_size % LEAST_PART_ROWS:
             return f"it takes pages of a multiple of {LEAST_PART_ROWS} keys"
@@ -72,21 +82,34 @@ class HopperServeKernelConfig(ServeKernelConfig):
         return False
 
     def n_tiles(self, sizes: ServeSizes) -> int:
-        """Of one query head."""
-        rows, _ = self.blocks()
+        """Of one of the heads that have tiles."""
+        rows = self.tile_queries(sizes.n_heads_q, sizes.n_heads_kv)
         if sizes.seqlen_q:
             return -(-sizes.seqlen_q // rows) * sizes.batch
         return sizes.n_rows // rows + sizes.batch
 
     def grid(self, variant: Variant, sizes: ServeSizes) -> int:
         """Tiles, of which each thread block takes several."""
-        return self.n_tiles(sizes) * sizes.n_heads_q
+        heads = self.heads_of_tiles(sizes.n_heads_q, sizes.n_heads_kv)
+        return self.n_tiles(sizes) * heads
 
     # Derived sizes, as in sm90_serve/config.h.
 
     def takes_values(self, d_v: int) -> bool:
         """Values of fewer chunks are filled up with zeros by the copy engine."""
         return d_v == self.d_head or (self.d_head, d_v) == (192, 128)
+
+    def packed_heads(self, n_heads_q: int, n_heads_kv: int) -> int:
+        """Query heads whose rows share a tile."""
+        return n_heads_q // n_heads_kv if self.pack_gqa else 1
+
+    def heads_of_tiles(self, n_heads_q: int, n_heads_kv: int) -> int:
+        """Heads that have tiles of their own."""
+        return n_heads_q // self.packed_heads(n_heads_q, n_heads_kv)
+
+    def tile_queries(self, n_heads_q: int, n_heads_kv: int) -> int:
+        """Queries of a tile: each group of consumers has whole ones."""
+        return self.n_mma_groups * (GROUP_ROWS // self.packed_heads(n_heads_q, n_heads_kv))
 
     def part_rows(self, page_size: int) -> int:
         """Keys of one copy out of a page."""
@@ -119,3 +142,15 @@ class HopperServeKernelConfig(ServeKernelConfig):
 
     def blocks(self) -> tuple[int, int]:
         return self.forward().blocks()
+
+
+def packs(sizes: ServeSizes) -> bool:
+    """Whether a call is for tiles with the rows of all heads that share a KV head: where sequences
+    have few queries, or some have, as decodes beside a chunk of a prompt, and there are tiles
+    enough, since nobody shares their keys. Decodes alone are for kernels that do share them."""
+    queries = -(-sizes.n_rows // max(sizes.batch, 1))
+    return (
+        sizes.n_heads_q // sizes.n_heads_kv in PACKED_HEADS
+        and queries in (PACKED_EQUAL if sizes.seqlen_q else PACKED_MIXED)
+        and sizes.batch * sizes.n_heads_kv >= MANY_HEADS
+    )

@@ -3,7 +3,8 @@
 from ...base.dtypes import DType
 from .config import HopperServeKernelConfig
 
-# d_head, block_n, n_mma_groups, n_buffers, n_q_buffers: of packed keys, and of pages.
+# d_head, block_n, n_mma_groups, n_buffers, n_q_buffers: of packed keys and of pages, each with rows
+# of one head in a tile and of all heads that share a KV head.
 _SHAPES = (
     (64, 128, 2, 4, 2), (96, 128, 2, 2, 2), (128, 128, 2, 2, 2), (192, 96, 2, 2, 1),
     (256, 64, 2, 2, 1),
@@ -13,6 +14,7 @@ _SHAPES = (
 def get_hopper_serve_kernel_configs() -> list[HopperServeKernelConfig]:
     """All, sorted."""
     return sorted(
-        HopperServeKernelConfig(dtype, *shape, paged=paged)
-        for dtype in DType for shape in _SHAPES for paged in (False, True)
+        HopperServeKernelConfig(dtype, *shape, paged=paged, pack_gqa=pack_gqa)
+        for dtype in DType for shape in _SHAPES
+        for paged in (False, True) for pack_gqa in (False, True)
     )  # fmt: skip

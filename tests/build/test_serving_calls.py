@@ -13,16 +13,18 @@ CALLS = (
 from flash_helpers.kernels.serve_args import NO_WINDOW, pack_serve_args
 class Tensor:
     requires_grad, negated, dtype = False, False, "fp16"
-    def __init__(self, at, *sizes, bits=16, strides=None, **attributes):
+    def __init__(self, at, *sizes, bits=16, code=None, strides=None, **attributes):
         self.at, self.bits, self.n = at << 20, bits, len(sizes)
+        self.code = (2 if bits == 16 else 0) if code is None else code
         if strides is None:
             strides = [1]
             for size in sizes[:0:-1]: strides.insert(0, size * strides[0])
         self.shape, self.strides = (c.c_int64 * self.n)(*sizes), (c.c_int64 * self.n)(*strides)
         self.__dict__.update(attributes)
+class Parameter(Tensor): pass
+class Wrapped(Tensor): pass
 def read(x, found):
-    code = 2 if x.bits == 16 else 0
-    found[0] = Described(x.at, (2, 0), x.n, code, x.bits, 1, x.shape, x.strides, 0)
+    found[0] = Described(x.at, (2, 0), x.n, x.code, x.bits, 1, x.shape, x.strides, 0)
     return 0
 def on_stream(kind, device, found):
     found[0] = stream
@@ -30,8 +32,11 @@ def on_stream(kind, device, found):
 api = Exchange((1, 0), None, (None, None, None), READ(read), STREAM(on_stream))
 new = c.pythonapi.PyCapsule_New
 new.restype, new.argtypes = c.py_object, [c.c_void_p, c.c_char_p, c.c_void_p]
-busy, stream = False, None
-around = _C.Surroundings([lambda: busy], [], lambda: False, lambda x: x.negated)
+busy, stream, grad, converted = False, None, True, []
+around = _C.Surroundings([lambda: busy], [], lambda: grad, lambda x: x.negated)
+def as_fp32(sinks):
+    converted.append(sinks.at >> 20)
+    return Tensor(800, *sinks.shape, bits=32, code=2)
 made = []
 def empty(q, sizes=None, dtype=None): return made.append((sizes, dtype)) or Tensor(900, 1)
 def strided(*described): return made.append(described) or Tensor(900, 1)
@@ -39,10 +44,10 @@ def description(like): return tuple(like.shape), tuple(like.strides), "of scratc
 def new_calls(direct=False, device=0):
     tensors = _C.NewTensors(empty, empty, direct and strided or None, description, lambda: device)
     return _C.ServingCalls(Tensor, new(c.addressof(api), b"dlpack_exchange_api", None), around,
-                           tensors, "fp32", most_rows=256)
+                           tensors, "fp32", Parameter, as_fp32, most_rows=256)
 NAMES = ("q k v out cu_seqlens_q cu_seqlens_k seqused_q seqused_k leftpad slots block_table "
-         "page_table s_aux learnable_sink sinks scale causal window softcap num_splits for_caches "
-         "results refused").split()
+         "page_table s_aux learnable_sink sinks qv scale causal window softcap num_splits "
+         "for_caches results refused").split()
 def cached(batch=3, pages=5, columns=4, queries=1, heads=4, d=64, start=1, page=16):
     "A step of a generation."
     return dict.fromkeys(NAMES) | {
@@ -101,11 +106,17 @@ ASKED = {
     "ask(v=Tensor(9, 6, 16, 2, 64))": "None",
     "ask(k=Tensor(9, 5, 16, 2, 64, strides=[4096, 256, 64, 1]))": "None",
     "ask(q=Tensor(9, 3, 1, 4, 64, requires_grad=True))": "None",
+    "globals().update(grad=False) or ask(q=Tensor(9, 3, 1, 4, 64, requires_grad=True))":
+        "launched",
+    "globals().update(grad=True) or ask(q=Parameter(9, 3, 1, 4, 64))": "launched",
+    "ask(q=Wrapped(9, 3, 1, 4, 64))": "None",
     "ask(q=Tensor(9, 3, 1, 4, 64, negated=True))": "None",
     "ask(q=Tensor(0, 3, 1, 4, 64))": "None",
     "ask(q=object())": "None",
     "ask(out=Tensor(9, 3, 1, 4, 64))": "None",
-    "ask(s_aux=Tensor(9, 4, bits=32))": "None",
+    "ask(s_aux=Tensor(9, 4, bits=32, code=2))": "None",
+    "ask(qv=Tensor(9, 3, 1, 4, 512))": "None",
+    "ask(qv=32)": "None",
     "ask(scale=0.5)": "None",
     "ask(scale=-0.5)": "None",
     "ask(causal=False)": "None",
@@ -124,7 +135,7 @@ ASKED = {
     # With a GPU a stream that is none would be asked whether it is captured.
     "_C.device_count() and None or globals().update(stream=64) or ask()": "None",
     "globals().update(stream=None) or ask({'q': 1})":
-        "TypeError: expected 23 positional arguments, got 1",
+        "TypeError: expected 24 positional arguments, got 1",
 }  # fmt: skip
 
 
@@ -208,3 +219,102 @@ def test_new_memory_is_made_without_the_dispatcher(tree: Tree) -> None:
     ]
     other = [((3, 1, 4, 64), "fp16"), ((3, 4, 1), "fp32"), (None, None)]
     assert found == ["None", "launched", str(new), "None", "launched", str(other)]
+
+
+def test_sinks_that_kernels_cannot_read_are_converted_for_each_call(tree: Tree) -> None:
+    bf16 = "Parameter(9, 4, code=4, requires_grad=True)"
+    found = answers(
+        tree,
+        f"globals().update(grad=False) or remember(cached() | {{'s_aux': {bf16}}}, sinks=7 << 20)",
+        f"ask(s_aux={bf16})",
+        "ask(cached(batch=9), learnable_sink=Tensor(10, 4, code=4))",
+        "converted",
+        "globals().update(grad=True) or ask(s_aux=Tensor(11, 4, code=4))",
+        f"ask(s_aux={bf16})",
+        "ask(s_aux=Tensor(9, 4, code=4), sinks=Tensor(9, 4, code=4))",
+        "ask(s_aux=Tensor(9, 4, code=4, strides=[2]))",
+        "ask(s_aux=Tensor(9, 4))",
+        "ask(s_aux=Tensor(9, 4, bits=32, code=2))",
+        "ask(s_aux=Tensor(9, 8, code=4))",
+        "ask(s_aux=Tensor(9, 4, code=4, negated=True))",
+        "ask(s_aux=Tensor(0, 4, code=4))",
+        "ask()",
+        "converted",
+    )
+    assert found == ["1", "launched", "launched", "[9, 10]", "launched", *["None"] * 9,
+                     "[9, 10, 11]"]  # fmt: skip
+
+
+def test_sinks_in_fp32_are_read_where_they_are(tree: Tree) -> None:
+    found = answers(
+        tree,
+        "remember(cached() | {'s_aux': Tensor(9, 4, bits=32, code=2)}, sinks=7 << 20)",
+        "remember(cached() | {'s_aux': Tensor(9, 4, bits=32, code=2)}, sinks=9 << 20)",
+        "ask(sinks=Tensor(10, 4, bits=32, code=2))",
+        "converted",
+        "remember(cached() | {'s_aux': Tensor(9, 4, bits=32, code=2, strides=[2])}, sinks=7 << 20)",
+        "ask(sinks=Tensor(10, 4, bits=32, code=2, strides=[2]))",
+        "converted",
+    )
+    assert found == ["0", "1", "launched", "[]", "2", "launched", "[10]"]
+
+
+# A call with a latent cache: in two tensors each, and as the wholes that flash_mla_with_kvcache
+# gets, with where their parts are.
+LATENT = """
+def latent(batch=3, pages=5, columns=4, start=1, heads=4, apart=False):
+    call = cached(batch, pages, columns, heads=heads, start=start + 3)
+    cuts = dict(strides=[16 * 576, 576, 576, 1])
+    k = Tensor(start, pages, 16, 1, 64, strides=None if apart else cuts["strides"])
+    k.at += 0 if apart else 1024
+    v = Tensor(start + 99 * apart, pages, 16, 1, 512, strides=None if apart else cuts["strides"])
+    q, qv = (Tensor(start + 1, batch, 1, heads, d, strides=[heads * 576, heads * 576, 576, 1])
+             for d in (64, 512))
+    q.at += 1024
+    return call | {"q": q, "k": k, "v": v, "qv": qv}
+def whole(batch=3, pages=5, columns=4, start=1, heads=4, d_v=512, d=576):
+    return latent(batch, pages, columns, start, heads) | {
+        "q": Tensor(start + 1, batch, 1, heads, d), "k": Tensor(start, pages, 16, 1, d), "v": None,
+        "qv": d_v}
+def remember_latent(call):
+    return remember(call, qv=call["qv"].at)
+"""
+
+
+def latent_answers(tree: Tree, *lines: str) -> list[str]:
+    return answers(tree, f"exec({LATENT!r})", *lines)[1:]
+
+
+def test_latent_caches_in_parts_and_whole(tree: Tree) -> None:
+    found = latent_answers(
+        tree, "remember_latent(latent())", "ask(latent(start=50))", "ask(latent(7, 90, 31, 50))",
+        "ask(whole())", "ask(whole(7, 90, 31, 50))", "ask(latent(), qv=latent(start=50)['qv'])",
+    )  # fmt: skip
+    assert found == ["1", *["launched"] * 5]
+    unlike = (
+        "ask(latent(heads=8))", "ask(latent(apart=True))", "ask(latent() | {'qv': None})",
+        "ask(latent(), qv=latent(batch=4)['qv'])", "ask(latent(), qv=Tensor(9, 3, 1, 4, 256))",
+        "ask(latent(), qv=Tensor(9, 3, 4, 512))", "ask(latent(), qv=Tensor(9, 3, 1, 4, 512))",
+        "ask(latent(), qv=Tensor(9, 3, 1, 4, 512, bits=32))", "ask(latent(), qv=object())",
+        "ask(latent(), qv=True)", "ask(latent(), refused=(latent()['qv'],))", "ask(cached())",
+        "ask(latent(), out=latent()['qv'])", "ask(whole(heads=8))", "ask(whole(d_v=64))",
+        "ask(whole(d_v=576))", "ask(whole(d_v=0))", "ask(whole(d_v=-64))", "ask(whole(d=640))",
+        "ask(whole(d=64))", "ask(whole(), v=latent()['v'])", "ask(whole(), k=None)",
+        "ask(whole(), q=Tensor(9, 3, 1, 4, 576, negated=True))", "ask(whole(), q=3)",
+        "ask(whole(), q=Tensor(9, 3, 1, 4, 576, requires_grad=True))",
+        "ask(latent(), qv=latent(start=-1)['qv'])",
+    )  # fmt: skip
+    first, *found = latent_answers(tree, "remember_latent(latent())", *unlike)
+    assert first == "1"
+    for call, answer in zip(unlike, found, strict=True):
+        assert answer == "None", call
+
+
+def test_latent_caches_apart(tree: Tree) -> None:
+    """k and v in memory of their own; a record that has another address of qv is of a copy."""
+    found = latent_answers(
+        tree, "remember(latent(apart=True), qv=7 << 20)", "remember_latent(latent(apart=True))",
+        "ask(latent(start=50, apart=True))", "ask(latent())", "ask(whole())",
+        "ask(latent(apart=True), out=Tensor(30, 3, 1, 4, 512))",
+    )  # fmt: skip
+    assert found == ["0", "1", "launched", "None", "None", "None"]

@@ -36,7 +36,8 @@ def best(
         if (reason := family.refusal(problem, capability)) is None:
             fitting = _fitting(family, kind, problem.dtype, problem.d_head, capability)
             if taking := [config for config in fitting if refusal(config) is None]:
-                return min(taking, key=cost)
+                found: Config = min(taking, key=cost)
+                return found
             reason = refusal(fitting[0]) if fitting else "it has no kernel for this GPU"
         reasons.append(f"the {family.TITLE} family does not: {reason}")
     does = "computes gradients of" if kind.GRADIENTS else "takes"

@@ -18,6 +18,7 @@ from flash_attention.serving.launch import Call, choose
 from flash_attention.serving.options import make_options
 from flash_attention.serving.tensors import read_sinks
 from flash_helpers.base.paths import repository_root
+from flash_helpers.kernels import registry
 from flash_helpers.kernels.serve_args import unpack_serve_args
 from flash_helpers.kernels.serve_config import TELLING_ROWS, ServeKernelConfig
 from tests.serving.latent import VALUE, LatentBatch
@@ -64,6 +65,14 @@ def test_calls_with_one_key_have_one_kernel(
         n_seen_again += key in kernels
         assert kernels.setdefault((key[0], key[1], key[2]), config) == config
     assert n_seen_again > 100 and len(set(kernels.values())) > 1
+
+
+def test_configurations_are_made_once_for_all_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making and checking them took longer than everything else of a call that is checked."""
+    chosen(9, 3, 8, 8)
+    for family in registry.by_preference(None, serves=True):
+        monkeypatch.setattr(type(family), "candidates", lambda _: pytest.fail("made again"))
+    assert chosen(9000, 3, 8, 8) != chosen(9, 3, 8, 8)
 
 
 @pytest.fixture
@@ -136,6 +145,18 @@ def names_of_given() -> list[str]:
     return names
 
 
+def asked_about(monkeypatch: pytest.MonkeyPatch, module: object, answer: object) -> list[Any]:
+    """What the module's calls give the short way, which finds them all."""
+    asked: list[Any] = []
+
+    def again(q: object, given: object) -> object:
+        asked.append(given)
+        return answer
+
+    monkeypatch.setattr(module, "again", again)
+    return asked
+
+
 NAMES_OF_CACHES = {
     "Q": "q", "K": "k_cache", "V": "v_cache", "Out": "out", "CuSeqlensQ": "cu_seqlens_q",
     "SequsedK": "cache_seqlens", "Leftpad": "cache_leftpad", "Slots": "cache_batch_idx",
@@ -158,8 +179,7 @@ for name in ("Slots", "Qv"):
 def test_what_is_given_is_in_the_extensions_order(
     monkeypatch: pytest.MonkeyPatch, module: Any, function: str, names: Any, rest: dict[str, Any]
 ) -> None:
-    asked: list[tuple[object, ...]] = []
-    monkeypatch.setattr(module, "again", lambda q, given: asked.append(given) or "found")
+    asked = asked_about(monkeypatch, module, "found")
     values = {name: object() for name in names.values()}
     assert getattr(FUNCTIONS, function)(**values) == "found"
     given = dict(zip(names_of_given(), asked[0], strict=True))
@@ -170,8 +190,7 @@ def test_what_is_given_is_in_the_extensions_order(
 
 
 def test_the_whole_latents_are_asked_about_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[object, ...]] = []
-    monkeypatch.setattr(mla, "again", lambda q, given: asked.append(given) or ("o", "lse"))
+    asked = asked_about(monkeypatch, mla, ("o", "lse"))
     q, k, table, used, out = (object() for _ in range(5))
     found = FUNCTIONS.flash_mla_with_kvcache(
         q, k, table, used, VALUE, softmax_scale=0.5, causal=True, out=out

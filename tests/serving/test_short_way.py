@@ -150,7 +150,7 @@ def asked_about(monkeypatch: pytest.MonkeyPatch, module: object, answer: object)
     """What the module's calls give the short way, which finds them all."""
     asked: list[Any] = []
 
-    def again(q: object, given: object) -> object:
+    def again(given: object) -> object:
         asked.append(given)
         return answer
 

@@ -12,6 +12,7 @@ namespace flash::dlpack {
 constexpr const char* kCapsuleName = "dlpack_exchange_api";
 constexpr std::uint32_t kMajorVersion = 1;
 constexpr std::int32_t kDeviceCuda = 2;
+constexpr std::uint8_t kFloat = 2;  // a DataType's code
 
 struct Version {
   std::uint32_t major;

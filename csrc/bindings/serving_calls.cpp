@@ -35,7 +35,9 @@ ServingCalls::ServingCalls(py::object tensor_type, py::capsule exchange_api,
     : reader_(std::move(tensor_type), std::move(exchange_api)),
       around_(around),
       new_tensors_(new_tensors),
-      ways_(std::move(ways)) {}
+      ways_(std::move(ways)) {
+  reader_.read_too(ways_.parameter);
+}
 
 py::object ServingCalls::attend(const ServingArguments& given) {
   ServingQuery query;
@@ -80,18 +82,20 @@ const ServingCalls::Call* ServingCalls::find(const ServingQuery& query) const {
 
 bool ServingCalls::is_seen(const ServingArguments& given) const {
   if (!around_.is_quiet()) return true;
+  bool asks_gradient = false;
   for (const Given name : {Given::kQ, Given::kK, Given::kV, Given::kOut, Given::kSAux,
-                           Given::kLearnableSink, Given::kSinks}) {
+                           Given::kLearnableSink, Given::kSinks, Given::kQv}) {
     const py::handle tensor = given[name];
-    if (tensor.is_none()) continue;
-    if (requires_grad(tensor) || is_true(called(around_.is_negated, tensor))) return true;
+    if (tensor.is_none() || PyLong_CheckExact(tensor.ptr())) continue;
+    if (is_true(called(around_.is_negated, tensor))) return true;
+    asks_gradient = asks_gradient || requires_grad(tensor);
   }
-  return false;
+  return asks_gradient && says_yes(around_.is_grad_enabled);
 }
 
-py::object ServingCalls::launch(const Call& call, const ServingQuery& query,
+py::object ServingCalls::launch(Call call, const ServingQuery& query,
                                 const ServingArguments& given) const {
-  ServeArgs args = call.args;
+  ServeArgs& args = call.args;
   query.put_into(args);
   py::object o = py::reinterpret_borrow<py::object>(given[Given::kOut]);
   if (o.is_none()) {
@@ -102,6 +106,11 @@ py::object ServingCalls::launch(const Call& call, const ServingQuery& query,
   if (query.n_results() > 1) {
     lse = new_lse(query, given);
     put_address(lse, args.lse);
+  }
+  py::object sinks;
+  if (query.converts_sinks()) {
+    sinks = called(ways_.read_sinks, query.sinks());
+    put_address(sinks, args.sinks);
   }
   Scratch made;
   if (!call.keeps_scratch) {

@@ -21,7 +21,9 @@
 namespace flash {
 
 struct ServingWays {
-  pybind11::object float32;  // the dtype
+  pybind11::object float32;     // the dtype
+  pybind11::object parameter;   // the type of a model's own tensors
+  pybind11::object read_sinks;  // (tensor) -> sinks as kernels read them: fp32, contiguous
   TellingSizes telling;
 };
 
@@ -39,7 +41,8 @@ class ServingCalls {
   pybind11::object attend(const ServingArguments& given);
 
   // `args`: the record of a checked and launched call with these arguments. A call whose record is
-  // not made of the tensors themselves, but of copies, is not remembered. `scratch`: memory that
+  // not made of the tensors themselves, but of copies (of any but sinks, which are converted for
+  // each call), is not remembered. `scratch`: memory that
   // stays (`keeps_scratch`), or what new memory is made like for each call. `by_sizes`: the launch
   // depends on sizes.
   void remember(const ServingArguments& given, std::size_t kernel_id, const ServeArgs& args,
@@ -62,7 +65,8 @@ class ServingCalls {
 
   bool is_seen(const ServingArguments& given) const;
   const Call* find(const ServingQuery& query) const;
-  pybind11::object launch(const Call& call, const ServingQuery& query,
+  // Of a copy of the call: making tensors lets other threads remember calls, and forget them.
+  pybind11::object launch(Call call, const ServingQuery& query,
                           const ServingArguments& given) const;
   Scratch new_scratch(const Call& call, const ServingQuery& query) const;
   pybind11::object new_output(const Call& call, const ServingQuery& query,

@@ -88,6 +88,7 @@ bool ServingQuery::read(const TensorReader& reader, const ServingArguments& give
     add(own_keys ? tensors_[which].shape[0] - batch_ : 0);
   }
   if (has(kO)) add_rows(kO, true);
+  if (has(kQv)) add_rows(kQv, true);
   for (const Tensor which :
        {kCuSeqlensQ, kCuSeqlensK, kSequsedQ, kSequsedK, kLeftpad, kSlots, kTable}) {
     if (has(which)) add_indices(which);
@@ -106,6 +107,8 @@ bool ServingQuery::read_tensors(const TensorReader& reader, const ServingArgumen
       !one_of(given, {Given::kSAux, Given::kLearnableSink, Given::kSinks}, sinks)) {
     return false;
   }
+  std::int64_t d_v = 0;
+  const bool is_whole = is_int(given[Given::kQv], d_v);
   py::handle lengths = given[Given::kSequsedK];
   if (given[Given::kForCaches].ptr() == Py_True && is_int(lengths, keys_of_all_)) {
     if (keys_of_all_ < 0) return false;
@@ -128,7 +131,9 @@ bool ServingQuery::read_tensors(const TensorReader& reader, const ServingArgumen
       {kSlots, given[Given::kSlots], 1, 1},
       {kTable, table, 2, 2},
       {kSinks, sinks, 1, 1},
+      {kQv, is_whole ? py::none() : given[Given::kQv], 3, 4},
   };
+  sinks_ = sinks;
   for (const auto& [which, object, least_dims, most_dims] : all) {
     if (object.is_none()) continue;
     dlpack::Tensor& tensor = tensors_[which];
@@ -138,9 +143,28 @@ bool ServingQuery::read_tensors(const TensorReader& reader, const ServingArgumen
     }
     present_[which] = true;
   }
+  if (is_whole && !part_latents(d_v)) return false;
   return has(kQ) && has(kK) && has(kV) && tensors_[kK].ndim == tensors_[kV].ndim &&
          tensors_[kK].shape[0] == tensors_[kV].shape[0] &&
-         is_packed() == (tensors_[kQ].ndim == 3) && is_shaped_like_result();
+         is_packed() == (tensors_[kQ].ndim == 3) && is_shaped_like_result() &&
+         is_shaped_like_latents();
+}
+
+bool ServingQuery::part_latents(std::int64_t d_v) {
+  if (!has(kQ) || !has(kK) || has(kV)) return false;
+  if (!parts_of_q_.make(tensors_[kQ], d_v) || !parts_of_k_.make(tensors_[kK], d_v)) return false;
+  tensors_[kQv] = parts_of_q_.first;
+  tensors_[kQ] = parts_of_q_.rest;
+  tensors_[kV] = parts_of_k_.first;
+  tensors_[kK] = parts_of_k_.rest;
+  present_[kQv] = present_[kV] = true;
+  return true;
+}
+
+bool ServingQuery::is_shaped_like_latents() const {
+  if (!has(kQv)) return true;
+  const dlpack::Tensor &q = tensors_[kQ], &qv = tensors_[kQv];
+  return q.ndim == qv.ndim && std::equal(q.shape, q.shape + q.ndim - 1, qv.shape);
 }
 
 bool ServingQuery::is_shaped_like_result() const {
@@ -240,13 +264,21 @@ bool ServingQuery::lies_well() const {
   return true;
 }
 
+bool ServingQuery::converts_sinks() const {
+  if (!has(kSinks)) return false;
+  const dlpack::Tensor& sinks = tensors_[kSinks];
+  const bool is_fp32 = sinks.dtype.code == dlpack::kFloat && sinks.dtype.bits == 32;
+  return !is_fp32 || !is_contiguous(sinks);
+}
+
 void ServingQuery::put_into(ServeArgs& args) const {
-  std::array<std::uintptr_t, kTensors> pointers;
+  std::array<std::uintptr_t, kPointers> pointers;
   std::memcpy(&pointers, &args, sizeof(pointers));
-  for (int i = 0; i < kTensors; ++i) {
-    if (present_[i]) pointers[i] = address_of(tensors_[i]);
+  for (int i = 0; i < kPointers; ++i) {
+    if (present_[i] && !(i == kSinks && converts_sinks())) pointers[i] = address_of(tensors_[i]);
   }
   std::memcpy(static_cast<void*>(&args), &pointers, sizeof(pointers));
+  if (has(kQv)) args.qv = reinterpret_cast<const void*>(address_of(tensors_[kQv]));
   args.batch = static_cast<std::int32_t>(batch_);
   args.n_rows = static_cast<std::int32_t>(n_rows_);
   args.seqlen_k = static_cast<std::int32_t>(most_keys_);

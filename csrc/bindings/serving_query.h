@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "flash/core/serve_args.h"
+#include "latent_parts.h"
 #include "tensor_reader.h"
 
 namespace flash {
@@ -30,6 +31,7 @@ enum class Given {
   kSAux,
   kLearnableSink,  // another name of it
   kSinks,          // and another
+  kQv,             // or an int: so many elements of q and k come first, are qv and v, and v is None
   kScale,
   kCausal,
   kWindow,
@@ -59,7 +61,8 @@ struct TellingSizes {
 
 class ServingQuery {
  public:
-  // The first pointers of the argument record, in its order. kLse is never given.
+  // The first pointers of the argument record, in its order, and one behind its strides. kLse is
+  // never given.
   enum Tensor {
     kQ,
     kK,
@@ -74,11 +77,12 @@ class ServingQuery {
     kSlots,
     kTable,
     kSinks,
+    kQv,
     kTensors,
   };
   static_assert(offsetof(ServeArgs, sinks) == kSinks * sizeof(void*));
 
-  static constexpr std::size_t kWords = 80;
+  static constexpr std::size_t kWords = 88;
   using Key = std::array<std::int64_t, kWords>;
 
   // False for what no call that is remembered can have. What `telling` says stands in the key.
@@ -92,10 +96,13 @@ class ServingQuery {
 
   // Whether kernels can have the tensors where they lie, and `out` lies apart from all others.
   bool lies_well() const;
+  // Whether kernels cannot have the sinks as they are: they read fp32, one behind the other.
+  bool converts_sinks() const;
   // Writes into the record of a call with this key what differs in this one; the addresses of
-  // outputs that are not given stay as they are.
+  // outputs that are not given, and of sinks that are converted, stay as they are.
   void put_into(ServeArgs& args) const;
 
+  pybind11::handle sinks() const { return sinks_; }
   bool has(Tensor which) const { return present_[which]; }
   const dlpack::Tensor& operator[](Tensor which) const { return tensors_[which]; }
   const dlpack::Device& device() const { return tensors_[kQ].device; }
@@ -105,15 +112,21 @@ class ServingQuery {
 
  private:
   bool read_tensors(const TensorReader& reader, const ServingArguments& given);
+  bool part_latents(std::int64_t d_v);
   bool read_numbers(const ServingArguments& given);
   bool read_sizes(const TellingSizes& telling);
   bool is_shaped_like_result() const;
+  bool is_shaped_like_latents() const;
 
   void add(std::int64_t word) { key_[n_words_++] = word; }
   void add_rows(Tensor which, bool any_size);
   void add_indices(Tensor which);
 
+  static constexpr int kPointers = kSinks + 1;  // that the record begins with
+
   std::array<dlpack::Tensor, kTensors> tensors_{};
+  LatentParts parts_of_q_, parts_of_k_;  // that tensors_ point into
+  pybind11::handle sinks_;
   std::array<bool, kTensors> present_{};
   Key key_{};
   std::size_t n_words_ = 0;

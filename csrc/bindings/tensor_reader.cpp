@@ -29,9 +29,10 @@ TensorReader::TensorReader(py::object tensor_type, py::capsule exchange_api)
 }
 
 bool TensorReader::read(py::handle object, dlpack::Tensor& tensor) const {
-  // Exactly this type: the exchange function does not check, and subclasses may mean something
+  // Exactly these types: the exchange function does not check, and subclasses may mean something
   // else.
-  if (reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())) != tensor_type_.ptr()) return false;
+  auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()));
+  if (type != tensor_type_.ptr() && type != other_type_.ptr()) return false;
   if (api_->tensor_from_object(object.ptr(), &tensor) != 0) {
     PyErr_Clear();
     return false;

@@ -5,6 +5,7 @@
 #include <pybind11/pytypes.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "dlpack_exchange.h"
 
@@ -16,14 +17,17 @@ class TensorReader {
   // version that this code does not know.
   TensorReader(pybind11::object tensor_type, pybind11::capsule exchange_api);
 
-  // False for what is no tensor of exactly this type, or not of a CUDA device.
+  // Reads tensors of this type as well: one that means the same.
+  void read_too(pybind11::object tensor_type) { other_type_ = std::move(tensor_type); }
+
+  // False for what is no tensor of exactly this type, or that, or not of a CUDA device.
   bool read(pybind11::handle object, dlpack::Tensor& tensor) const;
 
   // On which the array library would launch now.
   cudaStream_t current_stream(const dlpack::Device& device) const;
 
  private:
-  pybind11::object tensor_type_;
+  pybind11::object tensor_type_, other_type_;
   pybind11::capsule capsule_;
   const dlpack::ExchangeApi* api_;
 };

@@ -88,9 +88,9 @@ def flash_attn_with_kvcache(
     """
     given: Given = (
         q, k_cache, v_cache, out, cu_seqlens_q, None, None, cache_seqlens, cache_leftpad,
-        cache_batch_idx, block_table, page_table, s_aux, learnable_sink, sinks, softmax_scale,
+        cache_batch_idx, block_table, page_table, s_aux, learnable_sink, sinks, qv, softmax_scale,
         causal, window_size, softcap, num_splits, True, 1 + bool(return_softmax_lse),
-        (alibi_slopes, qv, q_descale, k_descale, v_descale, k, v, cu_seqlens_k_new, rotary_cos,
+        (alibi_slopes, q_descale, k_descale, v_descale, k, v, cu_seqlens_k_new, rotary_cos,
          rotary_sin, rotary_seqlens),
     )  # fmt: skip
     if (served := again(given)) is not None:

@@ -113,19 +113,16 @@ def launch(call: Call) -> None:
     """Queues the kernels of a call on the current stream; nothing waits. Raises ValueError where no
     family takes it, KernelNotBuiltError, and what a launch raises."""
     config = choose(call)
-    sizes = call.sizes()
     n_splits = call.options.num_splits or _splits(config, call)
-    most = max(config.grid(config.first_variant(), call.sizes(n_splits)),
-               sizes.n_rows * sizes.n_heads_q)  # fmt: skip
+    sizes = call.sizes(n_splits)
+    most = max(config.grid(config.first_variant(), sizes), sizes.n_rows * sizes.n_heads_q)
     if most > _MAX_INT32:
         raise ValueError(f"the call has {most} rows or tiles: at most {_MAX_INT32} are possible")
-    memory = scratch.memory(config.scratch(call.sizes(n_splits)), call.q.device)
+    memory = scratch.memory(config.scratch(sizes), call.q.device)
     whole = replace(call, outputs=call.outputs | memory)
     device = call.q.device
     if device.type == "cpu":
-        emulated.launch_serving(
-            config, whole.record(n_splits), call.sizes(n_splits), call.tensors, whole.outputs
-        )
+        emulated.launch_serving(config, whole.record(n_splits), sizes, call.tensors, whole.outputs)
         return
     kernel_id = kernel_id_of(config, config.first_variant(), device.index)
     stream = torch.cuda.current_stream(device).cuda_stream

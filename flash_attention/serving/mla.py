@@ -8,6 +8,7 @@ from flash_helpers.kernels.serve_config import ROTATED_OF_LATENT
 
 from .kvcache import flash_attn_with_kvcache
 from .latent import VALUE_OF_LATENT
+from .short_way import Given, again
 from .tensors import check_operand
 
 _D_HEAD = VALUE_OF_LATENT + ROTATED_OF_LATENT
@@ -48,6 +49,14 @@ def flash_mla_with_kvcache(
         TypeError, ValueError: as `flash_attn_with_kvcache`.
     """
     del tile_scheduler_metadata, num_splits
+    # As flash_attn_with_kvcache gives the parts, which the extension finds in the whole tensors.
+    given: Given = (
+        q, k_cache, None, out, None, None, None, cache_seqlens, None, None, block_table, None, None,
+        None, None, head_dim_v, softmax_scale, causal, (-1, -1), 0.0, 0, True, 2, (),
+    )  # fmt: skip
+    served: Any = again(given)
+    if served is not None:
+        return served  # type: ignore[no-any-return]
     if head_dim_v != VALUE_OF_LATENT:
         raise ValueError(f"head_dim_v is {head_dim_v!r}: expected {VALUE_OF_LATENT}")
     for name, x in (("q", q), ("k_cache", k_cache)):

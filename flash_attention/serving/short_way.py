@@ -14,6 +14,7 @@ from ..interface import exchange_api
 from ..library import load_library
 from ..memory import without_memory
 from ..surroundings import new_tensors, nothing_done, surroundings
+from .tensors import read_sinks
 
 if TYPE_CHECKING:
     from .result import Result
@@ -81,6 +82,8 @@ def _calls() -> Any:
         surroundings(),
         new_tensors(),
         float32=torch.float32,
+        parameter=torch.nn.Parameter,
+        read_sinks=read_sinks,
         most_rows=TELLING_ROWS,
         many_heads=MANY_HEADS,
     )

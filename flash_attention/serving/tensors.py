@@ -137,7 +137,12 @@ def sinks_of(given: dict[str, object], q: torch.Tensor) -> dict[str, torch.Tenso
         )
     if sinks.device != q.device:
         raise ValueError(f"s_aux is on {sinks.device}, but q is on {q.device}")
-    return {"sinks": sinks.float().contiguous()}
+    return {"sinks": read_sinks(sinks)}
+
+
+def read_sinks(sinks: torch.Tensor) -> torch.Tensor:
+    """As kernels read them: fp32, contiguous; a copy where they are not."""
+    return sinks.float().contiguous()
 
 
 def filled_up(x: torch.Tensor) -> torch.Tensor:

@@ -110,7 +110,7 @@ def flash_attn_varlen_func(
     """
     given: Given = (
         q, k, v, out, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad, None,
-        block_table, page_table, s_aux, learnable_sink, sinks,
+        block_table, page_table, s_aux, learnable_sink, sinks, None,
         softmax_scale, causal, window_size, softcap, num_splits, False,
         3 if return_attn_probs else 1 + bool(return_softmax_lse),
         (dropout_p, alibi_slopes, qv, q_descale, k_descale, v_descale),

@@ -13,16 +13,18 @@ CALLS = (
 from flash_helpers.kernels.serve_args import NO_WINDOW, pack_serve_args
 class Tensor:
     requires_grad, negated, dtype = False, False, "fp16"
-    def __init__(self, at, *sizes, bits=16, strides=None, **attributes):
+    def __init__(self, at, *sizes, bits=16, code=None, strides=None, **attributes):
         self.at, self.bits, self.n = at << 20, bits, len(sizes)
+        self.code = (2 if bits == 16 else 0) if code is None else code
         if strides is None:
             strides = [1]
             for size in sizes[:0:-1]: strides.insert(0, size * strides[0])
         self.shape, self.strides = (c.c_int64 * self.n)(*sizes), (c.c_int64 * self.n)(*strides)
         self.__dict__.update(attributes)
+class Parameter(Tensor): pass
+class Wrapped(Tensor): pass
 def read(x, found):
-    code = 2 if x.bits == 16 else 0
-    found[0] = Described(x.at, (2, 0), x.n, code, x.bits, 1, x.shape, x.strides, 0)
+    found[0] = Described(x.at, (2, 0), x.n, x.code, x.bits, 1, x.shape, x.strides, 0)
     return 0
 def on_stream(kind, device, found):
     found[0] = stream
@@ -30,8 +32,11 @@ def on_stream(kind, device, found):
 api = Exchange((1, 0), None, (None, None, None), READ(read), STREAM(on_stream))
 new = c.pythonapi.PyCapsule_New
 new.restype, new.argtypes = c.py_object, [c.c_void_p, c.c_char_p, c.c_void_p]
-busy, stream = False, None
-around = _C.Surroundings([lambda: busy], [], lambda: False, lambda x: x.negated)
+busy, stream, grad, converted = False, None, True, []
+around = _C.Surroundings([lambda: busy], [], lambda: grad, lambda x: x.negated)
+def as_fp32(sinks):
+    converted.append(sinks.at >> 20)
+    return Tensor(800, *sinks.shape, bits=32, code=2)
 made = []
 def empty(q, sizes=None, dtype=None): return made.append((sizes, dtype)) or Tensor(900, 1)
 def strided(*described): return made.append(described) or Tensor(900, 1)
@@ -39,10 +44,10 @@ def description(like): return tuple(like.shape), tuple(like.strides), "of scratc
 def new_calls(direct=False, device=0):
     tensors = _C.NewTensors(empty, empty, direct and strided or None, description, lambda: device)
     return _C.ServingCalls(Tensor, new(c.addressof(api), b"dlpack_exchange_api", None), around,
-                           tensors, "fp32", most_rows=256, many_heads=128)
+                           tensors, "fp32", Parameter, as_fp32, most_rows=256, many_heads=128)
 NAMES = ("q k v out cu_seqlens_q cu_seqlens_k seqused_q seqused_k leftpad slots block_table "
-         "page_table s_aux learnable_sink sinks scale causal window softcap num_splits for_caches "
-         "results refused").split()
+         "page_table s_aux learnable_sink sinks qv scale causal window softcap num_splits "
+         "for_caches results refused").split()
 def cached(batch=3, pages=5, columns=4, queries=1, heads=4, d=64, start=1, page=16):
     "A step of a generation."
     return dict.fromkeys(NAMES) | {
@@ -103,11 +108,17 @@ ASKED = {
     "ask(v=Tensor(9, 6, 16, 2, 64))": "None",
     "ask(k=Tensor(9, 5, 16, 2, 64, strides=[4096, 256, 64, 1]))": "None",
     "ask(q=Tensor(9, 3, 1, 4, 64, requires_grad=True))": "None",
+    "globals().update(grad=False) or ask(q=Tensor(9, 3, 1, 4, 64, requires_grad=True))":
+        "launched",
+    "globals().update(grad=True) or ask(q=Parameter(9, 3, 1, 4, 64))": "launched",
+    "ask(q=Wrapped(9, 3, 1, 4, 64))": "None",
     "ask(q=Tensor(9, 3, 1, 4, 64, negated=True))": "None",
     "ask(q=Tensor(0, 3, 1, 4, 64))": "None",
     "ask(q=object())": "None",
     "ask(out=Tensor(9, 3, 1, 4, 64))": "None",
-    "ask(s_aux=Tensor(9, 4, bits=32))": "None",
+    "ask(s_aux=Tensor(9, 4, bits=32, code=2))": "None",
+    "ask(qv=Tensor(9, 3, 1, 4, 512))": "None",
+    "ask(qv=32)": "None",
     "ask(scale=0.5)": "None",
     "ask(scale=-0.5)": "None",
     "ask(causal=False)": "None",
@@ -126,7 +137,7 @@ ASKED = {
     # With a GPU a stream that is none would be asked whether it is captured.
     "_C.device_count() and None or globals().update(stream=64) or ask()": "None",
     "globals().update(stream=None) or ask({'q': 1})":
-        "TypeError: expected 23 positional arguments, got 1",
+        "TypeError: expected 24 positional arguments, got 1",
 }  # fmt: skip
 
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import flash_attention
-from flash_attention.serving import launch
 from flash_helpers.check.serving import ServeRule, attend_sequence
 from flash_helpers.check.tolerance import compare
 from tests.serving.problems import FULL, Batch, ints, same_bits
@@ -214,64 +213,3 @@ def test_flash_attn_func_with_a_rule(rule: ServeRule) -> None:
     for i in range(2):
         expected, _ = attend_sequence(q[i], k[i], v[i], rule, sinks=sinks)
         assert compare(o[i], expected).passed
-
-
-def test_calls_of_other_sizes_go_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sequences come, go and grow; only the first call of a kind is checked in full."""
-    full: list[object] = []
-
-    def checked(call: launch.Call) -> None:
-        full.append(call)
-        launch.launch(call)
-
-    monkeypatch.setattr("flash_attention.serving.result.launch", checked)
-    decode = [([1] * n, [500 + 37 * i for i in range(n)]) for n in (3, 7, 2, 40)]
-    prompts = [([700, 1, 0, 3000], [900, 5, 7, 3000]), ([300] * 9, [300] * 9), ([64], [4000])]
-    longer = [([300] * n, [500 + 370 * i for i in range(n)]) for n in (3, 7, 2)]
-    for steps, ways in (
-        (decode, (Batch.packed, cached, paged)), (prompts, (Batch.packed,)), (longer, (paged,)),
-    ):  # fmt: skip
-        for way in ways:
-            full.clear()
-            for queries, keys in steps:
-                for seed in (1, 2):
-                    batch = on_gpu(queries, keys, CAUSAL, heads=8, d=128, seed=seed)
-                    batch.check(way(batch))
-            # Packed rows that belong to no sequence change the average sequence.
-            assert len(full) <= (len(steps) if way is Batch.packed else 1), way
-
-
-def cached(batch: Batch) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return batch.cached(2000)
-
-
-def paged(batch: Batch) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return batch.paged(16)
-
-
-def test_the_short_way_has_memory_of_its_own_in_graphs_and_on_streams() -> None:
-    batch = on_gpu([1] * 5, [4000, 300, 7, 0, 9000], CAUSAL, heads=8, kv_heads=1, d=128)
-    expected = batch.cached(9000)
-    streams = [torch.cuda.Stream() for _ in range(3)]  # type: ignore[no-untyped-call]
-    found = []
-    for _ in range(3):
-        for stream in streams:
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                found.append(batch.cached(9000))
-    torch.cuda.synchronize()
-    assert all(same_bits(expected, others) for others in found)
-
-
-def test_the_short_way_sees_what_changes_between_calls() -> None:
-    batch = on_gpu([1] * 5, [100] * 5, CAUSAL, heads=8, d=64)
-    batch.cached(128)
-    batch.q[0].requires_grad_()
-    with pytest.raises(ValueError, match="requires a gradient"):
-        batch.cached(128)
-    batch.q[0].requires_grad_(False)
-    out = torch.empty(5, 1, 8, 64, device="cuda", dtype=torch.float16)
-    for _ in range(2):
-        results = batch.cached(128, out=out)
-        assert results[0][0].data_ptr() == out.data_ptr()
-        batch.check(results)

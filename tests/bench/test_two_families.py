@@ -107,7 +107,7 @@ def test_switches_are_compared_within_a_family() -> None:
 
 def test_parts_hold_every_kernel_of_both_families_once(tmp_path: Path) -> None:
     words = ("prog", "hopper-smoke", "ampere-bwd", "hopper-bwd", "serve", "hopper-serve",
-             "mla")  # fmt: skip
+             "mla", "hopper-mla")  # fmt: skip
     configs = [config for word in words for config in get_kernel_configs(word)]
     manifest = generate(tmp_path / "generated", configs, configs_per_unit=2)
     parts = split(manifest, "generated", 3, 2)

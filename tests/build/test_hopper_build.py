@@ -75,7 +75,7 @@ def test_without_sm_90a_the_family_is_left_out_and_counted(
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0;9.0")
     monkeypatch.setenv("KERNELS", "all")
     plan = make_plan()
-    words = ("hopper", "hopper-bwd", "hopper-serve")
+    words = ("hopper", "hopper-bwd", "hopper-serve", "hopper-mla")
     n_hopper = sum(len(get_kernel_configs(word)) for word in words)
     families = {"sm80", "sm80_bwd", "sm80_serve", "sm80_bwd_serve", "sm80_serve_mla"}
     assert {config.FAMILY for config in plan.configs} == families

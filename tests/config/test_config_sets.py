@@ -114,9 +114,9 @@ def test_selection_words() -> None:
     assert get_kernel_configs("prog") == get_kernel_progression_configs()
     assert get_kernel_configs("progall") == get_kernel_progression_configs(all=True)
     words = ("tune", "prog", "d64", "previous", "hopper", "ampere-bwd", "hopper-bwd", "serve",
-             "hopper-serve", "mla")  # fmt: skip
+             "hopper-serve", "mla", "hopper-mla")  # fmt: skip
     parts = {c for word in words for c in get_kernel_configs(word)}
-    assert get_kernel_configs("all") == sorted(parts, key=config_order) and len(parts) == 334
+    assert get_kernel_configs("all") == sorted(parts, key=config_order) and len(parts) == 336
     assert len(get_sm80_kernel_configs("all")) == 113  # and 15 earlier steps
     assert len(get_kernel_configs("d64")) == 28
     blocks = [get_kernel_configs(f"{r},{c}") for r in (64, 128) for c in (32, 64)]

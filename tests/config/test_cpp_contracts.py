@@ -24,6 +24,7 @@ from flash_helpers.kernels.sm80_serve_mla.config import AmpereMlaKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused.config import FusedBackwardKernelConfig
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
+from flash_helpers.kernels.sm90_serve_mla.config import HopperMlaKernelConfig
 from tests.cpp_programs import lines_of
 
 INCLUDE = Path(__file__).resolve().parents[2] / "csrc" / "include"
@@ -88,6 +89,11 @@ FAMILIES = [
         HopperServeKernelConfig,
         "sm90_serve/config.h",
         ("n_threads", "smem_bytes", "min_blocks_per_sm", "block_m"),
+    ),
+    Family(
+        HopperMlaKernelConfig,
+        "sm90_serve_mla/config.h",
+        ("n_threads", "smem_bytes", "min_blocks_per_sm"),
     ),
 ]  # fmt: skip
 

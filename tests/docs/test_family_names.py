@@ -11,6 +11,7 @@ import pytest
 from flash_helpers.kernels.registry import FAMILIES
 
 from .markdown import ROOT
+from .test_layers import BUILT_ON
 
 # Where it is allowed to: the list of the families, and the seeds' module name, which users import.
 # The emulator's folder sm90 models the units of an architecture, which any kernel may use.
@@ -37,7 +38,10 @@ def patterns() -> dict[str, re.Pattern[str]]:
 
 def belongs(name: str, folder: str) -> bool:
     """Whether it is a file of the family's folder, or of one in whose name the family's stands: the
-    same architecture's other pass, the fused one, and what serves."""
+    same architecture's other pass, the fused one, and what serves; or one that is built on it."""
+    for user, base in BUILT_ON.items():
+        if f"/{user}/" in name and belongs(name.replace(f"/{user}/", f"/{base}/"), folder):
+            return True
     others = (folder.replace("_fwd/", other) for other in ("_bwd", "_serve"))
     return name.startswith((folder, *others, folder[:-1] + "_"))
 

@@ -1,6 +1,6 @@
 """The tree of the C++ sources: core < ptx < tile < one room for each family of kernels. A header
 includes what stands below it, no family sees another (but a backward pass what its architecture's
-forward pass uses), and nobody outside its rooms names one."""
+forward pass uses, and those of BUILT_ON), and nobody outside its rooms names one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ WORDS = {
     "sm80_serve_mla": "ampere.mla",
     "sm80_bwd_serve": "ampere.serving.backward",
     "sm90_serve": "hopper.serving",
+    "sm90_serve_mla": "hopper.mla",
 }
+# A family that has the tiles, shares and parts of another architecture's sees what that one sees.
+BUILT_ON = {"sm90_serve_mla": "sm80_serve_mla"}
 
 
 def may_include(user: tuple[str, ...], used: tuple[str, ...]) -> bool:
@@ -36,6 +39,8 @@ def may_include(user: tuple[str, ...], used: tuple[str, ...]) -> bool:
     if used[0] in FLOORS:
         return user[0] not in FLOORS or FLOORS.index(used[0]) <= FLOORS.index(user[0])
     if user[0].startswith(f"{used[0]}_"):
+        return True
+    if user[0] in BUILT_ON and may_include((BUILT_ON[user[0]],), used):
         return True
     return user[: len(used)] == used  # of a family: its own folder, and those around it
 
@@ -64,6 +69,8 @@ def test_headers_include_only_what_is_below() -> None:
         ("sm90/softmax.cuh", "flash/sm80/forward/softmax.cuh"),
         ("sm90/forward/forward.cuh", "flash/sm80/args.h"),
         ("sm90/matmuls.cuh", "flash/sm90/forward/consumer.cuh"),
+        ("sm90_serve/pages.cuh", "flash/sm80_serve/tile.cuh"),
+        ("sm90_serve_mla/place.cuh", "flash/sm80_bwd/config.h"),
         ("tile/rows.cuh", "flash/sm90/ring.cuh"),
         ("core/registry.h", "flash/sm80/config.h"),
         ("ptx/math.cuh", "flash/tile/rows.cuh"),
@@ -81,9 +88,9 @@ def test_a_planted_include_is_found(user: str, used: str, tmp_path: Path) -> Non
 def belongs(place: Path, family: str) -> bool:
     """Whether it is a room of the family, or of the same architecture's other pass, in whose name
     the family's stands."""
-    return any(
-        part == family or part.startswith(f"{family}_") for part in (*place.parts, place.stem)
-    )
+    parts = (*place.parts, place.stem)
+    rooms = (*parts, *(BUILT_ON[part] for part in parts if part in BUILT_ON))
+    return any(part == family or part.startswith(f"{family}_") for part in rooms)
 
 
 def names_outside(csrc: Path) -> list[str]:

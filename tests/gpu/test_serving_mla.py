@@ -37,10 +37,12 @@ def on_gpu(
     return LatentBatch(queries, keys, rule, device="cuda", **keywords)
 
 
-@pytest.mark.parametrize("config", get_kernel_configs("mla"), ids=str)
+@pytest.mark.parametrize(
+    "config", [*get_kernel_configs("mla"), *get_kernel_configs("hopper-mla")], ids=str
+)
 def test_every_kernel(monkeypatch: pytest.MonkeyPatch, config: KernelConfig) -> None:
     if violations(config, torch.cuda.get_device_capability()):
-        pytest.skip("this GPU has less shared memory")
+        pytest.skip("this GPU has less shared memory, or no wgmma")
     monkeypatch.setattr(launch, "choose", lambda call: config)
     dtype = config.dtype.to_torch_dtype()
     for queries, heads in (([1] * 40, 16), ([3, 0, 5], 40)):
@@ -58,12 +60,13 @@ def test_heads_and_queries(queries: int, heads: int, dtype: torch.dtype) -> None
 
 
 @pytest.mark.parametrize("separate", [False, True])
-def test_layouts_have_the_same_bits(separate: bool) -> None:
+@pytest.mark.parametrize(("heads", "pages"), [(16, (1, 16, 24, 64, 256)), (64, (8, 24, 64, 256))])
+def test_layouts_have_the_same_bits(heads: int, pages: tuple[int, ...], separate: bool) -> None:
     lengths = [1, 100, 5000, 0, 2048]
-    batch = on_gpu([1] * 5, lengths, separate=separate)
+    batch = on_gpu([1] * 5, lengths, heads=heads, separate=separate)
     contiguous = batch.cached(5003)
     batch.check(contiguous)
-    assert all(same_bits(contiguous, batch.paged(page)) for page in (1, 16, 24, 64, 256))
+    assert all(same_bits(contiguous, batch.paged(page)) for page in pages)
 
 
 @pytest.mark.parametrize("rule", [
@@ -82,8 +85,9 @@ def test_one_sequence_by_all_thread_blocks(keys: int) -> None:
         batch.check(batch.paged(64))
 
 
-def test_the_same_bits_a_hundred_times_on_two_streams() -> None:
-    batch = on_gpu([1] * 4, [3000, 5, 900, 16000])
+@pytest.mark.parametrize("heads", [16, 128])
+def test_the_same_bits_a_hundred_times_on_two_streams(heads: int) -> None:
+    batch = on_gpu([1] * 4, [3000, 5, 900, 16000], heads=heads)
     first = batch.paged(64)
     streams: list[Any] = [torch.cuda.Stream() for _ in range(2)]  # type: ignore[no-untyped-call]
     torch.cuda.synchronize()
@@ -95,9 +99,10 @@ def test_the_same_bits_a_hundred_times_on_two_streams() -> None:
     assert all(same_bits(first, other) for other in results)
 
 
-def test_a_graph_follows_lengths_and_tables() -> None:
+@pytest.mark.parametrize("heads", [16, 128])
+def test_a_graph_follows_lengths_and_tables(heads: int) -> None:
     """Captured for one batch, replayed for others on other pages; nothing waits for the device."""
-    captured = on_gpu([2] * 3, [500, 40, 9], CAUSAL)
+    captured = on_gpu([2] * 3, [500, 40, 9], CAUSAL, heads=heads)
     k, _, _ = captured.pages(64)
     pages = k.new_zeros(40, *k.shape[1:])
     room = torch.zeros(3, 40, dtype=torch.int32, device="cuda")
@@ -117,7 +122,7 @@ def test_a_graph_follows_lengths_and_tables() -> None:
     with torch.cuda.graph(graph):
         o, lse = call()
     for seed, keys in enumerate(([500, 40, 9], [0, 0, 0], [1500, 2, 17], [3, 2000, 0])):
-        batch = on_gpu([2] * 3, keys, CAUSAL, seed=seed)
+        batch = on_gpu([2] * 3, keys, CAUSAL, heads=heads, seed=seed)
         k, _, table = batch.pages(64)
         pages.fill_(float("nan"))
         pages[: len(k)] = k

@@ -9,7 +9,9 @@ import pytest
 import flash_attention.emulated
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.sm80_serve.family import Sm80Serve
+from flash_helpers.kernels.sm80_serve_mla.family import Sm80ServeMla
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
+from flash_helpers.kernels.sm90_serve_mla.config import HopperMlaKernelConfig
 
 from .problems import poisoned_memory as poisoned
 
@@ -22,8 +24,9 @@ def poisoned_memory() -> Iterator[None]:
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[KernelConfig]:
-    """The Ampere family is asked last; which configurations ran."""
-    monkeypatch.setattr(Sm80Serve, "preference", lambda *_: -1)
+    """The Ampere families are asked last; which configurations ran."""
+    for family in (Sm80Serve, Sm80ServeMla):
+        monkeypatch.setattr(family, "preference", lambda *_: -1)
     launch = flash_attention.emulated.launch_serving
     ran: list[KernelConfig] = []
 
@@ -37,6 +40,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[KernelConfig]:
 
 @pytest.fixture
 def hopper(launched: list[KernelConfig]) -> Iterator[None]:
-    """Every kernel that ran was of the Hopper family."""
+    """Every kernel that ran was of a Hopper family."""
     yield
-    assert launched and all(isinstance(config, HopperServeKernelConfig) for config in launched)
+    kinds = (HopperServeKernelConfig, HopperMlaKernelConfig)
+    assert launched and all(isinstance(config, kinds) for config in launched)

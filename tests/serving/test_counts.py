@@ -19,7 +19,9 @@ from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.sm80_serve.config import AmpereServeKernelConfig
 from flash_helpers.kernels.sm80_serve.family import Sm80Serve
 from flash_helpers.kernels.sm80_serve_mla.config import AmpereMlaKernelConfig
+from flash_helpers.kernels.sm80_serve_mla.family import Sm80ServeMla
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
+from flash_helpers.kernels.sm90_serve_mla.config import HopperMlaKernelConfig
 from tests.emulator.work import Work
 from tests.serving.latent import LatentBatch
 from tests.serving.problems import Batch
@@ -32,12 +34,8 @@ BATCHES = {
     "causal, groups": Batch([40, 9], [100, 150], CAUSAL, heads=4, kv_heads=2),
     "window": Batch([50], [300], ServeRule(causal=True, window=(60, 0)), heads=2, kv_heads=2),
 }
-WIDE: dict[str, Any] = {
-    "heads": 2,
-    "kv_heads": 2,
-    "d": 192,
-    "d_v": 128,
-}  # three chunks of four, and two
+# Three chunks of four, and two.
+WIDE: dict[str, Any] = {"heads": 2, "kv_heads": 2, "d": 192, "d_v": 128}
 WIDE_BATCHES = {
     "wide": Batch([40, 1, 0, 70], [70, 33, 5, 70], **WIDE),
     "wide, causal, groups": Batch([40, 9], [80, 70], CAUSAL, heads=4, d=256),
@@ -185,6 +183,37 @@ def test_latent_decode(
         Work(
             blocks * rows // WARP_ROWS * (of_scores + of_output),
             async_copies=blocks * keys * config.d_head // CHUNK,
+            global_stores=3 * queries * heads * (config.d_v() // 4 + 1),
+        ),
+        report,
+    )
+
+
+@pytest.mark.parametrize(("heads", "queries"), [(64, 1), (128, 1), (24, 3)])
+@pytest.mark.parametrize("page", [16, 64])
+def test_latent_decode_on_hopper(
+    monkeypatch: pytest.MonkeyPatch,
+    reports: list[tuple[HopperMlaKernelConfig, LaunchReport]],
+    heads: int,
+    queries: int,
+    page: int,
+) -> None:
+    """A block is copied once for both matmuls, in parts and chunks: one group's warps multiply
+    scores, and those of both a half of the output each."""
+    monkeypatch.setattr(Sm80ServeMla, "preference", lambda *_: -1)
+    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 1)
+    batch = LatentBatch([queries] * 3, [300, queries, 64], CAUSAL, heads=heads)
+    batch.check(batch.paged(page))
+    ((config, report),) = reports
+    rows, keys = config.blocks()
+    blocks = sum(t.blocks(keys) for t in tiles(batch, rows, heads))
+    of_scores = config.d_head // MMA_DEPTH * config.n_warps // 2
+    of_output = keys // MMA_DEPTH * config.n_warps
+    chunks = config.d_head // CHUNK_COLUMNS
+    check(
+        Work(
+            blocks * (of_scores + of_output),
+            bulk_loads=blocks * chunks * keys // config.part_rows(page),
             global_stores=3 * queries * heads * (config.d_v() // 4 + 1),
         ),
         report,

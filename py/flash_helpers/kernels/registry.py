@@ -20,10 +20,12 @@ from .sm90_bwd_fused.family import FAMILY as SM90_FUSED_BACKWARD
 from .sm90_bwd_fused_serve.family import FAMILY as SM90_FUSED_SERVE_BACKWARD
 from .sm90_fwd.family import FAMILY as SM90_FORWARD
 from .sm90_serve.family import FAMILY as SM90_SERVE
+from .sm90_serve_mla.family import FAMILY as SM90_SERVE_MLA
 
 FAMILIES: tuple[Family, ...] = (
     SM80_FORWARD, SM90_FORWARD, SM80_BACKWARD, SM90_BACKWARD, SM90_FUSED_BACKWARD,
-    SM80_SERVE, SM90_SERVE, SM80_SERVE_MLA, SM80_SERVE_BACKWARD, SM90_FUSED_SERVE_BACKWARD,
+    SM80_SERVE, SM90_SERVE, SM80_SERVE_MLA, SM90_SERVE_MLA, SM80_SERVE_BACKWARD,
+    SM90_FUSED_SERVE_BACKWARD,
 )  # fmt: skip
 
 _registered = {family.NAME: family for family in FAMILIES}

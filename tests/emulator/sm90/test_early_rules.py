@@ -37,8 +37,7 @@ def kinds(body: str, setup: str | None = None, block: int = 64) -> set[str]:
     found = set()
     for seed in range(4):
         for options in schedules(seed=seed, options=REPORT):
-            arguments = {} if setup is None else {"setup": setup}
-            _, report = launch(body, options, block=block, **arguments)
+            _, report = launch(body, options, block=block, setup=setup or SETUP)
             found |= {race.kind for race in report.races}
     return found
 

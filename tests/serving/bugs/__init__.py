@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from . import ampere, gradients, hopper, hopper_gradients, mla
+from . import ampere, gradients, hopper, hopper_gradients, hopper_mla, mla
 
-BUGS = (*ampere.BUGS, *hopper.BUGS, *gradients.BUGS, *hopper_gradients.BUGS, *mla.BUGS)
+BUGS = (
+    *ampere.BUGS, *hopper.BUGS, *gradients.BUGS, *hopper_gradients.BUGS, *mla.BUGS,
+    *hopper_mla.BUGS,
+)  # fmt: skip

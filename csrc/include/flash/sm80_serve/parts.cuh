@@ -13,6 +13,10 @@
 
 namespace flash::sm80_serve {
 
+struct WholeBlock {
+  FLASH_DEVICE void operator()() const { __syncthreads(); }
+};
+
 // The parts of a tile: of consecutive thread blocks.
 template <AmpereServeKernelConfig kConfig>
 struct Parts {
@@ -61,8 +65,10 @@ struct Parts {
   // This thread block's.
   FLASH_DEVICE int own() const { return static_cast<int>(blockIdx.x) - first_block; }
 
-  // All threads; what this thread block has left is there. `flag`: in shared memory.
-  FLASH_DEVICE void arrive(uint32_t* flag) const {
+  // All threads that merge; what this thread block has left is there. `flag`: in shared memory;
+  // `sync`: lets those threads wait for each other, where they are not the whole thread block.
+  template <typename Sync = WholeBlock>
+  FLASH_DEVICE void arrive(uint32_t* flag, const Sync& sync = {}) const {
     const int first = own() / group * group;
     // Of a group's parts, then, where there are several groups, of all groups.
     Round round = {.first = first,
@@ -70,7 +76,7 @@ struct Parts {
                    .n = min(group, n - first),
                    .counter = args.arrivals + slot(first)};
 #pragma unroll 1
-    while (is_last(round, flag)) {
+    while (is_last(round, flag, sync)) {
       const bool is_result = round.n == n || round.step > 1;
       merge(round, is_result);
       if (is_result) return;
@@ -90,11 +96,12 @@ struct Parts {
     uint32_t* counter;
   };
 
-  FLASH_DEVICE static bool is_last(const Round& round, uint32_t* flag) {
+  template <typename Sync>
+  FLASH_DEVICE static bool is_last(const Round& round, uint32_t* flag, const Sync& sync) {
     const auto last = static_cast<uint32_t>(round.n - 1);
-    __syncthreads();  // all threads have written
+    sync();  // all threads have written
     if (threadIdx.x == 0) *flag = ptx::atomic_inc_acq_rel(round.counter, last);
-    __syncthreads();
+    sync();
     return *flag == last;
   }
 

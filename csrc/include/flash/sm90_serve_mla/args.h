@@ -1,0 +1,27 @@
+// Launch arguments of the Hopper family's serving kernels for MLA: what callers pass, and tensor
+// maps of the cache.
+//
+// The launcher makes them from ServeArgs (runtime/sm90_serve_mla/launch.cpp); for the emulator
+// Python does (py/flash_helpers/kernels/sm90_serve_mla/arguments.py).
+#pragma once
+
+#include <cstdint>
+
+#include "flash/core/serve_args.h"
+#include "flash/sm90/args.h"
+
+namespace flash::sm90_serve_mla {
+
+// Maps as in sm90/args.h, with boxes of one chunk of part_rows rows; pages are batches.
+struct ServeKernelArgs {
+  sm90::TensorMap k;
+  sm90::TensorMap v;
+  ServeArgs call;
+  // A block of keys is copied in parts, each of which lies in one page.
+  int32_t page_keys;  // a multiple of part_rows, or more than a sequence can have
+  int32_t part_rows;  // a multiple of 8 that divides a block
+};
+
+static_assert(sizeof(ServeKernelArgs) == 768, "Python packs these bytes");
+
+}  // namespace flash::sm90_serve_mla

@@ -1,0 +1,152 @@
+// The two warpgroups that compute a tile.
+//
+// The left group computes the scores of a block and turns them into weights, which it keeps as an
+// operand and gives to the right group through shared memory; then each adds its columns of the
+// output. Scores of a block are multiplied while the right group still adds the block before.
+#pragma once
+
+#include "flash/ptx/fence.cuh"
+#include "flash/ptx/named_barrier.cuh"
+#include "flash/sm80_serve/scores.cuh"
+#include "flash/sm80_serve_mla/serve.cuh"
+#include "flash/sm90/ring.cuh"
+#include "flash/sm90_serve_mla/clearing.cuh"
+#include "flash/sm90_serve_mla/epilogue.cuh"
+#include "flash/sm90_serve_mla/matmuls.cuh"
+#include "flash/sm90_serve_mla/queries.cuh"
+#include "flash/sm90_serve_mla/softmax.cuh"
+
+namespace flash::sm90_serve_mla {
+
+template <HopperMlaKernelConfig kConfig>
+class Consumer {
+ public:
+  static constexpr auto kAmpere = kConfig.ampere();
+  static constexpr auto kServing = kAmpere.serving();
+  static constexpr int kThreads = kConfig.compute_threads();
+  using Mm = Matmuls<kConfig>;
+  using Piece = sm80_serve::Piece<kServing>;
+
+  FLASH_DEVICE Consumer(const ServeArgs& args, const Place<kConfig>& at) : args_(args), at_(at) {}
+
+  FLASH_DEVICE void run() {
+    int64_t share_units;
+    sm80_serve_mla::ParkedPieces<kAmpere> pieces(&at_.state().pieces, at_.lane);
+    sm80_serve_mla::Parked<Piece> parked(&at_.state().piece, at_.lane);
+    if (!sm80_serve_mla::find_pieces<kAmpere>(args_, at_.lane, pieces, share_units)) return;
+    while (!pieces.is_at_end()) {
+      Piece piece = pieces.next(args_);
+      if (sm80_serve_mla::is_split(args_)) piece.is_whole = args_.n_splits == 1;
+      parked = piece;
+      Queries<kConfig>{args_, piece.tile, at_}.store();  // the scores before are computed
+      ptx::fence_proxy_async_shared();
+      ptx::bar_sync(kConsumers, kThreads);  // Q is visible; the ends of the piece before were read
+
+      typename Mm::Output o;
+#pragma unroll
+      for (float& x : o) x = 0.0f;
+      if (at_.group() == kLeft) {
+        compute_left(*parked, o);
+      } else {
+        compute_right(*parked, o);
+      }
+      ptx::bar_sync(kConsumers, kThreads);  // the rows' ends are visible
+      const sm80_serve::Parts<kServing> parts(args_, *parked, share_units);
+      store_rows<kConfig>(args_, *parked, parts, o, at_);
+      if (!parked->is_whole && !sm80_serve_mla::is_split(args_)) {
+        parts.arrive(at_.flag(), [] { ptx::bar_sync(kConsumers, kThreads); });
+      }
+    }
+  }
+
+ private:
+  FLASH_DEVICE void compute_left(const Piece& piece, typename Mm::Output& o) {
+    const KeyRange keys = piece.keys;
+    const KeyRange whole = piece.seen_by_all();
+    const Blocks<kConfig> blocks(keys);
+    Softmax softmax(args_.softmax_scale);
+    for (int i = 0; i < blocks.n; ++i) {
+      const int key = blocks.first + i * kConfig.B_c;
+      const int stage = ring_.buffer;
+      if (needs_clearing<kConfig>(keys, key)) ptx::bar_sync(kCleared, kThreads);
+      typename Mm::Scores s;
+      sm90::wait_phase(at_.full(stage, kLeft), ring_.parity);
+      Mm::template issue_scores<kLeft>(at_, stage, s);
+      sm90::wait_phase(at_.full(stage, kRight), ring_.parity);
+      Mm::template issue_scores<kRight>(at_, stage, s);
+      Mm::wait(s);
+      const bool hides = key < whole.begin || key + kConfig.B_c > whole.end;
+      if (hides || args_.softcap != 0.0f) apply_rules(piece, key, hides, s);
+      softmax.update(s);
+      typename Mm::Weights weights;
+      Mm::pack(s, weights);
+      if (i > 0) ptx::bar_sync(kWeightsRead, kThreads);
+      Mm::tell(at_, weights);
+      if (at_.lane % 4 == 0) {
+        at_.factors()[at_.row()] = softmax.factor[0];
+        at_.factors()[at_.row() + 8] = softmax.factor[1];
+      }
+      ptx::bar_arrive(kWeightsTold, kThreads);
+      rescale(o, softmax.factor[0], softmax.factor[1]);
+      add(stage, weights, o, kLeft);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float2 end = softmax.end(half);
+      if (at_.lane % 4 == 0) at_.ends()[at_.row() + half * 8] = end;
+    }
+  }
+
+  FLASH_DEVICE void compute_right(const Piece& piece, typename Mm::Output& o) {
+    const KeyRange keys = piece.keys;
+    const Blocks<kConfig> blocks(keys);
+    for (int i = 0; i < blocks.n; ++i) {
+      const int key = blocks.first + i * kConfig.B_c;
+      const int stage = ring_.buffer;
+      if (needs_clearing<kConfig>(keys, key)) {
+        sm90::wait_phase(at_.full(stage, kLeft), ring_.parity);
+        sm90::wait_phase(at_.full(stage, kRight), ring_.parity);
+        clear<kConfig>(at_, stage, keys, key);
+        ptx::bar_arrive(kCleared, kThreads);
+      }
+      ptx::bar_sync(kWeightsTold, kThreads);
+      typename Mm::Weights weights;
+      Mm::read(at_, weights);
+      const float upper = at_.factors()[at_.row()];
+      const float lower = at_.factors()[at_.row() + 8];
+      if (i + 1 < blocks.n) ptx::bar_arrive(kWeightsRead, kThreads);
+      sm90::wait_phase(at_.full(stage, kRight), ring_.parity);  // it is
+      rescale(o, upper, lower);
+      add(stage, weights, o, kRight);
+    }
+  }
+
+  // Adds this group's columns of a block, and gives back its half of the stage.
+  FLASH_DEVICE void add(int stage, const typename Mm::Weights& weights, typename Mm::Output& o,
+                        Half half) {
+    Mm::issue_output(at_, stage, weights, o);
+    Mm::wait(o);
+    if (at_.lane == 0) ptx::mbarrier_arrive(at_.empty(stage, half));
+    ring_.advance();
+  }
+
+  // The soft cap, and what is not seen of the block that begins with `key`.
+  FLASH_DEVICE void apply_rules(const Piece& piece, int key, bool hides,
+                                typename Mm::Scores& s) const {
+    using Rules = sm80_serve::ScoreRules<kServing>;
+    constexpr int kSlice = kServing.slice_keys();
+    const Rules rules(args_, piece.tile, piece.keys, at_.warp % 4 * 16, at_.lane);
+    auto& slices = reinterpret_cast<typename Rules::Scores(&)[kConfig.B_c / kSlice]>(s);
+#pragma unroll
+    for (int i = 0; i < kConfig.B_c / kSlice; ++i) {
+      if (args_.softcap != 0.0f) rules.cap_scores(slices[i]);
+      if (hides) rules.hide(slices[i], key + i * kSlice);
+    }
+  }
+
+  const ServeArgs& args_;
+  const Place<kConfig>& at_;
+  sm90::RingPosition<kConfig.n_stages> ring_;
+};
+
+}  // namespace flash::sm90_serve_mla

@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ ROUNDS = 31
 attend: Any = flash_attention.flash_attn_func
 packed_attend: Any = flash_attention.flash_attn_varlen_func
 cached_attend: Any = flash_attention.flash_attn_with_kvcache
+mla_attend: Any = flash_attention.flash_mla_with_kvcache
 sdpa: Any = torch.nn.functional.scaled_dot_product_attention
 
 
@@ -87,6 +89,16 @@ def serving(heads: int = 8, d_head: int = 128) -> Iterator[tuple[str, Call]]:
         "flash_attn_with_kvcache",
         lambda: cached_attend(q, *caches, cache_seqlens=used),
     )
+    for dtype in (torch.float32, torch.bfloat16):
+        sinks = torch.zeros(heads, device="cuda", dtype=dtype)
+        yield (
+            f"with sinks, {dtype}",
+            partial(cached_attend, q, *caches, cache_seqlens=used, s_aux=sinks),
+        )
+    whole, latents = new(4, 1, 16, 576), new(4, 1024, 1, 576)
+    yield "flash_mla_with_kvcache", partial(mla_attend, whole, latents, None, used, 512)
+    parts = whole[..., 512:], latents[..., 512:], latents[..., :512]
+    yield "with qv", partial(cached_attend, *parts, qv=whole[..., :512], cache_seqlens=used)
     lengths = [[7 + i, 30, 64 + 3 * i] for i in range(16)]
     packed = itertools.cycle(
         ([new(sum(n), heads, d_head) for _ in "qkv"], starts(n), max(n)) for n in lengths

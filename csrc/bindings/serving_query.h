@@ -82,7 +82,10 @@ class ServingQuery {
   };
   static_assert(offsetof(ServeArgs, sinks) == kSinks * sizeof(void*));
 
-  static constexpr std::size_t kWords = 88;
+  // More than any call has: 15 of numbers, sizes, stream and which tensors there are, 3 of
+  // key_of_sizes, and of tensors 9 for each with rows (k and v: 10), 3 for each other.
+  static constexpr std::size_t kWords = 92;
+  static_assert(kWords >= 15 + 3 + 5 * 9 + 2 + 8 * 3);
   using Key = std::array<std::int64_t, kWords>;
 
   // False for what no call that is remembered can have. What `telling` says stands in the key.

@@ -208,15 +208,15 @@ def test_new_memory_is_made_without_the_dispatcher(tree: Tree) -> None:
     found = answers(
         tree,
         f"globals().update(known=new_calls(True)) or {REMEMBER_THREE}",
-        "ask(cached(batch=70, pages=900, columns=31), results=3)",
+        "ask(cached(batch=60, pages=900, columns=31), results=3)",
         "made",
         f"globals().update(known=new_calls(True, device=1), made=[]) or {REMEMBER_THREE}",
         "ask(results=3)",
         "made",
     )
     new = [
-        ((70, 1, 4, 64), (256, 256, 64, 1), "fp16"),
-        ((70, 4, 1), (4, 1, 1), "fp32"),
+        ((60, 1, 4, 64), (256, 256, 64, 1), "fp16"),
+        ((60, 4, 1), (4, 1, 1), "fp32"),
         ((9,), (1,), "of scratch"),
     ]
     other = [((3, 1, 4, 64), "fp16"), ((3, 4, 1), "fp32"), (None, None)]

@@ -20,6 +20,7 @@ from .test_rules import (
     LOAD_UNSEEN,
     LOADED,
     READY,
+    SETUP,
     launch,
     wait_at,
 )

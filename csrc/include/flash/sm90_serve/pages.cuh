@@ -15,15 +15,17 @@ namespace flash::sm90_serve {
 
 inline constexpr int kNoPage = -1;
 
-// Parts whose entries leave their lanes together, so that a copy does not wait for its own.
-inline constexpr int kPartsAtOnce = 4;
+// Parts whose entries leave their lanes together, so that a copy does not wait for its own: two of
+// long rows, as the producer has few registers.
+template <HopperServeKernelConfig kConfig>
+inline constexpr int kPartsAtOnce = kConfig.forward().n_chunks() > 2 ? 2 : 4;
 
 // Lane i has the page of part i of a block. What needs a division is found once: in front of every
 // copy it would take longer than the copy.
 template <HopperServeKernelConfig kConfig>
 struct PageEntries {
   static constexpr int kBlockN = kConfig.block_n;
-  static_assert(kBlockN / HopperServeKernelConfig::kLeastPartRows + kPartsAtOnce <= 32,
+  static_assert(kBlockN / HopperServeKernelConfig::kLeastPartRows + kPartsAtOnce<kConfig> <= 32,
                 "a lane has one part");
 
   int n_parts = 0;  // of a block
@@ -84,13 +86,14 @@ FLASH_DEVICE void copy_parts(const ServeKernelArgs& args, uint32_t to, const sm9
                              int entries) {
   constexpr sm90::HopperForwardKernelConfig kForward = kConfig.forward();
   constexpr int kRowBytes = kForward.swizzle_bytes();
+  constexpr int kAtOnce = kPartsAtOnce<kConfig>;
   int row = pages.row_of(args, block);
-  for (int begin = 0; begin < pages.n_parts; begin += kPartsAtOnce) {
-    int page[kPartsAtOnce];
+  for (int begin = 0; begin < pages.n_parts; begin += kAtOnce) {
+    int page[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kPartsAtOnce; ++i) page[i] = __shfl_sync(0xffffffffu, entries, begin + i);
+    for (int i = 0; i < kAtOnce; ++i) page[i] = __shfl_sync(0xffffffffu, entries, begin + i);
 #pragma unroll
-    for (int i = 0; i < kPartsAtOnce; ++i) {
+    for (int i = 0; i < kAtOnce; ++i) {
       if (begin + i >= pages.n_parts) break;
       if (ptx::elect_one()) {
 #pragma unroll

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 import flash_attention
 from flash_helpers.check.gradients import attention_gradients
 from flash_helpers.check.reference import attention_reference
-from flash_helpers.check.tolerance import compare
+from flash_helpers.check.tolerance import ROW_FACTOR, compare
 
 attend: Any = flash_attention.flash_attn_func  # whatever it returns
 Qkv = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -32,6 +32,27 @@ def draw(
     return q, k, v
 
 
+# Of values: rows of fewer have too few roundings to even out, and the row rule fails for the best
+# that can be had (16: 1.42 eps in 60,000 rows), which is what such rows are measured by.
+_NARROW = 32
+
+
+def _rounded(qkv: Qkv, causal: bool, scale: float | None) -> torch.Tensor:
+    """Attention in fp64 but for what every kernel rounds: weights of which the largest of a row is
+    1, and the output."""
+    q, k, v = (x.double().movedim(2, 1) for x in qkv)
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = q @ k.mT * (q.shape[3] ** -0.5 if scale is None else scale)
+    if causal:
+        hidden = torch.ones_like(scores, dtype=torch.bool).triu(1 + k.shape[2] - q.shape[2])
+        scores = scores.masked_fill(hidden, -torch.inf)
+    largest = scores.amax(-1, keepdim=True).clamp(min=-1e300)
+    weights = (scores - largest).exp()
+    sums = weights.sum(-1, keepdim=True)
+    o = weights.to(qkv[0].dtype).double() @ v / sums.where(sums > 0, 1.0)
+    return o.movedim(1, 2).to(qkv[0].dtype)
+
+
 def check(qkv: Qkv, *, causal: bool = False, scale: float | None = None) -> torch.Tensor:
     """Output and log-sum-exp; the output, if they are right."""
     q, k, v = qkv
@@ -41,8 +62,13 @@ def check(qkv: Qkv, *, causal: bool = False, scale: float | None = None) -> torc
     expected, expected_lse = attention_reference(
         q, k, pad(v, (0, missing)), scale, fp64=True, causal=causal
     )
-    outcome = compare(o, expected[..., : v.shape[3]])
-    assert outcome.passed, outcome.describe()
+    expected = expected[..., : v.shape[3]]
+    outcome = compare(o, expected)
+    if v.shape[3] < _NARROW:
+        granted = compare(_rounded(qkv, causal, scale), expected).relative
+        assert outcome.relative <= ROW_FACTOR * max(granted, 1 / ROW_FACTOR), outcome.describe()
+    else:
+        assert outcome.passed, outcome.describe()
     torch.testing.assert_close(lse.double(), expected_lse, rtol=1e-4, atol=1e-4)
     found: torch.Tensor = o
     return found

@@ -41,6 +41,8 @@ static CUresult encode(CUtensorMap* map, CUtensorMapDataType, cuuint32_t rank, v
 }
 
 extern "C" {
+cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned,
                                              unsigned long long,
                                              cudaDriverEntryPointQueryResult* found) {

@@ -12,11 +12,16 @@ STAND_IN = r"""
 #include <cstdio>
 #include <cstring>
 
+static bool has_driver = true;
+static bool has_context = true;
+static bool finds_context = true;
+
 static CUresult encode(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
                        const cuuint64_t* sizes, const cuuint64_t* strides, const cuuint32_t* box,
                        const cuuint32_t* steps, CUtensorMapInterleave interleave,
                        CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
                        CUtensorMapFloatOOBfill fill) {
+  if (!has_context) return CUDA_ERROR_INVALID_CONTEXT;
   static int calls = 0;
   std::memset(map, ++calls, sizeof(*map));
   std::printf("encode type %d rank %u at %p sizes", type, rank, address);
@@ -35,8 +40,6 @@ static CUresult encode(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t ra
   return CUDA_SUCCESS;
 }
 
-static bool has_driver = true;
-
 extern "C" {
 cudaError_t find(const char* name, void** function, cudaDriverEntryPointQueryResult* found) {
   const bool known = has_driver && std::strcmp(name, "cuTensorMapEncodeTiled") == 0;
@@ -51,6 +54,15 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, 
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {
   *value = 132 + device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = 5;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  std::printf("device %d\n", device);
+  has_context = finds_context;
   return cudaSuccess;
 }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
@@ -117,6 +129,26 @@ def test_the_maps_of_a_launch() -> None:
         values,
         values,
     ]  # fmt: skip
+
+
+def test_a_thread_without_a_context_gets_one() -> None:
+    """Asked for once; a context that stays away is an error in words."""
+    main = """
+    flash::sm90::TensorMapKey key{reinterpret_cast<void*>(0x1000), 8000, 512, 128, 3, 15, 4, 128,
+                                  64, 128, flash::DType::kFP16};
+    has_context = false;
+    std::printf("%d\\n", flash::sm90::tensor_map(key).opaque[0]);
+    has_context = finds_context = false;
+    key.batch = 4;
+    try {
+      flash::sm90::tensor_map(key);
+    } catch (const std::exception& error) {
+      std::printf("%.45s\\n", error.what());
+    }"""
+    first, encoded, value, second, refused = run(main)
+    assert (first, value, second) == ("device 5", "1", "device 5")
+    assert encoded.startswith("encode type 6 rank 5 at 0x1000")
+    assert refused == "cuTensorMapEncodeTiled failed (CUresult 201) "
 
 
 def test_every_field_of_a_key_counts() -> None:

@@ -1,6 +1,7 @@
 #include "sm90/tensor_map.h"
 
 #include <cuda.h>
+#include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <array>
@@ -108,17 +109,31 @@ std::string text(const List& list) {
   throw CudaError(message.str());
 }
 
+CUresult encode_fields(const TensorMapKey& key, const Fields& fields, CUtensorMap& encoded) {
+  constexpr std::array<cuuint32_t, kRank> kElementStrides = {1, 1, 1, 1, 1};
+  return encoder()(&encoded, fields.type, kRank, const_cast<void*>(key.address),
+                   fields.sizes.data(), fields.strides.data(), fields.box.data(),
+                   kElementStrides.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, fields.swizzle,
+                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+// A thread that has asked the runtime for nothing yet has no context, which the encoder needs.
+void make_context_current() {
+  int device = 0;
+  FLASH_CHECK_CUDA(cudaGetDevice(&device));
+  FLASH_CHECK_CUDA(cudaSetDevice(device));
+}
+
 void encode(const TensorMapKey& key, TensorMap& map) {
   const Fields fields = fields_of(key);
-  constexpr std::array<cuuint32_t, kRank> kElementStrides = {1, 1, 1, 1, 1};
   // CUDA 13 declares its type with an alignment of 128; the device, and encoder and kernels in
   // practice, need 64.
   CUtensorMap encoded;
-  const CUresult status =
-      encoder()(&encoded, fields.type, kRank, const_cast<void*>(key.address), fields.sizes.data(),
-                fields.strides.data(), fields.box.data(), kElementStrides.data(),
-                CU_TENSOR_MAP_INTERLEAVE_NONE, fields.swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  CUresult status = encode_fields(key, fields, encoded);
+  if (status == CUDA_ERROR_INVALID_CONTEXT) {
+    make_context_current();
+    status = encode_fields(key, fields, encoded);
+  }
   if (status != CUDA_SUCCESS) throw_refused(status, key, fields);
   std::memcpy(&map, &encoded, sizeof(map));
 }

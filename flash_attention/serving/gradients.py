@@ -71,20 +71,24 @@ def choose(q: torch.Tensor, rule: Rule, *, sinks: bool) -> BackwardKernelConfig:
         deterministic=rule.deterministic or bool(options.num_splits),
     )  # fmt: skip
     beside = [what for what, there in (("softcap", options.softcap), ("sinks", sinks)) if there]
-    return smallest(problem, q.device, beside)
+    mean_rows = q.shape[0] / max(_n_sequences(q, rule), 1) if rule.packed else math.inf
+    return smallest(problem, q.device, beside, mean_rows)
 
 
 def smallest(
-    problem: AttentionProblem, device: torch.device, beside: Sequence[str] = ()
+    problem: AttentionProblem,
+    device: torch.device,
+    beside: Sequence[str] = (),
+    mean_rows: float = math.inf,
 ) -> BackwardKernelConfig:
     """The configuration of the smallest head dimension that holds the problem's. `beside`: what the
-    call has more. Raises KernelNotBuiltError."""
+    call has more; `mean_rows`: queries of an average sequence. Raises KernelNotBuiltError."""
     return fitting.best(
         BackwardKernelConfig,  # type: ignore[type-abstract]
         problem,
         device,
         cost=attrgetter("d_head"),
-        refusal=lambda config: config.refusal(beside),
+        refusal=lambda config: config.refusal(beside, mean_rows),
     )
 
 

@@ -59,7 +59,11 @@ def test_who_is_asked_first() -> None:
 def test_what_stands_beside_is_refused_by_name() -> None:
     assert FUSED.refusal([]) is None
     assert FUSED.refusal(["softcap", "sinks"]) == "its kernels take no softcap and sinks"
-    assert AMPERE.refusal(["softcap"]) is None
+    assert AMPERE.refusal(["softcap"], 1.0) is None
+    assert FUSED.refusal([], 128.0) is None
+    assert FUSED.refusal([], 127.9) == (
+        "it takes packed sequences of 128 queries or more, on average"
+    )
 
 
 def test_packed_sequences_may_begin_a_block_more_each() -> None:

@@ -34,6 +34,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[BackwardKernelConfig]:
     """The other family is asked last; which configurations ran. Memory is poisoned as in all tests
     of serving, though nobody has asked for deterministic gradients."""
     monkeypatch.setattr(Sm80BackwardServe, "preference", lambda *_: -1)
+    monkeypatch.setattr(f"{FusedServeBackwardKernelConfig.__module__}.LEAST_MEAN_ROWS", 0)
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: False)
     launch = flash_attention.emulated.launch_backward
     ran: list[BackwardKernelConfig] = []

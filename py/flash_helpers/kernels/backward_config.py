@@ -6,6 +6,7 @@ argument record (backward_args.py). They take any lengths and masks.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -182,8 +183,9 @@ class BackwardKernelConfig(KernelConfig):
         """What else the kernels need memory for, by the names of the argument record."""
         return ("row_stats",)
 
-    def refusal(self, beside: Sequence[str]) -> str | None:
-        """Why it does not serve calls with what stands in `beside`: softcap, sinks."""
+    def refusal(self, beside: Sequence[str], mean_rows: float = math.inf) -> str | None:
+        """Why it does not serve calls with what stands in `beside` (softcap, sinks), and of packed
+        sequences that have so many queries on average."""
         return None
 
     def needs_heads_together(self) -> bool:

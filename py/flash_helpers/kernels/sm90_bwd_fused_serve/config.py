@@ -3,6 +3,7 @@ it shares, for kernels that serve: sequences of different lengths, and windows."
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,6 +12,10 @@ from ..backward_args import packed_stats_rows
 from ..backward_config import Sizes
 from ..contract import Variant
 from ..sm90_bwd_fused.config import FusedBackwardKernelConfig
+
+# Shorter sequences leave most of a block of keys idle: 512 of 64 rows took 1.5 times the Ampere
+# family's time on an H200 (d 128), 64 of 512 rows 0.5 to 0.7 times (docs/results/serving-h200.md).
+LEAST_MEAN_ROWS = 128
 
 
 @dataclass(frozen=True, order=True)
@@ -26,8 +31,12 @@ class FusedServeBackwardKernelConfig(FusedBackwardKernelConfig):
     def symbol_start(cls) -> str:
         return "flash_bwd_serve_sm90"
 
-    def refusal(self, beside: Sequence[str]) -> str | None:
-        return f"its kernels take no {' and '.join(beside)}" if beside else None
+    def refusal(self, beside: Sequence[str], mean_rows: float = math.inf) -> str | None:
+        if beside:
+            return f"its kernels take no {' and '.join(beside)}"
+        if mean_rows < LEAST_MEAN_ROWS:
+            return f"it takes packed sequences of {LEAST_MEAN_ROWS} queries or more, on average"
+        return None
 
     def needs_heads_together(self) -> bool:
         return True

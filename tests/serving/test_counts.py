@@ -26,6 +26,7 @@ from tests.emulator.work import Work
 from tests.serving.latent import LatentBatch
 from tests.serving.problems import Batch
 
+Reports = list[tuple[KernelConfig, LaunchReport]]
 CAUSAL = ServeRule(causal=True)
 WARP_ROWS, GROUP_ROWS, CHUNK, CHUNK_COLUMNS = 16, 64, 8, 64
 MMA_KEYS, MMA_DEPTH, MMA_COLUMNS = 16, 16, 8  # of mma.m16n8k16: as B of P V, as depth, as columns
@@ -67,9 +68,9 @@ class Rows:
 
 
 @pytest.fixture
-def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[KernelConfig, LaunchReport]]:
+def reports(monkeypatch: pytest.MonkeyPatch) -> Reports:
     """What was launched, and what it did."""
-    found: list[tuple[KernelConfig, LaunchReport]] = []
+    found: Reports = []
     real = emulated.emulated_kernel
 
     class Reported:
@@ -259,9 +260,7 @@ def test_prompts_on_hopper(
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_gradients_of_one_sequence(
-    reports: list[tuple[KernelConfig, LaunchReport]], causal: bool
-) -> None:
+def test_gradients_of_one_sequence(reports: Reports, causal: bool) -> None:
     """As many matrix instructions and stores as the dense kernels, whose work is counted exactly
     (tests/emulator/test_backward_counts.py)."""
     starts = torch.tensor([0, 256], dtype=torch.int32)
@@ -275,10 +274,7 @@ def test_gradients_of_one_sequence(
         attend(*x).backward(d_o.view(shape))
         return [(r.mma_instructions, r.global_stores) for c, r in reports if c.GRADIENTS]
 
-    packed = work(
-        lambda *x: varlen(*x, starts, starts, 256, 256, causal=causal),
-        (256, 2, 64),
-    )
+    packed = work(lambda *x: varlen(*x, starts, starts, 256, 256, causal=causal), (256, 2, 64))
     dense = work(lambda *x: attention(*x, causal=causal), (1, 256, 2, 64))
     assert len(packed) == 3 and packed == dense
 
@@ -286,10 +282,7 @@ def test_gradients_of_one_sequence(
 @pytest.mark.parametrize(("wanted", "of_keys"), [("qkv", 5), ("k", 3), ("v", 2)])
 @pytest.mark.parametrize("shape", [(128, 1, 192), (1, 128, 1, 192)], ids=["packed", "dense"])
 def test_gradients_of_wide_heads(
-    reports: list[tuple[KernelConfig, LaunchReport]],
-    wanted: str,
-    of_keys: int,
-    shape: tuple[int, ...],
+    reports: Reports, wanted: str, of_keys: int, shape: tuple[int, ...]
 ) -> None:
     """dV takes two matmuls, then dK three; what is not wanted takes none."""
     starts = () if len(shape) == 4 else (torch.tensor([0, 128], dtype=torch.int32),) * 2

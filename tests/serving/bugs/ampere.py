@@ -74,7 +74,7 @@ SERVING = (
         "if (args.seqused_q != nullptr)", "if (false)",
         (f"{_CASES}::test_case_26_rows_that_are_not_used_stay",)),
     Bug("the tile of a fixed split depends on the batch", "flash_attention/serving/launch.py",
-        "    if call.options.num_splits:\n", "    if False:\n",
+        "    if sizes.is_fixed:\n", "    if False:\n",
         (f"{_CASES}::test_case_23_a_sequence_has_the_same_bits_in_every_batch",)),
     Bug("an output over its inputs", "flash_attention/serving/result.py",
         'check_no_overlap({"out": o}, call.tensors)', "pass",

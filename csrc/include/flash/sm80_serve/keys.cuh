@@ -131,17 +131,30 @@ struct KeyStream : KeyRows<kConfig.dtype, kConfig.B_c / kConfig.n_warps> {
   // weight of a value that nobody sees is 0, and must not meet a NaN.
   FLASH_DEVICE void issue(int stage) {
     this->find();
-    const uint32_t rows_read = __ballot_sync(0xffffffffu, this->is_read);
     const int chunk = this->lane % Shared::kChunksPerRow;
-    const uint32_t k_tile = slice + stage * kConfig.stage_bytes();
+    const int own_row = this->lane / Shared::kChunksPerRow;  // of each step
+    const uint32_t rows_read = __ballot_sync(0xffffffffu, this->is_read) >> own_row;
+    const bool k_has_it = chunk * 8 < this->args.d_head;
+    const bool v_has_it = chunk * 8 < this->args.d_v;
+    const uint32_t k_read = k_has_it ? rows_read : 0;
+    const uint32_t v_read = v_has_it ? rows_read : 0;
+    // Nothing is read where no byte is asked for, but the address has to exist.
+    const int k_column = k_has_it ? chunk * this->kChunkBytes : 0;
+    const int v_column = v_has_it ? chunk * this->kChunkBytes : 0;
+    const uint32_t to =
+        slice + stage * kConfig.stage_bytes() + Shared::offset(first_row + own_row, chunk);
     static_for<0, kRows / kRowsPerStep>([&](auto step) {
-      const int r = step * kRowsPerStep + this->lane / Shared::kChunksPerRow;
-      const bool exists = rows_read >> r & 1;
-      const uint32_t to = k_tile + Shared::offset(first_row + r, chunk);
-      this->copy(to, this->broadcast(this->k_row, r), chunk,
-                 exists && chunk * 8 < this->args.d_head);
-      this->copy(to + kConfig.slice_bytes(), this->broadcast(this->v_row, r), chunk,
-                 exists && chunk * 8 < this->args.d_v);
+      constexpr int kRow = step * kRowsPerStep;
+      // Rows of steps have other bits than own_row and first_row: what they swizzle is combined by
+      // XOR, and what they add is constant.
+      const uint32_t place = to ^ Shared::offset(kRow, 0) % Shared::kRowBytes;
+      constexpr int kOffset = kRow * Shared::kRowBytes;
+      ptx::cp_async_16_zero_fill<kOffset>(place,
+                                          this->broadcast(this->k_row, kRow + own_row) + k_column,
+                                          (k_read >> kRow & 1) * this->kChunkBytes);
+      ptx::cp_async_16_zero_fill<kOffset + kConfig.slice_bytes()>(
+          place, this->broadcast(this->v_row, kRow + own_row) + v_column,
+          (v_read >> kRow & 1) * this->kChunkBytes);
     });
   }
 };

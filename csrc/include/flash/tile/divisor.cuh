@@ -18,8 +18,7 @@ struct Divisor {
   uint32_t divisor;  // at least 1
   uint32_t inverse;
 
-  FLASH_DEVICE explicit Divisor(uint32_t number)
-      : divisor(number), inverse(0xffffffffu / number) {}
+  FLASH_DEVICE explicit Divisor(uint32_t number) : divisor(number), inverse(0xffffffffu / number) {}
 
   FLASH_DEVICE Result divide(uint32_t n) const {
     const uint32_t quotient = __umulhi(n, inverse);

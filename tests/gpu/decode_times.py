@@ -37,10 +37,7 @@ class Row:
     page: int  # 0: contiguous
 
     def name(self) -> str:
-        most = max(self.keys)
-        lengths = f"{len(self.keys)} x {self.keys[0]}"
-        if most > self.keys[0]:
-            lengths = f"{len(self.keys) - 1} x {self.keys[0]}, one {most}"
+        lengths = f"{len(self.keys)} x {self.keys[0]}, longest {max(self.keys)}"
         where = f"page {self.page}" if self.page else "contiguous"
         return f"{lengths}, q {self.n_queries}, d {self.d}, {where}"
 

@@ -6,9 +6,9 @@
 
 namespace flash::sm80_serve {
 
-// Sums of 16 rows over a warp's keys, normalised, and their log-sum-exps. The sums lie in a stage of
-// the ring, where the warps have read last, each in the slice that it has read itself. Columns are
-// swizzled, so that the rows of a fragment lie in different banks.
+// Sums of 16 rows over a warp's keys, normalised, and their log-sum-exps. The sums lie in a stage
+// of the ring, where the warps have read last, each in the slice that it has read itself. Columns
+// are swizzled, so that the rows of a fragment lie in different banks.
 template <AmpereServeKernelConfig kConfig>
 struct Sums {
   float* sums;  // of all warps

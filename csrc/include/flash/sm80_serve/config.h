@@ -18,8 +18,8 @@ struct AmpereServeKernelConfig {
   int d_head;    // elements of one head, at most: fewer are filled up with zeros
   int B_r;       // rows of a tile: a query of one head each
   int B_c;       // keys of a block
-  int n_warps;   // 16 rows a warp; those that are left over share the keys of every block: 16 keys
-                 // of a block for each warp
+  int n_warps;   // 16 rows a warp; those that are left over share the keys of every block: 16 or 32
+                 // keys of a block for each warp
   int n_stages;  // blocks of keys and values in shared memory
 
   constexpr bool operator==(const AmpereServeKernelConfig&) const = default;

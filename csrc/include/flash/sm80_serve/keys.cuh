@@ -9,6 +9,7 @@
 #include "flash/ptx/cp_async.cuh"
 #include "flash/sm80_serve/config.h"
 #include "flash/sm80_serve/tile.cuh"
+#include "flash/tile/divisor.cuh"
 #include "flash/tile/shared_tile.h"
 #include "flash/tile/static_for.cuh"
 
@@ -37,46 +38,66 @@ FLASH_DEVICE KeyPlace place_of(const Tile<kConfig>& tile) {
   return {tile.batch, tile.page, tile.first_key, tile.kv_head};
 }
 
-// The rows of a block that a warp copies: a lane looks up where one of them lies.
+// The rows of a block that a warp copies: a lane looks up where one of them lies, and finds it a
+// block later. So nobody waits for the table's entry, which takes as long as a block does to come
+// where memory is busy.
 template <DType kDType, int kRows>
 struct KeyRows {
   static constexpr int kChunkBytes = 16;
   static_assert(kRows <= AmpereServeKernelConfig::kWarpSize, "a lane looks up one row");
 
   const ServeArgs& args;
+  Divisor page_size;
   int first_key;  // of this warp's rows in a block
   int lane;
-  // The row of the block that this lane has looked up, in K and in V; not read: some other address.
-  const char *k_row, *v_row;
+  // The row of the block that this lane has looked up: nothing may depend on its page before
+  // find(), or the warp waits for the table.
+  uint32_t asked_page = 0;
+  uint32_t asked_row = 0;  // of the page
+  int kv_head = 0;
   bool is_read = false;
+  // The same row in K and in V; not read: some other address.
+  const char *k_row, *v_row;
 
   FLASH_DEVICE KeyRows(const ServeArgs& serve_args, int first, int own_lane)
-      : args(serve_args), first_key(first), lane(own_lane) {
-    skip();
-  }
+      : args(serve_args),
+        page_size(max(serve_args.page_size, 1)),
+        first_key(first),
+        lane(own_lane),
+        k_row(static_cast<const char*>(serve_args.k)),
+        v_row(static_cast<const char*>(serve_args.v)) {}
 
-  // Finds the rows of the block that begins with key `first`, which are copied next: its table
+  // Asks for the rows of the block that begins with key `first`, which are copied next: its table
   // entries are on their way while the blocks before it are computed. `keys`: no other is read.
   FLASH_DEVICE void look_up(const KeyPlace& at, const KeyRange& keys, int first) {
     const int key = first + first_key + lane;
-    skip();
-    if (lane >= kRows || !keys.has(key)) return;
-    int64_t page = at.page;
-    int64_t row = at.first_key + key;
-    if (args.block_table != nullptr) {
-      page = args.block_table[at.batch * args.table_stride + key / args.page_size];
-      row = key % args.page_size;
+    is_read = lane < kRows && keys.has(key);
+    kv_head = at.kv_head;
+    if (!is_read) return;
+    if (args.block_table == nullptr) {
+      asked_page = at.page;
+      asked_row = at.first_key + key;
+      return;
     }
-    is_read = true;
-    k_row +=
-        (page * args.k_stride_page + row * args.k_stride_seq + at.kv_head * args.k_stride_head) *
-        bytes_of(kDType);
-    v_row +=
-        (page * args.v_stride_page + row * args.v_stride_seq + at.kv_head * args.v_stride_head) *
-        bytes_of(kDType);
+    const Divisor::Result place = page_size.divide(key);
+    asked_row = place.remainder;
+    asked_page = args.block_table[at.batch * args.table_stride + place.quotient];
   }
 
  protected:
+  // Finds the rows that were asked for.
+  FLASH_DEVICE void find() {
+    k_row = static_cast<const char*>(args.k);
+    v_row = static_cast<const char*>(args.v);
+    if (!is_read) return;
+    const int64_t page = asked_page;
+    const int64_t row = asked_row;
+    k_row += (page * args.k_stride_page + row * args.k_stride_seq + kv_head * args.k_stride_head) *
+             bytes_of(kDType);
+    v_row += (page * args.v_stride_page + row * args.v_stride_seq + kv_head * args.v_stride_head) *
+             bytes_of(kDType);
+  }
+
   FLASH_DEVICE static const char* broadcast(const char* address, int from_lane) {
     return reinterpret_cast<const char*>(
         __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(address), from_lane));
@@ -85,13 +106,6 @@ struct KeyRows {
     // Nothing is read where no byte is asked for, but the address has to exist.
     ptx::cp_async_16_zero_fill<0>(to, row + (exists ? chunk * kChunkBytes : 0),
                                   exists ? kChunkBytes : 0);
-  }
-
- private:
-  FLASH_DEVICE void skip() {
-    k_row = static_cast<const char*>(args.k);
-    v_row = static_cast<const char*>(args.v);
-    is_read = false;
   }
 };
 
@@ -115,18 +129,32 @@ struct KeyStream : KeyRows<kConfig.dtype, kConfig.B_c / kConfig.n_warps> {
 
   // Copies the rows that were looked up to a stage of the ring. What is not read becomes zero: the
   // weight of a value that nobody sees is 0, and must not meet a NaN.
-  FLASH_DEVICE void issue(int stage) const {
-    const uint32_t rows_read = __ballot_sync(0xffffffffu, this->is_read);
+  FLASH_DEVICE void issue(int stage) {
+    this->find();
     const int chunk = this->lane % Shared::kChunksPerRow;
-    const uint32_t k_tile = slice + stage * kConfig.stage_bytes();
+    const int own_row = this->lane / Shared::kChunksPerRow;  // of each step
+    const uint32_t rows_read = __ballot_sync(0xffffffffu, this->is_read) >> own_row;
+    const bool k_has_it = chunk * 8 < this->args.d_head;
+    const bool v_has_it = chunk * 8 < this->args.d_v;
+    const uint32_t k_read = k_has_it ? rows_read : 0;
+    const uint32_t v_read = v_has_it ? rows_read : 0;
+    // Nothing is read where no byte is asked for, but the address has to exist.
+    const int k_column = k_has_it ? chunk * this->kChunkBytes : 0;
+    const int v_column = v_has_it ? chunk * this->kChunkBytes : 0;
+    const uint32_t to =
+        slice + stage * kConfig.stage_bytes() + Shared::offset(first_row + own_row, chunk);
     static_for<0, kRows / kRowsPerStep>([&](auto step) {
-      const int r = step * kRowsPerStep + this->lane / Shared::kChunksPerRow;
-      const bool exists = rows_read >> r & 1;
-      const uint32_t to = k_tile + Shared::offset(first_row + r, chunk);
-      this->copy(to, this->broadcast(this->k_row, r), chunk,
-                 exists && chunk * 8 < this->args.d_head);
-      this->copy(to + kConfig.slice_bytes(), this->broadcast(this->v_row, r), chunk,
-                 exists && chunk * 8 < this->args.d_v);
+      constexpr int kRow = step * kRowsPerStep;
+      // Rows of steps have other bits than own_row and first_row: what they swizzle is combined by
+      // XOR, and what they add is constant.
+      const uint32_t place = to ^ Shared::offset(kRow, 0) % Shared::kRowBytes;
+      constexpr int kOffset = kRow * Shared::kRowBytes;
+      ptx::cp_async_16_zero_fill<kOffset>(place,
+                                          this->broadcast(this->k_row, kRow + own_row) + k_column,
+                                          (k_read >> kRow & 1) * this->kChunkBytes);
+      ptx::cp_async_16_zero_fill<kOffset + kConfig.slice_bytes()>(
+          place, this->broadcast(this->v_row, kRow + own_row) + v_column,
+          (v_read >> kRow & 1) * this->kChunkBytes);
     });
   }
 };

@@ -6,9 +6,9 @@
 
 namespace flash::sm80_serve {
 
-// Sums of 16 rows over a warp's keys, normalised, and their log-sum-exps. The sums take as much as
-// a stage of the ring has: what the warps have read last. Columns are swizzled, so that the rows of
-// a fragment lie in different banks.
+// Sums of 16 rows over a warp's keys, normalised, and their log-sum-exps. The sums lie in a stage
+// of the ring, where the warps have read last, each in the slice that it has read itself. Columns
+// are swizzled, so that the rows of a fragment lie in different banks.
 template <AmpereServeKernelConfig kConfig>
 struct Sums {
   float* sums;  // of all warps
@@ -40,7 +40,7 @@ struct Sums {
 
  private:
   FLASH_DEVICE static int place(int key_warp, int row, int column) {
-    return (key_warp * kConfig.B_r + row) * kConfig.d_head + (column ^ row % 4 * 8);
+    return (key_warp * kConfig.slice_keys() + row) * kConfig.d_head + (column ^ row % 4 * 8);
   }
 };
 

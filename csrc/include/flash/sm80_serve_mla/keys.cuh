@@ -30,7 +30,8 @@ struct LatentStream : sm80_serve::KeyRows<kConfig.dtype, kConfig.warp_keys()> {
 
   // Copies the rows that were looked up to a stage of the ring. What is not read becomes zero: the
   // weight of a value that nobody sees is 0, and must not meet a NaN.
-  FLASH_DEVICE void issue(int stage) const {
+  FLASH_DEVICE void issue(int stage) {
+    this->find();
     const uint32_t rows_read = __ballot_sync(0xffffffffu, this->is_read);
     const uint32_t block = ring + stage * kConfig.stage_bytes();
     uint32_t lane = this->lane;

@@ -11,7 +11,7 @@ from .config import WARP_ROWS, AmpereServeKernelConfig
 ALLOWED_VALUES: dict[str, tuple[int, ...]] = {
     "d_head": (64, 128, 256),
     "B_r": (16, 32, 64, 128),
-    "B_c": (32, 64, 128),
+    "B_c": (32, 64, 128, 256),
     "n_warps": (2, 4, 8),
     "n_stages": (2, 3, 4),
 }
@@ -43,9 +43,10 @@ def _warp_violations(config: AmpereServeKernelConfig) -> list[str]:
             f"n_warps = {config.n_warps} is not a multiple of {config.row_warps()}: each has "
             f"{WARP_ROWS} of the B_r = {config.B_r} rows."
         ]
-    if config.shares_keys() and config.B_c != config.n_warps * WARP_ROWS:
+    least = config.n_warps * WARP_ROWS
+    if config.shares_keys() and config.B_c not in (least, 2 * least):
         return [
-            f"B_c = {config.B_c} must be {config.n_warps * WARP_ROWS}: {config.key_warps()} warps "
+            f"B_c = {config.B_c} must be {least} or {2 * least}: {config.key_warps()} warps "
             "share the keys of a block, and their sums take the place of a stage."
         ]
     if config.B_c // config.n_warps > WARP_SIZE:

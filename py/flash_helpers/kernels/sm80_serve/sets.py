@@ -6,8 +6,10 @@ from .config import AmpereServeKernelConfig
 # d_head, B_r, B_c, n_warps, n_stages.
 _PROMPTS = ((64, 64, 64, 4, 2), (128, 64, 64, 4, 2))
 # For new tokens, whose heads fill few rows: with as much on its way from memory as a multiprocessor
-# has room for, and for those with 99 KB.
+# has room for, and for those with 99 KB. Rows of 64 elements are so short that what a block costs a
+# warp takes as long as its bytes: with 227 KB there are blocks of twice the keys.
 _DECODE = (
+    *((64, rows, 256, 8, 3) for rows in (16, 32)),
     *((64, rows, 128, 8, 4) for rows in (16, 32, 64)),
     *((128, rows, 128, 8, 3) for rows in (16, 32, 64)),
     *((d_head, rows, 64, 4, 2) for d_head in (64, 128) for rows in (16, 32)),

@@ -176,8 +176,12 @@ def test_case_22_other_head_dimensions(d: int, d_v: int) -> None:
 
 
 @pytest.mark.parametrize("num_splits", [1, 3])
-def test_case_23_a_sequence_has_the_same_bits_in_every_batch(num_splits: int) -> None:
-    batch = Batch([1, 2, 1], [300, 130, 7], CAUSAL, heads=8)
+@pytest.mark.parametrize("queries", [[1, 2, 1], [1, 90, 1]])
+def test_case_23_a_sequence_has_the_same_bits_in_every_batch(
+    num_splits: int, queries: list[int]
+) -> None:
+    """Also beside a prompt, which has larger tiles by itself, with fewer keys in a block."""
+    batch = Batch(queries, [300, 130, 7], CAUSAL, heads=8)
     together = batch.packed(num_splits=num_splits)
     for i in range(3):
         alone = Batch([batch.queries[i]], [batch.keys[i]], CAUSAL, heads=8)

@@ -41,7 +41,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    # Kept, as to come here again would take a microsecond or two of every call.
+    found = getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    return globals().setdefault(name, found)
 
 
 def __dir__() -> list[str]:

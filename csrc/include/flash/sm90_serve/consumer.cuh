@@ -1,8 +1,6 @@
 // A consumer: one warpgroup that multiplies, exponentiates and stores 64 query rows of every tile.
 #pragma once
 
-#include <type_traits>
-
 #include "flash/ptx/fence.cuh"
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/named_barrier.cuh"
@@ -28,7 +26,7 @@ struct Consumer {
   using Kv = sm90::KvBlocks<kForward, Mask<kConfig>>;
   using Statistics = typename Kv::Rows;
   using Packed = Packing<kConfig>;
-  using End = std::conditional_t<kConfig.pack_gqa, PackedEnding<kConfig>, Ending<kConfig>>;
+  using End = typename EndingOf<kConfig>::Type;
 
   const ServeKernelArgs& args;
   const Storage<kConfig>& smem;

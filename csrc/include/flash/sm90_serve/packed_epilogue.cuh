@@ -103,4 +103,14 @@ struct PackedEnding : Ending<kConfig> {
   }
 };
 
+// Of a kernel's tiles. (NVRTC has no <type_traits>.)
+template <HopperServeKernelConfig kConfig, bool kPacks = kConfig.pack_gqa>
+struct EndingOf {
+  using Type = Ending<kConfig>;
+};
+template <HopperServeKernelConfig kConfig>
+struct EndingOf<kConfig, true> {
+  using Type = PackedEnding<kConfig>;
+};
+
 }  // namespace flash::sm90_serve

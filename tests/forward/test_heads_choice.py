@@ -117,8 +117,8 @@ def test_an_old_gpu_is_named(machine: Machine) -> None:
     [((9, 0), 8, False, "sm90_bwd_fused", 64), ((9, 0), 80, False, "sm90_bwd_fused", 96),
      ((9, 0), 80, True, "sm90_bwd", 96), ((9, 0), 160, False, "sm90_bwd", 192),
      ((9, 0), 256, False, "sm90_bwd", 256), ((8, 0), 36, False, "sm80_bwd", 64),
-     ((8, 6), 80, True, "sm80_bwd", 96), ((8, 0), 160, False, "sm80_bwd_serve", 192),
-     ((12, 0), 200, True, "sm80_bwd_serve", 256)],
+     ((8, 6), 80, True, "sm80_bwd", 96), ((8, 0), 160, False, "sm80_bwd", 192),
+     ((12, 0), 200, True, "sm80_bwd", 256)],
 )  # fmt: skip
 def test_gradients(
     capability: tuple[int, int], d: int, deterministic: bool, family: str, width: int,
@@ -143,4 +143,4 @@ def test_gradients_of_what_the_build_has(machine: Machine) -> None:
 def test_gradients_in_the_emulator() -> None:
     """Where the Hopper families' kernels take longest."""
     found = [heads.gradient_kernels(of(d, gradients=True), CPU).FAMILY for d in (36, 80, 160)]
-    assert found == ["sm80_bwd", "sm80_bwd", "sm80_bwd_serve"]
+    assert found == ["sm80_bwd", "sm80_bwd", "sm80_bwd"]

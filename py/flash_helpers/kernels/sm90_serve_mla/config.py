@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..contract import Variant
 from ..architecture import WARP_SIZE
 from ..serve_config import ServeSizes
 from ..sm80_serve.config import FLAG_BYTES, FP32_BYTES
@@ -49,6 +50,10 @@ class HopperMlaKernelConfig(AmpereMlaKernelConfig):
 
     def n_threads(self) -> int:
         return (self.n_warps + _GROUP_WARPS) * WARP_SIZE
+
+    def smem_of(self, variant: Variant) -> int:
+        """Attention alone has shared memory."""
+        return self.smem_bytes() if variant is Variant.SERVE else 0
 
     def smem_bytes(self) -> int:
         rows = self.B_r + self.n_stages * self.B_c

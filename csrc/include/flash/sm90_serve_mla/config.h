@@ -42,7 +42,9 @@ struct HopperMlaKernelConfig {
 
   constexpr int compute_threads() const { return n_warps * kWarpSize; }
   // With a warpgroup of which one warp has keys copied.
-  constexpr int n_threads() const { return compute_threads() + kGroupWarps * kWarpSize; }
+  constexpr int n_threads(Variant = Variant::kServe) const {
+    return compute_threads() + kGroupWarps * kWarpSize;
+  }
   // Registers per thread after setmaxnreg: together what the launch allotted, 168 for each.
   static constexpr int kComputeRegisters = 216;
   static constexpr int kProducerRegisters = 72;

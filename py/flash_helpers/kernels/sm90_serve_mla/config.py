@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..contract import Variant
 from ..architecture import WARP_SIZE
+from ..contract import Variant
 from ..serve_config import ServeSizes
 from ..sm80_serve.config import FLAG_BYTES, FP32_BYTES
 from ..sm80_serve_mla.config import AmpereMlaKernelConfig

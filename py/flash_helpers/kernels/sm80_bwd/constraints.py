@@ -2,20 +2,16 @@
 
 from ..architecture import (
     MAX_REGISTERS_PER_THREAD,
-    SHARED_MEMORY_PER_BLOCK,
-    UNKNOWN_ARCH_SHARED_MEMORY,
     WARP_SIZE,
-    dotted,
 )
 from ..contract import Variant
+from ..sm80_target import architecture_violations
 from .config import AmpereBackwardKernelConfig
 
 ROWS = (32, 64, 128)  # they divide the rows that RowStats are filled up to
 COLUMNS = (16, 32, 64, 128)
 WARPS = (2, 4, 8)
 MMA_M = 16  # rows of one mma
-
-MINIMUM_ARCH = (8, 0)  # cp.async, ldmatrix and the bf16 mma
 
 
 def violations(
@@ -25,7 +21,9 @@ def violations(
     found = _value_violations(config)
     if not found:
         found = [*_row_violations(config), *_register_violations(config)]
-    return [*found, *_arch_violations(config, arch)]
+    needed = max(config.smem_of(variant) for variant in config.variants())
+    blocks = "The blocks that stay and those that pass by"
+    return [*found, *architecture_violations(blocks, needed, arch)]
 
 
 def _value_violations(config: AmpereBackwardKernelConfig) -> list[str]:
@@ -63,23 +61,3 @@ def _register_violations(config: AmpereBackwardKernelConfig) -> list[str]:
                 "smaller blocks are needed."
             )
     return found
-
-
-def _arch_violations(config: AmpereBackwardKernelConfig, arch: tuple[int, int] | None) -> list[str]:
-    needed = max(config.smem_of(variant) for variant in config.variants())
-    if arch is None:
-        largest = max(SHARED_MEMORY_PER_BLOCK.values())
-        where, limit = "any architecture", largest
-    elif arch < MINIMUM_ARCH:
-        minimum = dotted(MINIMUM_ARCH)
-        needs = f"cp.async, ldmatrix and bf16 mma need {minimum} or later"
-        return [f"Architecture {dotted(arch)} is not supported: {needs}."]
-    else:
-        where = f"architecture {dotted(arch)}"
-        limit = SHARED_MEMORY_PER_BLOCK.get(arch, UNKNOWN_ARCH_SHARED_MEMORY)
-    if needed <= limit:
-        return []
-    return [
-        f"The blocks that stay and those that pass by need {needed} bytes of shared memory, but a "
-        f"thread block on {where} has at most {limit}."
-    ]

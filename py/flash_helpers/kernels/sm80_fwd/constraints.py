@@ -7,11 +7,9 @@ that. (What else the registers may cost, the build reports.)
 
 from ..architecture import (
     MAX_REGISTERS_PER_THREAD,
-    SHARED_MEMORY_PER_BLOCK,
-    UNKNOWN_ARCH_SHARED_MEMORY,
     WARP_SIZE,
-    dotted,
 )
+from ..sm80_target import architecture_violations
 from .config import FlashForwardKernelConfig
 
 MMA_M = 16  # rows of one mma
@@ -19,15 +17,13 @@ MMA_K = 16  # depth of one k-tile of mma.sync.m16n8k16
 
 ALLOWED_VALUES = {"d_head": (64, 128), "B_r": (64, 128), "B_c": (32, 64, 128), "n_warps": (4, 8)}
 
-MINIMUM_ARCH = (8, 0)  # cp.async, ldmatrix and the bf16 mma
-
 
 def violations(config: FlashForwardKernelConfig, arch: tuple[int, int] | None = None) -> list[str]:
     """One sentence for each reason; an empty list: it can be built (for `arch`, if given)."""
     found = [*_value_violations(config), *_divisibility_violations(config)]
     found += _register_violations(config)
     if arch is not None:
-        found += _arch_violations(config, arch)
+        found += architecture_violations("The Q, K and V blocks", config.smem_bytes(), arch)
     return found
 
 
@@ -76,16 +72,3 @@ def _register_violations(config: FlashForwardKernelConfig) -> list[str]:
         for what, columns in (("O", config.d_head), ("S", config.B_c))
         if (count := round(rows * columns / WARP_SIZE)) > MAX_REGISTERS_PER_THREAD
     ]
-
-
-def _arch_violations(config: FlashForwardKernelConfig, arch: tuple[int, int]) -> list[str]:
-    name = dotted(arch)
-    if arch < MINIMUM_ARCH:
-        minimum = dotted(MINIMUM_ARCH)
-        needs = f"cp.async, ldmatrix and bf16 mma need {minimum} or later"
-        return [f"Architecture {name} is not supported: {needs}."]
-    limit = SHARED_MEMORY_PER_BLOCK.get(arch, UNKNOWN_ARCH_SHARED_MEMORY)
-    if config.smem_bytes() > limit:
-        needed = f"The Q, K and V blocks need {config.smem_bytes()} bytes of shared memory"
-        return [f"{needed}, but a thread block on architecture {name} has at most {limit}."]
-    return []

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
-from ..architecture import dotted
 from ..contract import KernelConfig, Variant
 from ..family import Capability, Family, Sets, Step
 from ..problem import AttentionProblem
+from ..sm80_target import refusal
 from . import sets
 from .config import GENERAL_SUFFIX, FlashForwardKernelConfig
-from .constraints import ALLOWED_VALUES, MINIMUM_ARCH, violations
+from .constraints import ALLOWED_VALUES, violations
 from .coverage import get_covering_kernel_configs
 from .names import SPELLINGS, parse_demangled, parse_short_form, parse_symbol
 from .steps import (
@@ -77,10 +77,7 @@ class Sm80Forward(Family):
     def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
         if problem.d_head not in self.HEAD_DIMENSIONS:
             return f"its head dimensions are {' and '.join(map(str, self.HEAD_DIMENSIONS))}"
-        if capability is not None and capability < MINIMUM_ARCH:
-            needed, found = dotted(MINIMUM_ARCH), dotted(capability)
-            return f"it needs compute capability {needed}, and this GPU has {found}"
-        return None
+        return refusal(capability)
 
     def promise(self, config: KernelConfig) -> tuple[object, ...]:
         """The largest block that is built."""

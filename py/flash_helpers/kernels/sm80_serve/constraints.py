@@ -1,11 +1,9 @@
 """Why a serving configuration of the Ampere family cannot be built, as sentences."""
 
 from ..architecture import (
-    SHARED_MEMORY_PER_BLOCK,
-    UNKNOWN_ARCH_SHARED_MEMORY,
     WARP_SIZE,
-    dotted,
 )
+from ..sm80_target import architecture_violations
 from .config import WARP_ROWS, AmpereServeKernelConfig
 
 ALLOWED_VALUES: dict[str, tuple[int, ...]] = {
@@ -15,8 +13,6 @@ ALLOWED_VALUES: dict[str, tuple[int, ...]] = {
     "n_warps": (2, 4, 8),
     "n_stages": (2, 3, 4),
 }
-
-MINIMUM_ARCH = (8, 0)  # cp.async, ldmatrix and the bf16 mma
 
 
 def violations(config: AmpereServeKernelConfig, arch: tuple[int, int] | None = None) -> list[str]:
@@ -61,19 +57,5 @@ def _warp_violations(config: AmpereServeKernelConfig) -> list[str]:
 
 def arch_violations(config: AmpereServeKernelConfig, arch: tuple[int, int] | None) -> list[str]:
     """Of an architecture's instructions and shared memory."""
-    if arch is None:
-        where, limit = "any architecture", max(SHARED_MEMORY_PER_BLOCK.values())
-    elif arch < MINIMUM_ARCH:
-        minimum = dotted(MINIMUM_ARCH)
-        needs = f"cp.async, ldmatrix and bf16 mma need {minimum} or later"
-        return [f"Architecture {dotted(arch)} is not supported: {needs}."]
-    else:
-        where = f"architecture {dotted(arch)}"
-        limit = SHARED_MEMORY_PER_BLOCK.get(arch, UNKNOWN_ARCH_SHARED_MEMORY)
-    needed = config.smem_bytes()
-    if needed <= limit:
-        return []
-    return [
-        f"The tile and the blocks of keys need {needed} bytes of shared memory, but a thread block "
-        f"on {where} has at most {limit}."
-    ]
+    what = "The tile and the blocks of keys"
+    return architecture_violations(what, config.smem_bytes(), arch)

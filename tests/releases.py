@@ -36,6 +36,23 @@ def install(wanted: Sequence[str], where: Path, run: Execute) -> bool:
     return True
 
 
+def beside(package: str, release: str, run: Execute, folder: Path, *options: str) -> dict[str, str]:
+    """The environment in which Python finds this release of a package before any other, installed
+    into `folder` once, with `options` of pip. Empty, and an error is printed: it was not to be had.
+    """
+    where = folder / f"{package}-{release}"
+    before = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([str(where), *([before] if before else [])])
+    environment = {**os.environ, "PYTHONPATH": path}
+    if not where.is_dir() and not install([*options, f"{package}=={release}"], where, run):
+        return {}
+    right = f"import sys, {package}; sys.exit({package}.__version__ != {release!r})"
+    if run([sys.executable, "-c", right], environment):
+        error(f"{where} does not hold {package} {release}: remove it")
+        return {}
+    return environment
+
+
 def split(arguments: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:
     """Releases, and what is behind `--`: pytest's arguments."""
     options = list(arguments)

@@ -50,3 +50,12 @@ def excess(found: torch.Tensor, exact: torch.Tensor, scale: torch.Tensor | float
     alike = (wide == rounded) | (wide.isnan() & rounded.isnan())
     error = torch.where(~wide.isfinite() | ~rounded.isfinite(), torch.inf, error)
     return float(torch.where(alike, 0.0, error).max())
+
+
+def softmax_excess(found: torch.Tensor, x: torch.Tensor, log: bool, dim: int = -1) -> float:
+    """`excess` of a softmax, or of its logarithm. In units of fp32: exp of a number that is wrong
+    in its last place is off by as many places as the number is large."""
+    wide = x.double()
+    exact = (torch.log_softmax if log else torch.softmax)(wide, dim)
+    far = (wide - wide.max(dim, keepdim=True).values).abs().nan_to_num(0.0, 0.0, 0.0)
+    return excess(found, exact, 1 + far if log else exact * (1 + far))

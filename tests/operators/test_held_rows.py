@@ -21,7 +21,7 @@ from flash_attention.operators.rows.ring_op import HeldOp, RingConfig
 from flash_attention.triton_kit import emulated
 from flash_attention.triton_kit.offline import compile_op
 
-from .compare import excess
+from .compare import excess, softmax_excess
 from .planting import found, planted
 from .values import ordinary
 
@@ -39,10 +39,7 @@ def softmax_off(op: HeldOp, columns: int, log: bool, seed: int, dtype: torch.dty
     out = torch.full_like(x, 7.0)
     call = row_call(ROWS, columns, (x, out), (x, out), LOG=log, ONLINE=True)
     emulated.run(op, SMALL, call, (x, out))
-    wide = x.double()
-    exact = (torch.log_softmax if log else torch.softmax)(wide, -1)
-    far = (wide - wide.max(-1, keepdim=True).values).abs().nan_to_num(0.0, 0.0, 0.0)
-    return excess(out, exact, 1 + far if log else exact * (1 + far))
+    return softmax_excess(out, x, log)
 
 
 @each_length

@@ -17,7 +17,7 @@ from flash_attention.operators.rows.op import RowConfig, row_call
 from flash_attention.triton_kit import emulated
 from flash_attention.triton_kit.offline import compile_op
 
-from .compare import excess
+from .compare import excess, softmax_excess
 from .planting import found, planted
 from .values import DTYPES, every_pair, ordinary, shifted, with_gaps
 
@@ -27,12 +27,7 @@ each_function = pytest.mark.parametrize("name", FUNCTIONS)
 
 
 def off(name: str, found: torch.Tensor, x: torch.Tensor, dim: int = -1) -> float:
-    """In units of fp32: exp of a number that is wrong in its last place is off by as many places as
-    the number is large."""
-    wide = x.double()
-    exact = getattr(torch, name)(wide, dim)
-    far = (wide - wide.max(dim, keepdim=True).values).abs().nan_to_num(0.0, 0.0, 0.0)
-    return excess(found, exact, exact * (1 + far) if name == "softmax" else 1 + far)
+    return softmax_excess(found, x, name == "log_softmax", dim)
 
 
 @every_pair(

@@ -11,7 +11,6 @@ usage, 3 a release could not be installed, 4 none could, 130 interrupted.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -23,10 +22,10 @@ from tests.releases import (
     PASSED,
     ROOT,
     Execute,
+    beside,
     ended,
     error,
     execute,
-    install,
     split,
     summary,
 )  # fmt: skip
@@ -52,15 +51,8 @@ def main(arguments: Sequence[str], run: Execute = execute, folder: Path = ROOT /
 def _test(release: str, pytest_arguments: Sequence[str], run: Execute, folder: Path) -> str:
     print(f"== {release}", flush=True)
     package, _, version = release.partition("==")
-    where = folder / f"{package}-{version}"
-    before = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([str(where), *([before] if before else [])])
-    environment = {**os.environ, "PYTHONPATH": path}
-    if not where.is_dir() and not install([release], where, run):
-        return MISSING
-    right = f"import sys, {package}; sys.exit({package}.__version__ != {version!r})"
-    if run([sys.executable, "-c", right], environment):
-        error(f"{where} does not hold {release}: remove it")
+    environment = beside(package, version, run, folder)
+    if not environment:
         return MISSING
     pytest = [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "not slow"]
     return FAILED if run([*pytest, *TESTS[package], *pytest_arguments], environment) else PASSED

@@ -4,7 +4,6 @@ they are asked first."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -14,8 +13,6 @@ import flash_attention
 import flash_attention.emulated
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.check.tolerance import bitwise_equal
-from flash_helpers.emulator.door.launch import LaunchOptions
-from flash_helpers.emulator.door.schedules import compare_schedules
 from flash_helpers.kernels.backward_config import BackwardKernelConfig
 from flash_helpers.kernels.sm80_bwd_serve.family import Sm80BackwardServe
 from flash_helpers.kernels.sm90_bwd_fused.sets import get_fused_backward_kernel_configs
@@ -24,6 +21,7 @@ from flash_helpers.kernels.sm90_bwd_fused_serve.sets import get_fused_serve_back
 
 from .packed import NAMES, Packed, check_equal_lengths_with_a_window, varlen
 from .problems import FULL, NAN, ints
+from .schedules import no_schedule_matters
 
 CONFIGS = get_fused_serve_backward_kernel_configs()
 BF16 = torch.bfloat16
@@ -178,18 +176,12 @@ def test_every_schedule_gives_the_same_bits(
 ) -> None:
     """Of one block of keys each: with more, the order in which they add up decides."""
     problem = Packed([70, 0, 130], [100, 3, 60], heads=2, d=d)
-    found_kernel = flash_attention.emulated.emulated_kernel
 
-    def run(options: LaunchOptions) -> list[Any]:
-        class Scheduled:
-            def __init__(self, *chosen: Any) -> None:
-                self.launch = partial(found_kernel(*chosen).launch, options=options)
-
-        monkeypatch.setattr(flash_attention.emulated, "emulated_kernel", Scheduled)
+    def call() -> list[torch.Tensor]:
         found, _ = problem.call()
-        return [found[name].numpy() for name in NAMES]
+        return [found[name] for name in NAMES]
 
-    compare_schedules(run, seed)
+    no_schedule_matters(call, seed, monkeypatch)
 
 
 @pytest.mark.parametrize(

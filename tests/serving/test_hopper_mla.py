@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
 
 import pytest
 import torch
 
-from flash_attention import emulated
 from flash_attention.serving import launch
 from flash_helpers.check.serving import ServeRule
-from flash_helpers.emulator import LaunchOptions, compare_schedules
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.sm90_serve_mla.config import HopperMlaKernelConfig
 from flash_helpers.kernels.sm90_serve_mla.sets import get_hopper_mla_kernel_configs
 from tests.serving.latent import VALUE, LatentBatch
 from tests.serving.problems import EVERYTHING, NAN, ints, same_bits
+from tests.serving.schedules import no_schedule_matters
 
 CAUSAL = ServeRule(causal=True)
 
@@ -160,20 +159,7 @@ def test_the_schedule_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever warp runs first, and whether copies land early or late."""
     monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 2)
     batch = LatentBatch([1, 1], [210, 70], heads=64)
-    real: Any = emulated.emulated_kernel
-
-    def run(options: LaunchOptions) -> list[Any]:
-        class Scheduled:
-            def __init__(self, *which: Any) -> None:
-                self.kernel = real(*which)
-
-            def launch(self, **arguments: Any) -> Any:
-                return self.kernel.launch(**arguments, options=options)
-
-        monkeypatch.setattr(emulated, "emulated_kernel", Scheduled)
-        return [x.numpy() for pair in batch.paged(16) for x in pair]
-
-    compare_schedules(run, seed=batch.seed)
+    no_schedule_matters(lambda: itertools.chain(*batch.paged(16)), batch.seed, monkeypatch)
 
 
 def test_few_rows_go_to_another_family(launched: list[KernelConfig]) -> None:

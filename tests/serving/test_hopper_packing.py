@@ -11,14 +11,13 @@ import pytest
 import torch
 
 import flash_attention
-from flash_attention import emulated
 from flash_helpers.check.serving import ServeRule
-from flash_helpers.emulator import LaunchOptions, compare_schedules
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 from flash_helpers.kernels.sm90_serve.sets import get_hopper_serve_kernel_configs
 from tests.serving.packing import rows_of
 from tests.serving.problems import EVERYTHING, NAN, Batch, ints, same_bits, stacked
+from tests.serving.schedules import no_schedule_matters
 
 CAUSAL = ServeRule(causal=True)
 CONFIGS = [c for c in get_hopper_serve_kernel_configs() if c.pack_gqa]
@@ -184,17 +183,5 @@ def test_the_schedule_does_not_matter(
     monkeypatch: pytest.MonkeyPatch, d: int, group: int
 ) -> None:  # fmt: skip
     batch = Batch([40, 9, 1], [300, 500, 64], CAUSAL, heads=group, kv_heads=1, d=d)
-    real: Any = emulated.emulated_kernel
-
-    def run(options: LaunchOptions) -> list[Any]:
-        class Scheduled:
-            def __init__(self, *which: Any) -> None:
-                self.kernel = real(*which)
-
-            def launch(self, **arguments: Any) -> Any:
-                return self.kernel.launch(**arguments, options=options)
-
-        monkeypatch.setattr(emulated, "emulated_kernel", Scheduled)
-        return [x.numpy() for x in itertools.chain(*batch.packed_over_pages(16))]
-
-    compare_schedules(run, seed=batch.seed)
+    call = lambda: itertools.chain(*batch.packed_over_pages(16))  # noqa: E731
+    no_schedule_matters(call, batch.seed, monkeypatch)

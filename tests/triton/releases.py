@@ -13,7 +13,6 @@ interrupted.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,10 +24,10 @@ from tests.releases import (
     PASSED,
     ROOT,
     Execute,
+    beside,
     ended,
     error,
     execute,
-    install,
     split,
     summary,
 )  # fmt: skip
@@ -70,15 +69,8 @@ def main(arguments: Sequence[str], run: Execute = execute, folder: Path = ROOT /
 
 def _test(release: str, pytest_arguments: Sequence[str], run: Execute, folder: Path) -> str:
     print(f"== triton {release}", flush=True)
-    where = folder / f"triton-{release}"
-    before = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([str(where), *([before] if before else [])])
-    environment = {**os.environ, "PYTHONPATH": path}
-    if not where.is_dir() and not install(["--no-deps", f"triton=={release}"], where, run):
-        return MISSING
-    right = f"import sys, triton; sys.exit(triton.__version__ != {release!r})"
-    if run([sys.executable, "-c", right], environment):
-        error(f"{where} does not hold triton {release}: remove it")
+    environment = beside("triton", release, run, folder, "--no-deps")
+    if not environment:
         return MISSING
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", *TESTS, *pytest_arguments]
     return FAILED if run(command, environment) else PASSED

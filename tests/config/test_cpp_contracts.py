@@ -26,6 +26,7 @@ from flash_helpers.kernels.sm90_bwd_fused.config import FusedBackwardKernelConfi
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 from flash_helpers.kernels.sm90_serve_mla.config import HopperMlaKernelConfig
 from tests.cpp_programs import lines_of
+from tests.machine import slowness
 
 INCLUDE = Path(__file__).resolve().parents[2] / "csrc" / "include"
 
@@ -224,5 +225,5 @@ def test_packed_bytes_read_back_by_name() -> None:
 def test_packing_is_quick() -> None:
     """It is on the path of every launch, whose whole budget is 8 microseconds."""
     once = lambda: forward_args.pack_forward_args(**ARGUMENTS)  # type: ignore[arg-type]  # noqa: E731
-    best = min(timeit.repeat(once, number=2000, repeat=5)) / 2000
-    assert best < 4e-6  # measured 0.6e-6; a loaded machine may take longer
+    best = min(timeit.repeat(once, number=100, repeat=100)) / 100
+    assert best < 4e-6 * slowness()  # measured 0.6e-6; a loaded machine may take longer

@@ -11,6 +11,7 @@ import pytest
 from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.emulator import LaunchOptions, compile_kernel
 from flash_helpers.kernel_configs import DType, FlashForwardKernelConfig
+from tests.machine import slowness
 
 from .attention import Problem
 
@@ -51,5 +52,6 @@ def test_a_head_of_256_rows_takes_at_most_30_ms() -> None:
         start = time.thread_time()  # the one worker is this thread; others may load the machine
         problem.run(kernel, LaunchOptions(workers=1))
         best = min(best, time.thread_time() - start)
-    print(f"256 x 128: {best * 1e3:.1f} ms")
-    assert best <= 0.030
+    slower = slowness()
+    print(f"256 x 128: {best * 1e3:.1f} ms, on a machine {slower:.1f} times as slow as another")
+    assert best <= 0.030 * slower

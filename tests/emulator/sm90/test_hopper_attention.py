@@ -19,6 +19,7 @@ from flash_helpers.kernel_configs import (
     get_hopper_smoke_kernel_configs,
 )
 from flash_helpers.kernels.sm90_fwd.config import MaxPolicy
+from tests.machine import slowness
 
 from ..conformance.forms import forms_of
 from ..mutations import removed
@@ -166,7 +167,7 @@ def test_a_head_takes_less_than_the_bar(seed: int) -> None:
         times.append(time.process_time() - start)
         assert problem.wrong(*outputs) == ""
     print(f"{min(times) * 1e3:.1f} ms with the race detector")
-    assert min(times) < WARM_BAR
+    assert min(times) < WARM_BAR * slowness()
 
 
 def test_a_few_mutants(seed: int) -> None:

@@ -140,6 +140,7 @@ class ServingCalls:
         float32: object,
         most_rows: int,
         many_heads: int,
+        few_heads: int,
     ) -> None: ...
     # A function of positional arguments: those of csrc/bindings/serving_query.h.
     @property

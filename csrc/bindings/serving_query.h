@@ -57,6 +57,7 @@ class ServingArguments {
 struct TellingSizes {
   std::int64_t most_rows;   // of the average sequence; more say nothing more
   std::int64_t many_heads;  // KV heads of all sequences: as many or not
+  std::int64_t few_heads;   // the same, and as few: how many
 };
 
 class ServingQuery {

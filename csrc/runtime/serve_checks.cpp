@@ -102,7 +102,8 @@ void check_serve_args(const KernelEntry& entry, const ServeArgs& args) {
   check_stride(entry, "o_stride_head", args.o_stride_head);
 }
 
-unsigned serve_blocks(const KernelEntry& entry, const ServeArgs& args, int tile_rows) {
+unsigned serve_blocks(const KernelEntry& entry, const ServeArgs& args, int tile_rows,
+                      int combining_blocks) {
   if (entry.variant == Variant::kAppend) return append_blocks(entry, args);
   if (args.arrivals != nullptr) return static_cast<unsigned>(args.n_splits);
   const bool merges = entry.variant == Variant::kCombine;
@@ -116,11 +117,12 @@ unsigned serve_blocks(const KernelEntry& entry, const ServeArgs& args, int tile_
                             ? (queries * group + tile_rows - 1) / tile_rows * args.batch
                             : queries * group / tile_rows + args.batch;
   const int64_t head_tiles = tiles * args.n_heads_kv;
-  if (tiles > kMost || head_tiles > kMost || head_tiles * args.n_splits > kMost) {
-    refuse(entry, "tiles (of " + std::to_string(tile_rows) +
-                      " rows) * n_heads_kv * n_splits exceed " + std::to_string(kMost));
+  const int64_t each = merges ? combining_blocks : args.n_splits;
+  if (tiles > kMost || head_tiles > kMost || head_tiles * each > kMost) {
+    refuse(entry, "tiles (of " + std::to_string(tile_rows) + " rows) * n_heads_kv * " +
+                      std::to_string(each) + " exceed " + std::to_string(kMost));
   }
-  return static_cast<unsigned>(head_tiles * (merges ? 1 : args.n_splits));
+  return static_cast<unsigned>(head_tiles * each);
 }
 
 }  // namespace flash

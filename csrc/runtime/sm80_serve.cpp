@@ -29,7 +29,8 @@ void check(const KernelEntry& entry, const ServeArgs& args) {
 }
 
 unsigned n_blocks(const KernelEntry& entry, const ServeArgs& args) {
-  return serve_blocks(entry, args, config_of<Config>(entry).B_r);
+  const Config& config = config_of<Config>(entry);
+  return serve_blocks(entry, args, config.B_r, config.combining_blocks());
 }
 
 void prepare(int) {}

@@ -33,7 +33,8 @@ void check(const KernelEntry& entry, const ServeArgs& args) {
 unsigned n_blocks(const KernelEntry& entry, const ServeArgs& args) {
   // Thread blocks that share the keys of the call merge their parts themselves.
   if (entry.variant == Variant::kCombine && args.arrivals != nullptr) return 0;
-  return serve_blocks(entry, args, config_of<Config>(entry).B_r);
+  const Config& config = config_of<Config>(entry);
+  return serve_blocks(entry, args, config.B_r, config.combining_blocks());
 }
 
 void prepare(int) {}

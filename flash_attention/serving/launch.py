@@ -6,7 +6,6 @@ from functools import partial
 import torch
 
 from flash_helpers.base.dtypes import DType
-from flash_helpers.kernels.architecture import EMULATED_MULTIPROCESSORS
 from flash_helpers.kernels.forward_args import MAX_SEQLEN
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.serve_args import pack_serve_args
@@ -17,11 +16,10 @@ from ..checks.arguments import strides_of
 from ..interface import kernel_id_of
 from ..library import load_library
 from . import fitting, scratch, short_way
-from .options import MAX_SPLITS, Options
+from .options import Options
+from .splits import with_splits
 from .tensors import as_batch
 
-# Blocks of keys that a split has at least: fewer would cost more to merge than they save.
-_LEAST_BLOCKS = 4
 # Queries of the average sequence, up to which its keys are nearly all of the work.
 _MOST_DECODED = 16
 _MAX_INT32 = 2**31 - 1
@@ -73,6 +71,11 @@ class Call:
             page_size=self.page_size,
         )
 
+    def keys_each(self) -> int:
+        """That a sequence can have: of packed keys, the average."""
+        packed = "cu_seqlens_k" in self.tensors and not self.page_size
+        return self.max_keys // self.batch if packed else self.max_keys
+
     def _is_paged(self) -> bool:
         of_cache = "block_table" in self.tensors or "cache_batch_idx" in self.tensors
         return of_cache or ("cu_seqlens_k" in self.tensors and self.tensors["k"].shape[0] > 1)
@@ -113,25 +116,27 @@ def launch(call: Call) -> None:
     """Queues the kernels of a call on the current stream; nothing waits. Raises ValueError where no
     family takes it, KernelNotBuiltError, and what a launch raises."""
     config = choose(call)
-    n_splits = call.options.num_splits or _splits(config, call)
-    sizes = call.sizes(n_splits)
-    most = max(config.grid(config.first_variant(), sizes), sizes.n_rows * sizes.n_heads_q)
+    sizes = with_splits(
+        config, call.sizes(), call.options.num_splits, call.keys_each(), call.q.device
+    )
+    grids = (config.grid(variant, sizes) for variant in config.variants())
+    most = max(*grids, sizes.n_rows * sizes.n_heads_q)
     if most > _MAX_INT32:
         raise ValueError(f"the call has {most} rows or tiles: at most {_MAX_INT32} are possible")
     memory = scratch.memory(config.scratch(sizes), call.q.device)
     whole = replace(call, outputs=call.outputs | memory)
+    record = whole.record(sizes.n_splits)
     device = call.q.device
     if device.type == "cpu":
-        emulated.launch_serving(config, whole.record(n_splits), sizes, call.tensors, whole.outputs)
+        emulated.launch_serving(config, record, sizes, call.tensors, whole.outputs)
         return
     kernel_id = kernel_id_of(config, config.first_variant(), device.index)
     stream = torch.cuda.current_stream(device).cuda_stream
-    record = whole.record(n_splits)
     load_library().launch_serving(kernel_id, record, device.index, stream)
     if call.given:
         short_way.remember(
             call.given, kernel_id, record, memory,
-            keeps_memory=config.shares_keys(), by_sizes=config.splits_by_sizes(),
+            keeps_memory=config.shares(sizes), by_sizes=config.splits_by_sizes(sizes),
         )  # fmt: skip
 
 
@@ -181,29 +186,3 @@ def _cost(
     tile = config.blocks()[0]
     return (config.d_head, config.shares_keys() != shares, tile < rows,
             tile if tile >= rows else -tile, -config.smem_bytes())  # fmt: skip
-
-
-def _splits(config: ServeKernelConfig, call: Call) -> int:
-    """As many as fill the GPU's multiprocessors once, by what the shapes of the tensors say; fewer
-    where those would leave the last without a block of the longest sequence's keys."""
-    if not config.can_split():
-        return 1
-    sizes = call.sizes()
-    room = _multiprocessors(call.q.device) * config.min_blocks_per_sm()
-    if config.shares_keys():
-        return room
-    rows, keys = config.blocks()
-    group = sizes.n_heads_q // sizes.n_heads_kv
-    tiles = max(sizes.batch, -(-sizes.n_rows * group // rows)) * sizes.n_heads_kv
-    packed_keys = "cu_seqlens_k" in call.tensors and not call.page_size
-    keys_each = call.max_keys // sizes.batch if packed_keys else call.max_keys
-    by_keys = -(-keys_each // (_LEAST_BLOCKS * keys))
-    most = max(1, min(room // tiles, by_keys, MAX_SPLITS))
-    blocks = -(-keys_each // keys)
-    return max(1, -(-blocks // -(-max(blocks, 1) // most)))
-
-
-def _multiprocessors(device: torch.device) -> int:
-    if device.type == "cpu":
-        return EMULATED_MULTIPROCESSORS
-    return torch.cuda.get_device_properties(device).multi_processor_count

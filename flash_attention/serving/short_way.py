@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from flash_helpers.kernels.serve_config import MANY_HEADS, TELLING_ROWS
+from flash_helpers.kernels.serve_config import FEW_HEADS, MANY_HEADS, TELLING_ROWS
 
 from ..interface import exchange_api
 from ..library import load_library
@@ -86,4 +86,5 @@ def _calls() -> Any:
         read_sinks=read_sinks,
         most_rows=TELLING_ROWS,
         many_heads=MANY_HEADS,
+        few_heads=FEW_HEADS,
     )

@@ -79,12 +79,14 @@ FAMILIES = [
     Family(
         AmpereServeKernelConfig,
         "sm80_serve/config.h",
-        ("n_threads", "smem_bytes", "min_blocks_per_sm", "row_warps", "key_warps"),
+        ("n_threads", "smem_bytes", "min_blocks_per_sm", "combining_blocks", "row_warps",
+         "key_warps"),
     ),
     Family(
         AmpereMlaKernelConfig,
         "sm80_serve_mla/config.h",
-        ("n_threads", "smem_bytes", "min_blocks_per_sm", "row_warps", "key_warps"),
+        ("n_threads", "smem_bytes", "min_blocks_per_sm", "combining_blocks", "row_warps",
+         "key_warps"),
     ),
     Family(
         HopperServeKernelConfig,
@@ -94,7 +96,7 @@ FAMILIES = [
     Family(
         HopperMlaKernelConfig,
         "sm90_serve_mla/config.h",
-        ("n_threads", "smem_bytes", "min_blocks_per_sm"),
+        ("n_threads", "smem_bytes", "min_blocks_per_sm", "combining_blocks"),
     ),
 ]  # fmt: skip
 

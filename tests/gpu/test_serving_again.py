@@ -182,12 +182,26 @@ def test_latent_caches_go_the_short_way(
     full: list[launch.Call], way: str, separate: bool, sinks: bool
 ) -> None:
     given = torch.randn(128, device="cuda").bfloat16() if sinks else None
-    for n in (3, 7, 2, 40):
+    for n in (9, 7, 12, 40):
         for seed in (1, 2):
             batch = latent(n, heads=128, seed=seed, separate=separate, sinks=given)
             batch.check(WAYS[way](batch))
     # Packed rows that belong to no sequence change the average sequence.
     assert len(full) <= (4 if way == "packed queries" else 1)
+
+
+@pytest.mark.parametrize("num_splits", [0, 3])
+@pytest.mark.parametrize("heads", [16, 128])
+def test_parts_of_latent_caches_have_memory_of_the_calls_sizes(
+    full: list[launch.Call], heads: int, num_splits: int
+) -> None:
+    """Of few sequences, and where a number of splits is given; each of which is a kind of call."""
+    sizes = (1, 2, 9, 1, 40, 2)
+    for n in sizes:
+        for seed in (1, 2):
+            batch = latent(n, heads=heads, seed=seed)
+            batch.check(batch.paged(64, num_splits=num_splits))
+    assert len(full) <= len(set(sizes))
 
 
 def test_a_latent_cache_is_one_kind_of_call_whole_and_in_parts(full: list[launch.Call]) -> None:

@@ -12,7 +12,7 @@ import torch
 
 import flash_attention
 from flash_attention import emulated
-from flash_attention.serving import launch
+from flash_attention.serving import splits
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.emulator import LaunchReport
 from flash_helpers.kernels.contract import KernelConfig, Variant
@@ -135,7 +135,7 @@ def test_prompts(
     reports: list[tuple[AmpereServeKernelConfig, LaunchReport]],
     name: str,
 ) -> None:
-    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 1)  # keys are not split
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 1)  # keys are not split
     batch = (BATCHES | WIDE_BATCHES)[name]
     batch.check(batch.packed())
     ((config, report),) = reports
@@ -152,7 +152,7 @@ def test_decode(
     name: str,
 ) -> None:
     """One thread block has all tiles whole: their blocks begin with the first key that is seen."""
-    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 1)
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 1)
     batch = (DECODES | WIDE_DECODES)[name]
     batch.check(batch.cached(max(batch.keys)))
     ((config, report),) = reports
@@ -172,7 +172,7 @@ def test_latent_decode(
     queries: int,
 ) -> None:
     """A block is copied once for both matmuls, of which every row of a tile takes part."""
-    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 1)
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 1)
     batch = LatentBatch([queries] * 3, [300, queries, 64], CAUSAL, heads=heads)
     batch.check(batch.cached(300))
     ((config, report),) = reports
@@ -202,7 +202,7 @@ def test_latent_decode_on_hopper(
     """A block is copied once for both matmuls, in parts and chunks: one group's warps multiply
     scores, and those of both a half of the output each."""
     monkeypatch.setattr(Sm80ServeMla, "preference", lambda *_: -1)
-    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 1)
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 1)
     batch = LatentBatch([queries] * 3, [300, queries, 64], CAUSAL, heads=heads)
     batch.check(batch.paged(page))
     ((config, report),) = reports

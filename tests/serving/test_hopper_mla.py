@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from flash_attention.serving import launch
+from flash_attention.serving import splits
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.sm90_serve_mla.config import HopperMlaKernelConfig
@@ -31,7 +31,7 @@ def test_everything_at_once(
 ) -> None:
     """With pieces of tiles: more tiles than thread blocks, and more thread blocks than tiles; a
     part-filled tile, and a sequence whose first keys are hidden."""
-    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", n_blocks)
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", n_blocks)
     batch = LatentBatch(
         [1, 3, 1], [200, 130, 19], EVERYTHING, heads=72, dtype=config.dtype.to_torch_dtype(),
         leftpad=[160, 0, 0], sinks=torch.randn(72),
@@ -97,7 +97,7 @@ def test_a_maximum_that_grows_with_every_block() -> None:
 @pytest.mark.parametrize("n_blocks", [1, 5, 20])
 def test_any_number_of_thread_blocks(monkeypatch: pytest.MonkeyPatch, n_blocks: int) -> None:
     """One tile of many parts; many tiles of a share, with sequences without keys or queries."""
-    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", n_blocks)
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", n_blocks)
     long = LatentBatch([1], [700], heads=64, sinks=torch.randn(64))
     long.check(long.packed())
     mixed = LatentBatch([1, 0, 2, 1] * 2, [i * 37 % 150 for i in range(8)], CAUSAL, heads=88)
@@ -157,7 +157,7 @@ def test_new_keys_are_appended_and_seen() -> None:
 
 def test_the_schedule_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever warp runs first, and whether copies land early or late."""
-    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 2)
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 2)
     batch = LatentBatch([1, 1], [210, 70], heads=64)
     no_schedule_matters(lambda: itertools.chain(*batch.paged(16)), batch.seed, monkeypatch)
 

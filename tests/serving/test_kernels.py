@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import flash_attention.emulated
-from flash_attention.serving import launch
+from flash_attention.serving import launch, splits
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.serving import ServeRule, attend_sequence
 from flash_helpers.check.tolerance import ROW_FACTOR
@@ -27,7 +27,7 @@ def test_every_kernel(
     assert isinstance(config, ServeKernelConfig)
     monkeypatch.setattr(launch, "choose", lambda call: config)
     if config.shares_keys():
-        monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 1 + 3 * num_splits)
+        monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 1 + 3 * num_splits)
     queries = [1, 5, 1] if config.shares_keys() else [70, 0, 19]
     batch = Batch(
         queries, [200, 65, 19], EVERYTHING, heads=6, d=config.d_head,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import flash_attention
-from flash_attention.serving import launch
+from flash_attention.serving import launch, splits
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_helpers.kernels.contract import KernelConfig
@@ -26,7 +26,7 @@ def test_every_kernel(monkeypatch: pytest.MonkeyPatch, config: KernelConfig) -> 
     and more thread blocks than tiles."""
     monkeypatch.setattr(launch, "choose", lambda call: config)
     for n_blocks in (2, 9):
-        monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", n_blocks)
+        monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", n_blocks)
         batch = LatentBatch(
             [1, 5, 1], [200, 65, 19], EVERYTHING, heads=6, dtype=config.dtype.to_torch_dtype(),
             leftpad=[160, 0, 0], sinks=torch.randn(6),
@@ -75,7 +75,7 @@ def test_several_kv_heads() -> None:
 @pytest.mark.parametrize("n_blocks", [1, 5, 40])
 def test_any_number_of_thread_blocks(monkeypatch: pytest.MonkeyPatch, n_blocks: int) -> None:
     """One tile of many parts; many tiles of a share, with sequences without keys or queries."""
-    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", n_blocks)
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", n_blocks)
     long = LatentBatch([1], [1300], sinks=torch.randn(16))
     long.check(long.packed())
     mixed = LatentBatch([1, 0, 2, 1, 1] * 7, [i * 7 % 50 for i in range(35)], CAUSAL, heads=8)
@@ -173,7 +173,7 @@ def test_case_23_a_sequence_has_the_same_bits_in_every_batch(heads: int, num_spl
 
 
 def test_case_24_the_same_bits_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 7)
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 7)
     batch = LatentBatch([1, 1], [500, 130])
     results = [batch.paged(16) for _ in range(3)]
     assert same_bits(results[0], results[1]) and same_bits(results[0], results[2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from flash_attention.serving import launch, scratch
+from flash_attention.serving import launch, scratch, splits
 from flash_helpers.check.serving import ServeRule
 from tests.serving.problems import FULL, Batch, same_bits
 
@@ -28,14 +28,14 @@ BATCHES = {
 def test_any_number_of_thread_blocks(
     monkeypatch: pytest.MonkeyPatch, name: str, n_blocks: int
 ) -> None:
-    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", n_blocks)
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", n_blocks)
     batch = BATCHES[name]
     batch.check(batch.packed())
 
 
 def test_what_is_counted_is_zero_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next call finds it so; and has the same bits."""
-    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 40)
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 40)
     memory: dict[str, torch.Tensor] = {}
     real = scratch.memory
 
@@ -68,7 +68,7 @@ def poisoned_scratch(monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]
 def test_many_parts_are_merged_by_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """And not all by one thread block, which would read for longer than all computed: the second
     half of the log-sum-exps is the groups'."""
-    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 40)
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 40)
     memory = poisoned_scratch(monkeypatch)
     BATCHES["one tile of many parts"].packed()
     of_groups = memory["lse_partial"][len(memory["lse_partial"]) // 2 :]
@@ -77,7 +77,7 @@ def test_many_parts_are_merged_by_groups(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_shares_end_with_tiles_where_little_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """35 tiles of 16 units among 12 thread blocks are 47 units each: with 48 nothing is merged."""
-    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 12)
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 12)
     memory = poisoned_scratch(monkeypatch)
     batch = Batch([1] * 5, [512] * 5, heads=7, kv_heads=7)
     batch.check(batch.packed())

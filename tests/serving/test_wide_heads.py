@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import flash_attention
-from flash_attention.serving import launch
+from flash_attention.serving import splits
 from flash_helpers.check.gradients import attention_gradients
 from flash_helpers.check.serving import ServeRule, attend_sequence
 from flash_helpers.check.tolerance import bitwise_equal, compare
@@ -52,7 +52,7 @@ def test_new_keys_are_written_and_seen(rotary: Rotary | None) -> None:
 
 def test_a_long_sequence_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """By thread blocks whose parts are merged, also by groups."""
-    monkeypatch.setattr(launch, "EMULATED_MULTIPROCESSORS", 20)
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 20)
     batch = Batch([2, 2], [640, 3], CAUSAL, heads=64, kv_heads=1, d=192, d_v=128)
     batch.check(batch.cached(640))
 

@@ -18,9 +18,11 @@ from .contract import KernelConfig, Variant
 # Queries, or rows of a KV head, of the average sequence from which on their number says nothing
 # about which kernel serves a call, nor how.
 TELLING_ROWS = 256
-# KV heads of all sequences together that give nearly every multiprocessor a tile; whether there are
-# as many is all that their number says about which kernel serves a call.
+# KV heads of all sequences together that give nearly every multiprocessor a tile: whether there are
+# as many says which kernel serves a call.
 MANY_HEADS = 128
+# And up to how many their number says in how many parts the keys of each are cut.
+FEW_HEADS = 4
 # Elements of a key in a latent cache (MLA) that are rotated; those before them are its value.
 ROTATED_OF_LATENT = 64
 
@@ -39,7 +41,9 @@ class ServeSizes:
     rotates: bool = False
     d_head: int = 0
     d_v: int = 0
-    is_fixed: bool = False  # n_splits was given: of each tile, whatever the kernels would choose
+    is_fixed: bool = (
+        False  # n_splits is of each tile, also where thread blocks would share all keys
+    )
     paged: bool = False  # a table or an index says where in a cache a sequence's keys lie
     page_size: int = 0  # keys of a page of the table
 
@@ -112,10 +116,14 @@ class ServeKernelConfig(KernelConfig):
         lengths are: n_splits is their number then, and they merge their results themselves."""
         return False
 
-    def splits_by_sizes(self) -> bool:
+    def shares(self, sizes: ServeSizes) -> bool:
+        """Whether they do so in this call."""
+        return self.shares_keys() and not sizes.is_fixed
+
+    def splits_by_sizes(self, sizes: ServeSizes) -> bool:
         """Whether the launch depends on how many sequences, queries and keys there are: by them it
         is decided how many splits there are, and how much scratch memory."""
-        return self.can_split() and not self.shares_keys()
+        return self.can_split() and not self.shares(sizes)
 
     @abstractmethod
     def min_blocks_per_sm(self) -> int:
@@ -135,13 +143,17 @@ class ServeKernelConfig(KernelConfig):
         computes the same."""
         if variant is Variant.APPEND:
             return sizes.n_new + (sizes.n_rows if sizes.rotates else 0)
-        shares = self.shares_keys() and not sizes.is_fixed
-        if variant is Variant.COMBINE and (shares or sizes.n_splits == 1):
+        merges = variant is Variant.COMBINE
+        if merges and (self.shares(sizes) or sizes.n_splits == 1):
             return 0
-        if shares:
+        if self.shares(sizes):
             return sizes.n_splits
-        splits = 1 if variant is Variant.COMBINE else sizes.n_splits
-        return self.n_tiles(sizes) * sizes.n_heads_kv * splits
+        each = self.combining_blocks() if merges else sizes.n_splits
+        return self.n_tiles(sizes) * sizes.n_heads_kv * each
+
+    def combining_blocks(self) -> int:
+        """Thread blocks that merge the splits of a tile together."""
+        return 1
 
     def outputs(self, variant: Variant, n_splits: int) -> tuple[str, ...]:
         """What the kernel writes, by the names of the argument record."""
@@ -156,7 +168,7 @@ class ServeKernelConfig(KernelConfig):
         """Words of 4 bytes of scratch memory that a call needs, by the names of the argument
         record; those of `arrivals` are zero before every launch, and left so."""
         n, rows = sizes.n_splits, self.blocks()[0]
-        if self.shares_keys() and not sizes.is_fixed:
+        if self.shares(sizes):
             tiles = {"lse_partial": 4 * n * rows, "o_partial": 2 * n * rows * self.d_head}
             return {"arrivals": 4 * n, **tiles}
         rows = 0 if n == 1 else n * sizes.n_rows * sizes.n_heads_q

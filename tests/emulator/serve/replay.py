@@ -13,7 +13,7 @@ from unittest import mock
 import torch
 
 from flash_attention import emulated
-from flash_attention.serving import launch
+from flash_attention.serving import launch, splits
 from flash_helpers.emulator import EmulatedKernel, LaunchOptions, LaunchReport, MemoryRange
 from flash_helpers.kernels.contract import KernelConfig, Variant
 from tests.serving.problems import poisoned_memory
@@ -104,7 +104,7 @@ def served_by(config: KernelConfig, multiprocessors: int) -> Iterator[None]:
     """Calls get the kernels of `config`, on a GPU of so many multiprocessors."""
     with (
         mock.patch.object(launch, "choose", lambda call: config),
-        mock.patch.object(launch, "EMULATED_MULTIPROCESSORS", multiprocessors),
+        mock.patch.object(splits, "EMULATED_MULTIPROCESSORS", multiprocessors),
         mock.patch.object(emulated, "EMULATED_MULTIPROCESSORS", multiprocessors),
     ):
         yield

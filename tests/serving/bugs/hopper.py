@@ -174,7 +174,7 @@ HOPPER_PACKING = (
         "rule, work.row, min(work.row + Packed::group_queries(args) - 1, last));",
         "rule, work.row, min(work.row + kGroupRows - 1, last));", (_SAME,)),
     Bug("many KV heads are like few", "csrc/bindings/serving_query.cpp",
-        "  add(batch_ * kv_heads >= telling.many_heads);\n", "",
+        "heads_of_all >= telling.many_heads ? -1 :", "",
         ("tests/build/test_serving_calls.py::test_a_call_of_other_sizes_is_launched_again",)),
     Bug("packed heads for prompts", "py/flash_helpers/kernels/sm90_serve/config.py",
         "PACKED_MIXED = range(9, 128)", "PACKED_MIXED = range(9, 1280)",

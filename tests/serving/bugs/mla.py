@@ -8,7 +8,19 @@ _MLA, _MLA_TEST = "csrc/include/flash/sm80_serve_mla", "tests/serving/test_mla.p
 _ONE, _ROWS = (
     f"{_MLA_TEST}::test_{name}" for name in ("lengths_around_blocks", "heads_and_queries")
 )
+_SPLITS = "tests/serving/test_splits.py"
 BUGS = (
+    Bug("every thread block merges the first rows", "csrc/include/flash/sm80_serve/rows.cuh",
+        "int r = block * kStep + ", "int r = ",
+        (f"{_SPLITS}::test_a_launch_merges_what_many_thread_blocks_computed",)),
+    Bug("a thread block for each tile merges its first rows", "csrc/include/flash/sm80_serve/rows.cuh",
+        "split_of<kConfig>(args, blockIdx.x), kConfig.combining_blocks());",
+        "0, kConfig.combining_blocks());",
+        (f"{_SPLITS}::test_a_launch_merges_what_many_thread_blocks_computed",)),
+    Bug("memory that is shared where splits are given",
+        "py/flash_helpers/kernels/serve_config.py",
+        "return self.shares_keys() and not sizes.is_fixed", "return self.shares_keys()",
+        (f"{_SPLITS}::test_memory_is_of_the_sizes_where_a_number_of_splits_is_given",)),
     Bug("what rotates is where values are", f"{_MLA}/keys.cuh",
         "kValueChunks + chunk)", "chunk)", (_ONE,)),
     Bug("keys of other pages than their values", f"{_MLA}/keys.cuh",

@@ -34,6 +34,12 @@ struct AmpereServeKernelConfig {
   constexpr int key_warps() const { return n_warps / row_warps(); }
   constexpr int slice_keys() const { return B_c / key_warps(); }  // of a block, for a warp
 
+  // Thread blocks that merge the splits of a tile, a thread four columns of one row.
+  constexpr int combining_blocks() const {
+    const int blocks = B_r * d_head / 4 / n_threads();
+    return blocks > 1 ? blocks : 1;
+  }
+
   // Columns of a head that are multiplied at a time. The operands of wide heads do not fit the
   // registers beside their output; and with chunks, a kernel skips those that a head has not.
   static constexpr int kChunkColumns = 64;

@@ -9,16 +9,19 @@
 
 namespace flash::sm80_serve {
 
-// Calls store(row, column, merged) for four columns of each of the tile's rows.
-// lse_of(part, row), sum_of(part, row, column); `sinks`: of all heads, or null.
+// Calls store(row, column, merged) for four columns of each of the tile's rows, which `n_blocks`
+// thread blocks share: this is the one of number `block`. lse_of(part, row),
+// sum_of(part, row, column); `sinks`: of all heads, or null.
 template <AmpereServeKernelConfig kConfig, int kAtOnce, typename LseOf, typename SumOf,
           typename Store>
 FLASH_DEVICE void merge_rows(const Tile<kConfig>& tile, int n_parts, const float* sinks,
-                             const LseOf& lse_of, const SumOf& sum_of, const Store& store) {
+                             const LseOf& lse_of, const SumOf& sum_of, const Store& store,
+                             int block = 0, int n_blocks = 1) {
   constexpr int kLanes = kConfig.d_head / 4;  // of a row
+  constexpr int kStep = kConfig.n_threads() / kLanes;
   const int column = static_cast<int>(threadIdx.x) % kLanes * 4;
-  for (int r = static_cast<int>(threadIdx.x) / kLanes; r < tile.n_rows;
-       r += kConfig.n_threads() / kLanes) {
+  for (int r = block * kStep + static_cast<int>(threadIdx.x) / kLanes; r < tile.n_rows;
+       r += n_blocks * kStep) {
     const float sink = sinks == nullptr ? kNegativeInfinity : sinks[tile.head(r)];
     store(r, column,
           merged<kAtOnce>(
@@ -54,13 +57,13 @@ FLASH_DEVICE int64_t partial_row(const ServeArgs& args, const Tile<kConfig>& til
   return (split * int64_t{args.n_rows} + row) * args.n_heads_q + tile.head(r);
 }
 
-// Merges the splits of a tile: the second kernel.
+// Merges the splits of a tile: the second kernel. Several thread blocks share a tile's rows.
 template <AmpereServeKernelConfig kConfig>
 FLASH_DEVICE void combine(const ServeArgs& args) {
   const Tile<kConfig> tile =
       tile_of<kConfig>(args, blockIdx.x, threadIdx.x % AmpereServeKernelConfig::kWarpSize);
   if (tile.n_rows == 0) return;
-  merge_rows<kConfig, 8>(
+  merge_rows<kConfig, 16>(
       tile, args.n_splits, args.sinks,
       [&](int split, int r) { return args.lse_partial[partial_row(args, tile, split, r)]; },
       [&](int split, int r, int column) {
@@ -69,7 +72,8 @@ FLASH_DEVICE void combine(const ServeArgs& args) {
       },
       [&](int r, int column, const MergedColumns& merged) {
         store_result(args, tile, r, column, merged);
-      });
+      },
+      split_of<kConfig>(args, blockIdx.x), kConfig.combining_blocks());
 }
 
 }  // namespace flash::sm80_serve

@@ -42,6 +42,7 @@ struct AmpereMlaKernelConfig {
   constexpr int row_warps() const { return serving().row_warps(); }
   constexpr int key_warps() const { return serving().key_warps(); }
   constexpr int slice_keys() const { return serving().slice_keys(); }
+  constexpr int combining_blocks() const { return serving().combining_blocks(); }
   constexpr int warp_columns() const { return d_v() / n_warps; }  // of the output
   constexpr int warp_keys() const { return B_c / n_warps; }       // of a block, to copy
 

@@ -38,6 +38,7 @@ struct HopperMlaKernelConfig {
             .n_stages = n_stages};
   }
   constexpr int d_v() const { return ampere().d_v(); }
+  constexpr int combining_blocks() const { return ampere().combining_blocks(); }
   constexpr int group_columns() const { return d_v() * kGroupWarps / n_warps; }  // of the output
 
   constexpr int compute_threads() const { return n_warps * kWarpSize; }

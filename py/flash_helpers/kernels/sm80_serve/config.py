@@ -61,6 +61,14 @@ class AmpereServeKernelConfig(ServeKernelConfig):
     def shares_keys(self) -> bool:
         return self.key_warps() > 1
 
+    def d_v(self) -> int:
+        """Elements of a value, at most."""
+        return self.d_head
+
+    def combining_blocks(self) -> int:
+        """In which a thread has four columns of one row."""
+        return max(1, self.B_r * self.d_v() // 4 // (self.n_warps * WARP_SIZE))
+
     def smem_bytes(self) -> int:
         row_bytes = self.d_head * self.dtype.bytes
         ring = self.B_r * row_bytes + self.n_stages * 2 * self.B_c * row_bytes

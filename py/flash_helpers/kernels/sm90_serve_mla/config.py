@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..architecture import WARP_SIZE
-from ..contract import Variant
 from ..serve_config import ServeSizes
 from ..sm80_serve.config import FLAG_BYTES, FP32_BYTES
 from ..sm80_serve_mla.config import AmpereMlaKernelConfig
@@ -50,10 +49,6 @@ class HopperMlaKernelConfig(AmpereMlaKernelConfig):
 
     def n_threads(self) -> int:
         return (self.n_warps + _GROUP_WARPS) * WARP_SIZE
-
-    def smem_of(self, variant: Variant) -> int:
-        """Attention alone has shared memory."""
-        return self.smem_bytes() if variant is Variant.SERVE else 0
 
     def smem_bytes(self) -> int:
         rows = self.B_r + self.n_stages * self.B_c

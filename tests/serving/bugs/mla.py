@@ -9,11 +9,12 @@ _ONE, _ROWS = (
     f"{_MLA_TEST}::test_{name}" for name in ("lengths_around_blocks", "heads_and_queries")
 )
 _SPLITS = "tests/serving/test_splits.py"
+_ROWS_OF_TILES = "csrc/include/flash/sm80_serve/rows.cuh"
 BUGS = (
-    Bug("every thread block merges the first rows", "csrc/include/flash/sm80_serve/rows.cuh",
+    Bug("every thread block merges the first rows", _ROWS_OF_TILES,
         "int r = block * kStep + ", "int r = ",
         (f"{_SPLITS}::test_a_launch_merges_what_many_thread_blocks_computed",)),
-    Bug("a thread block for each tile merges its first rows", "csrc/include/flash/sm80_serve/rows.cuh",
+    Bug("all thread blocks of a tile are the first", _ROWS_OF_TILES,
         "split_of<kConfig>(args, blockIdx.x), kConfig.combining_blocks());",
         "0, kConfig.combining_blocks());",
         (f"{_SPLITS}::test_a_launch_merges_what_many_thread_blocks_computed",)),

@@ -1,5 +1,5 @@
 """`OneSet`: a family whose configurations are of one class, and one word of KERNELS. And what those
-of backward passes, those that serve and those for Hopper GPUs alone have in common."""
+of backward passes and those that serve have in common."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -8,10 +8,8 @@ from typing import ClassVar, Generic, TypeVar
 from . import backward_names, serve_names
 from .backward_config import BackwardKernelConfig
 from .contract import KernelConfig, Variant
-from .family import Capability, Family, Sets
-from .problem import AttentionProblem
+from .family import Family, Sets
 from .serve_config import ServeKernelConfig
-from .sm90_target import ARCHITECTURE, refusal
 
 Config = TypeVar("Config", bound=KernelConfig)
 BackwardConfig = TypeVar("BackwardConfig", bound=BackwardKernelConfig)
@@ -67,16 +65,3 @@ class ServeFamily(OneSet[ServeConfig]):
 
     def parse_symbol(self, text: str) -> tuple[KernelConfig, Variant] | None:
         return serve_names.parse_symbol(self.CONFIG, text)
-
-
-class OnHopper(Family):
-    """A family whose kernels run on Hopper GPUs alone."""
-
-    TARGETS: ClassVar[tuple[str, ...] | None] = ("90a",)
-
-    def preference(self, capability: Capability | None) -> int:
-        """First on its own GPUs; else where no other family serves the problem."""
-        return 2 if capability == ARCHITECTURE else 0
-
-    def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
-        return refusal(self.HEAD_DIMENSIONS, problem.d_head, capability)

@@ -1,8 +1,11 @@
 """The one target with wgmma and setmaxnreg: what families that need them say of other GPUs."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from .architecture import dotted
+from .family import Capability, Family
+from .problem import AttentionProblem
 
 # TMA, wgmma and setmaxnreg in the forms that the kernels use are instructions of sm_90a alone.
 ARCHITECTURE = (9, 0)
@@ -29,3 +32,16 @@ def refusal(
         needed, found = dotted(ARCHITECTURE), dotted(capability)
         return f"it needs compute capability {needed}, and this GPU has {found}"
     return None
+
+
+class OnHopper(Family):
+    """A family whose kernels run on Hopper GPUs alone."""
+
+    TARGETS: ClassVar[tuple[str, ...] | None] = ("90a",)
+
+    def preference(self, capability: Capability | None) -> int:
+        """First on its own GPUs; else where no other family serves the problem."""
+        return 2 if capability == ARCHITECTURE else 0
+
+    def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
+        return refusal(self.HEAD_DIMENSIONS, problem.d_head, capability)

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from ..contract import KernelConfig, Variant
 from ..family import Capability
-from ..one_set import BackwardFamily, OnHopper
-from ..sm90_target import ARCHITECTURE
+from ..one_set import BackwardFamily
+from ..sm90_target import ARCHITECTURE, OnHopper
 from .config import HopperBackwardKernelConfig
 from .constraints import HEAD_DIMENSIONS, violations
 from .sets import get_hopper_backward_kernel_configs

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from ..contract import KernelConfig, Variant
 from ..family import Capability
-from ..one_set import BackwardFamily, OnHopper
+from ..one_set import BackwardFamily
 from ..problem import AttentionProblem
-from ..sm90_target import ARCHITECTURE
+from ..sm90_target import ARCHITECTURE, OnHopper
 from .config import AddBy, FusedBackwardKernelConfig
 from .constraints import HEAD_DIMENSIONS, violations
 from .sets import get_fused_backward_kernel_configs

@@ -5,11 +5,11 @@ from typing import ClassVar
 
 from ..contract import KernelConfig, Variant
 from ..family import Capability
-from ..one_set import BackwardFamily, OnHopper
+from ..one_set import BackwardFamily
 from ..problem import AttentionProblem
 from ..sm90_bwd_fused.constraints import HEAD_DIMENSIONS, violations
 from ..sm90_bwd_fused.family import FAMILY as FUSED
-from ..sm90_target import refusal
+from ..sm90_target import OnHopper, refusal
 from .config import FusedServeBackwardKernelConfig
 from .sets import get_fused_serve_backward_kernel_configs
 

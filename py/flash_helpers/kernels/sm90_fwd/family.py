@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from ..contract import KernelConfig, Variant
 from ..family import Capability, Sets
-from ..one_set import OneSet, OnHopper
+from ..one_set import OneSet
+from ..sm90_target import OnHopper
 from .config import HopperForwardKernelConfig
 from .constraints import HEAD_DIMENSIONS, violations
 from .names import SPELLINGS, parse_short_form, parse_symbol

@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from ..contract import KernelConfig, Variant
 from ..family import Capability
-from ..one_set import OnHopper, ServeFamily
+from ..one_set import ServeFamily
+from ..sm90_target import OnHopper
 from .config import HopperServeKernelConfig
 from .constraints import HEAD_DIMENSIONS, violations
 from .sets import get_hopper_serve_kernel_configs

@@ -5,8 +5,9 @@ from typing import ClassVar
 
 from ..contract import KernelConfig, Variant
 from ..family import Capability
-from ..one_set import OnHopper, ServeFamily
+from ..one_set import ServeFamily
 from ..problem import AttentionProblem
+from ..sm90_target import OnHopper
 from .config import HopperMlaKernelConfig
 from .constraints import ALLOWED_VALUES, violations
 from .sets import get_hopper_mla_kernel_configs

@@ -41,9 +41,7 @@ class ServeSizes:
     rotates: bool = False
     d_head: int = 0
     d_v: int = 0
-    is_fixed: bool = (
-        False  # n_splits is of each tile, also where thread blocks would share all keys
-    )
+    is_fixed: bool = False  # n_splits is of each tile; else thread blocks may share all keys
     paged: bool = False  # a table or an index says where in a cache a sequence's keys lie
     page_size: int = 0  # keys of a page of the table
 

@@ -37,9 +37,14 @@ def draw(
 _NARROW = 32
 
 
-def _rounded(qkv: Qkv, causal: bool, scale: float | None) -> torch.Tensor:
+# Fractions of an octave that weights are moved by before they are rounded: each is rounded in
+# another place then, and the worst of a few thousand rows changes by up to 30 % with where.
+_ALIGNMENTS = 8
+
+
+def _rounded(qkv: Qkv, causal: bool, scale: float | None, largest_weight: float) -> torch.Tensor:
     """Attention in fp64 but for what every kernel rounds: weights of which the largest of a row is
-    1, and the output."""
+    this, and the output."""
     q, k, v = (x.double().movedim(2, 1) for x in qkv)
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = q @ k.mT * (q.shape[3] ** -0.5 if scale is None else scale)
@@ -47,7 +52,7 @@ def _rounded(qkv: Qkv, causal: bool, scale: float | None) -> torch.Tensor:
         hidden = torch.ones_like(scores, dtype=torch.bool).triu(1 + k.shape[2] - q.shape[2])
         scores = scores.masked_fill(hidden, -torch.inf)
     largest = scores.amax(-1, keepdim=True).clamp(min=-1e300)
-    weights = (scores - largest).exp()
+    weights = largest_weight * (scores - largest).exp()
     sums = weights.sum(-1, keepdim=True)
     o = weights.to(qkv[0].dtype).double() @ v / sums.where(sums > 0, 1.0)
     return o.movedim(1, 2).to(qkv[0].dtype)
@@ -65,7 +70,10 @@ def check(qkv: Qkv, *, causal: bool = False, scale: float | None = None) -> torc
     expected = expected[..., : v.shape[3]]
     outcome = compare(o, expected)
     if v.shape[3] < _NARROW and k.shape[1]:
-        granted = compare(_rounded(qkv, causal, scale), expected).relative
+        granted = max(
+            compare(_rounded(qkv, causal, scale, 2 ** (-i / _ALIGNMENTS)), expected).relative
+            for i in range(_ALIGNMENTS)
+        )
         assert outcome.relative <= ROW_FACTOR * max(granted, 1 / ROW_FACTOR), outcome.describe()
     else:
         assert outcome.passed, outcome.describe()

@@ -44,7 +44,7 @@ class Packed:
         n_queries, n_keys = sum(self.queries) + 5, sum(self.keys) + 5
 
         def draw(*shape: int) -> torch.Tensor:
-            x = torch.randn(shape).to(self.device, self.dtype)
+            x = torch.randn(shape, device=self.device).to(self.dtype)
             x[:3] = x[-2:] = NAN
             return x
 
@@ -54,10 +54,10 @@ class Packed:
             "v": draw(n_keys, self.kv_heads, d_v),
             "d_o": draw(n_queries, self.heads, d_v),
         }
-        self.sinks = torch.randn(self.heads).to(self.device) if self.with_sinks else None
+        self.sinks = torch.randn(self.heads, device=self.device) if self.with_sinks else None
         self.d_lse = None
         if self.with_d_lse:
-            self.d_lse = torch.randn(self.heads, n_queries).to(self.device)
+            self.d_lse = torch.randn(self.heads, n_queries, device=self.device)
 
     def starts(self, lengths: list[int]) -> torch.Tensor:
         return ints([3 + sum(lengths[:i]) for i in range(len(lengths) + 1)], self.device)

@@ -44,10 +44,10 @@ class Batch:
     v: list[torch.Tensor] = field(init=False)
 
     def __post_init__(self) -> None:
-        generator = torch.Generator().manual_seed(self.seed)
+        generator = torch.Generator(self.device).manual_seed(self.seed)
 
         def draw(*shape: int) -> torch.Tensor:
-            return torch.randn(shape, generator=generator).to(self.device, self.dtype)
+            return torch.randn(shape, generator=generator, device=self.device).to(self.dtype)
 
         self.d_v = self.d_v or self.d
         self.leftpad = self.leftpad or [0] * len(self.keys)
@@ -55,13 +55,15 @@ class Batch:
         self.k = [draw(n, self.kv_heads, self.d) for n in self.keys]
         self.v = [draw(n, self.kv_heads, self.d_v) for n in self.keys]
         for i in range(len(self.keys)):
-            unseen = ~self.seen(i).to(self.device)
+            unseen = ~self.seen(i)
             self.k[i][unseen] = NAN
             self.v[i][unseen] = NAN
 
     def seen(self, i: int) -> torch.Tensor:
         """Which keys of a sequence some query sees."""
-        visible = self.rule.visible(self.queries[i], self.keys[i], self.leftpad[i])
+        visible = self.rule.visible(
+            self.queries[i], self.keys[i], self.leftpad[i], self.q[i].device
+        )
         return visible.any(dim=0)
 
     # The three layouts. Keywords go to the function.
@@ -125,7 +127,7 @@ class Batch:
         )
         table = torch.empty((len(self.keys), max(per_sequence) + 1), dtype=torch.int32)
         for i, n in enumerate(self.keys):
-            seen = self.seen(i)
+            seen = self.seen(i).cpu()
             for column in range(table.shape[1]):
                 rows = slice(column * page, min((column + 1) * page, n))
                 if not seen[rows].any():

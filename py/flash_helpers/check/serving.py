@@ -24,12 +24,14 @@ class ServeRule:
     softcap: float = 0.0
     scale: float | None = None
 
-    def visible(self, seqlen_q: int, seqlen_k: int, leftpad: int = 0) -> torch.Tensor:
+    def visible(
+        self, seqlen_q: int, seqlen_k: int, leftpad: int = 0, device: torch.device | str = "cpu"
+    ) -> torch.Tensor:
         """(seqlen_q, seqlen_k): whether a query sees a key."""
         left, right = self.window
         right = 0 if self.causal else right
-        places = torch.arange(seqlen_q)[:, None] + seqlen_k - seqlen_q
-        keys = torch.arange(seqlen_k)[None]
+        places = torch.arange(seqlen_q, device=device)[:, None] + seqlen_k - seqlen_q
+        keys = torch.arange(seqlen_k, device=device)[None]
         seen = (keys >= leftpad).expand(seqlen_q, seqlen_k)
         if left >= 0:
             seen = seen & (keys >= places - left)
@@ -56,7 +58,7 @@ def attend_sequence(
     seqlen_q, n_heads, d_head = q.shape
     seqlen_k, n_kv, d_v = v.shape
     scale = d_head**-0.5 if rule.scale is None else rule.scale
-    seen = rule.visible(seqlen_q, seqlen_k, leftpad).to(q.device)
+    seen = rule.visible(seqlen_q, seqlen_k, leftpad, q.device)
     # Heads that share keys are rows of one product: repeated for 128 heads, a latent cache of
     # 100,000 keys would fill a GPU's memory.
     n_rows = n_heads // n_kv * seqlen_q if n_kv else 0
@@ -86,7 +88,7 @@ def served_weights(
     if rule.softcap:
         capped = torch.tanh(scores / rule.softcap)
         scores, slopes = rule.softcap * capped, 1 - capped.square()
-    seen = rule.visible(seqlen_q, scores.shape[1])[rows].to(scores.device)
+    seen = rule.visible(seqlen_q, scores.shape[1], device=scores.device)[rows]
     scores = scores.masked_fill(~seen, -math.inf)
     of_sink = scores.new_full((), -math.inf) if sink is None else sink.to(scores.dtype)
     lse = torch.logaddexp(torch.logsumexp(scores, dim=1), of_sink)[:, None]

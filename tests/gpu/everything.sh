@@ -35,7 +35,8 @@ fi
 COST="costs_the_host or speed"
 job() { # NAME COMMAND...
   local began=$SECONDS code left=$((LIMIT - SECONDS))
-  timeout "$((left > 0 ? left : 1))" "${@:2}" >"$LOGS/$1.log" 2>&1
+  # Interrupted, pytest still says what has failed.
+  timeout -s INT -k 15 "$((left > 0 ? left : 1))" "${@:2}" >"$LOGS/$1.log" 2>&1
   code=$?
   echo "$code" >"$LOGS/$1.code"
   printf '%-28s exit code %3s, %3d s: %s\n' "$1" "$code" $((SECONDS - began)) \

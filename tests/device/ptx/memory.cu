@@ -44,3 +44,11 @@ extern "C" __global__ void places(uint32_t* out) {
   out[t] = ptx::ld_shared_4(ptx::shared_address(&words[31 - t]));
   out[32 + t] = words[32 + t];
 }
+
+// Stores from where the launch's memory begins on, and reads through its symbol.
+extern "C" __global__ void begin(const uint32_t* in, uint32_t* out) {
+  const int t = threadIdx.x;
+  ptx::st_shared_4<0>(ptx::dynamic_shared_address() + 4 * t, in[t]);
+  __syncthreads();
+  out[t] = reinterpret_cast<const uint32_t*>(flash_shared_memory)[blockDim.x - 1 - t];
+}

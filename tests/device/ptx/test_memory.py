@@ -31,3 +31,12 @@ def test_addresses_are_those_of_pointers(headers: Path) -> None:
     out = wanted(64, np.uint32)
     launch(device_kernel(headers, "ptx/memory.cu", "places"), out)
     np.testing.assert_array_equal(out, [*(1031 - np.arange(32)), *(2000 + np.arange(32))])
+
+
+def test_the_memory_that_a_launch_asks_for_begins_there(headers: Path, seed: int) -> None:
+    """NVRTC's way to the address is compared with nvcc's in tests/build/test_nvrtc.py."""
+    source = given(np.random.default_rng(seed).integers(0, 1 << 32, THREADS), np.uint32)
+    out = wanted(source.shape, np.uint32)
+    kernel = device_kernel(headers, "ptx/memory.cu", "begin")
+    launch(kernel, source, out, block=THREADS, shared=4 * THREADS)
+    np.testing.assert_array_equal(out, source[::-1])

@@ -3,6 +3,11 @@
 
 #include "flash/ptx/device.cuh"
 
+// By this name in PTX, too.
+extern "C" {
+extern __shared__ __align__(1024) char flash_shared_memory[];
+}
+
 namespace flash::ptx {
 
 struct Vector16 {
@@ -12,6 +17,20 @@ struct Vector16 {
 // cvta.to.shared: the 32-bit address that shared-memory instructions take
 FLASH_DEVICE uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// mov.u32 of its symbol: where the memory begins that the launch asks for.
+//
+// nvcc's addresses in shared memory have 32 bits from the start. NVRTC's have 64, and are cut, for
+// which kernels took up to 12 % more time (docs/results/jit-h200.md). It is given 32.
+FLASH_DEVICE uint32_t dynamic_shared_address() {
+#ifdef __CUDACC_RTC__
+  uint32_t address;
+  asm("mov.u32 %0, flash_shared_memory;\n" : "=r"(address) : "l"(flash_shared_memory));
+  return address;
+#else
+  return shared_address(flash_shared_memory);
+#endif
 }
 
 // ld.global.v4.b32

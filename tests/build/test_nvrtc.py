@@ -90,9 +90,8 @@ _OF_CHOICES = {"BRA", "CS2R", "ISETP", "PLOP3", "SEL"}
 # Where lanes come together, if ptxas does not see that an address is the same in all of them; and
 # what fills the last line.
 _OF_NO_ACCOUNT = {"BSSY", "BSYNC", "NOP", "WARPSYNC"}
-# Parts of the instructions by which the codes may differ. sm90_bwd's gradients of queries add each
-# address to where shared memory begins: 1,442 instructions for 1,330.
-_MORE = {"sm90_bwd": 0.09, "sm80_serve": 0.02}
+# Parts of the instructions by which the codes may differ.
+_MORE = {"sm80_serve": 0.02}
 _REGISTERS = 4
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 
 from flash_attention.serving import launch, scratch, splits
 from flash_helpers.check.serving import ServeRule
 from tests.serving.problems import FULL, Batch, same_bits
-from tests.serving.schedules import no_schedule_matters
 
 CAUSAL = ServeRule(causal=True)
 LENGTHS = [i * 7 % 50 for i in range(40)]
@@ -34,13 +31,6 @@ def test_any_number_of_thread_blocks(
     monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", n_blocks)
     batch = BATCHES[name]
     batch.check(batch.packed())
-
-
-def test_the_schedule_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of parts that are merged in several turns: shared memory has not room for all rows."""
-    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 7)
-    batch = Batch([4, 4], [700, 3], CAUSAL, heads=16, kv_heads=1)
-    no_schedule_matters(lambda: itertools.chain(*batch.packed()), batch.seed, monkeypatch)
 
 
 def test_what_is_counted_is_zero_again(monkeypatch: pytest.MonkeyPatch) -> None:

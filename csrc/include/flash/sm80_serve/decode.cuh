@@ -80,9 +80,7 @@ class BlockLoader {
 template <AmpereServeKernelConfig kConfig>
 FLASH_DEVICE void write_piece(const ServeArgs& args, const Piece<kConfig>& piece, int64_t share,
                               const Sums<kConfig>& sums, uint32_t* flag) {
-  static_assert(kConfig.stage_bytes() >= Gathered<kConfig>::kLeastBytes);
-  const Parts<kConfig> parts(args, piece, share,
-                             {reinterpret_cast<char*>(sums.sums), kConfig.stage_bytes()});
+  const Parts<kConfig> parts(args, piece, share);
   merge_rows<kConfig, kConfig.key_warps()>(
       piece.tile, kConfig.key_warps(), piece.is_whole ? args.sinks : nullptr,
       [&](int key_warp, int r) { return sums.lse(key_warp, r); },

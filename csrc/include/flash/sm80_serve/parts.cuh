@@ -8,7 +8,6 @@
 #include "flash/core/serve_args.h"
 #include "flash/ptx/atomic.cuh"
 #include "flash/sm80_serve/config.h"
-#include "flash/sm80_serve/gathered.cuh"
 #include "flash/sm80_serve/rows.cuh"
 #include "flash/sm80_serve/shares.cuh"
 
@@ -25,21 +24,19 @@ struct Parts {
 
   const ServeArgs& args;
   const Tile<kConfig>& tile;
-  Room room;
   int first_block;
   bool begins_within;  // the first thread block's share begins before the tile
   int n;
   int group;  // parts that are merged at once
 
-  FLASH_DEVICE Parts(const ServeArgs& serve_args, const Piece<kConfig>& piece, int64_t share,
-                     const Room& free_memory)
-      : args(serve_args), tile(piece.tile), room(free_memory) {
+  FLASH_DEVICE Parts(const ServeArgs& serve_args, const Piece<kConfig>& piece, int64_t share)
+      : args(serve_args), tile(piece.tile) {
     const int64_t last_unit = piece.first_unit + piece.tile_units - 1;
     first_block = static_cast<int>(piece.first_unit / share);
     begins_within = piece.first_unit > first_block * share;
     n = static_cast<int>(last_unit / share) - first_block + 1;
     group = n;
-    if (n * tile.n_rows > kRowsAtOnce || n > Gathered<kConfig>::most(room)) {
+    if (n * tile.n_rows > kRowsAtOnce) {
       group = 1;
       while (group * group < n) ++group;
     }
@@ -68,8 +65,7 @@ struct Parts {
   // This thread block's.
   FLASH_DEVICE int own() const { return static_cast<int>(blockIdx.x) - first_block; }
 
-  // All threads that merge; what this thread block has left is there, and the room is free when all
-  // of them are here, and after the call. `flag`: in shared memory;
+  // All threads that merge; what this thread block has left is there. `flag`: in shared memory;
   // `sync`: lets those threads wait for each other, where they are not the whole thread block.
   template <typename Sync = WholeBlock>
   FLASH_DEVICE void arrive(uint32_t* flag, const Sync& sync = {}) const {
@@ -82,7 +78,7 @@ struct Parts {
 #pragma unroll 1
     while (is_last(round, flag, sync)) {
       const bool is_result = round.n == n || round.step > 1;
-      merge(round, is_result, sync);
+      merge(round, is_result);
       if (is_result) return;
       round = {.first = 0,
                .step = group,
@@ -110,56 +106,20 @@ struct Parts {
   }
 
   // To the result, or to the group's place.
-  template <typename Sync>
-  FLASH_DEVICE void merge(const Round& round, bool is_result, const Sync& sync) const {
-    using Strips = Gathered<kConfig>;
+  FLASH_DEVICE void merge(const Round& round, bool is_result) const {
     const bool of_groups = round.step > 1;
     const auto part = [&](int i) { return round.first + i * round.step; };
-    const Strips strips(room, round.n);
-    const int n_strips = tile.n_rows * Strips::kStrips;
-    const auto copy = [&](int first) {
-      const int n_here = min(strips.capacity(), n_strips - first);
-      strips.copy(first, n_here,
-                  [&](int i, int r, int column) { return &sum(part(i), r, column); });
-      return n_here;
-    };
-    int n_here = copy(0);
-    for (int i = strips.thread(); i < round.n * kConfig.B_r; i += Strips::kThreads) {
-      const int p = i / kConfig.B_r;
-      const int r = i % kConfig.B_r;
-      if (r < tile.n_rows) strips.lse(p, r) = lse(part(p), r, of_groups);
-    }
-    sync();  // the log-sum-exps are visible
-#pragma unroll 1
-    for (int first = 0;;) {
-      ptx::cp_async_wait_group<0>();  // a thread reads what it has copied itself
-      merge_strips(strips, round, first, n_here, is_result);
-      first += strips.capacity();
-      if (first >= n_strips) break;
-      n_here = copy(first);
-    }
-    sync();  // all have read theirs: the room is free
-  }
-
-  FLASH_DEVICE void merge_strips(const Gathered<kConfig>& strips, const Round& round, int first,
-                                 int n_strips, bool is_result) const {
-    using Strips = Gathered<kConfig>;
-    const bool has_sinks = is_result && args.sinks != nullptr;
-    for (int i = strips.thread() / Strips::kCopies; i < n_strips;
-         i += Strips::kThreads / Strips::kCopies) {
-      const int at = first + i;
-      const int r = at / Strips::kStrips;
-      const int column =
-          at % Strips::kStrips * Strips::kColumns + strips.thread() % Strips::kCopies * 4;
-      const MergedColumns columns = merged<8>(
-          round.n, has_sinks ? args.sinks[tile.head(r)] : kNegativeInfinity,
-          [&](int p) { return strips.lse(p, r); }, [&](int p) { return strips.sum(p, i); });
-      if (is_result) {
-        store_result(args, tile, r, column, columns);
-      } else {
-        leave(round.first, r, column, columns, true);
-      }
-    }
+    merge_rows<kConfig, 8>(
+        tile, round.n, is_result ? args.sinks : nullptr,
+        [&](int i, int r) { return lse(part(i), r, of_groups); },
+        [&](int i, int r, int column) { return sum(part(i), r, column); },
+        [&](int r, int column, const MergedColumns& columns) {
+          if (is_result) {
+            store_result(args, tile, r, column, columns);
+          } else {
+            leave(round.first, r, column, columns, true);
+          }
+        });
   }
 };
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "flash/ptx/memory.cuh"
-#include "flash/sm80_serve/gathered.cuh"
 #include "flash/sm80_serve_mla/config.h"
 #include "flash/sm80_serve_mla/parked.cuh"
 
@@ -19,11 +18,6 @@ struct Place {
 
   FLASH_DEVICE uint32_t stage(int n) const {
     return smem + kConfig.q_bytes() + n * kConfig.stage_bytes();
-  }
-  // Stage n, when it is free.
-  FLASH_DEVICE sm80_serve::Room room(int n) const {
-    static_assert(kConfig.stage_bytes() >= sm80_serve::Gathered<kConfig.serving()>::kLeastBytes);
-    return {memory + kConfig.q_bytes() + n * kConfig.stage_bytes(), kConfig.stage_bytes()};
   }
   // Of the scores: which part of the depth this warp multiplies, and what it gives to the other.
   FLASH_DEVICE int part() const { return warp % kConfig.depth_parts(); }

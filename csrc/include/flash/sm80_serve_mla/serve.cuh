@@ -113,7 +113,7 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
 
     softmax.tell_sums();
     __syncthreads();  // all sums are visible; every warp has read its last block
-    const sm80_serve::Parts<kServing> parts(args, *parked, share_units, at.room(stage));
+    const sm80_serve::Parts<kServing> parts(args, *parked, share_units);
     store_rows<kConfig>(args, *parked, parts, o, softmax, at);
     if (!parked->is_whole && !is_split(args)) parts.arrive(at.flag());
   }

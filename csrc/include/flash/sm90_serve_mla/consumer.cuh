@@ -51,7 +51,7 @@ class Consumer {
         compute_right(*parked, o);
       }
       ptx::bar_sync(kConsumers, kThreads);  // the rows' ends are visible
-      const sm80_serve::Parts<kServing> parts(args_, *parked, share_units, at_.room());
+      const sm80_serve::Parts<kServing> parts(args_, *parked, share_units);
       store_rows<kConfig>(args_, *parked, parts, o, at_);
       if (!parked->is_whole && !sm80_serve_mla::is_split(args_)) {
         parts.arrive(at_.flag(), [] { ptx::bar_sync(kConsumers, kThreads); });

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "flash/ptx/memory.cuh"
-#include "flash/sm80_serve/gathered.cuh"
 #include "flash/sm80_serve/shares.cuh"
 #include "flash/sm80_serve_mla/parked.cuh"
 #include "flash/sm90_serve_mla/config.h"
@@ -41,12 +40,6 @@ struct Place {
   FLASH_DEVICE int row() const { return warp % HopperMlaKernelConfig::kGroupWarps * 16 + lane / 4; }
 
   FLASH_DEVICE uint32_t queries() const { return smem; }
-  // Where queries lie, when they are no longer read.
-  FLASH_DEVICE sm80_serve::Room room() const {
-    using Gathered = sm80_serve::Gathered<kConfig.ampere().serving()>;
-    static_assert(kConfig.q_bytes() >= Gathered::kLeastBytes);
-    return {memory, kConfig.q_bytes()};
-  }
   FLASH_DEVICE uint32_t stage(int n) const {
     return smem + kConfig.stages_offset() + n * kConfig.stage_bytes();
   }

@@ -17,7 +17,7 @@ from flash_helpers.build.lock import build_lock
 
 from .conftest import HANGS, Tree
 
-BINDING = "CMakeFiles/_C.dir/staged/bindings/module.cpp.o"
+BINDING = "CMakeFiles/flash_bindings.dir/staged/bindings/module.cpp.o"
 BUILD_INFO = "CMakeFiles/flash_runtime.dir/info/build_info.cpp.o"
 NAMES = "print(*_C.kernel_names(), sep='\\n')"
 

@@ -169,7 +169,7 @@ def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
         + cmake.set_list("FLASH_BINDING_SOURCES", bindings)
         + cmake.set_list("FLASH_PART_SOURCES", registries),
     )
-    host = {"flash_runtime": runtime, "_C": bindings}
+    host = {"flash_runtime": runtime, "flash_bindings": bindings}
     return _Inputs(kernels, registry, host, parts, fingerprint)
 
 

@@ -45,7 +45,9 @@ class Row:
 def rows() -> list[Row]:
     shapes = [([8192] * 16, 128), ([1024] * 64, 128), ([8192] * 16, 64), ([1024] * 64, 64)]
     found = [Row(keys, q, d, page) for keys, d in shapes for q in (1, 4) for page in (0, 16)]
-    return [*found, Row([512] * 63 + [131072], 1, 128, 16), Row([8192] * 16, 4, 128, 1)]
+    # Of few sequences what is left of tiles is put together by many thread blocks.
+    few = [Row(keys, q, 128, 0) for keys in ([1024], [16384], [1024] * 16) for q in (1, 4)]
+    return [*found, *few, Row([512] * 63 + [131072], 1, 128, 16), Row([8192] * 16, 4, 128, 1)]
 
 
 class Tensors:

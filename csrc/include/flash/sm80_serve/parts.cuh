@@ -21,6 +21,7 @@ struct WholeBlock {
 template <AmpereServeKernelConfig kConfig>
 struct Parts {
   static constexpr int kRowsAtOnce = 256;  // that one thread block merges
+  static constexpr int kFew = 8;           // parts
 
   const ServeArgs& args;
   const Tile<kConfig>& tile;
@@ -47,13 +48,11 @@ struct Parts {
     return 2 * (first_block + part) + (part == 0 && begins_within ? 1 : 0);
   }
   FLASH_DEVICE float4& sum(int part, int r, int column) const {
-    const int64_t row = int64_t{slot(part)} * kConfig.B_r + r;
-    return reinterpret_cast<float4*>(args.o_partial)[(row * kConfig.d_head + column) / 4];
+    return sum_at(slot(part), r, column);
   }
   // `merged`: of a group, by its first part.
   FLASH_DEVICE float& lse(int part, int r, bool merged) const {
-    const int place = slot(part) + (merged ? 2 * static_cast<int>(gridDim.x) : 0);
-    return args.lse_partial[int64_t{place} * kConfig.B_r + r];
+    return lse_at(slot(part), r, merged);
   }
 
   FLASH_DEVICE void leave(int part, int r, int column, const MergedColumns& columns,
@@ -105,14 +104,22 @@ struct Parts {
     return *flag == last;
   }
 
-  // To the result, or to the group's place.
+  // To the result, or to the group's place. What is read at once is read even if there are fewer.
   FLASH_DEVICE void merge(const Round& round, bool is_result) const {
+    if (round.n > kFew) {
+      merge_at_once<2 * kFew>(round, is_result);
+    } else {
+      merge_at_once<kFew>(round, is_result);
+    }
+  }
+  template <int kAtOnce>
+  FLASH_DEVICE void merge_at_once(const Round& round, bool is_result) const {
     const bool of_groups = round.step > 1;
-    const auto part = [&](int i) { return round.first + i * round.step; };
-    merge_rows<kConfig, 8>(
+    const auto at = [&](int i) { return i == 0 ? slot(round.first) : 2 * part_of(round, i); };
+    merge_rows<kConfig, kAtOnce>(
         tile, round.n, is_result ? args.sinks : nullptr,
-        [&](int i, int r) { return lse(part(i), r, of_groups); },
-        [&](int i, int r, int column) { return sum(part(i), r, column); },
+        [&](int i, int r) { return lse_at(at(i), r, of_groups); },
+        [&](int i, int r, int column) { return sum_at(at(i), r, column); },
         [&](int r, int column, const MergedColumns& columns) {
           if (is_result) {
             store_result(args, tile, r, column, columns);
@@ -120,6 +127,20 @@ struct Parts {
             leave(round.first, r, column, columns, true);
           }
         });
+  }
+  // Of all thread blocks' parts: the first of a tile alone may have another slot.
+  FLASH_DEVICE int part_of(const Round& round, int i) const {
+    return first_block + round.first + i * round.step;
+  }
+
+  // Slots are some megabytes: 32 bits, which take a read one multiplication.
+  FLASH_DEVICE float4& sum_at(int place, int r, int column) const {
+    const auto row = static_cast<uint32_t>(place * kConfig.B_r + r);
+    return *reinterpret_cast<float4*>(args.o_partial + (row * kConfig.d_head + column));
+  }
+  FLASH_DEVICE float& lse_at(int place, int r, bool merged) const {
+    if (merged) place += 2 * static_cast<int>(gridDim.x);
+    return args.lse_partial[static_cast<uint32_t>(place * kConfig.B_r + r)];
   }
 };
 

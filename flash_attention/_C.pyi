@@ -141,6 +141,8 @@ class ServingCalls:
         most_rows: int,
         many_heads: int,
         few_heads: int,
+        cut_heads: int,
+        few_keys: int,
     ) -> None: ...
     # A function of positional arguments: those of csrc/bindings/serving_query.h.
     @property

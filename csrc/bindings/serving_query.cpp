@@ -214,12 +214,17 @@ bool ServingQuery::read_sizes(const TellingSizes& telling) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (batch_ < 1 || batch_ > kMost || n_rows_ * heads > kMost) return false;
   // What the choice of a kernel asks of sizes: how many rows the average sequence has, and whether
-  // there are many KV heads, or how few.
+  // there are many KV heads, or how few, and with how many keys.
   add(std::min(ceil_div(n_rows_ * heads, kv_heads * batch_), telling.most_rows));
   add(std::min(ceil_div(n_rows_, batch_), telling.most_rows));
   add(std::min(n_rows_ / batch_, telling.most_rows));
   const std::int64_t heads_of_all = batch_ * kv_heads;
-  add(heads_of_all >= telling.many_heads ? -1 : std::min(heads_of_all, telling.few_heads + 1));
+  if (heads_of_all > telling.cut_heads) {
+    add(heads_of_all >= telling.many_heads ? -1 : 0);
+  } else {
+    const std::int64_t few = std::min(heads_of_all, telling.few_heads + 1);
+    add(2 * few + (most_keys_ <= telling.few_keys ? 1 : 0));
+  }
   return true;
 }
 

@@ -58,6 +58,8 @@ struct TellingSizes {
   std::int64_t most_rows;   // of the average sequence; more say nothing more
   std::int64_t many_heads;  // KV heads of all sequences: as many or not
   std::int64_t few_heads;   // the same, and as few: how many
+  std::int64_t cut_heads;   // the same, and no more: whether a sequence has
+  std::int64_t few_keys;    // no more keys than these
 };
 
 class ServingQuery {

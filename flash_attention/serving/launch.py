@@ -9,7 +9,12 @@ from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.forward_args import MAX_SEQLEN
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.serve_args import pack_serve_args
-from flash_helpers.kernels.serve_config import ServeKernelConfig, ServeSizes
+from flash_helpers.kernels.serve_config import (
+    CUT_HEADS,
+    FEW_KEYS,
+    ServeKernelConfig,
+    ServeSizes,
+)
 
 from .. import emulated
 from ..checks.arguments import strides_of
@@ -22,6 +27,7 @@ from .tensors import as_batch
 
 # Queries of the average sequence, up to which its keys are nearly all of the work.
 _MOST_DECODED = 16
+_SMALLEST_TILE = 16  # rows
 _MAX_INT32 = 2**31 - 1
 
 
@@ -161,9 +167,15 @@ def fitting_sizes(
         ServeKernelConfig,  # type: ignore[type-abstract]
         problem,
         device,
-        cost=partial(_cost, sizes, is_latent),
+        cost=partial(_cost, sizes, max_keys, is_latent),
         refusal=partial(_refusal, sizes),
     )
+
+
+def _in_two_tiles(rows: int) -> int:
+    """Rows of a tile, where two of the smallest hold them. Of few tiles many thread blocks have a
+    part each, and it takes longer to merge many large parts than to read few keys twice."""
+    return _SMALLEST_TILE if _SMALLEST_TILE < rows <= 2 * _SMALLEST_TILE else rows
 
 
 def _refusal(sizes: ServeSizes, config: ServeKernelConfig) -> str | None:
@@ -173,7 +185,7 @@ def _refusal(sizes: ServeSizes, config: ServeKernelConfig) -> str | None:
 
 
 def _cost(
-    sizes: ServeSizes, is_latent: bool, config: ServeKernelConfig
+    sizes: ServeSizes, max_keys: int, is_latent: bool, config: ServeKernelConfig
 ) -> tuple[int, bool, bool, int, int]:
     """Of the smallest head dimension, whether the kernel is of the right kind; the smallest tile
     that holds the rows of the average sequence, else the largest; the most shared memory.
@@ -183,6 +195,9 @@ def _cost(
     rows = -(-sizes.n_rows * (sizes.n_heads_q // sizes.n_heads_kv) // sizes.batch)
     if sizes.is_fixed:
         rows = sizes.n_heads_q // sizes.n_heads_kv if is_latent else _MAX_INT32
+    heads = sizes.batch * sizes.n_heads_kv
+    if shares and not is_latent and heads <= CUT_HEADS and max_keys <= FEW_KEYS:
+        rows = _in_two_tiles(rows)
     tile = config.blocks()[0]
     return (config.d_head, config.shares_keys() != shares, tile < rows,
             tile if tile >= rows else -tile, -config.smem_bytes())  # fmt: skip

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from flash_helpers.kernels.serve_config import FEW_HEADS, MANY_HEADS, TELLING_ROWS
+from flash_helpers.kernels.serve_config import (
+    CUT_HEADS,
+    FEW_HEADS,
+    FEW_KEYS,
+    MANY_HEADS,
+    TELLING_ROWS,
+)
 
 from ..interface import exchange_api
 from ..library import load_library
@@ -87,4 +93,6 @@ def _calls() -> Any:
         most_rows=TELLING_ROWS,
         many_heads=MANY_HEADS,
         few_heads=FEW_HEADS,
+        cut_heads=CUT_HEADS,
+        few_keys=FEW_KEYS,
     )

@@ -45,7 +45,7 @@ def new_calls(direct=False, device=0):
     tensors = _C.NewTensors(empty, empty, direct and strided or None, description, lambda: device)
     return _C.ServingCalls(Tensor, new(c.addressof(api), b"dlpack_exchange_api", None), around,
                            tensors, "fp32", Parameter, as_fp32, most_rows=256, many_heads=128,
-                           few_heads=4)
+                           few_heads=3, cut_heads=4, few_keys=64)
 NAMES = ("q k v out cu_seqlens_q cu_seqlens_k seqused_q seqused_k leftpad slots block_table "
          "page_table s_aux learnable_sink sinks qv scale causal window softcap num_splits "
          "for_caches results refused").split()
@@ -170,6 +170,16 @@ def test_where_the_launch_depends_on_sizes_they_are_equal(tree: Tree) -> None:
         "ask(cached(batch=4))", "ask(cached(columns=5))",
     )  # fmt: skip
     assert found == ["1", "launched", "launched", "None", "None"]
+
+
+def test_with_few_heads_few_keys_are_another_kind(tree: Tree) -> None:
+    """Of 2 sequences and 2 KV heads; 4 pages are 64 keys."""
+    found = answers(
+        tree, "remember(cached(batch=2))", "ask(cached(batch=2, columns=3, start=50))",
+        "ask(cached(batch=2, columns=5))", "remember(cached(batch=2, columns=5))",
+        "ask(cached(batch=2, columns=90, pages=99))", "ask(cached(batch=2, columns=4))",
+    )  # fmt: skip
+    assert found == ["1", "launched", "None", "2", "launched", "launched"]
 
 
 def test_a_call_that_was_launched_on_copies_is_not_remembered(tree: Tree) -> None:

@@ -3,9 +3,9 @@ and prints rows for docs/results:
 
     python -m tests.gpu.decode_times [WORD ...]
 
-Each figure is the median of 11 calls. Every kernel whose tile is the smallest that holds the rows
-is timed; * marks the one that a call gets. WORDs choose rows. The last sequence is compared with
-fp64."""
+Each figure is the median of 11 calls. Every kernel is timed whose tile is the smallest that holds
+the rows, or has 16; * marks the one that a call gets. WORDs choose rows. The last sequence is
+compared with fp64."""
 
 from __future__ import annotations
 
@@ -83,17 +83,34 @@ class Tensors:
         return float(difference.max() / torch.finfo(o.dtype).eps)
 
 
+def chosen(tensors: Tensors) -> ServeKernelConfig:
+    """What a call gets."""
+    found = []
+    choose = launch.choose
+
+    def noted(call: launch.Call) -> ServeKernelConfig:
+        found.append(choose(call))
+        return found[0]
+
+    with (
+        mock.patch.object(launch, "choose", noted),
+        mock.patch.object(short_way, "remember", lambda *_, **__: None),
+    ):
+        tensors.call()
+    return found[0]
+
+
 def fitting(row: Row) -> list[ServeKernelConfig]:
-    """That share keys, with the smallest tile for the row; what a call gets comes first."""
+    """That share keys, with the smallest tile for the row, or with tiles of 16 rows."""
     arch = torch.cuda.get_device_capability()
     found = [
         c for c in get_kernel_configs("serve")
         if isinstance(c, ServeKernelConfig) and c.shares_keys() and c.dtype is DType.BF16
         and c.d_head == row.d and not violations(c, f"{arch[0]}.{arch[1]}")
-        and c.blocks()[0] >= row.n_queries * HEADS // KV_HEADS
     ]  # fmt: skip
-    tile = min(c.blocks()[0] for c in found)
-    return sorted((c for c in found if c.blocks()[0] == tile), key=lambda c: -c.smem_bytes())
+    tiles = {c.blocks()[0] for c in found}
+    whole = min(tile for tile in tiles if tile >= row.n_queries * HEADS // KV_HEADS)
+    return [c for c in found if c.blocks()[0] in (16, whole)]
 
 
 def main(words: Sequence[str]) -> None:
@@ -105,13 +122,15 @@ def main(words: Sequence[str]) -> None:
             continue
         tensors = Tensors(row)
         n_bytes = sum(row.keys) * KV_HEADS * 2 * row.d * 2
-        for i, config in enumerate(fitting(row)):
+        gets = chosen(tensors)
+        for config in fitting(row):
             with (  # no call is remembered, which would keep the kernel
                 mock.patch.object(launch, "choose", lambda call, config=config: config),
                 mock.patch.object(short_way, "remember", lambda *_, **__: None),
             ):
                 error, us = tensors.error(tensors.call()), microseconds(tensors.call, cold)
-            cells = [row.name(), config.short_form() + (" *" if i == 0 else ""), f"{us:.1f}",
+            mark = " *" if config == gets else ""
+            cells = [row.name(), config.short_form() + mark, f"{us:.1f}",
                      f"{n_bytes / us / 1e6:.2f}", f"{error:.2f}"]  # fmt: skip
             print(f"| {' | '.join(cells)} |", flush=True)
 

@@ -63,10 +63,10 @@ def paged(batch: Batch) -> Results:
 
 def test_calls_of_other_sizes_go_the_short_way(full: list[launch.Call]) -> None:
     """Sequences come, go and grow; only the first call of a kind is checked in full. Calls of up to
-    FEW_HEADS KV heads are kinds of their own: none here is."""
-    decode = [([1] * n, [500 + 37 * i for i in range(n)]) for n in (3, 7, 5, 40)]
+    CUT_HEADS KV heads are kinds of their own: none of a cache is here."""
+    decode = [([1] * n, [500 + 37 * i for i in range(n)]) for n in (6, 7, 5, 40)]
     prompts = [([700, 1, 0, 3000], [900, 5, 7, 3000]), ([300] * 9, [300] * 9), ([64], [4000])]
-    longer = [([300] * n, [500 + 370 * i for i in range(n)]) for n in (3, 7, 5)]
+    longer = [([300] * n, [500 + 370 * i for i in range(n)]) for n in (6, 7, 5)]
     for steps, ways in (
         (decode, (Batch.packed, cached, paged)), (prompts, (Batch.packed,)), (longer, (paged,)),
     ):  # fmt: skip
@@ -183,7 +183,7 @@ def test_latent_caches_go_the_short_way(
     full: list[launch.Call], way: str, separate: bool, sinks: bool
 ) -> None:
     given = torch.randn(128, device="cuda").bfloat16() if sinks else None
-    for n in (9, 7, 12, 40):
+    for n in (9, 13, 12, 40):
         for seed in (1, 2):
             batch = latent(n, heads=128, seed=seed, separate=separate, sinks=given)
             batch.check(WAYS[way](batch))

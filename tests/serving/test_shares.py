@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from flash_attention.serving import launch, scratch, splits
+from flash_helpers.base.dtypes import DType
 from flash_helpers.check.serving import ServeRule
+from flash_helpers.kernels.serve_config import CUT_HEADS, FEW_KEYS, ServeSizes
 from tests.serving.problems import FULL, Batch, same_bits
 
 CAUSAL = ServeRule(causal=True)
@@ -99,8 +101,28 @@ def test_the_smallest_tile_that_holds_the_rows(
     real = launch.choose
     monkeypatch.setattr(launch, "choose", choose)
     batch = Batch([queries], [queries], FULL, heads=heads, kv_heads=1 if heads == 71 else 2)
-    batch.cached(queries)
-    batch.cached(queries, num_splits=1)
+    places = FEW_KEYS + 1  # of few keys there may be two tiles
+    batch.cached(places)
+    batch.cached(places, num_splits=1)
     shared, fixed = chosen
     assert shared.shares_keys() and shared.blocks()[0] == rows
     assert not fixed.shares_keys()
+
+
+def tile_of(batch: int, queries: int, keys: int) -> int:
+    """Rows of a tile of a call with 64 query heads, 8 KV heads."""
+    sizes = ServeSizes(batch, batch * queries, queries, 64, 8, d_head=128, d_v=128)
+    return launch.fitting_sizes(sizes, DType.BF16, keys, torch.device("cpu")).blocks()[0]
+
+
+def test_few_heads_with_few_keys_have_tiles_of_few_rows() -> None:
+    """8 heads of 32 rows: 16 tiles, whose parts are merged at once."""
+    assert [tile_of(1, n, FEW_KEYS) for n in (1, 2, 3, 4, 5)] == [16, 16, 16, 16, 64]
+    assert [tile_of(1, n, FEW_KEYS + 1) for n in (1, 2, 3, 4)] == [16, 16, 32, 32]
+    assert CUT_HEADS == 8 and tile_of(2, 4, FEW_KEYS) == 32
+
+
+def test_two_tiles_of_a_kv_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 21)
+    batch = Batch([4], [700], CAUSAL, heads=24, kv_heads=3, sinks=torch.randn(24))
+    batch.check(batch.packed())

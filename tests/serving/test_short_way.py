@@ -20,7 +20,14 @@ from flash_attention.serving.tensors import read_sinks
 from flash_helpers.base.paths import repository_root
 from flash_helpers.kernels import registry
 from flash_helpers.kernels.serve_args import unpack_serve_args
-from flash_helpers.kernels.serve_config import MANY_HEADS, TELLING_ROWS, ServeKernelConfig
+from flash_helpers.kernels.serve_config import (
+    CUT_HEADS,
+    FEW_HEADS,
+    FEW_KEYS,
+    MANY_HEADS,
+    TELLING_ROWS,
+    ServeKernelConfig,
+)
 from tests.serving.latent import VALUE, LatentBatch
 from tests.serving.problems import FULL, Batch, ints
 
@@ -48,8 +55,8 @@ def chosen(n_rows: int, batch: int, heads: int, kv_heads: int) -> ServeKernelCon
 def test_calls_with_one_key_have_one_kernel(
     monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], heads: int, kv_heads: int
 ) -> None:
-    """The key has rows and queries of the average sequence, and whether there are many KV heads, as
-    csrc/bindings/serving_query.cpp reckons them."""
+    """The key has rows and queries of the average sequence, whether there are many KV heads, and of
+    few how many and whether keys are few, as csrc/bindings/serving_query.cpp reckons them."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     draw = random.Random(0)
     kernels: dict[tuple[int, ...], ServeKernelConfig] = {}
@@ -60,7 +67,9 @@ def test_calls_with_one_key_have_one_kernel(
         average = (
             -(-n_rows * heads // (kv_heads * batch)), -(-n_rows // batch), n_rows // batch,
         )  # fmt: skip
-        key = (*(min(number, TELLING_ROWS) for number in average), batch * kv_heads >= MANY_HEADS)
+        of_all = batch * kv_heads
+        few = (min(of_all, FEW_HEADS + 1), n_rows <= FEW_KEYS) if of_all <= CUT_HEADS else ()
+        key = (*(min(number, TELLING_ROWS) for number in average), of_all >= MANY_HEADS, *few)
         config = chosen(n_rows, batch, heads, kv_heads)
         n_seen_again += key in kernels
         assert kernels.setdefault(key, config) == config

@@ -23,6 +23,10 @@ TELLING_ROWS = 256
 MANY_HEADS = 128
 # And up to how many their number says in how many parts the keys of each are cut.
 FEW_HEADS = 4
+# And up to how many each has its keys cut into so many parts that tiles of fewer rows serve it
+# better, where a sequence has up to so many keys (docs/kernels/06-serving.md).
+CUT_HEADS = 8
+FEW_KEYS = 2**13
 # Elements of a key in a latent cache (MLA) that are rotated; those before them are its value.
 ROTATED_OF_LATENT = 64
 

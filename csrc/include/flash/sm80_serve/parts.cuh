@@ -21,7 +21,6 @@ struct WholeBlock {
 template <AmpereServeKernelConfig kConfig>
 struct Parts {
   static constexpr int kRowsAtOnce = 256;  // that one thread block merges
-  static constexpr int kFew = 8;           // parts
 
   const ServeArgs& args;
   const Tile<kConfig>& tile;
@@ -104,19 +103,11 @@ struct Parts {
     return *flag == last;
   }
 
-  // To the result, or to the group's place. What is read at once is read even if there are fewer.
+  // To the result, or to the group's place.
   FLASH_DEVICE void merge(const Round& round, bool is_result) const {
-    if (round.n > kFew) {
-      merge_at_once<2 * kFew>(round, is_result);
-    } else {
-      merge_at_once<kFew>(round, is_result);
-    }
-  }
-  template <int kAtOnce>
-  FLASH_DEVICE void merge_at_once(const Round& round, bool is_result) const {
     const bool of_groups = round.step > 1;
     const auto at = [&](int i) { return i == 0 ? slot(round.first) : 2 * part_of(round, i); };
-    merge_rows<kConfig, kAtOnce>(
+    merge_rows<kConfig, 8>(
         tile, round.n, is_result ? args.sinks : nullptr,
         [&](int i, int r) { return lse_at(at(i), r, of_groups); },
         [&](int i, int r, int column) { return sum_at(at(i), r, column); },

@@ -60,13 +60,18 @@ struct Share {
   FLASH_DEVICE Share(const ServeArgs& args, int lane) : batch(0), before(0) {
     int64_t units = 0;  // of the sequence that this lane looked at last
     int64_t mine = 0;
+    int tile = 0;  // of the sequence that this lane looked at first
+    // A sequence is looked at in as few places as can be: each is some 150 instructions, and a short
+    // call takes longer to fetch them than to run them.
     for (int b = lane; b < (args.batch + 31) / 32 * 32; b += 32) {
-      units = units_of(args, b);
+      const Units<kConfig> found(Sequence(args, min(b, args.batch - 1)));
+      units = b < args.batch ? found.all(args) : 0;
+      if (b == lane) tile = found.each;
       mine += units;
     }
     const int64_t total = warp_sum(mine);
     each = max(int64_t{1}, (total + gridDim.x - 1) / gridDim.x);
-    end_with_tiles(Units<kConfig>(Sequence(args, 0)).each);
+    end_with_tiles(__shfl_sync(0xffffffffu, tile, 0));
     begin = min(blockIdx.x * each, total);
     end = min(begin + each, total);
     if (begin == end) return;
@@ -127,13 +132,17 @@ class Pieces {
 
   // There is one.
   FLASH_DEVICE Piece<kConfig> next(const ServeArgs& args) {
-    Sequence sequence(args, batch_);
-    Units<kConfig> units(sequence);
-    while (at_ - before_ >= units.all(args)) {  // the sequence ends, or has no rows
-      before_ += units.all(args);
-      sequence = Sequence(args, ++batch_);
-      units = Units<kConfig>(sequence);
+    for (;; ++batch_) {
+      const Sequence sequence(args, batch_);
+      const Units<kConfig> units(sequence);
+      const int64_t all = units.all(args);
+      if (at_ - before_ < all) return of(sequence, units);
+      before_ += all;  // the sequence ends, or has no rows
     }
+  }
+
+ private:
+  FLASH_DEVICE Piece<kConfig> of(const Sequence& sequence, const Units<kConfig>& units) {
     // Those of a KV head follow each other.
     const int tile = static_cast<int>((at_ - before_) / units.each);
     const int64_t first_unit = before_ + int64_t{tile} * units.each;
@@ -150,7 +159,6 @@ class Pieces {
     return {rows, seen.within({from, to}), first_unit, units.each, taken == units.each};
   }
 
- private:
   int64_t at_, end_;
   int batch_;
   int64_t before_;

@@ -61,8 +61,8 @@ struct Share {
     int64_t units = 0;  // of the sequence that this lane looked at last
     int64_t mine = 0;
     int tile = 0;  // of the sequence that this lane looked at first
-    // A sequence is looked at in as few places as can be: each is some 150 instructions, and a short
-    // call takes longer to fetch them than to run them.
+    // A sequence is looked at in as few places as can be: each is some 150 instructions, and a
+    // short call takes longer to fetch them than to run them.
     for (int b = lane; b < (args.batch + 31) / 32 * 32; b += 32) {
       const Units<kConfig> found(Sequence(args, min(b, args.batch - 1)));
       units = b < args.batch ? found.all(args) : 0;

@@ -13,6 +13,7 @@ pytest.importorskip("triton")
 
 from flash_attention import operators
 from flash_attention.operators.row_softmax import ring as softmax_ring
+from flash_attention.operators.row_softmax.calls import HELD
 from flash_attention.operators.row_softmax.calls import RING as SOFTMAX
 from flash_attention.operators.rows import ring
 from flash_attention.operators.rows.op import row_call
@@ -65,8 +66,11 @@ def test_the_default_of_many_long_rows(seed: int, monkeypatch: pytest.MonkeyPatc
         ran.clear()
         assert softmax_excess(getattr(operators, name)(x), x, name == "log_softmax") <= 4 and ran
     ran.clear()
+    assert softmax_excess(operators.softmax(x[:, :32_768]), x[:, :32_768], False) <= 4
+    assert ran == [HELD.name]
+    ran.clear()
     odd, wider = x[:, :40_001], x.float()
-    for other in (x[:3], odd, wider, x[:, :32_768].contiguous()):
+    for other in (x[:3], odd, wider, x[:, :32_761], wider[:, :32_768], x[:, :24_576]):
         operators.softmax(other)
     operators.softmax(x, algorithm="two_pass")
     assert not ran

@@ -72,9 +72,10 @@ class RingOp(Operator[RingConfig, RowCall]):
 
     def fits(self, call: RowCall, device: torch.device) -> bool:
         """Whether the device, and the one that the emulator stands for, can run it."""
-        config = self.space(call, self.architecture)[0]
-        if self.problems(config, call):
+        space = self.space(call, self.architecture)
+        if not space or self.problems(space[0], call):
             return False
+        config = space[0]
         if device.type == "cpu":
             return True
         its = torch.cuda.get_device_properties(device)

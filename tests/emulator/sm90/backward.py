@@ -143,8 +143,8 @@ class BackwardProblem:
         if name != "d_q_sums":
             return bool(found.tobytes() == expected.tobytes())
         terms = -(-self.seqlen_k // self.config.shape(Variant.KEYS)[0])
-        slack = 2 * (terms - 1) * 2.0**-24 * terms * np.abs(expected).max(initial=0)
-        return bool((np.abs(found - expected) <= slack).all())  # not where one is NaN
+        by_order = 2 * (terms - 1) * 2.0**-24 * terms * np.abs(expected).max(initial=0)
+        return bool((np.abs(found - expected) <= by_order).all())  # not where one is NaN
 
 
 @functools.cache

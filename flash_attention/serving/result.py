@@ -37,7 +37,7 @@ def run(
     if with_lse or with_probs:
         sizes = (q.shape[1], q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2], q.shape[1])
         outputs["lse"] = torch.empty(sizes, dtype=torch.float32, device=q.device)
-    if o.numel():
+    if o.numel() and call.batch:
         read = readable(as_batch(q)).view(q.shape)
         tensors = call.tensors | {"q": read}
         launch(replace(call, tensors=tensors, outputs=outputs, given=given))

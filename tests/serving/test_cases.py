@@ -229,6 +229,17 @@ def test_case_26_rows_that_are_not_used_stay() -> None:
     assert (out[~written] == 7.0).all() and torch.isfinite(out[written]).all()
 
 
+def test_rows_without_any_sequence_stay() -> None:
+    """And have gradients of 0."""
+    q, k, none = torch.randn(5, 2, 64).half(), torch.randn(7, 1, 64).half(), ints([0])
+    out = torch.full_like(q, 7.0)
+    flash_attention.flash_attn_varlen_func(q, k, k, none, none, 0, 0, out=out)
+    assert (out == 7.0).all()
+    inputs = [x.requires_grad_() for x in (q, k, k.detach().clone())]
+    o = flash_attention.flash_attn_varlen_func(*inputs, none, none, 0, 0)
+    assert all((x == 0).all() for x in torch.autograd.grad(o, inputs, torch.ones_like(q)))
+
+
 def test_case_27_no_gradients_of_a_cache() -> None:
     batch = Batch([5], [9])
     batch.q[0].requires_grad_()

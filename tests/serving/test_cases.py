@@ -235,9 +235,10 @@ def test_rows_without_any_sequence_stay() -> None:
     out = torch.full_like(q, 7.0)
     flash_attention.flash_attn_varlen_func(q, k, k, none, none, 0, 0, out=out)
     assert (out == 7.0).all()
-    inputs = [x.requires_grad_() for x in (q, k, k.detach().clone())]
-    o = flash_attention.flash_attn_varlen_func(*inputs, none, none, 0, 0)
-    assert all((x == 0).all() for x in torch.autograd.grad(o, inputs, torch.ones_like(q)))
+    q.requires_grad_(), k.requires_grad_()
+    o = flash_attention.flash_attn_varlen_func(q, k, k, none, none, 0, 0)
+    assert isinstance(o, torch.Tensor)
+    assert all((x == 0).all() for x in torch.autograd.grad(o, (q, k), torch.ones_like(q)))
 
 
 def test_case_27_no_gradients_of_a_cache() -> None:

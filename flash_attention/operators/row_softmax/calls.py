@@ -89,28 +89,29 @@ def _forward(
     tensors = (matrix, out)
     rows, columns = matrix.shape
     call = row_call(rows, columns, tensors, tensors, LOG=log, ONLINE=algorithm == "online")
+    ahead = _ahead(call, matrix) if config is None else None
     if isinstance(config, RingConfig):
         run(HELD, call, tensors, config)
-    elif config is None:
-        run(kernel_for(call, matrix), call, tensors)
+    elif ahead is not None:
+        run(ahead, call, tensors)
     else:
         run(FORWARD, call, tensors, config)
     return out.view(x.movedim(dim, -1).shape).movedim(-1, dim)
 
 
-def kernel_for(call: RowCall, x: torch.Tensor) -> RowOp | RingOp:
-    """The next row is loaded while one is computed where that is faster: a program has more than
+def _ahead(call: RowCall, x: torch.Tensor) -> RingOp | None:
+    """What loads the next row while one is computed, where that is faster: a program has more than
     one row, and they fill its registers or do not fit. torch.compile cannot record Gluon."""
-    ahead = RING if call.columns > FORWARD.most_whole else HELD
-    loads_ahead = (
+    found = RING if call.columns > FORWARD.most_whole else HELD
+    is_faster = (
         call.columns > _LEAST_AHEAD
         and call.rows > processors(x.device)
         and x.element_size() == 2
         and dict(call.switches)["ONLINE"]
         and not is_recorded(x)
-        and ahead.fits(call, x.device)
+        and found.fits(call, x.device)
     )
-    return ahead if loads_ahead else FORWARD
+    return found if is_faster else None
 
 
 @remembered

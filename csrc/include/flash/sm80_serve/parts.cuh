@@ -106,7 +106,10 @@ struct Parts {
   // To the result, or to the group's place.
   FLASH_DEVICE void merge(const Round& round, bool is_result) const {
     const bool of_groups = round.step > 1;
-    const auto at = [&](int i) { return i == 0 ? slot(round.first) : 2 * part_of(round, i); };
+    // Only the first of a tile's parts may have its thread block's other slot.
+    const auto at = [&](int i) {
+      return i == 0 ? slot(round.first) : 2 * (first_block + round.first + i * round.step);
+    };
     merge_rows<kConfig, 8>(
         tile, round.n, is_result ? args.sinks : nullptr,
         [&](int i, int r) { return lse_at(at(i), r, of_groups); },
@@ -118,10 +121,6 @@ struct Parts {
             leave(round.first, r, column, columns, true);
           }
         });
-  }
-  // Of all thread blocks' parts: the first of a tile alone may have another slot.
-  FLASH_DEVICE int part_of(const Round& round, int i) const {
-    return first_block + round.first + i * round.step;
   }
 
   // Slots are some megabytes: 32 bits, which take a read one multiplication.

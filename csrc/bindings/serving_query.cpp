@@ -213,6 +213,9 @@ bool ServingQuery::read_sizes(const TellingSizes& telling) {
   const std::int64_t heads = q.shape[q.ndim - 2], kv_heads = k.shape[k.ndim - 2];
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (batch_ < 1 || batch_ > kMost || n_rows_ * heads > kMost) return false;
+  // As ServeSizes.most_units(); no factor is beyond 2^31.
+  const std::int64_t tiles = n_rows_ * heads / 16 + batch_ * kv_heads;
+  if (tiles > telling.most_units / (most_keys_ / 32 + 2)) return false;
   // What the choice of a kernel asks of sizes: how many rows the average sequence has, and whether
   // there are many KV heads, or how few, and with how many keys.
   add(std::min(ceil_div(n_rows_ * heads, kv_heads * batch_), telling.most_rows));

@@ -60,6 +60,7 @@ struct TellingSizes {
   std::int64_t few_heads;   // the same, and as few: how many
   std::int64_t cut_heads;   // the same, and no more: whether a sequence has
   std::int64_t few_keys;    // no more keys than these
+  std::int64_t most_units;  // that a call has which goes the short way
 };
 
 class ServingQuery {

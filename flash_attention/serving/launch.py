@@ -12,6 +12,7 @@ from flash_helpers.kernels.serve_args import pack_serve_args
 from flash_helpers.kernels.serve_config import (
     CUT_HEADS,
     FEW_KEYS,
+    MOST_UNITS,
     ServeKernelConfig,
     ServeSizes,
 )
@@ -139,7 +140,8 @@ def launch(call: Call) -> None:
     kernel_id = kernel_id_of(config, config.first_variant(), device.index)
     stream = torch.cuda.current_stream(device).cuda_stream
     load_library().launch_serving(kernel_id, record, device.index, stream)
-    if call.given:
+    # The short way leaves calls of more to this one, too.
+    if call.given and sizes.most_units(call.max_keys) <= MOST_UNITS:
         short_way.remember(
             call.given, kernel_id, record, memory,
             keeps_memory=config.shares(sizes), by_sizes=config.splits_by_sizes(sizes),
@@ -168,7 +170,7 @@ def fitting_sizes(
         problem,
         device,
         cost=partial(_cost, sizes, max_keys, is_latent),
-        refusal=partial(_refusal, sizes),
+        refusal=partial(_refusal, sizes, max_keys),
     )
 
 
@@ -178,9 +180,11 @@ def _in_two_tiles(rows: int) -> int:
     return _SMALLEST_TILE if _SMALLEST_TILE < rows <= 2 * _SMALLEST_TILE else rows
 
 
-def _refusal(sizes: ServeSizes, config: ServeKernelConfig) -> str | None:
+def _refusal(sizes: ServeSizes, max_keys: int, config: ServeKernelConfig) -> str | None:
     if sizes.is_fixed and not config.can_split():
         return "its kernels do not split keys"
+    if config.shares(sizes) and sizes.most_units(max_keys) > MOST_UNITS:
+        return "its kernels cannot count so many queries and keys"
     return config.refusal(sizes)
 
 

@@ -13,6 +13,7 @@ from flash_helpers.kernels.serve_config import (
     FEW_HEADS,
     FEW_KEYS,
     MANY_HEADS,
+    MOST_UNITS,
     TELLING_ROWS,
 )
 
@@ -95,4 +96,5 @@ def _calls() -> Any:
         few_heads=FEW_HEADS,
         cut_heads=CUT_HEADS,
         few_keys=FEW_KEYS,
+        most_units=MOST_UNITS,
     )

@@ -27,6 +27,11 @@ FEW_HEADS = 4
 # better, where a sequence has up to so many keys (docs/kernels/06-serving.md).
 CUT_HEADS = 8
 FEW_KEYS = 2**13
+# What thread blocks that share the keys of a whole call may have to count: units of 32 keys of a
+# tile of 16 rows, which are the smallest. (csrc/include/flash/sm80_serve/shares.cuh)
+MOST_UNITS = 2**31 - 1
+_UNIT_KEYS = 32
+_SMALLEST_TILE = 16
 # Elements of a key in a latent cache (MLA) that are rotated; those before them are its value.
 ROTATED_OF_LATENT = 64
 
@@ -48,6 +53,11 @@ class ServeSizes:
     is_fixed: bool = False  # n_splits is of each tile; else thread blocks may share all keys
     paged: bool = False  # a table or an index says where in a cache a sequence's keys lie
     page_size: int = 0  # keys of a page of the table
+
+    def most_units(self, max_keys: int) -> int:
+        """Units that there can be, if a sequence sees up to so many keys."""
+        tiles = self.n_rows * self.n_heads_q // _SMALLEST_TILE + self.batch * self.n_heads_kv
+        return tiles * (max_keys // _UNIT_KEYS + 2)
 
 
 @dataclass(frozen=True, order=True)

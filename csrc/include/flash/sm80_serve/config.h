@@ -75,11 +75,19 @@ struct AmpereServeKernelConfig {
   constexpr int lse_bytes() const { return key_warps() * B_r * 4; }
   constexpr int sums_offset() const { return B_r > n_stages * B_c ? 0 : q_bytes(); }
   static constexpr int kFlagBytes = 16;
+  // Pieces of shares that each warp knows: where it is, and what is on its way (piece_ring.cuh).
+  static constexpr int kPieceBytes = 88;
+  constexpr int piece_ring_bytes() const { return (n_stages + 1) * kPieceBytes; }
+  constexpr int pieces_bytes() const { return shares_keys() ? n_warps * piece_ring_bytes() : 0; }
+
+  constexpr int lse_offset() const { return q_bytes() + n_stages * stage_bytes(); }
+  constexpr int flag_offset() const { return lse_offset() + lse_bytes(); }
+  constexpr int pieces_offset() const { return flag_offset() + kFlagBytes; }
 
   // Attention alone has any: with as much, few thread blocks of the others would fit.
   constexpr int smem_bytes(Variant variant = Variant::kServe) const {
     if (variant != Variant::kServe) return 0;
-    return q_bytes() + n_stages * stage_bytes() + lse_bytes() + kFlagBytes;
+    return pieces_offset() + pieces_bytes();
   }
   // Thread blocks per multiprocessor that the register budget is planned for, where a
   // multiprocessor has as much shared memory as any (228 KB, of which a thread block takes 1 more).

@@ -12,6 +12,7 @@
 #include "flash/sm80_serve/keys.cuh"
 #include "flash/sm80_serve/matmuls.cuh"
 #include "flash/sm80_serve/parts.cuh"
+#include "flash/sm80_serve/piece_ring.cuh"
 #include "flash/sm80_serve/queries.cuh"
 #include "flash/sm80_serve/scores.cuh"
 #include "flash/sm80_serve/shares.cuh"
@@ -19,33 +20,22 @@
 
 namespace flash::sm80_serve {
 
-// Fills the ring: a warp's part of the blocks of all pieces, one after the other.
+// Fills the ring: a warp's part of the blocks of all pieces, one after the other. A piece without
+// keys has a block, too, of which nothing is read.
 template <AmpereServeKernelConfig kConfig, typename Stream = KeyStream<kConfig>,
           typename ItsPieces = Pieces<kConfig>>
 class BlockLoader {
  public:
-  FLASH_DEVICE BlockLoader(const Stream& stream, const ItsPieces& pieces)
-      : stream_(stream), pieces_(pieces) {}
+  // `ring`: of the pieces whose blocks were looked up.
+  FLASH_DEVICE BlockLoader(const Stream& stream, const ItsPieces& pieces, PieceRing<kConfig>& ring)
+      : stream_(stream), pieces_(pieces), ring_(ring) {}
 
-  // Fills all stages but the one that the first issue() is given. `first`: the first piece, behind
-  // which `pieces` is. (Found once, and filled in a loop: a short call takes longer to fetch its
-  // instructions than to run them.)
-  FLASH_DEVICE void begin(const Piece<kConfig>& first, const Pieces<kConfig>& pieces) {
-    pieces_ = pieces;
-    go_to(first);
-    look_up();
-#pragma unroll 1
-    for (int stage = 0; stage < kConfig.n_stages - 1; ++stage) issue(stage);
-  }
-
-  // The next block, to a stage that is free; an empty group where there is none.
+  // Asks for the block that was looked up, to a stage that is free, and looks the next one up: the
+  // first call only does that. Where there is no block, an empty group.
   FLASH_DEVICE void issue(int stage) {
-    if (has_block_) {
-      stream_.issue(stage);
-      key_ += kConfig.B_c;
-    }
+    if (has_block_) stream_.issue(stage);
     ptx::cp_async_commit_group();
-    if (has_block_) look_up();
+    if (!is_at_end_) look_up();
   }
 
   // Shared address of this warp's slice of a stage.
@@ -55,30 +45,33 @@ class BlockLoader {
 
  private:
   FLASH_DEVICE void look_up() {
-    while (key_ >= keys_.end) {  // pieces without keys have no blocks
-      has_block_ = !pieces_.is_at_end();
-      if (!has_block_) return;
-      go_to(pieces_.next(stream_.args));
+    key_ += kConfig.B_c;
+    if (key_ >= keys_.end) {
+      is_at_end_ = pieces_.is_at_end();
+      has_block_ = !is_at_end_;
+      if (is_at_end_) return;
+      const Piece<kConfig> piece = pieces_.next(stream_.args);
+      ring_.add(piece);
+      place_ = place_of(piece.tile);
+      keys_ = piece.keys;
+      key_ = keys_.begin;
     }
     stream_.look_up(place_, keys_, key_);
-  }
-  FLASH_DEVICE void go_to(const Piece<kConfig>& piece) {
-    place_ = place_of(piece.tile);
-    keys_ = piece.keys;
-    key_ = keys_.begin;
   }
 
   Stream stream_;
   ItsPieces pieces_;
+  PieceRing<kConfig>& ring_;
   KeyPlace place_;          // of the piece
   KeyRange keys_ = {0, 0};  // of the piece
   int key_ = 0;             // the first of the block that was looked up
-  bool has_block_ = true;
+  bool has_block_ = false;
+  bool is_at_end_ = false;
 };
 
 // Writes the rows of a piece whose sums the warps have left: the tile's result, or a part of it.
 template <AmpereServeKernelConfig kConfig>
-FLASH_DEVICE void write_piece(const ServeArgs& args, const Piece<kConfig>& piece, int64_t share,
+FLASH_DEVICE void write_piece(const ServeArgs& args, const Piece<kConfig>& piece, UnitCount share,
                               const Sums<kConfig>& sums, uint32_t* flag) {
   const Parts<kConfig> parts(args, piece, share);
   merge_rows<kConfig, kConfig.key_warps()>(
@@ -101,41 +94,46 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
   using Mm = decltype(matmuls);
   using Lane = typename Mm::Lane;
   constexpr int kStages = kConfig.n_stages;
-  constexpr int kLses = kConfig.q_bytes() + kStages * kConfig.stage_bytes();
   extern __shared__ __align__(128) char shared_memory[];
   const uint32_t smem = ptx::shared_address(shared_memory);
   const int lane = threadIdx.x % AmpereServeKernelConfig::kWarpSize;
   const int warp = threadIdx.x / AmpereServeKernelConfig::kWarpSize;
   const int warp_row = warp % kConfig.row_warps() * 16;
   const int first_column = warp / kConfig.row_warps() * kConfig.slice_keys();
+  const auto sums_in = [&](int stage) {
+    return Sums<kConfig>{
+        reinterpret_cast<float*>(shared_memory + kConfig.q_bytes() + stage * kConfig.stage_bytes()),
+        reinterpret_cast<float*>(shared_memory + kConfig.lse_offset())};
+  };
 
-  const Share<kConfig> share(args, lane);
+  auto* const counts = reinterpret_cast<Team::Count*>(shared_memory + kConfig.lse_offset());
+  const Share<kConfig> share(args, lane, {warp, kConfig.n_warps, counts});
   if (share.begin == share.end) return;
-  Pieces<kConfig> pieces(share);
+  PieceRing<kConfig> ring(shared_memory + kConfig.pieces_offset(), warp, lane);
   BlockLoader<kConfig> loader(KeyStream<kConfig>(args, smem + kConfig.q_bytes(), warp, lane),
-                              pieces);
-  int stage = kStages - 1;
-  bool is_first = true;
-  while (!pieces.is_at_end()) {
-    const Piece<kConfig> piece = pieces.next(args);
-    const bool idle = warp_row >= piece.tile.n_rows;  // it copies keys for the others
-    const QueryRows<kConfig> queries(args, piece.tile);
-    if (is_first) loader.begin(piece, pieces);
-    is_first = false;
-    queries.store(smem);
-    __syncthreads();  // Q is visible; the sums of the piece before were read
-    typename Mm::QOperand q;
-    q.prologue(Lane(smem + warp_row * Mm::Tile::kRowBytes, lane, MatrixOrder::kRowsFirst));
-    const ScoreRules<kConfig> rules(args, piece.tile, piece.keys, warp_row, lane);
-    const KeyRange whole = piece.seen_by_all();
-    sm80::OnlineSoftmax<1, true> softmax(args.softmax_scale);
-    typename Mm::Output o;
-    Mm::clear(o);
-    for (int key = piece.keys.begin; key < piece.keys.end; key += kConfig.B_c) {
+                              Pieces<kConfig>(share), ring);
+  int stage = 0;  // the one that was read last
+  // The ring is filled by steps as those of a piece, and every piece begins and ends in one place:
+  // a short call takes longer to fetch its instructions than to run them.
+  int filled = 0;                         // steps
+  const Piece<kConfig>* piece = nullptr;  // while it is filled
+  typename Mm::QOperand q;
+  typename Mm::Output o;
+  ScoreRules<kConfig> rules(args, lane);
+  sm80::OnlineSoftmax<1, true> softmax(args.softmax_scale);
+  KeyRange whole = {};  // that all rows of the piece see
+  bool idle = true;     // this warp has no rows: it copies keys for the others
+  int key = 0;          // the first of a block
+#pragma unroll 1
+  for (;;) {
+#pragma unroll 1
+    do {
       const int free_stage = stage;
       stage = stage == kStages - 1 ? 0 : stage + 1;
-      ptx::cp_async_wait_group<kStages - 2>();
-      sync_readers<kConfig>();  // this block is visible; every warp has read the one before
+      if (piece != nullptr) {
+        ptx::cp_async_wait_group<kStages - 2>();
+        sync_readers<kConfig>();  // this block is visible; every warp has read the one before
+      }
       loader.issue(free_stage);
       if (idle) continue;
 
@@ -149,16 +147,30 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
       // As if all blocks so far were one: their number would not fit the registers.
       softmax.template update</*kFirst=*/false, /*kMasked=*/true>(s, o, /*n_before=*/1);
       matmuls.accumulate(o, s, Lane(slice, lane, MatrixOrder::kRowsFirst));
-    }
+    } while (piece == nullptr ? ++filled < kStages : (key += kConfig.B_c) < piece->keys.end);
 
-    sync_readers<kConfig>();  // the stage that was read last is free
-    const Sums<kConfig> sums = {
-        reinterpret_cast<float*>(shared_memory + kConfig.q_bytes() + stage * kConfig.stage_bytes()),
-        reinterpret_cast<float*>(shared_memory + kLses)};
-    if (!idle) sums.template store<Mm>(o, softmax, warp, lane);
-    __syncthreads();  // the sums of all warps are visible
-    write_piece(args, piece, share.each, sums,
-                reinterpret_cast<uint32_t*>(shared_memory + kLses + kConfig.lse_bytes()));
+    // The next piece's queries are asked for before the sums of this one are put together.
+    const Piece<kConfig>* next = ring.take();
+    QueryRows<kConfig> queries;
+    if (next != nullptr) queries.ask(args, next->tile);
+    if (piece != nullptr) {
+      sync_readers<kConfig>();  // the stage that was read last is free
+      if (!idle) sums_in(stage).template store<Mm>(o, softmax, warp, lane);
+      __syncthreads();  // the sums of all warps are visible
+      write_piece(args, *piece, share.each, sums_in(stage),
+                  reinterpret_cast<uint32_t*>(shared_memory + kConfig.flag_offset()));
+      if (next == nullptr) break;
+    }
+    piece = next;
+    queries.store(smem);
+    __syncthreads();  // Q is visible; the sums of the piece before were read
+    q.prologue(Lane(smem + warp_row * Mm::Tile::kRowBytes, lane, MatrixOrder::kRowsFirst));
+    rules.begin(piece->tile, piece->keys, warp_row, lane);
+    whole = piece->seen_by_all();
+    idle = warp_row >= piece->tile.n_rows;
+    key = piece->keys.begin;
+    softmax = sm80::OnlineSoftmax<1, true>(args.softmax_scale);
+    Mm::clear(o);
   }
   ptx::cp_async_wait_group<0>();
 }

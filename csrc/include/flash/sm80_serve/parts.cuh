@@ -29,9 +29,9 @@ struct Parts {
   int n;
   int group;  // parts that are merged at once
 
-  FLASH_DEVICE Parts(const ServeArgs& serve_args, const Piece<kConfig>& piece, int64_t share)
+  FLASH_DEVICE Parts(const ServeArgs& serve_args, const Piece<kConfig>& piece, UnitCount share)
       : args(serve_args), tile(piece.tile) {
-    const int64_t last_unit = piece.first_unit + piece.tile_units - 1;
+    const UnitCount last_unit = piece.first_unit + piece.tile_units - 1;
     first_block = static_cast<int>(piece.first_unit / share);
     begins_within = piece.first_unit > first_block * share;
     n = static_cast<int>(last_unit / share) - first_block + 1;

@@ -10,13 +10,13 @@
 
 namespace flash::sm80_serve {
 
-// The tile's queries on their way to the beginning of shared memory; rows that do not exist become
+// A tile's queries on their way to the beginning of shared memory; rows that do not exist become
 // zeros. By ordinary loads: waiting for an asynchronous copy would wait for the keys that are on
 // their way before it.
 template <AmpereServeKernelConfig kConfig>
 class QueryRows {
  public:
-  FLASH_DEVICE QueryRows(const ServeArgs& args, const Tile<kConfig>& tile) {
+  FLASH_DEVICE void ask(const ServeArgs& args, const Tile<kConfig>& tile) {
     static_for<0, kSteps>([&](auto step) {
       const int r = first_row() + step * kRows;
       values_[step] = {};

@@ -64,12 +64,15 @@ FLASH_DEVICE void attend(const ServeArgs& args) {
     ptx::cp_async_commit_group();
     look_up(begin + stage + 1);
   }
-  QueryRows<kConfig>(args, tile).store(smem);
+  QueryRows<kConfig> queries;
+  queries.ask(args, tile);
+  queries.store(smem);
   __syncthreads();  // Q is visible
   typename Mm::QOperand q;
   q.prologue(Lane(smem + warp_row * Mm::Tile::kRowBytes, lane, MatrixOrder::kRowsFirst));
 
-  const ScoreRules<kConfig> rules(args, tile, all.keys, warp_row, lane);
+  ScoreRules<kConfig> rules(args, lane);
+  rules.begin(tile, all.keys, warp_row, lane);
   sm80::OnlineSoftmax<1, true> softmax(args.softmax_scale);
   typename Mm::Output o;
   Mm::clear(o);

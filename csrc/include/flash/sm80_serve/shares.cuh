@@ -14,6 +14,9 @@ namespace flash::sm80_serve {
 
 constexpr int kUnitKeys = 32;
 
+// Counts units of a whole call: the host has no more than 2^31 counted (shares.py).
+using UnitCount = uint32_t;
+
 // The units of a sequence.
 template <AmpereServeKernelConfig kConfig>
 struct Units {
@@ -28,76 +31,110 @@ struct Units {
     first = begin / kUnitKeys;
     each = max(1, (end + kUnitKeys - 1) / kUnitKeys - first);
   }
-  FLASH_DEVICE int64_t all(const ServeArgs& args) const {
-    return int64_t{tiles} * args.n_heads_kv * each;
+  FLASH_DEVICE UnitCount all(const ServeArgs& args) const {
+    return static_cast<UnitCount>(tiles * args.n_heads_kv * each);
   }
 };
 
-FLASH_DEVICE int64_t warp_sum(int64_t x) {
+FLASH_DEVICE UnitCount warp_sum(UnitCount x) {
 #pragma unroll
   for (int i = 16; i > 0; i /= 2) x += __shfl_xor_sync(0xffffffffu, x, i);
   return x;
 }
 
 // Sum of this lane's number and of those of the lanes before.
-FLASH_DEVICE int64_t warp_running_sum(int64_t x, int lane) {
+FLASH_DEVICE UnitCount warp_running_sum(UnitCount x, int lane) {
 #pragma unroll
   for (int i = 1; i < 32; i *= 2) {
-    const int64_t before = __shfl_up_sync(0xffffffffu, x, i);
+    const UnitCount before = __shfl_up_sync(0xffffffffu, x, i);
     x += lane >= i ? before : 0;
   }
   return x;
 }
 
-// The share of this thread block, found by all lanes of a warp.
+// Warps of a thread block that look at many sequences together: each at some of them.
+struct Team {
+  struct Count {
+    UnitCount units;
+    UnitCount tile;  // units of a tile of the first sequence
+  };
+
+  int warp = 0;  // this one
+  int n_warps = 1;
+  Count* counts = nullptr;  // of each warp, in shared memory; all have read them before their next
+                            // __syncthreads()
+};
+
+// The share of this thread block, found by all lanes of each warp.
 template <AmpereServeKernelConfig kConfig>
 struct Share {
-  int64_t each;        // units of a share
-  int64_t begin, end;  // units of this one
-  int batch;           // the sequence in which it begins
-  int64_t before;      // units before that sequence
+  UnitCount each;        // units of a share
+  UnitCount begin, end;  // units of this one
+  int batch;             // the sequence in which it begins
+  UnitCount before;      // units before that sequence
 
-  FLASH_DEVICE Share(const ServeArgs& args, int lane) : batch(0), before(0) {
-    int64_t units = 0;  // of the sequence that this lane looked at last
-    int64_t mine = 0;
-    int tile = 0;  // of the sequence that this lane looked at first
-    // A sequence is looked at in as few places as can be: each is some 150 instructions, and a
-    // short call takes longer to fetch them than to run them.
-    for (int b = lane; b < (args.batch + 31) / 32 * 32; b += 32) {
+  FLASH_DEVICE Share(const ServeArgs& args, int lane, const Team& team = {}) : batch(0), before(0) {
+    const bool together = team.n_warps > 1 && args.batch > 32;
+    const int n_warps = together ? team.n_warps : 1;
+    const int n_each = (args.batch + 32 * n_warps - 1) / (32 * n_warps) * 32;  // for a warp
+    const int from = together ? team.warp * n_each : 0;
+    Team::Count mine = {0, 0};
+    bool counts = true;
+    int first = from;  // sequences are looked at by 32
+    // First units are counted, then the share's sequence is found, by the same code: a sequence is
+    // some 150 instructions, and a short call takes longer to fetch them than to run them.
+#pragma unroll 1
+    for (;;) {
+      const int b = first + lane;
       const Units<kConfig> found(Sequence(args, min(b, args.batch - 1)));
-      units = b < args.batch ? found.all(args) : 0;
-      if (b == lane) tile = found.each;
-      mine += units;
-    }
-    const int64_t total = warp_sum(mine);
-    each = max(int64_t{1}, (total + gridDim.x - 1) / gridDim.x);
-    end_with_tiles(__shfl_sync(0xffffffffu, tile, 0));
-    begin = min(blockIdx.x * each, total);
-    end = min(begin + each, total);
-    if (begin == end) return;
-    for (int b = lane;; b += 32) {
-      if (args.batch > 32) units = units_of(args, b);
-      const int64_t up_to = before + warp_running_sum(units, lane);
+      const UnitCount units = b < args.batch ? found.all(args) : 0;
+      if (counts) {
+        mine.units += units;
+        if (first == from) mine.tile = found.each;
+        first += 32;
+        // By votes, so that the compiler knows that lanes stay together.
+        if (__any_sync(0xffffffffu, first < min(from + n_each, args.batch))) continue;
+        counts = false;
+        first = 0;
+        Team::Count all = {warp_sum(mine.units), __shfl_sync(0xffffffffu, mine.tile, 0)};
+        UnitCount up_to = 0;
+        Team::Count its = all;  // lane's
+        if (together) {
+          if (lane == 0) team.counts[team.warp] = all;
+          __syncthreads();  // all warps have counted
+          its = lane < n_warps ? team.counts[lane] : Team::Count{0, 0};
+          up_to = warp_running_sum(its.units, lane);
+          all = {__shfl_sync(0xffffffffu, up_to, 31), __shfl_sync(0xffffffffu, its.tile, 0)};
+        }
+        deal(all);
+        if (together) {
+          const int passed = __popc(__ballot_sync(0xffffffffu, up_to <= begin)) % 32;  // warps
+          before = __shfl_sync(0xffffffffu, up_to - its.units, passed);
+          first = passed * n_each;
+        }
+        if (__all_sync(0xffffffffu, begin == end)) return;
+        if (args.batch > 32) continue;
+      }
+      const UnitCount up_to = before + warp_running_sum(units, lane);
       const int passed = __popc(__ballot_sync(0xffffffffu, up_to <= begin));  // lanes
-      const int found = min(passed, 31);
-      before = __shfl_sync(0xffffffffu, passed == 32 ? up_to : up_to - units, found);
-      batch = __shfl_sync(0xffffffffu, b, found);
+      const int last = min(passed, 31);
+      before = __shfl_sync(0xffffffffu, passed == 32 ? up_to : up_to - units, last);
+      batch = first + last;
       if (passed < 32) return;
+      first += 32;
     }
   }
 
  private:
-  // Makes shares end with tiles of as many units, where they grow little by it: what is cut has to
-  // be merged.
-  FLASH_DEVICE void end_with_tiles(unsigned tile) {
-    constexpr unsigned kMost = 32;  // of a share: what it may grow by
-    const auto share = static_cast<unsigned>(each);
-    const unsigned missing = tile - 1 - (share - 1) % tile;
-    if (each == share && missing <= share / kMost) each += missing;
-  }
-
-  FLASH_DEVICE static int64_t units_of(const ServeArgs& args, int b) {
-    return b < args.batch ? Units<kConfig>(Sequence(args, b)).all(args) : 0;
+  // Shares end with tiles of as many units as the first sequence's, where they grow little by it:
+  // what is cut has to be merged.
+  FLASH_DEVICE void deal(const Team::Count& all) {
+    constexpr UnitCount kMost = 32;  // of a share: what it may grow by
+    each = max(UnitCount{1}, (all.units + gridDim.x - 1) / gridDim.x);
+    const UnitCount missing = all.tile - 1 - (each - 1) % all.tile;
+    if (missing <= each / kMost) each += missing;
+    begin = min(blockIdx.x * each, all.units);
+    end = min(begin + each, all.units);
   }
 };
 
@@ -105,9 +142,9 @@ struct Share {
 template <AmpereServeKernelConfig kConfig>
 struct Piece {
   Tile<kConfig> tile;
-  KeyRange keys;       // that some row sees
-  int64_t first_unit;  // of the tile
-  int tile_units;
+  KeyRange keys;         // that some row sees
+  UnitCount first_unit;  // of the tile
+  UnitCount tile_units;
   bool is_whole;
 
   // Those of `keys` that all rows see.
@@ -125,7 +162,7 @@ class Pieces {
   FLASH_DEVICE explicit Pieces(const Share<kConfig>& share)
       : Pieces(share.begin, share.end, share.batch, share.before) {}
   // Units [begin, end), of sequence `batch` and those behind it, of which the first is `before`.
-  FLASH_DEVICE Pieces(int64_t begin, int64_t end, int batch, int64_t before)
+  FLASH_DEVICE Pieces(UnitCount begin, UnitCount end, int batch, UnitCount before)
       : at_(begin), end_(end), batch_(batch), before_(before) {}
 
   FLASH_DEVICE bool is_at_end() const { return at_ == end_; }
@@ -135,7 +172,7 @@ class Pieces {
     for (;; ++batch_) {
       const Sequence sequence(args, batch_);
       const Units<kConfig> units(sequence);
-      const int64_t all = units.all(args);
+      const UnitCount all = units.all(args);
       if (at_ - before_ < all) return of(sequence, units);
       before_ += all;  // the sequence ends, or has no rows
     }
@@ -144,24 +181,26 @@ class Pieces {
  private:
   FLASH_DEVICE Piece<kConfig> of(const Sequence& sequence, const Units<kConfig>& units) {
     // Those of a KV head follow each other.
-    const int tile = static_cast<int>((at_ - before_) / units.each);
-    const int64_t first_unit = before_ + int64_t{tile} * units.each;
-    const int skipped = static_cast<int>(at_ - first_unit);
-    const int taken = static_cast<int>(min(int64_t{units.each - skipped}, end_ - at_));
+    const auto each = static_cast<UnitCount>(units.each);
+    const UnitCount tile = (at_ - before_) / each;
+    const UnitCount first_unit = before_ + tile * each;
+    const UnitCount skipped = at_ - first_unit;
+    const UnitCount taken = min(each - skipped, end_ - at_);
     at_ += taken;
-    const int kv_head = tile / units.tiles;
-    const Tile<kConfig> rows(sequence, kv_head, (tile - kv_head * units.tiles) * kConfig.B_r);
+    const UnitCount kv_head = tile / static_cast<UnitCount>(units.tiles);
+    const UnitCount row = (tile - kv_head * units.tiles) * kConfig.B_r;
+    const Tile<kConfig> rows(sequence, static_cast<int>(kv_head), static_cast<int>(row));
     const KeyRange seen = {rows.rule.of(rows.query(0)).begin,
                            rows.rule.of(rows.query(rows.n_rows - 1)).end};
-    const int from = (units.first + skipped) * kUnitKeys;
+    const int from = (units.first + static_cast<int>(skipped)) * kUnitKeys;
     // The last unit may end behind the largest int.
-    const int to = taken == units.each - skipped ? seen.end : from + taken * kUnitKeys;
-    return {rows, seen.within({from, to}), first_unit, units.each, taken == units.each};
+    const int to = skipped + taken == each ? seen.end : from + static_cast<int>(taken) * kUnitKeys;
+    return {rows, seen.within({from, to}), first_unit, each, taken == each};
   }
 
-  int64_t at_, end_;
+  UnitCount at_, end_;
   int batch_;
-  int64_t before_;
+  UnitCount before_;
 };
 
 }  // namespace flash::sm80_serve

@@ -8,6 +8,7 @@
 #include "flash/core/serve_args.h"
 #include "flash/ptx/device.cuh"
 #include "flash/sm80_serve/config.h"
+#include "flash/tile/divisor.cuh"
 #include "flash/tile/key_range.cuh"
 #include "flash/tile/packed_rows.cuh"
 
@@ -40,9 +41,9 @@ FLASH_DEVICE int sequence_of(const ServeArgs& args, unsigned tile, int lane) {
 
 // What a tile has to know of its sequence.
 struct Sequence {
-  int batch;            // its number
-  int group;            // query heads of a KV head
   int64_t first_query;  // among the rows of q
+  int batch;            // its number
+  Divisor group;        // query heads of a KV head
   int first_key;        // in its page
   int page;             // where there is no block_table
   KeyRule rule;
@@ -53,7 +54,9 @@ struct Sequence {
     find_keys(args);
   }
 
-  FLASH_DEVICE int n_rows() const { return rule.seqlen_q * group; }
+  FLASH_DEVICE int n_rows() const {
+    return static_cast<int>(static_cast<uint32_t>(rule.seqlen_q) * group.divisor);
+  }
 
  private:
   FLASH_DEVICE void find_queries(const ServeArgs& args) {
@@ -99,10 +102,10 @@ struct Tile : Sequence {
         row(first_row),
         n_rows(max(0, min(kConfig.B_r, sequence.n_rows() - first_row))) {}
 
-  FLASH_DEVICE int query(int r) const {
-    return static_cast<unsigned>(row + r) / static_cast<unsigned>(group);
+  FLASH_DEVICE int query(int r) const { return static_cast<int>(group.divide(row + r).quotient); }
+  FLASH_DEVICE int head(int r) const {
+    return static_cast<int>(kv_head * group.divisor + group.divide(row + r).remainder);
   }
-  FLASH_DEVICE int head(int r) const { return kv_head * group + (row + r - query(r) * group); }
 };
 
 // The tile of a thread block, where each has one, for one of the splits of its keys. Late queries,
@@ -120,7 +123,7 @@ FLASH_DEVICE Tile<kConfig> tile_of(const ServeArgs& args, unsigned block, int la
   const int batch = sequence_of<kConfig>(args, tile, lane);
   const Sequence sequence(args, max(batch, 0));
   const int64_t before =
-      tiles_before<kConfig>(sequence.first_query, sequence.batch, sequence.group);
+      tiles_before<kConfig>(sequence.first_query, sequence.batch, sequence.group.divisor);
   // Rows before the first sequence have no tile.
   return {sequence, kv_head,
           batch < 0 ? sequence.n_rows() : static_cast<int>(tile - before) * kConfig.B_r};

@@ -57,14 +57,17 @@ struct AmpereMlaKernelConfig {
   constexpr int weight_bytes() const { return B_r * B_c * bytes_of(dtype); }
   constexpr int stats_bytes() const { return B_r * key_warps() * 4; }  // of rows, by each slice
   constexpr int given_bytes() const { return keeps_queries() ? n_threads() * 16 : 0; }
-  static constexpr int kStateBytes = 256;  // of a warp (parked.cuh)
+  static constexpr int kStateBytes = 16;  // of a warp (parked.cuh)
   static constexpr int kFlagBytes = 16;
 
   constexpr int weights_offset() const { return q_bytes() + n_stages * stage_bytes(); }
   constexpr int given_offset() const { return weights_offset() + weight_bytes(); }
   constexpr int stats_offset() const { return given_offset() + given_bytes(); }
   constexpr int state_offset() const { return stats_offset() + stats_bytes(); }
-  constexpr int flag_offset() const { return state_offset() + n_warps * kStateBytes; }
+  constexpr int pieces_offset() const { return state_offset() + n_warps * kStateBytes; }
+  constexpr int flag_offset() const {
+    return pieces_offset() + n_warps * serving().piece_ring_bytes();
+  }
 
   // Attention alone has any: with as much, few thread blocks of the others would fit.
   constexpr int smem_bytes(Variant variant = Variant::kServe) const {

@@ -52,9 +52,7 @@ class ParkedPieces {
 // Of a warp.
 template <AmpereMlaKernelConfig kConfig>
 struct State {
-  sm80_serve::Pieces<kConfig.serving()> pieces;
-  sm80_serve::Pieces<kConfig.serving()> loaded;  // those whose keys are copied
-  sm80_serve::Piece<kConfig.serving()> piece;
+  sm80_serve::Pieces<kConfig.serving()> pieces;  // those whose keys are copied
 };
 
 }  // namespace flash::sm80_serve_mla

@@ -35,6 +35,8 @@ struct Place {
     return *reinterpret_cast<State<kConfig>*>(memory + kConfig.state_offset() +
                                               warp * AmpereMlaKernelConfig::kStateBytes);
   }
+  // Of all warps, those that they know (sm80_serve/piece_ring.cuh).
+  FLASH_DEVICE char* pieces() const { return memory + kConfig.pieces_offset(); }
   FLASH_DEVICE uint32_t* flag() const {
     return reinterpret_cast<uint32_t*>(memory + kConfig.flag_offset());
   }

@@ -16,6 +16,7 @@
 #include "flash/sm80_serve/append.cuh"
 #include "flash/sm80_serve/decode.cuh"
 #include "flash/sm80_serve/parts.cuh"
+#include "flash/sm80_serve/piece_ring.cuh"
 #include "flash/sm80_serve/rows.cuh"
 #include "flash/sm80_serve/scores.cuh"
 #include "flash/sm80_serve/shares.cuh"
@@ -35,7 +36,7 @@ namespace flash::sm80_serve_mla {
 // do.
 template <AmpereMlaKernelConfig kConfig>
 FLASH_DEVICE bool find_pieces(const ServeArgs& args, int lane, ParkedPieces<kConfig>& pieces,
-                              int64_t& share_units) {
+                              sm80_serve::UnitCount& share_units) {
   constexpr auto kServing = kConfig.serving();
   if (is_split(args)) {
     const Split<kConfig> split(args, lane);
@@ -45,7 +46,7 @@ FLASH_DEVICE bool find_pieces(const ServeArgs& args, int lane, ParkedPieces<kCon
       return false;
     }
     pieces = sm80_serve::Pieces<kServing>(split.begin, split.end, split.tile.batch, 0);
-    share_units = int64_t{1} << 40;  // it has no parts
+    share_units = ~sm80_serve::UnitCount{0};  // it has no parts
     return true;
   }
   const sm80_serve::Share<kServing> share(args, lane);
@@ -63,29 +64,31 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
   extern __shared__ __align__(128) char shared_memory[];
   const Place<kConfig> at = {shared_memory};
 
-  int64_t share_units;
+  sm80_serve::UnitCount share_units;
   ParkedPieces<kConfig> pieces(&at.state().pieces, at.lane);
-  ParkedPieces<kConfig> loaded(&at.state().loaded, at.lane);
-  Parked<Piece> parked(&at.state().piece, at.lane);
   if (!find_pieces<kConfig>(args, at.lane, pieces, share_units)) return;
+  sm80_serve::PieceRing<kServing> ring(at.pieces(), at.warp, at.lane);
   sm80_serve::BlockLoader<kServing, LatentStream<kConfig>, ParkedPieces<kConfig>> loader(
-      LatentStream<kConfig>(args, at.stage(0), at.warp, at.lane), loaded);
+      LatentStream<kConfig>(args, at.stage(0), at.warp, at.lane), pieces, ring);
   int stage = kStages - 1;  // the one that was read last
-  bool is_first = true;
-  while (!pieces.is_at_end()) {
-    Piece piece = pieces.next(args);
-    if (is_split(args)) piece.is_whole = args.n_splits == 1;
-    parked = piece;
-    LatentQueries<kConfig> rows(args, piece.tile, at.warp, at.lane);
-    if (is_first) loader.begin(piece, pieces);
-    is_first = false;
+  // The first call looks the first block up, of which the ring has the piece then.
+#pragma unroll 1
+  for (int i = -1; i < kStages - 1; ++i) loader.issue(i);
+  while (Piece* const parked = ring.take()) {
+    if (is_split(args)) {
+      __syncwarp();
+      if (at.lane == 0) parked->is_whole = args.n_splits == 1;
+      __syncwarp();
+    }
+    LatentQueries<kConfig> rows(args, parked->tile, at.warp, at.lane);
     rows.store(at.queries(stage));
     __syncthreads();  // Q is visible
     const typename Mm::Queries queries(at.queries(stage), at);
-    const KeyRange whole = piece.seen_by_all();
+    const KeyRange whole = parked->seen_by_all();
     LatentSoftmax<kConfig> softmax(args.softmax_scale, at.stats(), at.warp, at.lane);
     typename Mm::Output o = {};
-    for (int key = piece.keys.begin; key < piece.keys.end; key += kConfig.B_c) {
+    int key = parked->keys.begin;
+    do {
       const int free_stage = stage;
       stage = stage == kStages - 1 ? 0 : stage + 1;
       ptx::cp_async_wait_group<kStages - 2>();
@@ -98,8 +101,8 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
       Mm::scores(s, queries, block, at);
       const bool hides = key < whole.begin || key + kConfig.B_c > whole.end;
       if (hides || args.softcap != 0.0f) {
-        const sm80_serve::ScoreRules<kServing> rules(args, parked->tile, parked->keys, at.warp_row,
-                                                     at.lane);
+        sm80_serve::ScoreRules<kServing> rules(args, at.lane);
+        rules.begin(parked->tile, parked->keys, at.warp_row, at.lane);
         if (args.softcap != 0.0f) rules.cap_scores(s);
         if (hides) rules.hide(s, key + at.first_column);
       }
@@ -109,7 +112,7 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
       softmax.tell_weights(s, at.weights());
       __syncthreads();  // all weights are visible; every warp has read the maxima
       Mm::accumulate(o, block, at);
-    }
+    } while ((key += kConfig.B_c) < parked->keys.end);
 
     softmax.tell_sums();
     __syncthreads();  // all sums are visible; every warp has read its last block

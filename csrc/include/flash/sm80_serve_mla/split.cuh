@@ -15,14 +15,16 @@ FLASH_DEVICE bool is_split(const ServeArgs& args) { return args.arrivals == null
 template <AmpereMlaKernelConfig kConfig>
 struct Split {
   sm80_serve::Tile<kConfig.serving()> tile;
-  int64_t begin, end;  // units of the sequence
+  sm80_serve::UnitCount begin, end;  // units of the sequence
 
   FLASH_DEVICE Split(const ServeArgs& args, int lane)
       : tile(sm80_serve::tile_of<kConfig.serving()>(args, blockIdx.x, lane)) {
     const sm80_serve::Units<kConfig.serving()> units(tile);
     const int each = (units.each + args.n_splits - 1) / args.n_splits;
     const int first = min(number(args) * each, units.each);
-    begin = int64_t{tile.kv_head * units.tiles + tile.row / kConfig.B_r} * units.each;
+    begin =
+        static_cast<sm80_serve::UnitCount>(tile.kv_head * units.tiles + tile.row / kConfig.B_r) *
+        units.each;
     end = begin + min(first + each, units.each);
     begin += first;
   }

@@ -30,7 +30,7 @@ class Consumer {
   FLASH_DEVICE Consumer(const ServeArgs& args, const Place<kConfig>& at) : args_(args), at_(at) {}
 
   FLASH_DEVICE void run() {
-    int64_t share_units;
+    sm80_serve::UnitCount share_units;
     sm80_serve_mla::ParkedPieces<kAmpere> pieces(&at_.state().pieces, at_.lane);
     sm80_serve_mla::Parked<Piece> parked(&at_.state().piece, at_.lane);
     if (!sm80_serve_mla::find_pieces<kAmpere>(args_, at_.lane, pieces, share_units)) return;
@@ -135,7 +135,8 @@ class Consumer {
                                 typename Mm::Scores& s) const {
     using Rules = sm80_serve::ScoreRules<kServing>;
     constexpr int kSlice = kServing.slice_keys();
-    const Rules rules(args_, piece.tile, piece.keys, at_.warp % 4 * 16, at_.lane);
+    Rules rules(args_, at_.lane);
+    rules.begin(piece.tile, piece.keys, at_.warp % 4 * 16, at_.lane);
     auto& slices = reinterpret_cast<typename Rules::Scores(&)[kConfig.B_c / kSlice]>(s);
 #pragma unroll
     for (int i = 0; i < kConfig.B_c / kSlice; ++i) {

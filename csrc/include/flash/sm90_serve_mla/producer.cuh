@@ -22,7 +22,7 @@ class Producer {
   FLASH_DEVICE void run() {
     constexpr auto kAmpere = kConfig.ampere();
     sm80_serve_mla::ParkedPieces<kAmpere> pieces(&at_.state().pieces, at_.lane);
-    int64_t share_units;
+    sm80_serve::UnitCount share_units;
     if (!sm80_serve_mla::find_pieces<kAmpere>(args_.call, at_.lane, pieces, share_units)) return;
     while (!pieces.is_at_end()) load(pieces.next(args_.call));
   }

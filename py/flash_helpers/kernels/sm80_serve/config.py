@@ -16,6 +16,7 @@ from ..serve_config import ServeKernelConfig
 WARP_ROWS = 16  # of one mma
 FP32_BYTES = 4
 FLAG_BYTES = 16
+_PIECE_BYTES = 88
 
 
 @dataclass(frozen=True, order=True)
@@ -69,10 +70,15 @@ class AmpereServeKernelConfig(ServeKernelConfig):
         """In which a thread has four columns of one row."""
         return max(1, self.B_r * self.d_v() // 4 // (self.n_warps * WARP_SIZE))
 
+    def pieces_bytes(self) -> int:
+        """Of what the warps know of the keys that are on their way."""
+        return self.n_warps * (self.n_stages + 1) * _PIECE_BYTES if self.shares_keys() else 0
+
     def smem_bytes(self) -> int:
         row_bytes = self.d_head * self.dtype.bytes
         ring = self.B_r * row_bytes + self.n_stages * 2 * self.B_c * row_bytes
-        return ring + self.key_warps() * self.B_r * FP32_BYTES + FLAG_BYTES
+        lses = self.key_warps() * self.B_r * FP32_BYTES
+        return ring + lses + FLAG_BYTES + self.pieces_bytes()
 
     def smem_of(self, variant: Variant) -> int:
         """Attention alone has shared memory."""

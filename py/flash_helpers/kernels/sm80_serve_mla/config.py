@@ -16,7 +16,7 @@ from ..sm80_serve.config import FLAG_BYTES, FP32_BYTES, AmpereServeKernelConfig
 # Rows of a tile up to which queries stay in registers, and two warps share the depth of scores.
 _MOST_KEPT_ROWS = 16
 _GIVEN_BYTES = 16  # by a thread
-_STATE_BYTES = 256  # of a warp
+_STATE_BYTES = 16  # of a warp
 
 
 @dataclass(frozen=True, order=True)
@@ -52,7 +52,8 @@ class AmpereMlaKernelConfig(AmpereServeKernelConfig):
         weights = self.B_r * self.B_c * self.dtype.bytes
         stats = self.B_r * self.key_warps() * FP32_BYTES
         given = self.n_threads() * _GIVEN_BYTES if keeps_queries else 0
-        rest = weights + given + stats + self.n_warps * _STATE_BYTES + FLAG_BYTES
+        state = self.n_warps * _STATE_BYTES + self.pieces_bytes()
+        rest = weights + given + stats + state + FLAG_BYTES
         return rows * self.d_head * self.dtype.bytes + rest
 
     def min_blocks_per_sm(self) -> int:

@@ -1,0 +1,46 @@
+// The pieces whose keys a warp has asked for, in shared memory: found once, when their keys are,
+// and read again when they are computed, a few blocks later.
+#pragma once
+
+#include "flash/ptx/device.cuh"
+#include "flash/sm80_serve/config.h"
+#include "flash/sm80_serve/shares.cuh"
+
+namespace flash::sm80_serve {
+
+// Of a warp; its lanes hold the same numbers. Every piece has a block, and one block is looked up
+// beside those that are on their way: no more pieces are ahead of the one that is computed.
+template <AmpereServeKernelConfig kConfig>
+class PieceRing {
+ public:
+  static constexpr int kPlaces = kConfig.n_stages + 1;
+  static constexpr int kPlaceBytes = AmpereServeKernelConfig::kPieceBytes;
+  static_assert(sizeof(Piece<kConfig>) <= kPlaceBytes);
+  static_assert(kPlaces * kPlaceBytes == kConfig.piece_ring_bytes());
+
+  // `memory`: the rings of all warps.
+  FLASH_DEVICE PieceRing(char* memory, int warp, int lane)
+      : memory_(memory + warp * kConfig.piece_ring_bytes()), lane_(lane) {}
+
+  FLASH_DEVICE void add(const Piece<kConfig>& piece) {
+    __syncwarp();  // all lanes have read what was there
+    if (lane_ == 0) at(added_) = piece;
+    __syncwarp();
+    ++added_;
+  }
+
+  // The next piece, or null. It stays where it is until one is added behind the next that is taken.
+  FLASH_DEVICE Piece<kConfig>* take() { return taken_ == added_ ? nullptr : &at(taken_++); }
+
+ private:
+  FLASH_DEVICE Piece<kConfig>& at(unsigned number) const {
+    return *reinterpret_cast<Piece<kConfig>*>(memory_ + number % kPlaces * kPlaceBytes);
+  }
+
+  char* memory_;
+  int lane_;
+  unsigned added_ = 0;
+  unsigned taken_ = 0;
+};
+
+}  // namespace flash::sm80_serve

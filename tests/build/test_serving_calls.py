@@ -41,11 +41,11 @@ made = []
 def empty(q, sizes=None, dtype=None): return made.append((sizes, dtype)) or Tensor(900, 1)
 def strided(*described): return made.append(described) or Tensor(900, 1)
 def description(like): return tuple(like.shape), tuple(like.strides), "of scratch"
-def new_calls(direct=False, device=0, few=3):
+def new_calls(direct=False, device=0, few=3, units=10**9):
     tensors = _C.NewTensors(empty, empty, direct and strided or None, description, lambda: device)
     return _C.ServingCalls(Tensor, new(c.addressof(api), b"dlpack_exchange_api", None), around,
                            tensors, "fp32", Parameter, as_fp32, most_rows=256, many_heads=128,
-                           few_heads=few, cut_heads=few + 1, few_keys=64)
+                           few_heads=few, cut_heads=few + 1, few_keys=64, most_units=units)
 NAMES = ("q k v out cu_seqlens_q cu_seqlens_k seqused_q seqused_k leftpad slots block_table "
          "page_table s_aux learnable_sink sinks qv scale causal window softcap num_splits "
          "for_caches results refused").split()
@@ -180,6 +180,16 @@ def test_with_few_heads_few_keys_are_another_kind(tree: Tree) -> None:
         "ask(cached(batch=2, columns=90, pages=99))", "ask(cached(batch=2, columns=4))",
     )  # fmt: skip
     assert found == ["1", "launched", "None", "2", "launched", "launched"]
+
+
+def test_calls_that_kernels_cannot_count_go_the_long_way(tree: Tree) -> None:
+    """Of 3 sequences, 4 heads and 2 KV heads: 6 tiles, and 4 units of 4 or 5 pages' keys."""
+    found = answers(
+        tree, "globals().update(known=new_calls(units=24))", "remember(cached())",
+        "ask(cached(columns=5))", "ask(cached(columns=6))",
+        "globals().update(known=new_calls(units=23))", "remember(cached())",
+    )  # fmt: skip
+    assert found == ["None", "1", "launched", "None", "None", "0"]
 
 
 def test_each_number_of_few_heads_is_a_kind(tree: Tree) -> None:

@@ -8,7 +8,7 @@ import torch
 from flash_attention.serving import launch, scratch, splits
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.serving import ServeRule
-from flash_helpers.kernels.serve_config import CUT_HEADS, FEW_KEYS, ServeSizes
+from flash_helpers.kernels.serve_config import CUT_HEADS, FEW_KEYS, MOST_UNITS, ServeSizes
 from tests.serving.problems import FULL, Batch, same_bits
 
 CAUSAL = ServeRule(causal=True)
@@ -17,6 +17,7 @@ BATCHES = {
     "one tile of many parts": Batch([1], [1400], heads=32, kv_heads=1),
     "large tiles, one without keys": Batch([4, 4, 4], [700, 3, 0], CAUSAL, heads=8, kv_heads=1),
     "more sequences than lanes": Batch([1] * 40, LENGTHS, heads=8),
+    "more sequences than threads": Batch([1] * 300, [i * 7 % 37 for i in range(300)], heads=2),
     "a window behind padding": Batch(
         [2, 0, 5], [300, 100, 211], ServeRule(window=(60, 3)), heads=6, leftpad=[100, 0, 20]
     ),
@@ -120,6 +121,17 @@ def test_few_heads_with_few_keys_have_tiles_of_few_rows() -> None:
     assert [tile_of(1, n, FEW_KEYS) for n in (1, 2, 3, 4, 5)] == [16, 16, 16, 16, 64]
     assert [tile_of(1, n, FEW_KEYS + 1) for n in (1, 2, 3, 4)] == [16, 16, 32, 32]
     assert CUT_HEADS == 8 and tile_of(2, 4, FEW_KEYS) == 32
+
+
+def test_calls_that_cannot_be_counted_share_no_keys() -> None:
+    """4,096 sequences of 64/8 heads have 49,152 tiles, as is counted on the host: with 43,688 units
+    each, one more than 2^31 have."""
+    sizes = ServeSizes(4096, 4096, 1, 64, 8, d_head=128, d_v=128)
+    device = torch.device("cpu")
+    keys = (MOST_UNITS // 49_152 - 2) * 32
+    for n, shares in ((keys, True), (keys + 31, True), (keys + 32, False)):
+        assert (sizes.most_units(n) <= MOST_UNITS) == shares
+        assert launch.fitting_sizes(sizes, DType.BF16, n, device).shares_keys() == shares
 
 
 def test_two_tiles_of_a_kv_head(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ BUGS = (
     Bug("both rows of a pair are the upper", f"{_MLA}/epilogue.cuh",
         "(is_lower ? 8 : 0);", "0;", (_ONE,)),
     Bug("splits that are the whole tile", f"{_MLA}/serve.cuh",
-        "    if (is_split(args)) piece.is_whole = args.n_splits == 1;\n", "",
+        "parked->is_whole = args.n_splits == 1;", ";",
         (f"{_MLA_TEST}::test_case_23_a_sequence_has_the_same_bits_in_every_batch",)),
     Bug("splits without keys say nothing", f"{_MLA}/serve.cuh",
         "      split.leave_nothing(args);\n", "",

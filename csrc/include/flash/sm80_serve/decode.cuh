@@ -112,11 +112,16 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
   PieceRing<kConfig> ring(shared_memory + kConfig.pieces_offset(), warp, lane);
   BlockLoader<kConfig> loader(KeyStream<kConfig>(args, smem + kConfig.q_bytes(), warp, lane),
                               Pieces<kConfig>(share), ring);
-  int stage = 0;  // the one that was read last
-  // The ring is filled by steps as those of a piece, and every piece begins and ends in one place:
-  // a short call takes longer to fetch its instructions than to run them.
-  int filled = 0;                         // steps
-  const Piece<kConfig>* piece = nullptr;  // while it is filled
+  // The first piece is found, then the ring is filled, by steps as those of a piece, and every piece
+  // begins and ends in one place: a short call takes longer to fetch its instructions than to run
+  // them. Queries are asked for as soon as their piece is found: behind keys that fill the memory's
+  // queues they take as long as these.
+  enum { kFinds, kFills, kComputes } pass = kFinds;
+  int stage = 0;   // the one that was read last
+  int n_steps = 1;  // of the pass
+  const Piece<kConfig>* piece = nullptr;
+  const Piece<kConfig>* next = nullptr;
+  QueryRows<kConfig> queries;  // of the next
   typename Mm::QOperand q;
   typename Mm::Output o;
   ScoreRules<kConfig> rules(args, lane);
@@ -127,10 +132,10 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
 #pragma unroll 1
   for (;;) {
 #pragma unroll 1
-    do {
+    for (; n_steps > 0; --n_steps, key += kConfig.B_c) {
       const int free_stage = stage;
       stage = stage == kStages - 1 ? 0 : stage + 1;
-      if (piece != nullptr) {
+      if (pass == kComputes) {
         ptx::cp_async_wait_group<kStages - 2>();
         sync_readers<kConfig>();  // this block is visible; every warp has read the one before
       }
@@ -147,13 +152,18 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
       // As if all blocks so far were one: their number would not fit the registers.
       softmax.template update</*kFirst=*/false, /*kMasked=*/true>(s, o, /*n_before=*/1);
       matmuls.accumulate(o, s, Lane(slice, lane, MatrixOrder::kRowsFirst));
-    } while (piece == nullptr ? ++filled < kStages : (key += kConfig.B_c) < piece->keys.end);
+    }
 
-    // The next piece's queries are asked for before the sums of this one are put together.
-    const Piece<kConfig>* next = ring.take();
-    QueryRows<kConfig> queries;
-    if (next != nullptr) queries.ask(args, next->tile);
-    if (piece != nullptr) {
+    if (pass != kFills) {
+      next = ring.take();
+      if (next != nullptr) queries.ask(args, next->tile);
+    }
+    if (pass == kFinds) {
+      pass = kFills;
+      n_steps = kStages - 1;
+      continue;
+    }
+    if (pass == kComputes) {
       sync_readers<kConfig>();  // the stage that was read last is free
       if (!idle) sums_in(stage).template store<Mm>(o, softmax, warp, lane);
       __syncthreads();  // the sums of all warps are visible
@@ -161,6 +171,7 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
                   reinterpret_cast<uint32_t*>(shared_memory + kConfig.flag_offset()));
       if (next == nullptr) break;
     }
+    pass = kComputes;
     piece = next;
     queries.store(smem);
     __syncthreads();  // Q is visible; the sums of the piece before were read
@@ -169,6 +180,7 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
     whole = piece->seen_by_all();
     idle = warp_row >= piece->tile.n_rows;
     key = piece->keys.begin;
+    n_steps = max(1, (piece->keys.end - key + kConfig.B_c - 1) / kConfig.B_c);
     softmax = sm80::OnlineSoftmax<1, true>(args.softmax_scale);
     Mm::clear(o);
   }

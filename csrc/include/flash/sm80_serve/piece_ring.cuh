@@ -24,7 +24,16 @@ class PieceRing {
 
   FLASH_DEVICE void add(const Piece<kConfig>& piece) {
     __syncwarp();  // all lanes have read what was there
-    if (lane_ == 0) at(added_) = piece;
+    if (lane_ == 0) {
+      // By words: assigned as it is, it was stored by bytes.
+      auto* const words = reinterpret_cast<uint32_t*>(&at(added_));
+#pragma unroll
+      for (unsigned i = 0; i < sizeof(piece) / 4; ++i) {
+        uint32_t word;
+        memcpy(&word, reinterpret_cast<const char*>(&piece) + 4 * i, 4);
+        words[i] = word;
+      }
+    }
     __syncwarp();
     ++added_;
   }

@@ -112,12 +112,12 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
   PieceRing<kConfig> ring(shared_memory + kConfig.pieces_offset(), warp, lane);
   BlockLoader<kConfig> loader(KeyStream<kConfig>(args, smem + kConfig.q_bytes(), warp, lane),
                               Pieces<kConfig>(share), ring);
-  // The first piece is found, then the ring is filled, by steps as those of a piece, and every piece
-  // begins and ends in one place: a short call takes longer to fetch its instructions than to run
-  // them. Queries are asked for as soon as their piece is found: behind keys that fill the memory's
-  // queues they take as long as these.
+  // The first piece is found, then the ring is filled, by steps as those of a piece, and every
+  // piece begins and ends in one place: a short call takes longer to fetch its instructions than to
+  // run them. Queries are asked for as soon as their piece is found: behind keys that fill the
+  // memory's queues they take as long as these.
   enum { kFinds, kFills, kComputes } pass = kFinds;
-  int stage = 0;   // the one that was read last
+  int stage = 0;    // the one that was read last
   int n_steps = 1;  // of the pass
   const Piece<kConfig>* piece = nullptr;
   const Piece<kConfig>* next = nullptr;
@@ -137,7 +137,7 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
       stage = stage == kStages - 1 ? 0 : stage + 1;
       if (pass == kComputes) {
         ptx::cp_async_wait_group<kStages - 2>();
-        sync_readers<kConfig>();  // this block is visible; every warp has read the one before
+        sync_readers<kConfig>(warp);  // this block is visible; every warp has read the one before
       }
       loader.issue(free_stage);
       if (idle) continue;
@@ -164,7 +164,7 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
       continue;
     }
     if (pass == kComputes) {
-      sync_readers<kConfig>();  // the stage that was read last is free
+      sync_readers<kConfig>(warp);  // the stage that was read last is free
       if (!idle) sums_in(stage).template store<Mm>(o, softmax, warp, lane);
       __syncthreads();  // the sums of all warps are visible
       write_piece(args, *piece, share.each, sums_in(stage),

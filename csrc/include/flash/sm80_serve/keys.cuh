@@ -7,6 +7,7 @@
 
 #include "flash/core/serve_args.h"
 #include "flash/ptx/cp_async.cuh"
+#include "flash/ptx/named_barrier.cuh"
 #include "flash/sm80_serve/config.h"
 #include "flash/sm80_serve/tile.cuh"
 #include "flash/tile/divisor.cuh"
@@ -15,13 +16,17 @@
 
 namespace flash::sm80_serve {
 
-// Lets warps that read each other's keys wait for each other.
+// Lets warps that read each other's keys wait for each other: those with the same slice of a block,
+// by a named barrier for each slice.
 template <AmpereServeKernelConfig kConfig>
-FLASH_DEVICE void sync_readers() {
-  if constexpr (kConfig.row_warps() > 1) {
+FLASH_DEVICE void sync_readers(int warp) {
+  if constexpr (kConfig.row_warps() == 1) {
+    __syncwarp();
+  } else if constexpr (kConfig.key_warps() == 1) {
     __syncthreads();
   } else {
-    __syncwarp();
+    ptx::bar_sync(1 + warp / kConfig.row_warps(),
+                  kConfig.row_warps() * AmpereServeKernelConfig::kWarpSize);
   }
 }
 

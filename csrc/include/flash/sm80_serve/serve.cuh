@@ -82,7 +82,7 @@ FLASH_DEVICE void attend(const ServeArgs& args) {
     const int free_stage = stage;
     stage = stage == kStages - 1 ? 0 : stage + 1;
     ptx::cp_async_wait_group<kStages - 2>();
-    sync_readers<kConfig>();  // this block is visible; every warp has read the one before
+    sync_readers<kConfig>(warp);  // this block is visible; every warp has read the one before
     if (block + kStages - 1 < end) stream.issue(free_stage);
     ptx::cp_async_commit_group();
     look_up(block + kStages);

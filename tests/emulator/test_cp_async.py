@@ -80,6 +80,19 @@ def test_sizes(form: str, n_bytes: int) -> None:
     assert np.isnan(out[:, n_bytes // 4 :]).all()  # shared memory starts poisoned
 
 
+@pytest.mark.parametrize("size", ["", ", 16", ", 4"])
+def test_a_cache_hint_changes_nothing(size: str) -> None:
+    source, out = _arrays(1)
+    body = PROLOGUE + "mad.wide.u32 %x1, %t, 16, %p1; mov.u64 %x2, 0x12f0000000000000;\n"
+    body += f"cp.async.cg.shared.global.L2::cache_hint.L2::128B [%r10], [%x0], 16{size}, %x2;\n"
+    body += "cp.async.wait_all; ld.shared.v4.f32 {%f0, %f1, %f2, %f3}, [%r10];\n"
+    body += "st.global.v4.f32 [%x1], {%f0, %f1, %f2, %f3};\n"
+    run_ptx(body, [source, out], SMEM, options=UNCHECKED)
+    out, n = out.reshape(32, 4), 1 if "4" in size else 4
+    np.testing.assert_array_equal(out[:, :n], source[0, :, :n])
+    np.testing.assert_array_equal(out[:, n:], 0)
+
+
 def test_a_shorter_source_is_filled_with_zeros_and_not_read_beyond() -> None:
     source, out = _arrays(1)
     last = source.reshape(-1)[-1:]  # 4 bytes before the end of the range

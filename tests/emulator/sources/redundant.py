@@ -104,7 +104,7 @@ REASONS: tuple[Reason, ...] = (
     ),
     *(
         Reason("sm80", "ptx/cp_async.cuh", function, "L2::128B", "modifier dropped", _HINT)
-        for function in ("cp_async_16", "cp_async_16_zero_fill")
+        for function in ("cp_async_16", "cp_async_16_zero_fill", "cp_async_16_zero_fill_once")
     ),
     Reason(
         "sm80", "ptx/math.cuh", "mul_rn", "mul.rn.f32", "operands swapped", "a b = b a, to the bit"

@@ -1,6 +1,7 @@
 // Asynchronous copies from global to shared memory (PTX ISA 9.7.9.25.3, sm_80 and later).
 #pragma once
 
+#include "flash/ptx/cache_policy.cuh"
 #include "flash/ptx/device.cuh"
 
 namespace flash::ptx {
@@ -34,6 +35,16 @@ FLASH_DEVICE void cp_async_16_zero_fill(uint32_t dst, const void* src, uint32_t 
   asm volatile("cp.async.cg.shared.global.L2::128B [%0 + %2], [%1], 16, %3;\n"
                :
                : "r"(dst), "l"(src), "n"(kDstOffset), "r"(src_bytes)
+               : "memory");
+}
+
+// cp.async.cg.shared.global.L2::cache_hint.L2::128B [dst + kDstOffset], [src], 16, src_bytes,
+// policy As above, of what is read once: L2 evicts it before anything else.
+template <int kDstOffset>
+FLASH_DEVICE void cp_async_16_zero_fill_once(uint32_t dst, const void* src, uint32_t src_bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0 + %2], [%1], 16, %3, %4;\n"
+               :
+               : "r"(dst), "l"(src), "n"(kDstOffset), "r"(src_bytes), "l"(kEvictFirst)
                : "memory");
 }
 

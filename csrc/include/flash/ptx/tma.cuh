@@ -6,6 +6,7 @@
 // skip them. Called by one thread.
 #pragma once
 
+#include "flash/ptx/cache_policy.cuh"
 #include "flash/ptx/device.cuh"
 
 namespace flash::ptx {
@@ -14,10 +15,6 @@ namespace flash::ptx {
 FLASH_DEVICE void prefetch_tensormap(const void* map) {
   asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
 }
-
-// Cache policies of L2 as createpolicy.fractional would return them: evict first, evict last.
-inline constexpr uint64_t kEvictFirst = 0x12F0000000000000;
-inline constexpr uint64_t kEvictLast = 0x14F0000000000000;
 
 // cp.async.bulk.tensor.5d, global to shared: the box at (c0, ..., c4), innermost first. `barrier`
 // is told of every byte that lands.

@@ -46,25 +46,20 @@ class BlockLoader {
  private:
   FLASH_DEVICE void look_up() {
     key_ += kConfig.B_c;
-    if (key_ >= keys_.end) {
+    if (ring_.is_empty() || key_ >= ring_.newest().keys.end) {
       is_at_end_ = pieces_.is_at_end();
       has_block_ = !is_at_end_;
       if (is_at_end_) return;
-      const Piece<kConfig> piece = pieces_.next(stream_.args);
-      ring_.add(piece);
-      place_ = place_of(piece.tile);
-      keys_ = piece.keys;
-      key_ = keys_.begin;
+      ring_.add(pieces_.next(stream_.args));
+      key_ = ring_.newest().keys.begin;
     }
-    stream_.look_up(place_, keys_, key_);
+    stream_.look_up(place_of(ring_.newest().tile), ring_.newest().keys, key_);
   }
 
   Stream stream_;
   ItsPieces pieces_;
   PieceRing<kConfig>& ring_;
-  KeyPlace place_;          // of the piece
-  KeyRange keys_ = {0, 0};  // of the piece
-  int key_ = 0;             // the first of the block that was looked up
+  int key_ = 0;  // the first of the block that was looked up, of the newest piece
   bool has_block_ = false;
   bool is_at_end_ = false;
 };
@@ -115,16 +110,14 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
   // The first piece is found, then the ring is filled, by steps as those of a piece, and every
   // piece begins and ends in one place: a short call takes longer to fetch its instructions than to
   // run them. Queries are asked for as soon as their piece is found: behind keys that fill the
-  // memory's queues they take as long as these.
+  // memory's queues they take as long as these. (Wide heads have no registers to hold them then.)
   enum { kFinds, kFills, kComputes } pass = kFinds;
-  int stage = 0;    // the one that was read last
-  int n_steps = 1;  // of the pass
-  const Piece<kConfig>* piece = nullptr;
-  const Piece<kConfig>* next = nullptr;
+  constexpr auto kNotAsked = kConfig.is_wide() ? kFinds : kFills;
+  int stage = 0;               // the one that was read last
+  int n_steps = 1;             // of the pass
   QueryRows<kConfig> queries;  // of the next
   typename Mm::QOperand q;
   typename Mm::Output o;
-  ScoreRules<kConfig> rules(args, lane);
   sm80::OnlineSoftmax<1, true> softmax(args.softmax_scale);
   KeyRange whole = {};  // that all rows of the piece see
   bool idle = true;     // this warp has no rows: it copies keys for the others
@@ -147,16 +140,24 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
       typename Mm::Scores s;
       matmuls.scores(s, q, Lane(slice, lane, MatrixOrder::kRowsFirst),
                      Lane(slice, lane, MatrixOrder::kColumnsFirst));
-      if (args.softcap != 0.0f) rules.cap_scores(s[0]);
-      if (key < whole.begin || key + kConfig.B_c > whole.end) rules.hide(s[0], key + first_column);
+      const bool hides = key < whole.begin || key + kConfig.B_c > whole.end;
+      if (hides || args.softcap != 0.0f) {  // rules take registers: no block needs them but these
+        const ScoreRules<kConfig> rules(args, ring.current().tile, ring.current().keys, warp_row,
+                                        lane);
+        if (args.softcap != 0.0f) rules.cap_scores(s[0]);
+        if (hides) rules.hide(s[0], key + first_column);
+      }
       // As if all blocks so far were one: their number would not fit the registers.
       softmax.template update</*kFirst=*/false, /*kMasked=*/true>(s, o, /*n_before=*/1);
       matmuls.accumulate(o, s, Lane(slice, lane, MatrixOrder::kRowsFirst));
     }
 
-    if (pass != kFills) {
-      next = ring.take();
-      if (next != nullptr) queries.ask(args, next->tile);
+    if (pass == kComputes) {
+      sync_readers<kConfig>(warp);  // the stage that was read last is free
+      if (!idle) sums_in(stage).template store<Mm>(o, softmax, warp, lane);
+    }
+    if (pass != kNotAsked) {
+      if (ring.has_next()) queries.ask(args, ring.next().tile);
     }
     if (pass == kFinds) {
       pass = kFills;
@@ -164,23 +165,21 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
       continue;
     }
     if (pass == kComputes) {
-      sync_readers<kConfig>(warp);  // the stage that was read last is free
-      if (!idle) sums_in(stage).template store<Mm>(o, softmax, warp, lane);
       __syncthreads();  // the sums of all warps are visible
-      write_piece(args, *piece, share.each, sums_in(stage),
+      write_piece(args, ring.current(), share.each, sums_in(stage),
                   reinterpret_cast<uint32_t*>(shared_memory + kConfig.flag_offset()));
-      if (next == nullptr) break;
+      if (!ring.has_next()) break;
     }
     pass = kComputes;
-    piece = next;
+    ring.advance();
+    const Piece<kConfig>& piece = ring.current();
     queries.store(smem);
     __syncthreads();  // Q is visible; the sums of the piece before were read
     q.prologue(Lane(smem + warp_row * Mm::Tile::kRowBytes, lane, MatrixOrder::kRowsFirst));
-    rules.begin(piece->tile, piece->keys, warp_row, lane);
-    whole = piece->seen_by_all();
-    idle = warp_row >= piece->tile.n_rows;
-    key = piece->keys.begin;
-    n_steps = max(1, (piece->keys.end - key + kConfig.B_c - 1) / kConfig.B_c);
+    whole = piece.seen_by_all();
+    idle = warp_row >= piece.tile.n_rows;
+    key = piece.keys.begin;
+    n_steps = max(1, (piece.keys.end - key + kConfig.B_c - 1) / kConfig.B_c);
     softmax = sm80::OnlineSoftmax<1, true>(args.softmax_scale);
     Mm::clear(o);
   }

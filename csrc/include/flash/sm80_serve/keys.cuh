@@ -154,13 +154,24 @@ struct KeyStream : KeyRows<kConfig.dtype, kConfig.B_c / kConfig.n_warps> {
       // XOR, and what they add is constant.
       const uint32_t place = to ^ Shared::offset(kRow, 0) % Shared::kRowBytes;
       constexpr int kOffset = kRow * Shared::kRowBytes;
-      ptx::cp_async_16_zero_fill<kOffset>(place,
-                                          this->broadcast(this->k_row, kRow + own_row) + k_column,
-                                          (k_read >> kRow & 1) * this->kChunkBytes);
-      ptx::cp_async_16_zero_fill<kOffset + kConfig.slice_bytes()>(
-          place, this->broadcast(this->v_row, kRow + own_row) + v_column,
-          (v_read >> kRow & 1) * this->kChunkBytes);
+      copy<kOffset>(place, this->broadcast(this->k_row, kRow + own_row) + k_column,
+                    (k_read >> kRow & 1) * this->kChunkBytes);
+      copy<kOffset + kConfig.slice_bytes()>(place,
+                                            this->broadcast(this->v_row, kRow + own_row) + v_column,
+                                            (v_read >> kRow & 1) * this->kChunkBytes);
     });
+  }
+
+ private:
+  // Keys of new tokens are read once, by one tile or by tiles that run at the same time; those of
+  // prompts by many tiles, one after the other.
+  template <int kOffset>
+  FLASH_DEVICE static void copy(uint32_t to, const char* from, uint32_t n_bytes) {
+    if constexpr (kConfig.shares_keys()) {
+      ptx::cp_async_16_zero_fill_once<kOffset>(to, from, n_bytes);
+    } else {
+      ptx::cp_async_16_zero_fill<kOffset>(to, from, n_bytes);
+    }
   }
 };
 

@@ -38,8 +38,15 @@ class PieceRing {
     ++added_;
   }
 
-  // The next piece, or null. It stays where it is until one is added behind the next that is taken.
-  FLASH_DEVICE Piece<kConfig>* take() { return taken_ == added_ ? nullptr : &at(taken_++); }
+  FLASH_DEVICE bool is_empty() const { return added_ == 0; }
+  // The one that was added last.
+  FLASH_DEVICE const Piece<kConfig>& newest() const { return at(added_ - 1); }
+
+  FLASH_DEVICE bool has_next() const { return taken_ < added_; }
+  FLASH_DEVICE Piece<kConfig>& next() const { return at(taken_); }
+  // The next is the current one from now on, which stays until one is added behind the next of it.
+  FLASH_DEVICE void advance() { ++taken_; }
+  FLASH_DEVICE const Piece<kConfig>& current() const { return at(taken_ - 1); }
 
  private:
   FLASH_DEVICE Piece<kConfig>& at(unsigned number) const {

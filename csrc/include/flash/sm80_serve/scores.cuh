@@ -15,20 +15,17 @@ struct ScoreRules {
   static constexpr int kTiles = kConfig.slice_keys() / 8;
   using Scores = float[kTiles][4];
 
-  KeyRange keys[2] = {};  // that this thread's rows see
-  int column;             // of this thread's first score
-  float tanh_scale;       // 2 / ln 2 * softmax_scale / softcap: the exponent of tanh
-  float cap;              // softcap / softmax_scale: the softmax scales what it is given
+  KeyRange keys[2];  // that this thread's rows see
+  int column;        // of this thread's first score
+  float tanh_scale;  // 2 / ln 2 * softmax_scale / softcap: the exponent of tanh
+  float cap;         // softcap / softmax_scale: the softmax scales what it is given
 
-  FLASH_DEVICE ScoreRules(const ServeArgs& args, int lane)
+  // `warp_row`: the warp's first row in the tile. `taken`: other keys are hidden from every row.
+  FLASH_DEVICE ScoreRules(const ServeArgs& args, const Tile<kConfig>& tile, const KeyRange& taken,
+                          int warp_row, int lane)
       : column(lane % 4 * 2),
         tanh_scale(2.0f * kLog2e * args.softmax_scale * ptx::rcp(args.softcap)),
-        cap(args.softcap * ptx::rcp(args.softmax_scale)) {}
-
-  // Those of a tile. `warp_row`: the warp's first row in it. `taken`: other keys are hidden from
-  // every row.
-  FLASH_DEVICE void begin(const Tile<kConfig>& tile, const KeyRange& taken, int warp_row,
-                          int lane) {
+        cap(args.softcap * ptx::rcp(args.softmax_scale)) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       keys[half] = tile.rule.of(tile.query(warp_row + half * 8 + lane / 4)).within(taken);

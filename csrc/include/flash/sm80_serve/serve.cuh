@@ -71,8 +71,7 @@ FLASH_DEVICE void attend(const ServeArgs& args) {
   typename Mm::QOperand q;
   q.prologue(Lane(smem + warp_row * Mm::Tile::kRowBytes, lane, MatrixOrder::kRowsFirst));
 
-  ScoreRules<kConfig> rules(args, lane);
-  rules.begin(tile, all.keys, warp_row, lane);
+  const ScoreRules<kConfig> rules(args, tile, all.keys, warp_row, lane);
   sm80::OnlineSoftmax<1, true> softmax(args.softmax_scale);
   typename Mm::Output o;
   Mm::clear(o);

@@ -74,7 +74,8 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
   // The first call looks the first block up, of which the ring has the piece then.
 #pragma unroll 1
   for (int i = -1; i < kStages - 1; ++i) loader.issue(i);
-  while (Piece* const parked = ring.take()) {
+  for (; ring.has_next(); ring.advance()) {
+    Piece* const parked = &ring.next();
     if (is_split(args)) {
       __syncwarp();
       if (at.lane == 0) parked->is_whole = args.n_splits == 1;
@@ -101,8 +102,8 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
       Mm::scores(s, queries, block, at);
       const bool hides = key < whole.begin || key + kConfig.B_c > whole.end;
       if (hides || args.softcap != 0.0f) {
-        sm80_serve::ScoreRules<kServing> rules(args, at.lane);
-        rules.begin(parked->tile, parked->keys, at.warp_row, at.lane);
+        const sm80_serve::ScoreRules<kServing> rules(args, parked->tile, parked->keys, at.warp_row,
+                                                     at.lane);
         if (args.softcap != 0.0f) rules.cap_scores(s);
         if (hides) rules.hide(s, key + at.first_column);
       }

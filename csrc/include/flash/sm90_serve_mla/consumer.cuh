@@ -135,8 +135,7 @@ class Consumer {
                                 typename Mm::Scores& s) const {
     using Rules = sm80_serve::ScoreRules<kServing>;
     constexpr int kSlice = kServing.slice_keys();
-    Rules rules(args_, at_.lane);
-    rules.begin(piece.tile, piece.keys, at_.warp % 4 * 16, at_.lane);
+    const Rules rules(args_, piece.tile, piece.keys, at_.warp % 4 * 16, at_.lane);
     auto& slices = reinterpret_cast<typename Rules::Scores(&)[kConfig.B_c / kSlice]>(s);
 #pragma unroll
     for (int i = 0; i < kConfig.B_c / kSlice; ++i) {

@@ -228,16 +228,19 @@ def cp_async(e: Emitter, ins: Instruction) -> None:
     elif mods.take("wait_all"):
         e.emit("cp_async_commit(L); cp_async_wait_group(L, 0);")
     elif level := mods.take("ca", "cg"):
-        _copy(e, ins, level)
+        _copy(e, ins, level, hinted=bool(mods.take("L2::cache_hint")))
         mods.drop("shared", "shared::cta", "global", "L2::64B", "L2::128B", "L2::256B")
     return mods.done()
 
 
-def _copy(e: Emitter, ins: Instruction, level: str) -> None:
-    n_bytes = parse_integer(ins.operands[2])
+def _copy(e: Emitter, ins: Instruction, level: str, *, hinted: bool) -> None:
+    operands = list(ins.operands)
+    if hinted:
+        e.emit(f"static_cast<void>({e.read(operands.pop(), U64)});")
+    n_bytes = parse_integer(operands[2])
     if n_bytes not in ((16,) if level == "cg" else (4, 8, 16)):
         raise Unsupported(f"cp.async.{level} of {n_bytes} bytes")
-    target = e.address(ins.operands[0], wide=False).expression
-    source = e.address(ins.operands[1]).expression
-    size = e.read(ins.operands[3], U32) if len(ins.operands) > 3 else str(n_bytes)
+    target = e.address(operands[0], wide=False).expression
+    source = e.address(operands[1]).expression
+    size = e.read(operands[3], U32) if len(operands) > 3 else str(n_bytes)
     e.emit(f"cp_async<{n_bytes}>(L, {target}, {source}, {size}, {ins.line});")

@@ -28,7 +28,7 @@ FEW_HEADS = 4
 CUT_HEADS = 8
 FEW_KEYS = 2**13
 # What thread blocks that share the keys of a whole call may have to count: units of 32 keys of a
-# tile of 16 rows, which are the smallest. (csrc/include/flash/sm80_serve/shares.cuh)
+# tile of 16 rows, which are the smallest.
 MOST_UNITS = 2**31 - 1
 _UNIT_KEYS = 32
 _SMALLEST_TILE = 16

@@ -14,7 +14,7 @@ namespace flash::sm80_serve {
 
 constexpr int kUnitKeys = 32;
 
-// Counts units of a whole call: the host has no more than 2^31 counted (shares.py).
+// Counts units of a whole call: the host has no more than 2^31 counted (MOST_UNITS).
 using UnitCount = uint32_t;
 
 // The units of a sequence.

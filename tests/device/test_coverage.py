@@ -17,7 +17,7 @@ FAMILY_HEADERS = [
     *(f"flash/sm90/{name}.cuh" for name in
       ("forward/epilogue", "mask", "matmuls", "ring", "schedule", "softmax", "storage")),
 ]  # fmt: skip
-WITHOUT_FUNCTIONS = ["flash/ptx/device.cuh"]
+WITHOUT_FUNCTIONS = ["flash/ptx/cache_policy.cuh", "flash/ptx/device.cuh"]
 
 
 def shared_headers(headers: Path) -> list[str]:

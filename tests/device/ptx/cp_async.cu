@@ -15,6 +15,7 @@ __device__ void copy(uint32_t dst, const char* src, int which, int src_bytes) {
     ptx::cp_async_8_zero_fill<kOffset>(dst, src, min(src_bytes, 8));
     ptx::cp_async_8_zero_fill<kOffset>(dst + 8, src + 8, max(src_bytes - 8, 0));
   }
+  if (which == 4) ptx::cp_async_16_zero_fill_once<kOffset>(dst, src, src_bytes);
 }
 
 // Each of 64 threads copies 16 bytes and hands them to its neighbour. `away`: an offset added to

@@ -13,13 +13,16 @@ from flash_helpers.emulator import RaceError
 from tests.device.launching import device_kernel, device_ptx, given, launch, wanted
 
 THREADS = 64
-COPIES = ("cp_async_16", "cp_async_ca_16", "cp_async_16_zero_fill", "cp_async_8_zero_fill")
+COPIES = (
+    "cp_async_16", "cp_async_ca_16", "cp_async_16_zero_fill", "cp_async_8_zero_fill",
+    "cp_async_16_zero_fill_once",
+)  # fmt: skip
 FILL = COPIES[2:]
 NEIGHBOURS = np.arange(THREADS) ^ 1
 
 
 @pytest.mark.parametrize("far", [False, True])
-@pytest.mark.parametrize("which", range(4), ids=COPIES)
+@pytest.mark.parametrize("which", range(5), ids=COPIES)
 def test_sixteen_bytes(headers: Path, which: int, far: bool, seed: int) -> None:
     source = given(np.random.default_rng(seed).integers(0, 256, (THREADS, 16)), np.uint8)
     out = wanted(source.shape, np.uint8)

@@ -68,5 +68,8 @@ def test_which_caches_a_copy_uses(headers: Path) -> None:
     """No result shows it: all copies but the .ca one bypass L1 and have L2 fetch 128 bytes."""
     ptx = device_ptx(headers, "ptx/cp_async.cu")
     copies = Counter(re.findall(r"cp\.async\.c[ag][\w.:]*", ptx))
-    assert set(copies) == {"cp.async.cg.shared.global.L2::128B", "cp.async.ca.shared.global"}
+    assert set(copies) == {
+        "cp.async.cg.shared.global.L2::128B", "cp.async.ca.shared.global",
+        "cp.async.cg.shared.global.L2::cache_hint.L2::128B",
+    }  # fmt: skip
     assert copies["cp.async.ca.shared.global"] == 6  # one of 16 bytes, two of 8, for each offset

@@ -13,6 +13,7 @@ from flash_helpers.kernels.serve_config import (
     CUT_HEADS,
     FEW_KEYS,
     MOST_UNITS,
+    SMALLEST_TILE,
     ServeKernelConfig,
     ServeSizes,
 )
@@ -28,7 +29,6 @@ from .tensors import as_batch
 
 # Queries of the average sequence, up to which its keys are nearly all of the work.
 _MOST_DECODED = 16
-_SMALLEST_TILE = 16  # rows
 _MAX_INT32 = 2**31 - 1
 
 
@@ -177,7 +177,7 @@ def fitting_sizes(
 def _in_two_tiles(rows: int) -> int:
     """Rows of a tile, where two of the smallest hold them. Of few tiles many thread blocks have a
     part each, and it takes longer to merge many large parts than to read few keys twice."""
-    return _SMALLEST_TILE if _SMALLEST_TILE < rows <= 2 * _SMALLEST_TILE else rows
+    return SMALLEST_TILE if SMALLEST_TILE < rows <= 2 * SMALLEST_TILE else rows
 
 
 def _refusal(sizes: ServeSizes, max_keys: int, config: ServeKernelConfig) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from flash_helpers.kernels.serve_config import ServeSizes
+
 from .conftest import Tree
 from .remembered_calls import EXCHANGE
 
@@ -184,6 +186,8 @@ def test_with_few_heads_few_keys_are_another_kind(tree: Tree) -> None:
 
 def test_calls_that_kernels_cannot_count_go_the_long_way(tree: Tree) -> None:
     """Of 3 sequences, 4 heads and 2 KV heads: 6 tiles, and 4 units of 4 or 5 pages' keys."""
+    sizes = ServeSizes(batch=3, n_rows=3, seqlen_q=1, n_heads_q=4, n_heads_kv=2)
+    assert [sizes.most_units(16 * columns) for columns in (4, 5, 6)] == [24, 24, 30]
     found = answers(
         tree, "globals().update(known=new_calls(units=24))", "remember(cached())",
         "ask(cached(columns=5))", "ask(cached(columns=6))",

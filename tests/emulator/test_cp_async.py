@@ -67,28 +67,30 @@ def test_a_wait_covers_only_the_own_copies() -> None:
     np.testing.assert_array_equal(out[0], source[0, ::-1, 0])
 
 
-@pytest.mark.parametrize(("form", "n_bytes"), [("ca", 4), ("ca", 8), ("ca", 16), ("cg", 16)])
-def test_sizes(form: str, n_bytes: int) -> None:
+def _sixteen_bytes(copy: str) -> tuple[Any, Any]:
+    """The source, and four numbers of shared memory for each lane behind its copy."""
     source, out = _arrays(1)
-    body = PROLOGUE + "mad.wide.u32 %x1, %t, 16, %p1;\n"
-    body += f"cp.async.{form}.shared.global [%r10], [%x0], {n_bytes};\ncp.async.wait_all;\n"
+    body = PROLOGUE + f"mad.wide.u32 %x1, %t, 16, %p1;\n{copy}\ncp.async.wait_all;\n"
     body += "ld.shared.v4.f32 {%f0, %f1, %f2, %f3}, [%r10];\n"
     body += "st.global.v4.f32 [%x1], {%f0, %f1, %f2, %f3};\n"
     run_ptx(body, [source, out], SMEM, options=UNCHECKED)
-    out = out.reshape(32, 4)
+    return source, out.reshape(32, 4)
+
+
+@pytest.mark.parametrize(("form", "n_bytes"), [("ca", 4), ("ca", 8), ("ca", 16), ("cg", 16)])
+def test_sizes(form: str, n_bytes: int) -> None:
+    source, out = _sixteen_bytes(f"cp.async.{form}.shared.global [%r10], [%x0], {n_bytes};")
     np.testing.assert_array_equal(out[:, : n_bytes // 4], source[0, :, : n_bytes // 4])
     assert np.isnan(out[:, n_bytes // 4 :]).all()  # shared memory starts poisoned
 
 
 @pytest.mark.parametrize("size", ["", ", 16", ", 4"])
 def test_a_cache_hint_changes_nothing(size: str) -> None:
-    source, out = _arrays(1)
-    body = PROLOGUE + "mad.wide.u32 %x1, %t, 16, %p1; mov.u64 %x2, 0x12f0000000000000;\n"
-    body += f"cp.async.cg.shared.global.L2::cache_hint.L2::128B [%r10], [%x0], 16{size}, %x2;\n"
-    body += "cp.async.wait_all; ld.shared.v4.f32 {%f0, %f1, %f2, %f3}, [%r10];\n"
-    body += "st.global.v4.f32 [%x1], {%f0, %f1, %f2, %f3};\n"
-    run_ptx(body, [source, out], SMEM, options=UNCHECKED)
-    out, n = out.reshape(32, 4), 1 if "4" in size else 4
+    source, out = _sixteen_bytes(
+        "mov.u64 %x2, 0x12f0000000000000;\n"
+        f"cp.async.cg.shared.global.L2::cache_hint.L2::128B [%r10], [%x0], 16{size}, %x2;"
+    )
+    n = 1 if "4" in size else 4
     np.testing.assert_array_equal(out[:, :n], source[0, :, :n])
     np.testing.assert_array_equal(out[:, n:], 0)
 

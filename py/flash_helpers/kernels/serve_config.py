@@ -31,7 +31,7 @@ FEW_KEYS = 2**13
 # tile of 16 rows, which are the smallest.
 MOST_UNITS = 2**31 - 1
 _UNIT_KEYS = 32
-_SMALLEST_TILE = 16
+SMALLEST_TILE = 16  # rows
 # Elements of a key in a latent cache (MLA) that are rotated; those before them are its value.
 ROTATED_OF_LATENT = 64
 
@@ -56,7 +56,7 @@ class ServeSizes:
 
     def most_units(self, max_keys: int) -> int:
         """Units that there can be, if a sequence sees up to so many keys."""
-        tiles = self.n_rows * self.n_heads_q // _SMALLEST_TILE + self.batch * self.n_heads_kv
+        tiles = self.n_rows * self.n_heads_q // SMALLEST_TILE + self.batch * self.n_heads_kv
         return tiles * (max_keys // _UNIT_KEYS + 2)
 
 

@@ -41,7 +41,8 @@ def _paged(page: int, *shape: object, **named: object) -> Callable[..., None]:
 
 
 # One tile of many parts, merged by groups; shares of several tiles, and tiles of several shares,
-# one without keys; more blocks of keys than stages; windows, pages, sinks; a tile that is full.
+# one without keys; more blocks of keys than stages; windows, pages, sinks; a tile that is full;
+# sequences that all warps count together.
 DECODES: tuple[Call, ...] = (
     (40, _packed(0, [1], [1400], heads=32, kv_heads=1)),
     (2, _packed(0, [4, 4, 4], [700, 3, 0], CAUSAL, heads=8, kv_heads=1)),
@@ -49,6 +50,7 @@ DECODES: tuple[Call, ...] = (
     (5, _packed(0, [3, 0, 5], [300, 65, 211], EVERYTHING, heads=6, leftpad=[160, 0, 20],
                 sinks=torch.linspace(-1, 1, 6))),
     (5, _paged(24, [16, 16], [600, 90], CAUSAL, heads=8)),
+    (2, _packed(0, [1] * 40, [i * 7 % 50 for i in range(40)], heads=2)),
 )  # fmt: skip
 PROMPTS: tuple[Call, ...] = (
     (1, _packed(0, [130], [400], heads=2)),

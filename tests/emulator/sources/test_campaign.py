@@ -48,7 +48,7 @@ FEW = {
     ),
     "sm80_serve": (
         ("sm80_serve/parts.cuh", "constant", "round.n - 1"),
-        ("sm80_serve/shares.cuh", "operator", "end = min(begin + each, total);"),
+        ("sm80_serve/shares.cuh", "operator", "end = min(begin + each, all.units);"),
         ("tile/key_range.cuh", "constant", "place + right + 1"),
     ),
 }

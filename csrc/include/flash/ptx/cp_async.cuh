@@ -38,8 +38,8 @@ FLASH_DEVICE void cp_async_16_zero_fill(uint32_t dst, const void* src, uint32_t 
                : "memory");
 }
 
-// cp.async.cg.shared.global.L2::cache_hint.L2::128B [dst + kDstOffset], [src], 16, src_bytes,
-// policy As above, of what is read once: L2 evicts it before anything else.
+// cp.async.cg.shared.global.L2::cache_hint.L2::128B [dst + kDstOffset], [src], 16, src_bytes, ...
+// As above, of what is read once: by its policy, L2 evicts it before anything else.
 template <int kDstOffset>
 FLASH_DEVICE void cp_async_16_zero_fill_once(uint32_t dst, const void* src, uint32_t src_bytes) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0 + %2], [%1], 16, %3, %4;\n"

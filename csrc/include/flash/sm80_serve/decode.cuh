@@ -53,7 +53,7 @@ class BlockLoader {
       ring_.add(pieces_.next(stream_.args));
       key_ = ring_.newest().keys.begin;
     }
-    stream_.look_up(place_of(ring_.newest().tile), ring_.newest().keys, key_);
+    stream_.look_up(ring_.newest().tile, ring_.newest().keys, key_);
   }
 
   Stream stream_;
@@ -156,9 +156,7 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
       sync_readers<kConfig>(warp);  // the stage that was read last is free
       if (!idle) sums_in(stage).template store<Mm>(o, softmax, warp, lane);
     }
-    if (pass != kNotAsked) {
-      if (ring.has_next()) queries.ask(args, ring.next().tile);
-    }
+    if (pass != kNotAsked && ring.has_next()) queries.ask(args, ring.next().tile);
     if (pass == kFinds) {
       pass = kFills;
       n_steps = kStages - 1;

@@ -30,19 +30,6 @@ FLASH_DEVICE void sync_readers(int warp) {
   }
 }
 
-// Where the keys of a tile lie.
-struct KeyPlace {
-  int batch = 0;
-  int page = 0;       // where there is no block_table
-  int first_key = 0;  // in its page
-  int kv_head = 0;
-};
-
-template <AmpereServeKernelConfig kConfig>
-FLASH_DEVICE KeyPlace place_of(const Tile<kConfig>& tile) {
-  return {tile.batch, tile.page, tile.first_key, tile.kv_head};
-}
-
 // The rows of a block that a warp copies: a lane looks up where one of them lies, and finds it a
 // block later. So nobody waits for the table's entry, which takes as long as a block does to come
 // where memory is busy.
@@ -74,19 +61,20 @@ struct KeyRows {
 
   // Asks for the rows of the block that begins with key `first`, which are copied next: its table
   // entries are on their way while the blocks before it are computed. `keys`: no other is read.
-  FLASH_DEVICE void look_up(const KeyPlace& at, const KeyRange& keys, int first) {
+  template <AmpereServeKernelConfig kConfig>
+  FLASH_DEVICE void look_up(const Tile<kConfig>& tile, const KeyRange& keys, int first) {
     const int key = first + first_key + lane;
     is_read = lane < kRows && keys.has(key);
-    kv_head = at.kv_head;
+    kv_head = tile.kv_head;
     if (!is_read) return;
     if (args.block_table == nullptr) {
-      asked_page = at.page;
-      asked_row = at.first_key + key;
+      asked_page = tile.page;
+      asked_row = tile.first_key + key;
       return;
     }
     const Divisor::Result place = page_size.divide(key);
     asked_row = place.remainder;
-    asked_page = args.block_table[at.batch * args.table_stride + place.quotient];
+    asked_page = args.block_table[tile.batch * args.table_stride + place.quotient];
   }
 
  protected:

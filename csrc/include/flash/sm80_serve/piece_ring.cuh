@@ -22,8 +22,8 @@ class PieceRing {
   FLASH_DEVICE PieceRing(char* memory, int warp, int lane)
       : memory_(memory + warp * kConfig.piece_ring_bytes()), lane_(lane) {}
 
+  // All lanes have read what was there before they met to begin the current piece.
   FLASH_DEVICE void add(const Piece<kConfig>& piece) {
-    __syncwarp();  // all lanes have read what was there
     if (lane_ == 0) {
       // By words: assigned as it is, it was stored by bytes.
       auto* const words = reinterpret_cast<uint32_t*>(&at(added_));
@@ -34,7 +34,7 @@ class PieceRing {
         words[i] = word;
       }
     }
-    __syncwarp();
+    __syncwarp();  // the piece is visible
     ++added_;
   }
 
@@ -43,7 +43,7 @@ class PieceRing {
   FLASH_DEVICE const Piece<kConfig>& newest() const { return at(added_ - 1); }
 
   FLASH_DEVICE bool has_next() const { return taken_ < added_; }
-  FLASH_DEVICE Piece<kConfig>& next() const { return at(taken_); }
+  FLASH_DEVICE const Piece<kConfig>& next() const { return at(taken_); }
   // The next is the current one from now on, which stays until one is added behind the next of it.
   FLASH_DEVICE void advance() { ++taken_; }
   FLASH_DEVICE const Piece<kConfig>& current() const { return at(taken_ - 1); }

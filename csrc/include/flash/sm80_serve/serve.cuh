@@ -54,9 +54,7 @@ FLASH_DEVICE void attend(const ServeArgs& args) {
   const int end = min(begin + share, all.end);
 
   KeyStream<kConfig> stream(args, smem + kConfig.q_bytes(), warp, lane);
-  const auto look_up = [&](int block) {
-    stream.look_up(place_of(tile), all.keys, block * kConfig.B_c);
-  };
+  const auto look_up = [&](int block) { stream.look_up(tile, all.keys, block * kConfig.B_c); };
   look_up(begin);
 #pragma unroll
   for (int stage = 0; stage < kStages - 1; ++stage) {

@@ -5,6 +5,7 @@
 #include "flash/core/serve_args.h"
 #include "flash/sm80_serve/shares.cuh"
 #include "flash/sm80_serve_mla/config.h"
+#include "flash/sm80_serve_mla/split.cuh"
 
 namespace flash::sm80_serve_mla {
 
@@ -40,7 +41,8 @@ class ParkedPieces {
   FLASH_DEVICE bool is_at_end() const { return pieces_->is_at_end(); }
   FLASH_DEVICE Piece next(const ServeArgs& args) {
     Pieces pieces = *pieces_;
-    const Piece piece = pieces.next(args);
+    Piece piece = pieces.next(args);
+    if (is_split(args)) piece.is_whole = args.n_splits == 1;
     pieces_ = pieces;
     return piece;
   }

@@ -75,12 +75,7 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
 #pragma unroll 1
   for (int i = -1; i < kStages - 1; ++i) loader.issue(i);
   for (; ring.has_next(); ring.advance()) {
-    Piece* const parked = &ring.next();
-    if (is_split(args)) {
-      __syncwarp();
-      if (at.lane == 0) parked->is_whole = args.n_splits == 1;
-      __syncwarp();
-    }
+    const Piece* const parked = &ring.next();
     LatentQueries<kConfig> rows(args, parked->tile, at.warp, at.lane);
     rows.store(at.queries(stage));
     __syncthreads();  // Q is visible

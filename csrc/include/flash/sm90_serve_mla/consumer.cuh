@@ -35,8 +35,7 @@ class Consumer {
     sm80_serve_mla::Parked<Piece> parked(&at_.state().piece, at_.lane);
     if (!sm80_serve_mla::find_pieces<kAmpere>(args_, at_.lane, pieces, share_units)) return;
     while (!pieces.is_at_end()) {
-      Piece piece = pieces.next(args_);
-      if (sm80_serve_mla::is_split(args_)) piece.is_whole = args_.n_splits == 1;
+      const Piece piece = pieces.next(args_);
       parked = piece;
       Queries<kConfig>{args_, piece.tile, at_}.store();  // the scores before are computed
       ptx::fence_proxy_async_shared();

@@ -28,6 +28,11 @@ bool has_hooks(py::handle object, py::handle name) {
   return is_true(hooks);
 }
 
+void put_scratch(const std::vector<std::uint64_t>& offsets, std::uint64_t* at, std::uint64_t base) {
+  std::transform(offsets.begin(), offsets.end(), at,
+                 [base](std::uint64_t offset) { return base + offset; });
+}
+
 }  // namespace
 
 RepeatedLaunches::RepeatedLaunches(RepeatedWays ways, RepeatedMemory memory,
@@ -39,16 +44,19 @@ RepeatedLaunches::RepeatedLaunches(RepeatedWays ways, RepeatedMemory memory,
       steps_(std::move(steps)),
       result_(std::move(result)),
       single_(single) {
-  const std::size_t seen =
-      memory_.needed.size() + memory_.made.size() - (memory_.scratch.empty() ? 0 : 1);
-  const std::size_t all = seen + memory_.scratch.size();
+  const std::size_t seen = first_scratch();
+  const bool keeps = memory_.kept.zeros != 0;
+  const std::size_t all = seen + memory_.scratch.size() + (keeps ? 1 : 0);
   bool fits = all <= kMostTensors && !steps_.empty() && !result_.empty();
+  const auto& [id, is_capturing] = ways_.of_stream;
+  fits = fits && (keeps ? id != nullptr && is_capturing != nullptr : memory_.kept.scratch == 0);
   for (const std::size_t position : result_) fits = fits && position < seen;
   for (const auto& [a, b] : memory_.apart) {
     fits = fits && std::max(a, b) < memory_.needed.size();
   }
   for (const RepeatedStep& step : steps_) {
     fits = fits && step.parameters.size() <= kMostParameters;
+    fits = fits && (!step.cooperative || ways_.launch_cooperative != nullptr);
     for (const auto& [parameter, tensor] : step.addresses) {
       fits = fits && parameter < step.parameters.size() && tensor < all;
     }
@@ -98,9 +106,7 @@ bool RepeatedLaunches::launch(const Addresses& at, void* stream) {
     for (KeptMap& map : step.maps) {
       parameters[map.parameter()] = map.at(at[map.tensor()], ways_.replace_address);
     }
-    const int status =
-        ways_.launch(step.function, step.grid[0], step.grid[1], step.grid[2], step.threads, 1, 1,
-                     step.shared_bytes, stream, parameters.data(), nullptr);
+    const int status = start_kernel(step, stream, parameters.data());
     if (first && (status == kInvalidContext || status == kNotInitialized)) return false;
     if (status != 0) {
       throw CudaError("cuLaunchKernel of an operator returned " + std::to_string(status));
@@ -108,6 +114,32 @@ bool RepeatedLaunches::launch(const Addresses& at, void* stream) {
     first = false;
   }
   return true;
+}
+
+std::size_t RepeatedLaunches::first_scratch() const {
+  return memory_.needed.size() + memory_.made.size() - (scratch_is_made() ? 1 : 0);
+}
+
+bool RepeatedLaunches::put_kept(Addresses& at, void* stream) {
+  const auto kept =
+      kept_memory(ways_.of_stream, device_, stream, memory_.kept, ways_.zeros);
+  if (!kept) return false;
+  if (memory_.kept.scratch != 0) {
+    put_scratch(memory_.scratch, at.data() + first_scratch(), kept->scratch);
+  }
+  at[first_scratch() + memory_.scratch.size()] = kept->zeros;
+  return true;
+}
+
+int RepeatedLaunches::start_kernel(const RepeatedStep& step, void* stream,
+                                   void** parameters) const {
+  const auto [x, y, z] = step.grid;
+  if (step.cooperative) {
+    return ways_.launch_cooperative(step.function, x, y, z, step.threads, 1, 1, step.shared_bytes,
+                                    stream, parameters);
+  }
+  return ways_.launch(step.function, x, y, z, step.threads, 1, 1, step.shared_bytes, stream,
+                      parameters, nullptr);
 }
 
 py::object RepeatedLaunches::again(py::handle given, py::handle at) {
@@ -133,16 +165,14 @@ py::object RepeatedLaunches::start(PyObject* const* given, std::size_t n, Addres
     made[i] = called(ways_.empty, size, stride, type);
     at[n + i] = ways_.addresses.address_of(made[i]);
   }
-  // Free again once the launches are queued: what comes later on the stream may have it.
-  if (!memory_.scratch.empty()) {
-    const std::size_t last = n + memory_.made.size() - 1;
-    const std::uint64_t base = at[last];
-    std::transform(memory_.scratch.begin(), memory_.scratch.end(), at.begin() + last,
-                   [base](std::uint64_t offset) { return base + offset; });
-  }
-  const std::uint64_t stream = number_of(called(ways_.stream_of, ways_.device));
+  const std::uint64_t number = number_of(called(ways_.stream_of, ways_.device));
   // NOLINTNEXTLINE(performance-no-int-to-ptr): as PyTorch tells it
-  if (!launch(at, reinterpret_cast<void*>(stream))) return py::none();
+  void* const stream = reinterpret_cast<void*>(number);
+  // What was made of scratch memory is free again once the launches are queued: what comes later on
+  // the stream may have it.
+  if (scratch_is_made()) put_scratch(memory_.scratch, at.data() + first_scratch(), at[first_scratch()]);
+  if (memory_.kept.zeros != 0 && !put_kept(at, stream)) return py::none();
+  if (!launch(at, stream)) return py::none();
   const auto returned = [&](std::size_t position) {
     return position < n ? py::reinterpret_borrow<py::object>(given[position]) : made[position - n];
   };

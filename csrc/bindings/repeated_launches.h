@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "kept_memory.h"
 #include "tensor_addresses.h"
 #include "tensor_maps.h"
 
@@ -23,12 +24,16 @@ namespace flash {
 // nothing) -> CUresult.
 using LaunchKernel = int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                              unsigned, void*, void**, void**);
+// cuLaunchCooperativeKernel, the same but for the last.
+using LaunchCooperative = int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                  unsigned, void*, void**);
 
 struct RepeatedStep {
   void* function;
   std::array<unsigned, 3> grid;
   unsigned threads;
   unsigned shared_bytes;
+  bool cooperative;                       // its blocks wait for each other
   std::vector<std::uint64_t> parameters;  // each begins with its first byte
   // (parameter, tensor): whose address it is.
   std::vector<std::pair<std::size_t, std::size_t>> addresses;
@@ -40,19 +45,27 @@ struct RepeatedMemory {
   std::vector<std::pair<std::int64_t, std::int64_t>> needed;
   std::vector<std::pair<std::size_t, std::size_t>> apart;  // given tensors that must not overlap
   using Kind = std::tuple<pybind11::object, pybind11::object, pybind11::object>;
-  std::vector<Kind> made;              // size, stride and type of tensors that are made
-  std::vector<std::uint64_t> scratch;  // where tensors begin in the last of them that nobody sees
+  std::vector<Kind> made;  // size, stride and type of tensors that are made
+  // Where tensors begin that nobody sees: in the last of those that are made, or in memory that is
+  // kept, with what stays zero. It comes behind them. With zeros of 0 bytes nothing is kept.
+  std::vector<std::uint64_t> scratch;
+  KeptBytes kept;
 };
 
 struct RepeatedWays {
+  // Those behind the first may be null: where no step is cooperative, where none has maps, and
+  // where nothing stays zero.
   LaunchKernel launch;
-  ReplaceAddress replace_address;  // may be null where no step has maps
+  LaunchCooperative launch_cooperative;
+  ReplaceAddress replace_address;
+  StreamQuestions of_stream;
   // (object, name of an attribute): functions that want to see launches, in a list `calls` of it or
   // instead of one.
   std::vector<std::pair<pybind11::object, pybind11::object>> hooks;
   pybind11::object current_device;  // () -> its number
   pybind11::object stream_of;       // (device) -> the current one
   pybind11::object empty;           // (size, stride, type) -> a tensor
+  pybind11::object zeros;           // (bytes) -> a tensor
   pybind11::object device;
   TensorAddresses addresses;
 };
@@ -81,8 +94,14 @@ class RepeatedLaunches {
   bool is_ready() const;
   // Whether the tensors still have the memory, and lie apart.
   bool is_held(PyObject* const* given, const Addresses& at) const;
+  // Where scratch memory begins among the addresses, and whether it was the last tensor made.
+  std::size_t first_scratch() const;
+  bool scratch_is_made() const { return !memory_.scratch.empty() && memory_.kept.scratch == 0; }
+  // False where there can be none now.
+  bool put_kept(Addresses& at, void* stream);
   // False where the thread has no context yet, and nothing was launched.
   bool launch(const Addresses& at, void* stream);
+  int start_kernel(const RepeatedStep& step, void* stream, void** parameters) const;
 
   RepeatedWays ways_;
   std::int64_t device_;

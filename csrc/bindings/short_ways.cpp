@@ -147,8 +147,9 @@ std::unique_ptr<RememberedCalls> remembered_calls(std::vector<py::object> quiet,
 
 // (parameter, tensor, the map, of which address), as KeptMap.
 using Map = std::tuple<std::size_t, std::size_t, py::bytes, std::uint64_t>;
-// (function, grid, threads, shared bytes, parameters, addresses, maps), as RepeatedStep.
-using Step = std::tuple<std::uintptr_t, std::array<unsigned, 3>, unsigned, unsigned,
+// (function, grid, threads, shared bytes, cooperative, parameters, addresses, maps), as
+// RepeatedStep.
+using Step = std::tuple<std::uintptr_t, std::array<unsigned, 3>, unsigned, unsigned, bool,
                         std::vector<std::uint64_t>,
                         std::vector<std::pair<std::size_t, std::size_t>>, std::vector<Map>>;
 
@@ -161,38 +162,50 @@ std::vector<KeptMap> kept_maps(const std::vector<Map>& maps, ReplaceAddress repl
   return kept;
 }
 
+// The driver's functions by their addresses: (cuLaunchKernel, cuLaunchCooperativeKernel,
+// cuTensorMapReplaceAddress, cuStreamGetId, cuStreamIsCapturing).
+using Driver = std::array<std::uintptr_t, 5>;
+
 std::unique_ptr<RepeatedLaunches> repeated_launches(
-    std::uintptr_t launch_kernel, std::uintptr_t replace_address, py::object exchange_api,
+    const Driver& driver, py::object exchange_api,
     std::vector<std::pair<py::object, py::object>> hooks, py::object current_device,
-    py::object stream_of, py::object empty, py::object device,
+    py::object stream_of, py::object empty, py::object zeros, py::object device,
     std::vector<std::pair<std::int64_t, std::int64_t>> needed,
     std::vector<std::pair<std::size_t, std::size_t>> apart, std::vector<RepeatedMemory::Kind> made,
-    std::vector<std::uint64_t> scratch, const std::vector<Step>& steps,
+    std::vector<std::uint64_t> scratch, std::pair<std::uint64_t, std::uint64_t> kept, const std::vector<Step>& steps,
     std::vector<std::size_t> result, bool single) {
+  const auto [launch, cooperative_launch, replace_address, stream_id, is_capturing] = driver;
   auto* const replace = reinterpret_cast<ReplaceAddress>(replace_address);
   std::vector<RepeatedStep> launches;
-  for (const auto& [function, grid, threads, shared_bytes, parameters, addresses, maps] : steps) {
+  for (const auto& [function, grid, threads, shared_bytes, cooperative, parameters, addresses,
+                    maps] : steps) {
     launches.push_back({.function = reinterpret_cast<void*>(function),
                         .grid = grid,
                         .threads = threads,
                         .shared_bytes = shared_bytes,
+                        .cooperative = cooperative,
                         .parameters = parameters,
                         .addresses = addresses,
                         .maps = kept_maps(maps, replace)});
   }
   return std::make_unique<RepeatedLaunches>(
-      RepeatedWays{.launch = reinterpret_cast<LaunchKernel>(launch_kernel),
+      RepeatedWays{.launch = reinterpret_cast<LaunchKernel>(launch),
+                   .launch_cooperative = reinterpret_cast<LaunchCooperative>(cooperative_launch),
                    .replace_address = replace,
+                   .of_stream = {reinterpret_cast<StreamId>(stream_id),
+                                 reinterpret_cast<StreamIsCapturing>(is_capturing)},
                    .hooks = std::move(hooks),
                    .current_device = std::move(current_device),
                    .stream_of = std::move(stream_of),
                    .empty = std::move(empty),
+                   .zeros = std::move(zeros),
                    .device = std::move(device),
                    .addresses = TensorAddresses(std::move(exchange_api))},
       RepeatedMemory{.needed = std::move(needed),
                      .apart = std::move(apart),
                      .made = std::move(made),
-                     .scratch = std::move(scratch)},
+                     .scratch = std::move(scratch),
+                     .kept = {.zeros = kept.first, .scratch = kept.second}},
       std::move(launches), std::move(result), single);
 }
 
@@ -274,10 +287,10 @@ void def_short_ways(py::module_& module) {
       .def("__len__", &ServingCalls::size);
   py::class_<RepeatedLaunches>(module, "RepeatedLaunches",
                                "An operator's launches, for other tensors of the same kind.")
-      .def(py::init(&repeated_launches), py::arg("launch_kernel"), py::arg("replace_address"),
-           py::arg("exchange_api"), py::arg("hooks"), py::arg("current_device"),
-           py::arg("stream_of"), py::arg("empty"), py::arg("device"), py::arg("needed"),
-           py::arg("apart"), py::arg("made"), py::arg("scratch"), py::arg("steps"),
+      .def(py::init(&repeated_launches), py::arg("driver"), py::arg("exchange_api"),
+           py::arg("hooks"), py::arg("current_device"), py::arg("stream_of"), py::arg("empty"),
+           py::arg("zeros"), py::arg("device"), py::arg("needed"), py::arg("apart"),
+           py::arg("made"), py::arg("scratch"), py::arg("kept"), py::arg("steps"),
            py::arg("result"), py::arg("single"))
       .def_property_readonly("again", function_of<&RepeatedLaunches::again>("again"));
   py::class_<RememberedCalls>(module, "RememberedCalls", "Calls of an operator that are repeated.")

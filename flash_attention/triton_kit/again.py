@@ -22,6 +22,7 @@ Describe = Callable[[torch.Tensor], Any]  # a TMA descriptor of a tensor
 _Described = Callable[[int, tuple[int, ...], tuple[torch.Tensor, ...]], object]
 # Of one launch. An output that is at another place at every call would fill the memory.
 MOST_PREPARED = 1024
+MOST_KEPT = 2**20  # bytes of scratch memory of a stream
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,15 @@ class Memory:
     """`needed`: the bytes that each given tensor has from its first element on, and those of an
     element; `apart`: pairs of given tensors, one of which is written, that must not overlap;
     `made`: size, stride and type of each tensor that is made; `scratch`: where, in one more piece
-    of memory of `scratch_bytes`, those begin that nobody gets to see."""
+    of memory of `scratch_bytes`, those begin that nobody gets to see; `zero_bytes`: of the last
+    tensor, if there is one that launches find zero, and leave zero."""
 
     needed: tuple[tuple[int, int], ...]
     apart: tuple[tuple[int, int], ...]
     made: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype], ...]
     scratch: tuple[int, ...] = ()
     scratch_bytes: int = 0
+    zero_bytes: int = 0
 
     def is_held(self, given: Sequence[torch.Tensor], at: Sequence[int]) -> bool:
         """Whether the tensors still have the memory, and lie apart."""
@@ -78,6 +81,7 @@ def again(
         (step.start, _picker(step.addresses), step.rest, _described(step)) for step in steps
     ]
     made, scratch, size_of_scratch = memory.made, memory.scratch, (memory.scratch_bytes,)
+    zeros = memory.zero_bytes
     only = result[0] if single else None
 
     def call(given: list[torch.Tensor], at: list[int]) -> Result | None:
@@ -92,6 +96,9 @@ def again(
             piece = empty(size_of_scratch, (1,), torch.uint8)
             base = piece.data_ptr()
             at += [base + offset for offset in scratch]
+        if zeros:
+            nothing = machine.zeros(zeros)
+            at.append(nothing.data_ptr())
         stream = stream_of(device)
         for start, pick, rest, described in launches:
             if described is None:
@@ -116,17 +123,22 @@ def _native(
             return None
         tensors = dict(zip(packed.pointers, step.addresses, strict=True))
         maps = [(i, tensors.pop(i), *packed.maps[i]) for i in packed.maps]
-        sizes = packed.function, packed.grid, packed.threads, packed.shared_bytes
+        sizes = (
+            packed.function, packed.grid, packed.threads, packed.shared_bytes, packed.cooperative
+        )  # fmt: skip
         launches.append((*sizes, packed.parameters, list(tensors.items()), maps))
     if repeated is None:
         return None
-    made = list(memory.made)
-    if memory.scratch:
+    made, kept = list(memory.made), (memory.zero_bytes, 0)
+    if memory.zero_bytes and memory.scratch_bytes <= MOST_KEPT:
+        kept = memory.zero_bytes, memory.scratch_bytes
+    elif memory.scratch:
         made.append(((memory.scratch_bytes,), (1,), torch.uint8))
     try:
         return repeated(  # type: ignore[no-any-return]
-            machine.hooks, machine.current_device, machine.stream, machine.empty, device,
-            memory.needed, memory.apart, made, memory.scratch, launches, result, single,
+            machine.hooks, machine.current_device, machine.stream, machine.empty, machine.zeros,
+            device, memory.needed, memory.apart, made, memory.scratch, kept, launches,
+            result, single,
         ).again  # fmt: skip
     except ValueError:  # more tensors than it takes, or a map that is not as the driver makes it
         return None

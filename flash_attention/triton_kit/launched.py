@@ -12,12 +12,14 @@ from typing import Any
 @dataclass(frozen=True)
 class Launched:
     """A launch: what Triton compiled, the grid, all that the kernel's signature names, in its order
-    (constants too), and the positions of the tensors that the kernel writes to."""
+    (constants too), the positions of the tensors that the kernel writes to, and of those among them
+    that it finds zero and leaves zero."""
 
     kernel: Any
     grid: tuple[int, int, int]
     arguments: tuple[Any, ...]
     written: tuple[int, ...]
+    zeroed: tuple[int, ...] = ()
 
 
 # Where launches of this thread are noted; None where nobody wants to know. Asked at every call: a

@@ -42,7 +42,7 @@ class Direct:
 class Packed:
     """A launch as the driver gets it: `parameters` as numbers of eight bytes, whose first are
     the parameter's. Those at `pointers` are addresses or, in `maps`, tensor maps of TMA: bytes,
-    and the address that they were made of."""
+    and the address that they were made of. `cooperative`: its blocks wait for each other."""
 
     function: int
     grid: tuple[int, int, int]
@@ -51,6 +51,7 @@ class Packed:
     parameters: tuple[int, ...]
     pointers: tuple[int, ...]
     maps: dict[int, tuple[bytes, int]] = field(default_factory=dict)
+    cooperative: bool = False
 
 
 def checked_start(launch: Launched) -> Start:
@@ -112,7 +113,7 @@ def packed(launch: Launched) -> Packed | None:
     if not _TESTED[0] <= minor <= _TESTED[1] or not _needs_no_more(launcher):
         return None
     warps, clusters, shared_bytes = kernel.packed_metadata
-    special = launcher.launch_cooperative_grid or launcher.launch_pdl or clusters != 1
+    special = launcher.launch_pdl or clusters != 1
     values = None if special else _values(launch, minor)
     if values is None:
         return None
@@ -135,7 +136,7 @@ def packed(launch: Launched) -> Packed | None:
     threads = _LANES * warps
     return Packed(
         kernel.function, launch.grid, threads, shared_bytes, tuple(parameters), tuple(pointers),
-        maps,
+        maps, bool(launcher.launch_cooperative_grid),
     )  # fmt: skip
 
 

@@ -14,6 +14,12 @@ from .empty import Empty, direct_empty
 from .launched import Launched
 from .launchers import Direct, Packed, Start, checked_start, direct, packed
 
+# Of the driver, behind cuLaunchKernel; not all of them are in old ones.
+_DRIVER_FUNCTIONS = (
+    "cuLaunchCooperativeKernel", "cuTensorMapReplaceAddress", "cuStreamGetId",
+    "cuStreamIsCapturing",
+)  # fmt: skip
+
 
 class Machine(Protocol):
     """Each member is asked for once, and then called for every launch."""
@@ -36,6 +42,10 @@ class Machine(Protocol):
     @property
     def empty(self) -> Empty:
         """Memory of the current device."""
+
+    @property
+    def zeros(self) -> Callable[[int], torch.Tensor]:
+        """So many bytes of the current device, zero on its current stream."""
 
     def starter(self, launch: Launched) -> Start:
         """What starts the kernel of a launch with other arguments."""
@@ -101,6 +111,10 @@ class Gpu:
             )
         )
 
+    @cached_property
+    def zeros(self) -> Callable[[int], torch.Tensor]:
+        return partial(torch.zeros, dtype=torch.uint8, device="cuda")
+
     def starter(self, launch: Launched) -> Start:
         straight = direct(launch)
         return straight.start if straight else checked_start(launch)
@@ -116,14 +130,11 @@ class Gpu:
         try:
             made = extension.load().RepeatedLaunches
             driver = ctypes.CDLL("libcuda.so.1")
-            launch = driver.cuLaunchKernel
+            launch = _address(driver.cuLaunchKernel)
         except (ImportError, AttributeError, OSError):
             return None
-        # Drivers have it since they have TMA.
-        replace = getattr(driver, "cuTensorMapReplaceAddress", None)
-        return partial(
-            made, _address(launch), (replace and _address(replace)) or 0, _exchange_api()
-        )
+        others = [_address(getattr(driver, name, None)) for name in _DRIVER_FUNCTIONS]
+        return partial(made, (launch, *others), _exchange_api())
 
     @cached_property
     def remembered(self) -> Callable[..., Any] | None:
@@ -134,8 +145,9 @@ class Gpu:
         return partial(made, exchange_api=_exchange_api())
 
 
-def _address(function: Any) -> int | None:
-    return ctypes.cast(function, ctypes.c_void_p).value
+def _address(function: Any) -> int:
+    """0 where there is none."""
+    return (function and ctypes.cast(function, ctypes.c_void_p).value) or 0
 
 
 def _exchange_api() -> Any:

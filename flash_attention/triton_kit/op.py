@@ -61,6 +61,7 @@ class Op(ABC, Generic[C, P]):
     name: str  # in messages, and in the key of the tuning cache
     config_type: type[C]
     written: Sequence[int]  # positions of the tensors that the kernel writes to
+    zeroed: Sequence[int] = ()  # of those that it finds zero, and leaves zero
     architecture: int = 80  # sm_<architecture>: what is compiled for if nothing else is asked for
     contiguous: bool = True  # the offline code is for contiguous tensors only
 
@@ -146,7 +147,7 @@ class Op(ABC, Generic[C, P]):
             names = self.kernel_for(config, problem).arg_names[len(arguments) :]
             options = self.options(config, problem)
             every = (*arguments, *(options[name] for name in names))
-            launches.append(Launched(kernel, grid, every, tuple(self.written)))
+            launches.append(Launched(kernel, grid, every, tuple(self.written), tuple(self.zeroed)))
 
     def folder(self) -> Path:
         """Where the kernel and its space are written, in Python files of whatever name."""

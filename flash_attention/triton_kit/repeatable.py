@@ -41,6 +41,8 @@ def repeatable(
     if len(set(positions)) != len(positions):
         return None  # two results in one place
     seen = {*positions, *(i for step in steps if step.describe for i in step.addresses)}
+    if not seen.isdisjoint(tensors.zeroed):
+        return None  # what stays zero is nobody's
     memory, places = _memory(tensors, given, seen)
     steps = [replace(step, addresses=tuple(places[i] for i in step.addresses)) for step in steps]
     positions = tuple(places[i] for i in positions)
@@ -52,16 +54,19 @@ def _memory(
     tensors: _Tensors, given: Sequence[torch.Tensor], seen: set[int]
 ) -> tuple[Memory, list[int]]:
     """What a call needs, and where each of its tensors is in it: first those given, then those made
-    that are `seen` as tensors, then pieces of one memory."""
-    n, made = len(given), tensors.made
+    that are `seen` as tensors, then pieces of one memory, then those that stay zero, in one place:
+    each launch leaves zeros to the next."""
+    n, made, zeroed = len(given), tensors.made, tensors.zeroed
     whole = [i for i in range(len(made)) if n + i in seen]
-    pieces = [i for i in range(len(made)) if n + i not in seen]
+    pieces = [i for i in range(len(made)) if n + i not in seen and n + i not in zeroed]
     order = {i: n + place for place, i in enumerate([*whole, *pieces])}
+    order |= {i - n: n + len(whole) + len(pieces) for i in zeroed}
     begins = [0, *accumulate(-(-extent(made[i]) // _PIECE) * _PIECE for i in pieces)]
     memory = Memory(
         needed=tuple((extent(t), t.itemsize) for t in given), apart=tensors.apart(),
         made=tuple((tuple(made[i].size()), made[i].stride(), made[i].dtype) for i in whole),
         scratch=tuple(begins[:-1]), scratch_bytes=begins[-1],
+        zero_bytes=max((extent(made[i - n]) for i in zeroed), default=0),
     )  # fmt: skip
     return memory, [*range(n), *(order[i] for i in range(len(made)))]
 
@@ -73,6 +78,7 @@ def _step(machine: Machine, tensors: _Tensors, launch: Launched) -> Step:
     if not all(type(value) in NUMBERS for value in rest):
         raise _NotRepeatableError
     tensors.write([x for i in launch.written if (x := described[i]) is not None])
+    tensors.keep_zero([x for i in launch.zeroed if (x := described[i]) is not None])
     positions = tuple(tensors.position(x) for x in first if x is not None)
     if all(isinstance(value, torch.Tensor) for value in launch.arguments[:count]):
         return Step(machine.starter(launch), positions, rest, packed=machine.packed(launch))
@@ -111,6 +117,7 @@ class _Tensors:
         self._at = {t.data_ptr(): i for i, t in reversed(list(enumerate(given)))}
         self._written: set[int] = set()
         self.made: list[torch.Tensor] = []
+        self.zeroed: set[int] = set()  # positions of those that launches find zero, and leave zero
 
     def write(self, tensors: Sequence[torch.Tensor]) -> None:
         """A kernel writes to these; what is not given is made for it."""
@@ -120,6 +127,13 @@ class _Tensors:
                 self._at[address] = len(self._given) + len(self.made)
                 self.made.append(tensor)
             self._written.add(address)
+
+    def keep_zero(self, tensors: Sequence[torch.Tensor]) -> None:
+        for tensor in tensors:
+            position = self.position(tensor)
+            if position < len(self._given):
+                raise _NotRepeatableError
+            self.zeroed.add(position)
 
     def position(self, tensor: torch.Tensor) -> int:
         if tensor.data_ptr() not in self._at:

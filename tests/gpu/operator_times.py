@@ -1,6 +1,7 @@
 """What a repeated call of each operator costs the host, beside PyTorch's own: microseconds, and how
 many functions of Python the call entered (two: its launches were found in C++). Then the rates of
-long rows, by default and with each configuration that loads rows ahead, beside a copy.
+long rows, by default and with each configuration whose programs share rows, beside a copy and
+torch.compile.
 
     python -m tests.gpu.operator_times [host] [rows]
 """
@@ -17,10 +18,11 @@ import torch
 import torch.nn.functional as F
 
 from flash_attention import operators as ops
-from flash_attention.operators.norms.launches import HELD as NORM
-from flash_attention.operators.row_softmax.calls import HELD as SOFTMAX
+from flash_attention.operators.norms.launches import PARTS as LAYER_NORM
+from flash_attention.operators.norms.launches import PARTS_RMS as RMS_NORM
+from flash_attention.operators.row_softmax.calls import PARTS as SOFTMAX
 from flash_attention.operators.rows.op import row_call
-from flash_attention.operators.rows.ring_op import RingConfig
+from flash_attention.operators.rows.parts_op import PartsConfig
 
 from .times import host_costs
 
@@ -128,7 +130,7 @@ def show(title: str, calls: dict[str, tuple[Call, Call]], rounds: int) -> None:
 
 
 _NUMBERS = 2**26
-_LENGTHS = (32768, 16384)
+_LENGTHS = tuple(1024 << i for i in range(9))
 _TIMES = 15
 
 
@@ -153,20 +155,23 @@ def rate(call: Call) -> float:
     return 4 * _NUMBERS / statistics.median(found[2:]) / 1e6
 
 
-def spaces(columns: int) -> dict[str, list[RingConfig]]:
-    """The configurations of the kernels that load rows ahead."""
+def spaces(columns: int) -> dict[str, list[PartsConfig]]:
+    """The first configurations of the kernels whose programs share rows."""
     one, x = half(1, columns), half(2, columns)
     vector, numbers = one[0], torch.empty(2, device="cuda")
     norm = (x, x, vector, vector, x, x, numbers, numbers)
     switches: dict[str, Any] = {"RESIDUAL": False, "WEIGHT": True, "STATISTICS": False}
-    calls = {
-        name: row_call(2, columns, norm, (x, x, x), (1e-5,), LAYER=layer, BIAS=layer, **switches)
-        for name, layer in (("rms_norm", False), ("layer_norm", True))
-    }
     softmax = row_call(2, columns, (x, x), (x, x), LOG=False, ONLINE=True)
-    return {"softmax": SOFTMAX.space(softmax, 90)} | {
-        name: NORM.space(call, 90) for name, call in calls.items()
-    }
+    found = {"softmax": SOFTMAX.space(softmax, 90)}
+    for name, op, layer in (("rms_norm", RMS_NORM, False), ("layer_norm", LAYER_NORM, True)):
+        call = row_call(2, columns, norm, (x, x, x), (1e-5,), LAYER=layer, BIAS=layer, **switches)
+        found[name] = op.space(call, 90)
+    return {name: _of_each_block(space) for name, space in found.items()}
+
+
+def _of_each_block(space: list[PartsConfig]) -> list[PartsConfig]:
+    firsts = {config.BLOCK: config for config in reversed(space)}
+    return [config for config in space if firsts[config.BLOCK] is config]
 
 
 def show_rows() -> None:
@@ -174,18 +179,26 @@ def show_rows() -> None:
     for columns in _LENGTHS:
         x = torch.randn(_NUMBERS // columns, columns, device="cuda").bfloat16()
         out, weight, bias = torch.empty_like(x), x[0].clone(), x[1].clone()
-        calls: dict[str, Callable[..., torch.Tensor]] = {
-            "softmax": partial(ops.softmax, x),
-            "rms_norm": partial(ops.rms_norm, x, weight),
-            "layer_norm": partial(ops.layer_norm, x, weight, bias),
-        }
+        shape = (columns,)
+        calls: dict[str, tuple[Callable[..., torch.Tensor], Callable[[], torch.Tensor]]] = {
+            "softmax": (partial(ops.softmax, x), partial(torch.softmax, x, -1)),
+            "rms_norm": (
+                partial(ops.rms_norm, x, weight), partial(F.rms_norm, x, shape, weight, 1e-6),
+            ),
+            "layer_norm": (
+                partial(ops.layer_norm, x, weight, bias),
+                partial(F.layer_norm, x, shape, weight, bias),
+            ),
+        }  # fmt: skip
         print(f"{columns} columns: copy {rate(partial(out.copy_, x)):.0f} GB/s", flush=True)
-        for name, call in calls.items():
+        for name, (call, theirs) in calls.items():
             expected = call()
-            print(f"  {name:12}default {rate(call):5.0f}", end="", flush=True)
+            torch._dynamo.reset()  # else it gives up after so many lengths
+            compiled = torch.compile(theirs, dynamic=False)
+            print(f"  {name:12}default {rate(call):5.0f}; compile {rate(compiled):5.0f}", end="")
             for config in spaces(columns)[name]:
                 torch.testing.assert_close(call(config=config), expected, rtol=2e-2, atol=2e-2)
-                its = f"{config.SLOTS} rows, {config.num_warps} warps, {config.programs} programs"
+                its = "/".join(map(str, config.as_dict().values()))
                 print(f"; {its} {rate(partial(call, config=config)):.0f}", end="", flush=True)
             print()
 

@@ -16,13 +16,18 @@ from flash_helpers.emulator import EmulatorError
 OpType = TypeVar("OpType", bound=Op[Any, Any])
 
 
-def planted(op: OpType, module: ModuleType, old: str, new: str) -> OpType:
-    """The Op with kernels in whose source `old` was replaced. A class of its own, so that nothing
-    that was compiled before is taken for it."""
-    assert module.__file__ is not None
-    source = Path(module.__file__).read_text()
-    assert old in source, f"{old!r} is not in {module.__file__}"
-    mutant = _load(module, source.replace(old, new))
+def planted(
+    op: OpType, module: ModuleType, old: str, new: str, inside: ModuleType | None = None
+) -> OpType:
+    """The Op with kernels in whose source `old` was replaced, or in that of a module from which
+    theirs imports (`inside`). A class of its own, so that nothing that was compiled before is taken
+    for it."""
+    if inside is None:
+        mutant = _load(module, _replaced(module, old, new))
+    else:
+        other, name = _load(inside, _replaced(inside, old, new)), inside.__name__.split(".")[-1]
+        relative = f"from ..{inside.__name__.split('.')[-2]}.{name} import"
+        mutant = _load(module, _replaced(module, relative, f"from {other.__name__} import"))
 
     class Planted(type(op)):  # type: ignore[misc]
         def kernel_for(self, config: Any, problem: Any) -> Any:
@@ -30,6 +35,13 @@ def planted(op: OpType, module: ModuleType, old: str, new: str) -> OpType:
 
     made: OpType = Planted(**vars(op))
     return made
+
+
+def _replaced(module: ModuleType, old: str, new: str) -> str:
+    assert module.__file__ is not None
+    source = Path(module.__file__).read_text()
+    assert old in source, f"{old!r} is not in {module.__file__}"
+    return source.replace(old, new)
 
 
 def _load(module: ModuleType, source: str) -> ModuleType:

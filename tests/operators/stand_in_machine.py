@@ -42,6 +42,10 @@ class StandInMachine:
     def empty(self) -> Callable[[Any, Any, torch.dtype], torch.Tensor]:
         return lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype)
 
+    @property
+    def zeros(self) -> Callable[[int], torch.Tensor]:
+        return partial(torch.zeros, dtype=torch.uint8)
+
     def starter(self, launch: Launched) -> Start:
         def start(stream: int, arguments: Sequence[Any]) -> None:
             assert stream == 7

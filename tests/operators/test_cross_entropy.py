@@ -16,6 +16,7 @@ pytest.importorskip("triton")
 from flash_attention import operators
 from flash_attention.operators.losses import calls, kernels
 from flash_attention.operators.rows.op import RowConfig, row_call
+from flash_attention.triton_kit import emulated
 from flash_attention.triton_kit.offline import compile_op
 
 from .compare import excess
@@ -204,12 +205,14 @@ def test_refused(change: dict[str, Any], kind: type[Exception], words: str) -> N
 
 
 PLANTED = [
-    ("FORWARD", "mask=place < rows, other=ignored)", "mask=place < rows, other=0)"),
-    ("FORWARD", "value = tl.where(wanted == ignored, 0.0, value)", "value = value"),
-    ("FORWARD", "top = higher\n", "top = tl.max(groups, 1)\n"),
-    ("FORWARD", "tl.where(inside, v, 0.0), 1)", "v, 1)"),
-    ("REDUCE", "wanted == ignored, 0.0, 1.0", "wanted < at, 1.0, 1.0"),
-    ("REDUCE", "at < columns, other=0.0", "at <= columns, other=0.0"),
+    ("REDUCED", "mask=place < rows, other=ignored)", "mask=place < rows, other=0)"),
+    ("REDUCED", "value = tl.where(wanted == ignored, 0.0, value)", "value = value"),
+    ("REDUCED", "top = higher\n", "top = tl.max(groups, 1)\n"),
+    ("REDUCED", "tl.where(inside, v, 0.0), 1)", "v, 1)"),
+    ("REDUCED", "wanted == ignored, 0.0, 1.0", "wanted < at, 1.0, 1.0"),
+    ("REDUCED", "at < rows, other=0.0", "at <= rows, other=0.0"),
+    ("REDUCED", "+ 1 == tl.num_programs(0)", "== 0"),
+    ("REDUCED", 'sem="acq_rel"', 'sem="relaxed"'),
     ("BACKWARD", "scale / tl.load(divisor)", "scale"),
     ("BACKWARD", "wanted == ignored, 0.0, slope * scale", "row < 0, 0.0, slope * scale"),
     ("BACKWARD", "- right - even", "- right + even"),
@@ -238,14 +241,34 @@ def test_planted_bugs_are_found(
     assert found(right)
 
 
+def test_the_count_is_zero_after_each_launch(seed: int) -> None:
+    logits, target = draw((40, 100), torch.float32, seed)
+    losses, lse, out, divisor = (torch.full(shape, 7.0) for shape in ((40,), (40,), (), ()))
+    tensors = (logits, target, losses, lse, out, divisor, torch.zeros(1, dtype=torch.int32))
+    call = row_call(
+        40, 100, tensors, (logits,), (0.0, 0.0), (-100,), SMOOTH=False, REDUCE=True, MEAN=True
+    )  # fmt: skip
+    for op, zero in (
+        (calls.REDUCED, True),
+        (
+            planted(calls.REDUCED, kernels, "tl.atomic_xchg(done, 0", "tl.atomic_xchg(done, 1"),
+            False,
+        ),
+    ):
+        emulated.run(op, op.default(call), call, tensors)
+        assert excess(out, exact(logits.double(), target), 50.0) <= 4
+        assert (tensors[-1].item() == 0) == zero
+
+
 @pytest.mark.parametrize("architecture", [80, 90])
 def test_no_spills_and_loads_of_16_bytes(architecture: int) -> None:
     x = torch.empty(2, 131_072, dtype=torch.bfloat16)
     target, row = torch.zeros(2, dtype=torch.int64), torch.empty(2)
     call = row_call(
-        2, x.shape[1], (x, target, row, row), (x,), (0.1, 0.0), (-100,), SMOOTH=True
+        2, x.shape[1], (x, target, row, row, row, row, target.int()), (x,), (0.1, 0.0), (-100,),
+        SMOOTH=True, REDUCE=True, MEAN=True,
     )  # fmt: skip
-    op = calls.FORWARD
+    op = calls.REDUCED
     compiled = compile_op(op, op.default(call), call, architecture=architecture)
     assert compiled.spill_bytes == 0 and "ld.global.v4.b32" in compiled.ptx
     tensors = (x, target, row, row, row, x)
@@ -261,9 +284,11 @@ def test_one_exponential_an_element(architecture: int) -> None:
     x = torch.empty(2, 131_072, dtype=torch.bfloat16)
     target, row = torch.zeros(2, dtype=torch.int64), torch.empty(2)
     for columns, exponentials in ((32_768, 64), (131_072, 32 + 8 + 8)):
-        tensors = (x, target, row, row)
-        call = row_call(2, columns, tensors, (x,), (0.0, 0.0), (-100,), SMOOTH=False)
-        op = calls.FORWARD
+        tensors = (x, target, row, row, row, row, target.int())
+        call = row_call(
+            2, columns, tensors, (x,), (0.0, 0.0), (-100,), SMOOTH=False, REDUCE=True, MEAN=False
+        )  # fmt: skip
+        op = calls.REDUCED
         compiled = compile_op(op, op.default(call), call, architecture=architecture)
         assert compiled.spill_bytes == 0 and compiled.ptx.count("ex2.approx") == exponentials
         assert compiled.ptx.count("ld.global.v4.b32") == (8 if columns == 32_768 else 4)

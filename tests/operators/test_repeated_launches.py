@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +19,7 @@ pytest.importorskip("triton")
 from triton.backends.nvidia import driver as nvidia
 
 from flash_attention.library import load_library
-from flash_attention.triton_kit.again import Again, Memory, Step, again
+from flash_attention.triton_kit.again import MOST_KEPT, Again, Memory, Step, again
 from flash_attention.triton_kit.launched import Launched
 from flash_attention.triton_kit.launchers import Packed, packed
 from flash_attention.triton_kit.machine import ready
@@ -26,9 +27,14 @@ from tests.operators.stand_in_machine import EXCHANGE_API, StandInMachine
 
 _WORD = ctypes.c_uint64
 _REPLACE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_WORD), _WORD)
+_ANSWER = ctypes.CFUNCTYPE(ctypes.c_int, _WORD, ctypes.POINTER(_WORD))
 _FUNCTION = ctypes.CFUNCTYPE(
     ctypes.c_int, _WORD, *[ctypes.c_uint] * 7, _WORD, ctypes.POINTER(ctypes.POINTER(_WORD)), _WORD
 )
+_COOPERATIVE = ctypes.CFUNCTYPE(
+    ctypes.c_int, _WORD, *[ctypes.c_uint] * 7, _WORD, ctypes.POINTER(ctypes.POINTER(_WORD))
+)
+_STREAMS = itertools.count(1)  # whose ids are never used again
 SIGNATURE = {"x": "*fp16", "out": "*fp16", "n": "i32", "BLOCK": "constexpr", "eps": "fp32"}
 OF_HALF = struct.unpack("<I", struct.pack("<f", 0.5))[0]
 
@@ -40,27 +46,40 @@ class Driver:
         self.launched: list[tuple[Any, ...]] = []
         self.count, self.status = count, status
         self._function = _FUNCTION(self._launch)
+        self._cooperative = _COOPERATIVE(self._launch_cooperative)
         self._replace = _REPLACE(self._replaced)
+        self._id, self._capturing = _ANSWER(self._id_of), _ANSWER(self._is_capturing)
         self.replaced: list[int] = []
+        self.cooperative = 0  # of the launches
+        self.stream, self.captured = next(_STREAMS), False
 
     def _launch(self, *given: Any) -> int:
         *sizes, parameters, _ = given
         self.launched.append((*sizes, [parameters[i][0] for i in range(self.count)]))
         return self.status
 
+    def _launch_cooperative(self, *given: Any) -> int:
+        self.cooperative += 1
+        return self._launch(*given, 0)
+
+    def _id_of(self, _: int, answer: Any) -> int:
+        answer[0] = self.stream
+        return self.status
+
+    def _is_capturing(self, _: int, answer: Any) -> int:
+        ctypes.cast(answer, ctypes.POINTER(ctypes.c_int))[0] = self.captured
+        return self.status
+
     @property
-    def address(self) -> int | None:
-        return ctypes.cast(self._function, ctypes.c_void_p).value
+    def functions(self) -> tuple[int, ...]:
+        every = self._function, self._cooperative, self._replace, self._id, self._capturing
+        return tuple(ctypes.cast(one, ctypes.c_void_p).value or 0 for one in every)
 
     def _replaced(self, words: Any, address: int) -> int:
         """A map begins with its address."""
         self.replaced.append(address)
         words[0] = address
         return self.status
-
-    @property
-    def replace_address(self) -> int | None:
-        return ctypes.cast(self._replace, ctypes.c_void_p).value
 
 
 class Machine(StandInMachine):
@@ -71,7 +90,7 @@ class Machine(StandInMachine):
     @property
     def repeated(self) -> Callable[..., Any]:
         made = load_library().RepeatedLaunches
-        return partial(made, self._driver.address, self._driver.replace_address, EXCHANGE_API)
+        return partial(made, self._driver.functions, EXCHANGE_API)
 
 
 def launched(*values: Any, signature: dict[str, Any] = SIGNATURE, **other: Any) -> Launched:
@@ -98,7 +117,7 @@ def test_a_launch_as_the_driver_gets_it() -> None:
 
 
 @pytest.mark.parametrize("other", [
-    {"global_scratch_size": 8}, {"profile_scratch_size": 8}, {"launch_cooperative_grid": True},
+    {"global_scratch_size": 8}, {"profile_scratch_size": 8},
     {"launch_pdl": True}, {"num_ctas": 2}, {"gsan_enabled": True},
     {"signature": {**SIGNATURE, "eps": "another type"}},
     {"signature": {"x": "*fp16"}},
@@ -107,12 +126,48 @@ def test_other_kernels_go_to_triton(other: dict[str, Any]) -> None:
     assert packed(launched(X, X, 5, 64, 0.5, **other)) is None
 
 
-def repeated(machine: Machine, memory: Memory, result: tuple[int, ...], *at: int) -> Again:
+def repeated(
+    machine: Machine, memory: Memory, result: tuple[int, ...], *at: int, step: Packed = PACKED
+) -> Again:
     def start(*_: Any) -> None:
         pytest.fail("it went to Triton")
 
-    steps = [Step(start, at[i : i + 2], (), packed=PACKED) for i in range(0, len(at), 2)]
+    steps = [Step(start, at[i : i + 2], (), packed=step) for i in range(0, len(at), 2)]
     return again(machine, 0, steps, memory, result, single=len(result) == 1)
+
+
+def test_a_cooperative_launch() -> None:
+    found = packed(launched(X, X, 5, 64, 0.5, launch_cooperative_grid=True))
+    assert found == replace(PACKED, cooperative=True)
+    driver = Driver()
+    go = repeated(Machine(driver), MEMORY, (0,), 0, 0, step=replace(PACKED, cooperative=True))
+    call(go, torch.zeros(64).half())
+    assert driver.cooperative == len(driver.launched) == 1
+
+
+def test_what_stays_zero_is_kept_for_each_stream() -> None:
+    driver, x = Driver(), torch.zeros(64).half()
+    memory = Memory(((64, 2),), (), MADE, scratch=(0, 512), scratch_bytes=1024, zero_bytes=96)
+    go = repeated(Machine(driver), memory, (1,), 0, 4, 3, 2)
+    call(go, x), call(go, x)
+    at = [first[1] for *_, first in driver.launched[::2]]
+    assert at[0] == at[1] and bytes((ctypes.c_char * 96).from_address(at[0])) == bytes(96)
+    assert driver.launched[1][-1] == driver.launched[3][-1]  # of its scratch memory, kept too
+    assert driver.launched[1][-1][0] == driver.launched[1][-1][1] + 512
+    much = replace(memory, scratch_bytes=MOST_KEPT + 1)
+    call(repeated(Machine(driver), much, (1,), 0, 4, 3, 2), x)
+    assert driver.launched[-2][-1][1] == at[0]
+    assert driver.launched[-1][-1][1] != driver.launched[1][-1][1]  # made for the call
+    assert driver.launched[-1][-1][0] == driver.launched[-1][-1][1] + 512
+    driver.stream = next(_STREAMS)
+    call(go, x)
+    assert driver.launched[-2][-1][1] != at[0]
+    larger = repeated(Machine(driver), replace(memory, zero_bytes=4096), (1,), 0, 4)
+    call(larger, x), call(go, x)
+    assert driver.launched[-2][-1][1] == driver.launched[-3][-1][1]
+    count = len(driver.launched)
+    driver.captured = True  # the graph could run beside later launches
+    assert call(go, x) is None and len(driver.launched) == count
 
 
 MADE = (((4, 8), (8, 1), torch.float16),)
@@ -240,5 +295,5 @@ def test_errors_of_python_pass() -> None:
 def test_positions_that_there_are_not() -> None:
     make = Machine(Driver()).repeated
     with pytest.raises(ValueError, match="positions that there are not among 1 tensors"):
-        step: Any = (1, (1, 1, 1), 32, 0, (0,), [(0, 1)], [])
-        make([], *[None] * 3, 0, [(64, 2)], [], [], [], [step], [0], True)
+        step: Any = (1, (1, 1, 1), 32, 0, False, (0,), [(0, 1)], [])
+        make([], *[None] * 4, 0, [(64, 2)], [], [], [], (0, 0), [step], [0], True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,9 @@ import torch
 
 pytest.importorskip("triton")
 
+from flash_attention.triton_kit.launched import Launched
+from flash_attention.triton_kit.repeatable import repeatable
+from tests.operators.stand_in_machine import StandInMachine
 from tests.operators.test_remembered import drawn, setup
 
 ROWS = 300
@@ -31,13 +35,26 @@ def test_pieces_of_the_memory_lie_apart(monkeypatch: pytest.MonkeyPatch) -> None
     result = call(logits, target)
     assert counted.calls == 1 and len(made) == 2
     (piece,) = (x for x in made if x is not result)
-    forward, reduce = (arguments for _, _, arguments in machine.started)
+    ((_, _, forward),) = machine.started
     begin, end = piece.data_ptr(), piece.data_ptr() + piece.nbytes
-    losses, lse, divisor = forward[2], forward[3], reduce[3]
-    assert reduce[0] == losses and reduce[2] == result.data_ptr()
+    losses, lse, divisor = forward[2], forward[3], forward[5]
+    assert forward[4] == result.data_ptr() and forward[6] not in forward[:6]
     places = sorted([(losses, ROW_BYTES), (lse, ROW_BYTES), (divisor, 4)])
     for (at, n_bytes), following in zip(places, [at for at, _ in places[1:]] + [end], strict=True):
         assert begin <= at and at % 16 == 0 and at + n_bytes <= following
+
+
+def test_what_launches_leave_zero_is_zero_at_every_launch() -> None:
+    machine, x = StandInMachine(), drawn(6, 40)
+    out, words = torch.empty(6, 40), torch.zeros(33, dtype=torch.int64)
+    kernel = SimpleNamespace()
+    launch = Launched(kernel, (1, 1, 1), (x, out, words), (1, 2), (2,))
+    again = repeatable(machine, [x], [launch, launch], out)
+    assert again is not None and isinstance(again([x], [x.data_ptr()]), torch.Tensor)
+    (_, _, first), (_, _, second) = machine.started
+    assert first == second and first[2] not in (first[0], first[1], words.data_ptr())
+    assert repeatable(machine, [x, words], [launch], out) is None
+    assert repeatable(machine, [x], [launch], words) is None
 
 
 def test_a_norm_s_training_pass_is_repeated() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from ..rows.op import LOOPED, RowConfig, RowOp, as_rows, row_call
 REDUCTIONS = ("mean", "sum", "none")
 _LONG = RowConfig(1, 4096, False, 4)
 FORWARD = RowOp("losses.kernels", "forward", (2, 3), moves=1, looped=_LONG)
-REDUCE = RowOp("losses.kernels", "reduce", (2, 3), moves=1, most_whole=0)
+REDUCED = replace(FORWARD, write=(2, 3, 4, 5, 6), zeroed=(6,))
 BACKWARD = RowOp("losses.kernels", "backward", (5,), most_whole=LOOPED.BLOCK)
 Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -92,27 +93,23 @@ def _forward(
     losses = torch.empty(target.shape, dtype=torch.float32, device=logits.device)
     lse = torch.empty_like(losses)
     targets = target.contiguous()
+    whole = reduction != "none"
+    loss = divisor = done = lse
+    if whole:
+        loss, divisor = lse.new_empty(()), lse.new_empty(())
+        done = lse.new_zeros(1, dtype=torch.int32)
     if losses.numel():
         matrix = as_rows(logits)
         rows, columns = matrix.shape
-        tensors = (matrix, targets, losses, lse)
+        tensors = (matrix, targets, losses, lse, loss, divisor, done)
         call = row_call(
             rows, columns, tensors, (matrix,), numbers=(smoothing, z_scale), integers=(ignored,),
-            SMOOTH=smoothing != 0,
+            SMOOTH=smoothing != 0, REDUCE=whole, MEAN=reduction == "mean",
         )  # fmt: skip
-        run(FORWARD, call, tensors, config)
-    if reduction == "none":
-        return losses, lse
-    loss, divisor = lse.new_empty(()), lse.new_empty(())
-    tensors = (losses, targets, loss, divisor)
-    call = row_call(
-        1, losses.numel(), tensors, (), integers=(ignored,), MEAN=reduction == "mean"
-    )  # fmt: skip
-    if losses.numel():
-        run(REDUCE, call, tensors)
-    else:
+        run(REDUCED if whole else FORWARD, call, tensors, config)
+    elif whole:
         loss.fill_(math.nan if reduction == "mean" else 0.0)
-    return loss, lse, divisor
+    return (loss, lse, divisor) if whole else (losses, lse)
 
 
 @remembered

@@ -21,13 +21,31 @@ def picked(logits_row, target, ignored, columns):
     return tl.where(known | (target == ignored), value.to(tl.float32), float("nan"))
 
 
+@triton.jit
+def reduced(loss, target, out, divisor, rows, ignored, MEAN: tl.constexpr, BLOCK: tl.constexpr):
+    """The sum of the losses over `divisor`, the number of those that count, or 1."""
+    total = tl.zeros([BLOCK], tl.float32)
+    number = tl.zeros([BLOCK], tl.float32)
+    for first in range(0, rows, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        total += tl.load(loss + at, mask=at < rows, other=0.0)
+        if MEAN:
+            wanted = tl.load(target + at, mask=at < rows, other=ignored)
+            number += tl.where(wanted == ignored, 0.0, 1.0)
+    count = tl.sum(number, 0) if MEAN else 1.0
+    tl.store(out, tl.sum(total, 0) / count)
+    tl.store(divisor, count)
+
+
 @triton.jit(do_not_specialize=["rows", "columns", "x_row", "ignored"])
 def forward(
-    x, target, loss, lse, rows, columns, x_row, ignored, smoothing, z_scale,
-    SMOOTH: tl.constexpr, ALIGN: tl.constexpr,
+    x, target, loss, lse, out, divisor, done, rows, columns, x_row, ignored, smoothing, z_scale,
+    SMOOTH: tl.constexpr, REDUCE: tl.constexpr, MEAN: tl.constexpr, ALIGN: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """The loss of each row (0 where the target is `ignored`) and its log-sum-exp."""
+    """The loss of each row (0 where the target is `ignored`) and its log-sum-exp. REDUCE: and what
+    `reduced` makes of the losses, always in the same order, in the program that is the last to be
+    `done`: a count that is zero before and after."""
     columns, x_row = columns * ALIGN, x_row * ALIGN
     part = tl.program_id(0)
     place = (part * ROWS + tl.arange(0, ROWS)).to(tl.int64)
@@ -71,26 +89,11 @@ def forward(
     value = tl.where(wanted == ignored, 0.0, value)
     tl.store(loss + place, value, mask=place < rows)
     tl.store(lse + place, log_sum, mask=place < rows)
-
-
-@triton.jit(do_not_specialize=["rows", "columns", "ignored"])
-def reduce(
-    loss, target, out, divisor, rows, columns, ignored, MEAN: tl.constexpr, ALIGN: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
-):  # fmt: skip
-    """Of one row, the losses: their sum over `divisor`, the number of those that count, or 1."""
-    columns = columns * ALIGN
-    total = tl.zeros([BLOCK], tl.float32)
-    number = tl.zeros([BLOCK], tl.float32)
-    for first in range(0, columns, BLOCK):
-        at = first + tl.arange(0, BLOCK)
-        total += tl.load(loss + at, mask=at < columns, other=0.0)
-        if MEAN:
-            wanted = tl.load(target + at, mask=at < columns, other=ignored)
-            number += tl.where(wanted == ignored, 0.0, 1.0)
-    count = tl.sum(number, 0) if MEAN else 1.0
-    tl.store(out, tl.sum(total, 0) / count)
-    tl.store(divisor, count)
+    if REDUCE:
+        tl.debug_barrier()  # all of the program's losses are written
+        if tl.atomic_add(done, 1, sem="acq_rel") + 1 == tl.num_programs(0):
+            reduced(loss, target, out, divisor, rows, ignored, MEAN, 1024)
+            tl.atomic_xchg(done, 0, sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["rows", "columns", "x_row", "out_row", "grad_step", "ignored"])

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from ..launching import processors, run
+from ..launching import is_recorded, processors, run
 from ..remembered import remembered
-from ..rows.op import RowConfig, RowOp, as_rows, row_call, warps_for
-from ..rows.ring_op import HeldOp, RingConfig
+from ..rows.op import RowCall, RowConfig, RowOp, as_rows, row_call, warps_for
+from ..rows.parts_op import PartsConfig, PartsOp, run_parts
 from ..rows.sums import column_sums
 
 _FEW_WARPS = partial(warps_for, most=8)
@@ -22,7 +22,12 @@ FORWARD = RowOp(
 )  # fmt: skip
 # RMSNorm's loop divides nothing, and is faster than a row in registers sooner.
 FORWARD_RMS = replace(FORWARD, looped=RowConfig(1, 8192, False, 32), most_whole=16384)
-HELD = HeldOp("norms.held", FORWARD, elements=128)
+_VECTORS = ((2, "WEIGHT"), (3, "BIAS"))
+PARTS = PartsOp("norms.parts", FORWARD, PartsConfig(SLOTS=3, programs=5), "LAYER", _VECTORS)
+PARTS_RMS = replace(PARTS, first=PartsConfig(LAG=2))
+# Columns beyond which programs share rows. RMSNorm's loop, whose rows come from the L2 cache when
+# they are read again, is faster for longer.
+_LEAST_SHARED, _LEAST_SHARED_RMS = 24_576, 40_960
 
 ROWS_WHOLE = RowOp("norms.gradients", "rows_whole", (6, 7, 8), moves=3, most_whole=16384)
 ROWS_LOOPED = RowOp("norms.gradients", "rows_looped", (6,), moves=3, most_whole=0)
@@ -40,7 +45,7 @@ Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 @remembered
 def forward(
     x: torch.Tensor, weight: Optional, bias: Optional, residual: Optional, eps: float, layer: bool,
-    config: RowConfig | RingConfig | None = None, statistics: bool = True,
+    config: RowConfig | PartsConfig | None = None, statistics: bool = True,
 ) -> Four:  # fmt: skip
     """(output, sum with the residual or an empty tensor, mean, 1 / deviation); the latter two are
     the output where nobody wants the `statistics`."""
@@ -62,11 +67,21 @@ def forward(
             RESIDUAL=residual is not None, WEIGHT=weight is not None, BIAS=bias is not None,
             STATISTICS=statistics,
         )  # fmt: skip
-        if isinstance(config, RingConfig):
-            run(HELD, call, tensors, config)
+        shared = PARTS if layer else PARTS_RMS
+        if isinstance(config, PartsConfig) or (config is None and _is_shared(call, shared, x)):
+            run_parts(shared, call, tensors, config)
         else:
             run(FORWARD if layer else FORWARD_RMS, call, tensors, config)
     return out.view(x.shape), total if residual is None else total.view(x.shape), mean, rstd
+
+
+def _is_shared(call: RowCall, op: PartsOp, x: torch.Tensor) -> bool:
+    """Whether several programs share a row. torch.compile cannot record Gluon."""
+    return (
+        call.columns > (_LEAST_SHARED_RMS if op is PARTS_RMS else _LEAST_SHARED)
+        and not is_recorded(x)
+        and op.fits(call, x.device)
+    )
 
 
 @remembered

@@ -14,23 +14,20 @@ from ..launching import (
     is_one_operator,
     is_recorded,
     operator,
-    processors,
     run,
 )
 from ..remembered import remembered
 from ..rows.op import RowCall, RowConfig, RowOp, as_rows, row_call, warps_for
-from ..rows.ring_op import HeldOp, RingConfig, RingOp
+from ..rows.parts_op import PartsConfig, PartsOp, run_parts
 
 ALGORITHMS = ("online", "two_pass")
 FORWARD = RowOp(
     "row_softmax.kernels", "forward", (1,), looped=RowConfig(1, 8192, False, 32),
     warps=partial(warps_for, of_thread=32), programs=256,
 )  # fmt: skip
-RING = RingOp("row_softmax.ring", FORWARD)
-HELD = HeldOp("row_softmax.held", FORWARD)
-# Columns beyond which rows are loaded ahead. H200, bf16, GB/s: 32,768 columns 3,359 instead of
-# 3,007, 16,384 columns 3,418 instead of 3,695; between them nothing was measured.
-_LEAST_AHEAD = 24_576
+PARTS = PartsOp("row_softmax.parts", FORWARD, PartsConfig(), "LOG", most_lag=1, few_parts=32)
+# Columns beyond which programs share rows: shorter ones stay in the registers of one.
+_LEAST_SHARED = 24_576
 BACKWARD = RowOp("row_softmax.kernels", "backward", (2,), moves=3, most_whole=16384)
 
 
@@ -40,7 +37,7 @@ def softmax(
     dim: int = -1,
     *,
     algorithm: str = "online",
-    config: RowConfig | RingConfig | None = None,
+    config: RowConfig | PartsConfig | None = None,
 ) -> torch.Tensor:
     """exp(x) over its sum along `dim`, in fp32, rounded once.
 
@@ -48,9 +45,9 @@ def softmax(
     shape, and any length of a row. Rows of up to 32768 stay in registers; longer ones are read once
     more than that, maximum and sum found together (`algorithm` "online"), or twice ("two_pass"). A
     dimension whose elements are not neighbours is copied first. A row of -inf alone gives NaN, as
-    in PyTorch. `config`: a RingConfig takes the kernel that loads rows ahead. Gradients flow to x.
-    Raises TypeError or ValueError, naming the argument, before the launch; TritonVersionError for a
-    missing or other triton.
+    in PyTorch. `config`: a PartsConfig takes the kernel whose programs share rows. Gradients flow
+    to x. Raises TypeError or ValueError, naming the argument, before the launch; TritonVersionError
+    for a missing or other triton.
     """
     return _checked(x, dim, False, algorithm, config)
 
@@ -61,14 +58,14 @@ def log_softmax(
     dim: int = -1,
     *,
     algorithm: str = "online",
-    config: RowConfig | RingConfig | None = None,
+    config: RowConfig | PartsConfig | None = None,
 ) -> torch.Tensor:
     """The logarithm of `softmax`, without the detour through numbers that vanish."""
     return _checked(x, dim, True, algorithm, config)
 
 
 def _checked(
-    x: torch.Tensor, dim: int, log: bool, algorithm: str, config: RowConfig | RingConfig | None
+    x: torch.Tensor, dim: int, log: bool, algorithm: str, config: RowConfig | PartsConfig | None
 ) -> torch.Tensor:
     check_tensor("x", x)
     check_word("algorithm", algorithm, ALGORITHMS)
@@ -80,7 +77,7 @@ def _checked(
 
 @remembered
 def _forward(
-    x: torch.Tensor, dim: int, log: bool, algorithm: str, config: RowConfig | RingConfig | None
+    x: torch.Tensor, dim: int, log: bool, algorithm: str, config: RowConfig | PartsConfig | None
 ) -> torch.Tensor:
     if x.numel() == 0:
         return torch.empty_like(x)
@@ -89,29 +86,21 @@ def _forward(
     tensors = (matrix, out)
     rows, columns = matrix.shape
     call = row_call(rows, columns, tensors, tensors, LOG=log, ONLINE=algorithm == "online")
-    ahead = _ahead(call, matrix) if config is None else None
-    if isinstance(config, RingConfig):
-        run(HELD, call, tensors, config)
-    elif ahead is not None:
-        run(ahead, call, tensors)
+    if isinstance(config, PartsConfig) or (config is None and _is_shared(call, matrix)):
+        run_parts(PARTS, call, tensors, config)
     else:
         run(FORWARD, call, tensors, config)
     return out.view(x.movedim(dim, -1).shape).movedim(-1, dim)
 
 
-def _ahead(call: RowCall, x: torch.Tensor) -> RingOp | None:
-    """What loads the next row while one is computed, where that is faster: a program has more than
-    one row, and they fill its registers or do not fit. torch.compile cannot record Gluon."""
-    found = RING if call.columns > FORWARD.most_whole else HELD
-    is_faster = (
-        call.columns > _LEAST_AHEAD
-        and call.rows > processors(x.device)
-        and x.element_size() == 2
+def _is_shared(call: RowCall, x: torch.Tensor) -> bool:
+    """Whether several programs share a row. torch.compile cannot record Gluon."""
+    return (
+        call.columns > _LEAST_SHARED
         and dict(call.switches)["ONLINE"]
         and not is_recorded(x)
-        and found.fits(call, x.device)
+        and PARTS.fits(call, x.device)
     )
-    return found if is_faster else None
 
 
 @remembered

@@ -99,6 +99,7 @@ class RowOp(Operator[RowConfig, RowCall]):
     looped: RowConfig = LOOPED
     warps: Callable[[int], int] = warps_for
     programs: int = 0
+    zeroed: tuple[int, ...] = ()
     config_type = RowConfig
     contiguous = False
 

@@ -1,10 +1,5 @@
-"""A ring of places in shared memory, through which a program loads row after row, ahead of what it
-computes: the loads of the next row are under way while one is reduced and written.
-
-A row is several blocks. Its last ones (`HELD`, all of them where there is room) stay in their
-places until they are read for the second time; those before them, if any, are loaded again, and
-meant to come from the L2 cache then. Places become free in the order in which they were filled.
-"""
+"""A ring of places in shared memory, through which a program loads its part of row after row, ahead
+of what it computes."""
 
 # The functions below are Gluon, not Python: the compiler reads their text.
 # mypy: ignore-errors
@@ -23,74 +18,104 @@ else:
 commit_group, wait_group = async_copy.commit_group, async_copy.wait_group
 
 
+@gluon.constexpr_function
+def held(vector, warps):
+    """Of a part, which is several times a vector for each thread: (times, threads, vector)."""
+    return gl.BlockedLayout([1, 1, vector], [1, 32, 1], [1, warps, 1], [2, 1, 0])
+
+
+@gluon.constexpr_function
+def shape_of(block, vector, warps, *places):
+    return [*places, block // (32 * warps * vector), 32 * warps, vector]
+
+
+@gluon.jit
+def each_sum(v):
+    """Of what each thread holds."""
+    return gl.sum(gl.sum(v, 2), 0)
+
+
 @aggregate
 class Ring:
-    """Of `SLOTS` places for BLOCK elements, of which a thread takes VECTOR at a time. `blocks` of a
-    row, of which `again` are loaded twice."""
+    """Of SLOTS places for BLOCK elements, of which a thread takes VECTOR at a time: from column
+    `first` on of every `groups`-th row, beginning with row `group`. FULL: there is no column beyond
+    the last."""
 
     places: gl.shared_memory_descriptor
     x: gl.tensor
     rows: gl.tensor
     columns: gl.tensor
     x_row: gl.tensor
-    blocks: gl.tensor
-    again: gl.tensor
+    group: gl.tensor
+    groups: gl.tensor
+    first: gl.tensor
+    FULL: gl.constexpr
     BLOCK: gl.constexpr
     VECTOR: gl.constexpr
     SLOTS: gl.constexpr
 
     @gluon.jit
-    def column(self, block):
-        """Of each element of a block."""
-        layout: gl.constexpr = vectors(self.VECTOR, gl.num_warps())
-        first = gl.arange(0, self.BLOCK // self.VECTOR, gl.SliceLayout(1, layout)) * self.VECTOR
-        return block * self.BLOCK + (
-            first[:, None] + gl.arange(0, self.VECTOR, gl.SliceLayout(0, layout))[None, :]
-        )
+    def column(self):
+        """Of each element."""
+        THREADS: gl.constexpr = 32 * gl.num_warps()
+        TIMES: gl.constexpr = self.BLOCK // (THREADS * self.VECTOR)
+        layout: gl.constexpr = held(self.VECTOR, gl.num_warps())
+        inner: gl.constexpr = gl.SliceLayout(0, layout)
+        time = gl.arange(0, TIMES, gl.SliceLayout(1, gl.SliceLayout(2, layout)))
+        thread = gl.arange(0, THREADS, gl.SliceLayout(1, inner))
+        one = gl.arange(0, self.VECTOR, gl.SliceLayout(0, inner))
+        once = (thread * self.VECTOR)[:, None] + one[None, :]
+        times = (time * (THREADS * self.VECTOR))[:, None]
+        return self.first + (times[:, :, None] + once[None, :, :])
+
+    @gluon.jit
+    def row(self, load):
+        return self.group + load * self.groups
 
     @gluon.jit
     def fill(self, load):
         """Begins the `load`-th load of this program; beyond the last row of nothing."""
-        each = self.blocks + self.again
-        row = gl.program_id(0) + load // each * gl.num_programs(0)
-        part = load % each
-        column = self.column(gl.where(part < self.blocks, part, part - self.blocks))
+        row, column = self.row(load), self.column()
         at = self.x + (row.to(gl.int64) * self.x_row + column)
         there = column < gl.where(row < self.rows, self.columns, 0)
         copy_async(self.places.index(load % self.SLOTS), at, mask=there)
         commit_group()
 
     @gluon.jit
-    def read(self, load, block):
-        """(the elements, which of them there are) of a load that has arrived."""
-        layout: gl.constexpr = vectors(self.VECTOR, gl.num_warps())
-        v = self.places.index(load % self.SLOTS).load(layout).to(gl.float32)
-        return v, self.column(block) < self.columns
+    def arrived(self, load, LATER: gl.constexpr):
+        """The elements of a load, as they are stored, behind which LATER were begun. Each thread
+        reads what it loaded itself."""
+        wait_group(LATER)
+        return self.again(load)
 
+    @gluon.jit
+    def again(self, load):
+        return self.places.index(load % self.SLOTS).load(held(self.VECTOR, gl.num_warps()))
 
-@gluon.constexpr_function
-def vectors(vector, warps):
-    """A thread has all elements of a vector."""
-    return gl.BlockedLayout([1, vector], [32, 1], [warps, 1], [1, 0])
+    @gluon.jit
+    def write(self, out, out_row, load, y):
+        """Writes what was computed of a load."""
+        column = self.column()
+        at = out + (self.row(load).to(gl.int64) * out_row + column)
+        if self.FULL:
+            gl.store(at, y.to(out.dtype.element_ty))
+        else:
+            gl.store(at, y.to(out.dtype.element_ty), mask=column < self.columns)
 
 
 @gluon.jit
-def ring_of(x, rows, columns, x_row, BLOCK: gl.constexpr, SLOTS: gl.constexpr, HELD: gl.constexpr):
-    """The ring, empty."""
+def started(
+    x, rows, columns, x_row, parts, FULL: gl.constexpr, BLOCK: gl.constexpr, SLOTS: gl.constexpr
+):  # fmt: skip
+    """The ring of one of `parts` programs that share their rows, with its first loads under way."""
     VECTOR: gl.constexpr = 128 // x.dtype.element_ty.primitive_bitwidth
-    shape: gl.constexpr = [SLOTS, BLOCK // VECTOR, VECTOR]
-    plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
-    blocks = gl.cdiv(columns, BLOCK)
-    return Ring(
+    shape: gl.constexpr = shape_of(BLOCK, VECTOR, gl.num_warps(), SLOTS)
+    plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0])
+    ring = Ring(
         places=gl.allocate_shared_memory(x.dtype.element_ty, shape, plain), x=x, rows=rows,
-        columns=columns, x_row=x_row, blocks=blocks, again=gl.maximum(blocks - HELD, 0),
+        columns=columns, x_row=x_row, group=gl.program_id(0) // parts,
+        groups=gl.num_programs(0) // parts, first=gl.program_id(0) % parts * BLOCK, FULL=FULL,
         BLOCK=BLOCK, VECTOR=VECTOR, SLOTS=SLOTS)  # fmt: skip
-
-
-@gluon.jit
-def started(x, rows, columns, x_row, BLOCK: gl.constexpr, SLOTS: gl.constexpr, HELD: gl.constexpr):
-    """The ring, with its first loads under way."""
-    ring = ring_of(x, rows, columns, x_row, BLOCK, SLOTS, HELD)
     for load in gl.static_range(SLOTS):
         ring.fill(load)
     return ring

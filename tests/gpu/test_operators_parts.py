@@ -1,0 +1,80 @@
+"""On a GPU: rows that several programs share, alone and beside each other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("triton")
+
+from flash_attention import operators
+from tests.operators.compare import excess
+from tests.operators.values import ordinary
+
+pytestmark = pytest.mark.gpu
+each_dtype = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+# Parts of 8 and of 16 KB, whole and not; few rows and many.
+SHAPES = [(1, 41_008), (300, 65_536), (3, 131_072), (70, 262_144), (500, 49_160), (2, 1_000_000)]
+
+
+@each_dtype
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_norms(shape: tuple[int, int], dtype: torch.dtype, seed: int) -> None:
+    x = (ordinary(shape, dtype, seed).cuda() + 3).to(dtype)
+    w, b = (ordinary(shape[-1:], dtype, seed + i).cuda() for i in (1, 2))
+    wide = x.double()
+    layer = F.layer_norm(wide, shape[-1:], w.double(), b.double())
+    rms = F.rms_norm(wide, shape[-1:], w.double(), 1e-6)
+    for _ in range(3):
+        got = operators.layer_norm(x, w, b)
+        assert excess(got, layer, layer.abs().max()) <= 8
+        assert torch.equal(got, operators.layer_norm(x, w, b))
+        assert excess(operators.rms_norm(x, w), rms, rms.abs().max()) <= 8
+
+
+@each_dtype
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_softmax(shape: tuple[int, int], dtype: torch.dtype, seed: int) -> None:
+    x = ordinary(shape, dtype, seed).cuda() * 3
+    wide = x.double()
+    exact, far = wide.softmax(-1), wide.amax(-1, keepdim=True) - wide
+    for _ in range(3):
+        got = operators.softmax(x)
+        assert excess(got, exact, exact * (1 + far)) <= 8
+        assert torch.equal(got, operators.softmax(x))
+        assert excess(operators.log_softmax(x), wide.log_softmax(-1), 1 + far) <= 8
+
+
+def test_streams_beside_each_other(seed: int) -> None:
+    """Each has words of its own, and launches take turns on the GPU."""
+    inputs = [ordinary((40, 65_536), torch.bfloat16, seed + i).cuda() for i in range(4)]
+    wanted = [operators.softmax(x) for x in inputs]
+    streams = [torch.cuda.Stream() for _ in inputs]  # type: ignore[no-untyped-call]
+    for _ in range(50):
+        got = []
+        torch.cuda.synchronize()
+        for x, stream in zip(inputs, streams, strict=True):
+            with torch.cuda.stream(stream):
+                got.append((operators.softmax(x), operators.layer_norm(x)))
+        torch.cuda.synchronize()
+        assert all(torch.equal(a, b) for (a, _), b in zip(got, wanted, strict=True))
+
+
+def test_graphs(seed: int) -> None:
+    """A graph's words are its own: it is replayed beside calls on another stream."""
+    x = ordinary((40, 65_536), torch.bfloat16, seed).cuda()
+    for _ in range(3):
+        wanted = operators.rms_norm(x)
+    graph = torch.cuda.CUDAGraph()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    with torch.cuda.graph(graph):
+        out = operators.rms_norm(x)
+    for _ in range(20):
+        out.zero_()
+        stream.wait_stream(torch.cuda.current_stream())
+        graph.replay()
+        with torch.cuda.stream(stream):
+            beside = operators.rms_norm(x)
+        torch.cuda.synchronize()
+        assert torch.equal(out, wanted) and torch.equal(beside, wanted)

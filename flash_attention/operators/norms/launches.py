@@ -18,10 +18,13 @@ from ..rows.sums import column_sums
 _FEW_WARPS = partial(warps_for, most=8)
 FORWARD = RowOp(
     "norms.kernels", "forward", (4, 5, 6, 7), looped=RowConfig(1, 16384, False, 32),
-    warps=_FEW_WARPS,
+    warps=_FEW_WARPS, together=4096, together_warps=4, programs=528,
 )  # fmt: skip
 # RMSNorm's loop divides nothing, and is faster than a row in registers sooner.
-FORWARD_RMS = replace(FORWARD, looped=RowConfig(1, 8192, False, 32), most_whole=16384)
+FORWARD_RMS = replace(
+    FORWARD, looped=RowConfig(1, 8192, False, 32), most_whole=16384,
+    warps=partial(warps_for, most=8, of_thread=32),
+)  # fmt: skip
 _VECTORS = ((2, "WEIGHT"), (3, "BIAS"))
 PARTS = PartsOp("norms.parts", FORWARD, PartsConfig(SLOTS=3, programs=5), "LAYER", _VECTORS)
 PARTS_RMS = replace(PARTS, first=PartsConfig(LAG=2))

@@ -18,8 +18,12 @@ NUMBERS = ["rows", "columns", "x_row", "residual_row", "out_row", "parts"]
 def placed(ring, vector):
     """The program's part of a weight or bias, in shared memory."""
     shape: gl.constexpr = shape_of(ring.BLOCK, ring.VECTOR, gl.num_warps())
-    plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0])
-    place = gl.allocate_shared_memory(vector.dtype.element_ty, shape, plain)
+    BYTES: gl.constexpr = ring.VECTOR * vector.dtype.element_ty.primitive_bitwidth // 8
+    # A thread's 32 bytes are read in two halves: four threads the first, the next four the second,
+    # so that eight threads' halves are in banks of their own.
+    swizzle: gl.constexpr = [4, 4, 2] if BYTES == 32 else [1, 1, 1]
+    layout: gl.constexpr = gl.SwizzledSharedLayout(swizzle[0], swizzle[1], swizzle[2], [2, 1, 0])
+    place = gl.allocate_shared_memory(vector.dtype.element_ty, shape, layout)
     place.store(gl.load(vector + ring.column(), mask=ring.column() < ring.columns, other=0.0))
     return place
 

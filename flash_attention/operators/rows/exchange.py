@@ -41,11 +41,6 @@ def number_of(word):
 
 
 @gluon.jit
-def tag_of(word):
-    return (word >> 32).to(gl.int32)
-
-
-@gluon.jit
 def most_and_count(a, n, b, m):
     return gl.maximum(a, b), n + m
 
@@ -96,7 +91,7 @@ class Exchange:
         """(the first number of each part, or `missing` of one that there is not; the second, or 0;
         1 where both are of that turn)"""
         outside = self.each() >= self.parts
-        known = outside | ((tag_of(first) == turn + 1) & (tag_of(second) == turn + 1))
+        known = outside | ((first >> 32 == turn + 1) & (second >> 32 == turn + 1))
         return gl.where(outside, missing, number_of(first)), number_of(second), known.to(gl.int32)
 
     @gluon.jit

@@ -16,6 +16,7 @@ from ..launching import Operator
 
 # The most elements of a row that a program keeps in its registers.
 MOST_WHOLE = 32768
+_SHORT = 1024  # elements of rows that go several to a program
 _WARPS = (1, 2, 4, 8, 16, 32)
 
 
@@ -88,8 +89,9 @@ class RowOp(Operator[RowConfig, RowCall]):
     """`module`: of operators, with the kernel `function`; `write` has the positions of the tensors
     that it writes, `moves` how many matrices of the problem's size go to and fro. Rows of up to
     `most_whole` elements stay in registers, without spills; longer ones go by `looped`. `warps`: of
-    a program that holds so many elements. Short rows go several to a program, unless there would
-    be fewer than `programs`."""
+    a program that holds so many elements. Short rows go several to a program, `together` elements
+    (`together_warps`, if not as many as `warps` says), unless there would be fewer than `programs`.
+    """
 
     module: str
     function: str
@@ -98,6 +100,8 @@ class RowOp(Operator[RowConfig, RowCall]):
     most_whole: int = MOST_WHOLE
     looped: RowConfig = LOOPED
     warps: Callable[[int], int] = warps_for
+    together: int = 1024
+    together_warps: int = 0
     programs: int = 0
     zeroed: tuple[int, ...] = ()
     config_type = RowConfig
@@ -120,10 +124,11 @@ class RowOp(Operator[RowConfig, RowCall]):
         block = max(16, 1 << (columns - 1).bit_length())
         if block > self.most_whole:
             return self.looped
-        each = max(1, min(16, 1024 // block))
+        each = min(16, self.together // block) if block <= _SHORT else 1
         while each > 1 and rows < each * self.programs:
             each //= 2
-        return RowConfig(each, block, True, self.warps(each * block))
+        warps = self.together_warps if each * block == self.together else 0
+        return RowConfig(each, block, True, warps or self.warps(each * block))
 
     def space(self, call: RowCall, architecture: int) -> list[RowConfig]:
         """The default, with more and fewer warps, and the loop."""

@@ -76,7 +76,8 @@ class PartsOp(Operator[PartsConfig, RowCall]):
 
     def space(self, call: RowCall, architecture: int) -> list[PartsConfig]:
         """Parts of 8 KiB, and twice as large ones for half as many programs: first those if there
-        would be too many of the others. Fewer places and programs where they do not fit."""
+        would be too many of the others. Fewer places and programs where they do not fit; with more
+        warps first."""
         first = replace(self.first, BLOCK=_PART_BYTES // _item(call))
         larger = replace(
             first, BLOCK=2 * first.BLOCK, num_warps=2 * first.num_warps,
@@ -90,11 +91,8 @@ class PartsOp(Operator[PartsConfig, RowCall]):
             for programs in range(max(1, config.programs - heavy), 0, -1)
             for slots in range(config.SLOTS, config.LAG + 1, -1)
         ]
-        return [config for config in every if not self.problems(config, call)]
-
-    def default(self, call: RowCall) -> PartsConfig:
-        possible = self.space(call, self.architecture)
-        return possible[0] if possible else self.first
+        possible = [config for config in every if not self.problems(config, call)]
+        return sorted(possible, key=lambda config: -config.programs * config.num_warps)
 
     def problems(self, config: PartsConfig, call: RowCall) -> list[str]:
         found = []
@@ -141,15 +139,8 @@ class PartsOp(Operator[PartsConfig, RowCall]):
         if device.type == "cpu":
             return None
         its = torch.cuda.get_device_properties(device)
-        # Not of every device, and not in torch's stubs.
-        has = (
-            getattr(its, "shared_memory_per_block_optin", 0),
-            getattr(its, "shared_memory_per_multiprocessor", 0),
-            getattr(its, "regs_per_multiprocessor", 0),
-        )
-        needs = (_SHARED_BYTES, _ALL_SHARED_BYTES, _REGISTERS)
-        if any(a < b for a, b in zip(has, needs, strict=True)):
-            return f"{its.name} has less memory or registers a multiprocessor than Hopper"
+        if getattr(its, "shared_memory_per_multiprocessor", 0) < _ALL_SHARED_BYTES:
+            return f"{its.name} has less than {_ALL_SHARED_BYTES} bytes of memory a multiprocessor"
         return None
 
     def fits(self, call: RowCall, device: torch.device) -> bool:

@@ -172,8 +172,8 @@ std::unique_ptr<RepeatedLaunches> repeated_launches(
     py::object stream_of, py::object empty, py::object zeros, py::object device,
     std::vector<std::pair<std::int64_t, std::int64_t>> needed,
     std::vector<std::pair<std::size_t, std::size_t>> apart, std::vector<RepeatedMemory::Kind> made,
-    std::vector<std::uint64_t> scratch, std::pair<std::uint64_t, std::uint64_t> kept, const std::vector<Step>& steps,
-    std::vector<std::size_t> result, bool single) {
+    std::vector<std::uint64_t> scratch, std::pair<std::uint64_t, std::uint64_t> kept,
+    const std::vector<Step>& steps, std::vector<std::size_t> result, bool single) {
   const auto [launch, cooperative_launch, replace_address, stream_id, is_capturing] = driver;
   auto* const replace = reinterpret_cast<ReplaceAddress>(replace_address);
   std::vector<RepeatedStep> launches;

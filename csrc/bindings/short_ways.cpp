@@ -147,8 +147,7 @@ std::unique_ptr<RememberedCalls> remembered_calls(std::vector<py::object> quiet,
 
 // (parameter, tensor, the map, of which address), as KeptMap.
 using Map = std::tuple<std::size_t, std::size_t, py::bytes, std::uint64_t>;
-// (function, grid, threads, shared bytes, cooperative, parameters, addresses, maps), as
-// RepeatedStep.
+// As RepeatedStep.
 using Step = std::tuple<std::uintptr_t, std::array<unsigned, 3>, unsigned, unsigned, bool,
                         std::vector<std::uint64_t>,
                         std::vector<std::pair<std::size_t, std::size_t>>, std::vector<Map>>;
@@ -156,15 +155,13 @@ using Step = std::tuple<std::uintptr_t, std::array<unsigned, 3>, unsigned, unsig
 std::vector<KeptMap> kept_maps(const std::vector<Map>& maps, ReplaceAddress replace) {
   std::vector<KeptMap> kept;
   for (const auto& [parameter, tensor, bytes, address] : maps) {
-    kept.emplace_back(parameter, tensor, record_of<KeptMap::Bytes>(bytes, "CUtensorMap"), address,
-                      replace);
+    const auto map = record_of<KeptMap::Bytes>(bytes, "CUtensorMap");
+    kept.emplace_back(parameter, tensor, map, address, replace);
   }
   return kept;
 }
 
-// The driver's functions by their addresses: (cuLaunchKernel, cuLaunchCooperativeKernel,
-// cuTensorMapReplaceAddress, cuStreamGetId, cuStreamIsCapturing).
-using Driver = std::array<std::uintptr_t, 5>;
+using Driver = std::array<std::uintptr_t, 5>;  // functions, in the order of machine.py
 
 std::unique_ptr<RepeatedLaunches> repeated_launches(
     const Driver& driver, py::object exchange_api,
@@ -174,23 +171,22 @@ std::unique_ptr<RepeatedLaunches> repeated_launches(
     std::vector<std::pair<std::size_t, std::size_t>> apart, std::vector<RepeatedMemory::Kind> made,
     std::vector<std::uint64_t> scratch, std::pair<std::uint64_t, std::uint64_t> kept,
     const std::vector<Step>& steps, std::vector<std::size_t> result, bool single) {
-  const auto [launch, cooperative_launch, replace_address, stream_id, is_capturing] = driver;
+  const auto [launch, together, replace_address, stream_id, is_capturing] = driver;
   auto* const replace = reinterpret_cast<ReplaceAddress>(replace_address);
   std::vector<RepeatedStep> launches;
-  for (const auto& [function, grid, threads, shared_bytes, cooperative, parameters, addresses,
-                    maps] : steps) {
+  for (const auto& [function, grid, threads, shared, cooperative, parameters, at, maps] : steps) {
     launches.push_back({.function = reinterpret_cast<void*>(function),
                         .grid = grid,
                         .threads = threads,
-                        .shared_bytes = shared_bytes,
+                        .shared_bytes = shared,
                         .cooperative = cooperative,
                         .parameters = parameters,
-                        .addresses = addresses,
+                        .addresses = at,
                         .maps = kept_maps(maps, replace)});
   }
   return std::make_unique<RepeatedLaunches>(
       RepeatedWays{.launch = reinterpret_cast<LaunchKernel>(launch),
-                   .launch_cooperative = reinterpret_cast<LaunchCooperative>(cooperative_launch),
+                   .launch_cooperative = reinterpret_cast<LaunchCooperative>(together),
                    .replace_address = replace,
                    .of_stream = {reinterpret_cast<StreamId>(stream_id),
                                  reinterpret_cast<StreamIsCapturing>(is_capturing)},
@@ -227,10 +223,8 @@ auto method_of(const char* name) {
 
 void set_python_error() {
   thrown = std::current_exception();
-  static PyObject* const rethrow =
-      py::cpp_function([] { std::rethrow_exception(std::exchange(thrown, nullptr)); })
-          .release()
-          .ptr();
+  const auto again = [] { std::rethrow_exception(std::exchange(thrown, nullptr)); };
+  static PyObject* const rethrow = py::cpp_function(again).release().ptr();
   Py_XDECREF(PyObject_CallNoArgs(rethrow));
 }
 
@@ -272,7 +266,7 @@ void def_short_ways(py::module_& module) {
            py::arg("backend_of"), py::arg("flash"), py::arg("serve"), py::keep_alive<1, 2>(),
            py::keep_alive<1, 3>(), py::keep_alive<1, 4>())
       .def_property_readonly("attend", function_of<&SdpaCalls::attend>("attend"));
-  py::class_<Detour>(module, "Detour", "Calls of a C function that are offered to another first.")
+  py::class_<Detour>(module, "Detour", "Calls of a C function that go to another first.")
       .def(py::init<py::object, py::object>(), py::arg("function"), py::arg("first"))
       .def("end", &Detour::end);
   py::class_<ServingCalls>(module, "ServingCalls", "Serving calls like those that were remembered.")

@@ -51,6 +51,7 @@ TESTS = (
     "tests/gpu/test_operators.py",
     "tests/gpu/test_operators_conv.py",
     "tests/gpu/test_operators_matmul.py",
+    "tests/gpu/test_operators_parts.py",
     "tests/gpu/test_operators_pipeline.py",
     "tests/gpu/test_triton.py",
 )

@@ -169,8 +169,9 @@ py::object RepeatedLaunches::start(PyObject* const* given, std::size_t n, Addres
   void* const stream = reinterpret_cast<void*>(number);
   // What was made of scratch memory is free again once the launches are queued: what comes later on
   // the stream may have it.
-  if (scratch_is_made())
+  if (scratch_is_made()) {
     put_scratch(memory_.scratch, at.data() + first_scratch(), at[first_scratch()]);
+  }
   if (memory_.kept.zeros != 0 && !put_kept(at, stream)) return py::none();
   if (!launch(at, stream)) return py::none();
   const auto returned = [&](std::size_t position) {

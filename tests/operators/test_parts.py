@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -31,6 +32,7 @@ from .values import ordinary
 
 ROWS = 41  # more turns of the emulator's small GPU than an exchange keeps
 CPU = torch.device("cpu")
+ORDERS = 10
 # Three parts, of which the last is not whole; four whole ones; one.
 each_length = pytest.mark.parametrize("columns", [616, 1024, 248])
 
@@ -40,13 +42,11 @@ def small(op: PartsOp, dtype: torch.dtype, warps: int) -> PartsConfig:
     return PartsConfig(512 * warps // dtype.itemsize, 4, warps, 4, op.first.LAG)
 
 
-def emulate(op: PartsOp, call: RowCall, *tensors: torch.Tensor, warps: int = 1) -> float:
+def emulate(op: PartsOp, call: RowCall, *tensors: torch.Tensor, seed: int, warps: int = 1) -> float:
     """Programs take turns at random, and none may wait for long. 0 if the words are zero again."""
     config = small(op, tensors[0].dtype, warps)
     words = op.words(config, call, CPU)
-    options = LaunchOptions(
-        lane_order="random", seed=torch.initial_seed() % 2**31, max_backward_branches=20_000
-    )
+    options = LaunchOptions(lane_order="random", seed=seed % 2**31, max_backward_branches=20_000)
     emulated.run(op, config, call, (*tensors, words), options)
     return float("inf") if words.any() else 0.0
 
@@ -62,7 +62,7 @@ def softmax_off(
     x[5] += 300  # whose exponential is no number
     out = torch.full_like(x, 7.0)
     call = row_call(ROWS, columns, (x, out), (x, out), LOG=log, ONLINE=True)
-    return max(emulate(op, call, x, out, warps=warps), softmax_excess(out, x, log))
+    return max(emulate(op, call, x, out, seed=seed, warps=warps), softmax_excess(out, x, log))
 
 
 @each_length
@@ -92,7 +92,7 @@ def norm_off(
         ROWS, columns, tensors, (x, x, out), numbers=(1e-5,), LAYER=layer, RESIDUAL=False,
         WEIGHT=True, BIAS=layer, STATISTICS=True,
     )  # fmt: skip
-    left = emulate(op, call, *tensors, warps=warps)
+    left = emulate(op, call, *tensors, seed=seed, warps=warps)
     wide, w, b = x.double(), weight.double(), bias.double()
     m = wide.mean(-1, keepdim=True) * layer
     r = ((wide - m).square().mean(-1, keepdim=True) + 1e-5).rsqrt()
@@ -150,8 +150,13 @@ OF_EXCHANGE = [
 
 @pytest.mark.parametrize(("old", "new"), OF_EXCHANGE, ids=[old[:40] for old, _ in OF_EXCHANGE])
 def test_bugs_of_the_exchange_are_found(old: str, new: str, seed: int) -> None:
+    """In one of some orders in which the programs take turns: not each shows every bug."""
     bad = planted(LAYER_NORM, norms, old, new, inside=exchange)
-    assert found(lambda: norm_off(bad, 1208, True, seed, torch.bfloat16, warps=2) <= 4)
+
+    def right(order: int) -> bool:
+        return norm_off(bad, 1208, True, order, torch.bfloat16, warps=2) <= 4
+
+    assert any(found(partial(right, seed + i)) for i in range(ORDERS))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ..launching import is_recorded, processors, run
+from ..launching import processors, run
 from ..remembered import remembered
-from ..rows.op import RowCall, RowConfig, RowOp, as_rows, row_call, warps_for
+from ..rows.op import RowConfig, RowOp, as_rows, row_call, warps_for
 from ..rows.parts_op import PartsConfig, PartsOp, run_parts
 from ..rows.sums import column_sums
 
@@ -26,11 +26,9 @@ FORWARD_RMS = replace(
     warps=partial(warps_for, most=8, of_thread=32),
 )  # fmt: skip
 _VECTORS = ((2, "WEIGHT"), (3, "BIAS"))
-PARTS = PartsOp("norms.parts", FORWARD, PartsConfig(SLOTS=3, programs=5), "LAYER", _VECTORS)
-PARTS_RMS = replace(PARTS, first=PartsConfig(LAG=2))
-# Columns beyond which programs share rows. RMSNorm's loop, whose rows come from the L2 cache when
-# they are read again, is faster for longer.
-_LEAST_SHARED, _LEAST_SHARED_RMS = 24_576, 40_960
+PARTS = PartsOp("norms.parts", FORWARD, PartsConfig(SLOTS=3, programs=5), "LAYER", 24_576, _VECTORS)
+# Its loop, whose rows come from the L2 cache when they are read again, is faster for longer.
+PARTS_RMS = replace(PARTS, first=PartsConfig(LAG=2), beyond=40_960)
 
 ROWS_WHOLE = RowOp("norms.gradients", "rows_whole", (6, 7, 8), moves=3, most_whole=16384)
 ROWS_LOOPED = RowOp("norms.gradients", "rows_looped", (6,), moves=3, most_whole=0)
@@ -71,20 +69,11 @@ def forward(
             STATISTICS=statistics,
         )  # fmt: skip
         shared = PARTS if layer else PARTS_RMS
-        if isinstance(config, PartsConfig) or (config is None and _is_shared(call, shared, x)):
+        if isinstance(config, PartsConfig) or (config is None and shared.is_faster(call, x)):
             run_parts(shared, call, tensors, config)
         else:
             run(FORWARD if layer else FORWARD_RMS, call, tensors, config)
     return out.view(x.shape), total if residual is None else total.view(x.shape), mean, rstd
-
-
-def _is_shared(call: RowCall, op: PartsOp, x: torch.Tensor) -> bool:
-    """Whether several programs share a row. torch.compile cannot record Gluon."""
-    return (
-        call.columns > (_LEAST_SHARED_RMS if op is PARTS_RMS else _LEAST_SHARED)
-        and not is_recorded(x)
-        and op.fits(call, x.device)
-    )
 
 
 @remembered

@@ -48,7 +48,7 @@ def of_part(ring, load, LAYER: gl.constexpr, LAG: gl.constexpr):
 def of_row(ring, exchange, turn, first, second, LAYER: gl.constexpr):
     """(mean, sum of squares about it) of all parts, whose words were asked for; the squares about
     one mean by those about several, as Chan, Golub and LeVeque (1979) join them."""
-    squares, means = exchange.total(turn, first, second)
+    squares, means, _ = exchange.gathered(turn, first, second, False)
     m = gl.to_tensor(0.0)
     if LAYER:
         n = gl.minimum(ring.columns - exchange.each() * ring.BLOCK, ring.BLOCK)

@@ -12,12 +12,11 @@ from ..launching import (
     differentiable,
     goes_through_torch,
     is_one_operator,
-    is_recorded,
     operator,
     run,
 )
 from ..remembered import remembered
-from ..rows.op import RowCall, RowConfig, RowOp, as_rows, row_call, warps_for
+from ..rows.op import RowConfig, RowOp, as_rows, row_call, warps_for
 from ..rows.parts_op import PartsConfig, PartsOp, run_parts
 
 ALGORITHMS = ("online", "two_pass")
@@ -25,9 +24,9 @@ FORWARD = RowOp(
     "row_softmax.kernels", "forward", (1,), looped=RowConfig(1, 8192, False, 32),
     warps=partial(warps_for, of_thread=32), programs=256,
 )  # fmt: skip
-PARTS = PartsOp("row_softmax.parts", FORWARD, PartsConfig(), "LOG", most_lag=1, few_parts=32)
-# Columns beyond which programs share rows: shorter ones stay in the registers of one.
-_LEAST_SHARED = 24_576
+PARTS = PartsOp(
+    "row_softmax.parts", FORWARD, PartsConfig(), "LOG", 24_576, most_lag=1, few_parts=32
+)
 BACKWARD = RowOp("row_softmax.kernels", "backward", (2,), moves=3, most_whole=16384)
 
 
@@ -86,21 +85,13 @@ def _forward(
     tensors = (matrix, out)
     rows, columns = matrix.shape
     call = row_call(rows, columns, tensors, tensors, LOG=log, ONLINE=algorithm == "online")
-    if isinstance(config, PartsConfig) or (config is None and _is_shared(call, matrix)):
+    if isinstance(config, PartsConfig) or (
+        config is None and algorithm == "online" and PARTS.is_faster(call, matrix)
+    ):
         run_parts(PARTS, call, tensors, config)
     else:
         run(FORWARD, call, tensors, config)
     return out.view(x.movedim(dim, -1).shape).movedim(-1, dim)
-
-
-def _is_shared(call: RowCall, x: torch.Tensor) -> bool:
-    """Whether several programs share a row. torch.compile cannot record Gluon."""
-    return (
-        call.columns > _LEAST_SHARED
-        and dict(call.switches)["ONLINE"]
-        and not is_recorded(x)
-        and PARTS.fits(call, x.device)
-    )
 
 
 @remembered

@@ -58,7 +58,7 @@ def of_part(ring, load, LOG: gl.constexpr):
 def of_row(exchange, turn, first, second):
     """(maximum, sum of exponentials less it) of all parts, whose words were asked for; of a row of
     -inf NaN."""
-    highest, each, their = exchange.highest(turn, first, second)
+    highest, each, their = exchange.gathered(turn, first, second, True)
     return highest, gl.sum(gl.fma(their, exp(each - highest), 0.0), 0)
 
 

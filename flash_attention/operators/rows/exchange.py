@@ -87,35 +87,29 @@ class Exchange:
         return first, gl.load(at + self.parts, mask=inside, other=0, volatile=True)
 
     @gluon.jit
-    def known(self, turn, first, second, missing):
-        """(the first number of each part, or `missing` of one that there is not; the second, or 0;
-        1 where both are of that turn)"""
+    def known(self, turn, first, second, HIGHEST: gl.constexpr):
+        """(the highest first number, or the sum of the second; all first numbers, all second; how
+        many words are of that turn). Beyond the last part there is what changes neither."""
         outside = self.each() >= self.parts
-        known = outside | ((first >> 32 == turn + 1) & (second >> 32 == turn + 1))
-        return gl.where(outside, missing, number_of(first)), number_of(second), known.to(gl.int32)
+        known = (outside | ((first >> 32 == turn + 1) & (second >> 32 == turn + 1))).to(gl.int32)
+        one, other = number_of(first), number_of(second)
+        if HIGHEST:
+            one = gl.where(outside, -float("inf"), one)
+            result, count = gl.reduce((one, known), 0, most_and_count)
+        else:
+            one = gl.where(outside, 0.0, one)
+            result, count = gl.reduce((other, known), 0, sum_and_count)
+        return result, one, other, count
 
     @gluon.jit
-    def highest(self, turn, first, second):
-        """(the highest first number, all first numbers, all second) of words that were asked for;
-        asks again until they are there."""
-        one, other, known = self.known(turn, first, second, -float("inf"))
-        most, count = gl.reduce((one, known), 0, most_and_count)
+    def gathered(self, turn, first, second, HIGHEST: gl.constexpr):
+        """(the highest first number, or the sum of the second; all first numbers, all second) of
+        words that were asked for; asks again until they are there."""
+        result, one, other, count = self.known(turn, first, second, HIGHEST)
         while count < self.MOST:
             first, second = self.asked(turn)
-            one, other, known = self.known(turn, first, second, -float("inf"))
-            most, count = gl.reduce((one, known), 0, most_and_count)
-        return most, one, other
-
-    @gluon.jit
-    def total(self, turn, first, second):
-        """(the sum of the second numbers, all first numbers), likewise."""
-        one, other, known = self.known(turn, first, second, 0.0)
-        total, count = gl.reduce((other, known), 0, sum_and_count)
-        while count < self.MOST:
-            first, second = self.asked(turn)
-            one, other, known = self.known(turn, first, second, 0.0)
-            total, count = gl.reduce((other, known), 0, sum_and_count)
-        return total, one
+            result, one, other, count = self.known(turn, first, second, HIGHEST)
+        return result, one, other
 
     @gluon.jit
     def leave(self):

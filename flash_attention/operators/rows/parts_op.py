@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ...triton_kit.op import Grid, StandInTensor, Work
-from ..launching import Operator, processors, run
+from ..launching import Operator, is_recorded, processors, run
 from .op import RowCall, RowOp
 
 _SHARED_BYTES = 227 * 1024  # of a program
@@ -45,12 +45,14 @@ class PartsOp(Operator[PartsConfig, RowCall]):
     """What `plain` computes, for rows of whole vectors of 16 bytes. The last tensor is the words of
     an Exchange. `vectors`: positions of the tensors that stay in shared memory, where there are
     such (the switches of these names). `first`: the configuration to begin with, of 16 bits; with
-    the switch `heavy`, and a last part that is not whole, a thread needs more registers."""
+    the switch `heavy`, and a last part that is not whole, a thread needs more registers. `beyond`:
+    columns up to which rows are faster otherwise."""
 
     module: str
     plain: RowOp
     first: PartsConfig
     heavy: str
+    beyond: int
     vectors: tuple[tuple[int, str], ...] = ()
     most_lag: int = _MOST_LAG
     few_parts: int = 64  # that wait for each other without losing much
@@ -146,6 +148,10 @@ class PartsOp(Operator[PartsConfig, RowCall]):
     def fits(self, call: RowCall, device: torch.device) -> bool:
         possible = self.space(call, self.architecture)
         return bool(possible) and self.problem_of(possible[0], call, device) is None
+
+    def is_faster(self, call: RowCall, x: torch.Tensor) -> bool:
+        """Whether it is what computes x's rows by default. torch.compile cannot record Gluon."""
+        return call.columns > self.beyond and not is_recorded(x) and self.fits(call, x.device)
 
     def words(self, config: PartsConfig, call: RowCall, device: torch.device) -> torch.Tensor:
         """Zeros, for all programs of the launch: words, and a count of 4 bytes for each group."""

@@ -83,6 +83,8 @@ RULES: list[tuple[str, str, Kinds]] = [
     ("for threads through barriers", through_threads(), ()),
     ("for all blocks", GRID_BARRIER.format(fence=GPU), ()),
     ("not without the fence", GRID_BARRIER.format(fence=""), (RAW,)),
+    ("volatile loads beside atomic updates", SETUP.format(writer=0) + "@%q0 red.global.add.u32 "
+     "[%p1], 1; @%q0 ld.volatile.global.u32 %r31, [%p1];", ()),
     ("a fence elsewhere", SETUP.format(writer=0) + GPU + "@%q0 st.global.u32 [%p0], %r10;", (WAW,)),
     ("equal values of two blocks", "setp.eq.u32 %q0, %t, 0; @%q0 st.global.u32 [%p0], 7;", (WAW,)),
     ("equal values of one", "@%q0 bra END; setp.lt.u32 %q1, %t, 2; mov.u32 %r10, %ctaid.x;\n"

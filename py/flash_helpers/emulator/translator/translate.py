@@ -117,7 +117,7 @@ L->local_bytes = {local_bytes};"""
     )
     # Every register and every operand record may have a stack slot of its own.
     stack_bytes = 2 * (e.register_bytes + local_bytes) + 64 * e.mma_run_max
-    strong = "Strong" if e.orders_blocks else ""
+    strong = "Strong" if e.orders_blocks or e.uses_global_atomics else ""
     body, declared = "\n".join(e.lines), "\n".join(map(_array, arrays))
     included = "\n".join(f'#include "{name}"' for name in includes)
     return f"""// {entry.name}

@@ -74,7 +74,7 @@ def test_loss_and_gradient(
 
 
 def test_long_rows_in_a_loop_and_strides(seed: int) -> None:
-    logits, target = draw((3, 9001), torch.bfloat16, seed)
+    logits, target = draw((3, 17_001), torch.bfloat16, seed)
     assert excess(operators.cross_entropy(logits, target), exact(logits, target), 50.0) <= 4
     logits, target = draw((9, 150), torch.float32, seed)
     for view in (with_gaps(logits), logits.T.contiguous().T):
@@ -280,10 +280,10 @@ def test_no_spills_and_loads_of_16_bytes(architecture: int) -> None:
 
 @pytest.mark.parametrize("architecture", [80, 90])
 def test_one_exponential_an_element(architecture: int) -> None:
-    """One more for every four of a row that is looped over."""
+    """One more for every eight of a row that is looped over."""
     x = torch.empty(2, 131_072, dtype=torch.bfloat16)
     target, row = torch.zeros(2, dtype=torch.int64), torch.empty(2)
-    for columns, exponentials in ((32_768, 64), (131_072, 32 + 8 + 8)):
+    for columns, exponentials in ((16_384, 32), (131_072, 64 + 8 + 8)):
         tensors = (x, target, row, row, row, row, target.int())
         call = row_call(
             2, columns, tensors, (x,), (0.0, 0.0), (-100,), SMOOTH=False, REDUCE=True, MEAN=False
@@ -291,4 +291,4 @@ def test_one_exponential_an_element(architecture: int) -> None:
         op = calls.REDUCED
         compiled = compile_op(op, op.default(call), call, architecture=architecture)
         assert compiled.spill_bytes == 0 and compiled.ptx.count("ex2.approx") == exponentials
-        assert compiled.ptx.count("ld.global.v4.b32") == (8 if columns == 32_768 else 4)
+        assert compiled.ptx.count("ld.global.v4.b32") == (4 if columns == 16_384 else 8)

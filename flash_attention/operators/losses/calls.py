@@ -27,10 +27,11 @@ from ..launching import (
 )
 from ..remembered import remembered
 from ..rows.op import LOOPED, RowConfig, RowOp, as_rows, row_call
+from .op import LossOp
 
 REDUCTIONS = ("mean", "sum", "none")
-_LONG = RowConfig(1, 4096, False, 4)
-FORWARD = RowOp("losses.kernels", "forward", (2, 3), moves=1, looped=_LONG)
+_LONG = RowConfig(1, 8192, False, 4)
+FORWARD = LossOp("losses.kernels", "forward", (2, 3), moves=1, most_whole=16384, looped=_LONG)
 REDUCED = replace(FORWARD, write=(2, 3, 4, 5, 6), zeroed=(6,))
 BACKWARD = RowOp("losses.kernels", "backward", (5,), most_whole=LOOPED.BLOCK)
 Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

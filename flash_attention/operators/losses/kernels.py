@@ -41,7 +41,7 @@ def reduced(loss, target, out, divisor, rows, ignored, MEAN: tl.constexpr, BLOCK
 def forward(
     x, target, loss, lse, out, divisor, done, rows, columns, x_row, ignored, smoothing, z_scale,
     SMOOTH: tl.constexpr, REDUCE: tl.constexpr, MEAN: tl.constexpr, ALIGN: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """The loss of each row (0 where the target is `ignored`) and its log-sum-exp. REDUCE: and what
     `reduced` makes of the losses, always in the same order, in the program that is the last to be
@@ -59,9 +59,8 @@ def forward(
         if SMOOTH:
             logits = tl.sum(tl.where(inside, v, 0.0), 1)
     else:
-        # Each of four parts of a block lies in the threads alike, so that every four elements of a
-        # thread have a maximum of their own: one rescaling, and no lane waits for another.
-        GROUP: tl.constexpr = 4 if BLOCK >= 8 else 1
+        # Each of GROUP parts of a block lies in the threads alike, so that every so many elements
+        # of a thread have a maximum of their own: one rescaling, and no lane waits for another.
         top = tl.full([ROWS, BLOCK // GROUP], -float("inf"), tl.float32)
         total = tl.zeros([ROWS, BLOCK // GROUP], tl.float32)
         shares = tl.zeros([ROWS, BLOCK // GROUP], tl.float32)

@@ -14,7 +14,7 @@ from tests.operators.values import ordinary
 
 pytestmark = pytest.mark.gpu
 each_dtype = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-# Parts of 8 and of 16 KB, whole and not; few rows and many.
+# Parts of 8 to 64 KB, whole and not; few rows and many.
 SHAPES = [(1, 41_008), (300, 65_536), (3, 131_072), (70, 262_144), (500, 49_160), (2, 1_000_000)]
 
 
@@ -44,6 +44,37 @@ def test_softmax(shape: tuple[int, int], dtype: torch.dtype, seed: int) -> None:
         assert excess(got, exact, exact * (1 + far)) <= 8
         assert torch.equal(got, operators.softmax(x))
         assert excess(operators.log_softmax(x), wide.log_softmax(-1), 1 + far) <= 8
+
+
+@each_dtype
+@pytest.mark.parametrize("shape", [*SHAPES, (999, 8200), (4096, 16_384)], ids=str)
+def test_gradients_of_norms(shape: tuple[int, int], dtype: torch.dtype, seed: int) -> None:
+    """Beside fp64's; those of rows by themselves, the sums over rows beside their sizes. And the
+    same bits again."""
+    x, dy = ((ordinary(shape, dtype, seed + i).cuda() + 0.5).to(dtype) for i in range(2))
+    w, b = (ordinary(shape[-1:], dtype, seed + 2 + i).cuda() for i in range(2))
+    for layer in (False, True):
+        vectors = (w, b) if layer else (w,)
+        given = [t.clone().requires_grad_() for t in (x, *vectors)]
+        norm = operators.layer_norm if layer else operators.rms_norm
+        out = norm(*given)
+        got = torch.autograd.grad(out, given, dy, retain_graph=True)
+        wide = [t.double().requires_grad_() for t in (x, *vectors)]
+        mean = wide[0].mean(-1, keepdim=True) * layer
+        away = wide[0] - mean
+        eps = 1e-5 if layer else 1e-6
+        rstd = (away.square().mean(-1, keepdim=True) + eps).rsqrt()
+        hat = away * rstd
+        exact = torch.autograd.grad(hat * wide[1] + (wide[2] if layer else 0), wide, dy.double())
+        assert excess(got[0], exact[0], 8 * exact[0].abs().amax(-1, keepdim=True)) <= 8
+        # Of numbers and a mean that are rounded before they differ.
+        off = dy.double().abs() * ((wide[0].abs() + mean.abs()) * rstd).detach()
+        sizes = [off.sum(0), dy.double().abs().sum(0)]
+        for one, other, size in zip(got[1:], exact[1:], sizes, strict=False):
+            assert excess(one, other, 8 * size) <= 8
+        for _ in range(2):
+            again = torch.autograd.grad(out, given, dy, retain_graph=True)
+            assert all(torch.equal(one, other) for one, other in zip(got, again, strict=True))
 
 
 def test_streams_beside_each_other(seed: int) -> None:

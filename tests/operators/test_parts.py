@@ -30,21 +30,28 @@ from .compare import excess, softmax_excess
 from .planting import found, planted
 from .values import ordinary
 
-ROWS = 41  # more turns of the emulator's small GPU than an exchange keeps
+ROWS = 11
 CPU = torch.device("cpu")
 ORDERS = 10
-# Three parts, of which the last is not whole; four whole ones; one.
-each_length = pytest.mark.parametrize("columns", [616, 1024, 248])
+# Three parts, of which the last has less than a chunk; two whole ones; one.
+each_length = pytest.mark.parametrize("columns", [1128, 1024, 248])
+FOREVER = 10**6
+# How often programs ask for the others' words before they do without: not at all, as long as the
+# others need, or in vain, since the last of 28 parts begin when the first have ended.
+each_patience = pytest.mark.parametrize(
+    ("patience", "columns"), [(0, 1128), (FOREVER, 1128), (3, 28 * 512)]
+)
 
 
-def small(op: PartsOp, dtype: torch.dtype, warps: int) -> PartsConfig:
-    """Parts of 512 bytes for each warp."""
-    return PartsConfig(512 * warps // dtype.itemsize, 4, warps, 4, op.first.LAG)
+def small(dtype: torch.dtype, warps: int, patience: int = FOREVER) -> PartsConfig:
+    """Parts of 1 KiB for each warp, in two chunks."""
+    return PartsConfig(1024 * warps // dtype.itemsize, 2, warps, patience)
 
 
-def emulate(op: PartsOp, call: RowCall, *tensors: torch.Tensor, seed: int, warps: int = 1) -> float:
+def emulate(
+    op: PartsOp, call: RowCall, *tensors: torch.Tensor, seed: int, config: PartsConfig
+) -> float:
     """Programs take turns at random, and none may wait for long. 0 if the words are zero again."""
-    config = small(op, tensors[0].dtype, warps)
     words = op.words(config, call, CPU)
     options = LaunchOptions(lane_order="random", seed=seed % 2**31, max_backward_branches=20_000)
     emulated.run(op, config, call, (*tensors, words), options)
@@ -52,17 +59,26 @@ def emulate(op: PartsOp, call: RowCall, *tensors: torch.Tensor, seed: int, warps
 
 
 def softmax_off(
-    op: PartsOp, columns: int, log: bool, seed: int, dtype: torch.dtype, warps: int = 1
+    op: PartsOp,
+    columns: int,
+    log: bool,
+    seed: int,
+    dtype: torch.dtype,
+    warps: int = 1,
+    patience: int = FOREVER,
+    rows: int = ROWS,
 ) -> float:
-    x = ordinary((ROWS, columns), dtype, seed) * 5
-    x[1] += torch.linspace(-30, 30, columns).to(dtype)  # each part has another maximum
+    x = ordinary((rows, columns), dtype, seed) * 5
+    x[1] += torch.linspace(-20, 20, columns).to(dtype)  # each part has another maximum
     x[2, 3:] = -float("inf")
     x[3] = -float("inf")
     x[4, 100] = float("nan")
     x[5] += 300  # whose exponential is no number
+    x[6] -= 300  # is zero
     out = torch.full_like(x, 7.0)
-    call = row_call(ROWS, columns, (x, out), (x, out), LOG=log, ONLINE=True)
-    return max(emulate(op, call, x, out, seed=seed, warps=warps), softmax_excess(out, x, log))
+    call = row_call(rows, columns, (x, out), (x, out), LOG=log, ONLINE=True)
+    left = emulate(op, call, x, out, seed=seed, config=small(dtype, warps, patience))
+    return max(left, softmax_excess(out, x, log))
 
 
 @each_length
@@ -80,19 +96,22 @@ def norm_off(
     dtype: torch.dtype,
     warps: int = 1,
     of_vectors: torch.dtype | None = None,
+    patience: int = FOREVER,
+    rows: int = ROWS,
 ) -> float:
     """The worst of the output and the statistics."""
-    x = ordinary((ROWS, columns), dtype, seed) + 3
+    x = ordinary((rows, columns), dtype, seed) + 3
+    x[2] = 0  # whose parts have two zeros to tell
     x[1] += torch.linspace(-30, 30, columns).to(dtype)  # each part has another mean
     weight, bias = (ordinary((columns,), of_vectors or dtype, seed + i) for i in (1, 2))
     out = torch.full_like(x, 7.0)
-    mean, rstd = (torch.full((ROWS,), 7.0) for _ in range(2))
+    mean, rstd = (torch.full((rows,), 7.0) for _ in range(2))
     tensors = (x, x, weight, bias, out, x, mean, rstd)
     call = row_call(
-        ROWS, columns, tensors, (x, x, out), numbers=(1e-5,), LAYER=layer, RESIDUAL=False,
+        rows, columns, tensors, (x, x, out), numbers=(1e-5,), LAYER=layer, RESIDUAL=False,
         WEIGHT=True, BIAS=layer, STATISTICS=True,
     )  # fmt: skip
-    left = emulate(op, call, *tensors, seed=seed, warps=warps)
+    left = emulate(op, call, *tensors, seed=seed, config=small(dtype, warps, patience))
     wide, w, b = x.double(), weight.double(), bias.double()
     m = wide.mean(-1, keepdim=True) * layer
     r = ((wide - m).square().mean(-1, keepdim=True) + 1e-5).rsqrt()
@@ -112,40 +131,75 @@ def test_norms(dtype: torch.dtype, op: PartsOp, columns: int, seed: int) -> None
 
 
 def test_several_warps(seed: int) -> None:
-    """And with a weight of fp32, whose places are swizzled."""
+    """And with a weight of fp32."""
     for op in (LAYER_NORM, RMS_NORM):
         for kind in (torch.bfloat16, torch.float32):
-            assert norm_off(op, 1208, op is LAYER_NORM, seed, torch.bfloat16, 2, kind) <= 4
-    assert softmax_off(SOFTMAX, 1208, False, seed, torch.bfloat16, warps=2) <= 4
+            assert norm_off(op, 2216, op is LAYER_NORM, seed, torch.bfloat16, 2, kind) <= 4
+    assert softmax_off(SOFTMAX, 2216, False, seed, torch.bfloat16, warps=2) <= 4
+
+
+@each_patience
+def test_who_asks_in_vain_does_without(patience: int, columns: int, seed: int) -> None:
+    """In whatever order programs run: in the emulator no more than 24 at a time."""
+    for warps in (1, 2):
+        how: dict[str, Any] = {"warps": warps, "patience": patience, "rows": 7}
+        assert softmax_off(SOFTMAX, columns, False, seed, torch.bfloat16, **how) <= 4
+        for op in (LAYER_NORM, RMS_NORM):
+            assert norm_off(op, columns, op is LAYER_NORM, seed, torch.bfloat16, **how) <= 4
 
 
 BUGS: list[tuple[PartsOp, ModuleType, str, str]] = [
-    (SOFTMAX, softmax, "ring.arrived(load, ring.SLOTS - 1)", "ring.arrived(load, ring.SLOTS)"),
-    (SOFTMAX, softmax, "ring.fill(load + ring.SLOTS)", "ring.fill(load + ring.SLOTS + 1)"),
-    (SOFTMAX, softmax, 'v = gl.where(ring.column() < ring.columns, v, -float("inf"))', "pass"),
-    (SOFTMAX, softmax, "exp(top - highest)", "exp(top - top)"),
-    (SOFTMAX, softmax, "exp(wide - finite(top)", "exp(wide - (top)"),
-    (SOFTMAX, softmax, "exchange.leave()", "pass"),
-    (SOFTMAX, softmax, "gl.fma(their, exp(each - highest), 0.0)", "their"),
-    (RMS_NORM, norms, "ring.SLOTS - 1 - LAG", "ring.SLOTS - LAG"),
-    (RMS_NORM, norms, "ring.fill(past + SLOTS)", "ring.fill(turn + SLOTS)"),
-    (LAYER_NORM, norms, "gl.where(ring.column() < ring.columns, away, 0.0)", "away"),
-    (LAYER_NORM, norms, "squares += gl.sum(gl.fma(gl.fma(away, away, 0.0), n, 0.0), 0)", "pass"),
-    (LAYER_NORM, norms, "gl.minimum(ring.columns - ring.first, ring.BLOCK)", "ring.columns"),
-    (LAYER_NORM, norms, "wait_group(0)", "pass"),
-    (LAYER_NORM, norms, "if exchange.part == 0:", "if exchange.part >= 0:"),
+    (SOFTMAX, softmax, "row.arrive()", "pass"),
+    (SOFTMAX, softmax, 'v = row.known(row.of(part, c, OWN).to(gl.float32), part, c, -float("inf"))',
+     "v = row.of(part, c, OWN).to(gl.float32)"),
+    (SOFTMAX, softmax, "exp(v - finite(most)", "exp(v - (most)"),
+    (SOFTMAX, softmax, "total * exp(top - finite(most))", "total"),
+    (SOFTMAX, softmax, "gl.fma(totals, exp(tops - highest), 0.0)", "totals"),
+    (SOFTMAX, softmax, 'gl.where(inside, tops, -float("inf"))', "tops"),
+    (SOFTMAX, softmax, "exchange.leave_zeros(before)", "pass"),
+    (SOFTMAX, softmax, "exchange.publish(top, total)", "exchange.publish(top, total * 0)"),
+    (RMS_NORM, norms, "row.arrive()", "pass"),
+    (RMS_NORM, norms, "+ index * out_row", "+ row.part * out_row"),
+    (LAYER_NORM, norms, "row.known(away - m, part, c, 0.0)", "away - m"),
+    (LAYER_NORM, norms, "total += gl.sum(gl.fma(gl.fma(away, away, 0.0), n, 0.0), 0)", "pass"),
+    (LAYER_NORM, norms, "gl.minimum(row.columns - part * row.BLOCK, row.BLOCK)", "row.columns"),
+    (LAYER_NORM, norms, "gl.sum(squares, 0)\n    m =", "gl.max(squares, 0)\n    m ="),
+    (LAYER_NORM, norms, "if row.part == 0:", "if row.part >= 0:"),
+]  # fmt: skip
+
+OF_EXCHANGE = [
+    ("high ^ 0x80000000", "high"),
+    ("self.words + self.part,", "self.words,"),
+    ("volatile=True", "volatile=False"),
+    ("other=TWO_ZEROS, volatile", "other=0, volatile"),
+    ("-(2**63)", "2**62"),
+    ("before + 1 == self.parts", "before == 0"),
+    ("in range(self.parts)", "in range(self.parts - 1)"),
+    ("self.left + nothing, nothing, mask=mask", "self.left + nothing, nothing + 1, mask=mask"),
+    ("+ row.to(gl.int64) * parts, left", "+ row.to(gl.int64), left"),
+]
+# Where programs do without: found only there.
+OF_THE_OTHER_WAY: list[tuple[PartsOp, ModuleType, str, str]] = [
+    (SOFTMAX, softmax, "of_part(row, part, False)", "of_part(row, row.part, False)"),
+    (SOFTMAX, softmax, "gl.where(each == part, total, totals)", "totals"),
+    (SOFTMAX, softmax, "if there == 0:", "if 1 == 0:"),
+    (LAYER_NORM, norms, "of_part(row, part, LAYER, False)", "of_part(row, row.part, LAYER, False)"),
+    (LAYER_NORM, norms, "gl.where(each == part, m, means)", "means"),
 ]  # fmt: skip
 
 
-OF_EXCHANGE = [
-    ("ROUNDS = gl.constexpr(8)", "ROUNDS = gl.constexpr(2)"),
-    (" & (second >> 32 == turn + 1)", ""),
-    ("(first >> 32 == turn + 1) & ", ""),
-    ("+ self.part\n", "\n"),
-    ("volatile=True", "volatile=False"),
-    ("+ 1 == self.parts", "== 0"),
-    ("range(2 * ROUNDS)", "range(2 * ROUNDS - 1)"),
-]
+@pytest.mark.parametrize(
+    ("op", "module", "old", "new"), OF_THE_OTHER_WAY, ids=[x[2][:40] for x in OF_THE_OTHER_WAY]
+)
+def test_bugs_of_the_other_way_are_found(
+    op: PartsOp, module: ModuleType, old: str, new: str, seed: int
+) -> None:
+    bad = planted(op, module, old, new)
+    how: dict[str, Any] = {"patience": 0, "rows": 7}
+    if op is SOFTMAX:
+        assert found(lambda: softmax_off(bad, 1128, False, seed, torch.bfloat16, **how) <= 4)
+    else:
+        assert found(lambda: norm_off(bad, 1128, True, seed, torch.bfloat16, **how) <= 4)
 
 
 @pytest.mark.parametrize(("old", "new"), OF_EXCHANGE, ids=[old[:40] for old, _ in OF_EXCHANGE])
@@ -154,7 +208,7 @@ def test_bugs_of_the_exchange_are_found(old: str, new: str, seed: int) -> None:
     bad = planted(LAYER_NORM, norms, old, new, inside=exchange)
 
     def right(order: int) -> bool:
-        return norm_off(bad, 1208, True, order, torch.bfloat16, warps=2) <= 4
+        return norm_off(bad, 2216, True, order, torch.bfloat16, warps=2) <= 4
 
     assert any(found(partial(right, seed + i)) for i in range(ORDERS))
 
@@ -167,10 +221,10 @@ def test_planted_bugs_are_found(
 ) -> None:
     bad = planted(op, module, old, new)
     if op is SOFTMAX:
-        assert found(lambda: softmax_off(bad, 616, False, seed, torch.bfloat16) <= 4)
+        assert found(lambda: softmax_off(bad, 1128, False, seed, torch.bfloat16) <= 4)
     else:
         is_layer = op is LAYER_NORM
-        assert found(lambda: norm_off(bad, 1208, is_layer, seed, torch.bfloat16, warps=2) <= 4)
+        assert found(lambda: norm_off(bad, 2216, is_layer, seed, torch.bfloat16, warps=2) <= 4)
 
 
 def calls(columns: int, dtype: torch.dtype) -> list[tuple[PartsOp, RowCall]]:
@@ -185,46 +239,59 @@ def calls(columns: int, dtype: torch.dtype) -> list[tuple[PartsOp, RowCall]]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("columns", [40_008, 65_536, 262_144])
+@pytest.mark.parametrize("columns", [40_008, 65_536, 262_144, 1_000_000])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_no_spills_and_several_programs_at_a_time(dtype: torch.dtype, columns: int) -> None:
+def test_no_spills_and_many_programs_at_a_time(dtype: torch.dtype, columns: int) -> None:
+    """So that 190 KiB are under way on a multiprocessor."""
     for op, call in calls(columns, dtype):
         config = op.default(call)
-        compiled = compile_op(op, config, call)
-        assert compiled.spill_bytes == 0 and config.programs * config.num_warps >= 12
-        each = compiled.registers * 32 * config.num_warps, compiled.shared_bytes + 1024
-        assert config.programs * each[0] <= 65_536 and config.programs * each[1] <= 228 * 1024
+        compiled = compile_op(op, config, call, architecture=90)
+        assert compiled.spill_bytes == 0
+        registers = compiled.registers * 32 * config.num_warps
+        programs = min(65_536 // registers, 228 * 1024 // (compiled.shared_bytes + 1024))
+        assert programs * config.BLOCK * dtype.itemsize >= 190 * 1024
         assert re.search(r"cp\.async\.cg\.shared\.global .*, 0x10", compiled.ptx)
+
+
+def test_parts_are_larger_where_there_would_be_many() -> None:
+    sizes = {
+        n: [op.default(call).BLOCK for op, call in calls(n, torch.bfloat16)]
+        for n in (65_536, 65_600, 524_288, 524_352, 2**20)
+    }
+    assert sizes == {
+        65_536: [4096, 4096, 4096, 8192], 65_600: [8192] * 4, 524_288: [8192] * 4,
+        524_352: [16_384] * 4, 2**20: [16_384] * 4,
+    }  # fmt: skip
 
 
 def test_refused() -> None:
     (op, call), _, (norm, residual), _ = calls(1024, torch.bfloat16)
     for config, reason in (
-        (PartsConfig(512, 3, 3, 1), "num_warps 3: allowed are powers of two"),
-        (PartsConfig(384, 3, 1, 1), "BLOCK 384: allowed are 256, 512, 1024 with 32 threads"),
-        (PartsConfig(256, 4, 1, 4, 2), "LAG 2: allowed are 1 to 1"),
-        (PartsConfig(256, 2, 1, 4), "SLOTS 2: at least LAG + 2"),
-        (PartsConfig(4096, 4, 16, 3), "programs 3: allowed are 1 to 2"),
-        (PartsConfig(8192, 15, 8, 1), "245888 bytes of shared memory: at most 232448"),
-        (PartsConfig(8192, 8, 8, 2), "131200 bytes of shared memory: too many for 2 programs"),
+        (PartsConfig(512, 1, 3), "num_warps 3: allowed are powers of two up to 32"),
+        (PartsConfig(512, 64, 1), "CHUNKS 64: allowed are powers of two up to 32"),
+        (PartsConfig(384, 1, 1), "BLOCK 384: allowed are 256, 512, 1024 with 32 threads and 1 ch"),
+        (PartsConfig(131_072, 16, 8), "262272 bytes of shared memory: at most 232448"),
+        (PartsConfig(256, 1, 1, -1), "PATIENCE -1: at least 0"),
     ):
         assert reason in "; ".join(op.problems(config, call))
-    added = replace(residual, switches=(*residual.switches, ("RESIDUAL", True)))
-    assert norm.problems(small(norm, torch.bfloat16, 1), added) == [
-        "RESIDUAL: the kernel adds none"
+    many = replace(call, rows=2**30)
+    assert op.problems(PartsConfig(256, 1, 1), many) == [
+        "4294967296 parts: at most 2147483647 are possible"
     ]
+    added = replace(residual, switches=(*residual.switches, ("RESIDUAL", True)))
+    assert norm.problems(small(torch.bfloat16, 1), added) == ["RESIDUAL: the kernel adds none"]
     odd = replace(call, align=4)
-    assert op.problems(PartsConfig(256, 4, 1), odd) == [
+    assert op.problems(PartsConfig(256, 1, 1), odd) == [
         "rows do not begin at multiples of 16 bytes"
     ]
-    assert not op.space(odd, 90) and not op.fits(odd, CPU)
+    assert not op.space(odd, 90)
 
 
 def test_by_configuration(seed: int) -> None:
     """Through the operators."""
     x = ordinary((5, 1000), torch.float16, seed)
     exact = x.double()
-    config = PartsConfig(256, 4, 1)
+    config = PartsConfig(256, 1, 1)
     got = operators.softmax(x, config=config)
     assert excess(got, exact.softmax(-1), exact.softmax(-1)) <= 4
     r = (exact.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
@@ -232,9 +299,7 @@ def test_by_configuration(seed: int) -> None:
     with pytest.raises(ValueError, match="RESIDUAL: the kernel adds none"):
         operators.rms_norm(x, residual=x, config=config)
     with pytest.raises(ValueError, match="BLOCK 500: allowed are 256, 512, 1024"):
-        operators.log_softmax(x, config=PartsConfig(500, 4, 1))
-    with pytest.raises(ValueError, match="rows of 16 parts: 12 programs can run at a time"):
-        operators.softmax(ordinary((5, 4096), torch.float16, seed), config=config)
+        operators.log_softmax(x, config=PartsConfig(500, 1, 1))
 
 
 def test_the_default_of_long_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,6 +320,6 @@ def test_the_default_of_long_rows(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     ran.clear()
     for short in (x[:, :24_576], x[:, :40_001], x.float()[:, :24_568]):
         operators.softmax(short), operators.layer_norm(short)
-    operators.softmax(x, algorithm="two_pass"), operators.rms_norm(x[:, :40_960])
+    operators.softmax(x, algorithm="two_pass"), operators.rms_norm(x[:, :24_576])
     operators.layer_norm(x, residual=x)
     assert not ran

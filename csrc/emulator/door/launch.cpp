@@ -21,7 +21,7 @@ namespace emulator {
 
 namespace {
 
-constexpr u64 kMaxResidents = 16;  // blocks that take turns
+constexpr u64 kMaxResidents = 24;  // blocks that take turns
 
 class Launch {
  public:

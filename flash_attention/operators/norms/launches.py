@@ -11,9 +11,10 @@ import torch
 
 from ..launching import processors, run
 from ..remembered import remembered
-from ..rows.op import RowConfig, RowOp, as_rows, row_call, warps_for
+from ..rows.op import RowCall, RowConfig, RowOp, as_rows, row_call, warps_for
 from ..rows.parts_op import PartsConfig, PartsOp, run_parts
 from ..rows.sums import column_sums
+from .gradient_op import GradientOp
 
 _FEW_WARPS = partial(warps_for, most=8)
 FORWARD = RowOp(
@@ -25,13 +26,12 @@ FORWARD_RMS = replace(
     FORWARD, looped=RowConfig(1, 8192, False, 32), most_whole=16384,
     warps=partial(warps_for, most=8, of_thread=32),
 )  # fmt: skip
-_VECTORS = ((2, "WEIGHT"), (3, "BIAS"))
-PARTS = PartsOp("norms.parts", FORWARD, PartsConfig(SLOTS=3, programs=5), "LAYER", 24_576, _VECTORS)
-# Its loop, whose rows come from the L2 cache when they are read again, is faster for longer.
-PARTS_RMS = replace(PARTS, first=PartsConfig(LAG=2), beyond=40_960)
+PARTS = PartsOp("norms.parts", FORWARD, 24_576)
+PARTS_RMS = replace(PARTS, few=0)
 
 ROWS_WHOLE = RowOp("norms.gradients", "rows_whole", (6, 7, 8), moves=3, most_whole=16384)
 ROWS_LOOPED = RowOp("norms.gradients", "rows_looped", (6,), moves=3, most_whole=0)
+IN_PARTS = GradientOp()
 COLUMNS = RowOp("norms.gradients", "columns_of", (4, 5), moves=2)
 _COLUMNS = RowConfig(ROWS=4, BLOCK=1024, WHOLE=False, num_warps=4)
 # A row, its gradient and the weight's sums of its length fit into registers; of longer rows the
@@ -89,6 +89,14 @@ def backward(
     if not rows:
         return dx.view(x.shape), _zeros(weight, mean), _zeros(bias, mean)
     past = matrix if added is None else as_rows(added)
+    if columns > (_BIAS_WHOLE if bias is not None else ROWS_WHOLE.most_whole):
+        tensors = (gradients, matrix, past, _dense(weight, mean), mean, rstd, dx, mean, mean)
+        call = row_call(
+            rows, columns, tensors, (gradients, matrix, past, dx), LAYER=layer,
+            ADDED=added is not None, WEIGHT=weight is not None, BIAS=bias is not None,
+        )  # fmt: skip
+        if IN_PARTS.fits(call, matrix):
+            return dx.view(x.shape), *_in_parts(call, tensors, vectors)
     op, config = of_rows(rows, columns, layer)
     parts = _programs(rows, config, x.device) if config.WHOLE else 0
     # Who reads the rows adds up what has room; for the rest they are read once more.
@@ -107,6 +115,22 @@ def backward(
     if any(later):
         _columns(gradients, matrix, mean, rstd, partials, later, layer)
     return dx.view(x.shape), *_sums(partials, vectors)
+
+
+def _in_parts(
+    call: RowCall, tensors: Sequence[torch.Tensor], vectors: Sequence[Optional]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradients of weight and bias; that of x is written."""
+    device = tensors[0].device
+    config = IN_PARTS.default(call)
+    groups = IN_PARTS.groups(config, call, processors(device))
+    mean = tensors[4]
+    partials = [
+        mean if vector is None else mean.new_empty((groups, call.columns)) for vector in vectors
+    ]
+    words = IN_PARTS.words(config, call, device)
+    run(IN_PARTS, call, (*tensors[:7], *partials, words), config)
+    return _sums(partials, vectors)
 
 
 def of_rows(rows: int, columns: int, layer: bool) -> tuple[RowOp, RowConfig]:

@@ -24,9 +24,7 @@ FORWARD = RowOp(
     "row_softmax.kernels", "forward", (1,), looped=RowConfig(1, 8192, False, 32),
     warps=partial(warps_for, of_thread=32), programs=256,
 )  # fmt: skip
-PARTS = PartsOp(
-    "row_softmax.parts", FORWARD, PartsConfig(), "LOG", 24_576, most_lag=1, few_parts=32
-)
+PARTS = PartsOp("row_softmax.parts", FORWARD, 24_576)
 BACKWARD = RowOp("row_softmax.kernels", "backward", (2,), moves=3, most_whole=16384)
 
 

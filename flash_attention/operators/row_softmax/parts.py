@@ -1,6 +1,5 @@
-"""Softmax of long rows and its logarithm, forward: each program has one part of its rows, and takes
-one exponential an element. While the parts of one row wait for each other (rows/exchange.py), those
-of the next are computed."""
+"""Softmax of long rows and its logarithm, forward: each program has one part of a row in shared
+memory, and reads it again once the parts have told each other their numbers (rows/exchange.py)."""
 
 # The functions below are Gluon, not Python: the compiler reads their text.
 # mypy: ignore-errors
@@ -9,7 +8,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from ..rows.exchange import exchange_of
-from ..rows.ring import each_sum, started, wait_group
+from ..rows.part import each_sum, part_of
 
 NUMBERS = ["rows", "columns", "x_row", "out_row", "parts"]
 
@@ -39,58 +38,51 @@ def joined(top, total, other_top, other_total):
 
 
 @gluon.jit
-def of_part(ring, load, LOG: gl.constexpr):
-    """(what is kept of a part: for the logarithm its elements, else their exponentials less each
-    thread's maximum; these maxima; the part's; its sum of exponentials less that). A thread has a
-    maximum of its own, so that only one reduction goes through all."""
-    v = ring.arrived(load, ring.SLOTS - 1)
-    ring.fill(load + ring.SLOTS)
-    if not ring.FULL:
-        v = gl.where(ring.column() < ring.columns, v, -float("inf"))
-    wide = v.to(gl.float32)
-    top = gl.max(gl.max(wide, 2), 0)
-    e = exp(wide - finite(top)[None, :, None])
-    most, total = gl.reduce((top, each_sum(e)), 0, joined)
-    return v if LOG else e, top, most, total
+def of_part(row, part, OWN: gl.constexpr):
+    """(maximum, sum of exponentials less it) of a part of the row. A thread has a maximum of its
+    own, so that only one reduction goes through all."""
+    top, total = row.of_threads(-float("inf")), row.of_threads(0.0)
+    for c in range(row.chunks(part)):
+        v = row.known(row.of(part, c, OWN).to(gl.float32), part, c, -float("inf"))
+        most = gl.maximum(top, gl.max(gl.max(v, 2), 0))
+        e = exp(v - finite(most)[None, :, None])
+        total = total * exp(top - finite(most)) + each_sum(e)
+        top = most
+    return gl.reduce((top, total), 0, joined)
 
 
 @gluon.jit
-def of_row(exchange, turn, first, second):
-    """(maximum, sum of exponentials less it) of all parts, whose words were asked for; of a row of
-    -inf NaN."""
-    highest, each, their = exchange.gathered(turn, first, second, True)
-    return highest, gl.sum(gl.fma(their, exp(each - highest), 0.0), 0)
-
-
-@gluon.jit
-def over_row(kept, top, highest, total, LOG: gl.constexpr):
-    if LOG:
-        return kept.to(gl.float32) - highest - gl.log(total)
-    return kept * (exp(top - highest) / total)[None, :, None]
+def of_row(row, exchange):
+    """(maximum, sum of exponentials less it) of all parts; of a row of -inf NaN."""
+    tops, totals, there = exchange.gathered()
+    each = exchange.each()
+    if there == 0:
+        for part in range(exchange.parts):
+            top, total = of_part(row, part, False)
+            tops, totals = gl.where(each == part, top, tops), gl.where(each == part, total, totals)
+    inside = each < exchange.parts
+    highest = gl.max(gl.where(inside, tops, -float("inf")), 0)
+    their = gl.where(inside, gl.fma(totals, exp(tops - highest), 0.0), 0.0)
+    return highest, gl.sum(their, 0)
 
 
 @gluon.jit(do_not_specialize=NUMBERS)
 def forward(
     x, out, words, rows, columns, x_row, out_row, parts, LOG: gl.constexpr, ONLINE: gl.constexpr,
-    FULL: gl.constexpr, ALIGN: gl.constexpr, BLOCK: gl.constexpr, SLOTS: gl.constexpr,
-    MOST: gl.constexpr, LAG: gl.constexpr,
+    FULL: gl.constexpr, ALIGN: gl.constexpr, BLOCK: gl.constexpr, CHUNKS: gl.constexpr,
+    MOST: gl.constexpr, PATIENCE: gl.constexpr,
 ):  # fmt: skip
-    """`words`: of an Exchange. ONLINE is the other kernel's. LAG is 1: a part stays in registers
-    until the next one has joined it there."""
-    gl.static_assert(LAG == 1)
+    """`words`: of an Exchange. ONLINE is the other kernel's."""
     columns, x_row, out_row = columns * ALIGN, x_row * ALIGN, out_row * ALIGN
-    ring = started(x, rows, columns, x_row, parts, FULL, BLOCK, SLOTS)
-    exchange = exchange_of(words, parts, MOST)
-    turns = gl.cdiv(rows - ring.group, ring.groups)
-    kept, top, most, total = of_part(ring, gl.to_tensor(0), LOG)
-    exchange.publish(0, most, total)
-    for turn in range(1, turns + 1):
-        first, second = exchange.asked(turn - 1)
-        later, its_top, most, total = of_part(ring, turn, LOG)
-        if turn < turns:
-            exchange.publish(turn, most, total)
-        highest, sums = of_row(exchange, turn - 1, first, second)
-        ring.write(out, out_row, turn - 1, over_row(kept, top, highest, sums, LOG))
-        kept, top = later, its_top
-    wait_group(0)  # loads of nothing, whose places leave() may use
-    exchange.leave()
+    row, index = part_of(x, columns, x_row, parts, FULL, BLOCK, CHUNKS)
+    exchange = exchange_of(words, rows, parts, MOST, PATIENCE)
+    row.arrive()
+    top, total = of_part(row, row.part, True)
+    exchange.publish(top, total)
+    highest, total = of_row(row, exchange)
+    before = exchange.leave()
+    less, scale = gl.log(total), 1.0 / total
+    for c in range(row.chunks(row.part)):
+        v = row.kept(c).to(gl.float32) - highest
+        row.write(out + index * out_row, c, v - less if LOG else exp(v) * scale)
+    exchange.leave_zeros(before)

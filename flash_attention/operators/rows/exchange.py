@@ -1,9 +1,9 @@
-"""What the programs that share a row tell each other of it: two numbers of fp32 each, in words of
-global memory that carry the turn they are of, so that a number and the news that it is there arrive
-together.
+"""What the programs that share a row tell each other of it: two numbers of fp32 each, in one word
+of global memory, so that the numbers and the news that they are there arrive together.
 
-Who waits needs the others to run, so all programs must be on the GPU at a time: the launch is a
-cooperative one. The words are zero before a launch, and after it.
+A word of zeros is one that nobody has published; words are zero before a launch, and after it. No
+program needs another one to run: who has asked in vain for long works out the row's numbers alone.
+GPUs begin programs in order, so that is for the worst case only (the emulator can make it happen).
 """
 
 # The functions below are Gluon, not Python: the compiler reads their text.
@@ -16,11 +16,6 @@ from ...triton_kit.aggregates import aggregate
 
 block_barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # since 3.7
 
-# Turns whose words are kept. A program that waits for turn t has published t + LAG, so who
-# publishes t + LAG + 1 knows that every other has published t, and has read t - LAG - 1 before: the
-# words of turn t are free at t + 2 * LAG + 2.
-ROUNDS = gl.constexpr(8)
-
 
 @gluon.constexpr_function
 def of_parts(most, warps):
@@ -29,105 +24,123 @@ def of_parts(most, warps):
     return gl.BlockedLayout([most // 32], [32], [warps], [0])
 
 
-@gluon.jit
-def word_of(value, tag):
-    low = value.to(gl.uint32, bitcast=True).to(gl.uint64)
-    return (gl.to_tensor(tag).to(gl.uint64) << 32 | low).to(gl.int64, bitcast=True)
+@gluon.constexpr_function
+def of_threads(warps):
+    return gl.BlockedLayout([1], [32], [warps], [0])
+
+
+TWO_ZEROS = gl.constexpr(-(2**63))  # the word of them
 
 
 @gluon.jit
-def number_of(word):
-    return word.to(gl.uint32).to(gl.float32, bitcast=True)
+def word_of(first, second):
+    """Never zero, since the second number is not -0.0, which the other sign would make 0."""
+    second = gl.where(second == 0.0, 0.0, second)
+    low, high = first.to(gl.uint32, bitcast=True), second.to(gl.uint32, bitcast=True)
+    return ((high ^ 0x80000000).to(gl.uint64) << 32 | low.to(gl.uint64)).to(gl.int64, bitcast=True)
 
 
 @gluon.jit
-def most_and_count(a, n, b, m):
-    return gl.maximum(a, b), n + m
-
-
-@gluon.jit
-def sum_and_count(a, n, b, m):
-    return a + b, n + m
+def numbers_of(word):
+    low, high = word.to(gl.uint32), (word >> 32).to(gl.uint32) ^ 0x80000000
+    return low.to(gl.float32, bitcast=True), high.to(gl.float32, bitcast=True)
 
 
 @aggregate
 class Exchange:
-    """The words of one group of programs, which are `parts`; MOST is a power of two, at least 32
-    and so many. `left`: how many of them need the words no more."""
+    """The words of one row's `parts`; MOST is a power of two, at least 32 and so many. `left`: how
+    many programs need the words no more. A program asks PATIENCE times more than once."""
 
     words: gl.tensor
     left: gl.tensor
     part: gl.tensor
     parts: gl.tensor
     MOST: gl.constexpr
-
-    @gluon.jit
-    def place(self, turn, number):
-        return self.words + (turn % ROUNDS * 2 + number) * self.parts
+    PATIENCE: gl.constexpr
 
     @gluon.jit
     def each(self):
         return gl.arange(0, self.MOST, of_parts(self.MOST, gl.num_warps()))
 
     @gluon.jit
-    def publish(self, turn, first, second):
+    def publish(self, first, second):
         """This part's numbers."""
-        for number in gl.static_range(2):
-            word = word_of(second if number else first, turn + 1)
-            at = self.place(turn, number) + self.part
-            gl.atomic_xchg(at, word, sem="relaxed", scope="gpu")
+        word = word_of(first, second)
+        gl.atomic_xchg(self.words + self.part, word, sem="relaxed", scope="gpu")
 
     @gluon.jit
-    def asked(self, turn):
-        """The words of all parts, whether they are of that turn or not yet: asked for long before
-        they are needed, they cost nothing."""
+    def asked(self):
+        """The words of all parts, published or not yet. Beyond the last part of two zeros."""
         inside = self.each() < self.parts
-        at = self.place(turn, 0) + self.each()
-        first = gl.load(at, mask=inside, other=0, volatile=True)
-        return first, gl.load(at + self.parts, mask=inside, other=0, volatile=True)
+        return gl.load(self.words + self.each(), mask=inside, other=TWO_ZEROS, volatile=True)
 
     @gluon.jit
-    def known(self, turn, first, second, HIGHEST: gl.constexpr):
-        """(the highest first number, or the sum of the second; all first numbers, all second; how
-        many words are of that turn). Beyond the last part there is what changes neither."""
-        outside = self.each() >= self.parts
-        known = (outside | ((first >> 32 == turn + 1) & (second >> 32 == turn + 1))).to(gl.int32)
-        one, other = number_of(first), number_of(second)
-        if HIGHEST:
-            one = gl.where(outside, -float("inf"), one)
-            result, count = gl.reduce((one, known), 0, most_and_count)
-        else:
-            one = gl.where(outside, 0.0, one)
-            result, count = gl.reduce((other, known), 0, sum_and_count)
-        return result, one, other, count
+    def are_missing(self, word):
+        return gl.sum((word != 0).to(gl.int32), 0) < self.MOST
 
     @gluon.jit
-    def gathered(self, turn, first, second, HIGHEST: gl.constexpr):
-        """(the highest first number, or the sum of the second; all first numbers, all second) of
-        words that were asked for; asks again until they are there."""
-        result, one, other, count = self.known(turn, first, second, HIGHEST)
-        while count < self.MOST:
-            first, second = self.asked(turn)
-            result, one, other, count = self.known(turn, first, second, HIGHEST)
-        return result, one, other
+    def gathered(self):
+        """(the first numbers of all parts, the second, whether all were there in time)."""
+        word = self.asked()
+        missing = self.are_missing(word)
+        times = 0
+        while missing & (times < self.PATIENCE):
+            word = self.asked()
+            missing = self.are_missing(word)
+            times += 1
+        # Warps asked at different times. Of a number for each thread, so that all go one way.
+        thread = gl.arange(0, 32 * gl.num_warps(), of_threads(gl.num_warps()))
+        each = gl.where(thread < 32 * gl.num_warps() + self.parts, missing.to(gl.int32), 0)
+        first, second = numbers_of(word)
+        return first, second, gl.max(each, 0) == 0
+
+    @gluon.jit
+    def awaited(self):
+        """The numbers of all parts, of programs that run at the same time."""
+        word = self.asked()
+        while self.are_missing(word):
+            word = self.asked()
+        return numbers_of(word)
 
     @gluon.jit
     def leave(self):
-        """Once this program has read all that it needs; the last one leaves zeros."""
-        block_barrier()  # every warp has
-        if gl.atomic_add(self.left, 1, sem="acq_rel", scope="gpu") + 1 == self.parts:
-            inside = self.each() < self.parts
-            nothing = gl.zeros_like(self.each()).to(gl.int64)
-            for i in gl.static_range(2 * ROUNDS):
-                gl.store(self.words + i * self.parts + self.each(), nothing, mask=inside)
-            gl.atomic_xchg(self.left, 0, sem="relaxed", scope="gpu")
+        """How many had left before, to its first thread. All words have been read."""
+        thread = gl.arange(0, 32 * gl.num_warps(), of_threads(gl.num_warps()))
+        nothing = gl.zeros_like(thread)
+        left, one = self.left + nothing, nothing + 1
+        return gl.atomic_add(left, one, mask=thread == 0, sem="relaxed", scope="gpu")
+
+    @gluon.jit
+    def is_last(self, before):
+        """Of each thread: whether it is the first of the last program to leave."""
+        thread = gl.arange(0, 32 * gl.num_warps(), of_threads(gl.num_warps()))
+        return (thread == 0) & (before + 1 == self.parts)
+
+    @gluon.jit
+    def zero_words(self, mask):
+        nothing = gl.zeros_like(mask.to(gl.int32))
+        for part in range(self.parts):
+            at = self.words + part + nothing
+            gl.atomic_xchg(at, nothing.to(gl.int64), mask=mask, sem="relaxed", scope="gpu")
+
+    @gluon.jit
+    def zero_left(self, mask):
+        nothing = gl.zeros_like(mask.to(gl.int32))
+        gl.atomic_xchg(self.left + nothing, nothing, mask=mask, sem="relaxed", scope="gpu")
+
+    @gluon.jit
+    def leave_zeros(self, before):
+        """By the last program to leave."""
+        last = self.is_last(before)
+        self.zero_words(last)
+        self.zero_left(last)
 
 
 @gluon.jit
-def exchange_of(words, parts, MOST: gl.constexpr):
-    """This program's, of `words` that begin with those of the first group."""
-    group, groups = gl.program_id(0) // parts, gl.num_programs(0) // parts
-    lefts = (words + groups * ROUNDS * 2 * parts).to(gl.pointer_type(gl.int32), bitcast=True)
+def exchange_of(words, rows, parts, MOST: gl.constexpr, PATIENCE: gl.constexpr):
+    """This program's, of `words` that begin with those of the first row."""
+    row = gl.program_id(0) // parts
+    lefts = (words + rows.to(gl.int64) * parts).to(gl.pointer_type(gl.int32), bitcast=True)
     return Exchange(
-        words=words + group * ROUNDS * 2 * parts, left=lefts + group,
-        part=gl.program_id(0) % parts, parts=parts, MOST=MOST)  # fmt: skip
+        words=words + row.to(gl.int64) * parts, left=lefts + row, part=gl.program_id(0) % parts,
+        parts=parts, MOST=MOST, PATIENCE=PATIENCE)  # fmt: skip

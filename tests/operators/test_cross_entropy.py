@@ -273,8 +273,9 @@ def test_no_spills_and_loads_of_16_bytes(architecture: int) -> None:
     assert compiled.spill_bytes == 0 and "ld.global.v4.b32" in compiled.ptx
     tensors = (x, target, row, row, row, x)
     call = row_call(2, x.shape[1], tensors, (x, x), (0.1, 0.0), (1, -100), DIVIDE=True)
-    op = calls.BACKWARD
-    compiled = compile_op(op, op.default(call), call, architecture=architecture)
+    of_logits = calls.BACKWARD
+    config = of_logits.default(call)
+    compiled = compile_op(of_logits, config, call, architecture=architecture)
     assert compiled.spill_bytes == 0 and "st.global.v4.b32" in compiled.ptx
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 
-from ...triton_kit.op import Grid, StandInTensor, Work
-from ..launching import Operator, is_recorded, processors
+from ...triton_kit.op import Grid
+from ..launching import is_recorded, processors
 from ..rows.op import RowCall
+from ..rows.parts_op import SharedOp, item_of, parts_of, problems_of
 
-_ALL_SHARED_BYTES, _RESERVED_BYTES = 228 * 1024, 1024  # of a multiprocessor; of each program there
+_SHARED_BYTES, _RESERVED_BYTES = 228 * 1024, 1024  # of a multiprocessor; of each program there
 _ALL_REGISTERS = 65536
-_VECTOR_BYTES = 16
-_LANES = 32
+_LEAST_REGISTERS = 64  # of a thread, without spills
 _FEW_PARTS = {1024: 32, 2048: 64, 4096: 2**31}  # that wait for each other without losing much
 _MOST_OF_THREAD = 16  # elements: more sums do not stay in registers
 
@@ -37,25 +36,16 @@ class GradientConfig:
 
 
 @dataclass(frozen=True)
-class GradientOp(Operator[GradientConfig, RowCall]):
+class GradientOp(SharedOp[GradientConfig]):
     """The tensors are those of `rows_whole` in gradients.py, with as many rows of sums as there are
-    `groups`, and the words of an Exchange, which are zero before and after."""
+    `groups`."""
 
-    name = "norms.gradient_parts.backward"
     config_type = GradientConfig
-    contiguous = False
     architecture = 90
-    written = (6, 7, 8, 9)
-    zeroed = (9,)
-
-    def kernel(self) -> Any:
-        from .gradient_parts import backward
-
-        return backward
 
     def space(self, call: RowCall, architecture: int) -> list[GradientConfig]:
         """The smallest parts first of which a row has not too many; of fp32 fewer rows."""
-        half = _item(call) == 2
+        half = item_of(call) == 2
         slots = 4 if half else 3
         large = GradientConfig(4096, 5, 8, 2, 2) if half else GradientConfig(4096, 3, 8, 2)
         every = [GradientConfig(1024, slots, 2, 8), GradientConfig(2048, slots, 4, 4), large]
@@ -64,28 +54,17 @@ class GradientOp(Operator[GradientConfig, RowCall]):
         return [config for config in every if not self.problems(config, call)]
 
     def problems(self, config: GradientConfig, call: RowCall) -> list[str]:
-        threads, item = 32 * config.num_warps, _item(call)
-        if not 1 <= config.num_warps <= 32 or config.num_warps & (config.num_warps - 1):
-            return [f"num_warps {config.num_warps}: allowed are powers of two up to 32"]
-        found = []
-        vector = _VECTOR_BYTES // item
-        allowed = [n * threads for n in (vector << i for i in range(6)) if n <= _MOST_OF_THREAD]
-        if config.BLOCK not in allowed:
-            blocks = ", ".join(map(str, allowed))
-            found.append(f"BLOCK {config.BLOCK}: allowed are {blocks} with {threads} threads")
+        found = problems_of(config, call, _MOST_OF_THREAD)
         if config.LAG < 1:
             found.append(f"LAG {config.LAG}: at least 1")
         if config.SLOTS < config.LAG + 2:
             found.append(f"SLOTS {config.SLOTS}: at least LAG + 2")
         # The parts, and what a reduction exchanges between warps.
-        n_bytes = 2 * config.SLOTS * config.BLOCK * item + 16 * config.num_warps
-        most = min(
-            _ALL_SHARED_BYTES // (n_bytes + _RESERVED_BYTES), _ALL_REGISTERS // (threads * 64)
-        )
+        n_bytes = 2 * config.SLOTS * config.BLOCK * item_of(call) + 16 * config.num_warps
+        registers = 32 * max(1, config.num_warps) * _LEAST_REGISTERS
+        most = min(_SHARED_BYTES // (n_bytes + _RESERVED_BYTES), _ALL_REGISTERS // registers)
         if not 1 <= config.programs <= most:
             found.append(f"programs {config.programs}: {most} have room")
-        if call.align * item < _VECTOR_BYTES or not call.aligned:
-            found.append("rows do not begin at multiples of 16 bytes")
         return found
 
     def problem_of(self, config: GradientConfig, call: RowCall, device: torch.device) -> str | None:
@@ -96,8 +75,8 @@ class GradientOp(Operator[GradientConfig, RowCall]):
         if device.type == "cpu":
             return None
         its = torch.cuda.get_device_properties(device)
-        if getattr(its, "shared_memory_per_multiprocessor", 0) < _ALL_SHARED_BYTES:
-            return f"{its.name} has less than {_ALL_SHARED_BYTES} bytes of memory a multiprocessor"
+        if getattr(its, "shared_memory_per_multiprocessor", 0) < _SHARED_BYTES:
+            return f"{its.name} has less than {_SHARED_BYTES} bytes of memory a multiprocessor"
         return None
 
     def fits(self, call: RowCall, x: torch.Tensor) -> bool:
@@ -116,52 +95,10 @@ class GradientOp(Operator[GradientConfig, RowCall]):
         n = call.rows * parts_of(config, call) + self.groups(config, call, processors(device))
         return torch.zeros(n, dtype=torch.int64, device=device)
 
-    def arguments(self, config: GradientConfig, call: RowCall, tensors: Sequence[Any]) -> list[Any]:
-        columns, *strides = (n // call.align for n in (call.columns, *call.strides))
-        return [*tensors, call.rows, columns, *strides, parts_of(config, call)]
-
     def constants(self, config: GradientConfig, call: RowCall) -> dict[str, Any]:
-        registers = _ALL_REGISTERS // (32 * config.num_warps * config.programs) // 8 * 8
-        return {
-            **dict(call.switches), "ALIGN": call.align, "FULL": call.columns % config.BLOCK == 0,
-            "BLOCK": config.BLOCK, "SLOTS": config.SLOTS, "LAG": config.LAG,
-            "MOST": _most(config, call), "num_warps": config.num_warps,
-            "maxnreg": min(255, registers), "launch_cooperative_grid": True,
-        }  # fmt: skip
+        constants = super().constants(config, call)
+        registers = _ALL_REGISTERS // (32 * config.num_warps * constants.pop("programs")) // 8 * 8
+        return {**constants, "maxnreg": min(255, registers), "launch_cooperative_grid": True}
 
     def grid(self, config: GradientConfig, call: RowCall, processors: int) -> Grid:
         return parts_of(config, call) * self.groups(config, call, processors), 1, 1
-
-    def stand_ins(self, call: RowCall) -> Sequence[StandInTensor]:
-        tensors = [StandInTensor((32,) * dims, dtype) for dims, dtype in call.layouts]
-        return [*tensors, StandInTensor((32,), "int64")]
-
-    def code(self, config: GradientConfig, call: RowCall) -> tuple[GradientConfig, RowCall]:
-        """Of the length only the power of two of its parts, and whether the last one is whole."""
-        rest = 0 if call.columns % config.BLOCK == 0 else call.align
-        columns = _most(config, call) * config.BLOCK - rest
-        return config, replace(call, rows=32, columns=columns, strides=(32,) * len(call.strides))
-
-    def key(self, call: RowCall) -> dict[str, Any]:
-        return {
-            "kernel": self.name, "rows": call.rows, "columns": call.columns, "align": call.align,
-            "layouts": [list(layout) for layout in call.layouts],
-            "switches": [list(switch) for switch in call.switches],
-        }  # fmt: skip
-
-    def work(self, call: RowCall) -> Work:
-        n = call.rows * call.columns
-        return Work(flop=16 * n, n_bytes=3 * n * _item(call))
-
-
-def parts_of(config: GradientConfig, call: RowCall) -> int:
-    return -(-call.columns // config.BLOCK)
-
-
-def _most(config: GradientConfig, call: RowCall) -> int:
-    """The next power of two, and a number for each lane at least."""
-    return max(_LANES, 1 << (parts_of(config, call) - 1).bit_length())
-
-
-def _item(call: RowCall) -> int:
-    return 4 if call.layouts[0][1] == "float32" else 2

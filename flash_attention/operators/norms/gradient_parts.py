@@ -85,6 +85,20 @@ def slope(grads, part, place, w, m, r, exchange, LAYER: gl.constexpr, WEIGHT: gl
     return y * r
 
 
+@gluon.jit
+def leave(
+    words, rows, turns, group, groups, index, parts, LAG: gl.constexpr, MOST: gl.constexpr
+):  # fmt: skip
+    """Of the group's last rows, whose words are not zero yet."""
+    block_barrier()  # every warp has read all words
+    exchange = exchange_for(words, group, rows, group, index, parts, MOST)
+    mask = exchange.is_last(exchange.leave())
+    for back in gl.static_range(1, LAG + 2):
+        past = group + gl.maximum(turns - back, 0) * groups
+        exchange_for(words, past, rows, group, index, parts, MOST).zero_words(mask)
+    exchange.zero_left(mask)
+
+
 @gluon.jit(do_not_specialize=NUMBERS)
 def backward(
     grad, x, added, weight, mean, rstd, dx, dw, db, words,
@@ -144,10 +158,4 @@ def backward(
         part.write(dw + group.to(gl.int64) * columns, 0, part_w)
     if BIAS:
         part.write(db + group.to(gl.int64) * columns, 0, part_b)
-    block_barrier()  # every warp has read all words
-    exchange = exchange_for(words, group, rows, group, index, parts, MOST)
-    mask = exchange.is_last(exchange.leave())
-    for back in gl.static_range(1, LAG + 2):
-        past = group + gl.maximum(turns - back, 0) * groups
-        exchange_for(words, past, rows, group, index, parts, MOST).zero_words(mask)
-    exchange.zero_left(mask)
+    leave(words, rows, turns, group, groups, index, parts, LAG, MOST)

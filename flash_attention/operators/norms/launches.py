@@ -31,7 +31,7 @@ PARTS_RMS = replace(PARTS, few=0)
 
 ROWS_WHOLE = RowOp("norms.gradients", "rows_whole", (6, 7, 8), moves=3, most_whole=16384)
 ROWS_LOOPED = RowOp("norms.gradients", "rows_looped", (6,), moves=3, most_whole=0)
-IN_PARTS = GradientOp()
+IN_PARTS = GradientOp("norms.gradient_parts", replace(ROWS_WHOLE, function="backward"))
 COLUMNS = RowOp("norms.gradients", "columns_of", (4, 5), moves=2)
 _COLUMNS = RowConfig(ROWS=4, BLOCK=1024, WHOLE=False, num_warps=4)
 # A row, its gradient and the weight's sums of its length fit into registers; of longer rows the

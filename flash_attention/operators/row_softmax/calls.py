@@ -39,12 +39,14 @@ def softmax(
     """exp(x) over its sum along `dim`, in fp32, rounded once.
 
     x is fp16, bf16 or fp32, on a CUDA device or on the CPU, where the emulator runs the kernel; any
-    shape, and any length of a row. Rows of up to 32768 stay in registers; longer ones are read once
-    more than that, maximum and sum found together (`algorithm` "online"), or twice ("two_pass"). A
-    dimension whose elements are not neighbours is copied first. A row of -inf alone gives NaN, as
-    in PyTorch. `config`: a PartsConfig takes the kernel whose programs share rows. Gradients flow
-    to x. Raises TypeError or ValueError, naming the argument, before the launch; TritonVersionError
-    for a missing or other triton.
+    shape, and any length of a row. Rows of more than 24,576 are shared by several programs, which
+    read them once. Those that cannot be (`algorithm` "two_pass", torch.compile, rows that begin at
+    no multiple of 16 bytes) stay in registers up to 32768; longer ones are read once more than
+    that, maximum and sum found together ("online"), or twice. A dimension whose elements are not
+    neighbours is copied first. A row of -inf alone gives NaN, as in PyTorch. `config`: a
+    PartsConfig takes the kernel whose programs share rows. Gradients flow to x. Raises TypeError or
+    ValueError, naming the argument, before the launch; TritonVersionError for a missing or other
+    triton.
     """
     return _checked(x, dim, False, algorithm, config)
 

@@ -185,6 +185,15 @@ def test_refused() -> None:
         assert reason in "; ".join(IN_PARTS.problems(config, call))
 
 
+def test_rows_that_need_more_programs_than_run_at_a_time() -> None:
+    """On the small GPU that the emulator stands for: 3 multiprocessors."""
+    call = call_of(8192, torch.bfloat16, True)
+    few = GradientConfig(1024, 4, 2, 2)
+    reason = "rows of 8 parts: 6 programs can run at a time"
+    assert IN_PARTS.problem_of(few, call, CPU) == reason
+    assert IN_PARTS.problem_of(IN_PARTS.default(call), call, CPU) is None
+
+
 def test_the_default_of_long_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[GradientConfig] = []
     kernel_for = GradientOp.kernel_for

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..rows.op import RowCall, RowConfig, RowOp
-
-_VECTOR_BYTES = 16
+from ..rows.op import VECTOR_BYTES, RowCall, RowConfig, RowOp, item_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +21,6 @@ class LossOp(RowOp):
         ]
 
     def constants(self, config: RowConfig, call: RowCall) -> dict[str, Any]:
-        item = 4 if call.layouts[0][1] == "float32" else 2
-        of_threads = 32 * config.num_warps * _VECTOR_BYTES // item
+        of_threads = 32 * config.num_warps * VECTOR_BYTES // item_of(call)
         group = max(1, config.BLOCK // of_threads)
         return {**super().constants(config, call), "GROUP": group}

@@ -9,8 +9,8 @@ import torch
 
 from ...triton_kit.op import Grid
 from ..launching import is_recorded, processors
-from ..rows.op import RowCall
-from ..rows.parts_op import SharedOp, item_of, parts_of, problems_of
+from ..rows.op import RowCall, item_of
+from ..rows.parts_op import SharedOp, parts_of, problems_of
 
 _SHARED_BYTES, _RESERVED_BYTES = 228 * 1024, 1024  # of a multiprocessor; of each program there
 _ALL_REGISTERS = 65536

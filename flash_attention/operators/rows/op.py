@@ -16,6 +16,7 @@ from ..launching import Operator
 
 # The most elements of a row that a program keeps in its registers.
 MOST_WHOLE = 32768
+VECTOR_BYTES = 16  # that a thread loads at a time
 _SHORT = 1024  # elements of rows that go several to a program
 _WARPS = (1, 2, 4, 8, 16, 32)
 
@@ -61,6 +62,11 @@ class RowCall:
     numbers: tuple[float, ...] = ()
     integers: tuple[int, ...] = ()
     programs: int = 0
+
+
+def item_of(call: RowCall) -> int:
+    """The bytes of an element of the first tensor."""
+    return 4 if call.layouts[0][1] == "float32" else 2
 
 
 def row_call(
@@ -179,5 +185,4 @@ class RowOp(Operator[RowConfig, RowCall]):
 
     def work(self, call: RowCall) -> Work:
         n = call.rows * call.columns
-        item = 4 if call.layouts[0][1] == "float32" else 2
-        return Work(flop=8 * n, n_bytes=self.moves * n * item)
+        return Work(flop=8 * n, n_bytes=self.moves * n * item_of(call))

@@ -11,10 +11,9 @@ import torch
 
 from ...triton_kit.op import Config, Grid, StandInTensor, Work
 from ..launching import Operator, is_recorded, run
-from .op import RowCall, RowOp
+from .op import VECTOR_BYTES, RowCall, RowOp, item_of
 
 _SHARED_BYTES = 227 * 1024  # of a program
-_VECTOR_BYTES = 16
 _LANES = 32
 _MOST_OF_THREAD = 32  # elements of a chunk: more do not stay in registers
 _MOST_PROGRAMS = 2**31 - 1
@@ -183,14 +182,14 @@ def problems_of(config: Sized, call: RowCall, most_of_thread: int, chunks: int =
     if found:
         return found
     threads, item = 32 * config.num_warps, item_of(call)
-    each = (_VECTOR_BYTES // item << i for i in range(6))
+    each = (VECTOR_BYTES // item << i for i in range(6))
     allowed = [n * threads * chunks for n in each if n <= most_of_thread]
     if config.BLOCK not in allowed:
         found.append(
             f"BLOCK {config.BLOCK}: allowed are {', '.join(map(str, allowed))} with {threads} "
             "threads" + (f" and {chunks} chunks" if chunks > 1 else "")
         )
-    if call.align * item < _VECTOR_BYTES or not call.aligned:
+    if call.align * item < VECTOR_BYTES or not call.aligned:
         found.append("rows do not begin at multiples of 16 bytes")
     return found
 
@@ -202,7 +201,3 @@ def parts_of(config: Sized, call: RowCall) -> int:
 def _most(config: Sized, call: RowCall) -> int:
     """The next power of two, and a number for each lane at least."""
     return max(_LANES, 1 << (parts_of(config, call) - 1).bit_length())
-
-
-def item_of(call: RowCall) -> int:
-    return 4 if call.layouts[0][1] == "float32" else 2

@@ -17,7 +17,7 @@ from flash_helpers.kernels.sm90_serve_mla.arguments import (
 from flash_helpers.kernels.sm90_serve_mla.sets import get_hopper_mla_kernel_configs
 from tests.runtime.maps_as_text import MAP_BYTES, lines_of, text_of
 
-NAMES = ("k", "v", "call", "page_keys", "part_rows")
+NAMES = ("k", "v", "call", "page_keys", "part_rows", "abreast")
 CONFIGS = get_hopper_mla_kernel_configs()
 
 MAIN = r"""
@@ -29,8 +29,8 @@ template <auto kConfig>
 void show(const flash::ServeArgs& args) {
   const Record made = flash::sm90_serve_mla::kernel_args(kConfig, args);
   for (const auto* map : {&made.k, &made.v}) std::printf("%s\n", (const char*)map);
-  std::printf("%d %d %d\n", std::memcmp(&made.call, &args, sizeof(args)), made.page_keys,
-              made.part_rows);
+  std::printf("%d %d %d %d\n", std::memcmp(&made.call, &args, sizeof(args)), made.page_keys,
+              made.part_rows, made.abreast);
 }
 
 int main(int, char** argv) {
@@ -50,6 +50,18 @@ CACHE: dict[str, Any] = {
     "n_splits": 132, "softmax_scale": 0.1, "d_head": 64, "d_v": 512,
 }  # fmt: skip
 TABLE: dict[str, Any] = {**CACHE, "block_table": 9 << 32, "table_stride": 77}
+# 67 sequences with two tiles each: one more than 132 thread blocks can have one of.
+SHARED: dict[str, Any] = {
+    **CACHE, "arrivals": 7 << 32, "batch": 67, "n_rows": 67, "seqlen_q": 1, "n_heads_kv": 1
+}  # fmt: skip
+NOT_ABREAST: list[dict[str, Any]] = [
+    {"arrivals": 0}, {"batch": 66}, {"cu_seqlens_q": 3 << 32}, {"seqused_q": 3 << 32},
+    {"n_heads_q": 64}, {"seqlen_q": 5, "n_heads_q": 128}, {"n_splits": 1},
+]  # fmt: skip
+ABREAST: list[tuple[dict[str, Any], int]] = [
+    ({}, 2), ({"n_heads_q": 65}, 2), ({"seqlen_q": 4}, 8), ({"n_heads_kv": 2, "n_heads_q": 512}, 4),
+    ({"batch": 2, "n_splits": 2}, 2),
+]  # fmt: skip
 PROBLEMS = [
     CACHE,
     {**CACHE, "batch": 1, "n_rows": 1, "seqlen_k": 1, "n_heads_kv": 1},
@@ -58,6 +70,8 @@ PROBLEMS = [
     {**CACHE, "seqlen_k": 0, "k": 0, "v": 0},
     *({**TABLE, "page_size": page, "seqlen_k": 70 * page} for page in (8, 24, 64, 1024)),
     {**TABLE, "page_size": 16, "seqlen_k": 0, "k": 0, "v": 0},
+    *({**SHARED, **changed} for changed in NOT_ABREAST),
+    *({**SHARED, **changed} for changed, _ in ABREAST),
 ]
 
 
@@ -68,7 +82,7 @@ def shown(config: Any, record: bytes) -> list[str]:
     maps = [text_of(data[MAP_BYTES * i : MAP_BYTES * (i + 1)]) for i in range(2)]
     call, rest = data[2 * MAP_BYTES :][:SERVE_ARGS_SIZE], data[2 * MAP_BYTES + SERVE_ARGS_SIZE :]
     assert call == record
-    return [*maps, " ".join(map(str, (0, *struct.unpack_from("<2i", rest))))]
+    return [*maps, " ".join(map(str, (0, *struct.unpack_from("<3i", rest))))]
 
 
 def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
@@ -80,8 +94,16 @@ def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
     *lines, record = lines_of(tmp_path, main, sources, records)
     assert lines == [line for r in records for config in CONFIGS for line in shown(config, r)]
     behind = 2 * MAP_BYTES + SERVE_ARGS_SIZE
-    expected = [LAUNCH_ARGUMENTS_SIZE, 0, MAP_BYTES, 2 * MAP_BYTES, behind, behind + 4]
+    expected = [LAUNCH_ARGUMENTS_SIZE, 0, MAP_BYTES, 2 * MAP_BYTES, behind, behind + 4, behind + 8]
     assert list(map(int, record.split())) == expected
+
+
+def test_which_tiles_are_abreast() -> None:
+    """Up to eight of a sequence, where thread blocks have several tiles, and sequences as many."""
+    for changed, n in [*ABREAST, *((changed, 1) for changed in NOT_ABREAST)]:
+        data = pack_launch_arguments(CONFIGS[0], pack_serve_args({**SHARED, **changed}))
+        (found,) = struct.unpack_from("<i", data, 2 * MAP_BYTES + SERVE_ARGS_SIZE + 8)
+        assert found == n, changed
 
 
 def test_what_the_driver_refuses_is_refused() -> None:

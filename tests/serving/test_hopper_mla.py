@@ -15,6 +15,7 @@ from flash_helpers.kernels.sm90_serve_mla.sets import get_hopper_mla_kernel_conf
 from tests.serving.latent import VALUE, LatentBatch
 from tests.serving.problems import EVERYTHING, NAN, ints, same_bits
 from tests.serving.schedules import no_schedule_matters
+from tests.serving.scratch import poisoned_scratch
 
 CAUSAL = ServeRule(causal=True)
 
@@ -104,6 +105,36 @@ def test_any_number_of_thread_blocks(monkeypatch: pytest.MonkeyPatch, n_blocks: 
     mixed.check(mixed.packed())
 
 
+@pytest.mark.parametrize("n_blocks", [1, 2, 5, 9, 20])
+def test_tiles_abreast(monkeypatch: pytest.MonkeyPatch, n_blocks: int) -> None:
+    """Thread blocks with the same keys and another tile each, some of which are left over: of a
+    tile's parts, of many that are merged by groups, and of several KV heads and sequences."""
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", n_blocks)
+    long = LatentBatch([1] * 11, [700] + [9] * 10, heads=128, sinks=torch.randn(128))
+    long.check(long.paged(64))
+    mixed = LatentBatch(
+        [3] * 6, [130, 3, 70, 40, 9, 300], ServeRule(causal=True, window=(90, 0)), heads=100,
+        kv_heads=2,
+    )  # fmt: skip
+    mixed.check(mixed.paged(16))
+
+
+def test_tiles_abreast_read_the_same_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both tiles of three sequences have the same queries. Thread blocks 0 and 1 end with half of
+    the second one's keys, 2 and 3 begin with the other half, and the last has nothing."""
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 5)
+    memory = poisoned_scratch(monkeypatch)
+    batch = LatentBatch([1] * 3, [256] * 3, heads=128)
+    for q in batch.q:
+        q[:, 64:] = q[:, :64]
+    batch.check(batch.paged(64))
+    (_, first), (_, second), (third, _), (fourth, _), (fifth, _) = memory["lse_partial"].view(
+        -1, 2, 64
+    )[:5]
+    assert torch.equal(first, second) and torch.equal(third, fourth)
+    assert not torch.equal(first, third) and fifth.isnan().all()
+
+
 def test_a_row_without_a_key_beside_nan() -> None:
     """In a key that others see, whose values the rows without a key meet with weights of 0."""
     batch = LatentBatch([20], [4], CAUSAL, heads=5)
@@ -140,6 +171,12 @@ def test_a_sequence_has_the_same_bits_in_every_batch(num_splits: int) -> None:
         alone = LatentBatch([batch.queries[i]], [batch.keys[i]], CAUSAL, heads=64, sinks=sinks)
         alone.q, alone.k, alone.v = [batch.q[i]], [batch.k[i]], [batch.v[i]]
         assert same_bits(alone.paged(64, num_splits=num_splits), together[i : i + 1])
+
+
+def test_splits_of_tiles_that_share_keys() -> None:
+    """Each is of one tile, wherever the others are."""
+    batch = LatentBatch([1, 1], [300, 70], heads=128)
+    batch.check(batch.paged(64, num_splits=3))
 
 
 def test_new_keys_are_appended_and_seen() -> None:

@@ -10,6 +10,7 @@ from flash_helpers.base.dtypes import DType
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.kernels.serve_config import CUT_HEADS, FEW_KEYS, MOST_UNITS, ServeSizes
 from tests.serving.problems import FULL, Batch, same_bits
+from tests.serving.scratch import poisoned_scratch
 
 CAUSAL = ServeRule(causal=True)
 LENGTHS = [i * 7 % 50 for i in range(40)]
@@ -52,20 +53,6 @@ def test_what_is_counted_is_zero_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first = batch.packed()
     assert not memory["arrivals"].any() and memory["lse_partial"].any()
     assert same_bits(first, batch.packed())
-
-
-def poisoned_scratch(monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
-    """What a call gets as scratch memory, whose log-sum-exps are NaN before it."""
-    memory: dict[str, torch.Tensor] = {}
-    real = scratch.memory
-
-    def poisoned(words: dict[str, int], device: torch.device) -> dict[str, torch.Tensor]:
-        memory.update(real(words, device))
-        memory["lse_partial"].fill_(torch.nan)
-        return memory
-
-    monkeypatch.setattr(scratch, "memory", poisoned)
-    return memory
 
 
 def test_many_parts_are_merged_by_groups(monkeypatch: pytest.MonkeyPatch) -> None:

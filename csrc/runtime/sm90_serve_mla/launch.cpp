@@ -1,5 +1,6 @@
 #include "sm90_serve_mla/launch.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -12,6 +13,20 @@ namespace {
 // Maps have a size in every dimension, and calls do not say how many pages there are: any number,
 // as in sm90_serve/launch.cpp.
 constexpr int32_t kAnyNumber = 0x7fff0000;
+
+// Tiles of a sequence that thread blocks compute beside each other. One after the other, they would
+// be as far apart as a thread block takes for a tile, and read the keys from memory each.
+int32_t tiles_abreast(const HopperMlaKernelConfig& config, const ServeArgs& args) {
+  constexpr int64_t kMost = 8;  // or too many thread blocks would be left over
+  const bool differ = args.cu_seqlens_q != nullptr || args.seqused_q != nullptr;
+  if (differ || args.arrivals == nullptr) return 1;  // or each thread block has a split of a tile
+  const int64_t rows = int64_t{args.seqlen_q} * (args.n_heads_q / args.n_heads_kv);
+  const int64_t tiles = (rows + config.B_r - 1) / config.B_r;
+  const bool is_one_each = tiles * args.n_heads_kv * args.batch <= args.n_splits;
+  return is_one_each || tiles > std::min<int64_t>(kMost, args.n_splits)
+             ? 1
+             : static_cast<int32_t>(tiles);
+}
 
 }  // namespace
 
@@ -44,6 +59,7 @@ ServeKernelArgs kernel_args(const HopperMlaKernelConfig& config, const ServeArgs
       .call = args,
       .page_keys = in_table ? args.page_size : std::numeric_limits<int32_t>::max(),
       .part_rows = part_rows,
+      .abreast = tiles_abreast(config, args),
   };
 }
 

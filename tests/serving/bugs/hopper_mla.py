@@ -6,6 +6,9 @@ from __future__ import annotations
 from tests.mutation import Bug
 
 _MLA, _TEST = "csrc/include/flash/sm90_serve_mla", "tests/serving/test_hopper_mla.py"
+_SHARES = "csrc/include/flash/sm80_serve"
+_MLA_PY = "py/flash_helpers/kernels/sm90_serve_mla/arguments.py"
+_SPLITS_DENSE = f"{_TEST}::test_splits_of_tiles_that_share_keys"
 _ONE, _ROWS, _LAYOUTS, _NOBODY, _GROWS, _SPLITS, _BLOCKS, _ALL = (
     f"{_TEST}::test_{name}"
     for name in (
@@ -15,7 +18,30 @@ _ONE, _ROWS, _LAYOUTS, _NOBODY, _GROWS, _SPLITS, _BLOCKS, _ALL = (
         "any_number_of_thread_blocks[20]",
     )
 )  # fmt: skip
+_ABREAST = tuple(f"{_TEST}::test_tiles_abreast[{n}]" for n in (5, 20))
 BUGS = (
+    Bug("Hopper MLA: no tiles abreast", f"{_MLA}/consumer.cuh",
+        "abreast_(args.abreast)", "abreast_(1)",
+        (f"{_TEST}::test_tiles_abreast_read_the_same_keys",)),
+    Bug("Hopper MLA: keys of no tiles abreast", f"{_MLA}/producer.cuh",
+        "abreast(args_.abreast)", "abreast(1)",
+        (f"{_TEST}::test_tiles_abreast_read_the_same_keys",)),
+    Bug("Hopper MLA: all that are abreast have the first tile", f"{_SHARES}/shares.cuh",
+        "kv_head * units.tiles + abreast.tile", "kv_head * units.tiles", _ABREAST),
+    Bug("Hopper MLA: tiles abreast leave their parts in one place", f"{_SHARES}/shares.cuh",
+        "static_cast<int>(its_share * n + tile)", "static_cast<int>(its_share * n)", _ABREAST),
+    Bug("Hopper MLA: thread blocks abreast have shares of their own", f"{_SHARES}/shares.cuh",
+        "min(abreast.share() * each", "min(blockIdx.x * each", _ABREAST),
+    Bug("Hopper MLA: a thread block's part is counted by its number", f"{_SHARES}/parts.cuh",
+        "static_cast<int>(abreast.share()) - first_share",
+        "static_cast<int>(blockIdx.x) - first_share", _ABREAST),
+    Bug("Hopper MLA: parts of groups lie as if each had a share", f"{_SHARES}/parts.cuh",
+        "2 * abreast.block(first_share + round.first + i * round.step)",
+        "2 * (first_share + round.first + i * round.step)", _ABREAST[1:]),
+    Bug("Hopper MLA: more tiles abreast than thread blocks", f"{_MLA_PY}",
+        "min(_MOST_ABREAST, n_blocks)", "_MOST_ABREAST", (f"{_TEST}::test_tiles_abreast[1]",)),
+    Bug("Hopper MLA: splits abreast", f"{_MLA_PY}",
+        'differ or not fields["arrivals"]', "differ", (_SPLITS_DENSE,)),
     Bug("Hopper MLA: what rotates is read from the values", f"{_MLA}/producer.cuh",
         "rotated ? &args_.k : &args_.v", "&args_.v", (_ONE,)),
     Bug("Hopper MLA: every part from the first row of a page", f"{_MLA}/producer.cuh",

@@ -17,24 +17,26 @@ struct WholeBlock {
   FLASH_DEVICE void operator()() const { __syncthreads(); }
 };
 
-// The parts of a tile: of consecutive thread blocks.
+// The parts of a tile: of thread blocks with consecutive shares.
 template <AmpereServeKernelConfig kConfig>
 struct Parts {
   static constexpr int kRowsAtOnce = 256;  // that one thread block merges
 
   const ServeArgs& args;
   const Tile<kConfig>& tile;
-  int first_block;
-  bool begins_within;  // the first thread block's share begins before the tile
+  const Abreast abreast;
+  int first_share;
+  bool begins_within;  // the first share begins before the tile
   int n;
   int group;  // parts that are merged at once
 
-  FLASH_DEVICE Parts(const ServeArgs& serve_args, const Piece<kConfig>& piece, UnitCount share)
-      : args(serve_args), tile(piece.tile) {
+  FLASH_DEVICE Parts(const ServeArgs& serve_args, const Piece<kConfig>& piece, UnitCount share,
+                     const Abreast& its_abreast = {})
+      : args(serve_args), tile(piece.tile), abreast(its_abreast) {
     const UnitCount last_unit = piece.first_unit + piece.tile_units - 1;
-    first_block = static_cast<int>(piece.first_unit / share);
-    begins_within = piece.first_unit > first_block * share;
-    n = static_cast<int>(last_unit / share) - first_block + 1;
+    first_share = static_cast<int>(piece.first_unit / share);
+    begins_within = piece.first_unit > first_share * share;
+    n = static_cast<int>(last_unit / share) - first_share + 1;
     group = n;
     if (n * tile.n_rows > kRowsAtOnce) {
       group = 1;
@@ -44,7 +46,7 @@ struct Parts {
 
   // A thread block has room for a tile that began before its share, or with it, and for one more.
   FLASH_DEVICE int slot(int part) const {
-    return 2 * (first_block + part) + (part == 0 && begins_within ? 1 : 0);
+    return 2 * abreast.block(first_share + part) + (part == 0 && begins_within ? 1 : 0);
   }
   FLASH_DEVICE float4& sum(int part, int r, int column) const {
     return sum_at(slot(part), r, column);
@@ -61,7 +63,7 @@ struct Parts {
   }
 
   // This thread block's.
-  FLASH_DEVICE int own() const { return static_cast<int>(blockIdx.x) - first_block; }
+  FLASH_DEVICE int own() const { return static_cast<int>(abreast.share()) - first_share; }
 
   // All threads that merge; what this thread block has left is there. `flag`: in shared memory;
   // `sync`: lets those threads wait for each other, where they are not the whole thread block.
@@ -108,7 +110,8 @@ struct Parts {
     const bool of_groups = round.step > 1;
     // Only the first of a tile's parts may have its thread block's other slot.
     const auto at = [&](int i) {
-      return i == 0 ? slot(round.first) : 2 * (first_block + round.first + i * round.step);
+      return i == 0 ? slot(round.first)
+                    : 2 * abreast.block(first_share + round.first + i * round.step);
     };
     merge_rows<kConfig, 8>(
         tile, round.n, is_result ? args.sinks : nullptr,

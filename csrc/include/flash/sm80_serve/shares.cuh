@@ -17,15 +17,33 @@ constexpr int kUnitKeys = 32;
 // Counts units of a whole call: the host has no more than 2^31 counted (MOST_UNITS).
 using UnitCount = uint32_t;
 
-// The units of a sequence.
+// Thread blocks with the same share, each of which has another tile of every sequence: they read
+// the same keys at about the same time, so that these come from memory once. Every sequence must
+// have as many tiles.
+struct Abreast {
+  unsigned n = 1;
+  unsigned tile = 0;
+
+  Abreast() = default;
+  FLASH_DEVICE explicit Abreast(unsigned number)
+      : n(number), tile(blockIdx.x - blockIdx.x / number * number) {}
+
+  FLASH_DEVICE unsigned n_shares() const { return gridDim.x / n; }
+  FLASH_DEVICE unsigned share() const { return blockIdx.x / n; }
+  // That has this one's tile, and another share.
+  FLASH_DEVICE int block(int its_share) const { return static_cast<int>(its_share * n + tile); }
+};
+
+// The units of a sequence, for one of the thread blocks abreast.
 template <AmpereServeKernelConfig kConfig>
 struct Units {
   int tiles;  // of one KV head
   int first;  // of the first key that some query sees
   int each;   // of a tile; at least one, with which its rows are written
 
-  FLASH_DEVICE explicit Units(const Sequence& sequence) {
+  FLASH_DEVICE explicit Units(const Sequence& sequence, const Abreast& abreast = {}) {
     tiles = (max(sequence.n_rows(), 0) + kConfig.B_r - 1) / kConfig.B_r;
+    if (abreast.n > 1) tiles = 1;
     const int begin = sequence.rule.of(0).begin;
     const int end = sequence.rule.of(sequence.rule.seqlen_q - 1).end;
     first = begin / kUnitKeys;
@@ -73,7 +91,9 @@ struct Share {
   int batch;             // the sequence in which it begins
   UnitCount before;      // units before that sequence
 
-  FLASH_DEVICE Share(const ServeArgs& args, int lane, const Team& team = {}) : batch(0), before(0) {
+  FLASH_DEVICE Share(const ServeArgs& args, int lane, const Team& team = {},
+                     const Abreast& abreast = {})
+      : batch(0), before(0) {
     const bool together = team.n_warps > 1 && args.batch > 32;
     const int n_warps = together ? team.n_warps : 1;
     const int n_each = (args.batch + 32 * n_warps - 1) / (32 * n_warps) * 32;  // for a warp
@@ -86,7 +106,7 @@ struct Share {
 #pragma unroll 1
     for (;;) {
       const int b = first + lane;
-      const Units<kConfig> found(Sequence(args, min(b, args.batch - 1)));
+      const Units<kConfig> found(Sequence(args, min(b, args.batch - 1)), abreast);
       const UnitCount units = b < args.batch ? found.all(args) : 0;
       if (counts) {
         mine.units += units;
@@ -106,7 +126,7 @@ struct Share {
           up_to = warp_running_sum(its.units, lane);
           all = {__shfl_sync(0xffffffffu, up_to, 31), __shfl_sync(0xffffffffu, its.tile, 0)};
         }
-        deal(all);
+        deal(all, abreast);
         if (together) {
           const int passed = __popc(__ballot_sync(0xffffffffu, up_to <= begin)) % 32;  // warps
           before = __shfl_sync(0xffffffffu, up_to - its.units, passed);
@@ -128,12 +148,12 @@ struct Share {
  private:
   // Shares end with tiles of as many units as the first sequence's, where they grow little by it:
   // what is cut has to be merged.
-  FLASH_DEVICE void deal(const Team::Count& all) {
+  FLASH_DEVICE void deal(const Team::Count& all, const Abreast& abreast) {
     constexpr UnitCount kMost = 32;  // of a share: what it may grow by
-    each = max(UnitCount{1}, (all.units + gridDim.x - 1) / gridDim.x);
+    each = max(UnitCount{1}, (all.units + abreast.n_shares() - 1) / abreast.n_shares());
     const UnitCount missing = all.tile - 1 - (each - 1) % all.tile;
     if (missing <= each / kMost) each += missing;
-    begin = min(blockIdx.x * each, all.units);
+    begin = min(abreast.share() * each, all.units);
     end = min(begin + each, all.units);
   }
 };
@@ -168,18 +188,19 @@ class Pieces {
   FLASH_DEVICE bool is_at_end() const { return at_ == end_; }
 
   // There is one.
-  FLASH_DEVICE Piece<kConfig> next(const ServeArgs& args) {
+  FLASH_DEVICE Piece<kConfig> next(const ServeArgs& args, const Abreast& abreast = {}) {
     for (;; ++batch_) {
       const Sequence sequence(args, batch_);
-      const Units<kConfig> units(sequence);
+      const Units<kConfig> units(sequence, abreast);
       const UnitCount all = units.all(args);
-      if (at_ - before_ < all) return of(sequence, units);
+      if (at_ - before_ < all) return of(sequence, units, abreast);
       before_ += all;  // the sequence ends, or has no rows
     }
   }
 
  private:
-  FLASH_DEVICE Piece<kConfig> of(const Sequence& sequence, const Units<kConfig>& units) {
+  FLASH_DEVICE Piece<kConfig> of(const Sequence& sequence, const Units<kConfig>& units,
+                                 const Abreast& abreast) {
     // Those of a KV head follow each other.
     const auto each = static_cast<UnitCount>(units.each);
     const UnitCount tile = (at_ - before_) / each;
@@ -188,7 +209,7 @@ class Pieces {
     const UnitCount taken = min(each - skipped, end_ - at_);
     at_ += taken;
     const UnitCount kv_head = tile / static_cast<UnitCount>(units.tiles);
-    const UnitCount row = (tile - kv_head * units.tiles) * kConfig.B_r;
+    const UnitCount row = (tile - kv_head * units.tiles + abreast.tile) * kConfig.B_r;
     const Tile<kConfig> rows(sequence, static_cast<int>(kv_head), static_cast<int>(row));
     const KeyRange seen = {rows.rule.of(rows.query(0)).begin,
                            rows.rule.of(rows.query(rows.n_rows - 1)).end};

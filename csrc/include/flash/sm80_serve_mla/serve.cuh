@@ -36,7 +36,8 @@ namespace flash::sm80_serve_mla {
 // do.
 template <AmpereMlaKernelConfig kConfig>
 FLASH_DEVICE bool find_pieces(const ServeArgs& args, int lane, ParkedPieces<kConfig>& pieces,
-                              sm80_serve::UnitCount& share_units) {
+                              sm80_serve::UnitCount& share_units,
+                              const sm80_serve::Abreast& abreast = {}) {
   constexpr auto kServing = kConfig.serving();
   if (is_split(args)) {
     const Split<kConfig> split(args, lane);
@@ -49,7 +50,7 @@ FLASH_DEVICE bool find_pieces(const ServeArgs& args, int lane, ParkedPieces<kCon
     share_units = ~sm80_serve::UnitCount{0};  // it has no parts
     return true;
   }
-  const sm80_serve::Share<kServing> share(args, lane);
+  const sm80_serve::Share<kServing> share(args, lane, {}, abreast);
   pieces = sm80_serve::Pieces<kServing>(share);
   share_units = share.each;
   return share.begin != share.end;

@@ -20,6 +20,9 @@ struct ServeKernelArgs {
   // A block of keys is copied in parts, each of which lies in one page.
   int32_t page_keys;  // a multiple of part_rows, or more than a sequence can have
   int32_t part_rows;  // a multiple of 8 that divides a block
+  // Thread blocks that have the same keys, and each another of a sequence's tiles (shares.cuh); 1:
+  // a thread block has all tiles of its keys.
+  int32_t abreast;
 };
 
 static_assert(sizeof(ServeKernelArgs) == 768, "Python packs these bytes");

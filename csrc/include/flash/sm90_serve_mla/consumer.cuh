@@ -27,15 +27,18 @@ class Consumer {
   using Mm = Matmuls<kConfig>;
   using Piece = sm80_serve::Piece<kServing>;
 
-  FLASH_DEVICE Consumer(const ServeArgs& args, const Place<kConfig>& at) : args_(args), at_(at) {}
+  FLASH_DEVICE Consumer(const ServeKernelArgs& args, const Place<kConfig>& at)
+      : args_(args.call), abreast_(args.abreast), at_(at) {}
 
   FLASH_DEVICE void run() {
     sm80_serve::UnitCount share_units;
     sm80_serve_mla::ParkedPieces<kAmpere> pieces(&at_.state().pieces, at_.lane);
     sm80_serve_mla::Parked<Piece> parked(&at_.state().piece, at_.lane);
-    if (!sm80_serve_mla::find_pieces<kAmpere>(args_, at_.lane, pieces, share_units)) return;
+    if (!sm80_serve_mla::find_pieces<kAmpere>(args_, at_.lane, pieces, share_units, abreast_)) {
+      return;
+    }
     while (!pieces.is_at_end()) {
-      const Piece piece = pieces.next(args_);
+      const Piece piece = pieces.next(args_, abreast_);
       parked = piece;
       Queries<kConfig>{args_, piece.tile, at_}.store();  // the scores before are computed
       ptx::fence_proxy_async_shared();
@@ -50,7 +53,7 @@ class Consumer {
         compute_right(*parked, o);
       }
       ptx::bar_sync(kConsumers, kThreads);  // the rows' ends are visible
-      const sm80_serve::Parts<kServing> parts(args_, *parked, share_units);
+      const sm80_serve::Parts<kServing> parts(args_, *parked, share_units, abreast_);
       store_rows<kConfig>(args_, *parked, parts, o, at_);
       if (!parked->is_whole && !sm80_serve_mla::is_split(args_)) {
         parts.arrive(at_.flag(), [] { ptx::bar_sync(kConsumers, kThreads); });
@@ -144,6 +147,7 @@ class Consumer {
   }
 
   const ServeArgs& args_;
+  const sm80_serve::Abreast abreast_;
   const Place<kConfig>& at_;
   sm90::RingPosition<kConfig.n_stages> ring_;
 };

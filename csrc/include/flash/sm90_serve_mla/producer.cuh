@@ -23,8 +23,11 @@ class Producer {
     constexpr auto kAmpere = kConfig.ampere();
     sm80_serve_mla::ParkedPieces<kAmpere> pieces(&at_.state().pieces, at_.lane);
     sm80_serve::UnitCount share_units;
-    if (!sm80_serve_mla::find_pieces<kAmpere>(args_.call, at_.lane, pieces, share_units)) return;
-    while (!pieces.is_at_end()) load(pieces.next(args_.call));
+    const sm80_serve::Abreast abreast(args_.abreast);
+    if (!sm80_serve_mla::find_pieces<kAmpere>(args_.call, at_.lane, pieces, share_units, abreast)) {
+      return;
+    }
+    while (!pieces.is_at_end()) load(pieces.next(args_.call, abreast));
   }
 
  private:

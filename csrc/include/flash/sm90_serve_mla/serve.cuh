@@ -46,7 +46,7 @@ FLASH_DEVICE void decode(const ServeKernelArgs& args) {
     if (at.warp == kConfig.n_warps) Producer<kConfig>(args, at).run();
   } else {
     ptx::setmaxnreg_inc<HopperMlaKernelConfig::kComputeRegisters>();
-    Consumer<kConfig>(args.call, at).run();
+    Consumer<kConfig>(args, at).run();
   }
 }
 

@@ -12,10 +12,11 @@ from ..sm90_fwd.arguments import Fields, map_of_tensor
 from ..sm90_fwd.config import HopperForwardKernelConfig, MaxPolicy
 from .config import HopperMlaKernelConfig
 
-_LAYOUT = struct.Struct(f"<128s128s{SERVE_ARGS_SIZE}s2i")
+_LAYOUT = struct.Struct(f"<128s128s{SERVE_ARGS_SIZE}s3i")
 # Of pages in a map: more than there are.
 _ANY_NUMBER = 0x7FFF0000
 _CHUNK_COLUMNS = 64
+_MOST_ABREAST = 8
 LAUNCH_ARGUMENTS_SIZE = 768
 
 
@@ -26,9 +27,22 @@ def pack_launch_arguments(config: HopperMlaKernelConfig, args: bytes) -> bytes:
     table, page_size = bool(fields["block_table"]), int(fields["page_size"])
     part_rows = config.part_rows(page_size) if table else config.B_c
     maps = [_tensor_map(config, fields, name, part_rows) for name in "kv"]
-    return _LAYOUT.pack(*maps, args, page_size if table else 2**31 - 1, part_rows).ljust(
+    keys = page_size if table else 2**31 - 1
+    return _LAYOUT.pack(*maps, args, keys, part_rows, _tiles_abreast(config, fields)).ljust(
         LAUNCH_ARGUMENTS_SIZE, b"\0"
     )
+
+
+def _tiles_abreast(config: HopperMlaKernelConfig, fields: Fields) -> int:
+    """Tiles of a sequence that thread blocks compute beside each other."""
+    differ = fields["cu_seqlens_q"] or fields["seqused_q"]
+    if differ or not fields["arrivals"]:
+        return 1
+    heads, n_blocks = int(fields["n_heads_kv"]), int(fields["n_splits"])
+    rows = int(fields["seqlen_q"]) * (int(fields["n_heads_q"]) // heads)
+    tiles = -(-rows // config.B_r)
+    is_one_each = tiles * heads * int(fields["batch"]) <= n_blocks
+    return 1 if is_one_each or tiles > min(_MOST_ABREAST, n_blocks) else tiles
 
 
 def _tensor_map(config: HopperMlaKernelConfig, fields: Fields, name: str, part_rows: int) -> bytes:

@@ -196,7 +196,7 @@ def _cost(
 
     Where the result must not depend on the batch, neither may the kernel."""
     shares = not sizes.is_fixed and sizes.n_rows <= _MOST_DECODED * sizes.batch
-    rows = -(-sizes.n_rows * (sizes.n_heads_q // sizes.n_heads_kv) // sizes.batch)
+    rows = config.rows(sizes)
     if sizes.is_fixed:
         rows = sizes.n_heads_q // sizes.n_heads_kv if is_latent else _MAX_INT32
     heads = sizes.batch * sizes.n_heads_kv

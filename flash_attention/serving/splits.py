@@ -6,12 +6,7 @@ import torch
 
 from flash_helpers.kernels.architecture import EMULATED_MULTIPROCESSORS
 from flash_helpers.kernels.contract import Variant
-from flash_helpers.kernels.serve_config import (
-    FEW_HEADS,
-    TELLING_ROWS,
-    ServeKernelConfig,
-    ServeSizes,
-)
+from flash_helpers.kernels.serve_config import FEW_HEADS, ServeKernelConfig, ServeSizes
 
 from .options import MAX_SPLITS
 
@@ -20,6 +15,8 @@ _LEAST_BLOCKS = 4
 # Parts of each tile from which on a launch that merges them takes less time than the few thread
 # blocks that would come last.
 _MANY_PARTS = 32
+# Rows of the average sequence up to which that is asked: not more than tell of a call.
+_MOST_ROWS = 256
 # Blocks of keys that a part then has at least: of as many parts, and of more.
 _LEAST_BLOCKS_OF_MANY = 2
 _LEAST_BLOCKS_OF_MORE = 8
@@ -59,7 +56,7 @@ def _parts(config: ServeKernelConfig, sizes: ServeSizes, room: int, keys_each: i
     for one like it."""
     heads = sizes.batch * sizes.n_heads_kv
     rows = -(-sizes.n_rows * sizes.n_heads_q // (sizes.n_heads_kv * sizes.batch))
-    if Variant.COMBINE not in config.variants() or heads > FEW_HEADS or rows >= TELLING_ROWS:
+    if Variant.COMBINE not in config.variants() or heads > FEW_HEADS or rows >= _MOST_ROWS:
         return 0
     room //= -(-rows // config.blocks()[0]) * heads
     if room < _MANY_PARTS:

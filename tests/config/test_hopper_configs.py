@@ -156,7 +156,7 @@ def test_the_sets() -> None:
     assert {c.d_head for c in smoke} == set(HEAD_DIMENSIONS) and {c.dtype for c in smoke} == {
         *DType
     }
-    for field, _ in OPTIONS:
+    for field in {field for field, _ in OPTIONS} - {"d_v"}:  # the serving family's
         assert len({getattr(config, field) for config in smoke}) > 1, f"{field} never changes"
     assert set(tuning) <= set(get_kernel_configs("all"))
 

@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
+from flash_attention.serving import launch
 from flash_helpers.base.dtypes import DType
 from flash_helpers.kernel_configs import (
     Variant,
@@ -31,6 +33,7 @@ OTHERS = [
     replace(CONFIG, dtype=DType.BF16, block_n=64, n_mma_groups=3, n_buffers=3, n_q_buffers=1),
     replace(CONFIG, d_head=64, n_mma_groups=3, n_buffers=3),
     replace(CONFIG, d_head=192, block_n=80, n_q_buffers=1),
+    replace(CONFIG, d_head=192, n_q_buffers=1, narrow_v=True),
 ]
 PROMPT = ServeSizes(batch=3, n_rows=900, seqlen_q=0, n_heads_q=8, n_heads_kv=2, d_head=128, d_v=128)
 
@@ -39,8 +42,8 @@ def test_one_for_packed_keys_and_one_for_pages_with_rows_of_one_head_and_of_all(
     configs = [
         c for c in get_kernel_configs("hopper-serve") if isinstance(c, HopperServeKernelConfig)
     ]
-    kinds = {(c.dtype, c.d_head, c.paged, c.pack_gqa) for c in configs}
-    assert CONFIG in configs and len(configs) == len(kinds) == 40
+    kinds = {(c.dtype, c.d_head, c.d_v(), c.n_mma_groups, c.paged, c.pack_gqa) for c in configs}
+    assert CONFIG in configs and len(configs) == len(kinds) == 60
 
 
 @pytest.mark.parametrize("config", [CONFIG, *OTHERS], ids=str)
@@ -82,7 +85,8 @@ def test_only_for_its_own_gpus(
      ({"block_n": 100}, "block_n = 100"),
      ({"n_mma_groups": 4}, "n_mma_groups = 4"),
      ({"n_q_buffers": 3}, "n_q_buffers = 3"),
-     ({"n_buffers": 3}, "bytes of shared memory")],
+     ({"n_buffers": 3}, "bytes of shared memory"),
+     ({"narrow_v": True}, "narrow_v is for d_head = 192, not 128")],
 )  # fmt: skip
 def test_what_cannot_be_built_says_why(changed: dict[str, Any], reason: str) -> None:
     assert reason in " ".join(violations(replace(CONFIG, **changed), "9.0"))
@@ -92,8 +96,9 @@ def test_what_cannot_be_built_says_why(changed: dict[str, Any], reason: str) -> 
     ("changed", "reason"),
     [({}, None), ({"n_rows": 99}, None), ({"n_rows": 98}, "33 queries or more"),
      ({"n_new": 1}, "neither append"), ({"rotates": True}, "nor rotate"),
-     ({"paged": True}, "do not read pages"), ({"d_head": 64, "d_v": 64}, "have head dimension 128"),
-     ({"d_v": 64}, "have head dimension 128")],
+     ({"paged": True}, "do not read pages"),
+     ({"d_head": 64, "d_v": 64}, "have keys of 128 elements"),
+     ({"d_v": 64}, "have keys of 128 elements")],
 )  # fmt: skip
 def test_calls_that_it_takes(changed: dict[str, Any], reason: str | None) -> None:
     found = CONFIG.refusal(replace(PROMPT, **changed))
@@ -133,11 +138,29 @@ def test_calls_with_rows_of_all_heads_in_a_tile() -> None:
     assert "neither append" in str(config.refusal(replace(chunk, paged=True, n_new=1)))
 
 
+@pytest.mark.parametrize("d_head", [64, 96, 128])
+def test_large_tiles(monkeypatch: pytest.MonkeyPatch, d_head: int) -> None:
+    """Where they, or two of them, have few idle rows, and for long sequences."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    found = {}
+    for queries in (33, 128, 129, 192, 256, 257, 767, 768, 10_000):
+        sizes = replace(PROMPT, n_rows=3 * queries, d_head=d_head, d_v=d_head)
+        config = launch.fitting_sizes(sizes, DType.BF16, queries, torch.device("cuda", 0))
+        found[queries] = config.blocks()[0]
+        assert config.refusal(sizes) is None
+    large = {queries for queries, rows in found.items() if rows == 192}
+    assert large == {129, 192, 256, 768, 10_000} and set(found.values()) == {128, 192}
+
+
 def test_values_that_it_takes() -> None:
     wide = replace(CONFIG, d_head=192, block_n=96, n_q_buffers=1)
-    sizes = replace(PROMPT, d_head=192, d_v=128)
-    assert wide.refusal(sizes) is None and wide.refusal(replace(sizes, d_v=192)) is None
-    assert "have head dimension 192" in str(wide.refusal(replace(sizes, d_v=64)))
+    narrow = replace(wide, block_n=128, narrow_v=True)
+    for d_v, taking, other in ((192, wide, narrow), (128, narrow, wide)):
+        sizes = replace(PROMPT, d_head=192, d_v=d_v)
+        assert taking.refusal(sizes) is None
+        found = str(other.refusal(sizes))
+        assert found == f"its kernels have keys of 192 elements and values of {other.d_v()}"
+    assert "keys of 192 elements" in str(wide.refusal(replace(sizes, d_v=64)))
 
 
 def test_parts_of_a_block_divide_it_and_its_pages() -> None:

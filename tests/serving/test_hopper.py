@@ -9,6 +9,7 @@ import torch
 
 import flash_attention
 import flash_attention.emulated
+from flash_attention.serving import launch
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.check.tolerance import compare
 from flash_helpers.kernels.contract import KernelConfig
@@ -25,10 +26,13 @@ CONFIGS = [c for c in get_hopper_serve_kernel_configs() if not (c.paged or c.pac
 @pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 @pytest.mark.parametrize("rule", [ServeRule(), CAUSAL], ids=str)
-def test_lengths(config: KernelConfig, rule: ServeRule) -> None:
+def test_lengths(
+    monkeypatch: pytest.MonkeyPatch, config: HopperServeKernelConfig, rule: ServeRule
+) -> None:
+    monkeypatch.setattr(launch, "choose", lambda call: config)
     batch = Batch(
         [300, 5, 0, 130, 129], [300, 260, 7, 130, 20], rule, heads=2, d=config.d_head,
-        dtype=config.dtype.to_torch_dtype(),
+        d_v=config.d_v(), dtype=config.dtype.to_torch_dtype(),
     )  # fmt: skip
     batch.check(batch.packed())
 
@@ -81,9 +85,12 @@ def test_narrower_values(rule: ServeRule) -> None:
 
 @pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_everything_at_once(config: KernelConfig) -> None:
+def test_everything_at_once(
+    monkeypatch: pytest.MonkeyPatch, config: HopperServeKernelConfig
+) -> None:
+    monkeypatch.setattr(launch, "choose", lambda call: config)
     batch = Batch(
-        [70, 0, 190], [200, 65, 150], EVERYTHING, heads=6, d=config.d_head,
+        [70, 0, 190], [200, 65, 150], EVERYTHING, heads=6, d=config.d_head, d_v=config.d_v(),
         dtype=config.dtype.to_torch_dtype(), leftpad=[160, 0, 20], sinks=torch.randn(6),
     )  # fmt: skip
     batch.check(batch.packed())
@@ -104,8 +111,8 @@ def test_large_scores_before_the_first_key_of_a_window(rule: ServeRule, higher: 
 @pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("d", [64, 256])
 def test_a_sequence_has_the_same_bits_in_every_batch(d: int) -> None:
-    """Whatever the other sequences' queries and values are."""
-    batch = Batch([70, 300, 41], [300, 300, 270], CAUSAL, heads=2, d=d)
+    """Whatever the other sequences' queries and values are, where the kernel is the same."""
+    batch = Batch([140, 250, 131], [300, 300, 270], CAUSAL, heads=2, d=d)
     together = batch.packed()
     for i in range(3):
         alone = Batch([batch.queries[i]], [batch.keys[i]], CAUSAL, heads=2, d=d)

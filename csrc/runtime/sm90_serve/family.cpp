@@ -51,10 +51,11 @@ void check_packed_heads(const KernelEntry& entry, const ServeArgs& args) {
 }
 
 void check(const KernelEntry& entry, const ServeArgs& args) {
-  const int d_head = config_of(entry).d_head;
-  if (args.d_head != d_head || !config_of(entry).takes_values(args.d_v)) {
-    refuse(entry, "d_head = " + std::to_string(args.d_head) + " and d_v = " +
-                      std::to_string(args.d_v) + ": expected " + std::to_string(d_head));
+  const int d_head = config_of(entry).d_head, d_v = config_of(entry).forward().value_columns();
+  if (args.d_head != d_head || args.d_v != d_v) {
+    refuse(entry, "d_head = " + std::to_string(args.d_head) +
+                      " and d_v = " + std::to_string(args.d_v) + ": expected " +
+                      std::to_string(d_head) + " and " + std::to_string(d_v));
   }
   if (args.n_splits != 1) refuse(entry, "n_splits is not 1");
   if (args.n_new != 0 || args.rotary_dim != 0) refuse(entry, "it neither appends nor rotates");

@@ -39,8 +39,12 @@ Pages pages_of(const HopperServeKernelConfig& config, const ServeArgs& args) {
 // By the average sequence: the lengths are on the device.
 int32_t heads_per_section(const HopperServeKernelConfig& config, const ServeArgs& args) {
   const int64_t keys = args.cu_seqlens_k == nullptr ? args.seqlen_k : args.seqlen_k / args.batch;
-  return sm90::heads_per_section(2 * keys * config.forward().row_bytes(),
-                                 args.n_heads_q / args.n_heads_kv / packed_heads(config, args),
+  const int32_t of_kv_head = args.n_heads_q / args.n_heads_kv / packed_heads(config, args);
+  // Tiles of a sequence that all take as long need no order: one KV head after the other, so that
+  // thread blocks at work read few keys.
+  if (args.window_left == kNoWindow && args.window_right == kNoWindow) return of_kv_head;
+  const sm90::HopperForwardKernelConfig forward = config.forward();
+  return sm90::heads_per_section(keys * (forward.row_bytes() + forward.value_bytes()), of_kv_head,
                                  heads_of_tiles(config, args));
 }
 
@@ -63,6 +67,8 @@ int64_t tiles_per_head(const HopperServeKernelConfig& config, const ServeArgs& a
 ServeKernelArgs kernel_args(const HopperServeKernelConfig& config, const ServeArgs& args,
                             std::int32_t* tile_counter) {
   const int32_t all_chunks = config.forward().n_chunks();
+  const int32_t value_chunks = config.forward().n_value_chunks();
+  const int32_t d_v = config.forward().value_columns();
   const auto map = [&](const void* address, int32_t d, int64_t batch_stride, int64_t seq,
                        int64_t head, int32_t rows, int32_t n_heads, int32_t batch, int32_t box_rows,
                        int32_t box_chunks, int32_t group_heads = 0) -> const sm90::TensorMap& {
@@ -93,18 +99,17 @@ ServeKernelArgs kernel_args(const HopperServeKernelConfig& config, const ServeAr
                              ? args.page_size
                              : args.seqlen_k;
   const int32_t box_rows = config.paged ? pages.part_rows : config.block_n;
-  const int32_t box_chunks = config.paged ? 1 : all_chunks;
   const int32_t heads = packed_heads(config, args);
   const int32_t group_heads = config.pack_gqa ? heads : 0;
   return {
       .q = map(args.q, config.d_head, args.q_stride_batch, args.q_stride_seq, args.q_stride_head,
                q_rows, args.n_heads_q, q_batch, kQRows, all_chunks, group_heads),
       .k = map(args.k, config.d_head, args.k_stride_page, args.k_stride_seq, args.k_stride_head,
-               k_rows, args.n_heads_kv, k_batch, box_rows, box_chunks),
-      .v = map(args.v, args.d_v, args.v_stride_page, args.v_stride_seq, args.v_stride_head, k_rows,
-               args.n_heads_kv, k_batch, box_rows, box_chunks),
-      .o = map(args.o, args.d_v, args.o_stride_batch, args.o_stride_seq, args.o_stride_head, q_rows,
-               args.n_heads_q, q_batch, kORows, all_chunks, group_heads),
+               k_rows, args.n_heads_kv, k_batch, box_rows, config.paged ? 1 : all_chunks),
+      .v = map(args.v, d_v, args.v_stride_page, args.v_stride_seq, args.v_stride_head, k_rows,
+               args.n_heads_kv, k_batch, box_rows, config.paged ? 1 : value_chunks),
+      .o = map(args.o, d_v, args.o_stride_batch, args.o_stride_seq, args.o_stride_head, q_rows,
+               args.n_heads_q, q_batch, kORows, value_chunks, group_heads),
       .call = args,
       .tile_counter = tile_counter,
       .tiles_per_head = static_cast<int32_t>(tiles_per_head(config, args)),

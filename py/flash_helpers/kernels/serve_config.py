@@ -17,7 +17,7 @@ from .contract import KernelConfig, Variant
 
 # Queries, or rows of a KV head, of the average sequence from which on their number says nothing
 # about which kernel serves a call, nor how.
-TELLING_ROWS = 256
+TELLING_ROWS = 768
 # KV heads of all sequences together that give nearly every multiprocessor a tile: whether there are
 # as many says which kernel serves a call.
 MANY_HEADS = 128
@@ -140,6 +140,10 @@ class ServeKernelConfig(KernelConfig):
     @abstractmethod
     def min_blocks_per_sm(self) -> int:
         """Thread blocks that a multiprocessor holds."""
+
+    def rows(self, sizes: ServeSizes) -> int:
+        """That the average sequence has for tiles."""
+        return -(-sizes.n_rows * (sizes.n_heads_q // sizes.n_heads_kv) // sizes.batch)
 
     def n_tiles(self, sizes: ServeSizes) -> int:
         """Tiles of all sequences, for one KV head and one split. Where the device alone knows the

@@ -223,7 +223,7 @@ REASONS: tuple[Reason, ...] = (
     *(
         Reason(
             "sm90", "sm90/forward/producer.cuh", f"load_{name}",
-            "mbarrier_arrive_expect_tx(full, kConfig.kv_bytes()); ptx::tma_load_5d",
+            f"mbarrier_arrive_expect_tx(full, kConfig.{name}_bytes()); ptx::tma_load_5d",
             "order swapped",
             """the phase cannot end without the arrival, which announces the bytes in the same step:
             they may have landed before""",

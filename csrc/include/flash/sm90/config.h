@@ -31,6 +31,7 @@ struct HopperForwardKernelConfig {
   bool overlap;    // Q K^T of the next block is in flight during this block's softmax and P V
   bool ping_pong;  // the groups take turns at issuing their matmuls
   bool o_in_q;     // the output is staged in Q's shared memory instead of its own
+  int d_v;         // elements of a value, and of an output; 0: of a head
 
   constexpr bool operator==(const HopperForwardKernelConfig&) const = default;
 
@@ -44,10 +45,14 @@ struct HopperForwardKernelConfig {
   constexpr int block_m() const { return n_mma_groups * kGroupRows; }
   constexpr int n_threads() const { return (n_mma_groups + 1) * kGroupThreads; }
   constexpr int row_bytes() const { return d_head * element_bytes(); }
+  constexpr int value_columns() const { return d_v == 0 ? d_head : d_v; }
+  constexpr int value_bytes() const { return value_columns() * element_bytes(); }
   constexpr int q_bytes() const { return block_m() * row_bytes(); }
-  constexpr int kv_bytes() const { return block_n * row_bytes(); }
+  constexpr int o_bytes() const { return block_m() * value_bytes(); }
+  constexpr int k_bytes() const { return block_n * row_bytes(); }
+  constexpr int v_bytes() const { return block_n * value_bytes(); }
   constexpr int smem_data_bytes() const {
-    return (n_q_buffers + (o_in_q ? 0 : 1)) * q_bytes() + 2 * n_buffers * kv_bytes();
+    return n_q_buffers * q_bytes() + (o_in_q ? 0 : o_bytes()) + n_buffers * (k_bytes() + v_bytes());
   }
   // Full and empty: of each group's part of each Q buffer, of each K and each V buffer.
   constexpr int n_barriers() const { return 2 * n_q_buffers * n_mma_groups + 4 * n_buffers; }
@@ -57,10 +62,11 @@ struct HopperForwardKernelConfig {
   }
 
   // The shared-memory row of a tile: 128 bytes with the 128-byte swizzle where the head dimension
-  // is whole multiples of it, else 64 bytes with the 64-byte swizzle.
+  // is whole multiples of it, else 64 bytes with the 64-byte swizzle. Values have the same.
   constexpr int swizzle_bytes() const { return row_bytes() % 128 == 0 ? 128 : 64; }
   constexpr int chunk_columns() const { return swizzle_bytes() / element_bytes(); }
   constexpr int n_chunks() const { return row_bytes() / swizzle_bytes(); }
+  constexpr int n_value_chunks() const { return value_bytes() / swizzle_bytes(); }
 
   // A block has a multiprocessor to itself.
   constexpr int min_blocks_per_sm() const { return 1; }

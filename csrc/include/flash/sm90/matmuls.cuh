@@ -19,7 +19,7 @@ struct Matmuls {
   // A thread's share; element order as in ptx/wgmma.cuh.
   using Scores = float[kBlockN / 2];
   using Probabilities = uint32_t[kSteps][4];
-  using Output = float[kConfig.d_head / 2];
+  using Output = float[kConfig.value_columns() / 2];
 
   // Descriptors of S = Q K^T.
   struct ScoreOperands {
@@ -73,7 +73,8 @@ struct Matmuls {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       if (step == kEnd) before_end();
-      ptx::Wgmma<kConfig.d_head>::template rs<kConfig.dtype>(o, p[step], v.mn_step(step), 1);
+      ptx::Wgmma<kConfig.value_columns()>::template rs<kConfig.dtype>(o, p[step], v.mn_step(step),
+                                                                      1);
     }
     ptx::wgmma_commit_group();
   }

@@ -14,13 +14,15 @@ struct SharedStorage {
   static constexpr int kBuffers = kConfig.n_buffers;
   static constexpr int kQBuffers = kConfig.n_q_buffers;
   static constexpr int kGroupQBytes = kConfig.q_bytes() / kGroups;
-  static constexpr int kWarpOBytes = kGroupQBytes / HopperForwardKernelConfig::kGroupWarps;
+  static constexpr int kGroupOBytes = kConfig.o_bytes() / kGroups;
+  static constexpr int kWarpOBytes = kGroupOBytes / HopperForwardKernelConfig::kGroupWarps;
   static constexpr int kKOffset = kQBuffers * kConfig.q_bytes();
-  static constexpr int kVOffset = kKOffset + kBuffers * kConfig.kv_bytes();
-  static constexpr int kOOffset = kConfig.o_in_q ? 0 : kVOffset + kBuffers * kConfig.kv_bytes();
+  static constexpr int kVOffset = kKOffset + kBuffers * kConfig.k_bytes();
+  static constexpr int kOOffset = kConfig.o_in_q ? 0 : kVOffset + kBuffers * kConfig.v_bytes();
   static constexpr int kBarrierOffset = kConfig.smem_data_bytes();
   static constexpr int kTileOffset = kBarrierOffset + 8 * kConfig.n_barriers();
-  static_assert(kGroupQBytes % 1024 == 0 && kConfig.kv_bytes() % 1024 == 0);
+  static_assert(kGroupQBytes % 1024 == 0 && kConfig.k_bytes() % 1024 == 0);
+  static_assert(kConfig.v_bytes() % 1024 == 0 && kConfig.value_columns() <= kConfig.d_head);
   static_assert(!kConfig.o_in_q || kQBuffers == 1, "staging in Q needs a single Q buffer");
 
   uint32_t base;
@@ -28,15 +30,12 @@ struct SharedStorage {
   FLASH_DEVICE uint32_t q(int buffer, int group) const {
     return base + buffer * kConfig.q_bytes() + group * kGroupQBytes;
   }
-  FLASH_DEVICE uint32_t k(int buffer) const {
-    return base + kKOffset + buffer * kConfig.kv_bytes();
-  }
-  FLASH_DEVICE uint32_t v(int buffer) const {
-    return base + kVOffset + buffer * kConfig.kv_bytes();
-  }
+  FLASH_DEVICE uint32_t k(int buffer) const { return base + kKOffset + buffer * kConfig.k_bytes(); }
+  FLASH_DEVICE uint32_t v(int buffer) const { return base + kVOffset + buffer * kConfig.v_bytes(); }
   // One warp's 16 output rows.
   FLASH_DEVICE uint32_t o(int group, int warp) const {
-    return base + kOOffset + group * kGroupQBytes + warp * kWarpOBytes;
+    constexpr int kGroupBytes = kConfig.o_in_q ? kGroupQBytes : kGroupOBytes;
+    return base + kOOffset + group * kGroupBytes + warp * kWarpOBytes;
   }
 
   // "Full": the copy engine has written the tile. "Empty": every consumer has read it.

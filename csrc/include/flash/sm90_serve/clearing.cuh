@@ -44,7 +44,9 @@ struct Clearing {
   FLASH_DEVICE void clear_rows(uint32_t tile, int from, int to) const {
     const int first = max(from, 0);
     const int last = max(min(to, kConfig.block_n), first);  // `to` may lie far before the tile
-    sm90_serve::clear_rows<kConfig.forward(), kConfig.block_n>(tile, first, last, lane, 32);
+    constexpr sm90::HopperForwardKernelConfig kForward = kConfig.forward();
+    sm90_serve::clear_rows<kForward.swizzle_bytes(), kForward.n_value_chunks(), kConfig.block_n>(
+        tile, first, last, lane, 32);
   }
 };
 

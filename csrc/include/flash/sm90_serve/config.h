@@ -21,6 +21,7 @@ struct HopperServeKernelConfig {
   int n_q_buffers;   // Q tiles in shared memory: 1 or 2
   bool paged;        // keys lie in pages that a table or an index names
   bool pack_gqa;     // a row of a tile is a query of one of the heads that share a KV head
+  bool narrow_v;     // values have two thirds of a key's elements
 
   constexpr bool operator==(const HopperServeKernelConfig&) const = default;
 
@@ -36,7 +37,34 @@ struct HopperServeKernelConfig {
   constexpr int n_tiles() const { return n_q_buffers + 1; }
 
   // The forward pass whose tiles, matmuls and softmax these are.
-  constexpr sm90::HopperForwardKernelConfig forward() const {
+  constexpr sm90::HopperForwardKernelConfig forward() const { return with_output(o_in_q()); }
+  // Where there is no room beside a single Q.
+  constexpr bool o_in_q() const {
+    return n_q_buffers == 1 && smem_bytes(with_output(false)) > kMostSharedBytes;
+  }
+
+  constexpr int block_m() const { return forward().block_m(); }
+  constexpr int n_threads() const { return forward().n_threads(); }
+  constexpr int min_blocks_per_sm() const { return forward().min_blocks_per_sm(); }
+
+  // Behind the forward pass' memory: two barriers and four words for each buffer of values that are
+  // to be cleared, and tiles.
+  constexpr int clearing_offset() const { return clearing_offset(forward()); }
+  constexpr int tiles_offset() const { return clearing_offset() + n_buffers * kClearingBytes; }
+  constexpr int smem_bytes() const { return smem_bytes(forward()); }
+
+  // Whether consumers have no register for what is needed once.
+  constexpr bool is_tight() const { return o_in_q() || n_mma_groups == 3; }
+
+  // Registers per thread after setmaxnreg. The producers look sequences up, for which they would
+  // rather have more than those of the forward pass.
+  constexpr int consumer_registers() const { return n_mma_groups == 3 ? 160 : 232; }
+  constexpr int producer_registers() const { return n_mma_groups == 3 ? 32 : 40; }
+
+ private:
+  static constexpr int kMostSharedBytes = 227 * 1024;  // of a thread block
+
+  constexpr sm90::HopperForwardKernelConfig with_output(bool o_in_q) const {
     return {.dtype = dtype,
             .d_head = d_head,
             .block_n = block_n,
@@ -46,30 +74,15 @@ struct HopperServeKernelConfig {
             .max_policy = sm90::MaxPolicy::kOptimistic,
             .overlap = true,
             .ping_pong = true,
-            .o_in_q = o_in_q()};
+            .o_in_q = o_in_q,
+            .d_v = narrow_v ? d_head / 3 * 2 : 0};
   }
-  // For wide heads there is no room beside a single Q.
-  constexpr bool o_in_q() const { return n_q_buffers == 1 && d_head > 128; }
-
-  // Values of fewer chunks are filled up with zeros by the copy engine, and multiplied as such.
-  constexpr bool takes_values(int d_v) const {
-    return d_v == d_head || (d_head == 192 && d_v == 128);
+  static constexpr int clearing_offset(const sm90::HopperForwardKernelConfig& forward) {
+    return (forward.smem_bytes() + 15) / 16 * 16;
   }
-
-  constexpr int block_m() const { return forward().block_m(); }
-  constexpr int n_threads() const { return forward().n_threads(); }
-  constexpr int min_blocks_per_sm() const { return forward().min_blocks_per_sm(); }
-
-  // Behind the forward pass' memory: two barriers and four words for each buffer of values that are
-  // to be cleared, and tiles.
-  constexpr int clearing_offset() const { return (forward().smem_bytes() + 15) / 16 * 16; }
-  constexpr int tiles_offset() const { return clearing_offset() + n_buffers * kClearingBytes; }
-  constexpr int smem_bytes() const { return tiles_offset() + n_tiles() * kTileBytes; }
-
-  // Registers per thread after setmaxnreg. The producers look sequences up, for which they would
-  // rather have more than those of the forward pass.
-  constexpr int consumer_registers() const { return n_mma_groups == 3 ? 160 : 232; }
-  constexpr int producer_registers() const { return n_mma_groups == 3 ? 32 : 40; }
+  constexpr int smem_bytes(const sm90::HopperForwardKernelConfig& forward) const {
+    return clearing_offset(forward) + n_buffers * kClearingBytes + n_tiles() * kTileBytes;
+  }
 };
 
 }  // namespace flash::sm90_serve

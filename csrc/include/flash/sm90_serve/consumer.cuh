@@ -62,7 +62,7 @@ struct Consumer {
     const int tile_row = tile_word(work.tile, kRow, lane);
     if (tile_row == kNoTile) return false;
     work.row = tile_row + group * Packed::group_queries(args);
-    work.q_buffer = q_ring.buffer;
+    work.q_buffer = kConfig.n_q_buffers == 1 ? 0 : uniform(q_ring.buffer);
     q_ring.advance();
     slot.advance();
     find_blocks(work);
@@ -121,7 +121,7 @@ struct Consumer {
 
   // Wide heads leave no register for a number that is needed once.
   FLASH_DEVICE int n_blocks_left(const Work& work) const {
-    if constexpr (!kConfig.o_in_q()) return work.n_left;
+    if constexpr (!kConfig.is_tight()) return work.n_left;
     return work.begin - tile_word(work.tile, kBegin, lane);
   }
 
@@ -133,6 +133,12 @@ struct Consumer {
       for (; block >= n_optimistic; --block) kv.step(work, block, rows);
       if (block < work.begin) break;
       kv.set_limits(work, block + 1, rows);
+      // Wide heads leave no registers for it.
+      if constexpr (!kConfig.o_in_q()) {
+        make_uniform(kv.k_ring);
+        make_uniform(kv.v_ring);
+        block = uniform(block);
+      }
       const int first = block;
       float block_sum[2];
       bool event = false;
@@ -171,10 +177,10 @@ struct Consumer {
     if (n_rows >= kGroupRows) return;
     constexpr int kPieces = kForward.swizzle_bytes() / 16;
     const uint32_t q = smem.q(work.q_buffer, group);
-    if constexpr (kConfig.o_in_q()) {
+    if constexpr (kConfig.is_tight()) {
       // Nothing here that the compiler would keep in registers, of which wide heads leave few.
-      clear_rows<kForward, kGroupRows>(q, max(n_rows, 0), kGroupRows, warp * 32 + lane,
-                                       Kv::kThreads);
+      clear_rows<kForward.swizzle_bytes(), kForward.n_chunks(), kGroupRows>(
+          q, max(n_rows, 0), kGroupRows, warp * 32 + lane, Kv::kThreads);
       ptx::fence_proxy_async_shared();  // for the matmuls
       ptx::bar_sync(sm90::kQRead + group, Kv::kThreads);
       return;
@@ -190,10 +196,14 @@ struct Consumer {
 
   // Tells the compiler that all lanes have the same, which it does not see behind the blocks that
   // are skipped: operands of matmuls are then computed in uniform registers.
+  template <typename T>
+  FLASH_DEVICE static T uniform(T value) {
+    return __reduce_max_sync(0xffffffffu, value);
+  }
   template <typename Ring>
   FLASH_DEVICE static void make_uniform(Ring& ring) {
-    ring.buffer = __reduce_max_sync(0xffffffffu, ring.buffer);
-    ring.parity = __reduce_max_sync(0xffffffffu, ring.parity);
+    ring.buffer = uniform(ring.buffer);
+    ring.parity = uniform(ring.parity);
   }
 
   FLASH_DEVICE void finish(const Work& work, Statistics& statistics) {

@@ -75,14 +75,13 @@ struct Ending {
   // Those that exist, 16 bytes at a time.
   FLASH_DEVICE static void store_some(const ServeArgs& args, const Rows& rows, uint32_t warp_tile,
                                       int lane) {
-    const int n_pieces = row_pieces(args);
     const int64_t row_bytes = args.o_stride_seq * kForward.element_bytes();
     char* const o = static_cast<char*>(args.o) + rows.first * row_bytes +
                     (rows.batch * args.o_stride_batch + rows.head * args.o_stride_head) *
                         kForward.element_bytes();
-    for (int i = lane; i < rows.count * n_pieces; i += 32) {
-      const int row = i / n_pieces;
-      const int piece = i % n_pieces;
+    for (int i = lane; i < rows.count * kRowPieces; i += 32) {
+      const int row = i / kRowPieces;
+      const int piece = i % kRowPieces;
       const uint32_t from = warp_tile + piece / kChunkPieces * Base::kChunkBytes +
                             row * kForward.swizzle_bytes() + staged_in_row(row, piece);
       ptx::st_global_16(o + row * row_bytes + piece * 16, ptx::ld_shared_16<0>(from));
@@ -91,11 +90,7 @@ struct Ending {
 
  protected:
   // Pieces of 16 bytes of a row of O.
-  FLASH_DEVICE static int row_pieces(const ServeArgs& args) {
-    constexpr bool kNarrower = kConfig.d_head != 128 && kConfig.takes_values(128);
-    return (kNarrower ? args.d_v : kConfig.d_head) * kForward.element_bytes() / 16;
-  }
-
+  static constexpr int kRowPieces = kForward.value_bytes() / 16;
   static constexpr int kChunkPieces = kForward.swizzle_bytes() / 16;
 
   // Where one of them was staged, in its chunk's row.

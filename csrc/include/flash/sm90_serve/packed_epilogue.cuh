@@ -70,12 +70,12 @@ struct PackedEnding : Ending<kConfig> {
     return args.group_heads <= Base::kRows && (args.group_heads & (args.group_heads - 1)) == 0;
   }
 
-  // By one lane: a box for each chunk of columns. Those that values have not got are clipped.
+  // By one lane: a box for each chunk of columns.
   FLASH_DEVICE static void store_all(const ServeKernelArgs& args, const Rows& rows,
                                      uint32_t warp_tile) {
     const int query = rows.first + Packing<kConfig>::query(args, rows.of_group);
 #pragma unroll
-    for (int chunk = 0; chunk < kForward.n_chunks(); ++chunk) {
+    for (int chunk = 0; chunk < kForward.n_value_chunks(); ++chunk) {
       ptx::tma_store_5d(&args.o, warp_tile + chunk * Base::kChunkBytes,
                         chunk * kForward.chunk_columns(), 0, query, rows.head, rows.batch);
     }
@@ -86,12 +86,12 @@ struct PackedEnding : Ending<kConfig> {
   FLASH_DEVICE static void store_some(const ServeKernelArgs& args, const Rows& rows,
                                       uint32_t warp_tile, int lane) {
     const ServeArgs& call = args.call;
-    const int n_pieces = Ending<kConfig>::row_pieces(call);
+    constexpr int kRowPieces = Ending<kConfig>::kRowPieces;
     char* const o =
         static_cast<char*>(call.o) + rows.batch * call.o_stride_batch * kForward.element_bytes();
-    for (int i = lane; i < min(rows.count, Base::kRows) * n_pieces; i += 32) {
-      const int row = i / n_pieces;
-      const int piece = i % n_pieces;
+    for (int i = lane; i < min(rows.count, Base::kRows) * kRowPieces; i += 32) {
+      const int row = i / kRowPieces;
+      const int piece = i % kRowPieces;
       const Place place(args, rows, row);
       const int64_t elements = place.query * call.o_stride_seq + place.head * call.o_stride_head;
       const uint32_t from = warp_tile + piece / Ending<kConfig>::kChunkPieces * Base::kChunkBytes +

@@ -16,12 +16,13 @@ namespace flash::sm90_serve {
 inline constexpr int kNoPage = -1;
 
 // Parts whose entries leave their lanes together, so that a copy does not wait for its own: two of
-// long rows, as the producer has few registers.
+// long rows, or beside three groups, as the producer has few registers.
 template <HopperServeKernelConfig kConfig>
-inline constexpr int kPartsAtOnce = kConfig.forward().n_chunks() > 2 ? 2 : 4;
+inline constexpr int kPartsAtOnce =
+    kConfig.forward().n_chunks() > 2 || kConfig.n_mma_groups == 3 ? 2 : 4;
 
-// Lane i has the page of part i of a block. What needs a division is found once: in front of every
-// copy it would take longer than the copy.
+// Lane i has the page of part i of a block. What needs a division is found once for a tile: in
+// front of every copy it would take longer than the copy, and values would come late.
 template <HopperServeKernelConfig kConfig>
 struct PageEntries {
   static constexpr int kBlockN = kConfig.block_n;
@@ -45,10 +46,8 @@ struct PageEntries {
   }
 
   FLASH_DEVICE void begin_tile(int kv_head_of_tile) {
-    if constexpr (kConfig.paged) {
-      ahead = first;
-      kv_head = kv_head_of_tile;
-    }
+    kv_head = kv_head_of_tile;
+    if constexpr (kConfig.paged) ahead = first;
   }
 
   // `block` is loaded now, and the one before it next.
@@ -80,12 +79,11 @@ struct PageEntries {
 
 // By a whole warp, of which one lane copies. `to`: the block's place in shared memory; `entries`:
 // the block's, of `pages`.
-template <HopperServeKernelConfig kConfig>
+template <HopperServeKernelConfig kConfig, int kChunks>
 FLASH_DEVICE void copy_parts(const ServeKernelArgs& args, uint32_t to, const sm90::TensorMap& map,
                              uint32_t full, const PageEntries<kConfig>& pages, int block,
                              int entries) {
-  constexpr sm90::HopperForwardKernelConfig kForward = kConfig.forward();
-  constexpr int kRowBytes = kForward.swizzle_bytes();
+  constexpr int kRowBytes = kConfig.forward().swizzle_bytes();
   constexpr int kAtOnce = kPartsAtOnce<kConfig>;
   int row = pages.row_of(args, block);
   for (int begin = 0; begin < pages.n_parts; begin += kAtOnce) {
@@ -97,7 +95,7 @@ FLASH_DEVICE void copy_parts(const ServeKernelArgs& args, uint32_t to, const sm9
       if (begin + i >= pages.n_parts) break;
       if (ptx::elect_one()) {
 #pragma unroll
-        for (int chunk = 0; chunk < kForward.n_chunks(); ++chunk) {
+        for (int chunk = 0; chunk < kChunks; ++chunk) {
           const int place = chunk * kConfig.block_n + (begin + i) * args.part_rows;
           ptx::tma_load_5d(to + place * kRowBytes, &map, full, 0, row, chunk, pages.kv_head,
                            page[i], ptx::kEvictLast);

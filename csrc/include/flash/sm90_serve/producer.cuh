@@ -17,7 +17,7 @@ inline constexpr int kNoBuffer = -1;
 template <HopperServeKernelConfig kConfig>
 struct Producer {
   static constexpr int kBlockN = kConfig.block_n;
-  static constexpr int kKvBytes = kConfig.forward().kv_bytes();
+  static constexpr sm90::HopperForwardKernelConfig kForward = kConfig.forward();
   static constexpr int kGroupRows = sm90::HopperForwardKernelConfig::kGroupRows;
   using Ring = sm90::RingPosition<kConfig.n_buffers>;
 
@@ -133,7 +133,6 @@ struct Producer {
   // A group's queries of all heads of a KV head: a box for each chunk of columns, as the map has no
   // dimension left for these.
   FLASH_DEVICE void load_packed_q(const Tile& tile, int row, uint32_t to, uint32_t full) const {
-    constexpr sm90::HopperForwardKernelConfig kForward = kConfig.forward();
     constexpr int kChunkBytes = kGroupRows * kForward.swizzle_bytes();
     const int n_rows = args.group_queries * args.group_heads;
     ptx::mbarrier_arrive_expect_tx(full, n_rows * kForward.row_bytes());
@@ -195,8 +194,8 @@ struct Producer {
     const uint32_t full = smem.k_full(k_ring.buffer);
     pages.step(args, tile, block, lane);
     sm90::wait_phase(smem.k_empty(k_ring.buffer), k_ring.parity ^ 1);
-    if (lane == 0) ptx::mbarrier_arrive_expect_tx(full, kKvBytes);
-    copy(smem.k(k_ring.buffer), args.k, full, tile, block, pages.here);
+    if (lane == 0) ptx::mbarrier_arrive_expect_tx(full, kForward.k_bytes());
+    copy<kForward.n_chunks()>(smem.k(k_ring.buffer), args.k, full, tile, block, pages.here);
     k_ring.advance();
   }
 
@@ -216,18 +215,19 @@ struct Producer {
       }
       clearing_ring.advance();
     }
-    if (lane == 0) ptx::mbarrier_arrive_expect_tx(full, kKvBytes);
-    copy(smem.v(v_ring.buffer), args.v, full, tile, block, entries);
+    if (lane == 0) ptx::mbarrier_arrive_expect_tx(full, kForward.v_bytes());
+    copy<kForward.n_value_chunks()>(smem.v(v_ring.buffer), args.v, full, tile, block, entries);
     v_ring.advance();
   }
 
   // By a whole warp, of which one lane copies. `entries`: the block's.
+  template <int kChunks>
   FLASH_DEVICE void copy(uint32_t to, const sm90::TensorMap& map, uint32_t full, const Tile& tile,
                          int block, int entries) const {
     if constexpr (kConfig.paged) {
-      copy_parts<kConfig>(args, to, map, full, pages, block, entries);
+      copy_parts<kConfig, kChunks>(args, to, map, full, pages, block, entries);
     } else if (lane == 0) {
-      ptx::tma_load_5d(to, &map, full, 0, tile.k_start + block * kBlockN, 0, kv_head(tile),
+      ptx::tma_load_5d(to, &map, full, 0, tile.k_start + block * kBlockN, 0, pages.kv_head,
                        tile.k_batch, ptx::kEvictLast);
     }
   }

@@ -61,7 +61,7 @@ def map_of_tensor(
     d_head = d_head or config.d_head
     columns, chunks = config.chunk_columns(), d_head // config.chunk_columns()
     rows_of = {"q": GROUP_ROWS, "o": WARP_ROWS}
-    box_rows, box_chunks = box or (rows_of.get(name, config.block_n), config.n_chunks())
+    box_rows, box_chunks = box or (rows_of.get(name, config.block_n), chunks)
 
     def stride(axis: str, size: int) -> int:
         # Of a dimension of one element it is never used, but has to be a good one.

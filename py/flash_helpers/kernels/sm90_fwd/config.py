@@ -25,6 +25,7 @@ OPTIONS = (
     ("overlap", "overlap"),
     ("ping_pong", "pingpong"),
     ("o_in_q", "oinq"),
+    ("d_v", "v"),
 )
 
 
@@ -57,6 +58,7 @@ class HopperForwardKernelConfig(KernelConfig):
     overlap: bool
     ping_pong: bool
     o_in_q: bool
+    d_v: int = 0  # of kernels that serve; 0: values are as wide as keys
 
     @classmethod
     def lowest_value(cls, field: str) -> int:
@@ -118,11 +120,11 @@ class HopperForwardKernelConfig(KernelConfig):
     def smem_bytes(self) -> int:
         """The rings of Q tiles and of K and V blocks, O unless it is staged in Q's place, barriers,
         and the number of the tile in each Q buffer."""
-        row_bytes = self.d_head * self.dtype.bytes
-        q_bytes, kv_bytes = self.block_m() * row_bytes, self.block_n * row_bytes
-        n_q_tiles = self.n_q_buffers + (0 if self.o_in_q else 1)
+        queries = self.n_q_buffers * self.block_m() * self.d_head
+        outputs = 0 if self.o_in_q else self.block_m() * self.value_columns()
+        keys = self.n_buffers * self.block_n * (self.d_head + self.value_columns())
         n_barriers = 2 * self.n_q_buffers * self.n_mma_groups + 4 * self.n_buffers
-        tiles = n_q_tiles * q_bytes + 2 * self.n_buffers * kv_bytes
+        tiles = (queries + outputs + keys) * self.dtype.bytes
         return tiles + 8 * n_barriers + 4 * self.n_q_buffers
 
     def swizzle_bytes(self) -> int:
@@ -134,6 +136,9 @@ class HopperForwardKernelConfig(KernelConfig):
 
     def n_chunks(self) -> int:
         return self.d_head // self.chunk_columns()
+
+    def value_columns(self) -> int:
+        return self.d_v or self.d_head
 
     def consumer_registers(self) -> int:
         """Of a consumer's thread after setmaxnreg."""

@@ -33,7 +33,7 @@ def working_registers(config: HopperForwardKernelConfig) -> int:
     with `overlap` the scores of one block are in flight beside the probabilities of the block
     before."""
     probabilities = config.block_n // 4 if config.overlap else 0
-    return config.d_head // 2 + config.block_n // 2 + probabilities
+    return config.value_columns() // 2 + config.block_n // 2 + probabilities
 
 
 def _value_violations(config: HopperForwardKernelConfig) -> list[str]:
@@ -51,7 +51,7 @@ def _value_violations(config: HopperForwardKernelConfig) -> list[str]:
     return found + [sentence for breaks_it, sentence in _RULES if breaks_it(config)]
 
 
-# What an option needs of others.
+# What an option needs of others, in either family with these kernels.
 _RULES: tuple[tuple[Callable[[HopperForwardKernelConfig], bool], str], ...] = (
     (
         lambda c: c.o_in_q and c.n_q_buffers != 1,

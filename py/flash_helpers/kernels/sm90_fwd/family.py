@@ -35,7 +35,9 @@ class Sm90Forward(OnHopper, OneSet[HopperForwardKernelConfig]):
         return get_hopper_kernel_configs()
 
     def violations(self, config: KernelConfig, arch: Capability | None = None) -> list[str]:
-        return violations(self.own(config), arch)
+        own = self.own(config)
+        narrow = ["d_v is of the serving family: values are as wide as keys."] if own.d_v else []
+        return narrow + violations(own, arch)
 
     def launch_arguments(self, config: KernelConfig, record: bytes, variant: Variant) -> bytes:
         from .arguments import pack_launch_arguments  # loads the emulator, which few processes need

@@ -8,7 +8,7 @@ tests/runtime compares the two.
 import struct
 
 from ...emulator import pack_tensor_map
-from ..serve_args import SERVE_ARGS_SIZE, unpack_serve_args
+from ..serve_args import NO_WINDOW, SERVE_ARGS_SIZE, unpack_serve_args
 from ..sm90_fwd.arguments import WARP_ROWS, Fields, heads_per_section, map_of_tensor
 from ..sm90_fwd.config import GROUP_ROWS
 from .config import HopperServeKernelConfig
@@ -40,7 +40,7 @@ def pack_launch_arguments(
 
 def _tensor_map(config: HopperServeKernelConfig, fields: Fields, name: str) -> bytes:
     """As those of the forward pass. Packed rows are one batch, a page is one of any number."""
-    d = int(fields["d_v"]) if name in "vo" else config.d_head
+    d = config.d_v() if name in "vo" else config.d_head
     if config.paged and name in "kv":
         in_table = fields["block_table"] and fields["seqlen_k"]
         *_, part_rows = _pages(config, fields)
@@ -113,6 +113,8 @@ def _heads_per_section(config: HopperServeKernelConfig, fields: Fields) -> int:
     if fields["cu_seqlens_k"]:
         keys //= int(fields["batch"])
     heads = config.heads_of_tiles(int(fields["n_heads_q"]), int(fields["n_heads_kv"]))
-    return heads_per_section(
-        2 * keys * config.d_head * config.dtype.bytes, heads // int(fields["n_heads_kv"]), heads
-    )
+    of_kv_head = heads // int(fields["n_heads_kv"])
+    if fields["window_left"] == fields["window_right"] == NO_WINDOW:
+        return of_kv_head  # tiles need no order
+    kv_head_bytes = keys * (config.d_head + config.d_v()) * config.dtype.bytes
+    return heads_per_section(kv_head_bytes, of_kv_head, heads)

@@ -13,12 +13,17 @@ from typing import ClassVar
 from ..contract import Variant, WarpSpecialisation
 from ..serve_config import MANY_HEADS, ServeKernelConfig, ServeSizes
 from ..sm90_fwd.config import GROUP_ROWS, HopperForwardKernelConfig, MaxPolicy
+from ..sm90_target import SHARED_MEMORY_BYTES
 
 TILE_BYTES = 48  # what consumers are told of a tile
 LEAST_PART_ROWS = 8  # keys that one copy takes of a page
 CLEARING_BYTES = 32  # two barriers and four words, for each buffer of V
 # Queries of an average sequence below which most of a tile of one head's would be idle.
 LEAST_ROWS = 33
+# Queries of an average sequence in tiles of three groups' rows: these fill one, or begin a second
+# that is no loss; of so many the last tile's idle rows count little.
+LARGE_TILE_QUERIES = range(2 * GROUP_ROWS + 1, 4 * GROUP_ROWS + 1)
+LONG_QUERIES = 768
 # Where a tile has the queries of all heads that share a KV head: how many heads there are, and how
 # many queries an average sequence has, where all have as many, and where only the device knows how
 # many each has.
@@ -39,7 +44,7 @@ class HopperServeKernelConfig(ServeKernelConfig):
     LETTERS: ClassVar[dict[str, str]] = {
         "d_head": "d", "block_n": "n", "n_mma_groups": "g", "n_buffers": "b", "n_q_buffers": "q",
     }  # fmt: skip
-    SWITCHES: ClassVar[tuple[str, ...]] = ("paged", "pack_gqa")
+    SWITCHES: ClassVar[tuple[str, ...]] = ("paged", "pack_gqa", "narrow_v")
     PTX_ARCHITECTURE: ClassVar[str] = "compute_90a"
     PERSISTENT: ClassVar[bool] = True
 
@@ -50,6 +55,7 @@ class HopperServeKernelConfig(ServeKernelConfig):
     n_q_buffers: int
     paged: bool = False
     pack_gqa: bool = False
+    narrow_v: bool = False  # values have two thirds of a key's elements
 
     def variants(self) -> tuple[Variant, ...]:
         return (Variant.SERVE,)
@@ -65,13 +71,16 @@ class HopperServeKernelConfig(ServeKernelConfig):
     def refusal(self, sizes: ServeSizes) -> str | None:
         if sizes.n_new or sizes.rotates:
             return "its kernels neither append nor rotate"
-        if sizes.d_head != self.d_head or not self.takes_values(sizes.d_v):
-            return f"its kernels have head dimension {self.d_head}"
+        if (sizes.d_head, sizes.d_v) != (self.d_head, self.d_v()):
+            return f"its kernels have keys of {self.d_head} elements and values of {self.d_v()}"
         if self.pack_gqa != packs(sizes):
             heads = "all heads of a KV head" if self.pack_gqa else "one head"
             return f"its kernels have rows of {heads} in a tile"
         if not self.pack_gqa and sizes.n_rows < LEAST_ROWS * sizes.batch:
             return f"it takes sequences of {LEAST_ROWS} queries or more, on average"
+        if self.n_mma_groups == 3 and not has_large_tiles(sizes):
+            few, many = LARGE_TILE_QUERIES[0], LARGE_TILE_QUERIES[-1]
+            return f"its tiles are for {few} to {many} queries, or {LONG_QUERIES} and more"
         if sizes.page_size % LEAST_PART_ROWS:
             return f"it takes pages of a multiple of {LEAST_PART_ROWS} keys"
         if sizes.paged != self.paged:
@@ -80,6 +89,10 @@ class HopperServeKernelConfig(ServeKernelConfig):
 
     def can_split(self) -> bool:
         return False
+
+    def rows(self, sizes: ServeSizes) -> int:
+        heads = self.packed_heads(sizes.n_heads_q, sizes.n_heads_kv)
+        return -(-sizes.n_rows * heads // sizes.batch)
 
     def n_tiles(self, sizes: ServeSizes) -> int:
         """Of one of the heads that have tiles."""
@@ -95,9 +108,8 @@ class HopperServeKernelConfig(ServeKernelConfig):
 
     # Derived sizes, as in sm90_serve/config.h.
 
-    def takes_values(self, d_v: int) -> bool:
-        """Values of fewer chunks are filled up with zeros by the copy engine."""
-        return d_v == self.d_head or (self.d_head, d_v) == (192, 128)
+    def d_v(self) -> int:
+        return self.forward().value_columns()
 
     def packed_heads(self, n_heads_q: int, n_heads_kv: int) -> int:
         """Query heads whose rows share a tile."""
@@ -117,22 +129,18 @@ class HopperServeKernelConfig(ServeKernelConfig):
 
     def forward(self) -> HopperForwardKernelConfig:
         """The forward pass whose tiles, matmuls and softmax these are."""
-        return HopperForwardKernelConfig(
-            self.dtype, self.d_head, self.block_n, self.n_mma_groups, self.n_buffers,
-            self.n_q_buffers, MaxPolicy.OPTIMISTIC, overlap=True, ping_pong=True,
-            o_in_q=self.o_in_q(),
-        )  # fmt: skip
+        return self._with_output(self.o_in_q())
 
     def o_in_q(self) -> bool:
-        """For wide heads there is no room beside a single Q."""
-        return self.n_q_buffers == 1 and self.d_head > 128
+        """Whether outputs are staged in its place, where there is no room beside a single Q."""
+        n_bytes = self._smem_bytes(self._with_output(False))
+        return self.n_q_buffers == 1 and n_bytes > SHARED_MEMORY_BYTES
 
     def n_threads(self) -> int:
         return self.forward().n_threads()
 
     def smem_bytes(self) -> int:
-        clearing = -(-self.forward().smem_bytes() // 16) * 16
-        return clearing + self.n_buffers * CLEARING_BYTES + (self.n_q_buffers + 1) * TILE_BYTES
+        return self._smem_bytes(self.forward())
 
     def min_blocks_per_sm(self) -> int:
         return 1
@@ -142,6 +150,23 @@ class HopperServeKernelConfig(ServeKernelConfig):
 
     def blocks(self) -> tuple[int, int]:
         return self.forward().blocks()
+
+    def _with_output(self, o_in_q: bool) -> HopperForwardKernelConfig:
+        return HopperForwardKernelConfig(
+            self.dtype, self.d_head, self.block_n, self.n_mma_groups, self.n_buffers,
+            self.n_q_buffers, MaxPolicy.OPTIMISTIC, overlap=True, ping_pong=True, o_in_q=o_in_q,
+            d_v=self.d_head // 3 * 2 if self.narrow_v else 0,
+        )  # fmt: skip
+
+    def _smem_bytes(self, forward: HopperForwardKernelConfig) -> int:
+        clearing = -(-forward.smem_bytes() // 16) * 16
+        return clearing + self.n_buffers * CLEARING_BYTES + (self.n_q_buffers + 1) * TILE_BYTES
+
+
+def has_large_tiles(sizes: ServeSizes) -> bool:
+    """Whether a call is for tiles of three groups' rows, if there are kernels with such."""
+    queries = -(-sizes.n_rows // max(sizes.batch, 1))
+    return queries in LARGE_TILE_QUERIES or queries >= LONG_QUERIES
 
 
 def packs(sizes: ServeSizes) -> bool:

@@ -13,6 +13,8 @@ def violations(config: HopperServeKernelConfig, arch: tuple[int, int] | None = N
     if config.d_head not in HEAD_DIMENSIONS:
         choices = " or ".join(map(str, HEAD_DIMENSIONS))
         found = [f"d_head = {config.d_head} is not supported: it must be {choices}."]
+    if config.narrow_v and config.d_head != 192:
+        found.append(f"narrow_v is for d_head = 192, not {config.d_head}.")
     if not found and config.smem_bytes() > SHARED_MEMORY_BYTES:
         found = [
             f"Q, O and {config.n_buffers} buffers for K and V need {config.smem_bytes()} bytes of "

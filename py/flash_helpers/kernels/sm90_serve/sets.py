@@ -9,12 +9,18 @@ _SHAPES = (
     (64, 128, 2, 4, 2), (96, 128, 2, 2, 2), (128, 128, 2, 2, 2), (192, 96, 2, 2, 1),
     (256, 64, 2, 2, 1),
 )  # fmt: skip
+_NARROW = ((192, 128, 2, 2, 1),)  # DeepSeek's prompts: values of 128
+# Larger tiles, with rows of one head.
+_LARGE = ((64, 96, 3, 4, 2), (96, 80, 3, 3, 1), (128, 64, 3, 3, 1))
 
 
 def get_hopper_serve_kernel_configs() -> list[HopperServeKernelConfig]:
     """All, sorted."""
     return sorted(
-        HopperServeKernelConfig(dtype, *shape, paged=paged, pack_gqa=pack_gqa)
-        for dtype in DType for shape in _SHAPES
-        for paged in (False, True) for pack_gqa in (False, True)
+        HopperServeKernelConfig(dtype, *shape, paged=paged, pack_gqa=pack_gqa, narrow_v=narrow_v)
+        for dtype in DType for paged in (False, True) for shapes, pack_gqa, narrow_v in (
+            (_SHAPES + _LARGE, False, False), (_SHAPES, True, False),
+            (_NARROW, False, True), (_NARROW, True, True),
+        )
+        for shape in shapes
     )  # fmt: skip

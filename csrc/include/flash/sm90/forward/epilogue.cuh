@@ -13,9 +13,9 @@ namespace flash::sm90 {
 template <HopperForwardKernelConfig kConfig>
 struct Epilogue {
   static constexpr int kRows = 16;
-  static constexpr int kCount = kConfig.d_head / 2;
+  static constexpr int kCount = kConfig.value_columns() / 2;
   static constexpr int kChunkBytes = kRows * kConfig.swizzle_bytes();
-  static constexpr int kSteps = kConfig.d_head / 16;
+  static constexpr int kSteps = kConfig.value_columns() / 16;
   static constexpr int kStepsPerChunk = kConfig.chunk_columns() / 16;
 
   // Normalised output rows into shared memory.

@@ -86,7 +86,7 @@ struct Producer {
   FLASH_DEVICE void load_k(int row, int head, int batch) {
     const uint32_t full = smem.k_full(k_ring.buffer);
     wait_phase(smem.k_empty(k_ring.buffer), k_ring.parity ^ 1);
-    ptx::mbarrier_arrive_expect_tx(full, kConfig.kv_bytes());
+    ptx::mbarrier_arrive_expect_tx(full, kConfig.k_bytes());
     ptx::tma_load_5d(smem.k(k_ring.buffer), &args.k, full, 0, row, 0, head, batch, ptx::kEvictLast);
     k_ring.advance();
   }
@@ -94,7 +94,7 @@ struct Producer {
   FLASH_DEVICE void load_v(int row, int head, int batch) {
     const uint32_t full = smem.v_full(v_ring.buffer);
     wait_phase(smem.v_empty(v_ring.buffer), v_ring.parity ^ 1);
-    ptx::mbarrier_arrive_expect_tx(full, kConfig.kv_bytes());
+    ptx::mbarrier_arrive_expect_tx(full, kConfig.v_bytes());
     ptx::tma_load_5d(smem.v(v_ring.buffer), &args.v, full, 0, row, 0, head, batch, ptx::kEvictLast);
     v_ring.advance();
   }

@@ -182,6 +182,7 @@ def test_block_n_is_what_wgmma_has() -> None:
         ({"block_n": 176}, r"2 buffers .* need 245860 bytes of shared memory, .* at most 232448"),
         ({"n_mma_groups": 3}, "about 192 registers .* with 3 groups it has 160"),
         ({"d_head": 256, "block_n": 128, "n_buffers": 1, "o_in_q": True}, "about 256 registers"),
+        ({"d_v": 64}, "d_v is of the serving family: values are as wide as keys."),
     ],
 )
 def test_what_cannot_be_built(fields: dict[str, object], message: str) -> None:

@@ -65,6 +65,7 @@ CACHE: dict[str, Any] = {
     "o_stride_batch": 80008, "k_stride_page": 90000, "v_stride_page": 90008, "seqlen_q": 206,
     "n_rows": 1030,
 }  # fmt: skip
+FULL: dict[str, Any] = {**PACKED, "window_right": 2**31 - 1}
 PROBLEMS = [
     PACKED,
     CACHE,
@@ -79,6 +80,8 @@ PROBLEMS = [
      "v": 0},
     {**CACHE, "cache_batch_idx": 9 << 32},
     {**PACKED, "d_v": 128},
+    FULL,
+    {**FULL, "n_heads_q": 12, "n_heads_kv": 4},
     *({**problem, "n_heads_q": 2 * group} for group in (3, 16, 64) for problem in (PACKED, CACHE)),
     {**PACKED, "n_heads_q": 12, "n_heads_kv": 1},
 ]  # fmt: skip
@@ -106,6 +109,18 @@ def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
     behind_maps = (0, 8, 12, 16, 24, 32, 36, 40, 44, 48)
     offsets_of_fields = [*(MAP_BYTES * i for i in range(5)), *(behind + n for n in behind_maps)]
     assert list(map(int, record.split())) == [LAUNCH_ARGUMENTS_SIZE, *offsets_of_fields]
+
+
+@pytest.mark.parametrize(
+    ("problem", "heads"), [(FULL, 4), (PACKED, 8), ({**FULL, "window_left": 9}, 8)]
+)
+def test_heads_that_are_walked_together(problem: dict[str, Any], heads: int) -> None:
+    """Those of one KV head, where all keys are seen; of few keys all, so that long tiles come
+    first."""
+    config = next(c for c in CONFIGS if c.d_head == 192 and not c.pack_gqa)
+    data = pack_launch_arguments(config, pack_serve_args(problem))
+    (found,) = struct.unpack_from("<i", data, 4 * MAP_BYTES + SERVE_ARGS_SIZE + 12)
+    assert found == heads
 
 
 def test_what_the_driver_refuses_is_refused() -> None:

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import flash_attention
+from flash_attention.serving import launch
 from flash_helpers.check.serving import ServeRule
-from flash_helpers.kernels.contract import KernelConfig
+from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 from flash_helpers.kernels.sm90_serve.sets import get_hopper_serve_kernel_configs
 from tests.serving.problems import EVERYTHING, NAN, Batch, ints, same_bits, stacked
 from tests.serving.schedules import no_schedule_matters
@@ -42,9 +43,12 @@ def test_sizes_of_pages(page: int) -> None:
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 @pytest.mark.parametrize("page", [16, 256])
-def test_everything_at_once(config: KernelConfig, page: int) -> None:
+def test_everything_at_once(
+    monkeypatch: pytest.MonkeyPatch, config: HopperServeKernelConfig, page: int
+) -> None:
+    monkeypatch.setattr(launch, "choose", lambda call: config)
     batch = Batch(
-        [70, 0, 190], [400, 65, 150], EVERYTHING, heads=6, d=config.d_head,
+        [70, 0, 190], [400, 65, 150], EVERYTHING, heads=6, d=config.d_head, d_v=config.d_v(),
         dtype=config.dtype.to_torch_dtype(), leftpad=[160, 0, 20], sinks=torch.randn(6),
     )  # fmt: skip
     batch.check(batch.packed_over_pages(page))

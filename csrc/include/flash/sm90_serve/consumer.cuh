@@ -119,7 +119,7 @@ struct Consumer {
     }
   }
 
-  // Wide heads leave no register for a number that is needed once.
+  // Wide heads and three groups leave no register for a number that is needed once.
   FLASH_DEVICE int n_blocks_left(const Work& work) const {
     if constexpr (!kConfig.is_tight()) return work.n_left;
     return work.begin - tile_word(work.tile, kBegin, lane);
@@ -178,7 +178,7 @@ struct Consumer {
     constexpr int kPieces = kForward.swizzle_bytes() / 16;
     const uint32_t q = smem.q(work.q_buffer, group);
     if constexpr (kConfig.is_tight()) {
-      // Nothing here that the compiler would keep in registers, of which wide heads leave few.
+      // Nothing here that the compiler would keep in registers, of which few are left.
       clear_rows<kForward.swizzle_bytes(), kForward.n_chunks(), kGroupRows>(
           q, max(n_rows, 0), kGroupRows, warp * 32 + lane, Kv::kThreads);
       ptx::fence_proxy_async_shared();  // for the matmuls

@@ -32,11 +32,12 @@ inline void prepare_context(Context& context, u8* stack, u64 bytes, FiberMain ma
   context.stack_pointer = frame;
 }
 
+// All masks: tuned for some processors, gcc keeps integers in them, in k0 too.
 #if defined(__AVX512F__)
 #define EMULATOR_MORE_VECTORS                                                                   \
   , "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25",   \
-      "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31", "k1", "k2", "k3", "k4", "k5", "k6", \
-      "k7"
+      "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31", "k0", "k1", "k2", "k3", "k4", "k5", \
+      "k6", "k7"
 #else
 #define EMULATOR_MORE_VECTORS
 #endif

@@ -1,5 +1,7 @@
 """Which family of kernels serves a problem, and with which configuration."""
 
+from contextlib import suppress
+
 import torch
 
 from flash_helpers.kernels.contract import KernelConfig
@@ -65,13 +67,14 @@ def choose_from(
     """What was measured to be fast; where no table has it, what the family promises most of. Of
     this build; with `on_first_use`, where the build has none, of every configuration that the GPU
     takes. Raises KernelNotBuiltError."""
-    try:
-        return tuned_config(
-            problem.dtype, problem.d_head, problem.seqlen_q, problem.seqlen_k,
+    wanted = (problem.dtype, problem.d_head)
+    with suppress(LookupError):
+        found = tuned_config(
+            *wanted, problem.seqlen_q, problem.seqlen_k,
             causal=problem.causal, device=device, family=family.NAME, on_first_use=on_first_use,
         )  # fmt: skip
-    except LookupError:
-        wanted = (problem.dtype, problem.d_head)
+        if _is_as_repeatable(found, problem):
+            return found
     capability = None if device.type == "cpu" else torch.cuda.get_device_capability(device)
     possible = family.candidates() if device.type == "cpu" or on_first_use else ()
     built = [
@@ -80,14 +83,19 @@ def choose_from(
         if config.FAMILY == family.NAME
         and not config.kept_for_study()
         and (config.dtype, config.d_head) == wanted
+        and _is_as_repeatable(config, problem)
         and not violations(config, capability)  # of which a GPU's shared memory is one
     ]
     lengths = (problem.seqlen_q, problem.seqlen_k, problem.causal)
     fitting = [config for config in built if has_kernel_for(config, *lengths)]
     if fitting:
-        return max(fitting, key=family.promise)
+        return max(fitting, key=lambda c: (family.suits(c, problem), family.promise(c)))
     raise KernelNotBuiltError(
         f"this build has no kernel of the {family.TITLE} family for {problem}, on {device}, and "
         f"{len(built)} for {wanted[0].name} and head dimension {wanted[1]}: build with "
         f"{family.how_to_build()}"
     )
+
+
+def _is_as_repeatable(config: KernelConfig, problem: AttentionProblem) -> bool:
+    return config.is_deterministic() or not problem.deterministic

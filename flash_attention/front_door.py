@@ -77,8 +77,9 @@ def flash_attn_func(
         s_aux: sinks (heads): each row's denominator has a term exp(s_aux of its head) more.
         dropout_p, alibi_slopes: only their defaults are supported.
         deterministic: every gradient is bitwise the same in every run. Else that of q may differ in
-            its last bits: on compute capability 9.0 faster kernels add it up in any order, for head
-            dimensions 64, 96 and 128. True as well where torch.use_deterministic_algorithms is.
+            its last bits: on compute capability 9.0 kernels add it up in any order, for head
+            dimensions 64, 96 and 128 and more than 2,048 keys. True as well where
+            torch.use_deterministic_algorithms is.
         return_attn_probs: returns (out, softmax_lse, None), as flash-attn does without dropout.
 
     Returns:

@@ -181,7 +181,7 @@ def scratch_shapes(
     """Of the fp32 memory for what the kernels of a backward pass hand to each other, by the names
     of the argument record."""
     assert isinstance(kernel_cfg, BackwardKernelConfig)
-    batch, seqlen_q, n_heads, d_head = q_shape
+    batch, seqlen_q, n_heads, _ = q_shape
     rows = row_stats_rows(seqlen_q)
-    columns = {"row_stats": ROW_STATS_FLOATS, "d_q_sums": d_head}
+    columns = {"row_stats": ROW_STATS_FLOATS, "d_q_sums": kernel_cfg.sums_columns()}
     return {name: (batch, n_heads, rows, columns[name]) for name in kernel_cfg.scratch()}

@@ -142,7 +142,7 @@ def _launch(
             dtype=torch.float32,
             device=q.device,
         )
-        for name, columns in (("row_stats", ROW_STATS_FLOATS), ("d_q_sums", config.d_head))
+        for name, columns in (("row_stats", ROW_STATS_FLOATS), ("d_q_sums", config.sums_columns()))
         if name in config.scratch()
     }
     tensors = inputs | outputs

@@ -19,6 +19,7 @@ from flash_helpers.kernels.registry import violations
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 from flash_helpers.kernels.sm80_bwd.sets import get_ampere_backward_kernel_configs
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
+from flash_helpers.kernels.sm90_bwd_fused.family import IN_ORDER_KEYS
 from tests.backward.problems import CONFIGS, SMALL
 
 FORWARD = get_hopper_kernel_configs()[0]
@@ -117,18 +118,37 @@ def test_wide_heads_are_recorded_on_a_gpu_without_kernels_of_its_own(
 def test_the_hopper_family_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setattr(dispatch, "available_kernels", lambda: CONFIGS)
-    fused = {64: 3, 96: 2, 128: 2}  # blocks of dS
-    for d_head, deterministic in itertools.product((64, 96, 128, 192, 256), (False, True)):
+    for d_head, deterministic, causal, more in itertools.product(
+        (64, 96, 128, 192, 256), (False, True), (False, True), (-1, 0, 1)
+    ):
+        keys = IN_ORDER_KEYS + more
         problem = AttentionProblem(
-            DType.FP16, 1, 64, 64, 1, 1, d_head, gradients=True, deterministic=deterministic
-        )
+            DType.FP16, 1, 64, keys, 1, 1, d_head,
+            causal=causal, gradients=True, deterministic=deterministic,
+        )  # fmt: skip
         config = dispatch.choose(problem, torch.device("cuda", 0))
         assert config.d_head == d_head
-        if deterministic or d_head not in fused:
+        assert config.is_deterministic() or not deterministic
+        if d_head > 128:
             assert config.FAMILY == "sm90_bwd"
-        else:
-            assert isinstance(config, FusedBackwardKernelConfig)
-            assert (config.add_by, config.ds_stages) == (AddBy.COPIES, fused[d_head])
+            continue
+        assert isinstance(config, FusedBackwardKernelConfig)
+        in_order = deterministic or more <= 0
+        assert config.add_by is (AddBy.IN_ORDER if in_order else AddBy.COPIES)
+
+
+def test_a_table_does_not_decide_what_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = next(c for c in CONFIGS if not c.is_deterministic())
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(dispatch, "available_kernels", lambda: CONFIGS)
+    monkeypatch.setattr(dispatch, "tuned_config", lambda *_, **__: fast)
+    for deterministic in (False, True):
+        problem = AttentionProblem(
+            fast.dtype, 1, 4096, 4096, 1, 1, fast.d_head,
+            gradients=True, deterministic=deterministic,
+        )  # fmt: skip
+        config = dispatch.choose(problem, torch.device("cuda", 0))
+        assert (config == fast) is not deterministic
 
 
 def test_a_build_without_fused_kernels_serves_by_two_passes(

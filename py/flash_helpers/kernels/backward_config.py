@@ -183,6 +183,10 @@ class BackwardKernelConfig(KernelConfig):
         """What else the kernels need memory for, by the names of the argument record."""
         return ("row_stats",)
 
+    def sums_columns(self) -> int:
+        """Of the sums of dQ, if the kernels have such: 4 bytes of memory for each of their rows."""
+        return self.d_head
+
     def refusal(self, beside: Sequence[str], mean_rows: float = math.inf) -> str | None:
         """Why it does not serve calls with what stands in `beside` (softcap, sinks), and of packed
         sequences that have so many queries on average."""

@@ -192,6 +192,10 @@ class KernelConfig(ABC):
         """How warpgroups share the work; None: they all do the same."""
         return None
 
+    def is_deterministic(self) -> bool:
+        """Whether what it writes is bitwise the same in every run."""
+        return True
+
     def kept_for_study(self) -> str:
         """Why no user's call should get this kernel; empty if nothing is against it."""
         return ""

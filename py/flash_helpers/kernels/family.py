@@ -105,6 +105,10 @@ class Family(ABC):
         """What a kernel is worth where nothing was measured: larger is better."""
         return config.order_key()
 
+    def suits(self, config: KernelConfig, problem: AttentionProblem) -> bool:
+        """Whether the problem should rather have this kernel than others, whatever they promise."""
+        return True
+
     @abstractmethod
     def how_to_build(self) -> str:
         """The end of the sentence that says that this build lacks a kernel."""

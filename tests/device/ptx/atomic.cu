@@ -15,3 +15,16 @@ extern "C" __global__ void last_adds(unsigned* counter, int* numbers, int* sum, 
   for (unsigned i = 0; i <= last; ++i) total += numbers[i];
   *sum = total;
 }
+
+// One thread block after the other appends its number. `released`: else the count alone.
+extern "C" __global__ void in_turn(unsigned* counter, int* numbers, int* length, int released) {
+  while (ptx::ld_acquire(counter) != blockIdx.x) {
+  }
+  numbers[*length] = static_cast<int>(blockIdx.x) + 1;
+  *length += 1;
+  if (released != 0) {
+    ptx::red_add_release(counter, 1);
+  } else {
+    atomicAdd(counter, 1);
+  }
+}

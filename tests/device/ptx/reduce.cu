@@ -27,3 +27,21 @@ extern "C" __global__ void bulk(const float* numbers, float* sums, int count, in
     ptx::tma_store_wait_read<0>();
   }
 }
+
+// The copy engine stores the block's numbers behind what a thread has written there, and a thread
+// reads them back: when they are written, or as soon as they are read.
+extern "C" __global__ void stored(const float* numbers, float* to, int count, int fenced,
+                                  int waits) {
+  extern __shared__ __align__(128) float memory[];
+  for (int i = threadIdx.x; i < count; i += blockDim.x) memory[i] = numbers[i];
+  ptx::fence_proxy_async_shared();
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  to[0] = -1.0f;
+  if (fenced) ptx::fence_proxy_async_global();
+  ptx::bulk_store(to, ptx::shared_address(memory), 4 * count);
+  ptx::tma_store_commit();
+  if (waits) ptx::tma_store_wait<0>();
+  to[count] = to[count - 1];
+  ptx::tma_store_wait_read<0>();
+}

@@ -1,4 +1,4 @@
-"""ptx/atomic.cuh: what is known to the thread that counts last."""
+"""ptx/atomic.cuh: what is known to the thread that counts last, or next."""
 
 from __future__ import annotations
 
@@ -28,3 +28,17 @@ def test_without_a_fence_it_does_not(headers: Path) -> None:
     with pytest.raises(RaceError):
         launch(kernel, np.zeros(1, np.uint32), wanted(9, np.int32), wanted(1, np.int32), False,
                grid=9, block=1)  # fmt: skip
+
+
+def test_one_after_the_other(headers: Path, seed: int, released: bool = True) -> None:
+    kernel = device_kernel(headers, "ptx/atomic.cu", "in_turn")
+    for options in schedules(seed):
+        counter, length = np.zeros(1, np.uint32), np.zeros(1, np.int32)
+        numbers = wanted(9, np.int32)
+        launch(kernel, counter, numbers, length, released, grid=9, block=1, options=options)
+        assert (counter[0], length[0], [*numbers]) == (9, 9, [*range(1, 10)])
+
+
+def test_a_count_alone_makes_nothing_known(headers: Path) -> None:
+    with pytest.raises(RaceError):
+        test_one_after_the_other(headers, 1, released=False)

@@ -51,3 +51,19 @@ def test_bulk(headers: Path, count: int, seed: int, fenced: bool = True) -> None
 def test_the_copy_engine_sees_what_was_written_behind_a_fence_alone(headers: Path) -> None:
     with pytest.raises(RaceError, match="fence"):
         test_bulk(headers, 64, 1, fenced=False)
+
+
+def test_stored(headers: Path, seed: int, fenced: bool = True, waits: bool = True) -> None:
+    numbers = given(np.random.default_rng(seed).integers(-9, 9, 64), np.float32)
+    found = begun((68,), np.random.default_rng(seed))
+    expected = found.copy()
+    expected[:65] = [*numbers, numbers[-1]]
+    kernel = device_kernel(headers, FILE, "stored", SM90)
+    launch(kernel, numbers, found, 64, fenced, waits, grid=1, block=THREADS, shared=4 * 64)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("fenced", "waits"), [(False, True), (True, False)])
+def test_a_store_is_fenced_and_waited_for(headers: Path, fenced: bool, waits: bool) -> None:
+    with pytest.raises(RaceError):
+        test_stored(headers, 1, fenced, waits)

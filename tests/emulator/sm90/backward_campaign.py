@@ -24,7 +24,7 @@ from ..totals import SM90_BACKWARD, SM90_FUSED
 from ..work import TOO_MUCH
 from .backward import BackwardProblem, problems
 from .campaign import EARLY, OPTIONS, source_texts
-from .mutations import hopper_synchronisation
+from .mutations import hopper_synchronisation, orders_of_blocks
 
 RANDOM_SCHEDULES = 150
 
@@ -38,12 +38,16 @@ KERNELS: tuple[Kernel, ...] = (
     (replace(SMALL, keys_columns=128), Variant.KEYS),  # sums dV late
     (SPLIT, Variant.KEYS),
 )
-FUSED_KERNELS: tuple[Kernel, ...] = ((FUSED, Variant.KEYS), (FUSED, Variant.ROUND))
+IN_ORDER = replace(FUSED, add_by=AddBy.IN_ORDER)
+FUSED_KERNELS: tuple[Kernel, ...] = ((IN_ORDER, Variant.KEYS), (FUSED, Variant.ROUND))
 # Whose schedules are tried, without mutants.
 OTHERS: tuple[Kernel, ...] = (
     (replace(FUSED, d_head=64, keys_columns=128, add_by=AddBy.REGISTERS), Variant.KEYS),
     (replace(FUSED, add_by=AddBy.REGISTERS), Variant.KEYS),
     (replace(FUSED, d_head=96), Variant.KEYS),
+    (FUSED, Variant.KEYS),
+    (IN_ORDER, Variant.DOTS),
+    (replace(IN_ORDER, d_head=64, keys_columns=128), Variant.KEYS),
     (replace(FUSED, d_head=96), Variant.ROUND),
 )
 
@@ -141,10 +145,15 @@ FUSED_REDUNDANT = (
     ),
     _fused(
         "bar.warp.sync removed",
-        "share_ds();  // here, as its fence then waits while these are multiplied",
+        "share_ds<kIsFirst>();  // here, as its fence then waits while these are multiplied",
         """dS is multiplied in the next step, behind the wait for the ring's other stage, which each
         warp releases when its lanes have met at the matmuls behind their fences""",
         AMONG,
+    ),
+    _fused(
+        "bar.warp.sync removed",
+        "__syncwarp();  // barriers are for whole warps",
+        "the barrier that tells of room waits for lane 0, too",
     ),
     _fused(
         "wgmma.fence removed",
@@ -202,6 +211,11 @@ FUSED_REDUNDANT = (
 )  # fmt: skip
 # Needed, and not planted.
 UNSEEN = (
+    _fused(
+        "fence.proxy.async removed",
+        "ptx::fence_proxy_async_global();",
+        "of other blocks' sums: the emulator asks for fences within a block",
+    ),
     *(
         _fused(
             "mbarrier wait passed",
@@ -217,7 +231,8 @@ UNSEEN = (
 
 def mutants_of(config: BackwardKernelConfig, variant: Variant) -> list[Mutant]:
     ptx = kernel_ptx(config, variant)
-    return planted(ptx, hopper_synchronisation(ptx), UNSEEN, source_texts, config, variant)
+    mutants = [*hopper_synchronisation(ptx), *orders_of_blocks(ptx)]
+    return planted(ptx, mutants, UNSEEN, source_texts, config, variant)
 
 
 def check(

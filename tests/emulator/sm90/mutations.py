@@ -59,6 +59,19 @@ def weakened_waits(ptx: str) -> list[Mutant]:
     )
 
 
+def orders_of_blocks(ptx: str) -> list[Mutant]:
+    """Flags between thread blocks: releases and acquires that are relaxed, and flags not set."""
+
+    def relaxed(line: str) -> str:
+        return re.sub(r"\.(acquire|release)\.gpu", ".relaxed.gpu", line)
+
+    flags = r"(?:ld|red|atom)\.(?:acquire|release)\.gpu\.global"
+    return [
+        *mutants_of_lines(ptx, "order weakened", flags, relaxed),
+        *mutants_of_lines(ptx, "flag not set", r"red\.\w+\.gpu\.global", lambda line: ""),
+    ]
+
+
 def hopper_synchronisation(ptx: str) -> list[Mutant]:
     removals = [mutant for name in INSTRUCTIONS for mutant in removed(ptx, name)]
     waits = [*passed_waits(ptx), *weakened_waits(ptx)]

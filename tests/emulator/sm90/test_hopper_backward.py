@@ -3,13 +3,18 @@ and a few planted bugs (all of them: `make mutants`)."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from flash_helpers.build.kernel_ptx import kernel_ptx
 from flash_helpers.kernel_configs import Variant
+from flash_helpers.kernels.backward_args import row_stats_rows
 from flash_helpers.kernels.backward_config import BackwardKernelConfig
 
-from .backward_campaign import FUSED_KERNELS, KERNELS, OTHERS, SMALL, campaign, check
+from .backward import BackwardProblem
+from .backward_campaign import FUSED_KERNELS, IN_ORDER, KERNELS, OTHERS, SMALL, campaign, check
 from .mutations import hopper_synchronisation, lost_arrivals, passed_waits
 
 TRIED = (*KERNELS, *FUSED_KERNELS, *OTHERS)
@@ -22,6 +27,25 @@ def test_every_schedule_gives_the_same_bits(
     config: BackwardKernelConfig, variant: Variant, seed: int
 ) -> None:
     assert check(config, variant, kernel_ptx(config, variant), seed, n_random=5) == ""
+
+
+def test_a_head_has_the_same_bits_wherever_it_lies_in_the_grid(seed: int) -> None:
+    """In order, with a mask: a whole section and a part of one, of equal heads."""
+    config = IN_ORDER
+    alone = BackwardProblem(config, 130, 6 * 128, causal=True, seed=seed)
+    heads = 42 + 9
+    many = BackwardProblem(config, 130, 6 * 128, heads, heads, causal=True)
+    for name, array in many.arrays.items():
+        array[:] = alone.arrays[name]  # of one head
+    n_sums = row_stats_rows(130) * config.d_head
+    used = slice(3 * config.keys_columns * config.d_head)  # of 64 queries each
+
+    def sums(problem: BackwardProblem) -> Any:
+        found = problem.expected(Variant.KEYS)[0]["d_q_sums"].reshape(-1)
+        return found[: n_sums * problem.heads].reshape(problem.heads, n_sums)[:, used]
+
+    assert np.isfinite(sums(alone)).all()
+    assert (sums(many) == sums(alone)).all()
 
 
 def test_waits_that_are_over_and_arrivals_that_are_lost_are_found(seed: int) -> None:

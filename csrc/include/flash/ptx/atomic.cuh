@@ -1,4 +1,5 @@
-// Atomic updates of global memory by which thread blocks talk to each other (PTX ISA 9.7.13.13).
+// Updates of global memory by which thread blocks talk to each other (PTX
+// ISA 9.7.13.13, 9.7.13.14), and loads of what they write (9.7.9.8).
 #pragma once
 
 #include "flash/ptx/device.cuh"
@@ -14,6 +15,19 @@ FLASH_DEVICE uint32_t atomic_inc_acq_rel(uint32_t* counter, uint32_t last) {
                : "l"(counter), "r"(last)
                : "memory");
   return before;
+}
+
+// ld.acquire.gpu.global.u32: what was known to the thread that released the value is known.
+FLASH_DEVICE uint32_t ld_acquire(const uint32_t* word) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+
+// red.release.gpu.global.add.u32: what this thread wrote or knows of is known to those that acquire
+// the sum.
+FLASH_DEVICE void red_add_release(uint32_t* word, uint32_t value) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;\n" ::"l"(word), "r"(value) : "memory");
 }
 
 }  // namespace flash::ptx

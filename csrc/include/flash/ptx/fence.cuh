@@ -1,4 +1,4 @@
-// Fences between the two ways to reach shared memory (PTX ISA 9.7.13.4).
+// Fences between the two ways to reach memory (PTX ISA 9.7.13.4).
 #pragma once
 
 #include "flash/ptx/device.cuh"
@@ -9,6 +9,11 @@ namespace flash::ptx {
 // copy engine and to wgmma. By each writer, before the barrier that hands the data over.
 FLASH_DEVICE void fence_proxy_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+}
+
+// fence.proxy.async.global: the same of global memory.
+FLASH_DEVICE void fence_proxy_async_global() {
+  asm volatile("fence.proxy.async.global;\n" ::: "memory");
 }
 
 }  // namespace flash::ptx

@@ -37,6 +37,13 @@ FLASH_DEVICE void tma_store_5d(const void* map, uint32_t src, int c0, int c1, in
       : "memory");
 }
 
+// cp.async.bulk, shared to global: `bytes`, a multiple of 16, between addresses that are. As above.
+FLASH_DEVICE void bulk_store(void* dst, uint32_t src, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n" ::"l"(dst), "r"(src),
+               "r"(bytes)
+               : "memory");
+}
+
 // cp.async.bulk.commit_group: closes the group of this thread's stores since the last commit.
 FLASH_DEVICE void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;\n" ::: "memory"); }
 
@@ -45,6 +52,12 @@ FLASH_DEVICE void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;
 template <int kPending>
 FLASH_DEVICE void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(kPending) : "memory");
+}
+
+// cp.async.bulk.wait_group kPending: until all but so many have written, too.
+template <int kPending>
+FLASH_DEVICE void tma_store_wait() {
+  asm volatile("cp.async.bulk.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
 }  // namespace flash::ptx

@@ -38,6 +38,7 @@ struct Layout {
   using Args = typename Calls::Args;
   using Work = typename Calls::template Work<Layout>;
   static constexpr bool kStaggers = false;
+  static constexpr bool kInOrder = false;
   static_assert(kVariant == Variant::kKeys || kVariant == Variant::kQueries);
   static constexpr bool kOwnsKeys = kVariant == Variant::kKeys;
   static constexpr BlockShape kShape = kConfig.shape(kVariant);

@@ -58,6 +58,7 @@ template <HopperBackwardKernelConfig kConfig, Variant kVariant, typename TheCall
 struct Layout {
   using Calls = TheCalls;
   static constexpr bool kStaggers = false;
+  static constexpr bool kInOrder = false;
   static_assert(kVariant == Variant::kKeys || kVariant == Variant::kQueries);
   static constexpr bool kOwnsKeys = kVariant == Variant::kKeys;
   static constexpr BlockShape kShape = kConfig.shape(kVariant);

@@ -1,6 +1,7 @@
 // Fused backward attention for sm_90a: warp-specialised, TMA, wgmma. Three kernels:
 //
-//   kDots   RowStats of every query (flash/tile/row_dots.cuh), and zeros for its sums of dQ.
+//   kDots   RowStats of every query (flash/tile/row_dots.cuh), and zeros for its sums of dQ, or for
+//           the counters of their order.
 //   kKeys   A thread block keeps 128 rows of K and V while blocks of Q and dO pass by, of all query
 //           heads that share them. It sums dV = P^T dO and dK = dS^T Q in registers, and adds its
 //           keys' share of dQ = dS K to sums in global memory.
@@ -8,9 +9,10 @@
 //
 // Scores are computed once: five matmuls, where flash/sm90_bwd needs seven. The price is that the
 // thread blocks' shares of dQ are added in the order in which they come, so that its last bits
-// differ from run to run; dK and dV are bitwise repeatable.
+// differ from run to run, or that they wait for each other (AddBy::kInOrder); dK and dV are bitwise
+// repeatable anyway.
 //
-// Warpgroup 0 produces, the others consume, as in flash/sm90_bwd.
+// Warpgroup 0 produces, and sends what is staged of dQ; the others consume, as in flash/sm90_bwd.
 #pragma once
 
 #include "flash/ptx/memory.cuh"
@@ -18,8 +20,12 @@
 #include "flash/sm90_bwd/backward.cuh"
 #include "flash/sm90_bwd/producer.cuh"
 #include "flash/sm90_bwd_fused/consumer.cuh"
+#include "flash/sm90_bwd_fused/ordered_work.cuh"
 #include "flash/sm90_bwd_fused/round.cuh"
+#include "flash/sm90_bwd_fused/sums_order.cuh"
+#include "flash/sm90_bwd_fused/sums_sender.cuh"
 #include "flash/tile/row_dots.cuh"
+#include "flash/tile/visible.cuh"
 
 namespace flash::sm90_bwd_fused {
 
@@ -28,6 +34,19 @@ FLASH_DEVICE void init_ds_barriers(const L& smem) {
   for (int stage = 0; stage < L::kDsStages; ++stage) {
     ptx::mbarrier_init(smem.ds_full(stage), FusedBackwardKernelConfig::kWarps);
     ptx::mbarrier_init(smem.ds_empty(stage), FusedBackwardKernelConfig::kWarps);
+  }
+}
+
+// Warp 0 loads, 1 and 2 send what the consumers have staged in buffers 0 and 1.
+template <FusedBackwardKernelConfig kConfig, typename L>
+FLASH_DEVICE void produce(const BackwardKernelArgs& args, const L& smem,
+                          const typename L::Work& work) {
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+  if (warp == 0) {
+    if (threadIdx.x == 0) sm90_bwd::Producer<L, typename L::Work>{args, smem, work}.run();
+  } else if (kConfig.copies() && warp <= FusedBackwardKernelConfig::kStagingBuffers) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    SumsSender<kConfig, L>{args.call, smem, work, warp - 1, lane}.run();
   }
 }
 
@@ -48,7 +67,7 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args, const Place&... plac
   const typename L::Work work(args.call, place...);
   if (warpgroup == 0) {
     ptx::setmaxnreg_dec<kTwoPass.producer_registers(Variant::kKeys)>();
-    if (threadIdx.x == 0) sm90_bwd::Producer<L, typename L::Work>{args, smem, work}.run();
+    produce<kConfig>(args, smem, work);
   } else {
     ptx::setmaxnreg_inc<kTwoPass.consumer_registers(Variant::kKeys)>();
     Consumer<kConfig, L>(args, smem, work, warpgroup - 1).run();
@@ -69,14 +88,38 @@ FLASH_DEVICE void clear_query_sums(const BackwardArgs& args) {
   }
 }
 
+// In order, the first thread block stores its share. So it is counters that begin with zero, and
+// the sums of queries that see no key.
+template <FusedBackwardKernelConfig kConfig>
+FLASH_DEVICE void prepare_order(const BackwardArgs& args) {
+  constexpr int kRows =
+      sm90_bwd::HopperBackwardKernelConfig::kDotsThreads / lanes_of_row(kConfig.d_head);
+  static_assert(kConfig.keys_columns % kRows == 0, "of one block of queries");
+  if (threadIdx.x < kRows) {
+    order_counters<kConfig>(args)[int64_t{blockIdx.x} * kRows + threadIdx.x] = 0;
+  }
+  const unsigned n_rows = static_cast<unsigned>(row_stats_rows(args.seqlen_q));
+  const int row = static_cast<int>(blockIdx.x % (n_rows / kRows) * kRows);
+  const int last = row / kConfig.keys_columns * kConfig.keys_columns + kConfig.keys_columns - 1;
+  if (n_visible_keys(args, min(last, args.seqlen_q - 1)) == 0) clear_query_sums<kConfig>(args);
+}
+
 template <FusedBackwardKernelConfig kConfig, Variant kVariant>
 FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
   if constexpr (kVariant == Variant::kDots) {
-    clear_query_sums<kConfig>(args.call);
+    if constexpr (kConfig.add_by == AddBy::kInOrder) {
+      prepare_order<kConfig>(args.call);
+    } else {
+      clear_query_sums<kConfig>(args.call);
+    }
     write_row_stats<kConfig.dtype, kConfig.d_head,
                     sm90_bwd::HopperBackwardKernelConfig::kDotsThreads>(args.call);
   } else if constexpr (kVariant == Variant::kKeys) {
-    gradients<kConfig, Layout<kConfig>>(args, blockIdx.x);
+    if constexpr (kConfig.add_by == AddBy::kInOrder) {
+      gradients<kConfig, Layout<kConfig, InOrder>>(args, blockIdx.x);
+    } else {
+      gradients<kConfig, Layout<kConfig>>(args, blockIdx.x);
+    }
   } else {
     round_query_sums<kConfig>(args.call);
   }

@@ -18,6 +18,7 @@ namespace flash::sm90_bwd_fused {
 enum class AddBy : int {
   kCopies,     // by the copy engine, from shared memory
   kRegisters,  // by vector reductions
+  kInOrder,    // by the copy engine, one thread block after the other in the order of the keys
 };
 
 struct FusedBackwardKernelConfig {
@@ -33,8 +34,9 @@ struct FusedBackwardKernelConfig {
 
   // --- derived sizes -------------------------------------------------------------------------
 
-  static constexpr int kGroups = 2;  // consumer warpgroups
-  static constexpr int kWarps = 8;   // that multiply, and that round
+  static constexpr int kGroups = 2;          // consumer warpgroups
+  static constexpr int kWarps = 8;           // that multiply, and that round
+  static constexpr int kStagingBuffers = 2;  // for a block of queries each
 
   constexpr int row_bytes() const { return d_head * bytes_of(dtype); }
 
@@ -55,13 +57,15 @@ struct FusedBackwardKernelConfig {
   // those of the other group, in turns. What is faster (docs/kernels/05-sm90-backward.md).
   constexpr bool splits() const { return d_head > 64; }
 
+  constexpr bool copies() const { return add_by != AddBy::kRegisters; }
+
   constexpr int ds_bytes() const { return keys_columns * keys_rows * bytes_of(dtype); }
   // Of a block of queries, in fp32.
   constexpr int sums_bytes() const { return keys_columns * d_head * int{sizeof(float)}; }
   // Elements of the head in whole matmuls of dQ, which have 64 each.
   constexpr int sums_elements() const { return (d_head + 63) / 64 * 64; }
   // Where the sums wait for the copy engine.
-  constexpr int staging_bytes() const { return add_by == AddBy::kCopies ? sums_bytes() : 0; }
+  constexpr int staging_bytes() const { return copies() ? kStagingBuffers * sums_bytes() : 0; }
   // Of each block of dS "full" and "empty".
   constexpr int n_ds_barriers() const { return 2 * ds_stages; }
 

@@ -15,15 +15,13 @@
 #include "flash/sm90_bwd/matmuls.cuh"
 #include "flash/sm90_bwd/weights.cuh"
 #include "flash/sm90_bwd_fused/args.h"
+#include "flash/sm90_bwd_fused/named_barriers.h"
 #include "flash/sm90_bwd_fused/query_sums.cuh"
 #include "flash/sm90_bwd_fused/stats.cuh"
+#include "flash/sm90_bwd_fused/sums_sender.cuh"
 #include "flash/tile/rows.cuh"
 
 namespace flash::sm90_bwd_fused {
-
-// 0 is __syncthreads. kKeysRead: all consumers have multiplied for the last time. kTurn + g: the
-// turn of group g; of split groups, that group 1 begins.
-enum NamedBarrier : int { kKeysRead = 1, kTurn = 2 };
 
 template <FusedBackwardKernelConfig kConfig, typename L>
 struct Consumer {
@@ -35,6 +33,7 @@ struct Consumer {
       FusedBackwardKernelConfig::kGroups * sm90_bwd::HopperBackwardKernelConfig::kGroupThreads;
   static_assert(FusedBackwardKernelConfig::kGroups == 2, "two groups take turns");
   static constexpr bool kSplits = kConfig.splits();
+  static constexpr bool kStages = kConfig.copies();
   using PairsAhead = RowStats[4][2];
   using LseOfColumns = float[L::kColumns / 4];
   using DotsAhead = float[8];
@@ -51,8 +50,8 @@ struct Consumer {
   sm90::RingPosition<L::kStages1> ring;  // of Q and dO
   sm90::RingPosition<L::kDsStages> ds_ring;
   StatsAhead<L> stats;
-  Place place;
-  float* d_q_block;  // the sums of the queries of the block before
+  Place place, place_before;  // the block before that
+  StagedSums staged;
   typename Mm::Scores p;
   typename Mm::Scores d_s;
   typename Mm::Weights weights;    // P in 16 bits
@@ -73,7 +72,8 @@ struct Consumer {
         scale_log2(launch_args.call.softmax_scale * kLog2e),
         d_q{{}, layout, group, warp, lane},
         stats(nullptr, 0, 0, layout.stats(0), lane),
-        place{work.first, 0} {}
+        place{work.first, 0},
+        staged{group_index} {}
 
   FLASH_DEVICE void run() {
     Mm::clear(d_k);
@@ -138,7 +138,7 @@ struct Consumer {
     write_ds(ds_free);
     Mm::issue_sum(d_weights, q, d_k);
     if constexpr (!kIsFirst) issue_d_q(ds_there);
-    share_ds();  // here, as its fence then waits while these are multiplied
+    share_ds<kIsFirst>();  // here, as its fence then waits while these are multiplied
     finish_sums<kIsFirst, kIsLast>();
   }
 
@@ -147,7 +147,7 @@ struct Consumer {
   FLASH_DEVICE void finish_sums() {
     auto next = ring;
     next.advance();
-    float* const block = sums_of_block();
+    const Place here = place;
     if constexpr (!kIsLast) place.advance(work);
     const bool q_there = is_over<!kIsLast>(smem.full1(next.buffer), next.parity);
     Mm::template wait<kIsFirst ? 0 : 1>(d_k);
@@ -161,7 +161,7 @@ struct Consumer {
       release(smem.ds_empty(ds_ring.before().buffer));
       add_d_q();
     }
-    d_q_block = block;
+    place_before = here;
     if constexpr (!kIsLast && !kSplits) issue_gradients();
     ds_ring.advance();
   }
@@ -234,10 +234,12 @@ struct Consumer {
     store_transposed(d_weights,
                      transposed_address(smem.ds(ds_ring.buffer) + group * kChunk, warp, lane));
   }
+  template <bool kIsFirst>
   FLASH_DEVICE void share_ds() const {
-    ptx::fence_proxy_async_shared();  // dS, for the matmuls
+    ptx::fence_proxy_async_shared();  // dS, for the matmuls, and sums of dQ, for the copy engine
     __syncwarp();                     // ... of all lanes
     release(smem.ds_full(ds_ring.buffer));
+    if constexpr (kStages && !kIsFirst) staged.hand_over();
   }
 
   // Of the block before, whose place in the ring is the one before.
@@ -249,26 +251,25 @@ struct Consumer {
   // Split groups look for room while dQ is being multiplied.
   template <int kInFlight>
   FLASH_DEVICE void await_d_q() {
-    if constexpr (kSplits) d_q.wait_staging_free();
+    if constexpr (kStages && kSplits) staged.await_room();
     Mm::template wait<kInFlight>(d_q_sums);
   }
   FLASH_DEVICE void add_d_q() {
-    if constexpr (!kSplits) d_q.wait_staging_free();
-    d_q.add(d_q_sums, d_q_block);
+    if constexpr (kStages) {
+      if constexpr (!kSplits) staged.await_room();
+      d_q.stage(d_q_sums, staged.buffer);
+      staged.filled();
+    } else {
+      d_q.add(d_q_sums, sums_of_block<kConfig, L>(args.call, work, place_before));
+    }
   }
 
   FLASH_DEVICE void add_last() {
     issue_d_q();
+    staged.fence_and_hand_over();
     await_d_q<0>();
     add_d_q();
-  }
-
-  // Where the sums of the queries that pass by begin.
-  FLASH_DEVICE float* sums_of_block() const {
-    const BackwardArgs& call = args.call;
-    const int64_t head = work.batch * call.n_heads_q + work.head * work.n_heads + place.head;
-    const int64_t first_row = head * Calls::stats_rows(call) + Calls::first_stats(work);
-    return call.d_q_sums + (first_row + int64_t{place.block} * L::kColumns) * kConfig.d_head;
+    staged.fence_and_hand_over();
   }
 
   // Gradients of keys that exist; staged in the place of K and V.

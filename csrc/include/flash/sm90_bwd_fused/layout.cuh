@@ -12,7 +12,8 @@ template <FusedBackwardKernelConfig kConfig, typename TheCalls = sm90_bwd::Equal
 struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls> {
   using TwoPass = sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls>;
   using Work = typename TheCalls::template Work<Layout>;
-  static constexpr bool kStaggers = kConfig.splits();
+  static constexpr bool kInOrder = kConfig.add_by == AddBy::kInOrder;
+  static constexpr bool kStaggers = kConfig.splits() && !kInOrder;
   static constexpr int kDsStages = kConfig.ds_stages;
   static constexpr int kDsBytes = kConfig.ds_bytes();
   static constexpr int kStaging = kDsStages * kDsBytes;
@@ -25,7 +26,9 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls> {
 
   // A block of dS: for each group a chunk of [queries][its 64 keys], swizzled.
   FLASH_DEVICE uint32_t ds(int stage) const { return start() + stage * kDsBytes; }
-  FLASH_DEVICE uint32_t staging() const { return start() + kStaging; }
+  FLASH_DEVICE uint32_t staging(int buffer) const {
+    return start() + kStaging + buffer * kConfig.sums_bytes();
+  }
 
   // "Full": every consumer has written its part. "Empty": every consumer has read it.
   FLASH_DEVICE uint32_t ds_full(int stage) const { return ds_barrier(stage); }

@@ -1,10 +1,8 @@
 // dQ: each thread block adds its keys' share to sums in global memory.
 #pragma once
 
-#include "flash/ptx/fence.cuh"
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/reduce.cuh"
-#include "flash/ptx/tma.cuh"
 #include "flash/ptx/wgmma.cuh"
 #include "flash/sm90_bwd_fused/layout.cuh"
 #include "flash/sm90_bwd_fused/transposed.cuh"
@@ -30,6 +28,7 @@ struct QuerySums {
   static constexpr int kPieceBytes = 32 * 16;   // of a warp
   static constexpr int kWarpBytes = kPieces * kPieceBytes;
   static constexpr int kWarps = kConfig.sums_bytes() / kWarpBytes;  // that have a part, the first
+  static constexpr int kGroupWarps = sm90_bwd::HopperBackwardKernelConfig::kGroupWarps;
   static_assert(kElementParts * kQueryParts == FusedBackwardKernelConfig::kGroups);
   static_assert(kWarpBytes * kWarps == kConfig.sums_bytes());
 
@@ -37,9 +36,31 @@ struct QuerySums {
 
   FLASH_DEVICE static int first_element(int group) { return group % kElementParts * kElements; }
   FLASH_DEVICE static int first_query(int group) { return group / kElementParts * kQueries; }
+
+  // The group's part of the sums of a block of queries, which its warps share out.
+  FLASH_DEVICE static int group_place(int group) { return group * kGroupWarps * kWarpBytes; }
+  FLASH_DEVICE static int group_bytes(int group) {
+    return min(kGroupWarps, kWarps - group * kGroupWarps) * kWarpBytes;
+  }
 };
 
-// The matmul, and the way out of the multiprocessor, of one warp.
+// The first row of the sums of the queries at `place`.
+template <typename L>
+FLASH_DEVICE int64_t sums_row(const BackwardArgs& call, const typename L::Work& work,
+                              const Place& place) {
+  const int64_t head = work.batch * call.n_heads_q + work.head * work.n_heads + place.head;
+  const int64_t first_row = head * L::Calls::stats_rows(call) + L::Calls::first_stats(work);
+  return first_row + int64_t{place.block} * L::kColumns;
+}
+
+// Where they begin.
+template <FusedBackwardKernelConfig kConfig, typename L>
+FLASH_DEVICE float* sums_of_block(const BackwardArgs& call, const typename L::Work& work,
+                                  const Place& place) {
+  return call.d_q_sums + sums_row<L>(call, work, place) * kConfig.d_head;
+}
+
+// The matmul, and the way out of the registers, of one warp.
 template <FusedBackwardKernelConfig kConfig, typename L>
 struct QuerySumsAdder : QuerySums<kConfig> {
   using Base = QuerySums<kConfig>;
@@ -77,43 +98,36 @@ struct QuerySumsAdder : QuerySums<kConfig> {
     ptx::wgmma_commit_group();
   }
 
-  // Adds them to the sums of a block of queries, which begin at `block`. Behind wait_staging_free.
+  // Adds them to the sums of a block of queries, which begin at `block`.
   FLASH_DEVICE void add(const Sums& sums, float* block) const {
-    if (Base::kWarps < FusedBackwardKernelConfig::kWarps && group * 4 + warp >= Base::kWarps)
-      return;
-    const int place = (group * 4 + warp) * Base::kWarpBytes;
-    char* const mine = reinterpret_cast<char*>(block) + place;
-    if constexpr (kConfig.add_by == AddBy::kRegisters) {
-      float* const to = reinterpret_cast<float*>(mine + lane * 16);
-      static_for<0, Base::kPieces>([&](auto piece) {
-        constexpr int kFirst = piece * 4;
-        ptx::red_add_f32x4(to + piece * (Base::kPieceBytes / 4), sums[kFirst], sums[kFirst + 1],
-                           sums[kFirst + 2], sums[kFirst + 3]);
-      });
-    } else {
-      const uint32_t staging = smem.staging() + place;
-      static_for<0, Base::kPieces>([&](auto piece) {
-        constexpr int kFirst = piece * 4;
-        ptx::st_shared_16<piece * Base::kPieceBytes>(
-            staging + lane * 16,
-            {{__float_as_uint(sums[kFirst]), __float_as_uint(sums[kFirst + 1]),
-              __float_as_uint(sums[kFirst + 2]), __float_as_uint(sums[kFirst + 3])}});
-      });
-      ptx::fence_proxy_async_shared();  // the staged sums, for the copy engine
-      __syncwarp();                     // ... of all lanes
-      if (lane == 0) {
-        ptx::bulk_reduce_add_f32(mine, staging, Base::kWarpBytes);
-        ptx::tma_store_commit();
-      }
-    }
+    if (!has_part()) return;
+    char* const mine = reinterpret_cast<char*>(block) + place();
+    float* const to = reinterpret_cast<float*>(mine + lane * 16);
+    static_for<0, Base::kPieces>([&](auto piece) {
+      constexpr int kFirst = piece * 4;
+      ptx::red_add_f32x4(to + piece * (Base::kPieceBytes / 4), sums[kFirst], sums[kFirst + 1],
+                         sums[kFirst + 2], sums[kFirst + 3]);
+    });
   }
 
-  // Until the copy engine has read what this warp staged last.
-  FLASH_DEVICE void wait_staging_free() const {
-    if constexpr (kConfig.add_by != AddBy::kCopies) return;
-    if (lane == 0) ptx::tma_store_wait_read<0>();
-    __syncwarp();
+  // Leaves them where the group's sender finds them (sums_sender.cuh).
+  FLASH_DEVICE void stage(const Sums& sums, int buffer) const {
+    if (!has_part()) return;
+    const uint32_t mine = smem.staging(buffer) + place() + lane * 16;
+    static_for<0, Base::kPieces>([&](auto piece) {
+      constexpr int kFirst = piece * 4;
+      ptx::st_shared_16<piece * Base::kPieceBytes>(
+          mine, {{__float_as_uint(sums[kFirst]), __float_as_uint(sums[kFirst + 1]),
+                  __float_as_uint(sums[kFirst + 2]), __float_as_uint(sums[kFirst + 3])}});
+    });
   }
+
+ private:
+  FLASH_DEVICE bool has_part() const {
+    return Base::kWarps == FusedBackwardKernelConfig::kWarps ||
+           group * Base::kGroupWarps + warp < Base::kWarps;
+  }
+  FLASH_DEVICE int place() const { return Base::group_place(group) + warp * Base::kWarpBytes; }
 };
 
 }  // namespace flash::sm90_bwd_fused

@@ -1,8 +1,9 @@
 // Which part of a backward pass a thread block computes: its own rows, and the blocks that pass by.
 //
 // `L` says how the family lays its blocks out: kOwnsKeys (rows are keys and queries pass by; else
-// the other way round), kRows that stay, kColumns of a block that passes by, and kStaggers: thread
-// blocks of a head begin with different blocks, each with that beside its own rows.
+// the other way round), kRows that stay, kColumns of a block that passes by; kStaggers: thread
+// blocks of a head begin with different blocks, each with that beside its own rows; and kInOrder:
+// its Work says in which direction blocks pass by.
 #pragma once
 
 #include "flash/core/backward_args.h"
@@ -32,27 +33,42 @@ struct Work {
   int n_heads;  // how often they pass by: once for each query head of the group
 
   FLASH_DEVICE Work(const BackwardArgs& args, unsigned block) {
-    const int seqlen = L::kOwnsKeys ? args.seqlen_k : args.seqlen_q;
-    const unsigned n_blocks = (static_cast<unsigned>(seqlen) + L::kRows - 1) / L::kRows;
-    const int own_heads = L::kOwnsKeys ? args.n_heads_kv : args.n_heads_q;
+    const unsigned n_blocks = (static_cast<unsigned>(own_length(args)) + L::kRows - 1) / L::kRows;
     const unsigned heads = args.causal ? max(kSectionBlocks / n_blocks, 1u) : 1;
     const unsigned first_head = block / (heads * n_blocks) * heads;
     const unsigned turn = block % (heads * n_blocks);
-    const unsigned n_turns = min(
-        heads, static_cast<unsigned>(own_heads) * static_cast<unsigned>(args.batch) - first_head);
+    const unsigned n_turns =
+        min(heads, static_cast<unsigned>(own_heads(args)) * static_cast<unsigned>(args.batch) -
+                       first_head);
     unsigned own_block = turn / n_turns;
     if (!L::kOwnsKeys && args.causal) own_block = n_blocks - 1 - own_block;
-    head = (first_head + turn % n_turns) % static_cast<unsigned>(own_heads);
-    batch = (first_head + turn % n_turns) / static_cast<unsigned>(own_heads);
-    first_row = static_cast<int>(own_block * L::kRows);
-    n_rows = seqlen - first_row;
-    n_heads = L::kOwnsKeys ? args.n_heads_q / args.n_heads_kv : 1;
-    set_range(args);
+    set(args, first_head + turn % n_turns, own_block);
+  }
+
+  // Block `own_block` of a head of a batch.
+  FLASH_DEVICE Work(const BackwardArgs& args, unsigned batch_head, unsigned own_block) {
+    set(args, batch_head, own_block);
   }
 
   FLASH_DEVICE int n_steps() const { return max(end - begin, 0) * n_heads; }
 
  private:
+  FLASH_DEVICE static int own_length(const BackwardArgs& args) {
+    return L::kOwnsKeys ? args.seqlen_k : args.seqlen_q;
+  }
+  FLASH_DEVICE static int own_heads(const BackwardArgs& args) {
+    return L::kOwnsKeys ? args.n_heads_kv : args.n_heads_q;
+  }
+
+  FLASH_DEVICE void set(const BackwardArgs& args, unsigned batch_head, unsigned own_block) {
+    head = batch_head % static_cast<unsigned>(own_heads(args));
+    batch = batch_head / static_cast<unsigned>(own_heads(args));
+    first_row = static_cast<int>(own_block * L::kRows);
+    n_rows = own_length(args) - first_row;
+    n_heads = L::kOwnsKeys ? args.n_heads_q / args.n_heads_kv : 1;
+    set_range(args);
+  }
+
   // Blocks of which something is visible from the block's own rows.
   FLASH_DEVICE void set_range(const BackwardArgs& args) {
     begin = 0;
@@ -79,7 +95,11 @@ struct Place {
 
   template <typename Own>  // a Work
   FLASH_DEVICE void advance(const Own& work) {
-    if constexpr (Own::Layout::kStaggers) {
+    if constexpr (Own::Layout::kInOrder) {
+      const bool is_last = block == work.last;
+      block = is_last ? work.first : block + work.direction;
+      head += is_last;
+    } else if constexpr (Own::Layout::kStaggers) {
       if (++block == work.end) block = work.begin;
       if (block == work.first) ++head;
     } else {

@@ -16,6 +16,7 @@ from ..sm90_bwd.config import FP32_BYTES, HopperBackwardKernelConfig
 
 GROUPS = 2  # consumer warpgroups
 ROUND_THREADS = 256
+STAGING_BUFFERS = 2  # for sums of a block of queries each
 
 
 class AddBy(CppEnum):
@@ -23,6 +24,7 @@ class AddBy(CppEnum):
 
     COPIES = 0  # by the copy engine, from shared memory
     REGISTERS = 1  # by vector reductions
+    IN_ORDER = 2  # by the copy engine, one thread block after the other in the order of the keys
 
 
 @dataclass(frozen=True, order=True)
@@ -72,6 +74,13 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
     def scratch(self) -> tuple[str, ...]:
         return (*super().scratch(), "d_q_sums")
 
+    def sums_columns(self) -> int:
+        """In order, a counter stands behind the sums for each of their rows."""
+        return self.d_head + (1 if self.add_by is AddBy.IN_ORDER else 0)
+
+    def is_deterministic(self) -> bool:
+        return self.add_by is AddBy.IN_ORDER
+
     def grid(self, variant: Variant, sizes: Sizes) -> int:
         if variant is not Variant.ROUND:
             return super().grid(variant, sizes)
@@ -89,8 +98,9 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
         if variant is Variant.DOTS:
             return 0
         ds = self.keys_columns * self.keys_rows * self.dtype.bytes
-        staged = self.add_by is AddBy.COPIES
-        staging = self.keys_columns * self.d_head * FP32_BYTES if staged else 0
+        staged = self.add_by is not AddBy.REGISTERS
+        sums = self.keys_columns * self.d_head * FP32_BYTES
+        staging = STAGING_BUFFERS * sums if staged else 0
         barriers = 8 * 2 * self.ds_stages
         return self.ds_stages * ds + staging + self.two_pass().smem_of(variant) + barriers
 

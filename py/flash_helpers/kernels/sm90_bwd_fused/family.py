@@ -1,5 +1,5 @@
 """The Hopper family's fused backward pass: five matmuls in place of seven, and sums of dQ in global
-memory, whose last bits depend on the order in which thread blocks come."""
+memory, to which thread blocks add as they come, or in order."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -13,6 +13,8 @@ from .config import AddBy, FusedBackwardKernelConfig
 from .constraints import HEAD_DIMENSIONS, violations
 from .sets import get_fused_backward_kernel_configs
 
+IN_ORDER_KEYS = 2048  # measured: docs/results/hopper-backward-h200.md
+
 
 class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
     NAME: ClassVar[str] = FusedBackwardKernelConfig.FAMILY
@@ -20,8 +22,8 @@ class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
     SET: ClassVar[str] = "hopper-bwd"
     TITLE: ClassVar[str] = "Hopper fused backward"
     SPELLINGS: ClassVar[str] = (
-        "'(FP16, 128, 128, 64, 2, 3, COPIES): fused_backward' or its symbol "
-        "'flash_bwd_sm90_fused_fp16_d128_k128x64s2_ds3_copies'"
+        "'(FP16, 128, 128, 64, 2, 2, COPIES): fused_backward' or its symbol "
+        "'flash_bwd_sm90_fused_fp16_d128_k128x64s2_ds2_copies'"
     )
     HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = HEAD_DIMENSIONS
 
@@ -43,16 +45,15 @@ class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
         """First on its own GPUs (measured: docs/results/hopper-backward-h200.md); else last."""
         return 3 if capability == ARCHITECTURE else 0
 
-    def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
-        if problem.deterministic:
-            return "its sums of dQ differ in their last bits from run to run"
-        return super().refusal(problem, capability)
+    def suits(self, config: KernelConfig, problem: AttentionProblem) -> bool:
+        """Sums in order for few keys, too: nothing has to be cleared before."""
+        in_order = problem.deterministic or problem.seqlen_k <= IN_ORDER_KEYS
+        return self.own(config).add_by is (AddBy.IN_ORDER if in_order else AddBy.COPIES)
 
     def promise(self, config: KernelConfig) -> tuple[object, ...]:
-        """What the same measurement found fastest: sums added by the copy engine, and three blocks
-        of dS at head dimension 64; at 96 and 128 two, as in most of the longest problems."""
+        """What was measured to be the fastest: sums added by the copy engine."""
         own = self.own(config)
-        return own.add_by is AddBy.COPIES, own.ds_stages == (3 if own.d_head == 64 else 2), own
+        return own.add_by is AddBy.COPIES, own
 
 
 FAMILY = Sm90FusedBackward()

@@ -7,6 +7,7 @@ from ..contract import KernelConfig, Variant
 from ..family import Capability
 from ..one_set import BackwardFamily
 from ..problem import AttentionProblem
+from ..sm90_bwd_fused.config import AddBy
 from ..sm90_bwd_fused.constraints import HEAD_DIMENSIONS, violations
 from ..sm90_bwd_fused.family import FAMILY as FUSED
 from ..sm90_target import OnHopper, refusal
@@ -30,7 +31,10 @@ class Sm90FusedBackwardServe(OnHopper, BackwardFamily[FusedServeBackwardKernelCo
         return get_fused_serve_backward_kernel_configs()
 
     def violations(self, config: KernelConfig, arch: Capability | None = None) -> list[str]:
-        return violations(self.own(config), arch)
+        own = self.own(config)
+        if own.add_by is AddBy.IN_ORDER:
+            return ["add_by = IN_ORDER is not supported for kernels that serve: use COPIES."]
+        return violations(own, arch)
 
     def launch_arguments(self, config: KernelConfig, record: bytes, variant: Variant) -> bytes:
         return FUSED.launch_arguments(config, record, variant)

@@ -5,7 +5,7 @@ from ..sm90_bwd_fused.config import AddBy
 from .config import FusedServeBackwardKernelConfig
 
 # d_head; keys, queries and stages; blocks of dS: what calls without sequences get.
-_SHAPES = ((64, 128, 128, 2, 3), (96, 128, 64, 2, 2), (128, 128, 64, 2, 2))
+_SHAPES = ((64, 128, 128, 2, 2), (96, 128, 64, 2, 2), (128, 128, 64, 2, 2))
 
 
 def get_fused_serve_backward_kernel_configs() -> list[FusedServeBackwardKernelConfig]:

@@ -1,0 +1,118 @@
+// Which part of a backward pass a thread block computes where sums of dQ are added in order
+// (AddBy::kInOrder), and its place in that order.
+//
+// Thread blocks begin in the order of the grid, and nobody may wait for one that begins later. Nor
+// should anybody wait at all: a block's sums reach the next one about a step after they were made.
+//
+//   Without a mask thread blocks come in the order of their keys. All go through the queries from
+//   the last to the first, each a little behind the one before.
+//
+//   Causal, the order is: the first half of a head's keys, backwards; then the second half,
+//   forwards. Blocks of the first half begin with the queries beside them and go up, so that the
+//   one before is always a few steps ahead. Those of the second go down, and come one section
+//   later: their predecessors are far ahead, or over. The grid ends with the shortest blocks, and
+//   those of one half of a section run at the same time and share what they read in L2.
+//   (docs/kernels/05-sm90-backward.md has other orders, simulated and measured.)
+#pragma once
+
+#include "flash/sm90_bwd/layout.cuh"
+#include "flash/tile/gradient_work.cuh"
+
+namespace flash::sm90_bwd_fused {
+
+// Where the thread blocks of the grid lie. With A and B for the halves of a section the grid is A0,
+// A1, B0, A2, B1 ..., and at last the last B; without a mask all is B.
+template <typename L>
+struct OrderedGrid {
+  unsigned n_blocks;  // of a head
+  unsigned n_heads;   // of all batches
+  unsigned half;      // blocks of a head in A
+  unsigned section;   // heads
+
+  struct Position {
+    unsigned batch_head;
+    unsigned block;
+  };
+
+  FLASH_DEVICE explicit OrderedGrid(const BackwardArgs& args)
+      : n_blocks((static_cast<unsigned>(args.seqlen_k) + L::kRows - 1) / L::kRows),
+        n_heads(static_cast<unsigned>(args.n_heads_kv) * static_cast<unsigned>(args.batch)),
+        half(args.causal ? n_blocks / 2 : 0),
+        section(max((is_wide(args.causal) ? 2 : 1) * kSectionBlocks / n_blocks, 1u)) {}
+
+  FLASH_DEVICE Position position(unsigned place) const {
+    const unsigned last = (n_heads - 1) / section;
+    const unsigned second = (n_blocks - half) * section;  // thread blocks of a whole B
+    if (place >= heads_of(0) * half) place += second;     // as if there were a B behind A0
+    const unsigned turn = min(place / (n_blocks * section), last);
+    unsigned rest = place - turn * n_blocks * section;
+    if (rest < heads_of(turn) * half) {
+      return {turn * section + rest % heads_of(turn), half - 1 - rest / heads_of(turn)};
+    }
+    rest -= heads_of(turn) * half;
+    const bool ends = rest >= second;
+    if (ends) rest -= second;
+    const unsigned of = ends ? turn : turn - 1;
+    return {of * section + rest % heads_of(of), half + rest / heads_of(of)};
+  }
+
+ private:
+  // A section is as many thread blocks as multiprocessors, or twice that: with a mask, so that each
+  // half is as many; without one, so that the next in order begins later, where L2 holds more
+  // heads.
+  FLASH_DEVICE bool is_wide(bool causal) const {
+    constexpr bool kSmallHeads = L::kOwnBytes / L::kRows < 256;
+    return n_blocks > 5 && (causal || kSmallHeads);
+  }
+
+  FLASH_DEVICE unsigned heads_of(unsigned turn) const {
+    return min(section, n_heads - turn * section);
+  }
+};
+
+template <typename L>
+struct OrderedWork : Work<L> {
+  using Grid = OrderedGrid<L>;
+
+  unsigned block;  // of the head's keys
+  unsigned half;
+  int last;                // of the blocks that pass by, for each query head
+  int direction;           // from one to the next: 1 or -1
+  int n_rows_before_mask;  // keys that a query sees beyond its own number
+
+  FLASH_DEVICE OrderedWork(const BackwardArgs& args, unsigned place)
+      : OrderedWork(args, Grid(args), Grid(args).position(place)) {}
+
+  // How many thread blocks add to the sums of a block of queries before this one does. It sees a
+  // query, and so do all that have earlier keys.
+  FLASH_DEVICE uint32_t number(int queries) const {
+    if (block >= half) return block;
+    const int keys = (queries + 1) * L::kColumns + n_rows_before_mask;
+    const unsigned seen = static_cast<unsigned>((keys + L::kRows - 1) / L::kRows);
+    return min(half, seen) - 1 - block;
+  }
+
+ private:
+  FLASH_DEVICE OrderedWork(const BackwardArgs& args, const Grid& grid,
+                           const typename Grid::Position& position)
+      : Work<L>(args, position.batch_head, position.block),
+        block(position.block),
+        half(grid.half),
+        last(this->begin),
+        direction(block < half ? 1 : -1),
+        n_rows_before_mask(args.seqlen_k - args.seqlen_q) {
+    this->first = this->end - 1;
+    if (block < half) {
+      last = this->first;
+      this->first = this->begin;
+    }
+  }
+};
+
+// What the kernels in order are compiled for.
+struct InOrder : sm90_bwd::EqualLengths {
+  template <typename L>
+  using Work = OrderedWork<L>;
+};
+
+}  // namespace flash::sm90_bwd_fused

@@ -1,0 +1,37 @@
+// Thread blocks add to the sums of a block of queries one after the other, always in the same order
+// (ordered_work.cuh). So the sums, and dQ, are bitwise the same in every run.
+//
+// For each block of queries and each of its two parts a counter in global memory says how many
+// thread blocks have added theirs. Nobody waits for a thread block behind its own in the grid; GPUs
+// start them in that order, so that the one that is waited for runs, or is over.
+#pragma once
+
+#include "flash/core/backward_args.h"
+#include "flash/ptx/atomic.cuh"
+#include "flash/sm90_bwd_fused/config.h"
+
+namespace flash::sm90_bwd_fused {
+
+// Counters lie behind the sums, one for each of their rows; that of a block's first row is used.
+template <FusedBackwardKernelConfig kConfig>
+FLASH_DEVICE uint32_t* order_counters(const BackwardArgs& call) {
+  const int64_t n_rows = int64_t{call.batch} * call.n_heads_q * row_stats_rows(call.seqlen_q);
+  return reinterpret_cast<uint32_t*>(call.d_q_sums + n_rows * kConfig.d_head);
+}
+
+// One counter, and a thread block's number among those that add.
+struct SumsTurn {
+  uint32_t* counter;
+  uint32_t number;
+
+  FLASH_DEVICE bool is_first() const { return number == 0; }
+  FLASH_DEVICE void await() const {
+    while (ptx::ld_acquire(counter) != number) {
+    }
+  }
+  // What this thread had added is over. That is not enough: without the release an addition that
+  // is waited for was now and then behind the next thread block's (seen on an H100).
+  FLASH_DEVICE void pass_on() const { ptx::red_add_release(counter, 1); }
+};
+
+}  // namespace flash::sm90_bwd_fused

@@ -87,7 +87,10 @@ struct SumsSender {
         Handover{group, buffer}.await_sums();
         if (lane == 0) send(place, group);
       }
-      if (lane == 0) ptx::tma_store_wait_read<0>();
+      if (lane == 0) {
+        ptx::tma_store_commit();
+        ptx::tma_store_wait_read<0>();
+      }
       __syncwarp();  // barriers are for whole warps
       if (step + kBuffers < n_steps) make_room();
       if constexpr (L::kInOrder) {
@@ -114,7 +117,6 @@ struct SumsSender {
     } else {
       ptx::bulk_reduce_add_f32(to, from, Sums::group_bytes(group));
     }
-    ptx::tma_store_commit();
   }
 
   FLASH_DEVICE void await_turn(const Place& place) const {

@@ -1,9 +1,9 @@
 // Thread blocks add to the sums of a block of queries one after the other, always in the same order
 // (ordered_work.cuh). So the sums, and dQ, are bitwise the same in every run.
 //
-// For each block of queries and each of its two parts a counter in global memory says how many
-// thread blocks have added theirs. Nobody waits for a thread block behind its own in the grid; GPUs
-// start them in that order, so that the one that is waited for runs, or is over.
+// For each block of queries a counter in global memory says how many thread blocks have added
+// theirs. Nobody waits for a thread block behind its own in the grid; GPUs start them in that
+// order, so that the one that is waited for runs, or is over.
 #pragma once
 
 #include "flash/core/backward_args.h"

@@ -39,16 +39,23 @@ def _pieces(problem: BackwardProblem) -> int:
 
 def _dots(problem: BackwardProblem) -> Work:
     """Each lane of a row reads its log-sum-exp and a share of dO and the output; also rows that do
-    not exist get RowStats, and sums of dQ that are 0."""
+    not exist get RowStats, and sums of dQ that are 0. In order they get a counter instead, and only
+    whole blocks of queries that see no key such sums."""
     config = problem.config
     threads = config.threads_of(Variant.DOTS)
     rows = problem.heads * problem.seqlen_q
     filled = problem.heads * row_stats_rows(problem.seqlen_q)
-    cleared = 2 * _pieces(problem) if "d_q_sums" in config.outputs(Variant.DOTS) else 0
+    has_sums = "d_q_sums" in config.outputs(Variant.DOTS)
+    cleared = 2 * _pieces(problem) * filled if has_sums else 0
+    if has_sums and config.is_deterministic():
+        columns = config.shape(Variant.KEYS)[1]
+        seen = _sees(problem).any(axis=1)
+        unseen = sum(not seen[i : i + columns].any() for i in range(0, len(seen), columns))
+        cleared = filled + 2 * _pieces(problem) * problem.heads * unseen * columns
     return Work(
         0,
         global_loads=rows * (threads // config.dots_rows() + 2 * _pieces(problem)),
-        global_stores=filled * (1 + cleared),
+        global_stores=filled + cleared,
     )
 
 
@@ -120,8 +127,7 @@ def _hopper(problem: BackwardProblem, variant: Variant, steps: list[int]) -> Wor
     added = 0
     if isinstance(config, FusedBackwardKernelConfig):
         depth += rows
-        shares = columns // 64 * config.d_head // 16
-        added = shares if config.add_by is AddBy.COPIES else 0
+        added = row_groups if config.add_by is not AddBy.REGISTERS else 0
     gradients = 2 if keys else 1
     return Work(
         sum(steps) * row_groups * _WARPS * depth // 16,

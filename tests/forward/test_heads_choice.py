@@ -115,7 +115,7 @@ def test_an_old_gpu_is_named(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("capability", "d", "deterministic", "family", "width"),
     [((9, 0), 8, False, "sm90_bwd_fused", 64), ((9, 0), 80, False, "sm90_bwd_fused", 96),
-     ((9, 0), 80, True, "sm90_bwd", 96), ((9, 0), 160, False, "sm90_bwd", 192),
+     ((9, 0), 80, True, "sm90_bwd_fused", 96), ((9, 0), 160, False, "sm90_bwd", 192),
      ((9, 0), 256, False, "sm90_bwd", 256), ((8, 0), 36, False, "sm80_bwd", 64),
      ((8, 6), 80, True, "sm80_bwd", 96), ((8, 0), 160, False, "sm80_bwd", 192),
      ((12, 0), 200, True, "sm80_bwd", 256)],

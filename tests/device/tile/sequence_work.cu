@@ -9,6 +9,7 @@ template <bool kKeys, bool kApart>
 struct Blocks {
   static constexpr bool kOwnsKeys = kKeys;
   static constexpr bool kStaggers = kApart;
+  static constexpr bool kInOrder = false;
   static constexpr int kRows = 32;
   static constexpr int kColumns = 16;
 };

@@ -18,7 +18,7 @@ namespace flash::sm90_bwd_fused {
 enum class AddBy : int {
   kCopies,     // by the copy engine, from shared memory
   kRegisters,  // by vector reductions
-  kInOrder,    // by the copy engine, one thread block after the other in the order of the keys
+  kInOrder,    // by the copy engine, thread blocks of a head always in the same order
 };
 
 struct FusedBackwardKernelConfig {

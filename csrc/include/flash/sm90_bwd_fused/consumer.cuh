@@ -50,7 +50,7 @@ struct Consumer {
   sm90::RingPosition<L::kStages1> ring;  // of Q and dO
   sm90::RingPosition<L::kDsStages> ds_ring;
   StatsAhead<L> stats;
-  Place place, place_before;  // the block before that
+  Place place, place_before;  // the block of queries, and the one before it
   StagedSums staged;
   typename Mm::Scores p;
   typename Mm::Scores d_s;

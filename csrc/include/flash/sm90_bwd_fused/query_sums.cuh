@@ -110,7 +110,7 @@ struct QuerySumsAdder : QuerySums<kConfig> {
     });
   }
 
-  // Leaves them where the group's sender finds them (sums_sender.cuh).
+  // Leaves them where the buffer's sender finds them (sums_sender.cuh).
   FLASH_DEVICE void stage(const Sums& sums, int buffer) const {
     if (!has_part()) return;
     const uint32_t mine = smem.staging(buffer) + place() + lane * 16;

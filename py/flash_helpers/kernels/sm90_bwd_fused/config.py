@@ -24,7 +24,7 @@ class AddBy(CppEnum):
 
     COPIES = 0  # by the copy engine, from shared memory
     REGISTERS = 1  # by vector reductions
-    IN_ORDER = 2  # by the copy engine, one thread block after the other in the order of the keys
+    IN_ORDER = 2  # by the copy engine, thread blocks of a head always in the same order
 
 
 @dataclass(frozen=True, order=True)

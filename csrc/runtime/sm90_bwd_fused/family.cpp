@@ -8,6 +8,7 @@
 #include "flash/sm90_bwd_fused/config.h"
 #include "flash/tile/row_stats.h"
 #include "forward_checks.h"
+#include "sm90/launch.h"
 #include "sm90/tensor_map.h"
 #include "sm90_bwd/launch.h"
 
@@ -42,7 +43,10 @@ cudaError_t queue(const Launch& launch, const BackwardArgs& args) {
   const BackwardKernelArgs record =
       sm90_bwd::kernel_args(config_of<Config>(launch.entry).two_pass(),
                             variant == Variant::kKeys ? variant : Variant::kDots, args);
-  return queue_blocks(launch, launch.n_tiles, &record);
+  const bool stays = variant == Variant::kKeys && config_of<Config>(launch.entry).stays();
+  const unsigned n_blocks =
+      stays && args.seqlen_q > 0 ? sm90::grid_size(launch.n_tiles, launch.device) : launch.n_tiles;
+  return queue_blocks(launch, n_blocks, &record);
 }
 
 constexpr BackwardFamily kBackward = {.check = check, .n_blocks = n_blocks, .queue = queue};

@@ -200,6 +200,11 @@ class BackwardKernelConfig(KernelConfig):
         """Rows of RowStats, and of sums of dQ, of one head."""
         return row_stats_rows(sizes.seqlen_q)
 
+    def stays(self) -> bool:
+        """Whether thread blocks of the large kernel stay, one on each multiprocessor, and take tile
+        after tile."""
+        return False
+
     def grid(self, variant: Variant, sizes: Sizes) -> int:
         """Thread blocks of a launch; 0: there is nothing to do. The family's file in csrc/runtime
         computes the same."""

@@ -17,6 +17,7 @@ from flash_helpers.emulator import (
     compile_kernel,
     memory_range_of,
 )
+from flash_helpers.kernels.architecture import EMULATED_MULTIPROCESSORS
 from flash_helpers.kernels.backward_args import (
     ROW_STATS_FLOATS,
     pack_backward_args,
@@ -89,7 +90,7 @@ class BackwardProblem:
             n_heads_kv=self.kv_heads, softmax_scale=self.config.d_head**-0.5, causal=self.causal,
         )  # fmt: skip
         report = kernel.launch(
-            (self.config.grid(variant, self.sizes), 1, 1),
+            (self.grid(variant), 1, 1),
             (self.config.threads_of(variant), 1, 1),
             self.config.smem_of(variant),
             [family_of(self.config).launch_arguments(self.config, record, variant)],
@@ -98,6 +99,12 @@ class BackwardProblem:
             options=options,
         )  # fmt: skip
         return outputs, report
+
+    def grid(self, variant: Variant) -> int:
+        """Fewer thread blocks than tiles, where they stay."""
+        n_tiles = self.config.grid(variant, self.sizes)
+        stays = variant is Variant.KEYS and self.config.stays()
+        return min(n_tiles, EMULATED_MULTIPROCESSORS) if stays else n_tiles
 
     def output(self, name: str, inputs: dict[str, Any]) -> Any:
         columns = {"row_stats": ROW_STATS_FLOATS, "d_q_sums": self.config.sums_columns()}

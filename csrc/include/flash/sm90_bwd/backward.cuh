@@ -56,7 +56,7 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
   const Work<L> work(args.call, blockIdx.x);
   if (warpgroup == 0) {
     ptx::setmaxnreg_dec<kConfig.producer_registers(kVariant)>();
-    if (threadIdx.x == 0) Producer<L>{args, smem, work}.run();
+    if (threadIdx.x == 0) Producer<L>{args, smem}.run(work);
   } else {
     ptx::setmaxnreg_inc<kConfig.consumer_registers(kVariant)>();
     if constexpr (!L::kSplitsSums) {

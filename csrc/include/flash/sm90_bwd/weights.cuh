@@ -67,15 +67,17 @@ struct QueryStats<L> {
   }
 };
 
-// Makes the weights 0 of keys that the query does not see. `row` and `column`: of the thread's
-// first score, from the first of the mask.
-template <typename Rule, typename Mask, int kCount>
-FLASH_DEVICE void hide(float (&p)[kCount], const Rule& rule, const Mask& mask, int row,
-                       int column) {
+// Makes the weights 0 of keys that the query does not see, and what else there is of them. `row`
+// and `column`: of the thread's first score, from the first of the mask.
+template <typename Rule, typename Mask, int kCount, typename... More>
+FLASH_DEVICE void hide(float (&p)[kCount], const Rule& rule, const Mask& mask, int row, int column,
+                       More&... more) {
   const auto seen = mask.seen(rule, row, column);
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    p[i] = seen.at(i / 2 % 2 * 8, i / 4 * 8 + i % 2) ? p[i] : 0.0f;
+    const bool sees = seen.at(i / 2 % 2 * 8, i / 4 * 8 + i % 2);
+    p[i] = sees ? p[i] : 0.0f;
+    ((more[i] = sees ? more[i] : 0.0f), ...);
   }
 }
 

@@ -24,33 +24,109 @@
 #include "flash/sm90_bwd_fused/round.cuh"
 #include "flash/sm90_bwd_fused/sums_order.cuh"
 #include "flash/sm90_bwd_fused/sums_sender.cuh"
+#include "flash/sm90_bwd_fused/tiles.cuh"
 #include "flash/tile/row_dots.cuh"
 #include "flash/tile/visible.cuh"
 
 namespace flash::sm90_bwd_fused {
 
 template <typename L>
-FLASH_DEVICE void init_ds_barriers(const L& smem) {
+FLASH_DEVICE void init_fused_barriers(const L& smem) {
+  constexpr int kWarps = FusedBackwardKernelConfig::kWarps;
   for (int stage = 0; stage < L::kDsStages; ++stage) {
-    ptx::mbarrier_init(smem.ds_full(stage), FusedBackwardKernelConfig::kWarps);
-    ptx::mbarrier_init(smem.ds_empty(stage), FusedBackwardKernelConfig::kWarps);
+    ptx::mbarrier_init(smem.ds_full(stage), kWarps);
+    ptx::mbarrier_init(smem.ds_empty(stage), kWarps);
+  }
+  if constexpr (L::kStays) {
+    constexpr int kReaders = kWarps + FusedBackwardKernelConfig::kStagingBuffers + 1;
+    ptx::mbarrier_init(smem.tile_full(), 1);
+    ptx::mbarrier_init(smem.tile_empty(), kReaders);
+    ptx::mbarrier_init(smem.own1_empty(), kWarps);
+    ptx::mbarrier_init(smem.own2_empty(), kWarps);
   }
 }
 
-// Warp 0 loads, 1 and 2 send what the consumers have staged in buffers 0 and 1.
+// Warp 0 of the producers' loads, 1 and 2 send what the consumers have staged in buffers 0 and 1, 3
+// draws tiles.
 template <FusedBackwardKernelConfig kConfig, typename L>
-FLASH_DEVICE void produce(const BackwardKernelArgs& args, const L& smem,
-                          const typename L::Work& work) {
-  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-  if (warp == 0) {
-    if (threadIdx.x == 0) sm90_bwd::Producer<L, typename L::Work>{args, smem, work}.run();
-  } else if (kConfig.copies() && warp <= FusedBackwardKernelConfig::kStagingBuffers) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+struct Roles {
+  using Own = typename L::Work;
+
+  const BackwardKernelArgs& args;
+  const L& smem;
+  const int warp;  // of the warpgroup
+  const int lane;
+
+  FLASH_DEVICE Roles(const BackwardKernelArgs& launch_args, const L& layout)
+      : args(launch_args),
+        smem(layout),
+        warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
+        lane(static_cast<int>(threadIdx.x) % 32) {}
+
+  FLASH_DEVICE bool sends() const {
+    return kConfig.copies() && warp > 0 && warp <= FusedBackwardKernelConfig::kStagingBuffers;
+  }
+
+  // Of a thread block with one tile.
+  FLASH_DEVICE void produce(const Own& work) const {
+    if (threadIdx.x == 0) sm90_bwd::Producer<L, Own>{args, smem}.run(work);
+    if (sends()) send(work);
+  }
+  FLASH_DEVICE void consume(const Own& work, int group) const {
+    Consumer<kConfig, L> consumer(args, smem, group);
+    consumer.run(work, 0);
+    consumer.rows.finish();
+  }
+
+  // Of one that stays.
+  FLASH_DEVICE void produce_tiles() const {
+    if (warp == 0) {
+      if (lane == 0) load_tiles(args, smem);
+    } else if (sends()) {
+      send_tiles();
+    } else if (lane == 0) {
+      draw_tiles<kConfig>(args.call, smem);
+    }
+  }
+  // Without queries: nobody needs anybody, and the grid is as large as there are tiles.
+  FLASH_DEVICE void store_zeros(int group) const {
+    const typename Own::Grid grid(args.call);
+    const GradientRows<kConfig, L> rows{args, smem, group, warp, lane};
+    rows.store_zeros(Own(args.call, grid.tile(blockIdx.x)));
+    rows.finish();
+  }
+  FLASH_DEVICE void consume_tiles(int group) const {
+    Consumer<kConfig, L> consumer(args, smem, group);
+    Tiles<L> tiles(smem);
+    for (;;) {
+      const OwnTile tile = tiles.next();
+      __syncwarp();  // all lanes have read it
+      if (lane == 0) tiles.give_back();
+      consumer.rows.finish();
+      if (tile.block == kNoTile) return;
+      consumer.meet();  // nobody stages dK any more, where dS will be written
+      consumer.run(Own(args.call, tile), tiles.parity);
+    }
+  }
+
+ private:
+  FLASH_DEVICE void send_tiles() const {
+    Tiles<L> tiles(smem);
+    for (;;) {
+      const OwnTile tile = tiles.next();
+      __syncwarp();  // all lanes have read it
+      if (lane == 0) tiles.give_back();
+      if (tile.block == kNoTile) return;
+      send(Own(args.call, tile));
+    }
+  }
+
+  FLASH_DEVICE void send(const Own& work) const {
     SumsSender<kConfig, L>{args.call, smem, work, warp - 1, lane}.run();
   }
-}
+};
 
-// `place`: what a Work is made of, beside the call.
+// `place`: what a Work is made of, beside the call; nothing where thread blocks stay.
 template <FusedBackwardKernelConfig kConfig, typename L, typename... Place>
 FLASH_DEVICE void gradients(const BackwardKernelArgs& args, const Place&... place) {
   constexpr auto kTwoPass = kConfig.two_pass();
@@ -59,18 +135,30 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args, const Place&... plac
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
 
   if (threadIdx.x == 0) {
-    init_ds_barriers(smem);
+    init_fused_barriers(smem);
     sm90_bwd::init_barriers(smem);
   }
   __syncthreads();  // the barriers are initialised
 
-  const typename L::Work work(args.call, place...);
-  if (warpgroup == 0) {
-    ptx::setmaxnreg_dec<kTwoPass.producer_registers(Variant::kKeys)>();
-    produce<kConfig>(args, smem, work);
+  const Roles<kConfig, L> roles(args, smem);
+  const auto take_part = [&](auto&& produce, auto&& consume) {
+    if (warpgroup == 0) {
+      ptx::setmaxnreg_dec<kTwoPass.producer_registers(Variant::kKeys)>();
+      produce();
+    } else {
+      ptx::setmaxnreg_inc<kTwoPass.consumer_registers(Variant::kKeys)>();
+      consume(warpgroup - 1);
+    }
+  };
+  if constexpr (L::kStays) {
+    if (args.call.seqlen_q == 0) {
+      if (warpgroup > 0) roles.store_zeros(warpgroup - 1);
+      return;
+    }
+    take_part([&] { roles.produce_tiles(); }, [&](int group) { roles.consume_tiles(group); });
   } else {
-    ptx::setmaxnreg_inc<kTwoPass.consumer_registers(Variant::kKeys)>();
-    Consumer<kConfig, L>(args, smem, work, warpgroup - 1).run();
+    const typename L::Work work(args.call, place...);
+    take_part([&] { roles.produce(work); }, [&](int group) { roles.consume(work, group); });
   }
 }
 
@@ -116,7 +204,7 @@ FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
                     sm90_bwd::HopperBackwardKernelConfig::kDotsThreads>(args.call);
   } else if constexpr (kVariant == Variant::kKeys) {
     if constexpr (kConfig.add_by == AddBy::kInOrder) {
-      gradients<kConfig, Layout<kConfig, InOrder>>(args, blockIdx.x);
+      gradients<kConfig, Layout<kConfig, InOrder>>(args);
     } else {
       gradients<kConfig, Layout<kConfig>>(args, blockIdx.x);
     }

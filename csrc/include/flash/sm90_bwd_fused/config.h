@@ -59,6 +59,9 @@ struct FusedBackwardKernelConfig {
 
   constexpr bool copies() const { return add_by != AddBy::kRegisters; }
 
+  // Thread blocks stay, one on each multiprocessor, and take tile after tile.
+  constexpr bool stays() const { return add_by == AddBy::kInOrder; }
+
   constexpr int ds_bytes() const { return keys_columns * keys_rows * bytes_of(dtype); }
   // Of a block of queries, in fp32.
   constexpr int sums_bytes() const { return keys_columns * d_head * int{sizeof(float)}; }
@@ -68,6 +71,9 @@ struct FusedBackwardKernelConfig {
   constexpr int staging_bytes() const { return copies() ? kStagingBuffers * sums_bytes() : 0; }
   // Of each block of dS "full" and "empty".
   constexpr int n_ds_barriers() const { return 2 * ds_stages; }
+  // Of thread blocks that stay: which tile it is, "full" and "empty" of that, "empty" of K and V.
+  static constexpr int kTileBytes = 16;
+  constexpr int stay_bytes() const { return stays() ? kTileBytes + 4 * 8 : 0; }
 
   constexpr int n_threads(Variant variant = Variant::kKeys) const {
     return variant == Variant::kRound ? kWarps * 32 : two_pass().n_threads(variant);
@@ -77,7 +83,7 @@ struct FusedBackwardKernelConfig {
     if (variant == Variant::kRound) return keys_columns * sums_elements() * bytes_of(dtype);
     if (variant == Variant::kDots) return 0;
     return ds_stages * ds_bytes() + staging_bytes() + two_pass().smem_bytes(variant) +
-           8 * n_ds_barriers();
+           8 * n_ds_barriers() + stay_bytes();
   }
 
   constexpr int min_blocks_per_sm(Variant variant = Variant::kKeys) const {

@@ -11,10 +11,10 @@
 #include "flash/ptx/fence.cuh"
 #include "flash/ptx/named_barrier.cuh"
 #include "flash/sm90/ring.cuh"
-#include "flash/sm90_bwd/epilogue.cuh"
 #include "flash/sm90_bwd/matmuls.cuh"
 #include "flash/sm90_bwd/weights.cuh"
 #include "flash/sm90_bwd_fused/args.h"
+#include "flash/sm90_bwd_fused/gradient_rows.cuh"
 #include "flash/sm90_bwd_fused/named_barriers.h"
 #include "flash/sm90_bwd_fused/query_sums.cuh"
 #include "flash/sm90_bwd_fused/stats.cuh"
@@ -27,7 +27,6 @@ template <FusedBackwardKernelConfig kConfig, typename L>
 struct Consumer {
   using Calls = typename L::Calls;
   using Mm = sm90_bwd::Matmuls<kConfig.two_pass(), L>;
-  using End = sm90_bwd::Epilogue<kConfig.two_pass(), L>;
   using Adder = QuerySumsAdder<kConfig, L>;
   static constexpr int kThreads =
       FusedBackwardKernelConfig::kGroups * sm90_bwd::HopperBackwardKernelConfig::kGroupThreads;
@@ -40,17 +39,17 @@ struct Consumer {
 
   const BackwardKernelArgs& args;
   const L& smem;
-  const typename L::Work& work;
   const int group;
   const int warp;  // of the group
   const int lane;
-  const int group_row;  // the group's first key
   const float scale_log2;
   const Adder d_q;
+  const GradientRows<kConfig, L> rows;
   sm90::RingPosition<L::kStages1> ring;  // of Q and dO
   sm90::RingPosition<L::kDsStages> ds_ring;
   StatsAhead<L> stats;
-  Place place, place_before;  // the block of queries, and the one before it
+  const typename L::Work* work = nullptr;  // of the tile
+  Place place, place_before;               // the block of queries, and the one before it
   StagedSums staged;
   typename Mm::Scores p;
   typename Mm::Scores d_s;
@@ -60,43 +59,47 @@ struct Consumer {
   typename Mm::Result d_v;
   typename Adder::Sums d_q_sums;
 
-  FLASH_DEVICE Consumer(const BackwardKernelArgs& launch_args, const L& layout,
-                        const typename L::Work& work_of_block, int group_index)
+  FLASH_DEVICE Consumer(const BackwardKernelArgs& launch_args, const L& layout, int group_index)
       : args(launch_args),
         smem(layout),
-        work(work_of_block),
         group(group_index),
         warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
         lane(threadIdx.x % 32),
-        group_row(work.first_row + group * sm90_bwd::HopperBackwardKernelConfig::kGroupRows),
         scale_log2(launch_args.call.softmax_scale * kLog2e),
         d_q{{}, layout, group, warp, lane},
+        rows{launch_args, layout, group, warp, lane},
         stats(nullptr, 0, 0, layout.stats(0), lane),
-        place{work.first, 0},
         staged{group_index} {}
 
-  FLASH_DEVICE void run() {
+  // A tile; `parity`: of "full" of K and V.
+  FLASH_DEVICE void run(const typename L::Work& work_of_tile, uint32_t parity) {
+    work = &work_of_tile;
+    place = {work->first, 0};
+    staged.begin_tile();
+    const int n_steps = work->n_steps();
+    if (!L::kStays && n_steps == 0) return rows.store_zeros(*work);
     Mm::clear(d_k);
     Mm::clear(d_v);
-    const int n_steps = work.n_steps();
-    if (n_steps > 0) {
-      // Group 0 goes first.
-      if (!kSplits && group == 1) pass_turn();
-      if (kSplits && group == 1) await_turn();
-      sm90::wait_phase(smem.own1_full(), 0);
-      issue_scores();
-      sm90::wait_phase(smem.own2_full(), 0);
-      if constexpr (!kSplits) issue_gradients();
-      if (n_steps == 1) {
-        step<true, true>();
-      } else {
-        step<true, false>();
-        for (int i = 2; i < n_steps; ++i) step<false, false>();
-        step<false, true>();
-      }
-      add_last();
+    // Group 0 goes first.
+    if (!kSplits && group == 1) pass_turn();
+    if (kSplits && group == 1) await_turn();
+    sm90::wait_phase(smem.own1_full(), parity);
+    issue_scores();
+    sm90::wait_phase(smem.own2_full(), parity);
+    if constexpr (!kSplits) issue_gradients();
+    if (n_steps == 1) {
+      step<true, true>();
+    } else {
+      step<true, false>();
+      for (int i = 2; i < n_steps; ++i) step<false, false>();
+      step<false, true>();
     }
-    store();
+    end();
+  }
+
+  // All warps of the group have come so far.
+  FLASH_DEVICE void meet() const {
+    ptx::bar_sync(kGroup + group, sm90_bwd::HopperBackwardKernelConfig::kGroupThreads);
   }
 
  private:
@@ -106,6 +109,8 @@ struct Consumer {
   FLASH_DEVICE void step() {
     const uint32_t q = smem.other1(ring.buffer);
     const uint32_t d_o = smem.other2(ring.buffer);
+    const int group_row =
+        work->first_row + group * sm90_bwd::HopperBackwardKernelConfig::kGroupRows;
     const typename L::Mask mask(rule(), group_row, place.block * L::kColumns);
     const bool ds_free = is_over(smem.ds_empty(ds_ring.buffer), ds_ring.parity ^ 1);
     if constexpr (kSplits) {
@@ -148,7 +153,7 @@ struct Consumer {
     auto next = ring;
     next.advance();
     const Place here = place;
-    if constexpr (!kIsLast) place.advance(work);
+    if constexpr (!kIsLast) place.advance(*work);
     const bool q_there = is_over<!kIsLast>(smem.full1(next.buffer), next.parity);
     Mm::template wait<kIsFirst ? 0 : 1>(d_k);
     ptx::wgmma_touch(d_v);
@@ -166,7 +171,7 @@ struct Consumer {
     ds_ring.advance();
   }
 
-  FLASH_DEVICE const auto& rule() const { return Calls::rule(args.call, work); }
+  FLASH_DEVICE const auto& rule() const { return Calls::rule(args.call, *work); }
 
   FLASH_DEVICE void await_turn() const { ptx::bar_sync(kTurn + group, kThreads); }
   FLASH_DEVICE void pass_turn() const { ptx::bar_arrive(kTurn + 1 - group, kThreads); }
@@ -180,9 +185,7 @@ struct Consumer {
     if (mask.hides_something) {
       // Behind the exponentials, since what belongs to a key that the query does not see may be
       // infinite.
-      const int row = warp * 16 + lane / 4, column = lane % 4 * 2;
-      sm90_bwd::hide(p, rule(), mask, row, column);
-      sm90_bwd::hide(d_s, rule(), mask, row, column);
+      sm90_bwd::hide(p, rule(), mask, warp * 16 + lane / 4, lane % 4 * 2, d_s);
     }
     __syncwarp();  // all lanes have read their RowStats, which go with Q
     Mm::pack(p, weights);
@@ -229,10 +232,8 @@ struct Consumer {
 
   // The group's part of dS; then, behind share_ds, it is for all groups.
   FLASH_DEVICE void write_ds(bool ds_free) const {
-    constexpr int kChunk = L::kColumns * kChunkRowBytes;
     if (!ds_free) sm90::wait_phase(smem.ds_empty(ds_ring.buffer), ds_ring.parity ^ 1);
-    store_transposed(d_weights,
-                     transposed_address(smem.ds(ds_ring.buffer) + group * kChunk, warp, lane));
+    store_transposed(d_weights, transposed_address(smem.ds(ds_ring.buffer, group), warp, lane));
   }
   template <bool kIsFirst>
   FLASH_DEVICE void share_ds() const {
@@ -260,32 +261,31 @@ struct Consumer {
       d_q.stage(d_q_sums, staged.buffer);
       staged.filled();
     } else {
-      d_q.add(d_q_sums, sums_of_block<kConfig, L>(args.call, work, place_before));
+      d_q.add(d_q_sums, sums_of_block<kConfig, L>(args.call, *work, place_before));
     }
   }
 
-  FLASH_DEVICE void add_last() {
+  // dQ of the last block; and dV and dK on their way, so that what comes next can be loaded.
+  FLASH_DEVICE void end() {
     issue_d_q();
     staged.fence_and_hand_over();
+    if constexpr (!Adder::kReadsBehindKeys) {
+      meet();  // the group has multiplied by V
+      rows.store_d_v(*work, d_v);
+    }
     await_d_q<0>();
+    if constexpr (L::kStays) release(smem.own1_empty());
+    const auto last = ds_ring.before();
+    release(smem.ds_empty(last.buffer));
     add_d_q();
     staged.fence_and_hand_over();
-  }
-
-  // Gradients of keys that exist; staged in the place of K and V.
-  FLASH_DEVICE void store() {
-    ptx::bar_sync(kKeysRead, kThreads);
-    const uint32_t staging = warp * L::kWarpBytes;
-    const auto write = [&](const typename Mm::Result& result, float factor, uint32_t own,
-                           const sm90::TensorMap& map, const void* wanted) {
-      if (wanted == nullptr) return;
-      const auto at =
-          Calls::template own_box<16>(work, group_row + warp * 16, static_cast<int>(work.head));
-      End::store(result, factor, own + staging, map, at, lane);
-    };
-    write(d_k, args.call.softmax_scale, smem.own1(group), args.d_own1, args.call.d_k);
-    write(d_v, 1.0f, smem.own2(group), args.d_own2, args.call.d_v);
-    End::finish(lane);
+    if constexpr (!Adder::kReadsBehindKeys) rows.give_v_back();
+    sm90::wait_phase(smem.ds_empty(last.buffer), last.parity);  // all have multiplied
+    if constexpr (Adder::kReadsBehindKeys) {
+      rows.store_d_v(*work, d_v);
+      rows.give_v_back();
+    }
+    rows.store_d_k(*work, d_k);
   }
 
   // The same, computed again where it is used instead of kept in registers from block to block.

@@ -13,6 +13,7 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls> {
   using TwoPass = sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls>;
   using Work = typename TheCalls::template Work<Layout>;
   static constexpr bool kInOrder = kConfig.add_by == AddBy::kInOrder;
+  static constexpr bool kStays = kConfig.stays();
   static constexpr bool kStaggers = kConfig.splits() && !kInOrder;
   static constexpr int kDsStages = kConfig.ds_stages;
   static constexpr int kDsBytes = kConfig.ds_bytes();
@@ -20,7 +21,18 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls> {
   static constexpr int kTwoPass = kStaging + kConfig.staging_bytes();
   static constexpr int kTwoPassBytes = kConfig.two_pass().smem_bytes(Variant::kKeys);
   static_assert(TwoPass::kGroups == FusedBackwardKernelConfig::kGroups);
+  static constexpr int kStay = kTwoPassBytes + 8 * kConfig.n_ds_barriers();
   static_assert(kDsBytes % 1024 == 0 && kTwoPass % 1024 == 0, "whole swizzle atoms");
+  static_assert(kStay % FusedBackwardKernelConfig::kTileBytes == 0, "read at once");
+
+  // Of a block of dS, what a group writes: [queries][its keys].
+  static constexpr int kDsGroupBytes = kDsBytes / FusedBackwardKernelConfig::kGroups;
+  static constexpr int kGroupWarps = sm90_bwd::HopperBackwardKernelConfig::kGroupWarps;
+  // How many warps' rows of a gradient such a part has room for.
+  static constexpr int kWarpsOfDs = kDsGroupBytes / TwoPass::kWarpBytes < kGroupWarps
+                                        ? kDsGroupBytes / TwoPass::kWarpBytes
+                                        : kGroupWarps;
+  static_assert(kWarpsOfDs * kDsStages >= kGroupWarps);
 
   FLASH_DEVICE explicit Layout(uint32_t shared) : TwoPass{shared + kTwoPass} {}
 
@@ -30,12 +42,33 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls> {
     return start() + kStaging + buffer * kConfig.sums_bytes();
   }
 
+  // A group's part of it.
+  FLASH_DEVICE uint32_t ds(int stage, int group) const { return ds(stage) + group * kDsGroupBytes; }
+  // Where a warp of a group stages its rows of dK, in the place of dS that has been read.
+  FLASH_DEVICE uint32_t d_k_staging(int group, int warp) const {
+    return ds(warp / kWarpsOfDs, group) + warp % kWarpsOfDs * TwoPass::kWarpBytes;
+  }
+  FLASH_DEVICE uint32_t d_v_staging(int group, int warp) const {
+    return this->own2(group) + warp * TwoPass::kWarpBytes;
+  }
+
   // "Full": every consumer has written its part. "Empty": every consumer has read it.
   FLASH_DEVICE uint32_t ds_full(int stage) const { return ds_barrier(stage); }
   FLASH_DEVICE uint32_t ds_empty(int stage) const { return ds_barrier(kDsStages + stage); }
 
+  // Where thread blocks stay: the tile (tiles.cuh). "Empty" of K and V: the tile's matmuls have
+  // read them, and nothing that was staged there waits for the copy engine.
+  FLASH_DEVICE uint32_t tile() const { return this->base + kStay; }
+  FLASH_DEVICE uint32_t tile_full() const { return stay_barrier(0); }
+  FLASH_DEVICE uint32_t tile_empty() const { return stay_barrier(1); }
+  FLASH_DEVICE uint32_t own1_empty() const { return stay_barrier(2); }
+  FLASH_DEVICE uint32_t own2_empty() const { return stay_barrier(3); }
+
  private:
   FLASH_DEVICE uint32_t start() const { return this->base - kTwoPass; }
+  FLASH_DEVICE uint32_t stay_barrier(int index) const {
+    return tile() + FusedBackwardKernelConfig::kTileBytes + 8 * index;
+  }
   FLASH_DEVICE uint32_t ds_barrier(int index) const {
     return this->base + kTwoPassBytes + 8 * index;
   }

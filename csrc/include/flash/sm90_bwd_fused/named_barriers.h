@@ -3,9 +3,9 @@
 
 namespace flash::sm90_bwd_fused {
 
-// kKeysRead: all consumers have multiplied for the last time. kTurn + g: the turn of group g; of
-// split groups, that group 1 begins. kStaged + 2 b + g: group g has staged sums of dQ in buffer b.
-// kRoom + 2 b + g: the copy engine has read what was there before.
-enum NamedBarrier : int { kKeysRead = 1, kTurn = 2, kStaged = 4, kRoom = 8 };
+// kTurn + g: the turn of group g; of split groups, that group 1 begins. kStaged + 2 b + g: group g
+// has staged sums of dQ in buffer b. kRoom + 2 b + g: the copy engine has read what was there
+// before. kGroup + g: all warps of group g have come so far.
+enum NamedBarrier : int { kTurn = 2, kStaged = 4, kRoom = 8, kGroup = 12 };
 
 }  // namespace flash::sm90_bwd_fused

@@ -25,38 +25,50 @@ namespace flash::sm90_bwd_fused {
 template <typename L>
 struct OrderedGrid {
   unsigned n_blocks;  // of a head
-  unsigned n_heads;   // of all batches
-  unsigned half;      // blocks of a head in A
-  unsigned section;   // heads
-
-  struct Position {
-    unsigned batch_head;
-    unsigned block;
-  };
+  unsigned heads_of_batch;
+  unsigned n_heads;  // of all batches
+  unsigned half;     // blocks of a head in A
+  unsigned section;  // heads
 
   FLASH_DEVICE explicit OrderedGrid(const BackwardArgs& args)
-      : n_blocks((static_cast<unsigned>(args.seqlen_k) + L::kRows - 1) / L::kRows),
-        n_heads(static_cast<unsigned>(args.n_heads_kv) * static_cast<unsigned>(args.batch)),
-        half(args.causal ? n_blocks / 2 : 0),
+      : n_blocks(blocks_of_head(args)),
+        heads_of_batch(static_cast<unsigned>(args.n_heads_kv)),
+        n_heads(heads_of_batch * static_cast<unsigned>(args.batch)),
+        half(first_half(args)),
         section(max((is_wide(args.causal) ? 2 : 1) * kSectionBlocks / n_blocks, 1u)) {}
 
-  FLASH_DEVICE Position position(unsigned place) const {
+  FLASH_DEVICE static unsigned first_half(const BackwardArgs& args) {
+    return args.causal ? blocks_of_head(args) / 2 : 0;
+  }
+
+  FLASH_DEVICE unsigned n_tiles() const { return n_blocks * n_heads; }
+
+  FLASH_DEVICE OwnTile tile(unsigned place) const {
     const unsigned last = (n_heads - 1) / section;
     const unsigned second = (n_blocks - half) * section;  // thread blocks of a whole B
     if (place >= heads_of(0) * half) place += second;     // as if there were a B behind A0
     const unsigned turn = min(place / (n_blocks * section), last);
     unsigned rest = place - turn * n_blocks * section;
     if (rest < heads_of(turn) * half) {
-      return {turn * section + rest % heads_of(turn), half - 1 - rest / heads_of(turn)};
+      return tile(turn * section + rest % heads_of(turn), half - 1 - rest / heads_of(turn));
     }
     rest -= heads_of(turn) * half;
     const bool ends = rest >= second;
     if (ends) rest -= second;
     const unsigned of = ends ? turn : turn - 1;
-    return {of * section + rest % heads_of(of), half + rest / heads_of(of)};
+    return tile(of * section + rest % heads_of(of), half + rest / heads_of(of));
   }
 
  private:
+  FLASH_DEVICE static unsigned blocks_of_head(const BackwardArgs& args) {
+    return (static_cast<unsigned>(args.seqlen_k) + L::kRows - 1) / L::kRows;
+  }
+
+  FLASH_DEVICE OwnTile tile(unsigned batch_head, unsigned block) const {
+    return {
+        .batch = batch_head / heads_of_batch, .head = batch_head % heads_of_batch, .block = block};
+  }
+
   // A section is as many thread blocks as multiprocessors, or twice that: with a mask, so that each
   // half is as many; without one, so that the next in order begins later, where L2 holds more
   // heads.
@@ -80,24 +92,10 @@ struct OrderedWork : Work<L> {
   int direction;           // from one to the next: 1 or -1
   int n_rows_before_mask;  // keys that a query sees beyond its own number
 
-  FLASH_DEVICE OrderedWork(const BackwardArgs& args, unsigned place)
-      : OrderedWork(args, Grid(args), Grid(args).position(place)) {}
-
-  // How many thread blocks add to the sums of a block of queries before this one does. It sees a
-  // query, and so do all that have earlier keys.
-  FLASH_DEVICE uint32_t number(int queries) const {
-    if (block >= half) return block;
-    const int keys = (queries + 1) * L::kColumns + n_rows_before_mask;
-    const unsigned seen = static_cast<unsigned>((keys + L::kRows - 1) / L::kRows);
-    return min(half, seen) - 1 - block;
-  }
-
- private:
-  FLASH_DEVICE OrderedWork(const BackwardArgs& args, const Grid& grid,
-                           const typename Grid::Position& position)
-      : Work<L>(args, position.batch_head, position.block),
-        block(position.block),
-        half(grid.half),
+  FLASH_DEVICE OrderedWork(const BackwardArgs& args, const OwnTile& tile)
+      : Work<L>(args, tile),
+        block(tile.block),
+        half(Grid::first_half(args)),
         last(this->begin),
         direction(block < half ? 1 : -1),
         n_rows_before_mask(args.seqlen_k - args.seqlen_q) {
@@ -106,6 +104,15 @@ struct OrderedWork : Work<L> {
       last = this->first;
       this->first = this->begin;
     }
+  }
+
+  // How many thread blocks add to the sums of a block of queries before this one does. It sees a
+  // query, and so do all that have earlier keys.
+  FLASH_DEVICE uint32_t number(int queries) const {
+    if (block >= half) return block;
+    const int keys = (queries + 1) * L::kColumns + n_rows_before_mask;
+    const unsigned seen = static_cast<unsigned>((keys + L::kRows - 1) / L::kRows);
+    return min(half, seen) - 1 - block;
   }
 };
 

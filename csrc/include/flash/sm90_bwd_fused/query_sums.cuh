@@ -69,6 +69,8 @@ struct QuerySumsAdder : QuerySums<kConfig> {
   using DsRows = MatrixDescriptor<kChunkRowBytes>;
   static constexpr int kGroupRows = sm90_bwd::HopperBackwardKernelConfig::kGroupRows;
   static constexpr int kGroupSteps = kGroupRows / 16;  // k-steps of a group's keys
+  // Behind the head's last element the matmul reads what follows: keys, or V. No sum needs it.
+  static constexpr bool kReadsBehindKeys = kConfig.sums_elements() > kConfig.d_head;
 
   const L& smem;
   const int group;
@@ -81,7 +83,6 @@ struct QuerySumsAdder : QuerySums<kConfig> {
     constexpr int kKRowBytes = kConfig.two_pass().swizzle_bytes();
     constexpr int kKChunk = kGroupRows * kKRowBytes;
     constexpr int kElementBytes = bytes_of(kConfig.dtype);
-    // Behind the head's last element the matmul reads what follows: keys or V, for no sum.
     uint32_t elements = smem.own1(0) + Base::first_element(group) * kElementBytes * kGroupRows;
     ptx::forget(elements);  // else ptxas keeps every step's descriptor
     const auto keys = Keys::mn_major(elements, kKChunk);

@@ -12,11 +12,18 @@
 
 namespace flash::sm90_bwd_fused {
 
-// Counters lie behind the sums, one for each of their rows; that of a block's first row is used.
+// Counters lie behind the sums, one for each of their rows; that of a block's first row is used,
+// and one more, of tiles (tiles.cuh).
 template <FusedBackwardKernelConfig kConfig>
 FLASH_DEVICE uint32_t* order_counters(const BackwardArgs& call) {
   const int64_t n_rows = int64_t{call.batch} * call.n_heads_q * row_stats_rows(call.seqlen_q);
   return reinterpret_cast<uint32_t*>(call.d_q_sums + n_rows * kConfig.d_head);
+}
+
+template <FusedBackwardKernelConfig kConfig>
+FLASH_DEVICE uint32_t* tile_counter(const BackwardArgs& call) {
+  static_assert(kConfig.keys_columns > 1, "the second row is no block's first");
+  return order_counters<kConfig>(call) + 1;
 }
 
 // One counter, and a thread block's number among those that add.

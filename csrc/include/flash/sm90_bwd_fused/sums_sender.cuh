@@ -37,13 +37,17 @@ struct Handover {
   FLASH_DEVICE int id(NamedBarrier first) const { return first + 2 * buffer + group; }
 };
 
-// A group's side: the buffer that comes next, and whether one has been filled before.
+// A group's side: the buffer that comes next, and whether one has been filled before, of a tile.
 struct StagedSums {
   const int group;
   int buffer = 0;
   bool some = false;
 
   FLASH_DEVICE void await_room() const { Handover{group, buffer}.await_room(); }
+  FLASH_DEVICE void begin_tile() {
+    buffer = 0;
+    some = false;
+  }
   FLASH_DEVICE void filled() {
     buffer ^= 1;
     some = true;

@@ -15,6 +15,13 @@ namespace flash {
 // fewer: one for each multiprocessor, and for 128 rows of 128 elements 17 MB that pass by.
 constexpr unsigned kSectionBlocks = 128;
 
+// Rows that stay: a block of a head of a batch.
+struct OwnTile {
+  unsigned batch;
+  unsigned head;
+  unsigned block;
+};
+
 // The grid is one-dimensional (no 65,535 limit on batch or heads): row blocks fastest, so that
 // blocks that read the same tensors run side by side, then heads, then the batch. Causal, where
 // blocks have different work, sections come one after the other, and in each the blocks with the
@@ -42,12 +49,13 @@ struct Work {
                        first_head);
     unsigned own_block = turn / n_turns;
     if (!L::kOwnsKeys && args.causal) own_block = n_blocks - 1 - own_block;
-    set(args, first_head + turn % n_turns, own_block);
+    const unsigned batch_head = first_head + turn % n_turns;
+    const unsigned n_heads_of_rows = static_cast<unsigned>(own_heads(args));
+    set(args, batch_head / n_heads_of_rows, batch_head % n_heads_of_rows, own_block);
   }
 
-  // Block `own_block` of a head of a batch.
-  FLASH_DEVICE Work(const BackwardArgs& args, unsigned batch_head, unsigned own_block) {
-    set(args, batch_head, own_block);
+  FLASH_DEVICE Work(const BackwardArgs& args, const OwnTile& tile) {
+    set(args, tile.batch, tile.head, tile.block);
   }
 
   FLASH_DEVICE int n_steps() const { return max(end - begin, 0) * n_heads; }
@@ -60,9 +68,10 @@ struct Work {
     return L::kOwnsKeys ? args.n_heads_kv : args.n_heads_q;
   }
 
-  FLASH_DEVICE void set(const BackwardArgs& args, unsigned batch_head, unsigned own_block) {
-    head = batch_head % static_cast<unsigned>(own_heads(args));
-    batch = batch_head / static_cast<unsigned>(own_heads(args));
+  FLASH_DEVICE void set(const BackwardArgs& args, unsigned own_batch, unsigned own_head,
+                        unsigned own_block) {
+    head = own_head;
+    batch = own_batch;
     first_row = static_cast<int>(own_block * L::kRows);
     n_rows = own_length(args) - first_row;
     n_heads = L::kOwnsKeys ? args.n_heads_q / args.n_heads_kv : 1;

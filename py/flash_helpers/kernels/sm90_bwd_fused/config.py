@@ -17,6 +17,7 @@ from ..sm90_bwd.config import FP32_BYTES, HopperBackwardKernelConfig
 GROUPS = 2  # consumer warpgroups
 ROUND_THREADS = 256
 STAGING_BUFFERS = 2  # for sums of a block of queries each
+TILE_BYTES = 16  # which tile a thread block that stays works on
 
 
 class AddBy(CppEnum):
@@ -81,6 +82,9 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
     def is_deterministic(self) -> bool:
         return self.add_by is AddBy.IN_ORDER
 
+    def stays(self) -> bool:
+        return self.add_by is AddBy.IN_ORDER
+
     def grid(self, variant: Variant, sizes: Sizes) -> int:
         if variant is not Variant.ROUND:
             return super().grid(variant, sizes)
@@ -102,7 +106,8 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
         sums = self.keys_columns * self.d_head * FP32_BYTES
         staging = STAGING_BUFFERS * sums if staged else 0
         barriers = 8 * 2 * self.ds_stages
-        return self.ds_stages * ds + staging + self.two_pass().smem_of(variant) + barriers
+        stay = TILE_BYTES + 4 * 8 if self.stays() else 0
+        return self.ds_stages * ds + staging + self.two_pass().smem_of(variant) + barriers + stay
 
     def min_blocks_per_sm(self, variant: Variant = Variant.KEYS) -> int:
         return 4 if variant is Variant.ROUND else self.two_pass().min_blocks_per_sm(variant)

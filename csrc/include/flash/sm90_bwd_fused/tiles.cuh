@@ -1,0 +1,82 @@
+// Tiles of thread blocks that stay (FusedBackwardKernelConfig::stays()): 128 keys of a head each.
+//
+// A counter in global memory gives the places of the order (ordered_work.cuh) to those that ask,
+// one after the other. So whoever waits for an earlier place waits for a thread block that has
+// begun, whatever else runs on the GPU. A thread that has nothing else to do asks as soon as all of
+// the tile before has been loaded, and not earlier, lest others wait for a tile that nobody works
+// on.
+#pragma once
+
+#include "flash/ptx/memory.cuh"
+#include "flash/sm90/ring.cuh"
+#include "flash/sm90_bwd/producer.cuh"
+#include "flash/sm90_bwd_fused/args.h"
+#include "flash/sm90_bwd_fused/sums_order.cuh"
+
+namespace flash::sm90_bwd_fused {
+
+// In place of a tile's block: none is left.
+constexpr unsigned kNoTile = ~0u;
+
+// Puts tiles into shared memory.
+template <FusedBackwardKernelConfig kConfig, typename L>
+FLASH_DEVICE void draw_tiles(const BackwardArgs& call, const L& smem) {
+  const typename L::Work::Grid grid(call);
+  uint32_t parity = 1;
+  for (bool some = true; some; parity ^= 1) {
+    sm90::wait_phase(smem.tile_empty(), parity);
+    const unsigned place = atomicAdd(tile_counter<kConfig>(call), 1u);
+    some = place < grid.n_tiles();
+    const OwnTile tile = some ? grid.tile(place) : OwnTile{0, 0, kNoTile};
+    ptx::st_shared_16<0>(smem.tile(), {{tile.batch, tile.head, tile.block, 0}});
+    ptx::mbarrier_arrive(smem.tile_full());
+  }
+}
+
+// What everybody else sees of them.
+template <typename L>
+struct Tiles {
+  const L& smem;
+  uint32_t parity;  // of the tile's "full"
+
+  FLASH_DEVICE explicit Tiles(const L& layout) : smem(layout), parity(1) {}
+
+  // The next one.
+  FLASH_DEVICE OwnTile next() {
+    parity ^= 1;
+    sm90::wait_phase(smem.tile_full(), parity);
+    const ptx::Vector16 words = ptx::ld_shared_16<0>(smem.tile());
+    return {.batch = words.word[0], .head = words.word[1], .block = words.word[2]};
+  }
+  // By one thread of those that have read it.
+  FLASH_DEVICE void give_back() const { ptx::mbarrier_arrive(smem.tile_empty()); }
+};
+
+// Loads all tiles of a thread block: one thread. The first block of queries comes before the keys,
+// whose place is free only when all of the tile before has been multiplied.
+template <typename L>
+FLASH_DEVICE void load_tiles(const BackwardKernelArgs& args, const L& smem) {
+  sm90_bwd::Producer<L, typename L::Work> loads{args, smem};
+  Tiles<L> tiles(smem);
+  for (;;) {
+    const OwnTile tile = tiles.next();
+    if (tile.block == kNoTile) return;
+    const typename L::Work work(args.call, tile);
+    Place place{work.first, 0};
+    loads.load_other1(work, place);
+    loads.load_other2(work, place);
+    sm90::wait_phase(smem.own1_empty(), tiles.parity ^ 1);
+    loads.load_own1(work);
+    sm90::wait_phase(smem.own2_empty(), tiles.parity ^ 1);
+    loads.load_own2(work);
+    const int n_steps = work.n_steps();
+    for (int step = 1; step < n_steps; ++step) {
+      place.advance(work);
+      loads.load_other1(work, place);
+      loads.load_other2(work, place);
+    }
+    tiles.give_back();
+  }
+}
+
+}  // namespace flash::sm90_bwd_fused

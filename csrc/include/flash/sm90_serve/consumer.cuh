@@ -23,6 +23,9 @@ struct Consumer {
   static constexpr int kGroupRows = sm90::HopperForwardKernelConfig::kGroupRows;
   // Behind two optimistic steps whose m was too low, ordinary ones to the next multiple of this.
   static constexpr int kPause = 16;
+  // Whether they may be with a soft cap. Tiles of all heads of a KV head are for few queries, wait for
+  // memory, and have kernels without a register to spare.
+  static constexpr bool kCaps = !kConfig.pack_gqa;
   using Kv = sm90::KvBlocks<kForward, Mask<kConfig>>;
   using Statistics = typename Kv::Rows;
   using Packed = Packing<kConfig>;
@@ -140,18 +143,13 @@ struct Consumer {
         block = uniform(block);
       }
       const int first = block;
-      float block_sum[2];
-      bool event = false;
-      while (true) {
-        event = kv.optimistic_exponentials(work, rows, block_sum);
-        if (event) break;
-        kv.end_optimistic_step(rows, block_sum);
-        if (--block < work.whole_begin) break;
+      bool event;
+      if (!kCaps || args.call.softcap == 0.0f) {
+        event = optimistic_steps<false>(work, block, rows);
+      } else {
+        event = optimistic_steps<kCaps>(work, block, rows);
       }
       if (event) {
-        // Behind the loop, which it would keep from fitting the instruction cache.
-        kv.mend(work, rows, block_sum);
-        kv.end_optimistic_step(rows, block_sum);
         n_optimistic = block == first ? block & -kPause : block;
         --block;
       }
@@ -160,13 +158,28 @@ struct Consumer {
     }
   }
 
+  // To the last whole block, or to the one whose m, or whose scores, were beyond it (true).
+  template <bool kCapped>
+  FLASH_DEVICE bool optimistic_steps(const Work& work, int& block, Statistics& rows) {
+    float block_sum[2];
+    bool beyond = false;
+    while (!kv.template optimistic_exponentials<kCapped>(work, rows, block_sum, beyond)) {
+      kv.end_optimistic_step(rows, block_sum);
+      if (--block < work.whole_begin) return false;
+    }
+    // Behind the loop, which it would keep from fitting the instruction cache.
+    kv.template mend<kCapped>(work, rows, block_sum, beyond);
+    kv.end_optimistic_step(rows, block_sum);
+    return true;
+  }
+
   // Blocks before this one may be computed without their maximum: those that every row sees whole,
-  // behind half a block of keys or more. Without such blocks, or with a soft cap: the group's
-  // first.
+  // behind half a block of keys or more. Without such blocks, or if soft caps are not for them: the
+  // group's first.
   FLASH_DEVICE int first_optimistic(const Work& work) const {
     const int keys_of_first = kv.mask.rule(work.tile, lane).of(work.row).end;
     const int behind_keys = max(0, keys_of_first - kConfig.block_n / 2) / kConfig.block_n;
-    const bool any = behind_keys > work.whole_begin && args.call.softcap == 0.0f;
+    const bool any = behind_keys > work.whole_begin && (kCaps || args.call.softcap == 0.0f);
     return any ? behind_keys : work.begin;
   }
 

@@ -4,6 +4,7 @@
 #include "flash/core/serve_args.h"
 #include "flash/ptx/math.cuh"
 #include "flash/ptx/memory.cuh"
+#include "flash/ptx/scheduling.cuh"
 #include "flash/sm90/mask.cuh"
 #include "flash/sm90_serve/config.h"
 #include "flash/sm90_serve/packing.cuh"
@@ -85,12 +86,6 @@ struct Mask {
     if (block < work.whole_begin) hide_before(s, begin, lane);
   }
 
-  // Keys from the first of `block` on that the group's middle row sees.
-  FLASH_DEVICE int n_keys_from(const Work& work, int block) const {
-    return work.middle_end - block * kBlockN;
-  }
-
- private:
   // tanh(x) = 1 - 2 / (1 + exp(2 x)), exact to a few units of fp32 at 1. The softmax scales what it
   // is given.
   template <int kCount>
@@ -102,6 +97,42 @@ struct Mask {
     for (int i = 0; i < kCount; ++i) {
       s[i] = fmaf(-2.0f * limit, ptx::rcp(1.0f + ptx::ex2(s[i] * tanh_scale)), limit);
     }
+  }
+
+  // The same for scores within the cap, without special functions, of which the softmax alone has
+  // enough. True: one was beyond, or a NaN, and this thread's are of no use.
+  template <int kCount>
+  FLASH_DEVICE bool cap_small(float (&s)[kCount]) const {
+    const float unit = args.call.softmax_scale * ptx::rcp(args.call.softcap);
+    int largest = 0;  // squares are not negative, and compare as integers do
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2) {
+      // Or ptxas works on so many at once that wide heads' kernels spill.
+      if (i % 4 == 0) ptx::schedule_fence();
+      const float squares[2] = {square(s[i] * unit), square(s[i + 1] * unit)};
+      largest = max(max(largest, __float_as_int(squares[0])), __float_as_int(squares[1]));
+      s[i] *= tanh_ratio(squares[0]);
+      s[i + 1] *= tanh_ratio(squares[1]);
+    }
+    return largest > __float_as_int(1.0f);
+  }
+
+  // Keys from the first of `block` on that the group's middle row sees.
+  FLASH_DEVICE int n_keys_from(const Work& work, int block) const {
+    return work.middle_end - block * kBlockN;
+  }
+
+ private:
+  FLASH_DEVICE static float square(float x) { return x * x; }
+
+  // tanh(x) / x for y = x^2 <= 1, to 6e-7: of its degree, the polynomial whose largest relative
+  // error is the least.
+  FLASH_DEVICE static float tanh_ratio(float y) {
+    float ratio = fmaf(y, -0x1.92018p-9f, 0x1.1251bcp-6f);
+    ratio = fmaf(ratio, y, -0x1.a6c0f6p-5f);
+    ratio = fmaf(ratio, y, 0x1.1000f8p-3f);
+    ratio = fmaf(ratio, y, -0x1.554a16p-2f);
+    return fmaf(ratio, y, 0x1.ffffecp-1f);
   }
 
   // `begin`: of each of the thread's two rows, the first key that it sees, as sm90::mask_scores.

@@ -126,16 +126,16 @@ struct Consumer {
         kv.set_limits(work, block + 1, rows);
         const int first = block;
         float block_sum[2];
-        bool event = false;
+        bool event = false, beyond = false;
         while (true) {
-          event = kv.optimistic_exponentials(work, rows, block_sum);
+          event = kv.optimistic_exponentials(work, rows, block_sum, beyond);
           if (event) break;
           kv.end_optimistic_step(rows, block_sum);
           if (--block < 0) break;
         }
         if (!event) break;
         // Behind the loop, which it would keep from fitting the instruction cache.
-        kv.mend(work, rows, block_sum);
+        kv.mend(work, rows, block_sum, beyond);
         kv.end_optimistic_step(rows, block_sum);
         n_optimistic = block == first ? block & -kPause : block;
         --block;

@@ -73,13 +73,17 @@ struct KvBlocks {
   }
 
   // The same for a block without mask, and the maximum of the block is not computed. True: the
-  // exponentials came out too large for their m.
-  FLASH_DEVICE bool optimistic_exponentials(const Work& work, Rows& rows, float (&block_sum)[2]) {
+  // exponentials came out too large for their m. kCapped: scores are capped; `beyond`: this thread's
+  // were too large for it.
+  template <bool kCapped = false>
+  FLASH_DEVICE bool optimistic_exponentials(const Work& work, Rows& rows, float (&block_sum)[2],
+                                            bool& beyond) {
     issue_both(work, [] {});
+    if constexpr (kCapped) beyond = mask.cap_small(s);
     rows.template exponentiate<false>(s, scale, block_sum);
     // The barrier also keeps the wait behind the exponentials: the compiler would gladly wait first
     // and compute then, with nothing in flight.
-    const bool vote = ptx::bar_red_or(kEvent + group, kThreads, rows.exceeded(block_sum));
+    const bool vote = ptx::bar_red_or(kEvent + group, kThreads, rows.exceeded(block_sum) || beyond);
     Mm::template wait<0>(o);
     release_v();
     return __any_sync(0xffffffffu, vote);  // tells the compiler that it is uniform
@@ -92,11 +96,14 @@ struct KvBlocks {
 
   // As a rule each warp brings its own rows down. Where not even fp32 holds their exponentials, the
   // group has to multiply the scores again.
-  FLASH_DEVICE void mend(const Work& work, Rows& rows, float (&block_sum)[2]) {
-    const bool lost = ptx::bar_red_or(kEvent + group, kThreads, rows.beyond_correction(block_sum));
+  template <bool kCapped = false>
+  FLASH_DEVICE void mend(const Work& work, Rows& rows, float (&block_sum)[2], bool beyond) {
+    const bool lost =
+        ptx::bar_red_or(kEvent + group, kThreads, rows.beyond_correction(block_sum) || beyond);
     if (__any_sync(0xffffffffu, lost)) {
       Mm::issue_scores(Mm::operands(smem, work.q_buffer, group, k_ring.buffer).hidden(), s);
       Mm::template wait<0>(s);
+      if constexpr (kCapped) mask.cap(s);
       rows.raise_anyway(s, scale);
       rows.template exponentiate<true>(s, scale, block_sum);
       rows.multiply_rows(o);

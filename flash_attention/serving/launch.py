@@ -76,6 +76,7 @@ class Call:
             d_v=self.tensors["v"].shape[-1],
             paged=self._is_paged(),
             page_size=self.page_size,
+            window=self.options.n_window_keys(),
         )
 
     def keys_each(self) -> int:

@@ -30,6 +30,9 @@ class Options:
         """Whether some queries may see other keys than the last."""
         return min(self.left, self.right) < NO_WINDOW
 
+    def n_window_keys(self) -> int:  # that a query sees at most; 0: the window does not say
+        return 0 if NO_WINDOW in (self.left, self.right) else self.left + self.right + 1
+
 
 def make_options(
     d_head: int,

@@ -43,7 +43,7 @@ def test_one_for_packed_keys_and_one_for_pages_with_rows_of_one_head_and_of_all(
         c for c in get_kernel_configs("hopper-serve") if isinstance(c, HopperServeKernelConfig)
     ]
     kinds = {(c.dtype, c.d_head, c.d_v(), c.n_mma_groups, c.paged, c.pack_gqa) for c in configs}
-    assert CONFIG in configs and len(configs) == len(kinds) == 60
+    assert CONFIG in configs and len(configs) == len(kinds) == 64
 
 
 @pytest.mark.parametrize("config", [CONFIG, *OTHERS], ids=str)
@@ -150,6 +150,24 @@ def test_large_tiles(monkeypatch: pytest.MonkeyPatch, d_head: int) -> None:
         assert config.refusal(sizes) is None
     large = {queries for queries, rows in found.items() if rows == 192}
     assert large == {129, 192, 256, 768, 10_000} and set(found.values()) == {128, 192}
+
+
+def test_narrow_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of their own at head dimension 64, where a tile is no larger than a sequence."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    for d_head, queries, window, paged, rows in (
+        (64, 3000, 0, False, 192), (64, 3000, 1, False, 256), (64, 3000, 512, False, 256),
+        (64, 3000, 513, False, 192), (64, 3000, 128, True, 256), (128, 3000, 128, False, 192),
+        (64, 100, 128, False, 128),
+    ):  # fmt: skip
+        sizes = replace(
+            PROMPT, n_rows=3 * queries, d_head=d_head, d_v=d_head, window=window, paged=paged
+        )
+        config = launch.fitting_sizes(sizes, DType.BF16, queries, torch.device("cuda", 0))
+        assert config.blocks()[0] == rows, sizes
+    assert isinstance(config, HopperServeKernelConfig)
+    found = violations(replace(config, narrow_window=True), "9.0")
+    assert found == ["narrow_window is for d_head = 64, block_n = 64 and n_mma_groups = 4."]
 
 
 def test_values_that_it_takes() -> None:

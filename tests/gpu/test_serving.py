@@ -58,6 +58,7 @@ def test_long_sequences(rule: ServeRule, d: int, d_v: int) -> None:
 
 @pytest.mark.parametrize("rule", [
     ServeRule(window=(1023, 0)), ServeRule(window=(512, 512)), ServeRule(window=(3000, 0)), CAUSAL,
+    ServeRule(causal=True, softcap=30.0), ServeRule(causal=True, softcap=2.0),
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("scale", [None, 0.3])
 @pytest.mark.parametrize("d", [64, 128])
@@ -68,6 +69,20 @@ def test_wide_windows(rule: ServeRule, scale: float | None, d: int, dtype: torch
     lengths = [4096, 2500, 4095, 300]
     batch = on_gpu(lengths, lengths, replace(rule, scale=scale), heads=8, d=d, dtype=dtype)
     batch.check(batch.packed())
+
+
+@pytest.mark.parametrize("window", [(127, 0), (0, 0), (100, 150), (511, 0)], ids=str)
+@pytest.mark.parametrize("softcap", [0.0, 30.0])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_narrow_windows(window: tuple[int, int], softcap: float, dtype: torch.dtype) -> None:
+    """Kernels whose groups take no turns, of packed keys and of pages."""
+    rule, sinks = ServeRule(window=window, softcap=softcap), torch.randn(16, device="cuda")
+    batch = on_gpu(
+        [4096, 64, 2500, 0, 300], [5000, 64, 2500, 5, 700], rule, heads=16, kv_heads=2, d=64,
+        dtype=dtype, sinks=sinks,
+    )  # fmt: skip
+    batch.check(batch.packed())
+    batch.check(batch.packed_over_pages(16))
 
 
 @pytest.mark.parametrize(("d", "d_v"), [(96, 96), (192, 192), (192, 128), (256, 256)])

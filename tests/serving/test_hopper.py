@@ -62,6 +62,24 @@ def test_windows_and_soft_caps(rule: ServeRule) -> None:
 
 
 @pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("d", [128, 256])
+@pytest.mark.parametrize(
+    "outer",
+    [{}, {400: 90.0}, {400: -90.0}, {300: -1e4}, {500: 90.0, 250: -90.0}, {450: float("inf")}],
+    ids=str,
+)
+def test_soft_caps_without_maxima(outer: dict[int, float], d: int) -> None:
+    """Scores within the cap, and keys whose scores are beyond it on either side."""
+    batch = Batch(
+        [70], [700], ServeRule(causal=True, softcap=6.0, scale=0.125), heads=2, kv_heads=1, d=d
+    )
+    batch.q[0][..., 0] = 1.5
+    for key, size in outer.items():
+        batch.k[0][key, :, 0] = size
+    batch.check(batch.packed())
+
+
+@pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("d", [192, 256])
 def test_windows_of_wide_heads(d: int) -> None:
     """Outputs lie where queries were, and groups pass over each other's blocks."""

@@ -53,6 +53,7 @@ class ServeSizes:
     is_fixed: bool = False  # n_splits is of each tile; else thread blocks may share all keys
     paged: bool = False  # a table or an index says where in a cache a sequence's keys lie
     page_size: int = 0  # keys of a page of the table
+    window: int = 0  # keys that a query sees at most; 0: no such number
 
     def most_units(self, max_keys: int) -> int:
         """Units that there can be, if a sequence sees up to so many keys."""

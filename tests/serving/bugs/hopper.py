@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutation import Bug
 
 _HOPPER, _HOPPER_TEST = "csrc/include/flash/sm90_serve", "tests/serving/test_hopper.py"
+_KV_BLOCKS = "csrc/include/flash/sm90/forward/kv_blocks.cuh"
 HOPPER_SERVING = (
     Bug("values behind a sequence's end", f"{_HOPPER}/clearing.cuh",
         "      clear_rows(smem.v(buffer), to, kConfig.block_n);\n", "",
@@ -190,6 +191,20 @@ HOPPER_PACKING = (
     Bug("many KV heads are like few", "csrc/bindings/serving_query.cpp",
         "heads_of_all >= telling.many_heads ? -1 :", "",
         ("tests/build/test_serving_calls.py::test_a_call_of_other_sizes_is_launched_again",)),
+    Bug("scores beyond a cap stay as the polynomial made them", _KV_BLOCKS,
+        "rows.exceeded(block_sum) || beyond);", "rows.exceeded(block_sum));",
+        (f"{_HOPPER_TEST}::test_soft_caps_without_maxima",)),
+    Bug("scores beyond a cap are only brought down", _KV_BLOCKS,
+        "rows.beyond_correction(block_sum) || beyond);", "rows.beyond_correction(block_sum));",
+        (f"{_HOPPER_TEST}::test_soft_caps_without_maxima",)),
+    Bug("multiplied again, but not capped", _KV_BLOCKS,
+        "if constexpr (kCapped) mask.cap(s);", "",
+        (f"{_HOPPER_TEST}::test_soft_caps_without_maxima",)),
+    Bug("a cap that knows one coefficient", f"{_HOPPER}/mask.cuh",
+        "-0x1.554a16p-2f", "-0x1.554a16p-3f", (f"{_HOPPER_TEST}::test_soft_caps_without_maxima",)),
+    Bug("narrow windows for all", "py/flash_helpers/kernels/sm90_serve/config.py",
+        "not 0 < sizes.window <= NARROW_WINDOW", "sizes.window > NARROW_WINDOW",
+        ("tests/config/test_hopper_serve_configs.py",)),
     Bug("packed heads for prompts", "py/flash_helpers/kernels/sm90_serve/config.py",
         "PACKED_MIXED = range(9, 128)", "PACKED_MIXED = range(9, 1280)",
         ("tests/config/test_hopper_serve_configs.py",)),

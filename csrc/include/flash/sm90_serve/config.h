@@ -14,14 +14,15 @@ namespace flash::sm90_serve {
 
 struct HopperServeKernelConfig {
   DType dtype;
-  int d_head;        // elements of one head
-  int block_n;       // keys of a block
-  int n_mma_groups;  // consumer warpgroups; each owns 64 query rows
-  int n_buffers;     // K blocks, and V blocks, in shared memory
-  int n_q_buffers;   // Q tiles in shared memory: 1 or 2
-  bool paged;        // keys lie in pages that a table or an index names
-  bool pack_gqa;     // a row of a tile is a query of one of the heads that share a KV head
-  bool narrow_v;     // values have two thirds of a key's elements
+  int d_head;          // elements of one head
+  int block_n;         // keys of a block
+  int n_mma_groups;    // consumer warpgroups; each owns 64 query rows
+  int n_buffers;       // K blocks, and V blocks, in shared memory
+  int n_q_buffers;     // Q tiles in shared memory: 1 or 2
+  bool paged;          // keys lie in pages that a table or an index names
+  bool pack_gqa;       // a row of a tile is a query of one of the heads that share a KV head
+  bool narrow_v;       // values have two thirds of a key's elements
+  bool narrow_window;  // rows see few blocks: groups take no turns, nothing is optimistic
 
   constexpr bool operator==(const HopperServeKernelConfig&) const = default;
 
@@ -54,12 +55,14 @@ struct HopperServeKernelConfig {
   constexpr int smem_bytes() const { return smem_bytes(forward()); }
 
   // Whether consumers have no register for what is needed once.
-  constexpr bool is_tight() const { return o_in_q() || n_mma_groups == 3; }
+  constexpr bool is_tight() const { return o_in_q() || n_mma_groups > 2; }
 
   // Registers per thread after setmaxnreg. The producers look sequences up, for which they would
   // rather have more than those of the forward pass.
-  constexpr int consumer_registers() const { return n_mma_groups == 3 ? 160 : 232; }
-  constexpr int producer_registers() const { return n_mma_groups == 3 ? 32 : 40; }
+  constexpr int consumer_registers() const {
+    return n_mma_groups == 4 ? 112 : n_mma_groups == 3 ? 160 : 232;
+  }
+  constexpr int producer_registers() const { return n_mma_groups > 2 ? 32 : 40; }
 
  private:
   static constexpr int kMostSharedBytes = 227 * 1024;  // of a thread block
@@ -71,9 +74,9 @@ struct HopperServeKernelConfig {
             .n_mma_groups = n_mma_groups,
             .n_buffers = n_buffers,
             .n_q_buffers = n_q_buffers,
-            .max_policy = sm90::MaxPolicy::kOptimistic,
+            .max_policy = narrow_window ? sm90::MaxPolicy::kExact : sm90::MaxPolicy::kOptimistic,
             .overlap = true,
-            .ping_pong = true,
+            .ping_pong = !narrow_window,
             .o_in_q = o_in_q,
             .d_v = narrow_v ? d_head / 3 * 2 : 0};
   }

@@ -23,8 +23,8 @@ struct Consumer {
   static constexpr int kGroupRows = sm90::HopperForwardKernelConfig::kGroupRows;
   // Behind two optimistic steps whose m was too low, ordinary ones to the next multiple of this.
   static constexpr int kPause = 16;
-  // Whether they may be with a soft cap. Tiles of all heads of a KV head are for few queries, wait for
-  // memory, and have kernels without a register to spare.
+  // Whether they may be with a soft cap. Tiles of all heads of a KV head are for few queries, wait
+  // for memory, and have kernels without a register to spare.
   static constexpr bool kCaps = !kConfig.pack_gqa;
   using Kv = sm90::KvBlocks<kForward, Mask<kConfig>>;
   using Statistics = typename Kv::Rows;
@@ -101,7 +101,12 @@ struct Consumer {
       clear_foreign_rows(work);
       kv.first_scores(work, work.end - 1, rows);
       make_uniform(kv.k_ring);
-      middle_blocks(work, work.end - 2, rows);
+      if constexpr (kConfig.narrow_window) {
+        // Its few blocks without a mask are not worth a loop of their own, nor registers.
+        for (int i = work.end - 2; i >= work.begin; --i) kv.step(work, i, rows);
+      } else {
+        middle_blocks(work, work.end - 2, rows);
+      }
       if constexpr (!kConfig.o_in_q()) release_q(work.q_buffer);
       kv.last_output();
     } else {

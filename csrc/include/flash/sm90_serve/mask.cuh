@@ -104,11 +104,12 @@ struct Mask {
   template <int kCount>
   FLASH_DEVICE bool cap_small(float (&s)[kCount]) const {
     const float unit = args.call.softmax_scale * ptx::rcp(args.call.softcap);
+    // Left alone, ptxas works on so many at once that kernels spill. Measured: 4 for three groups.
+    constexpr int kAtOnce = kConfig.d_head > 128 ? 16 : 4;
     int largest = 0;  // squares are not negative, and compare as integers do
 #pragma unroll
     for (int i = 0; i < kCount; i += 2) {
-      // Or ptxas works on so many at once that wide heads' kernels spill.
-      if (i % 4 == 0) ptx::schedule_fence();
+      if (i % kAtOnce == 0) ptx::schedule_fence();
       const float squares[2] = {square(s[i] * unit), square(s[i + 1] * unit)};
       largest = max(max(largest, __float_as_int(squares[0])), __float_as_int(squares[1]));
       s[i] *= tanh_ratio(squares[0]);

@@ -24,6 +24,7 @@ LEAST_ROWS = 33
 # that is no loss; of so many the last tile's idle rows count little.
 LARGE_TILE_QUERIES = range(2 * GROUP_ROWS + 1, 4 * GROUP_ROWS + 1)
 LONG_QUERIES = 768
+NARROW_WINDOW = 512  # keys; of 1,024 the kernels of narrow windows were slower than the others
 # Where a tile has the queries of all heads that share a KV head: how many heads there are, and how
 # many queries an average sequence has, where all have as many, and where only the device knows how
 # many each has.
@@ -44,7 +45,7 @@ class HopperServeKernelConfig(ServeKernelConfig):
     LETTERS: ClassVar[dict[str, str]] = {
         "d_head": "d", "block_n": "n", "n_mma_groups": "g", "n_buffers": "b", "n_q_buffers": "q",
     }  # fmt: skip
-    SWITCHES: ClassVar[tuple[str, ...]] = ("paged", "pack_gqa", "narrow_v")
+    SWITCHES: ClassVar[tuple[str, ...]] = ("paged", "pack_gqa", "narrow_v", "narrow_window")
     PTX_ARCHITECTURE: ClassVar[str] = "compute_90a"
     PERSISTENT: ClassVar[bool] = True
 
@@ -56,6 +57,7 @@ class HopperServeKernelConfig(ServeKernelConfig):
     paged: bool = False
     pack_gqa: bool = False
     narrow_v: bool = False  # values have two thirds of a key's elements
+    narrow_window: bool = False  # rows see few blocks: no turns, and nothing is optimistic
 
     def variants(self) -> tuple[Variant, ...]:
         return (Variant.SERVE,)
@@ -78,9 +80,11 @@ class HopperServeKernelConfig(ServeKernelConfig):
             return f"its kernels have rows of {heads} in a tile"
         if not self.pack_gqa and sizes.n_rows < LEAST_ROWS * sizes.batch:
             return f"it takes sequences of {LEAST_ROWS} queries or more, on average"
+        if self.narrow_window and not 0 < sizes.window <= NARROW_WINDOW:
+            return f"it is for windows of up to {NARROW_WINDOW} keys"
         if self.n_mma_groups == 3 and not has_large_tiles(sizes):
-            few, many = LARGE_TILE_QUERIES[0], LARGE_TILE_QUERIES[-1]
-            return f"its tiles are for {few} to {many} queries, or {LONG_QUERIES} and more"
+            few = LARGE_TILE_QUERIES
+            return f"its tiles are for {few[0]} to {few[-1]} queries, or {LONG_QUERIES} and more"
         if sizes.page_size % LEAST_PART_ROWS:
             return f"it takes pages of a multiple of {LEAST_PART_ROWS} keys"
         if sizes.paged != self.paged:
@@ -103,8 +107,7 @@ class HopperServeKernelConfig(ServeKernelConfig):
 
     def grid(self, variant: Variant, sizes: ServeSizes) -> int:
         """Tiles, of which each thread block takes several."""
-        heads = self.heads_of_tiles(sizes.n_heads_q, sizes.n_heads_kv)
-        return self.n_tiles(sizes) * heads
+        return self.n_tiles(sizes) * self.heads_of_tiles(sizes.n_heads_q, sizes.n_heads_kv)
 
     # Derived sizes, as in sm90_serve/config.h.
 
@@ -154,7 +157,8 @@ class HopperServeKernelConfig(ServeKernelConfig):
     def _with_output(self, o_in_q: bool) -> HopperForwardKernelConfig:
         return HopperForwardKernelConfig(
             self.dtype, self.d_head, self.block_n, self.n_mma_groups, self.n_buffers,
-            self.n_q_buffers, MaxPolicy.OPTIMISTIC, overlap=True, ping_pong=True, o_in_q=o_in_q,
+            self.n_q_buffers, MaxPolicy.EXACT if self.narrow_window else MaxPolicy.OPTIMISTIC,
+            overlap=True, ping_pong=not self.narrow_window, o_in_q=o_in_q,
             d_v=self.d_head // 3 * 2 if self.narrow_v else 0,
         )  # fmt: skip
 

@@ -73,8 +73,8 @@ struct KvBlocks {
   }
 
   // The same for a block without mask, and the maximum of the block is not computed. True: the
-  // exponentials came out too large for their m. kCapped: scores are capped; `beyond`: this thread's
-  // were too large for it.
+  // exponentials came out too large for their m. kCapped: scores are capped; `beyond`: this
+  // thread's were too large for it.
   template <bool kCapped = false>
   FLASH_DEVICE bool optimistic_exponentials(const Work& work, Rows& rows, float (&block_sum)[2],
                                             bool& beyond) {

@@ -187,11 +187,6 @@ FUSED_REDUNDANT = (
         )
         for mutant in ("wgmma.wait_group removed", "wait weakened")
     ),
-    _fused(
-        "cp.async.bulk.commit_group removed",
-        "add_last();",
-        "the same thread stores dK and dV next, closes the group with theirs, and waits for it",
-    ),
     *(
         _fused("mbarrier wait passed", f"{wait}(smem.ds_empty(ds_ring.buffer)", "empty yet", FIRST)
         for wait in ("is_over", "sm90::wait_phase")

@@ -16,6 +16,7 @@ from .campaign import FAMILIES
 from .serve import campaign as serving
 from .sm90 import backward_campaign, gluon_mutants
 from .sm90.campaign import CONFIGS, REDUNDANT, source_texts
+from .sm90.fused_redundant import FUSED_REDUNDANT
 from .sm90.mutations import hopper_synchronisation
 from .totals import QUOTED, README, SM90, SM90_BACKWARD, SM90_FUSED, Total
 
@@ -76,7 +77,7 @@ def test_sources_are_those_of_this_tree() -> None:
     [
         REDUNDANT,
         backward_campaign.REDUNDANT,
-        backward_campaign.FUSED_REDUNDANT,
+        FUSED_REDUNDANT,
         serving.REDUNDANT,
     ],
     ids=["fwd", "bwd", "fused", "serving"],

@@ -142,8 +142,8 @@ FAMILIES = {
         HOPPER, (0, 4096, 4096), ("sm90_bwd/family", "sm90_bwd/launch", "sm90/tensor_map"), DRIVER,
     ),
     "sm90_bwd_fused": (
-        FUSED, (0, 4096, 0), ("sm90_bwd_fused/family", "sm90_bwd/launch", "sm90/tensor_map"),
-        DRIVER,
+        FUSED, (0, 4096, 0),
+        ("sm90_bwd_fused/family", "sm90_bwd/launch", "sm90/launch", "sm90/tensor_map"), DRIVER,
     ),
     "sm80_bwd_serve": (AMPERE_SERVE, (4096, 4096, 4096), ("sm80_bwd_serve",), ""),
     "sm90_bwd_fused_serve": (

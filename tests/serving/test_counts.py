@@ -242,10 +242,8 @@ def test_prompts_on_hopper(
     ((config, report),) = reports
     rows = config.block_m()
     parts = config.block_n // config.part_rows(page) * config.forward().n_chunks() if page else 1
-    loads = sum(
-        config.n_mma_groups + 2 * parts * t.blocks(config.block_n) for t in tiles(batch, rows, 1)
-    )
-    groups = tiles(batch, GROUP_ROWS, 1)
+    groups = tiles(batch, GROUP_ROWS, 1)  # each loads its Q
+    loads = len(groups) + sum(2 * parts * t.blocks(config.block_n) for t in tiles(batch, rows, 1))
     steps = config.d_head // MMA_DEPTH + config.block_n // MMA_KEYS
     n_rows = sum(batch.queries)
     check(

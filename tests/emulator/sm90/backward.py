@@ -167,10 +167,10 @@ def clean_kernel(config: BackwardKernelConfig, variant: Variant) -> EmulatedKern
 
 def problems(config: BackwardKernelConfig, seed: int) -> list[BackwardProblem]:
     """More blocks that pass by than there are stages, ends within blocks, the mask, several heads
-    that share keys, blocks that nothing passes, and one that a single block passes."""
+    that share keys, blocks that nothing passes, and some that a single block passes."""
     return [
         BackwardProblem(config, 5 * 64 + 3, 5 * 64 + 5, seed=seed),
         BackwardProblem(config, 100, 300, 3, 1, causal=True, seed=seed),
         BackwardProblem(config, 300, 100, causal=True, seed=seed),
-        BackwardProblem(config, 40, 50, seed=seed),
+        BackwardProblem(config, 40, 50, 5, 5, seed=seed),
     ]

@@ -24,6 +24,7 @@ from ..totals import SM90_BACKWARD, SM90_FUSED
 from ..work import TOO_MUCH
 from .backward import BackwardProblem, problems
 from .campaign import EARLY, OPTIONS, source_texts
+from .fused_redundant import FUSED_REDUNDANT, UNSEEN
 from .mutations import hopper_synchronisation, orders_of_blocks
 
 RANDOM_SCHEDULES = 150
@@ -123,103 +124,6 @@ REDUNDANT = (
         "sm90::wait_phase(smem.full1(ring1.buffer), ring1.parity);",
         "the weights come from threads that have waited for the same Q",
         _splits,
-    ),
-)
-
-
-def _is_fused(config: BackwardKernelConfig, variant: Variant) -> bool:
-    return isinstance(config, FusedBackwardKernelConfig)
-
-
-def _fused(mutant: str, line: str, proof: str, within: str = "") -> Redundant:
-    return Redundant(mutant, line, proof, _is_fused, within)
-
-
-# Which step of a block of keys: the first one, the last, or one with others on either side.
-FIRST, LAST, AMONG = "step<true, ", ", true>();", "step<false, false>();"
-FUSED_REDUNDANT = (
-    _fused(
-        "bar.warp.sync removed",
-        "derive(mask, dots);",
-        "the lanes come together when they share dS, before lane 0 releases Q",
-    ),
-    _fused(
-        "bar.warp.sync removed",
-        "share_ds<kIsFirst>();  // here, as its fence then waits while these are multiplied",
-        """dS is multiplied in the next step, behind the wait for the ring's other stage, which each
-        warp releases when its lanes have met at the matmuls behind their fences""",
-        AMONG,
-    ),
-    _fused(
-        "bar.warp.sync removed",
-        "__syncwarp();  // barriers are for whole warps",
-        "the barrier that tells of room waits for lane 0, too",
-    ),
-    _fused(
-        "wgmma.fence removed",
-        "issue_gradients(d_o_there);",
-        "nothing touches dP between the fence that precedes the scores and this one",
-    ),
-    _fused(
-        "wgmma.fence removed",
-        "if constexpr (!kIsLast) issue_scores(q_there);",
-        "nothing touches P between the fence that precedes dK and this one",
-    ),
-    _fused(
-        "wgmma.fence removed",
-        "if constexpr (!kIsFirst) issue_d_q(ds_there);",
-        "nothing touches the share of dQ between the fence that precedes dK and this one",
-    ),
-    _fused(
-        "wgmma.commit_group removed",
-        "Mm::issue_sum(d_weights, q, d_k);",
-        """nothing is loaded over Q behind the last step: dQ, issued next, closes the group and is
-        waited for""",
-        LAST,
-    ),
-    *(
-        _fused(
-            mutant,
-            "Mm::template wait<kIsFirst ? 0 : 1>(d_k);",
-            """nothing is loaded over Q and dO behind the last step: dQ, issued behind dK, is waited
-            for before the sums are stored""",
-            LAST,
-        )
-        for mutant in ("wgmma.wait_group removed", "wait weakened")
-    ),
-    *(
-        _fused("mbarrier wait passed", f"{wait}(smem.ds_empty(ds_ring.buffer)", "empty yet", FIRST)
-        for wait in ("is_over", "sm90::wait_phase")
-    ),
-    _fused(
-        "mbarrier wait passed",
-        "sm90::wait_phase(smem.empty2(ring2.buffer)",
-        """the Q loaded just before needed a release that comes behind all matmuls of its step,
-        those that read dO among them""",
-    ),
-    *(
-        _fused("arrival lost", f"release(smem.{name});", "nothing follows the last step", LAST)
-        for name in (
-            "empty1(ring.buffer)", "empty2(ring.buffer)", "ds_empty(ds_ring.before().buffer)"
-        )
-    ),
-)  # fmt: skip
-# Needed, and not planted.
-UNSEEN = (
-    _fused(
-        "fence.proxy.async removed",
-        "ptx::fence_proxy_async_global();",
-        "of other blocks' sums: the emulator asks for fences within a block",
-    ),
-    *(
-        _fused(
-            "mbarrier wait passed",
-            "if (!ds_free) sm90::wait_phase(smem.ds_empty(ds_ring.buffer)",
-            """comes behind a test_wait that has failed, which in the emulator it does for single
-            lanes: the others of the warp wait, and what writes dS brings all together""",
-            within,
-        )
-        for within in (AMONG, "step<false, true>();")
     ),
 )
 

@@ -1,0 +1,121 @@
+"""Planted bugs of the Hopper family's fused backward kernels that change nothing, each with its
+proof, and those that the emulator cannot show (backward_campaign.py)."""
+
+from __future__ import annotations
+
+from flash_helpers.kernel_configs import Variant
+from flash_helpers.kernels.backward_config import BackwardKernelConfig
+from flash_helpers.kernels.sm90_bwd_fused.config import FusedBackwardKernelConfig
+
+from ..redundant import Redundant
+
+
+def _is_fused(config: BackwardKernelConfig, variant: Variant) -> bool:
+    return isinstance(config, FusedBackwardKernelConfig)
+
+
+def _fused(mutant: str, line: str, proof: str, within: str = "") -> Redundant:
+    return Redundant(mutant, line, proof, _is_fused, within)
+
+
+# Which step of a block of keys: the first one, the last, or one with others on either side.
+FIRST, LAST, AMONG = "step<true, ", ", true>();", "step<false, false>();"
+_EMPTY = "empty yet, or waited for at the end of the tile before"
+FUSED_REDUNDANT = (
+    _fused(
+        "bar.warp.sync removed",
+        "derive(mask, dots);",
+        "the lanes come together when they share dS, before lane 0 releases Q",
+    ),
+    _fused(
+        "bar.warp.sync removed",
+        "share_ds<kIsFirst>();  // here, as its fence then waits while these are multiplied",
+        """dS is multiplied in the next step, behind the wait for the ring's other stage, which each
+        warp releases when its lanes have met at the matmuls behind their fences""",
+        AMONG,
+    ),
+    _fused(
+        "bar.warp.sync removed",
+        "__syncwarp();  // barriers are for whole warps",
+        "the barrier that tells of room waits for lane 0, too",
+    ),
+    _fused(
+        "wgmma.fence removed",
+        "issue_gradients(d_o_there);",
+        "nothing touches dP between the fence that precedes the scores and this one",
+    ),
+    _fused(
+        "wgmma.fence removed",
+        "if constexpr (!kIsLast) issue_scores(q_there);",
+        "nothing touches P between the fence that precedes dK and this one",
+    ),
+    _fused(
+        "wgmma.fence removed",
+        "if constexpr (!kIsFirst) issue_d_q(ds_there);",
+        "nothing touches the share of dQ between the fence that precedes dK and this one",
+    ),
+    _fused(
+        "wgmma.commit_group removed",
+        "Mm::issue_sum(d_weights, q, d_k);",
+        """what is loaded over Q of the last step comes behind the next tile's V, and that behind
+        dQ, which closes the group""",
+        LAST,
+    ),
+    *(
+        _fused(
+            mutant,
+            "Mm::template wait<kIsFirst ? 0 : 1>(d_k);",
+            """dQ, issued behind dK, is waited for before the sums are stored; what is loaded over Q
+            and dO of the last step comes behind the next tile's V, and that behind dQ""",
+            LAST,
+        )
+        for mutant in ("wgmma.wait_group removed", "wait weakened")
+    ),
+    _fused(
+        "bar.sync removed",
+        "meet();  // the group has multiplied by V",
+        "a matmul group is over for all four warps when it is for one, and each has waited for dP",
+    ),
+    *(
+        _fused("mbarrier wait passed", f"{wait}(smem.ds_empty(ds_ring.buffer)", _EMPTY, FIRST)
+        for wait in ("is_over", "sm90::wait_phase")
+    ),
+    _fused(
+        "mbarrier wait passed",
+        "sm90::wait_phase(smem.empty2(ring2.buffer)",
+        """the Q loaded just before needed a release that comes behind all matmuls of its step,
+        those that read dO among them""",
+    ),
+)  # fmt: skip
+# Needed, and not planted.
+UNSEEN = (
+    *(
+        _fused(
+            mutant,
+            "if (warpgroup > 0) roles.store_zeros(warpgroup - 1);",
+            "of a call without queries, which Python refuses: reached from C++ alone",
+        )
+        for mutant in (
+            "bar.warp.sync removed",
+            "fence.proxy.async removed",
+            "wait weakened",
+            "cp.async.bulk.commit_group removed",
+            "cp.async.bulk.wait_group removed",
+        )
+    ),
+    _fused(
+        "fence.proxy.async removed",
+        "ptx::fence_proxy_async_global();",
+        "of other blocks' sums: the emulator asks for fences within a block",
+    ),
+    *(
+        _fused(
+            "mbarrier wait passed",
+            "if (!ds_free) sm90::wait_phase(smem.ds_empty(ds_ring.buffer)",
+            """comes behind a test_wait that has failed, which in the emulator it does for single
+            lanes: the others of the warp wait, and what writes dS brings all together""",
+            within,
+        )
+        for within in (AMONG, "step<false, true>();")
+    ),
+)

@@ -23,13 +23,7 @@ def test_every_synchronisation_is_needed(config: KernelConfig, variant: Variant,
     assert outcome.found["race detector"] >= len(mutants) / 2
 
 
-# Its campaign has no soft cap yet, and 19 of 161 bugs stand in the loop of capped scores.
-CAPPED = pytest.mark.xfail(strict=True, reason="sm90_serve's campaign runs no soft cap")
-
-
-@pytest.mark.parametrize(
-    "family", [pytest.param(f, marks=CAPPED if f == "sm90_serve" else ()) for f in SERVE]
-)
+@pytest.mark.parametrize("family", SERVE)
 def test_as_many_mutants_as_recorded(family: str) -> None:
     """Without running them."""
     assert SERVE[family].planted == sum(len(mutants_of(*kernel)) for kernel in KERNELS[family])

@@ -40,7 +40,8 @@ def test_sizes_of_every_kernel_are_the_header_s(
         f'std::printf("{"%d " * len(shown)}\\n", {", ".join(shown)}); }}\n',
     )
     expected = [
-        [n for v in c.variants() for n in (c.threads_of(v), c.smem_of(v), c.min_blocks_per_sm(v))]
+        [n for v in other.variants()
+         for n in (c.threads_of(v), c.smem_of(v), c.min_blocks_per_sm(v))]
         for c in configs
-    ]
+    ]  # fmt: skip
     assert [list(map(int, line.split())) for line in lines] == expected

@@ -39,8 +39,8 @@ def _pieces(problem: BackwardProblem) -> int:
 
 def _dots(problem: BackwardProblem) -> Work:
     """Each lane of a row reads its log-sum-exp and a share of dO and the output; also rows that do
-    not exist get RowStats, and sums of dQ that are 0. In order they get a counter instead, and only
-    whole blocks of queries that see no key such sums."""
+    not exist get RowStats, and sums of dQ that are 0. In order they get a counter instead, and
+    queries in whole blocks that see no key a dQ that is 0."""
     config = problem.config
     threads = config.threads_of(Variant.DOTS)
     rows = problem.heads * problem.seqlen_q
@@ -50,8 +50,9 @@ def _dots(problem: BackwardProblem) -> Work:
     if has_sums and config.is_deterministic():
         columns = config.shape(Variant.KEYS)[1]
         seen = _sees(problem).any(axis=1)
-        unseen = sum(not seen[i : i + columns].any() for i in range(0, len(seen), columns))
-        cleared = filled + 2 * _pieces(problem) * problem.heads * unseen * columns
+        blocks = [seen[i : i + columns] for i in range(0, len(seen), columns)]
+        unseen = sum(len(block) for block in blocks if not block.any())
+        cleared = filled + _pieces(problem) * problem.heads * unseen
     return Work(
         0,
         global_loads=rows * (threads // config.dots_rows() + 2 * _pieces(problem)),
@@ -123,6 +124,7 @@ def _hopper(problem: BackwardProblem, variant: Variant, steps: list[int]) -> Wor
     rows, columns, _ = config.shape(variant)
     keys = variant is Variant.KEYS
     row_groups = rows // GROUP_ROWS
+    brought, stored = _rounded(problem, variant)
     depth = 2 * config.d_head + (2 if keys else 1) * columns
     added = 0
     if isinstance(config, FusedBackwardKernelConfig):
@@ -131,7 +133,23 @@ def _hopper(problem: BackwardProblem, variant: Variant, steps: list[int]) -> Wor
     gradients = 2 if keys else 1
     return Work(
         sum(steps) * row_groups * _WARPS * depth // 16,
-        bulk_loads=sum(2 * row_groups + n * (3 if keys else 2) for n in steps if n),
-        bulk_stores=len(steps) * rows // 16 * gradients + sum(steps) * added,
+        bulk_loads=sum(2 * row_groups + n * (3 if keys else 2) for n in steps if n) + brought,
+        bulk_stores=len(steps) * rows // 16 * gradients + sum(steps) * added + stored,
         global_loads=0 if keys else problem.heads * problem.seqlen_q * _ROW_LANES,
     )
+
+
+def _rounded(problem: BackwardProblem, variant: Variant) -> tuple[int, int]:
+    """Copies of sums in order: for each block of queries the thread block that adds last brings the
+    others' sums, if there are others, and has each warp's rows of dQ stored in place of each
+    group's sums."""
+    config = problem.config
+    if not isinstance(config, FusedBackwardKernelConfig) or not config.stays():
+        return 0, 0
+    rows, columns, _ = config.shape(variant)
+    sees = _sees(problem)
+    whole = np.pad(sees, [(0, -len(sees) % columns), (0, -len(sees[0]) % rows)])
+    adding = whole.reshape(len(whole) // columns, columns, -1, rows).any(axis=(1, 3)).sum(axis=1)
+    warps = columns * config.d_head // (config.group_queries() * 16)
+    blocks = problem.heads * int((adding > 0).sum())
+    return problem.heads * int((adding > 1).sum()), blocks * (warps - rows // GROUP_ROWS)

@@ -35,6 +35,7 @@ static CUresult encode(CUtensorMap* map, CUtensorMapDataType, cuuint32_t rank, v
   for (unsigned i = 0; i < rank; ++i) out += std::sprintf(out, " %u", box[i]);
   const int bytes = swizzle == CU_TENSOR_MAP_SWIZZLE_128B  ? 128
                     : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 64
+                    : swizzle == CU_TENSOR_MAP_SWIZZLE_32B ? 32
                                                            : 0;
   std::sprintf(out, " %u 2 %d", rank, bytes);
   return CUDA_SUCCESS;

@@ -13,7 +13,7 @@ from flash_helpers.kernels.sm90_bwd.arguments import LAUNCH_ARGUMENTS_SIZE, pack
 from tests.config.test_hopper_backward_configs import CONFIG
 from tests.runtime.maps_as_text import MAP_BYTES, lines_of, text_of
 
-MAPS = ("own1", "own2", "other1", "other2", "d_own1", "d_own2", "stats")
+MAPS = ("own1", "own2", "other1", "other2", "d_own1", "d_own2", "stats", "d_q")
 CONFIGS = (CONFIG, replace(CONFIG, d_head=96), replace(CONFIG, d_head=64, keys_columns=128))
 
 # Prints what the driver would be asked to encode into the bytes of a map, and so what lies where.
@@ -24,7 +24,8 @@ template <auto kConfig>
 void show(const flash::BackwardArgs& args) {
   using flash::Variant;
   for (const Variant variant : {Variant::kDots, Variant::kKeys, Variant::kQueries}) {
-    const auto made = flash::sm90_bwd::kernel_args(kConfig, variant, args);
+    const auto made = flash::sm90_bwd::kernel_args(
+        kConfig, variant, args, args.cu_seqlens_q == nullptr ? 64 : 0);
     for (const auto* map : {MAPS}) std::printf("%s\n", (const char*)map);
     std::printf("%d\n", std::memcmp(&made.call, &args, sizeof(args)));
   }
@@ -53,22 +54,26 @@ def problem(**changes: Any) -> bytes:
 
 
 PACKED = {"cu_seqlens_q": 1 << 50, "cu_seqlens_k": 1 << 51}  # of families that serve
+PACKED_PROBLEMS = [
+    problem(served=PACKED),
+    problem(served=PACKED, seqlen_q=1, seqlen_k=0, n_heads_kv=1),
+]
 PROBLEMS = [
     problem(),
     problem(batch=1, seqlen_q=1, n_heads_q=1, n_heads_kv=1),
     problem(seqlen_k=0, causal=False),
     problem(pointers={n: (i + 1) << 40 for i, n in enumerate(("q", "k", "v", "d_o", "row_stats"))}),
     problem(seqlen_q=1 << 20, seqlen_k=1),
-    problem(served=PACKED),
-    problem(served=PACKED, seqlen_q=1, seqlen_k=0, n_heads_kv=1),
+    *PACKED_PROBLEMS,
 ]  # fmt: skip
 
 
 def shown(config: Any, record: bytes) -> list[str]:
     """What MAIN prints of Python's bytes."""
     lines: list[str] = []
+    d_q_rows = 0 if record in PACKED_PROBLEMS else 64
     for variant in (Variant.DOTS, Variant.KEYS, Variant.QUERIES):
-        data = pack_launch_arguments(config, record, variant)
+        data = pack_launch_arguments(config, record, variant, d_q_rows)
         assert len(data) == LAUNCH_ARGUMENTS_SIZE
         maps = [data[MAP_BYTES * i : MAP_BYTES * (i + 1)] for i in range(len(MAPS))]
         lines += map(text_of, maps)

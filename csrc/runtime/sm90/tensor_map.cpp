@@ -40,7 +40,8 @@ Encode encoder() {
 
 CUtensorMapSwizzle swizzle_of(int32_t row_bytes) {
   if (row_bytes == 128) return CU_TENSOR_MAP_SWIZZLE_128B;
-  return row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_NONE;
+  if (row_bytes == 64) return CU_TENSOR_MAP_SWIZZLE_64B;
+  return row_bytes == 32 ? CU_TENSOR_MAP_SWIZZLE_32B : CU_TENSOR_MAP_SWIZZLE_NONE;
 }
 
 // What the driver is told; innermost dimension first.

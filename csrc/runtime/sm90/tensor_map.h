@@ -20,7 +20,7 @@ struct TensorMapKey {
   int32_t n_heads;
   int32_t d_head;
   int32_t box_rows;
-  int32_t swizzle_bytes;  // of a chunk's row: 64 or 128; other rows are not swizzled
+  int32_t swizzle_bytes;  // of a chunk's row: 32, 64 or 128; other rows are not swizzled
   DType dtype;
   int32_t box_chunks = 0;  // of a box, which may be more; 0: all
   // Of how many heads each the map's dimensions are (column, head, row, group of heads, batch),

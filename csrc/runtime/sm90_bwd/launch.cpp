@@ -32,6 +32,13 @@ class Maps {
   FLASH_MAP(d_v, seqlen_k, n_heads_kv)
 #undef FLASH_MAP
 
+  // Its boxes have 16 elements of each row.
+  TensorMap narrow_d_q(int rows) const {
+    constexpr int kNarrowBytes = 32;
+    return map(args_.d_q, args_.d_q_stride_batch, args_.d_q_stride_seq, args_.d_q_stride_head,
+               args_.seqlen_q, args_.n_heads_q, rows, kNarrowBytes);
+  }
+
   // RowStats as rows of 16-bit elements; a box: those of `queries`.
   TensorMap stats(int queries) const {
     constexpr int kElement = 2;
@@ -56,21 +63,23 @@ class Maps {
   // Where there is no memory (no keys, or a gradient that is not wanted) nothing is copied, but a
   // map must have an address: that of Q, and strides like those of memory without gaps.
   TensorMap map(const void* address, int64_t batch, int64_t seq, int64_t head, int32_t seqlen,
-                int32_t n_heads, int rows) const {
+                int32_t n_heads, int rows, int narrow_bytes = 0) const {
     const bool exists = address != nullptr && seqlen > 0;
     if (exists && packed_) return packed_map(address, seq, n_heads, rows);
     const int64_t none = config_.d_head;
-    return sm90::tensor_map({.address = exists ? address : args_.q,
-                             .stride_batch = exists ? batch : none,
-                             .stride_seq = exists ? seq : none,
-                             .stride_head = exists ? head : none,
-                             .batch = args_.batch,
-                             .seqlen = seqlen,
-                             .n_heads = n_heads,
-                             .d_head = config_.d_head,
-                             .box_rows = rows,
-                             .swizzle_bytes = config_.swizzle_bytes(),
-                             .dtype = config_.dtype});
+    return sm90::tensor_map(
+        {.address = exists ? address : args_.q,
+         .stride_batch = exists ? batch : none,
+         .stride_seq = exists ? seq : none,
+         .stride_head = exists ? head : none,
+         .batch = args_.batch,
+         .seqlen = seqlen,
+         .n_heads = n_heads,
+         .d_head = config_.d_head,
+         .box_rows = rows,
+         .swizzle_bytes = narrow_bytes != 0 ? narrow_bytes : config_.swizzle_bytes(),
+         .dtype = config_.dtype,
+         .box_chunks = narrow_bytes != 0 ? 1 : 0});
   }
 
   // Of packed rows, so that a copy ends with its sequence wherever that is, although the device
@@ -128,7 +137,7 @@ void check_copied(const KernelEntry& entry, const BackwardArgs& args) {
 }
 
 BackwardKernelArgs kernel_args(const HopperBackwardKernelConfig& config, Variant variant,
-                               const BackwardArgs& args) {
+                               const BackwardArgs& args, int d_q_rows) {
   BackwardKernelArgs made{};
   made.call = args;
   const Maps maps(config, args);
@@ -141,6 +150,7 @@ BackwardKernelArgs kernel_args(const HopperBackwardKernelConfig& config, Variant
     made.d_own1 = maps.d_k(kGradientRows);
     made.d_own2 = maps.d_v(kGradientRows);
     made.stats = maps.stats(columns);
+    if (d_q_rows > 0) made.d_q = maps.narrow_d_q(d_q_rows);
   } else if (variant == Variant::kQueries) {
     made.own1 = maps.q(kOwnRows);
     made.own2 = maps.d_o(kOwnRows);

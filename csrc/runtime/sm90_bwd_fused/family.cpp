@@ -23,6 +23,7 @@ using Config = FusedBackwardKernelConfig;
 void check(const KernelEntry& entry, const BackwardArgs& args) {
   sm90_bwd::check_copied(entry, args);
   if (args.d_q_sums == nullptr) refuse(entry, "d_q_sums is null");
+  if (config_of<Config>(entry).stays() && args.seqlen_q == 0) refuse(entry, "seqlen_q is 0");
 }
 
 int rows_of_block(const Config& config, Variant variant) {
@@ -39,13 +40,13 @@ unsigned n_blocks(const KernelEntry& entry, const BackwardArgs& args) {
 void prepare(int) { sm90::prepare_tensor_maps(); }
 
 cudaError_t queue(const Launch& launch, const BackwardArgs& args) {
-  const Variant variant = launch.entry.variant;
+  const Config& config = config_of<Config>(launch.entry);
+  const bool is_large = launch.entry.variant == Variant::kKeys;
+  const bool stays = is_large && config.stays();
   const BackwardKernelArgs record =
-      sm90_bwd::kernel_args(config_of<Config>(launch.entry).two_pass(),
-                            variant == Variant::kKeys ? variant : Variant::kDots, args);
-  const bool stays = variant == Variant::kKeys && config_of<Config>(launch.entry).stays();
-  const unsigned n_blocks =
-      stays && args.seqlen_q > 0 ? sm90::grid_size(launch.n_tiles, launch.device) : launch.n_tiles;
+      sm90_bwd::kernel_args(config.two_pass(), is_large ? Variant::kKeys : Variant::kDots, args,
+                            stays ? config.group_queries() : 0);
+  const unsigned n_blocks = stays ? sm90::grid_size(launch.n_tiles, launch.device) : launch.n_tiles;
   return queue_blocks(launch, n_blocks, &record);
 }
 

@@ -1,5 +1,6 @@
 // Sums in global memory: ptx/reduce.cuh.
 #include "flash/ptx/fence.cuh"
+#include "flash/ptx/mbarrier.cuh"
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/reduce.cuh"
 #include "flash/ptx/tma.cuh"
@@ -44,4 +45,21 @@ extern "C" __global__ void stored(const float* numbers, float* to, int count, in
   if (waits) ptx::tma_store_wait<0>();
   to[count] = to[count - 1];
   ptx::tma_store_wait_read<0>();
+}
+
+// Numbers come the other way, and every thread reads some: behind the barrier, or as soon as they
+// are on their way.
+extern "C" __global__ void brought(const float* numbers, float* to, int count, int waits) {
+  extern __shared__ __align__(128) float memory[];
+  const uint32_t barrier = ptx::shared_address(memory + count);
+  if (threadIdx.x == 0) {
+    ptx::mbarrier_init(barrier, 1);
+    ptx::fence_mbarrier_init();
+    ptx::mbarrier_arrive_expect_tx(barrier, 4 * count);
+    ptx::bulk_load(ptx::shared_address(memory), numbers, 4 * count, barrier);
+  }
+  __syncthreads();
+  while (waits && !ptx::mbarrier_try_wait(barrier, 0)) {
+  }
+  for (int i = threadIdx.x; i < count; i += blockDim.x) to[i] = memory[i];
 }

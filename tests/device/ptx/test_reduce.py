@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flash_helpers.emulator import RaceError
+from flash_helpers.emulator import PendingAsyncCopyError, RaceError
 from tests.device.launching import SM90, device_kernel, given, launch
 from tests.emulator.support import aligned
 
@@ -67,3 +67,17 @@ def test_stored(headers: Path, seed: int, fenced: bool = True, waits: bool = Tru
 def test_a_store_is_fenced_and_waited_for(headers: Path, fenced: bool, waits: bool) -> None:
     with pytest.raises(RaceError):
         test_stored(headers, 1, fenced, waits)
+
+
+@pytest.mark.parametrize("count", [4, 64, 500])
+def test_brought(headers: Path, count: int, seed: int, waits: bool = True) -> None:
+    numbers = given(np.random.default_rng(seed).integers(-9, 9, count), np.float32)
+    found = aligned((count,), np.float32)
+    kernel = device_kernel(headers, FILE, "brought", SM90)
+    launch(kernel, numbers, found, count, waits, grid=1, block=THREADS, shared=4 * count + 8)
+    np.testing.assert_array_equal(found, numbers)
+
+
+def test_what_is_brought_is_waited_for(headers: Path) -> None:
+    with pytest.raises(PendingAsyncCopyError):
+        test_brought(headers, 64, 1, waits=False)

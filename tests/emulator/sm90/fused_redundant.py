@@ -24,7 +24,7 @@ _EMPTY = "empty yet, or waited for at the end of the tile before"
 FUSED_REDUNDANT = (
     _fused(
         "bar.warp.sync removed",
-        "derive(mask, dots);",
+        "this->derive(rule(), mask, dots);",
         "the lanes come together when they share dS, before lane 0 releases Q",
     ),
     _fused(
@@ -89,20 +89,6 @@ FUSED_REDUNDANT = (
 )  # fmt: skip
 # Needed, and not planted.
 UNSEEN = (
-    *(
-        _fused(
-            mutant,
-            "if (warpgroup > 0) roles.store_zeros(warpgroup - 1);",
-            "of a call without queries, which Python refuses: reached from C++ alone",
-        )
-        for mutant in (
-            "bar.warp.sync removed",
-            "fence.proxy.async removed",
-            "wait weakened",
-            "cp.async.bulk.commit_group removed",
-            "cp.async.bulk.wait_group removed",
-        )
-    ),
     _fused(
         "fence.proxy.async removed",
         "ptx::fence_proxy_async_global();",

@@ -37,6 +37,16 @@ FLASH_DEVICE void tma_store_5d(const void* map, uint32_t src, int c0, int c1, in
       : "memory");
 }
 
+// cp.async.bulk, global to shared: `bytes`, a multiple of 16, between addresses that are. `barrier`
+// is told of every byte that lands.
+FLASH_DEVICE void bulk_load(uint32_t dst, const void* src, uint32_t bytes, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::
+          "r"(dst),
+      "l"(src), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 // cp.async.bulk, shared to global: `bytes`, a multiple of 16, between addresses that are. As above.
 FLASH_DEVICE void bulk_store(void* dst, uint32_t src, uint32_t bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n" ::"l"(dst), "r"(src),

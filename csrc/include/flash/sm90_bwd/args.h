@@ -21,6 +21,7 @@ struct BackwardKernelArgs {
   TensorMap d_own1;  // box: 16 rows
   TensorMap d_own2;
   TensorMap stats;  // RowStats, seen as rows of kStatsRowBytes; box: those of a block
+  TensorMap d_q;    // boxes of 16 elements; for kernels that round sums of dQ
   BackwardArgs call;
 };
 
@@ -31,6 +32,6 @@ constexpr int kRaggedRows = 1 << 30;
 // A copy moves RowStats by so many bytes: the longest row of a box of 16-bit elements.
 constexpr int kStatsRowBytes = 512;
 
-static_assert(sizeof(BackwardKernelArgs) == 1280, "Python packs these bytes");
+static_assert(sizeof(BackwardKernelArgs) == 1408, "Python packs these bytes");
 
 }  // namespace flash::sm90_bwd

@@ -4,6 +4,7 @@
 #include "flash/core/backward_args.h"
 #include "flash/ptx/math.cuh"
 #include "flash/ptx/memory.cuh"
+#include "flash/ptx/scheduling.cuh"
 #include "flash/sm90_bwd/layout.cuh"
 #include "flash/tile/rows.cuh"
 #include "flash/tile/static_for.cuh"
@@ -78,6 +79,8 @@ FLASH_DEVICE void hide(float (&p)[kCount], const Rule& rule, const Mask& mask, i
     const bool sees = seen.at(i / 2 % 2 * 8, i / 4 * 8 + i % 2);
     p[i] = sees ? p[i] : 0.0f;
     ((more[i] = sees ? more[i] : 0.0f), ...);
+    // Or ptxas works out what all columns see before it hides the first score, and spills.
+    if (sizeof...(more) > 0 && i == kCount / 2 - 1) ptx::schedule_fence();
   }
 }
 

@@ -6,6 +6,7 @@
 
 namespace flash::sm90_bwd_fused {
 
+using sm90::TensorMap;
 using sm90_bwd::BackwardKernelArgs;
 
 }  // namespace flash::sm90_bwd_fused

@@ -5,7 +5,7 @@
 //   kKeys   A thread block keeps 128 rows of K and V while blocks of Q and dO pass by, of all query
 //           heads that share them. It sums dV = P^T dO and dK = dS^T Q in registers, and adds its
 //           keys' share of dQ = dS K to sums in global memory.
-//   kRound  dQ from these.
+//   kRound  dQ from these; in order, the thread block that adds last does it.
 //
 // Scores are computed once: five matmuls, where flash/sm90_bwd needs seven. The price is that the
 // thread blocks' shares of dQ are added in the order in which they come, so that its last bits
@@ -43,6 +43,9 @@ FLASH_DEVICE void init_fused_barriers(const L& smem) {
     ptx::mbarrier_init(smem.tile_empty(), kReaders);
     ptx::mbarrier_init(smem.own1_empty(), kWarps);
     ptx::mbarrier_init(smem.own2_empty(), kWarps);
+    for (int buffer = 0; buffer < FusedBackwardKernelConfig::kStagingBuffers; ++buffer) {
+      ptx::mbarrier_init(smem.sums_full(buffer), 1);
+    }
   }
 }
 
@@ -70,7 +73,7 @@ struct Roles {
   // Of a thread block with one tile.
   FLASH_DEVICE void produce(const Own& work) const {
     if (threadIdx.x == 0) sm90_bwd::Producer<L, Own>{args, smem}.run(work);
-    if (sends()) send(work);
+    if (sends()) sender().run(work);
   }
   FLASH_DEVICE void consume(const Own& work, int group) const {
     Consumer<kConfig, L> consumer(args, smem, group);
@@ -88,42 +91,34 @@ struct Roles {
       draw_tiles<kConfig>(args.call, smem);
     }
   }
-  // Without queries: nobody needs anybody, and the grid is as large as there are tiles.
-  FLASH_DEVICE void store_zeros(int group) const {
-    const typename Own::Grid grid(args.call);
-    const GradientRows<kConfig, L> rows{args, smem, group, warp, lane};
-    rows.store_zeros(Own(args.call, grid.tile(blockIdx.x)));
-    rows.finish();
-  }
   FLASH_DEVICE void consume_tiles(int group) const {
     Consumer<kConfig, L> consumer(args, smem, group);
-    Tiles<L> tiles(smem);
     for (;;) {
-      const OwnTile tile = tiles.next();
-      __syncwarp();  // all lanes have read it
-      if (lane == 0) tiles.give_back();
+      consumer.tile.take();
       consumer.rows.finish();
+      const OwnTile tile = consumer.tile.get();
       if (tile.block == kNoTile) return;
       consumer.meet();  // nobody stages dK any more, where dS will be written
-      consumer.run(Own(args.call, tile), tiles.parity);
+      consumer.run(Own(args.call, tile), consumer.tile.parity);
+      consumer.tile.recall_parity();
     }
   }
 
  private:
   FLASH_DEVICE void send_tiles() const {
-    Tiles<L> tiles(smem);
+    WarpTile<L> own{smem, smem.kept_by_sender(warp - 1), lane};
+    Sender sender = this->sender();
     for (;;) {
-      const OwnTile tile = tiles.next();
-      __syncwarp();  // all lanes have read it
-      if (lane == 0) tiles.give_back();
+      own.take();
+      const OwnTile tile = own.get();
       if (tile.block == kNoTile) return;
-      send(Own(args.call, tile));
+      sender.run(Own(args.call, tile));
+      own.recall_parity();
     }
   }
 
-  FLASH_DEVICE void send(const Own& work) const {
-    SumsSender<kConfig, L>{args.call, smem, work, warp - 1, lane}.run();
-  }
+  using Sender = SumsSender<kConfig, L>;
+  FLASH_DEVICE Sender sender() const { return {args, args.call, smem, warp - 1, lane}; }
 };
 
 // `place`: what a Work is made of, beside the call; nothing where thread blocks stay.
@@ -151,10 +146,6 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args, const Place&... plac
     }
   };
   if constexpr (L::kStays) {
-    if (args.call.seqlen_q == 0) {
-      if (warpgroup > 0) roles.store_zeros(warpgroup - 1);
-      return;
-    }
     take_part([&] { roles.produce_tiles(); }, [&](int group) { roles.consume_tiles(group); });
   } else {
     const typename L::Work work(args.call, place...);
@@ -176,8 +167,26 @@ FLASH_DEVICE void clear_query_sums(const BackwardArgs& args) {
   }
 }
 
-// In order, the first thread block stores its share. So it is counters that begin with zero, and
-// the sums of queries that see no key.
+// Rows of dQ, from `first` of a query head of a batch on.
+template <FusedBackwardKernelConfig kConfig, int kRows>
+FLASH_DEVICE void clear_rows(const BackwardArgs& args, unsigned batch_head, int first) {
+  constexpr int kPieces = kConfig.row_bytes() / 16;
+  if (args.d_q == nullptr) return;
+  const int64_t head = batch_head % static_cast<unsigned>(args.n_heads_q);
+  const int64_t batch = batch_head / static_cast<unsigned>(args.n_heads_q);
+  char* const d_q =
+      static_cast<char*>(args.d_q) +
+      (batch * args.d_q_stride_batch + head * args.d_q_stride_head) * bytes_of(kConfig.dtype);
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kPieces; i += blockDim.x) {
+    const int64_t row = first + i / kPieces;
+    if (row >= args.seqlen_q) break;
+    ptx::st_global_16(d_q + row * args.d_q_stride_seq * bytes_of(kConfig.dtype) + i % kPieces * 16,
+                      {});
+  }
+}
+
+// In order, the first thread block stores its share, and the last one rounds the sums. So it is
+// counters that begin with zero, and dQ of queries that see no key.
 template <FusedBackwardKernelConfig kConfig>
 FLASH_DEVICE void prepare_order(const BackwardArgs& args) {
   constexpr int kRows =
@@ -189,7 +198,9 @@ FLASH_DEVICE void prepare_order(const BackwardArgs& args) {
   const unsigned n_rows = static_cast<unsigned>(row_stats_rows(args.seqlen_q));
   const int row = static_cast<int>(blockIdx.x % (n_rows / kRows) * kRows);
   const int last = row / kConfig.keys_columns * kConfig.keys_columns + kConfig.keys_columns - 1;
-  if (n_visible_keys(args, min(last, args.seqlen_q - 1)) == 0) clear_query_sums<kConfig>(args);
+  if (n_visible_keys(args, min(last, args.seqlen_q - 1)) == 0) {
+    clear_rows<kConfig, kRows>(args, blockIdx.x / (n_rows / kRows), row);
+  }
 }
 
 template <FusedBackwardKernelConfig kConfig, Variant kVariant>

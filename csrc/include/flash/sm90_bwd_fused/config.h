@@ -67,13 +67,19 @@ struct FusedBackwardKernelConfig {
   constexpr int sums_bytes() const { return keys_columns * d_head * int{sizeof(float)}; }
   // Elements of the head in whole matmuls of dQ, which have 64 each.
   constexpr int sums_elements() const { return (d_head + 63) / 64 * 64; }
+  // Queries of a group's part of them: with 64 elements the groups share out the queries, with more
+  // the elements.
+  constexpr int group_queries() const { return keys_columns / kGroups * (sums_elements() / 64); }
   // Where the sums wait for the copy engine.
   constexpr int staging_bytes() const { return copies() ? kStagingBuffers * sums_bytes() : 0; }
   // Of each block of dS "full" and "empty".
   constexpr int n_ds_barriers() const { return 2 * ds_stages; }
-  // Of thread blocks that stay: which tile it is, "full" and "empty" of that, "empty" of K and V.
+  // Of thread blocks that stay: which tile it is, "full" and "empty" of that, "empty" of K and V,
+  // "full" of each staging buffer; and the tile again, for each warp.
   static constexpr int kTileBytes = 16;
-  constexpr int stay_bytes() const { return stays() ? kTileBytes + 4 * 8 : 0; }
+  constexpr int stay_bytes() const {
+    return stays() ? kTileBytes * (1 + kWarps + kStagingBuffers) + 8 * (4 + kStagingBuffers) : 0;
+  }
 
   constexpr int n_threads(Variant variant = Variant::kKeys) const {
     return variant == Variant::kRound ? kWarps * 32 : two_pass().n_threads(variant);

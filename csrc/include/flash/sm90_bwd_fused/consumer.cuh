@@ -12,64 +12,61 @@
 #include "flash/ptx/named_barrier.cuh"
 #include "flash/sm90/ring.cuh"
 #include "flash/sm90_bwd/matmuls.cuh"
-#include "flash/sm90_bwd/weights.cuh"
 #include "flash/sm90_bwd_fused/args.h"
 #include "flash/sm90_bwd_fused/gradient_rows.cuh"
 #include "flash/sm90_bwd_fused/named_barriers.h"
 #include "flash/sm90_bwd_fused/query_sums.cuh"
-#include "flash/sm90_bwd_fused/stats.cuh"
+#include "flash/sm90_bwd_fused/sums_rounder.cuh"
 #include "flash/sm90_bwd_fused/sums_sender.cuh"
+#include "flash/sm90_bwd_fused/tiles.cuh"
+#include "flash/sm90_bwd_fused/weighing.cuh"
 #include "flash/tile/rows.cuh"
 
 namespace flash::sm90_bwd_fused {
 
 template <FusedBackwardKernelConfig kConfig, typename L>
-struct Consumer {
+struct Consumer : Weighing<kConfig, L> {
+  using Base = Weighing<kConfig, L>;
+  using Base::d_s;
+  using Base::d_weights;
+  using Base::lane;
+  using Base::p;
+  using Base::stats;
+  using Base::warp;
+  using Base::weights;
+  using typename Base::Mm;
   using Calls = typename L::Calls;
-  using Mm = sm90_bwd::Matmuls<kConfig.two_pass(), L>;
   using Adder = QuerySumsAdder<kConfig, L>;
   static constexpr int kThreads =
       FusedBackwardKernelConfig::kGroups * sm90_bwd::HopperBackwardKernelConfig::kGroupThreads;
   static_assert(FusedBackwardKernelConfig::kGroups == 2, "two groups take turns");
   static constexpr bool kSplits = kConfig.splits();
   static constexpr bool kStages = kConfig.copies();
-  using PairsAhead = RowStats[4][2];
-  using LseOfColumns = float[L::kColumns / 4];
-  using DotsAhead = float[8];
 
   const BackwardKernelArgs& args;
   const L& smem;
   const int group;
-  const int warp;  // of the group
-  const int lane;
-  const float scale_log2;
   const Adder d_q;
   const GradientRows<kConfig, L> rows;
   sm90::RingPosition<L::kStages1> ring;  // of Q and dO
   sm90::RingPosition<L::kDsStages> ds_ring;
-  StatsAhead<L> stats;
   const typename L::Work* work = nullptr;  // of the tile
   Place place, place_before;               // the block of queries, and the one before it
   StagedSums staged;
-  typename Mm::Scores p;
-  typename Mm::Scores d_s;
-  typename Mm::Weights weights;    // P in 16 bits
-  typename Mm::Weights d_weights;  // dS in 16 bits
+  WarpTile<L> tile;
   typename Mm::Result d_k;
   typename Mm::Result d_v;
   typename Adder::Sums d_q_sums;
 
   FLASH_DEVICE Consumer(const BackwardKernelArgs& launch_args, const L& layout, int group_index)
-      : args(launch_args),
+      : Base(layout, launch_args.call.softmax_scale),
+        args(launch_args),
         smem(layout),
         group(group_index),
-        warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
-        lane(threadIdx.x % 32),
-        scale_log2(launch_args.call.softmax_scale * kLog2e),
         d_q{{}, layout, group, warp, lane},
         rows{launch_args, layout, group, warp, lane},
-        stats(nullptr, 0, 0, layout.stats(0), lane),
-        staged{group_index} {}
+        staged{group_index},
+        tile{layout, layout.kept(group * L::kGroupWarps + warp), lane} {}
 
   // A tile; `parity`: of "full" of K and V.
   FLASH_DEVICE void run(const typename L::Work& work_of_tile, uint32_t parity) {
@@ -116,25 +113,25 @@ struct Consumer {
     if constexpr (kSplits) {
       const bool d_o_there = is_over(smem.full2(ring.buffer), ring.parity);
       stats.enter(ring.buffer);
-      LseOfColumns lse_log2;
+      typename Base::LseOfColumns lse_log2;
       stats.load_lse_log2(lse_log2);
       Mm::template wait<0>(p);
       issue_gradients(d_o_there);
-      weigh(mask, lse_log2);
+      this->weigh(rule(), mask, lse_log2);
       Mm::issue_sum(weights, d_o, d_v);
-      DotsAhead dots;
+      typename Base::DotsAhead dots;
       stats.load_dots(dots);
       Mm::template wait<1>(d_s);
-      derive(mask, dots);
+      this->derive(rule(), mask, dots);
       if (kIsFirst && group == 0) pass_turn();  // group 1 begins
     } else {
       stats.enter(ring.buffer);
-      PairsAhead ahead;
+      typename Base::PairsAhead ahead;
       stats.load(ahead);
       Mm::template wait<0>(p);
       ptx::wgmma_touch(d_s);
       await_turn();
-      differentiate(mask, ahead);
+      this->differentiate(rule(), mask, ahead);
       if (!kIsLast || group == 0) pass_turn();
       Mm::issue_sum(weights, d_o, d_v);
     }
@@ -176,44 +173,6 @@ struct Consumer {
   FLASH_DEVICE void await_turn() const { ptx::bar_sync(kTurn + group, kThreads); }
   FLASH_DEVICE void pass_turn() const { ptx::bar_arrive(kTurn + 1 - group, kThreads); }
 
-  // P from the scores, and dS from it and the gradients of P.
-  FLASH_DEVICE void differentiate(const typename L::Mask& mask, PairsAhead& ahead) {
-    stats.for_each(ahead, [&](int i, const RowStats& row) {
-      p[i] = ptx::ex2(ptx::fma_rn(p[i], scale_log2, -row.lse_log2));
-      d_s[i] = p[i] * (d_s[i] - row.dot);
-    });
-    if (mask.hides_something) {
-      // Behind the exponentials, since what belongs to a key that the query does not see may be
-      // infinite.
-      sm90_bwd::hide(p, rule(), mask, warp * 16 + lane / 4, lane % 4 * 2, d_s);
-    }
-    __syncwarp();  // all lanes have read their RowStats, which go with Q
-    Mm::pack(p, weights);
-    Mm::pack(d_s, d_weights);
-  }
-
-  // P alone.
-  FLASH_DEVICE void weigh(const typename L::Mask& mask, const LseOfColumns& lse_log2) {
-#pragma unroll
-    for (int i = 0; i < L::kColumns / 2; ++i) {
-      p[i] = ptx::ex2(ptx::fma_rn(p[i], scale_log2, -lse_log2[i / 4 * 2 + i % 2]));
-    }
-    if (mask.hides_something) {
-      sm90_bwd::hide(p, rule(), mask, warp * 16 + lane / 4, lane % 4 * 2);
-    }
-    Mm::pack(p, weights);
-  }
-
-  // dS alone, from P and its gradients.
-  FLASH_DEVICE void derive(const typename L::Mask& mask, const DotsAhead& first_dots) {
-    stats.for_each_dot(first_dots, [&](int i, float dot) { d_s[i] = p[i] * (d_s[i] - dot); });
-    if (mask.hides_something) {
-      sm90_bwd::hide(d_s, rule(), mask, warp * 16 + lane / 4, lane % 4 * 2);
-    }
-    __syncwarp();  // all lanes have read their RowStats, which go with Q
-    Mm::pack(d_s, d_weights);
-  }
-
   // Whether a phase is over, which is waited for later if not. Split groups alone look ahead.
   template <bool kWanted = true>
   FLASH_DEVICE bool is_over(uint32_t barrier, uint32_t parity) const {
@@ -233,7 +192,8 @@ struct Consumer {
   // The group's part of dS; then, behind share_ds, it is for all groups.
   FLASH_DEVICE void write_ds(bool ds_free) const {
     if (!ds_free) sm90::wait_phase(smem.ds_empty(ds_ring.buffer), ds_ring.parity ^ 1);
-    store_transposed(d_weights, transposed_address(smem.ds(ds_ring.buffer, group), warp, lane));
+    const int own = kSplits ? lane : this->hidden_lane();
+    store_transposed(d_weights, transposed_address(smem.ds(ds_ring.buffer, group), warp, own));
   }
   template <bool kIsFirst>
   FLASH_DEVICE void share_ds() const {
@@ -258,11 +218,29 @@ struct Consumer {
   FLASH_DEVICE void add_d_q() {
     if constexpr (kStages) {
       if constexpr (!kSplits) staged.await_room();
-      d_q.stage(d_q_sums, staged.buffer);
+      leave_d_q();
       staged.filled();
     } else {
       d_q.add(d_q_sums, sums_of_block<kConfig, L>(args.call, *work, place_before));
     }
+  }
+
+  // In a staging buffer: the sums, or where nobody adds behind this thread block, rows of dQ.
+  FLASH_DEVICE void leave_d_q() {
+    if constexpr (L::kInOrder) {
+      // The vote says to ptxas that all lanes go the same way: else it takes what they compute
+      // behind the branches, the descriptors of matmuls, for their own.
+      const int queries = place_before.block;
+      const bool rounds = __any_sync(0xffffffffu, args.call.d_q != nullptr && d_q.has_part() &&
+                                                      work->is_last(args.call, queries));
+      const uint32_t part = d_q.part(staged.buffer);
+      if (rounds && work->number(queries) > 0) RoundedSums<kConfig>::add(d_q_sums, part, lane);
+      __syncwarp();  // all lanes have read the others' sums
+      if (rounds) {
+        return RoundedSums<kConfig>::round(d_q_sums, part, args.call.softmax_scale, lane);
+      }
+    }
+    d_q.stage(d_q_sums, staged.buffer);
   }
 
   // dQ of the last block; and dV and dK on their way, so that what comes next can be loaded.
@@ -271,7 +249,7 @@ struct Consumer {
     staged.fence_and_hand_over();
     if constexpr (!Adder::kReadsBehindKeys) {
       meet();  // the group has multiplied by V
-      rows.store_d_v(*work, d_v);
+      rows.store_d_v(own_work(), d_v);
     }
     await_d_q<0>();
     if constexpr (L::kStays) release(smem.own1_empty());
@@ -282,10 +260,18 @@ struct Consumer {
     if constexpr (!Adder::kReadsBehindKeys) rows.give_v_back();
     sm90::wait_phase(smem.ds_empty(last.buffer), last.parity);  // all have multiplied
     if constexpr (Adder::kReadsBehindKeys) {
-      rows.store_d_v(*work, d_v);
+      rows.store_d_v(own_work(), d_v);
       rows.give_v_back();
     }
-    rows.store_d_k(*work, d_k);
+    rows.store_d_k(own_work(), d_k);
+  }
+  // Its rows: read again, where the tile is kept, instead of held in registers until then.
+  FLASH_DEVICE typename L::Work own_work() const {
+    if constexpr (L::kStays) {
+      return {args.call, tile.get()};
+    } else {
+      return *work;
+    }
   }
 
   // The same, computed again where it is used instead of kept in registers from block to block.

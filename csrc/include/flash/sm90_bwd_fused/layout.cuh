@@ -16,6 +16,7 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls> {
   static constexpr bool kStays = kConfig.stays();
   static constexpr bool kStaggers = kConfig.splits() && !kInOrder;
   static constexpr int kDsStages = kConfig.ds_stages;
+  static constexpr int kBuffers = FusedBackwardKernelConfig::kStagingBuffers;
   static constexpr int kDsBytes = kConfig.ds_bytes();
   static constexpr int kStaging = kDsStages * kDsBytes;
   static constexpr int kTwoPass = kStaging + kConfig.staging_bytes();
@@ -63,6 +64,15 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls> {
   FLASH_DEVICE uint32_t tile_empty() const { return stay_barrier(1); }
   FLASH_DEVICE uint32_t own1_empty() const { return stay_barrier(2); }
   FLASH_DEVICE uint32_t own2_empty() const { return stay_barrier(3); }
+  // "Full" of a staging buffer into which sums have been brought back (sums_rounder.cuh).
+  FLASH_DEVICE uint32_t sums_full(int buffer) const { return stay_barrier(4 + buffer); }
+  // What a warp keeps there: consumers, by their number, then senders.
+  FLASH_DEVICE uint32_t kept(int warp) const {
+    return stay_barrier(4 + kBuffers) + warp * FusedBackwardKernelConfig::kTileBytes;
+  }
+  FLASH_DEVICE uint32_t kept_by_sender(int buffer) const {
+    return kept(FusedBackwardKernelConfig::kWarps + buffer);
+  }
 
  private:
   FLASH_DEVICE uint32_t start() const { return this->base - kTwoPass; }

@@ -21,49 +21,53 @@
 namespace flash::sm90_bwd_fused {
 
 // Where the thread blocks of the grid lie. With A and B for the halves of a section the grid is A0,
-// A1, B0, A2, B1 ..., and at last the last B; without a mask all is B.
+// A1, B0, A2, B1 ..., and at last the last B; without a mask all is B. But where tiles have few
+// steps, the last block of keys alone is B: it needs the others' sums before it leaves its own
+// (sums_rounder.cuh), and would wait for one block after the other from its first step on.
 template <typename L>
 struct OrderedGrid {
+  static constexpr unsigned kFewBlocks = 5;
+  static constexpr bool kFewSteps = L::kColumns == L::kRows;
+
   unsigned n_blocks;  // of a head
   unsigned heads_of_batch;
   unsigned n_heads;  // of all batches
-  unsigned half;     // blocks of a head in A
+  bool causal;
+  unsigned early;    // blocks of a head in A
   unsigned section;  // heads
 
   FLASH_DEVICE explicit OrderedGrid(const BackwardArgs& args)
       : n_blocks(blocks_of_head(args)),
         heads_of_batch(static_cast<unsigned>(args.n_heads_kv)),
         n_heads(heads_of_batch * static_cast<unsigned>(args.batch)),
-        half(first_half(args)),
-        section(max((is_wide(args.causal) ? 2 : 1) * kSectionBlocks / n_blocks, 1u)) {}
+        causal(args.causal != 0),
+        early(causal ? n_blocks / 2 : (kFewSteps && n_blocks <= kFewBlocks ? n_blocks - 1 : 0)),
+        section(max((is_wide() ? 2 : 1) * kSectionBlocks / n_blocks, 1u)) {}
 
-  FLASH_DEVICE static unsigned first_half(const BackwardArgs& args) {
-    return args.causal ? blocks_of_head(args) / 2 : 0;
+  FLASH_DEVICE static unsigned blocks_of_head(const BackwardArgs& args) {
+    return (static_cast<unsigned>(args.seqlen_k) + L::kRows - 1) / L::kRows;
   }
 
   FLASH_DEVICE unsigned n_tiles() const { return n_blocks * n_heads; }
 
   FLASH_DEVICE OwnTile tile(unsigned place) const {
     const unsigned last = (n_heads - 1) / section;
-    const unsigned second = (n_blocks - half) * section;  // thread blocks of a whole B
-    if (place >= heads_of(0) * half) place += second;     // as if there were a B behind A0
+    const unsigned second = (n_blocks - early) * section;  // thread blocks of a whole B
+    if (place >= heads_of(0) * early) place += second;     // as if there were a B behind A0
     const unsigned turn = min(place / (n_blocks * section), last);
     unsigned rest = place - turn * n_blocks * section;
-    if (rest < heads_of(turn) * half) {
-      return tile(turn * section + rest % heads_of(turn), half - 1 - rest / heads_of(turn));
+    if (rest < heads_of(turn) * early) {
+      const unsigned block = rest / heads_of(turn);
+      return tile(turn * section + rest % heads_of(turn), causal ? early - 1 - block : block);
     }
-    rest -= heads_of(turn) * half;
+    rest -= heads_of(turn) * early;
     const bool ends = rest >= second;
     if (ends) rest -= second;
     const unsigned of = ends ? turn : turn - 1;
-    return tile(of * section + rest % heads_of(of), half + rest / heads_of(of));
+    return tile(of * section + rest % heads_of(of), early + rest / heads_of(of));
   }
 
  private:
-  FLASH_DEVICE static unsigned blocks_of_head(const BackwardArgs& args) {
-    return (static_cast<unsigned>(args.seqlen_k) + L::kRows - 1) / L::kRows;
-  }
-
   FLASH_DEVICE OwnTile tile(unsigned batch_head, unsigned block) const {
     return {
         .batch = batch_head / heads_of_batch, .head = batch_head % heads_of_batch, .block = block};
@@ -72,9 +76,8 @@ struct OrderedGrid {
   // A section is as many thread blocks as multiprocessors, or twice that: with a mask, so that each
   // half is as many; without one, so that the next in order begins later, where L2 holds more
   // heads.
-  FLASH_DEVICE bool is_wide(bool causal) const {
-    constexpr bool kSmallHeads = L::kOwnBytes / L::kRows < 256;
-    return n_blocks > 5 && (causal || kSmallHeads);
+  FLASH_DEVICE bool is_wide() const {
+    return n_blocks > kFewBlocks && (causal || L::kOwnBytes / L::kRows < 256);
   }
 
   FLASH_DEVICE unsigned heads_of(unsigned turn) const {
@@ -95,7 +98,7 @@ struct OrderedWork : Work<L> {
   FLASH_DEVICE OrderedWork(const BackwardArgs& args, const OwnTile& tile)
       : Work<L>(args, tile),
         block(tile.block),
-        half(Grid::first_half(args)),
+        half(args.causal ? Grid::blocks_of_head(args) / 2 : 0),
         last(this->begin),
         direction(block < half ? 1 : -1),
         n_rows_before_mask(args.seqlen_k - args.seqlen_q) {
@@ -109,10 +112,21 @@ struct OrderedWork : Work<L> {
   // How many thread blocks add to the sums of a block of queries before this one does. It sees a
   // query, and so do all that have earlier keys.
   FLASH_DEVICE uint32_t number(int queries) const {
-    if (block >= half) return block;
+    return block < half ? min(half, n_seen(queries)) - 1 - block : block;
+  }
+
+  // Whether none does after it.
+  FLASH_DEVICE bool is_last(const BackwardArgs& args, int queries) const {
+    if (block < half) return block == 0 && n_seen(queries) <= half;
+    const unsigned n_blocks = Grid::blocks_of_head(args);
+    return block + 1 == (args.causal ? min(n_blocks, n_seen(queries)) : n_blocks);
+  }
+
+ private:
+  // How many blocks of keys a block of queries would see if the head had no end, causal.
+  FLASH_DEVICE unsigned n_seen(int queries) const {
     const int keys = (queries + 1) * L::kColumns + n_rows_before_mask;
-    const unsigned seen = static_cast<unsigned>((keys + L::kRows - 1) / L::kRows);
-    return min(half, seen) - 1 - block;
+    return static_cast<unsigned>((keys + L::kRows - 1) / L::kRows);
   }
 };
 

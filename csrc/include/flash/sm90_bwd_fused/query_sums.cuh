@@ -16,14 +16,14 @@ namespace flash::sm90_bwd_fused {
 // elements; of 96 the second group has 32, and two of its warps multiply for nothing.
 //
 // In global memory the sums of a block lie in the order of the accumulators: for each warp, and
-// each of its columns' 8 by 8, four sums of each lane. Nobody reads them but the kernel kRound.
+// each of its columns' 8 by 8, four sums of each lane. Nobody reads them but who rounds them.
 template <FusedBackwardKernelConfig kConfig>
 struct QuerySums {
   static constexpr int kKeys = kConfig.keys_rows;
   static constexpr int kElements = 64;
   static constexpr int kElementParts = kConfig.sums_elements() / kElements;
   static constexpr int kQueryParts = FusedBackwardKernelConfig::kGroups / kElementParts;
-  static constexpr int kQueries = kConfig.keys_columns / kQueryParts;
+  static constexpr int kQueries = kConfig.group_queries();
   static constexpr int kPieces = kQueries / 8;  // of 16 bytes of each lane
   static constexpr int kPieceBytes = 32 * 16;   // of a warp
   static constexpr int kWarpBytes = kPieces * kPieceBytes;
@@ -38,26 +38,30 @@ struct QuerySums {
   FLASH_DEVICE static int first_query(int group) { return group / kElementParts * kQueries; }
 
   // The group's part of the sums of a block of queries, which its warps share out.
-  FLASH_DEVICE static int group_place(int group) { return group * kGroupWarps * kWarpBytes; }
-  FLASH_DEVICE static int group_bytes(int group) {
-    return min(kGroupWarps, kWarps - group * kGroupWarps) * kWarpBytes;
+  FLASH_DEVICE static constexpr int group_place(int group) {
+    return group * kGroupWarps * kWarpBytes;
+  }
+  FLASH_DEVICE static constexpr int group_bytes(int group) {
+    const int rest = kWarps - group * kGroupWarps;
+    return (rest < kGroupWarps ? rest : kGroupWarps) * kWarpBytes;
   }
 };
 
-// The first row of the sums of the queries at `place`.
+// The first row of the sums of the queries at `place`: there are fewer than 2^31.
 template <typename L>
-FLASH_DEVICE int64_t sums_row(const BackwardArgs& call, const typename L::Work& work,
-                              const Place& place) {
-  const int64_t head = work.batch * call.n_heads_q + work.head * work.n_heads + place.head;
-  const int64_t first_row = head * L::Calls::stats_rows(call) + L::Calls::first_stats(work);
-  return first_row + int64_t{place.block} * L::kColumns;
+FLASH_DEVICE int sums_row(const BackwardArgs& call, const typename L::Work& work,
+                          const Place& place) {
+  const int head = static_cast<int>(work.batch) * call.n_heads_q +
+                   static_cast<int>(work.head) * work.n_heads + place.head;
+  const int n_rows = static_cast<int>(L::Calls::stats_rows(call));
+  return head * n_rows + L::Calls::first_stats(work) + place.block * L::kColumns;
 }
 
 // Where they begin.
 template <FusedBackwardKernelConfig kConfig, typename L>
 FLASH_DEVICE float* sums_of_block(const BackwardArgs& call, const typename L::Work& work,
                                   const Place& place) {
-  return call.d_q_sums + sums_row<L>(call, work, place) * kConfig.d_head;
+  return call.d_q_sums + int64_t{sums_row<L>(call, work, place)} * kConfig.d_head;
 }
 
 // The matmul, and the way out of the registers, of one warp.
@@ -114,7 +118,9 @@ struct QuerySumsAdder : QuerySums<kConfig> {
   // Leaves them where the buffer's sender finds them (sums_sender.cuh).
   FLASH_DEVICE void stage(const Sums& sums, int buffer) const {
     if (!has_part()) return;
-    const uint32_t mine = smem.staging(buffer) + place() + lane * 16;
+    uint32_t own = static_cast<uint32_t>(lane);
+    ptx::forget(own);  // else the loop keeps the address
+    const uint32_t mine = part(buffer) + own * 16;
     static_for<0, Base::kPieces>([&](auto piece) {
       constexpr int kFirst = piece * 4;
       ptx::st_shared_16<piece * Base::kPieceBytes>(
@@ -123,11 +129,15 @@ struct QuerySumsAdder : QuerySums<kConfig> {
     });
   }
 
- private:
+  // Where those of the warp lie.
+  FLASH_DEVICE uint32_t part(int buffer) const { return smem.staging(buffer) + place(); }
+
   FLASH_DEVICE bool has_part() const {
     return Base::kWarps == FusedBackwardKernelConfig::kWarps ||
            group * Base::kGroupWarps + warp < Base::kWarps;
   }
+
+ private:
   FLASH_DEVICE int place() const { return Base::group_place(group) + warp * Base::kWarpBytes; }
 };
 

@@ -15,6 +15,8 @@
 #include "flash/sm90_bwd_fused/named_barriers.h"
 #include "flash/sm90_bwd_fused/query_sums.cuh"
 #include "flash/sm90_bwd_fused/sums_order.cuh"
+#include "flash/sm90_bwd_fused/sums_rounder.cuh"
+#include "flash/sm90_bwd_fused/tiles.cuh"
 
 namespace flash::sm90_bwd_fused {
 
@@ -68,54 +70,81 @@ struct SumsSender {
   static constexpr int kGroups = FusedBackwardKernelConfig::kGroups;
   static constexpr int kBuffers = FusedBackwardKernelConfig::kStagingBuffers;
   using Sums = QuerySums<kConfig>;
+  using Work = typename L::Work;
 
+  const BackwardKernelArgs& args;
   const BackwardArgs& call;
   const L& smem;
-  const typename L::Work& work;
   const int buffer;
   const int lane;
+  uint32_t parity = 0;  // of the buffer's "full"
 
-  // All lanes.
-  FLASH_DEVICE void run() const {
-    const int n_steps = work.n_steps();
+  // A tile: all lanes.
+  FLASH_DEVICE void run(const Work& work) {
+    if (work.n_steps() == 0) return;
     Place place{work.first, 0};
-    if (buffer < n_steps) make_room();
     if (buffer > 0) place.advance(work);
+    bool rounds = is_last(work, place);
+    if (place.head < work.n_heads) make_room(work, place, rounds);
 #pragma unroll 1
-    for (int step = buffer; step < n_steps; step += kBuffers) {
+    while (place.head < work.n_heads) {
       if constexpr (L::kInOrder) {
-        if (lane == 0) await_turn(place);
+        if (!rounds && lane == 0) await_turn(work, place);
       }
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
         Handover{group, buffer}.await_sums();
-        if (lane == 0) send(place, group);
+        if (lane == 0) rounds ? store(work, place, group) : send(work, place, group);
       }
       if (lane == 0) {
         ptx::tma_store_commit();
         ptx::tma_store_wait_read<0>();
       }
       __syncwarp();  // barriers are for whole warps
-      if (step + kBuffers < n_steps) make_room();
-      if constexpr (L::kInOrder) {
-        if (lane == 0) pass_on(place);
-      }
+      const Place here = place;
+      const bool passes_on = !rounds;
       for (int i = 0; i < kBuffers; ++i) place.advance(work);
+      const bool goes_on = place.head < work.n_heads;
+      rounds = is_last(work, place);
+      if (!rounds && goes_on) make_room(work, place, false);
+      if constexpr (L::kInOrder) {
+        if (passes_on && lane == 0) pass_on(work, here);
+        if (rounds && goes_on) make_room(work, place, true);
+      }
     }
   }
 
  private:
-  FLASH_DEVICE void make_room() const {
+  FLASH_DEVICE bool is_last(const Work& work, const Place& place) const {
+    if constexpr (L::kInOrder) return call.d_q != nullptr && work.is_last(call, place.block);
+    return false;
+  }
+
+  // For the sums at `place`; with the others' sums, where nobody adds behind this one.
+  FLASH_DEVICE void make_room(const Work& work, const Place& place, bool rounds) {
+    if constexpr (L::kInOrder) {
+      if (lane == 0 && rounds && !turn(work, place).is_first()) bring(work, place);
+      __syncwarp();
+    }
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) Handover{group, buffer}.make_room();
   }
 
-  FLASH_DEVICE void send(const Place& place, int group) const {
+  FLASH_DEVICE void bring(const Work& work, const Place& place) {
+    await_turn(work, place);
+    ptx::mbarrier_arrive_expect_tx(smem.sums_full(buffer), kConfig.sums_bytes());
+    ptx::bulk_load(smem.staging(buffer), sums_of_block<kConfig, L>(call, work, place),
+                   kConfig.sums_bytes(), smem.sums_full(buffer));
+    sm90::wait_phase(smem.sums_full(buffer), parity);
+    parity ^= 1;
+  }
+
+  FLASH_DEVICE void send(const Work& work, const Place& place, int group) const {
     const int offset = Sums::group_place(group);
     char* const to = reinterpret_cast<char*>(sums_of_block<kConfig, L>(call, work, place)) + offset;
     const uint32_t from = smem.staging(buffer) + offset;
     bool is_first = false;
-    if constexpr (L::kInOrder) is_first = turn(place).is_first();
+    if constexpr (L::kInOrder) is_first = turn(work, place).is_first();
     if (is_first) {
       ptx::bulk_store(to, from, Sums::group_bytes(group));
     } else {
@@ -123,16 +152,22 @@ struct SumsSender {
     }
   }
 
-  FLASH_DEVICE void await_turn(const Place& place) const {
-    turn(place).await();
+  FLASH_DEVICE void await_turn(const Work& work, const Place& place) const {
+    turn(work, place).await();
     ptx::fence_proxy_async_global();  // others' sums, for the copy engine
   }
-  FLASH_DEVICE void pass_on(const Place& place) const {
+  FLASH_DEVICE void pass_on(const Work& work, const Place& place) const {
     ptx::tma_store_wait<0>();
-    turn(place).pass_on();
+    turn(work, place).pass_on();
   }
 
-  FLASH_DEVICE SumsTurn turn(const Place& place) const {
+  FLASH_DEVICE void store(const Work& work, const Place& place, int group) const {
+    RoundedSums<kConfig>::store(smem.staging(buffer), group, args.d_q, place.block * L::kColumns,
+                                static_cast<int>(work.head) * work.n_heads + place.head,
+                                static_cast<int>(work.batch));
+  }
+
+  FLASH_DEVICE SumsTurn turn(const Work& work, const Place& place) const {
     return {order_counters<kConfig>(call) + sums_row<L>(call, work, place),
             work.number(place.block)};
   }

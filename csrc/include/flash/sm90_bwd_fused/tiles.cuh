@@ -33,23 +33,47 @@ FLASH_DEVICE void draw_tiles(const BackwardArgs& call, const L& smem) {
   }
 }
 
-// What everybody else sees of them.
+// What everybody else sees of them: one thread of each warp.
 template <typename L>
-struct Tiles {
+FLASH_DEVICE ptx::Vector16 await_tile(const L& smem, uint32_t parity) {
+  sm90::wait_phase(smem.tile_full(), parity);
+  return ptx::ld_shared_16<0>(smem.tile());
+}
+FLASH_DEVICE OwnTile tile_of(const ptx::Vector16& words) {
+  return {.batch = words.word[0], .head = words.word[1], .block = words.word[2]};
+}
+
+// A warp's own copy of the tile it works on, and of the parity of its "full": in shared memory, as
+// warps that multiply, and that send, have no registers for them.
+template <typename L>
+struct WarpTile {
   const L& smem;
-  uint32_t parity;  // of the tile's "full"
+  const uint32_t place;
+  const int lane;
+  uint32_t parity = 1;
 
-  FLASH_DEVICE explicit Tiles(const L& layout) : smem(layout), parity(1) {}
-
-  // The next one.
-  FLASH_DEVICE OwnTile next() {
+  // Takes the next one: all lanes.
+  FLASH_DEVICE void take() {
     parity ^= 1;
     sm90::wait_phase(smem.tile_full(), parity);
-    const ptx::Vector16 words = ptx::ld_shared_16<0>(smem.tile());
-    return {.batch = words.word[0], .head = words.word[1], .block = words.word[2]};
+    if (lane == 0) {
+      ptx::Vector16 words = ptx::ld_shared_16<0>(smem.tile());
+      words.word[3] = parity;
+      ptx::st_shared_16<0>(place, words);
+    }
+    __syncwarp();  // all lanes have seen that it is there, and see the copy
+    if (lane == 0) ptx::mbarrier_arrive(smem.tile_empty());
   }
-  // By one thread of those that have read it.
-  FLASH_DEVICE void give_back() const { ptx::mbarrier_arrive(smem.tile_empty()); }
+  // What it took last.
+  FLASH_DEVICE OwnTile get() const { return tile_of(words()); }
+  // Before the next one is taken.
+  FLASH_DEVICE void recall_parity() {
+    parity = words().word[3];
+    __syncwarp();  // all lanes have read what is taken in its place
+  }
+
+ private:
+  FLASH_DEVICE ptx::Vector16 words() const { return ptx::ld_shared_16<0>(place); }
 };
 
 // Loads all tiles of a thread block: one thread. The first block of queries comes before the keys,
@@ -57,17 +81,16 @@ struct Tiles {
 template <typename L>
 FLASH_DEVICE void load_tiles(const BackwardKernelArgs& args, const L& smem) {
   sm90_bwd::Producer<L, typename L::Work> loads{args, smem};
-  Tiles<L> tiles(smem);
-  for (;;) {
-    const OwnTile tile = tiles.next();
+  for (uint32_t parity = 0;; parity ^= 1) {
+    const OwnTile tile = tile_of(await_tile(smem, parity));
     if (tile.block == kNoTile) return;
     const typename L::Work work(args.call, tile);
     Place place{work.first, 0};
     loads.load_other1(work, place);
     loads.load_other2(work, place);
-    sm90::wait_phase(smem.own1_empty(), tiles.parity ^ 1);
+    sm90::wait_phase(smem.own1_empty(), parity ^ 1);
     loads.load_own1(work);
-    sm90::wait_phase(smem.own2_empty(), tiles.parity ^ 1);
+    sm90::wait_phase(smem.own2_empty(), parity ^ 1);
     loads.load_own2(work);
     const int n_steps = work.n_steps();
     for (int step = 1; step < n_steps; ++step) {
@@ -75,7 +98,7 @@ FLASH_DEVICE void load_tiles(const BackwardKernelArgs& args, const L& smem) {
       loads.load_other1(work, place);
       loads.load_other2(work, place);
     }
-    tiles.give_back();
+    ptx::mbarrier_arrive(smem.tile_empty());
   }
 }
 

@@ -22,7 +22,7 @@ MAP_BYTES = 128
 RAGGED_ROWS = 2**30
 ANY_NUMBER = 0x7FFF0000
 # Of the record: a multiple of the maps' alignment.
-LAUNCH_ARGUMENTS_SIZE = 1280
+LAUNCH_ARGUMENTS_SIZE = 1408
 
 # The tensors of each kernel's maps: own1, own2, other1, other2, d_own1, d_own2.
 _MAPS = {
@@ -30,15 +30,17 @@ _MAPS = {
     Variant.KEYS: ("k", "v", "q", "d_o", "d_k", "d_v"),
     Variant.QUERIES: ("q", "d_o", "k", "v", "d_q"),
 }
-_N_MAPS = 7  # with that of RowStats
+_N_MAPS = 8  # with that of RowStats, and of dQ where sums of it are rounded
+NARROW_BYTES = 32  # of each row of a box of the latter
 
 Fields = dict[str, int | float]
 
 
 def pack_launch_arguments(
-    config: HopperBackwardKernelConfig, args: bytes, variant: Variant
+    config: HopperBackwardKernelConfig, args: bytes, variant: Variant, d_q_rows: int = 0
 ) -> bytes:
     """The record with the emulator's tensor maps, for `args`, a record of BackwardArgs.
+    `d_q_rows`: of a box of the map of dQ, or 0, and there is none.
 
     Raises ValueError for what cuTensorMapEncodeTiled refuses.
     """
@@ -51,23 +53,27 @@ def pack_launch_arguments(
     ]
     if variant is Variant.KEYS:
         maps.append(_stats_map(fields, columns))
+        if d_q_rows:
+            maps.append(_tensor_map(config, fields, "d_q", d_q_rows, NARROW_BYTES))
     return (b"".join(maps).ljust(_N_MAPS * MAP_BYTES, b"\0") + args).ljust(
         LAUNCH_ARGUMENTS_SIZE, b"\0"
     )
 
 
 def _tensor_map(
-    config: HopperBackwardKernelConfig, fields: Fields, name: str, box_rows: int
+    config: HopperBackwardKernelConfig, fields: Fields, name: str, rows: int, chunk_bytes: int = 0
 ) -> bytes:
-    """As dimensions (column in chunk, row, chunk, head, batch). Where there is no memory (no keys,
-    or a gradient that is not wanted) nothing is copied, but a map must have an address: that of Q,
-    and strides like those of memory without gaps."""
+    """As dimensions (column in chunk, row, chunk, head, batch), with all chunks in a box, or one of
+    `chunk_bytes`. Where there is no memory (no keys, or a gradient that is not wanted) nothing is
+    copied, but a map must have an address: that of Q, and strides like those of memory without
+    gaps."""
     of_keys = name in ("k", "v", "d_k", "d_v")
     seqlen = int(fields["seqlen_k" if of_keys else "seqlen_q"])
     heads = int(fields["n_heads_kv" if of_keys else "n_heads_q"])
     batch = int(fields["batch"])
     exists = bool(fields[name]) and seqlen > 0
-    row = config.swizzle_bytes() // ELEMENT_BYTES
+    span = chunk_bytes or config.swizzle_bytes()
+    row = span // ELEMENT_BYTES
     chunks = config.d_head // row
 
     def stride(axis: str, size: int) -> int:
@@ -76,16 +82,15 @@ def _tensor_map(
         return (int(fields[f"{name}_stride_{axis}"]) if used else config.d_head) * ELEMENT_BYTES
 
     sizes = (row, max(seqlen, 1), chunks, heads, batch)
-    strides = (stride("seq", seqlen), config.swizzle_bytes(), stride("head", heads),
-               stride("batch", batch))  # fmt: skip
+    strides = (stride("seq", seqlen), span, stride("head", heads), stride("batch", batch))
     if exists and fields["cu_seqlens_q"]:
         # Packed rows, whose copies end with a sequence: packed_map() of launch.cpp says how.
         step = int(fields[f"{name}_stride_seq"]) * ELEMENT_BYTES
         sizes = (row, RAGGED_ROWS, chunks * heads, ANY_NUMBER, ANY_NUMBER)
-        strides = (step, config.swizzle_bytes(), step, 2**64 // RAGGED_ROWS - step)
+        strides = (step, span, step, 2**64 // RAGGED_ROWS - step)
     return pack_tensor_map(
         int(fields[name if exists else "q"]), ELEMENT_BYTES, sizes, strides,
-        (row, box_rows, chunks, 1, 1), swizzle=config.swizzle_bytes(),
+        (row, rows, 1 if chunk_bytes else chunks, 1, 1), swizzle=span,
     )  # fmt: skip
 
 

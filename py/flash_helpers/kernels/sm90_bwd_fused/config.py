@@ -16,6 +16,7 @@ from ..sm90_bwd.config import FP32_BYTES, HopperBackwardKernelConfig
 
 GROUPS = 2  # consumer warpgroups
 ROUND_THREADS = 256
+WARPS = 8  # that multiply
 STAGING_BUFFERS = 2  # for sums of a block of queries each
 TILE_BYTES = 16  # which tile a thread block that stays works on
 
@@ -65,11 +66,15 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
         return 5
 
     def variants(self) -> tuple[Variant, ...]:
-        return Variant.DOTS, Variant.KEYS, Variant.ROUND
+        first = Variant.DOTS, Variant.KEYS
+        return first if self.add_by is AddBy.IN_ORDER else (*first, Variant.ROUND)
 
     def outputs(self, variant: Variant) -> tuple[str, ...]:
-        """The sums of dQ are cleared by the first kernel and added up by the second."""
+        """The sums of dQ are cleared by the first kernel and added up by the second; in order, that
+        rounds them too, and the first clears the dQ of queries that see no key."""
         found = super().outputs(variant)
+        if self.add_by is AddBy.IN_ORDER:
+            return (*found, "d_q", "d_q_sums")
         return found if variant is Variant.ROUND else (*found, "d_q_sums")
 
     def scratch(self) -> tuple[str, ...]:
@@ -78,6 +83,10 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
     def sums_columns(self) -> int:
         """In order, a counter stands behind the sums for each of their rows."""
         return self.d_head + (1 if self.add_by is AddBy.IN_ORDER else 0)
+
+    def group_queries(self) -> int:
+        """Of a group's part of a block's sums, in matmuls of 64 elements of the head."""
+        return self.keys_columns // GROUPS * -(-self.d_head // 64)
 
     def is_deterministic(self) -> bool:
         return self.add_by is AddBy.IN_ORDER
@@ -106,7 +115,8 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
         sums = self.keys_columns * self.d_head * FP32_BYTES
         staging = STAGING_BUFFERS * sums if staged else 0
         barriers = 8 * 2 * self.ds_stages
-        stay = TILE_BYTES + 4 * 8 if self.stays() else 0
+        kept = TILE_BYTES * (1 + WARPS + STAGING_BUFFERS)
+        stay = kept + 8 * (4 + STAGING_BUFFERS) if self.stays() else 0
         return self.ds_stages * ds + staging + self.two_pass().smem_of(variant) + barriers + stay
 
     def min_blocks_per_sm(self, variant: Variant = Variant.KEYS) -> int:

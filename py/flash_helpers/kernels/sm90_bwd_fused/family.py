@@ -38,8 +38,10 @@ class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
         tensor maps."""
         from ..sm90_bwd.arguments import pack_launch_arguments  # loads the emulator
 
+        own = self.own(config)
         taken = Variant.KEYS if variant is Variant.KEYS else Variant.DOTS
-        return pack_launch_arguments(self.own(config).two_pass(), record, taken)
+        d_q_rows = own.group_queries() if own.stays() else 0
+        return pack_launch_arguments(own.two_pass(), record, taken, d_q_rows)
 
     def preference(self, capability: Capability | None) -> int:
         """First on its own GPUs (measured: docs/results/hopper-backward-h200.md); else last."""

@@ -1,0 +1,88 @@
+// P and dS of a block of queries: from the scores, and the gradients of P, to what the sums'
+// matmuls read.
+#pragma once
+
+#include "flash/ptx/math.cuh"
+#include "flash/ptx/scheduling.cuh"
+#include "flash/sm90_bwd/matmuls.cuh"
+#include "flash/sm90_bwd/weights.cuh"
+#include "flash/sm90_bwd_fused/stats.cuh"
+
+namespace flash::sm90_bwd_fused {
+
+// Of a warp.
+template <FusedBackwardKernelConfig kConfig, typename L>
+struct Weighing {
+  using Mm = sm90_bwd::Matmuls<kConfig.two_pass(), L>;
+  using Mask = typename L::Mask;
+  using PairsAhead = RowStats[4][2];
+  using LseOfColumns = float[L::kColumns / 4];
+  using DotsAhead = float[8];
+
+  const int warp;  // of the group
+  const int lane;
+  const float scale_log2;
+  StatsAhead<L> stats;
+  typename Mm::Scores p;
+  typename Mm::Scores d_s;
+  typename Mm::Weights weights;    // P in 16 bits
+  typename Mm::Weights d_weights;  // dS in 16 bits
+
+  FLASH_DEVICE Weighing(const L& smem, float scale)
+      : warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
+        lane(threadIdx.x % 32),
+        scale_log2(scale * kLog2e),
+        stats(nullptr, 0, 0, smem.stats(0), lane) {}
+
+  // P from the scores, and dS from it and the gradients of P.
+  template <typename Rule>
+  FLASH_DEVICE void differentiate(const Rule& rule, const Mask& mask, PairsAhead& ahead) {
+    stats.for_each(ahead, [&](int i, const RowStats& row) {
+      p[i] = ptx::ex2(ptx::fma_rn(p[i], scale_log2, -row.lse_log2));
+      d_s[i] = p[i] * (d_s[i] - row.dot);
+    });
+    if (mask.hides_something) {
+      // Behind the exponentials, since what belongs to a key that the query does not see may be
+      // infinite.
+      const int own = hidden_lane();
+      sm90_bwd::hide(p, rule, mask, warp * 16 + own / 4, own % 4 * 2, d_s);
+    }
+    __syncwarp();  // all lanes have read their RowStats, which go with Q
+    Mm::pack(p, weights);
+    Mm::pack(d_s, d_weights);
+  }
+
+  // P alone.
+  template <typename Rule>
+  FLASH_DEVICE void weigh(const Rule& rule, const Mask& mask, const LseOfColumns& lse_log2) {
+#pragma unroll
+    for (int i = 0; i < L::kColumns / 2; ++i) {
+      p[i] = ptx::ex2(ptx::fma_rn(p[i], scale_log2, -lse_log2[i / 4 * 2 + i % 2]));
+    }
+    if (mask.hides_something) {
+      sm90_bwd::hide(p, rule, mask, warp * 16 + lane / 4, lane % 4 * 2);
+    }
+    Mm::pack(p, weights);
+  }
+
+  // dS alone, from P and its gradients.
+  template <typename Rule>
+  FLASH_DEVICE void derive(const Rule& rule, const Mask& mask, const DotsAhead& first_dots) {
+    stats.for_each_dot(first_dots, [&](int i, float dot) { d_s[i] = p[i] * (d_s[i] - dot); });
+    if (mask.hides_something) {
+      sm90_bwd::hide(d_s, rule, mask, warp * 16 + lane / 4, lane % 4 * 2);
+    }
+    __syncwarp();  // all lanes have read their RowStats, which go with Q
+    Mm::pack(d_s, d_weights);
+  }
+
+  // To be computed with where it is used: the loop that multiplies has no registers for what comes
+  // of it.
+  FLASH_DEVICE int hidden_lane() const {
+    uint32_t found = static_cast<uint32_t>(lane);
+    ptx::forget(found);
+    return static_cast<int>(found);
+  }
+};
+
+}  // namespace flash::sm90_bwd_fused

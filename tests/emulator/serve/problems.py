@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from tests.serving.problems import EVERYTHING, FULL, Batch
 from .replay import Launch, recorded, served_by
 
 CAUSAL = ServeRule(causal=True)
+WITHIN = ServeRule(causal=True, softcap=15.0)  # of normally distributed scores
 CAPPED = ServeRule(causal=True, window=(20, -1), softcap=2.0, scale=0.2)
 
 # The multiprocessors of the GPU, and a call whose result is checked.
@@ -60,13 +62,18 @@ PROMPTS: tuple[Call, ...] = (
 )  # fmt: skip
 
 
-def _outgrown(batch: Callable[..., Batch]) -> None:
-    """Scores that outgrow what was assumed of them: by a little, and by more than fp32 holds."""
-    made = batch([70], [1000], CAUSAL, heads=1, kv_heads=1)
-    made.q[0][..., 0] = 8.0
-    made.k[0][640, :, 0] = 16.0
-    made.k[0][300, :, 0] = 200.0
-    made.check(made.packed())
+def _outgrown(rule: ServeRule) -> Callable[[Callable[..., Batch]], None]:
+    """Scores that outgrow what was assumed of them: by a little, and by more than fp32 holds, or
+    than a soft cap of 30, which is a polynomial up to there."""
+
+    def run(batch: Callable[..., Batch]) -> None:
+        made = batch([70], [1000], rule, heads=1, kv_heads=1)
+        made.q[0][..., 0] = 8.0
+        made.k[0][640, :, 0] = 16.0
+        made.k[0][300, :, 0] = 200.0
+        made.check(made.packed())
+
+    return run
 
 
 # Of two groups of consumers: several tiles a thread block, more blocks of keys than buffers, ends
@@ -75,14 +82,22 @@ def _outgrown(batch: Callable[..., Batch]) -> None:
 # one group alone sees.
 HOPPER: tuple[Call, ...] = (
     (1, _packed(0, [70, 40, 30, 65], [0, 0, 0, 0], heads=1, kv_heads=1)),
+    (1, _packed(0, [70, 40], [0, 0], heads=1, kv_heads=1)),
     (4, _packed(0, [190, 70], [190, 70], CAUSAL, heads=1, kv_heads=1)),
     (1, _packed(0, [40, 33, 200], [900, 800, 1000], CAUSAL, heads=1, kv_heads=1)),
-    (1, _outgrown),
+    (1, _outgrown(CAUSAL)),
     (2, _packed(0, [300, 5, 0, 130, 129], [900, 260, 7, 130, 20], heads=2)),
     (2, _packed(0, [64, 17, 64, 200, 1, 33], [64, 17, 90, 200, 30, 20], CAUSAL, heads=2)),
     (1, _packed(0, [190, 0, 300], [700, 65, 310], ServeRule(window=(150, 3)), heads=2,
                 leftpad=[160, 0, 20], sinks=torch.linspace(-1, 1, 2))),
     (3, _packed(0, [70, 0, 190], [200, 65, 150], EVERYTHING, heads=4, leftpad=[160, 0, 20])),
+    # Soft caps have an optimistic loop of their own: all scores within it, one far beyond, and
+    # masks at both ends.
+    (1, _packed(0, [40, 33, 200], [900, 800, 1000], WITHIN, heads=1, kv_heads=1)),
+    (2, _packed(0, [190, 300], [900, 1010], replace(WITHIN, window=(700, 3), causal=False),
+                leftpad=[160, 0])),
+    (1, _outgrown(replace(CAUSAL, softcap=30.0))),
+    (1, _outgrown(replace(CAUSAL, softcap=30.0, window=(850, -1)))),
 )  # fmt: skip
 GRADIENTS: tuple[Callable[..., Packed], ...] = (
     functools.partial(Packed, [17, 0, 170, 1], [140, 5, 170, 130]),

@@ -18,7 +18,7 @@ from tests.runtime.maps_as_text import MAP_BYTES, lines_of, text_of
 COUNTER = 0x77770
 NAMES = ("q", "k", "v", "o", "call", "tile_counter", "tiles_per_head", "heads_per_section",
          "pages", "pages_stride", "page_keys", "part_rows", "group_heads", "group_queries",
-         "group_inverse")  # fmt: skip
+         "group_inverse", "cap")  # fmt: skip
 CONFIGS = [c for c in get_kernel_configs("hopper-serve") if isinstance(c, HopperServeKernelConfig)]
 
 MAIN = r"""
@@ -33,11 +33,14 @@ void show(const flash::ServeArgs& args) {
   for (const auto* map : {&made.q, &made.k, &made.v, &made.o}) {
     std::printf("%s\n", (const char*)map);
   }
-  std::printf("%d %zu %d %d %zu %lld %d %d %d %d %d\n",
+  std::printf("%d %zu %d %d %zu %lld %d %d %d %d %d",
               std::memcmp(&made.call, &args, sizeof(args)),
               (std::size_t)made.tile_counter, made.tiles_per_head, made.heads_per_section,
               (std::size_t)made.pages, (long long)made.pages_stride, made.page_keys,
               made.part_rows, made.group_heads, made.group_queries, made.group_inverse);
+  std::printf(" %a", made.cap.limit);
+  for (const float factor : made.cap.factors) std::printf(" %a", factor);
+  std::printf("\n");
 }
 
 int main(int, char** argv) {
@@ -84,6 +87,11 @@ PROBLEMS = [
     {**FULL, "n_heads_q": 12, "n_heads_kv": 4},
     *({**problem, "n_heads_q": 2 * group} for group in (3, 16, 64) for problem in (PACKED, CACHE)),
     {**PACKED, "n_heads_q": 12, "n_heads_kv": 1},
+    # Soft caps: usual ones, one beyond which all scores are, and ever larger ones, of which ever
+    # fewer factors are numbers of fp32.
+    *({**PACKED, "softcap": cap} for cap in (50.0, 0.3, 1e-6, 1e3, 1e4, 1e6)),
+    {**PACKED, "softcap": 1e6, "softmax_scale": 2.0**-100},
+    {**PACKED, "softcap": 1e-6, "softmax_scale": 3e38},
 ]  # fmt: skip
 
 
@@ -94,7 +102,16 @@ def shown(config: HopperServeKernelConfig, record: bytes) -> list[str]:
     maps = [text_of(data[MAP_BYTES * i : MAP_BYTES * (i + 1)]) for i in range(4)]
     call, rest = data[4 * MAP_BYTES :][:SERVE_ARGS_SIZE], data[4 * MAP_BYTES + SERVE_ARGS_SIZE :]
     assert call == record
-    return [*maps, " ".join(map(str, (0, *struct.unpack_from("<Q2iQq2i3i", rest))))]
+    cap = struct.unpack_from("<7f", rest, struct.calcsize("<Q2iQq2i3i"))
+    numbers = (0, *struct.unpack_from("<Q2iQq2i3i", rest), *map(as_c_prints, cap))
+    return [*maps, " ".join(map(str, numbers))]
+
+
+def as_c_prints(number: float) -> str:
+    """By %a."""
+    digits, exponent = number.hex().split("p")
+    digits = digits.rstrip("0").removesuffix(".") if "." in digits else digits
+    return f"{digits}p{exponent}" if number else "0x0p+0"
 
 
 def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
@@ -106,7 +123,7 @@ def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
     *lines, record = lines_of(tmp_path, main, sources, records)
     assert lines == [line for r in records for config in CONFIGS for line in shown(config, r)]
     behind = 4 * MAP_BYTES + SERVE_ARGS_SIZE
-    behind_maps = (0, 8, 12, 16, 24, 32, 36, 40, 44, 48)
+    behind_maps = (0, 8, 12, 16, 24, 32, 36, 40, 44, 48, 52)
     offsets_of_fields = [*(MAP_BYTES * i for i in range(5)), *(behind + n for n in behind_maps)]
     assert list(map(int, record.split())) == [LAUNCH_ARGUMENTS_SIZE, *offsets_of_fields]
 

@@ -80,6 +80,19 @@ def test_soft_caps_without_maxima(outer: dict[int, float], d: int) -> None:
 
 
 @pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("softcap", [1e-6, 1e-2, 300.0, 1e3])
+def test_large_and_tiny_soft_caps(softcap: float) -> None:
+    """Whose polynomials have factors that fp32 does not hold. Of one head, two keys have scores
+    near the cap; of the other, scores are far below large ones."""
+    rule = ServeRule(causal=True, softcap=softcap, scale=0.0625)
+    batch = Batch([70], [700], rule, heads=2, kv_heads=1, d=128)
+    batch.q[0][:, :, 0] = torch.tensor([8.0, 0.0])
+    batch.k[0][[620, 300], :, 0] = 1.8 * softcap
+    batch.k[0][200:260] *= 20
+    batch.check(batch.packed())
+
+
+@pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("d", [192, 256])
 def test_windows_of_wide_heads(d: int) -> None:
     """Outputs lie where queries were, and groups pass over each other's blocks."""

@@ -1,6 +1,7 @@
 #include "sm90_serve/launch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -46,6 +47,37 @@ int32_t heads_per_section(const HopperServeKernelConfig& config, const ServeArgs
   const sm90::HopperForwardKernelConfig forward = config.forward();
   return sm90::heads_per_section(keys * (forward.row_bytes() + forward.value_bytes()), of_kv_head,
                                  heads_of_tiles(config, args));
+}
+
+// tanh(x) / x for y = x^2 <= 1, to 6e-7: of its degree, the polynomial whose largest relative error
+// is the least. What belongs to the cap and to the softmax is multiplied into it.
+SoftCap soft_cap(const ServeArgs& args) {
+  constexpr double kRatio[SoftCap::kFactors] = {0x1.ffffecp-1,  -0x1.554a16p-2, 0x1.1000f8p-3,
+                                                -0x1.a6c0f6p-5, 0x1.1251bcp-6,  -0x1.92018p-9};
+  // Of y: up to these a coefficient changes nothing in fp32, nor do those behind it.
+  constexpr double kNegligible[SoftCap::kFactors] = {0, 0x1p-23, 0x1p-11, 0x1p-7, 0x1p-5, 0x1p-4};
+  constexpr double kLog2e = 1.4426950408889634;
+  if (args.softcap == 0.0f) return {};
+  const double unit = double{args.softmax_scale} / double{args.softcap};
+  const double square = unit * unit;
+  SoftCap cap = {};
+  double power = double{args.softmax_scale} * kLog2e;
+  double limit = 1.0;
+  for (int i = 0; i < SoftCap::kFactors; ++i, power *= square) {
+    const double factor = kRatio[i] * power;
+    // Tiny caps: all scores are beyond them.
+    if (std::abs(factor) > std::numeric_limits<float>::max()) {
+      return {.limit = -1.0f, .factors = {}};
+    }
+    if (std::abs(factor) < std::numeric_limits<float>::min()) {
+      limit = kNegligible[i];
+      break;
+    }
+    cap.factors[i] = static_cast<float>(factor);
+  }
+  cap.limit =
+      static_cast<float>(std::min(limit / square, double{std::numeric_limits<float>::max()}));
+  return cap;
 }
 
 }  // namespace
@@ -121,6 +153,7 @@ ServeKernelArgs kernel_args(const HopperServeKernelConfig& config, const ServeAr
       .group_heads = heads,
       .group_queries = kQRows / heads,
       .group_inverse = (1 << 16) / heads + 1,
+      .cap = soft_cap(args),
   };
 }
 

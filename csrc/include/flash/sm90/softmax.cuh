@@ -98,8 +98,8 @@ struct RowStatistics {
 
   // scores -> exp(scale * (score - m)), and their sums over this thread's columns. kAnySize: m may
   // be so large that fp32 holds the difference of two scores, but not their products with the
-  // scale.
-  template <bool kAnySize, int kCount>
+  // scale. kExponents: scores are exponents of 2 already, with -m in them.
+  template <bool kAnySize, bool kExponents = false, int kCount>
   FLASH_DEVICE void exponentiate(float (&scores)[kCount], float scale,
                                  float (&block_sum)[2]) const {
     float offset[2] = {exponent(0, scale), exponent(1, scale)};
@@ -121,8 +121,8 @@ struct RowStatistics {
       for (int half = 0; half < 2; ++half) {
         float& a = scores[i + 2 * half];
         float& b = scores[i + 2 * half + 1];
-        a = ptx::ex2(ptx::fma_rn(a, scale, offset[half]));
-        b = ptx::ex2(ptx::fma_rn(b, scale, offset[half]));
+        a = ptx::ex2(kExponents ? a : ptx::fma_rn(a, scale, offset[half]));
+        b = ptx::ex2(kExponents ? b : ptx::fma_rn(b, scale, offset[half]));
         partial[half][0] = i == 0 ? a : partial[half][0] + a;
         partial[half][1] = i == 0 ? b : partial[half][1] + b;
       }
@@ -183,12 +183,13 @@ struct RowStatistics {
     for (int i = 0; i < kCount; ++i) x[i] *= alpha[i / 2 % 2];
   }
 
- private:
   // -m as an exponent of 2. Rounded before it is used, so that exponentials and rescaling see the
   // same.
   FLASH_DEVICE float exponent(int half, float scale) const {
     return ptx::mul_rn(shift[half], scale);
   }
+
+ private:
   FLASH_DEVICE bool is_large(int half, float scale) const {
     return fabsf(exponent(half, scale)) >= kLargeExponent;
   }

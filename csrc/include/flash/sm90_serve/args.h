@@ -11,6 +11,14 @@
 
 namespace flash::sm90_serve {
 
+// How scores within a soft cap are capped (mask.cuh): an odd polynomial of a score s as the matmul
+// gives it, s * (factors[0] + factors[1] s^2 + ...). Its result is an exponent of 2.
+struct SoftCap {
+  static constexpr int kFactors = 6;
+  float limit;  // of s^2: up to it the polynomial is good; negative: of none
+  float factors[kFactors];
+};
+
 // Maps as in sm90/args.h. Packed rows are those of one batch; pages are batches, any number of
 // them.
 struct ServeKernelArgs {
@@ -34,6 +42,8 @@ struct ServeKernelArgs {
   int32_t group_heads;    // that share a KV head, and a tile; 1: each has its own
   int32_t group_queries;  // 64 / group_heads
   int32_t group_inverse;  // 2^16 / group_heads + 1: a product with it, and a shift, divides
+
+  SoftCap cap;
 };
 
 static_assert(sizeof(ServeKernelArgs) == 1088, "Python packs these bytes");

@@ -99,23 +99,28 @@ struct Mask {
     }
   }
 
-  // The same for scores within the cap, without special functions, of which the softmax alone has
-  // enough. True: one was beyond, or a NaN, and this thread's are of no use.
+  // Scores within the cap become exponents of 2, with what the softmax scales by and adds to each
+  // of the thread's two rows, and without special functions, of which the softmax alone has enough.
+  // Factors come out of constant memory, where an FFMA reads them. True: one was beyond, or a NaN,
+  // and this thread's are of no use.
   template <int kCount>
-  FLASH_DEVICE bool cap_small(float (&s)[kCount]) const {
-    const float unit = args.call.softmax_scale * ptx::rcp(args.call.softcap);
-    // Left alone, ptxas works on so many at once that kernels spill. Measured: 4 for three groups.
-    constexpr int kAtOnce = kConfig.d_head > 128 ? 16 : 4;
+  FLASH_DEVICE bool cap_small(float (&s)[kCount], const float (&offset)[2]) const {
+    // Left alone, ptxas works on so many at once that kernels spill: 16 do at 256. Measured: 4 for
+    // three groups.
+    constexpr int kAtOnce = kConfig.d_head > 128 ? 8 : 4;
+    // Where the polynomial begins, an FFMA would need two constants. What is the same in all lanes
+    // ptxas moves to a register anew for every score; this comes of a score, and is the same.
+    const float last = ptx::fma_rn(s[0], 0.0f, args.cap.factors[SoftCap::kFactors - 1]);
     int largest = 0;  // squares are not negative, and compare as integers do
 #pragma unroll
     for (int i = 0; i < kCount; i += 2) {
       if (i % kAtOnce == 0) ptx::schedule_fence();
-      const float squares[2] = {square(s[i] * unit), square(s[i + 1] * unit)};
+      const float squares[2] = {s[i] * s[i], s[i + 1] * s[i + 1]};
       largest = max(max(largest, __float_as_int(squares[0])), __float_as_int(squares[1]));
-      s[i] *= tanh_ratio(squares[0]);
-      s[i + 1] *= tanh_ratio(squares[1]);
+      s[i] = ptx::fma_rn(s[i], capped_ratio(squares[0], last), offset[i / 2 % 2]);
+      s[i + 1] = ptx::fma_rn(s[i + 1], capped_ratio(squares[1], last), offset[i / 2 % 2]);
     }
-    return largest > __float_as_int(1.0f);
+    return largest > __float_as_int(args.cap.limit);
   }
 
   // Keys from the first of `block` on that the group's middle row sees.
@@ -124,16 +129,14 @@ struct Mask {
   }
 
  private:
-  FLASH_DEVICE static float square(float x) { return x * x; }
-
-  // tanh(x) / x for y = x^2 <= 1, to 6e-7: of its degree, the polynomial whose largest relative
-  // error is the least.
-  FLASH_DEVICE static float tanh_ratio(float y) {
-    float ratio = fmaf(y, -0x1.92018p-9f, 0x1.1251bcp-6f);
-    ratio = fmaf(ratio, y, -0x1.a6c0f6p-5f);
-    ratio = fmaf(ratio, y, 0x1.1000f8p-3f);
-    ratio = fmaf(ratio, y, -0x1.554a16p-2f);
-    return fmaf(ratio, y, 0x1.ffffecp-1f);
+  // Of a score whose square this is, its exponent of 2 once it is capped, for each unit of it.
+  FLASH_DEVICE float capped_ratio(float square, float last_factor) const {
+    float ratio = last_factor;
+#pragma unroll
+    for (int i = SoftCap::kFactors - 2; i >= 0; --i) {
+      ratio = ptx::fma_rn(ratio, square, args.cap.factors[i]);
+    }
+    return ratio;
   }
 
   // `begin`: of each of the thread's two rows, the first key that it sees, as sm90::mask_scores.

@@ -5,6 +5,7 @@ On a GPU csrc/runtime/sm90_serve/launch.cpp does the same with the driver's tens
 tests/runtime compares the two.
 """
 
+import math
 import struct
 
 from ...emulator import pack_tensor_map
@@ -14,9 +15,16 @@ from ..sm90_fwd.config import GROUP_ROWS
 from .config import HopperServeKernelConfig
 
 _MAPS = ("q", "k", "v", "o")
-_LAYOUT = struct.Struct(f"<128s128s128s128s{SERVE_ARGS_SIZE}sQ2iQq2i3i")
+_LAYOUT = struct.Struct(f"<128s128s128s128s{SERVE_ARGS_SIZE}sQ2iQq2i3i7f")
 # Of pages in a map: more than there are.
 _ANY_NUMBER = 0x7FFF0000
+# tanh(x) / x as a polynomial in x^2; up to which x^2 a coefficient, and those behind, are as 0.
+_TANH_RATIO = tuple(
+    map(float.fromhex, ("0x1.ffffecp-1", "-0x1.554a16p-2", "0x1.1000f8p-3", "-0x1.a6c0f6p-5",
+                        "0x1.1251bcp-6", "-0x1.92018p-9"))
+)  # fmt: skip
+_NEGLIGIBLE = (0.0, 2.0**-23, 2.0**-11, 2.0**-7, 2.0**-5, 2.0**-4)
+_SMALLEST, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # normal numbers of fp32
 LAUNCH_ARGUMENTS_SIZE = 1088
 
 
@@ -33,9 +41,9 @@ def pack_launch_arguments(
     tail = (tile_counter, _tiles_per_head(config, fields), _heads_per_section(config, fields))
     heads = _packed_heads(config, fields)
     packing = (heads, GROUP_ROWS // heads, 2**16 // heads + 1)
-    return _LAYOUT.pack(*maps, args, *tail, *_pages(config, fields), *packing).ljust(
-        LAUNCH_ARGUMENTS_SIZE, b"\0"
-    )
+    return _LAYOUT.pack(
+        *maps, args, *tail, *_pages(config, fields), *packing, *_soft_cap(fields)
+    ).ljust(LAUNCH_ARGUMENTS_SIZE, b"\0")
 
 
 def _tensor_map(config: HopperServeKernelConfig, fields: Fields, name: str) -> bytes:
@@ -97,6 +105,26 @@ def _pages(config: HopperServeKernelConfig, fields: Fields) -> tuple[int, int, i
         return int(fields["cache_batch_idx"]), 1, 2**31 - 1, config.block_n
     keys = int(fields["page_size"])
     return int(fields["block_table"]), int(fields["table_stride"]), keys, config.part_rows(keys)
+
+
+def _soft_cap(fields: Fields) -> tuple[float, ...]:
+    """The limit of a score's square, and what belongs to the cap and to the softmax multiplied into
+    the polynomial."""
+    if not fields["softcap"]:
+        return (0.0,) * (1 + len(_TANH_RATIO))
+    unit = fields["softmax_scale"] / fields["softcap"]
+    square = unit * unit
+    factors, limit, power = [], 1.0, fields["softmax_scale"] * math.log2(math.e)
+    for coefficient, negligible in zip(_TANH_RATIO, _NEGLIGIBLE, strict=True):
+        if abs(coefficient * power) > _LARGEST:
+            return (-1.0, *(0.0 for _ in _TANH_RATIO))
+        if abs(coefficient * power) < _SMALLEST:
+            limit = negligible
+            break
+        factors.append(coefficient * power)
+        power *= square
+    padding = (0.0 for _ in range(len(_TANH_RATIO) - len(factors)))
+    return (min(limit / square, _LARGEST), *factors, *padding)
 
 
 def _tiles_per_head(config: HopperServeKernelConfig, fields: Fields) -> int:

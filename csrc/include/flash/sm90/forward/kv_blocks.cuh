@@ -79,8 +79,11 @@ struct KvBlocks {
   FLASH_DEVICE bool optimistic_exponentials(const Work& work, Rows& rows, float (&block_sum)[2],
                                             bool& beyond) {
     issue_both(work, [] {});
-    if constexpr (kCapped) beyond = mask.cap_small(s);
-    rows.template exponentiate<false>(s, scale, block_sum);
+    if constexpr (kCapped) {
+      const float offset[2] = {rows.exponent(0, scale), rows.exponent(1, scale)};
+      beyond = mask.cap_small(s, offset);
+    }
+    rows.template exponentiate<false, kCapped>(s, scale, block_sum);
     // The barrier also keeps the wait behind the exponentials: the compiler would gladly wait first
     // and compute then, with nothing in flight.
     const bool vote = ptx::bar_red_or(kEvent + group, kThreads, rows.exceeded(block_sum) || beyond);

@@ -24,10 +24,10 @@ struct Clearing {
     for (sm90::RingPosition<kConfig.n_buffers> ring;; ring.advance()) {
       sm90::wait_phase(smem.landed(ring.buffer), ring.parity);
       const uint32_t words = smem.clearing(ring.buffer);
-      const int buffer = ptx::ld_shared_4(words);
+      const int buffer = word(words);
       if (buffer == kNoBuffer) return;
-      const int from = ptx::ld_shared_4(words + 4);
-      const int to = ptx::ld_shared_4(words + 8);
+      const int from = word(words + 4);
+      const int to = word(words + 8);
       clear_rows(smem.v(buffer), 0, from);
       clear_rows(smem.v(buffer), to, kConfig.block_n);
       ptx::fence_proxy_async_shared();  // for the matmuls
@@ -40,6 +40,13 @@ struct Clearing {
   }
 
  private:
+  // Read by the lane that arrives when they may be written again: racecheck follows no other.
+  FLASH_DEVICE int word(uint32_t address) const {
+    int value = 0;
+    if (lane == 0) value = ptx::ld_shared_4(address);
+    return __shfl_sync(0xffffffffu, value, 0);
+  }
+
   // Rows [from, to) of a tile, as far as there are such, in each of its chunks.
   FLASH_DEVICE void clear_rows(uint32_t tile, int from, int to) const {
     const int first = max(from, 0);

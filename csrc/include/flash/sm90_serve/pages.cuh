@@ -77,6 +77,36 @@ struct PageEntries {
   }
 };
 
+// The smallest pages that are usual, whose many boxes have a loop of their own: where in a page and
+// in the block a box lies is known to the compiler, and no box waits for a branch. The loop for all
+// sizes copies so slowly that matmuls wait (docs/kernels/06-serving.md).
+inline constexpr int kSmallPage = 16;
+
+template <HopperServeKernelConfig kConfig, int kChunks>
+FLASH_DEVICE void copy_small_pages(uint32_t to, const sm90::TensorMap& map, uint32_t full,
+                                   const PageEntries<kConfig>& pages, int entries) {
+  constexpr int kRowBytes = kConfig.forward().swizzle_bytes();
+  constexpr int kPages = kConfig.block_n / kSmallPage;
+  constexpr int kAtOnce = kConfig.forward().n_chunks() > 2 ? 1 : 2;  // more would be spilled
+  static_assert(kPages % kAtOnce == 0);
+#pragma unroll 1
+  for (int first = 0; first < kPages; first += kAtOnce) {
+    int page[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) page[i] = __shfl_sync(0xffffffffu, entries, first + i);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (!ptx::elect_one()) continue;
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        const int place = chunk * kConfig.block_n + (first + i) * kSmallPage;
+        ptx::tma_load_5d(to + place * kRowBytes, &map, full, 0, 0, chunk, pages.kv_head, page[i],
+                         ptx::kEvictLast);
+      }
+    }
+  }
+}
+
 // By a whole warp, of which one lane copies. `to`: the block's place in shared memory; `entries`:
 // the block's, of `pages`.
 template <HopperServeKernelConfig kConfig, int kChunks>
@@ -85,6 +115,10 @@ FLASH_DEVICE void copy_parts(const ServeKernelArgs& args, uint32_t to, const sm9
                              int entries) {
   constexpr int kRowBytes = kConfig.forward().swizzle_bytes();
   constexpr int kAtOnce = kPartsAtOnce<kConfig>;
+  if (args.page_keys == kSmallPage) {
+    copy_small_pages<kConfig, kChunks>(to, map, full, pages, entries);
+    return;
+  }
   int row = pages.row_of(args, block);
   for (int begin = 0; begin < pages.n_parts; begin += kAtOnce) {
     int page[kAtOnce];

@@ -117,6 +117,27 @@ def test_cross_entropy_backward(columns: int, dtype: torch.dtype, seed: int) -> 
         assert excess(got, wanted, wanted.abs().max()) <= 64
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(70_000, 100), (3000, 1000), (1100, 40_000), (600, 33_001), (9, 500_000)]
+)
+def test_losses_that_several_programs_add_up(
+    rows: int, columns: int, smoothing: float, seed: int
+) -> None:
+    """Several times the same, so that what is zero before a launch is zero after it."""
+    x = (ordinary((rows, columns), torch.bfloat16, seed) * 3).cuda()
+    target = torch.randint(columns, (rows,), device="cuda")
+    target[::7] = -100
+    wanted = F.cross_entropy(x.double(), target, label_smoothing=smoothing)
+    each = F.cross_entropy(x.double(), target, reduction="none", label_smoothing=smoothing)
+    for _ in range(3):
+        loss = operators.cross_entropy(x, target, label_smoothing=smoothing)
+        assert excess(loss, wanted, 50.0) <= 4
+        assert torch.equal(loss, operators.cross_entropy(x, target, label_smoothing=smoothing))
+        loss = operators.cross_entropy(x, target, reduction="none", label_smoothing=smoothing)
+        assert excess(loss, each, 50.0) <= 4
+
+
 def test_offsets_beyond_32_bits() -> None:
     x = torch.zeros(2**31 + 1000, dtype=torch.bfloat16, device="cuda")
     x[-999:] = -1.0

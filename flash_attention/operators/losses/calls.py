@@ -30,9 +30,10 @@ from ..rows.op import LOOPED, RowConfig, RowOp, as_rows, row_call
 from .op import LossOp
 
 REDUCTIONS = ("mean", "sum", "none")
-_LONG = RowConfig(1, 8192, False, 4)
-FORWARD = LossOp("losses.kernels", "forward", (2, 3), moves=1, most_whole=16384, looped=_LONG)
-REDUCED = replace(FORWARD, write=(2, 3, 4, 5, 6), zeroed=(6,))
+_LONG = RowConfig(1, 8192, False, 8)
+FORWARD = LossOp("losses.kernels", "forward", (2, 3), moves=1, looped=_LONG)
+SHARED = replace(FORWARD, write=(2, 3, 6), zeroed=(6,))  # rows that several programs share
+REDUCED = replace(FORWARD, write=(2, 3, 4, 5, 6), zeroed=(6,), together=2048)
 BACKWARD = RowOp("losses.kernels", "backward", (5,), most_whole=LOOPED.BLOCK)
 Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -91,23 +92,28 @@ def _forward(
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     """(loss, log-sum-exp of each row, what the sum of the losses was divided by, if at all), in
     fp32."""
-    losses = torch.empty(target.shape, dtype=torch.float32, device=logits.device)
-    lse = torch.empty_like(losses)
+    lse = torch.empty(target.shape, dtype=torch.float32, device=logits.device)
+    losses = torch.empty_like(lse)
     targets = target.contiguous()
     whole = reduction != "none"
-    loss = divisor = done = lse
+    loss = divisor = lse
     if whole:
         loss, divisor = lse.new_empty(()), lse.new_empty(())
-        done = lse.new_zeros(1, dtype=torch.int32)
     if losses.numel():
         matrix = as_rows(logits)
         rows, columns = matrix.shape
-        tensors = (matrix, targets, losses, lse, loss, divisor, done)
+        words = targets.view(-1)  # of the words' type
+        tensors = (matrix, targets, losses, lse, loss, divisor, words)
         call = row_call(
             rows, columns, tensors, (matrix,), numbers=(smoothing, z_scale), integers=(ignored,),
             SMOOTH=smoothing != 0, REDUCE=whole, MEAN=reduction == "mean",
         )  # fmt: skip
-        run(REDUCED if whole else FORWARD, call, tensors, config)
+        op = REDUCED if whole else FORWARD
+        config = op.checked(config, call)
+        if whole or op.parts(config, call) > 1:
+            words = torch.zeros(op.words(config, call), dtype=torch.int64, device=logits.device)
+            op = op if whole else SHARED
+        run(op, call, (*tensors[:-1], words), config)
     elif whole:
         loss.fill_(math.nan if reduction == "mean" else 0.0)
     return (loss, lse, divisor) if whole else (losses, lse)

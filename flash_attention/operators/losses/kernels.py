@@ -1,7 +1,16 @@
 """Cross entropy of rows of logits, forward and backward, computed in fp32. The forward pass reads a
-row once, and takes one exponential an element: of a row in registers (WHOLE), or along a loop with
-a running maximum. The backward pass reads and writes it once; it needs no more than the forward's
-log-sum-exp. Columns and strides come in units of ALIGN."""
+row once, by one program or by several (PARTS), along a loop with running maxima: one exponential an
+element, and one more for every GROUP * VECTOR of them. The backward pass reads and writes it once;
+it needs no more than the forward's log-sum-exp. Columns and strides come in units of ALIGN.
+
+What programs tell each other is a word of 64 bits: a number of fp32 and another one beside it, that
+are there together, so nobody waits for memory to be in order. A word of zeros is one that is not
+there yet; words are zero before a launch, and after it. The first word counts groups, then there
+is one to count the programs of each group, LINE words apart; then come each group's sum, each
+program's word, and, of parts of rows whose logits are summed up, another one of each program.
+A program draws its number when its last loads are under way, and who draws the last one of a group
+works out what that adds up to: all others have begun by then, so it waits for nobody who might
+need its place."""
 
 # The functions below are Triton, not Python: the compiler reads their text.
 # mypy: ignore-errors
@@ -11,6 +20,8 @@ import triton.language as tl
 
 from ..row_softmax.kernels import finite
 from ..rows.blocks import block_of, product
+
+LINE = tl.constexpr(16)  # words, of 128 bytes: counts apart, so that they are counted side by side
 
 
 @triton.jit
@@ -22,77 +33,224 @@ def picked(logits_row, target, ignored, columns):
 
 
 @triton.jit
-def reduced(loss, target, out, divisor, rows, ignored, MEAN: tl.constexpr, BLOCK: tl.constexpr):
-    """The sum of the losses over `divisor`, the number of those that count, or 1."""
-    total = tl.zeros([BLOCK], tl.float32)
-    number = tl.zeros([BLOCK], tl.float32)
-    for first in range(0, rows, BLOCK):
-        at = first + tl.arange(0, BLOCK)
-        total += tl.load(loss + at, mask=at < rows, other=0.0)
-        if MEAN:
-            wanted = tl.load(target + at, mask=at < rows, other=ignored)
-            number += tl.where(wanted == ignored, 0.0, 1.0)
-    count = tl.sum(number, 0) if MEAN else 1.0
-    tl.store(out, tl.sum(total, 0) / count)
-    tl.store(divisor, count)
+def exp(x):
+    """e**x; below the smallest normal number 0, which saves three instructions of five."""
+    return tl.inline_asm_elementwise(
+        "ex2.approx.ftz.f32 $0, $1;", "=r,r", [x * 1.4426950408889634], dtype=tl.float32,
+        is_pure=True, pack=1)  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["rows", "columns", "x_row", "ignored"])
-def forward(
-    x, target, loss, lse, out, divisor, done, rows, columns, x_row, ignored, smoothing, z_scale,
-    SMOOTH: tl.constexpr, REDUCE: tl.constexpr, MEAN: tl.constexpr, ALIGN: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr, GROUP: tl.constexpr,
+@triton.jit
+def each_thread(v, GROUP: tl.constexpr, VECTOR: tl.constexpr):
+    """The columns of a block as GROUP times (what is not of one thread) times VECTOR."""
+    return tl.reshape(v, [v.shape[0], GROUP, v.shape[1] // (GROUP * VECTOR), VECTOR])
+
+
+@triton.jit
+def joined(v, top, total, GROUP: tl.constexpr, VECTOR: tl.constexpr):
+    """(maxima, sums of exponentials less them) of `top`, `total` and the block `v`: of each thread
+    its own, so that no lane waits for another."""
+    each = each_thread(v, GROUP, VECTOR)
+    higher = tl.maximum(top, tl.max(tl.max(each, 3), 1))
+    weights = tl.sum(tl.sum(exp(each - finite(higher)[:, None, :, None]), 3), 1)
+    return higher, total * exp(top - finite(higher)) + weights
+
+
+@triton.jit
+def shared(v, GROUP: tl.constexpr, VECTOR: tl.constexpr):
+    """The sums of `v` beside those of `joined`."""
+    return tl.sum(tl.sum(each_thread(v, GROUP, VECTOR), 3), 1)
+
+
+@triton.jit
+def blocks(
+    begin, start, last,
+    SMOOTH: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
-    """The loss of each row (0 where the target is `ignored`) and its log-sum-exp. REDUCE: and what
-    `reduced` makes of the losses, always in the same order, in the program that is the last to be
-    `done`: a count that is zero before and after."""
-    columns, x_row = columns * ALIGN, x_row * ALIGN
-    part = tl.program_id(0)
-    place = (part * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    wanted = tl.load(target + place, mask=place < rows, other=ignored)
-    right = picked(x + place * x_row, wanted, ignored, columns)
-    if WHOLE:
-        row, column, inside = block_of(part, rows, columns, 0, ROWS, BLOCK)
-        v = tl.load(x + row * x_row + column, mask=inside, other=-float("inf")).to(tl.float32)
-        most = tl.max(v, 1)
-        sums = tl.sum(tl.exp(v - finite(most)[:, None]), 1)
+    """(maxima, sums of exponentials less them, sums) of each thread, of the blocks from `start` to
+    `last` of the rows that begin there. All their columns exist, so there is no mask."""
+    top = tl.full([begin.shape[0], BLOCK // (GROUP * VECTOR)], -float("inf"), tl.float32)
+    total = tl.zeros_like(top)
+    shares = tl.zeros_like(top)
+    for first in range(start, last, BLOCK):
+        v = tl.load(begin[:, None] + (first + tl.arange(0, BLOCK))[None, :]).to(tl.float32)
+        top, total = joined(v, top, total, GROUP, VECTOR)
         if SMOOTH:
-            logits = tl.sum(tl.where(inside, v, 0.0), 1)
-    else:
-        # Each of GROUP parts of a block lies in the threads alike, so that every so many elements
-        # of a thread have a maximum of their own: one rescaling, and no lane waits for another.
-        top = tl.full([ROWS, BLOCK // GROUP], -float("inf"), tl.float32)
-        total = tl.zeros([ROWS, BLOCK // GROUP], tl.float32)
-        shares = tl.zeros([ROWS, BLOCK // GROUP], tl.float32)
-        for first in range(0, columns, BLOCK):
-            row, column, inside = block_of(part, rows, columns, first, ROWS, BLOCK)
-            v = tl.load(x + row * x_row + column, mask=inside, other=-float("inf")).to(tl.float32)
-            groups = tl.reshape(v, [ROWS, GROUP, BLOCK // GROUP])
-            higher = tl.maximum(top, tl.max(groups, 1))
-            weights = tl.sum(tl.exp(groups - finite(higher)[:, None, :]), 1)
-            total = total * tl.exp(top - finite(higher)) + weights
-            top = higher
-            if SMOOTH:
-                known = tl.reshape(tl.where(inside, v, 0.0), [ROWS, GROUP, BLOCK // GROUP])
-                shares += tl.sum(known, 1)
-        most = tl.max(top, 1)
-        sums = tl.sum(product(total, tl.exp(top - finite(most)[:, None])), 1)
-        if SMOOTH:
-            logits = tl.sum(shares, 1)
-    log_sum = most + tl.log(sums)
+            shares += shared(v, GROUP, VECTOR)
+    return top, total, shares
+
+
+@triton.jit
+def word_of(number, beside):
+    """Of fp32 and int32; zero only if both are."""
+    return beside.to(tl.int64) << 32 | number.to(tl.uint32, bitcast=True).to(tl.int64)
+
+
+@triton.jit
+def number_of(word):
+    return word.to(tl.int32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def beside_of(word):
+    return (word >> 32).to(tl.int32)
+
+
+@triton.jit
+def publish(word, value):
+    """Of one element: nobody else adds to this word. (What returns nothing is not waited for.)"""
+    tl.atomic_add(word + tl.arange(0, 1), tl.zeros([1], tl.int64) + value, sem="relaxed")
+
+
+@triton.jit
+def drawn(word):
+    """How many have drawn before."""
+    return tl.atomic_add(word, 1, sem="relaxed")
+
+
+@triton.jit
+def taken(words, inside):
+    """A matrix of words, as soon as they are there; zeros stay behind."""
+    nothing = tl.zeros_like(inside).to(tl.int64)
+    found = tl.atomic_xchg(words, nothing, mask=inside, sem="relaxed")
+    missing = inside & (found == 0)
+    while tl.max(tl.max(missing.to(tl.int32), 1), 0) > 0:
+        later = tl.atomic_xchg(words, nothing, mask=missing, sem="relaxed")
+        found = tl.where(missing, later, found)
+        missing = missing & (found == 0)
+    return found
+
+
+@triton.jit
+def added(words, n, STEP: tl.constexpr):
+    """The sums of `n` words' numbers, and of how many losses that count are in them: beside a sum
+    is one more. Always in the same order."""
+    total = 0.0
+    counted = 0
+    for first in range(0, n, STEP):
+        at = (first + tl.arange(0, STEP))[:, None]
+        found = taken(words + at, at < n)
+        total += tl.sum(tl.sum(tl.where(at < n, number_of(found), 0.0), 1), 0)
+        counted += tl.sum(tl.sum(tl.where(at < n, beside_of(found) - 1, 0), 1), 0)
+    return total, counted
+
+
+@triton.jit
+def reduced(
+    out, divisor, words, group, groups, total, counted, MEAN: tl.constexpr, STEP: tl.constexpr
+):
+    """`total` of this group's losses, of which so many are `counted`. The last group to come here
+    writes the sum of all over the number of those that count, or over 1."""
+    sums = words + LINE + LINE * groups
+    publish(sums + group, word_of(total, counted + 1))
+    if drawn(words) == groups - 1:
+        total, counted = added(sums, groups, STEP)
+        count = counted.to(tl.float32) if MEAN else 1.0
+        tl.store(out, total / count)
+        tl.store(divisor, count)
+        tl.atomic_xchg(words, 0, sem="relaxed")
+
+
+@triton.jit
+def written(
+    loss, lse, place, rows, log_sum, right, logits, columns, wanted, ignored, smoothing, z_scale,
+    SMOOTH: tl.constexpr, KEEP: tl.constexpr,
+):  # fmt: skip
+    """(the sum of these rows' losses, how many count); the log-sum-exps are written, and KEEP: so
+    are the losses."""
     value = log_sum - right
     if SMOOTH:
         mean = logits / columns.to(tl.float32)
         value = (1.0 - smoothing) * value + smoothing * (log_sum - mean)
     value += z_scale * log_sum * log_sum
     value = tl.where(wanted == ignored, 0.0, value)
-    tl.store(loss + place, value, mask=place < rows)
     tl.store(lse + place, log_sum, mask=place < rows)
-    if REDUCE:
-        tl.debug_barrier()  # all of the program's losses are written
-        if tl.atomic_add(done, 1, sem="acq_rel") + 1 == tl.num_programs(0):
-            reduced(loss, target, out, divisor, rows, ignored, MEAN, 1024)
-            tl.atomic_xchg(done, 0, sem="relaxed")
+    if KEEP:
+        tl.store(loss + place, value, mask=place < rows)
+    return tl.sum(value, 0), tl.sum((wanted != ignored).to(tl.int32), 0)
+
+
+@triton.jit
+def rows_of_parts(
+    x, target, loss, lse, own, programs, group, rows, columns, x_row, ignored, smoothing, z_scale,
+    SMOOTH: tl.constexpr, PARTS: tl.constexpr, EACH: tl.constexpr,
+):  # fmt: skip
+    """What `written` says and does of a group's rows, from their parts' words."""
+    place = group * (EACH // PARTS) + tl.arange(0, EACH // PARTS)
+    wanted = tl.load(target + place, mask=place < rows, other=ignored)
+    right = picked(x + place.to(tl.int64) * x_row, wanted, ignored, columns)
+    at = place[:, None] * PARTS + tl.arange(0, PARTS)[None, :]
+    found = taken(own + at, at < programs)
+    top = tl.where(at < programs, number_of(found), 0.0)
+    most = tl.max(top, 1)
+    share = beside_of(found).to(tl.float32, bitcast=True)
+    log_sum = most + tl.log(tl.sum(product(share, exp(top - finite(most)[:, None])), 1))
+    logits = most
+    if SMOOTH:
+        logits = tl.sum(number_of(taken(own + programs + at, at < programs)), 1)
+    return written(
+        loss, lse, place, rows, log_sum, right, logits, columns, wanted, ignored, smoothing,
+        z_scale, SMOOTH, True)  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["rows", "columns", "x_row", "ignored"])
+def forward(
+    x, target, loss, lse, out, divisor, words, rows, columns, x_row, ignored, smoothing, z_scale,
+    SMOOTH: tl.constexpr, REDUCE: tl.constexpr, MEAN: tl.constexpr, ALIGN: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, VECTOR: tl.constexpr,
+    PARTS: tl.constexpr, EACH: tl.constexpr, STEP: tl.constexpr,
+):  # fmt: skip
+    """The log-sum-exp of each row and its loss (0 where the target is `ignored`); REDUCE: and what
+    `reduced` makes of the losses. EACH programs are a group."""
+    columns, x_row = columns * ALIGN, x_row * ALIGN
+    program = tl.program_id(0)
+    programs = tl.num_programs(0)
+    group, groups = program // EACH, tl.cdiv(programs, EACH)
+    count, own = words + LINE + LINE * group, words + LINE + (LINE + 1) * groups
+    length = tl.cdiv(tl.cdiv(columns, BLOCK), PARTS) * BLOCK
+    start = program % PARTS * length
+    end = tl.minimum(start + length, columns)
+    place = (program // PARTS * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    if PARTS == 1:
+        wanted = tl.load(target + place, mask=place < rows, other=ignored)
+    begin = x + tl.minimum(place, rows - 1) * x_row  # a row instead of one that does not exist
+    last = start + tl.maximum(end - start - 1, 0) // BLOCK * BLOCK
+    top, total, shares = blocks(begin, start, last, SMOOTH, BLOCK, GROUP, VECTOR)
+    column = (last + tl.arange(0, BLOCK))[None, :]
+    v = tl.load(begin[:, None] + column, mask=column < end, other=-float("inf"))
+    # What else is to be waited for, while the last block is under way.
+    number = drawn(count) if REDUCE or PARTS > 1 else 0
+    if PARTS == 1:
+        right = picked(begin, wanted, ignored, columns)
+    v = v.to(tl.float32)
+    top, total = joined(v, top, total, GROUP, VECTOR)
+    most = tl.max(top, 1)
+    sums = tl.sum(product(total, exp(top - finite(most)[:, None])), 1)
+    if SMOOTH:
+        shares += shared(tl.where(column < end, v, 0.0), GROUP, VECTOR)
+    logits = tl.sum(shares, 1)
+    members = tl.minimum(EACH, programs - group * EACH)
+    if PARTS == 1:
+        sum_of_own, counted = written(
+            loss, lse, place, rows, most + tl.log(sums), right, logits, columns, wanted, ignored,
+            smoothing, z_scale, SMOOTH, not REDUCE)  # fmt: skip
+        if REDUCE:
+            publish(own + program, word_of(sum_of_own, counted + 1))
+            if number == members - 1:
+                tl.atomic_xchg(count, 0, sem="relaxed")
+                group_sum, of_group = added(own + group * EACH, members, STEP)
+                reduced(out, divisor, words, group, groups, group_sum, of_group, MEAN, STEP)
+    else:
+        publish(own + program, word_of(most, sums.to(tl.int32, bitcast=True)))
+        if SMOOTH:
+            publish(own + programs + program, word_of(logits, place.to(tl.int32) * 0 + 1))
+        if number == members - 1:
+            tl.atomic_xchg(count, 0, sem="relaxed")
+            group_sum, of_group = rows_of_parts(
+                x, target, loss, lse, own, programs, group, rows, columns, x_row, ignored,
+                smoothing, z_scale, SMOOTH, PARTS, EACH)  # fmt: skip
+            if REDUCE:
+                reduced(out, divisor, words, group, groups, group_sum, of_group, MEAN, STEP)
 
 
 @triton.jit(do_not_specialize=["rows", "columns", "x_row", "out_row", "grad_step", "ignored"])

@@ -18,6 +18,7 @@ need its place."""
 import triton
 import triton.language as tl
 
+from ...triton_kit.aggregates import aggregate
 from ..row_softmax.kernels import finite
 from ..rows.blocks import block_of, product
 
@@ -151,34 +152,44 @@ def reduced(
         tl.atomic_xchg(words, 0, sem="relaxed")
 
 
+@aggregate
+class Losses:
+    """What a row's loss is made of, and where it goes."""
+
+    loss: tl.tensor
+    lse: tl.tensor
+    rows: tl.tensor
+    columns: tl.tensor
+    ignored: tl.tensor
+    smoothing: tl.tensor
+    z_scale: tl.tensor
+    SMOOTH: tl.constexpr
+
+
 @triton.jit
-def written(
-    loss, lse, place, rows, log_sum, right, logits, columns, wanted, ignored, smoothing, z_scale,
-    SMOOTH: tl.constexpr, KEEP: tl.constexpr,
-):  # fmt: skip
+def written(of, place, log_sum, right, logits, wanted, KEEP: tl.constexpr):
     """(the sum of these rows' losses, how many count); the log-sum-exps are written, and KEEP: so
     are the losses."""
     value = log_sum - right
-    if SMOOTH:
-        mean = logits / columns.to(tl.float32)
-        value = (1.0 - smoothing) * value + smoothing * (log_sum - mean)
-    value += z_scale * log_sum * log_sum
-    value = tl.where(wanted == ignored, 0.0, value)
-    tl.store(lse + place, log_sum, mask=place < rows)
+    if of.SMOOTH:
+        mean = logits / of.columns.to(tl.float32)
+        value = (1.0 - of.smoothing) * value + of.smoothing * (log_sum - mean)
+    value += of.z_scale * log_sum * log_sum
+    value = tl.where(wanted == of.ignored, 0.0, value)
+    tl.store(of.lse + place, log_sum, mask=place < of.rows)
     if KEEP:
-        tl.store(loss + place, value, mask=place < rows)
-    return tl.sum(value, 0), tl.sum((wanted != ignored).to(tl.int32), 0)
+        tl.store(of.loss + place, value, mask=place < of.rows)
+    return tl.sum(value, 0), tl.sum((wanted != of.ignored).to(tl.int32), 0)
 
 
 @triton.jit
 def rows_of_parts(
-    x, target, loss, lse, own, programs, group, rows, columns, x_row, ignored, smoothing, z_scale,
-    SMOOTH: tl.constexpr, PARTS: tl.constexpr, EACH: tl.constexpr,
-):  # fmt: skip
+    of, x, target, own, programs, group, x_row, PARTS: tl.constexpr, EACH: tl.constexpr
+):
     """What `written` says and does of a group's rows, from their parts' words."""
     place = group * (EACH // PARTS) + tl.arange(0, EACH // PARTS)
-    wanted = tl.load(target + place, mask=place < rows, other=ignored)
-    right = picked(x + place.to(tl.int64) * x_row, wanted, ignored, columns)
+    wanted = tl.load(target + place, mask=place < of.rows, other=of.ignored)
+    right = picked(x + place.to(tl.int64) * x_row, wanted, of.ignored, of.columns)
     at = place[:, None] * PARTS + tl.arange(0, PARTS)[None, :]
     found = taken(own + at, at < programs)
     top = tl.where(at < programs, number_of(found), 0.0)
@@ -186,11 +197,9 @@ def rows_of_parts(
     share = beside_of(found).to(tl.float32, bitcast=True)
     log_sum = most + tl.log(tl.sum(product(share, exp(top - finite(most)[:, None])), 1))
     logits = most
-    if SMOOTH:
+    if of.SMOOTH:
         logits = tl.sum(number_of(taken(own + programs + at, at < programs)), 1)
-    return written(
-        loss, lse, place, rows, log_sum, right, logits, columns, wanted, ignored, smoothing,
-        z_scale, SMOOTH, True)  # fmt: skip
+    return written(of, place, log_sum, right, logits, wanted, True)
 
 
 @triton.jit(do_not_specialize=["rows", "columns", "x_row", "ignored"])
@@ -230,10 +239,12 @@ def forward(
         shares += shared(tl.where(column < end, v, 0.0), GROUP, VECTOR)
     logits = tl.sum(shares, 1)
     members = tl.minimum(EACH, programs - group * EACH)
+    of = Losses(
+        loss=loss, lse=lse, rows=rows, columns=columns, ignored=ignored, smoothing=smoothing,
+        z_scale=z_scale, SMOOTH=SMOOTH)  # fmt: skip
     if PARTS == 1:
-        sum_of_own, counted = written(
-            loss, lse, place, rows, most + tl.log(sums), right, logits, columns, wanted, ignored,
-            smoothing, z_scale, SMOOTH, not REDUCE)  # fmt: skip
+        log_sum = most + tl.log(sums)
+        sum_of_own, counted = written(of, place, log_sum, right, logits, wanted, not REDUCE)
         if REDUCE:
             publish(own + program, word_of(sum_of_own, counted + 1))
             if number == members - 1:
@@ -247,8 +258,8 @@ def forward(
         if number == members - 1:
             tl.atomic_xchg(count, 0, sem="relaxed")
             group_sum, of_group = rows_of_parts(
-                x, target, loss, lse, own, programs, group, rows, columns, x_row, ignored,
-                smoothing, z_scale, SMOOTH, PARTS, EACH)  # fmt: skip
+                of, x, target, own, programs, group, x_row, PARTS, EACH
+            )
             if REDUCE:
                 reduced(out, divisor, words, group, groups, group_sum, of_group, MEAN, STEP)
 

@@ -79,7 +79,7 @@ __device__ void softmax(const float* scores, float* out, float* statistics, int*
   for (int half = 0; half < 2; ++half) {
     float* of_row = statistics + lane * 6 + 3 * half;
     of_row[0] = log_sum_exp[half];
-    of_row[1] = -state.rows.shift[half] * scale;
+    of_row[1] = -state.rows.exponent(half, scale);
     of_row[2] = inverse[half];
   }
   for (int i = 0; i < kCount; ++i) out[lane * kCount + i] = state.o[i] * inverse[i / 2 % 2];

@@ -159,8 +159,8 @@ REASONS: tuple[Reason, ...] = (
         for file, function, before in (
             ("forward/consumer", "take_tile", "work.row = tile.first_row"),
             ("forward/consumer", "middle_blocks", "end_optimistic_step(rows, block_sum);"),
-            ("softmax", "exponentiate", "ptx::ex2(ptx::fma_rn(a"),
-            ("softmax", "exponentiate", "ptx::ex2(ptx::fma_rn(b"),
+            ("softmax", "exponentiate", "ptx::ex2(kExponents ? a"),
+            ("softmax", "exponentiate", "ptx::ex2(kExponents ? b"),
             ("softmax", "finish", "inverse[half] = empty"),
             ("softmax", "row_maxima", "row_maxima_of_positive"),
         )

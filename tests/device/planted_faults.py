@@ -41,6 +41,7 @@ from .sm90 import (
     test_tile_schedule,
 )
 from .sm90 import test_matmuls as test_sm90_matmuls
+from .sm90_bwd_fused import test_ordered_work
 from .tile import (
     test_gradient_work,
     test_key_range,
@@ -168,6 +169,21 @@ FAULTS = [
           "if (block == work.first) ++head;", "if (block == work.begin) ++head;",
           test_gradient_work.test_every_score_that_is_seen_is_met_once,
           {"side": "keys_apart", "n_queries": 100, "n_keys": 50}),
+    *(
+        Fault(title, "flash/sm90_bwd_fused/ordered_work.cuh", old, new,
+              test_ordered_work.test_every_share_has_its_turn,
+              {"kernel": kernel, "problem": (15, 512, 512), "causal": causal})
+        for title, old, new, kernel, causal in (
+            ("the last but one rounds", "return block + 1 == (", "return block + 2 == (",
+             "many_steps", False),
+            ("nobody of the first half is the last", "block == 0 && n_seen(queries) <= half",
+             "block == 0 && n_seen(queries) < half", "many_steps", True),
+            ("the first half forwards", "causal ? early - 1 - block : block", "block",
+             "many_steps", True),
+            ("the last block of keys too early", "tile(of * section + rest % heads_of(of), early +",
+             "tile(of * section + rest % heads_of(of), early / 2 +", "few_steps", False),
+        )
+    ),
     # the Ampere family
     Fault("a row too many copied", f"{SM80}/block_copy.cuh", "row + step * kRowsPerStep < n_rows",
           "row + step * kRowsPerStep <= n_rows", test_block_copy.test_rows_become_a_tile,

@@ -1,0 +1,72 @@
+"""sm90_bwd_fused/ordered_work.cuh: whose share of dQ comes when."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flash_helpers.kernels.backward_args import pack_backward_args
+from tests.device.launching import device_kernel, launch, wanted
+
+ROWS = 128  # keys of a thread block, as in the .cu
+COLUMNS = {"few_steps": 128, "many_steps": 64}
+KV_HEADS, GROUP = 3, 2
+# (batch, queries, keys): one block of keys to nine, sections with one head and with all; more
+# queries than keys, and fewer.
+PROBLEMS = [
+    (1, 100, 100), (2, 300, 200), (15, 512, 512), (2, 640, 641), (2, 700, 200), (1, 200, 700),
+    (30, 129, 1100),
+]  # fmt: skip
+
+
+def shares_of(headers: Path, kernel: str, problem: tuple[int, int, int], causal: bool) -> Any:
+    """What each place of the grid adds, in its order."""
+    batch, n_queries, n_keys = problem
+    record = pack_backward_args(
+        {}, {}, batch=batch, seqlen_q=n_queries, seqlen_k=n_keys, n_heads_q=KV_HEADS * GROUP,
+        n_heads_kv=KV_HEADS, softmax_scale=1.0, causal=causal,
+    )  # fmt: skip
+    steps = -(-n_queries // COLUMNS[kernel]) * GROUP
+    shares = wanted((-(-n_keys // ROWS) * KV_HEADS * batch, steps, 7), np.int32)
+    device = device_kernel(headers, "sm90_bwd_fused/ordered_work.cu", kernel)
+    launch(device, record, shares, steps, grid=len(shares), block=1)
+    return shares
+
+
+def seen_blocks(problem: tuple[int, int, int], columns: int, causal: bool, queries: int) -> int:
+    """How many blocks of keys a block of queries sees something of."""
+    _, n_queries, n_keys = problem
+    last = min((queries + 1) * columns, n_queries) - 1
+    keys = n_keys if not causal else min(max(last + 1 + n_keys - n_queries, 0), n_keys)
+    return -(-keys // ROWS)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+@pytest.mark.parametrize("kernel", COLUMNS)
+def test_every_share_has_its_turn(
+    headers: Path, kernel: str, problem: tuple[int, int, int], causal: bool
+) -> None:
+    """For each block of queries those who see it are numbered through, each later in the grid than
+    the one before, so that nobody waits for a thread block that may not have begun; and the last
+    one alone knows that it is."""
+    turns: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
+    for place, steps in enumerate(shares_of(headers, kernel, problem, causal)):
+        for batch, head, block, query_head, queries, number, is_last in steps[steps[:, 0] >= 0]:
+            key = int(batch), int(head), int(query_head), int(queries)
+            turns.setdefault(key, []).append((place, int(number), int(is_last)))
+            assert block < -(-problem[2] // ROWS)
+    columns = COLUMNS[kernel]
+    blocks = range(-(-problem[1] // columns))
+    for batch, head, query_head in itertools.product(
+        range(problem[0]), range(KV_HEADS), range(GROUP)
+    ):
+        for queries in blocks:
+            n = seen_blocks(problem, columns, causal, queries)
+            found = turns.pop((batch, head, query_head, queries), [])
+            assert [share[1:] for share in found] == [(i, int(i == n - 1)) for i in range(n)]
+    assert not turns

@@ -78,9 +78,13 @@ def _steps(problem: BackwardProblem, variant: Variant) -> list[int]:
     if variant is Variant.KEYS:
         sees, own_heads = sees.T, problem.kv_heads
         passes = problem.heads // problem.kv_heads
+    return [passes * int(n) for n in _blocks(sees, rows, columns).sum(axis=1)] * own_heads
+
+
+def _blocks(sees: Any, rows: int, columns: int) -> Any:
+    """Of so many rows and columns, which of them have something that is seen."""
     whole = np.pad(sees, [(0, -len(sees) % rows), (0, -len(sees[0]) % columns)])
-    blocks = whole.reshape(len(whole) // rows, rows, -1, columns).any(axis=(1, 3))
-    return [passes * int(n) for n in blocks.sum(axis=1)] * own_heads
+    return whole.reshape(len(whole) // rows, rows, -1, columns).any(axis=(1, 3))
 
 
 def _sees(problem: BackwardProblem) -> Any:
@@ -147,9 +151,7 @@ def _rounded(problem: BackwardProblem, variant: Variant) -> tuple[int, int]:
     if not isinstance(config, FusedBackwardKernelConfig) or not config.stays():
         return 0, 0
     rows, columns, _ = config.shape(variant)
-    sees = _sees(problem)
-    whole = np.pad(sees, [(0, -len(sees) % columns), (0, -len(sees[0]) % rows)])
-    adding = whole.reshape(len(whole) // columns, columns, -1, rows).any(axis=(1, 3)).sum(axis=1)
+    adding = _blocks(_sees(problem), columns, rows).sum(axis=1)
     warps = columns * config.d_head // (config.group_queries() * 16)
     blocks = problem.heads * int((adding > 0).sum())
     return problem.heads * int((adding > 1).sum()), blocks * (warps - rows // GROUP_ROWS)

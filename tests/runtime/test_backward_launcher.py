@@ -10,6 +10,7 @@ import pytest
 
 from flash_helpers.kernels.backward_config import BackwardKernelConfig, Sizes
 from flash_helpers.kernels.contract import Variant
+from flash_helpers.kernels.sm90_bwd_fused.config import AddBy
 from tests.config.test_backward_configs import CONFIG as AMPERE
 from tests.config.test_fused_backward_configs import CONFIG as FUSED
 from tests.config.test_hopper_backward_configs import CONFIG as HOPPER
@@ -67,6 +68,7 @@ int main() {
   launch("d_q alone", [](auto& a) { a.d_k = a.d_v = nullptr; });
   launch("d_v alone", [](auto& a) { a.d_q = a.d_k = nullptr; });
   launch("no keys", [](auto& a) { a.seqlen_k = 0; a.k = nullptr; });
+  launch("no queries", [](auto& a) { a.seqlen_q = 0; });
   launch("d_o null", [](auto& a) { a.d_o = nullptr; });
   launch("no sums", [](auto& a) { a.d_q_sums = nullptr; });
   launch("lse null", [](auto& a) { a.lse = nullptr; });
@@ -123,7 +125,7 @@ class Tried:
     """A family's configuration, and what each launch printed, by its name."""
 
     config: BackwardKernelConfig
-    records: tuple[int, int, int]  # the first number of what each kernel gets
+    records: tuple[int, ...]  # the first number of what each kernel gets
     said: dict[str, list[str]]
 
     def launches(self, variants: tuple[Variant, ...], sizes: Sizes = SIZES) -> list[str]:
@@ -135,15 +137,17 @@ class Tried:
         ]
 
 
-FAMILIES = {
+FUSED_SOURCES = ("sm90_bwd_fused/family", "sm90_bwd/launch", "sm90/launch", "sm90/tensor_map")
+# By the family's name, and what is particular about the configuration.
+FAMILIES: dict[str, tuple[BackwardKernelConfig, tuple[int, ...], tuple[str, ...], str]] = {
     "sm80_bwd": (AMPERE, (4096, 4096, 4096), ("sm80_bwd",), ""),
     # Maps of nothing, of K and of Q.
     "sm90_bwd": (
         HOPPER, (0, 4096, 4096), ("sm90_bwd/family", "sm90_bwd/launch", "sm90/tensor_map"), DRIVER,
     ),
-    "sm90_bwd_fused": (
-        FUSED, (0, 4096, 0),
-        ("sm90_bwd_fused/family", "sm90_bwd/launch", "sm90/launch", "sm90/tensor_map"), DRIVER,
+    "sm90_bwd_fused": (FUSED, (0, 4096, 0), FUSED_SOURCES, DRIVER),
+    "sm90_bwd_fused in order": (
+        replace(FUSED, add_by=AddBy.IN_ORDER), (0, 4096), FUSED_SOURCES, DRIVER,
     ),
     "sm80_bwd_serve": (AMPERE_SERVE, (4096, 4096, 4096), ("sm80_bwd_serve",), ""),
     "sm90_bwd_fused_serve": (
@@ -164,7 +168,7 @@ def tried(request: pytest.FixtureRequest) -> Tried:
         for v in config.variants()
     )
     sums = str("d_q_sums" in config.scratch()).lower()
-    for word, text in (("FAMILY", request.param), ("ENTRIES", entries), ("SUMS", sums)):
+    for word, text in (("FAMILY", request.param.split()[0]), ("ENTRIES", entries), ("SUMS", sums)):
         main = main.replace(word, text)
     main = toy.replace("4096", "232448") + driver + main
     names = ("launcher", "backward_launcher", "backward_checks", "configurations",
@@ -187,11 +191,11 @@ def test_kernels_follow_each_other_with_python_s_grids(tried: Tried) -> None:
 
 
 def test_what_nobody_wants_is_not_launched(tried: Tried) -> None:
-    dots, keys, last = tried.config.variants()
-    of_d_q = (dots, keys, last) if last is Variant.ROUND else (dots, last)
+    dots, keys, *last = tried.config.variants()
+    of_d_q = (dots, *last) if last == [Variant.QUERIES] else (dots, keys, *last)
     for name, variants in (
         ("keys", (dots, keys)), ("d_q alone", of_d_q), ("d_v alone", (dots, keys)),
-        ("no keys", (dots, last)),
+        ("no keys", (dots, *last)),
     ):  # fmt: skip
         assert launched(tried.said[name]) == tried.launches(variants), name
 
@@ -199,6 +203,7 @@ def test_what_nobody_wants_is_not_launched(tried: Tried) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
+        ("no queries", "backward: seqlen_q = 0: expected at least 1"),
         ("d_o null", "backward: d_o is null"),
         ("lse null", "backward: lse is null"),
         ("d_k misaligned", "backward: d_k is not aligned to 16 bytes"),

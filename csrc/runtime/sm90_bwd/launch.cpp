@@ -32,11 +32,9 @@ class Maps {
   FLASH_MAP(d_v, seqlen_k, n_heads_kv)
 #undef FLASH_MAP
 
-  // Its boxes have 16 elements of each row.
   TensorMap narrow_d_q(int rows) const {
-    constexpr int kNarrowBytes = 32;
     return map(args_.d_q, args_.d_q_stride_batch, args_.d_q_stride_seq, args_.d_q_stride_head,
-               args_.seqlen_q, args_.n_heads_q, rows, kNarrowBytes);
+               args_.seqlen_q, args_.n_heads_q, rows, kNarrowRowBytes);
   }
 
   // RowStats as rows of 16-bit elements; a box: those of `queries`.

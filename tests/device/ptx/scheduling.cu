@@ -16,6 +16,11 @@ extern "C" __global__ void forgets(uint32_t* out) {
   out[threadIdx.x] = value * kFactor;
 }
 
+extern "C" __global__ void hides(uint32_t* out) {
+  const uint32_t value = 5;
+  out[threadIdx.x] = ptx::hidden(value) * kFactor;
+}
+
 // The compiler drops a value that nothing uses, unless it is needed here.
 extern "C" __global__ void drops(const uint32_t* in, uint32_t* out) {
   [[maybe_unused]] const uint32_t value = in[threadIdx.x] * kFactor;

@@ -14,8 +14,9 @@ FACTOR = 1000003
 
 def test_forget_makes_a_value_opaque(headers: Path) -> None:
     assert str(5 * FACTOR) in entry_text(headers, FILE, "remembers")
-    assert str(5 * FACTOR) not in entry_text(headers, FILE, "forgets")
-    for entry in ("remembers", "forgets"):
+    for entry in ("forgets", "hides"):
+        assert str(5 * FACTOR) not in entry_text(headers, FILE, entry)
+    for entry in ("remembers", "forgets", "hides"):
         out = wanted(32, np.uint32)
         launch(device_kernel(headers, FILE, entry), out)
         np.testing.assert_array_equal(out, 5 * FACTOR)

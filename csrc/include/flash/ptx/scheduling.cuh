@@ -9,6 +9,12 @@ namespace flash::ptx {
 // being kept in registers across this point. No instruction.
 FLASH_DEVICE void forget(uint32_t& value) { asm volatile("" : "+r"(value)); }
 
+// The same of a copy.
+FLASH_DEVICE uint32_t hidden(uint32_t value) {
+  forget(value);
+  return value;
+}
+
 // Makes `value` be computed before the volatile operations that follow. No instruction.
 FLASH_DEVICE void needed_here(uint32_t value) { asm volatile("" ::"r"(value)); }
 

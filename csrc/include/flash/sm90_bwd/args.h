@@ -21,9 +21,12 @@ struct BackwardKernelArgs {
   TensorMap d_own1;  // box: 16 rows
   TensorMap d_own2;
   TensorMap stats;  // RowStats, seen as rows of kStatsRowBytes; box: those of a block
-  TensorMap d_q;    // boxes of 16 elements; for kernels that round sums of dQ
+  TensorMap d_q;    // box: kNarrowRowBytes of rows; for kernels that round sums of dQ
   BackwardArgs call;
 };
+
+// Of a row of a box of the map of dQ.
+constexpr int kNarrowRowBytes = 32;
 
 // Of the maps of packed rows: behind which row copies end (packed_map() in
 // runtime/sm90_bwd/launch.cpp). A power of two.

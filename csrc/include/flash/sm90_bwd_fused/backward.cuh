@@ -118,7 +118,7 @@ struct Roles {
   }
 
   using Sender = SumsSender<kConfig, L>;
-  FLASH_DEVICE Sender sender() const { return {args, args.call, smem, warp - 1, lane}; }
+  FLASH_DEVICE Sender sender() const { return {args, smem, warp - 1, lane}; }
 };
 
 // `place`: what a Work is made of, beside the call; nothing where thread blocks stay.

@@ -10,6 +10,7 @@
 
 #include "flash/ptx/fence.cuh"
 #include "flash/ptx/named_barrier.cuh"
+#include "flash/ptx/scheduling.cuh"
 #include "flash/sm90/ring.cuh"
 #include "flash/sm90_bwd/matmuls.cuh"
 #include "flash/sm90_bwd_fused/args.h"
@@ -179,20 +180,21 @@ struct Consumer : Weighing<kConfig, L> {
     return kSplits && kWanted && ptx::mbarrier_test_wait(barrier, parity);
   }
 
+  // K and V: their addresses are worked out where they are used, not kept from block to block.
   FLASH_DEVICE void issue_scores(bool q_there = false) {
     if (!q_there) sm90::wait_phase(smem.full1(ring.buffer), ring.parity);
-    Mm::issue_products(hidden(smem.own1(group)), smem.other1(ring.buffer), p);
+    Mm::issue_products(ptx::hidden(smem.own1(group)), smem.other1(ring.buffer), p);
   }
 
   FLASH_DEVICE void issue_gradients(bool d_o_there = false) {
     if (!d_o_there) sm90::wait_phase(smem.full2(ring.buffer), ring.parity);
-    Mm::issue_products(hidden(smem.own2(group)), smem.other2(ring.buffer), d_s);
+    Mm::issue_products(ptx::hidden(smem.own2(group)), smem.other2(ring.buffer), d_s);
   }
 
   // The group's part of dS; then, behind share_ds, it is for all groups.
   FLASH_DEVICE void write_ds(bool ds_free) const {
     if (!ds_free) sm90::wait_phase(smem.ds_empty(ds_ring.buffer), ds_ring.parity ^ 1);
-    const int own = kSplits ? lane : this->hidden_lane();
+    const int own = kSplits ? lane : static_cast<int>(ptx::hidden(lane));
     store_transposed(d_weights, transposed_address(smem.ds(ds_ring.buffer, group), warp, own));
   }
   template <bool kIsFirst>
@@ -273,9 +275,6 @@ struct Consumer : Weighing<kConfig, L> {
       return *work;
     }
   }
-
-  // The same, computed again where it is used instead of kept in registers from block to block.
-  FLASH_DEVICE static uint32_t hidden(uint32_t address) { return ptx::forget(address), address; }
 
   // One arrival per warp: what it read or wrote is complete.
   FLASH_DEVICE void release(uint32_t barrier) const {

@@ -64,7 +64,7 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls> {
   FLASH_DEVICE uint32_t tile_empty() const { return stay_barrier(1); }
   FLASH_DEVICE uint32_t own1_empty() const { return stay_barrier(2); }
   FLASH_DEVICE uint32_t own2_empty() const { return stay_barrier(3); }
-  // "Full" of a staging buffer into which sums have been brought back (sums_rounder.cuh).
+  // "Full" of a staging buffer into which others' sums are brought (sums_rounder.cuh).
   FLASH_DEVICE uint32_t sums_full(int buffer) const { return stay_barrier(4 + buffer); }
   // What a warp keeps there: consumers, by their number, then senders.
   FLASH_DEVICE uint32_t kept(int warp) const {

@@ -3,6 +3,7 @@
 
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/reduce.cuh"
+#include "flash/ptx/scheduling.cuh"
 #include "flash/ptx/wgmma.cuh"
 #include "flash/sm90_bwd_fused/layout.cuh"
 #include "flash/sm90_bwd_fused/transposed.cuh"
@@ -118,8 +119,7 @@ struct QuerySumsAdder : QuerySums<kConfig> {
   // Leaves them where the buffer's sender finds them (sums_sender.cuh).
   FLASH_DEVICE void stage(const Sums& sums, int buffer) const {
     if (!has_part()) return;
-    uint32_t own = static_cast<uint32_t>(lane);
-    ptx::forget(own);  // else the loop keeps the address
+    const uint32_t own = ptx::hidden(lane);  // else the loop keeps the address
     const uint32_t mine = part(buffer) + own * 16;
     static_for<0, Base::kPieces>([&](auto piece) {
       constexpr int kFirst = piece * 4;

@@ -20,13 +20,12 @@ namespace flash::sm90_bwd_fused {
 template <FusedBackwardKernelConfig kConfig>
 struct RoundedSums {
   using Part = QuerySums<kConfig>;
-  static constexpr int kChunk = 16;  // elements
-  static constexpr int kRowBytes = kChunk * bytes_of(kConfig.dtype);
+  static constexpr int kRowBytes = sm90_bwd::kNarrowRowBytes;
+  static constexpr int kChunk = kRowBytes / bytes_of(kConfig.dtype);  // elements
 
   // Adds the others' sums: a warp, those of a part that begins at `part`.
   FLASH_DEVICE static void add(typename Part::Sums& sums, uint32_t part, uint32_t lane) {
-    ptx::forget(
-        lane);  // else the loop that multiplies keeps what comes of it, and has no registers
+    ptx::forget(lane);  // else the loop that multiplies keeps what comes of it
     static_for<0, Part::kPieces>([&](auto piece) {
       const ptx::Vector16 others = ptx::ld_shared_16<piece * Part::kPieceBytes>(part + lane * 16);
 #pragma unroll

@@ -1,5 +1,5 @@
 // The way of dQ out of shared memory: two warps of the producer's warpgroup have the copy engine
-// add what the consumer groups have staged.
+// add what the consumer groups have staged, or store what they have rounded (sums_rounder.cuh).
 //
 // A group's writes take a few hundred cycles to reach shared memory beside its matmuls, and a fence
 // right behind them waits for that. So the group fences a block's sums only with its next block of
@@ -73,7 +73,6 @@ struct SumsSender {
   using Work = typename L::Work;
 
   const BackwardKernelArgs& args;
-  const BackwardArgs& call;
   const L& smem;
   const int buffer;
   const int lane;
@@ -116,7 +115,9 @@ struct SumsSender {
 
  private:
   FLASH_DEVICE bool is_last(const Work& work, const Place& place) const {
-    if constexpr (L::kInOrder) return call.d_q != nullptr && work.is_last(call, place.block);
+    if constexpr (L::kInOrder) {
+      return args.call.d_q != nullptr && work.is_last(args.call, place.block);
+    }
     return false;
   }
 
@@ -133,7 +134,7 @@ struct SumsSender {
   FLASH_DEVICE void bring(const Work& work, const Place& place) {
     await_turn(work, place);
     ptx::mbarrier_arrive_expect_tx(smem.sums_full(buffer), kConfig.sums_bytes());
-    ptx::bulk_load(smem.staging(buffer), sums_of_block<kConfig, L>(call, work, place),
+    ptx::bulk_load(smem.staging(buffer), sums_of_block<kConfig, L>(args.call, work, place),
                    kConfig.sums_bytes(), smem.sums_full(buffer));
     sm90::wait_phase(smem.sums_full(buffer), parity);
     parity ^= 1;
@@ -141,7 +142,8 @@ struct SumsSender {
 
   FLASH_DEVICE void send(const Work& work, const Place& place, int group) const {
     const int offset = Sums::group_place(group);
-    char* const to = reinterpret_cast<char*>(sums_of_block<kConfig, L>(call, work, place)) + offset;
+    char* const to =
+        reinterpret_cast<char*>(sums_of_block<kConfig, L>(args.call, work, place)) + offset;
     const uint32_t from = smem.staging(buffer) + offset;
     bool is_first = false;
     if constexpr (L::kInOrder) is_first = turn(work, place).is_first();
@@ -168,7 +170,7 @@ struct SumsSender {
   }
 
   FLASH_DEVICE SumsTurn turn(const Work& work, const Place& place) const {
-    return {order_counters<kConfig>(call) + sums_row<L>(call, work, place),
+    return {order_counters<kConfig>(args.call) + sums_row<L>(args.call, work, place),
             work.number(place.block)};
   }
 };

@@ -33,12 +33,7 @@ FLASH_DEVICE void draw_tiles(const BackwardArgs& call, const L& smem) {
   }
 }
 
-// What everybody else sees of them: one thread of each warp.
-template <typename L>
-FLASH_DEVICE ptx::Vector16 await_tile(const L& smem, uint32_t parity) {
-  sm90::wait_phase(smem.tile_full(), parity);
-  return ptx::ld_shared_16<0>(smem.tile());
-}
+// What everybody else reads.
 FLASH_DEVICE OwnTile tile_of(const ptx::Vector16& words) {
   return {.batch = words.word[0], .head = words.word[1], .block = words.word[2]};
 }
@@ -82,7 +77,8 @@ template <typename L>
 FLASH_DEVICE void load_tiles(const BackwardKernelArgs& args, const L& smem) {
   sm90_bwd::Producer<L, typename L::Work> loads{args, smem};
   for (uint32_t parity = 0;; parity ^= 1) {
-    const OwnTile tile = tile_of(await_tile(smem, parity));
+    sm90::wait_phase(smem.tile_full(), parity);
+    const OwnTile tile = tile_of(ptx::ld_shared_16<0>(smem.tile()));
     if (tile.block == kNoTile) return;
     const typename L::Work work(args.call, tile);
     Place place{work.first, 0};

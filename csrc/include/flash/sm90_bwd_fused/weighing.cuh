@@ -44,7 +44,7 @@ struct Weighing {
     if (mask.hides_something) {
       // Behind the exponentials, since what belongs to a key that the query does not see may be
       // infinite.
-      const int own = hidden_lane();
+      const int own = static_cast<int>(ptx::hidden(lane));  // else the loop keeps the place
       sm90_bwd::hide(p, rule, mask, warp * 16 + own / 4, own % 4 * 2, d_s);
     }
     __syncwarp();  // all lanes have read their RowStats, which go with Q
@@ -74,14 +74,6 @@ struct Weighing {
     }
     __syncwarp();  // all lanes have read their RowStats, which go with Q
     Mm::pack(d_s, d_weights);
-  }
-
-  // To be computed with where it is used: the loop that multiplies has no registers for what comes
-  // of it.
-  FLASH_DEVICE int hidden_lane() const {
-    uint32_t found = static_cast<uint32_t>(lane);
-    ptx::forget(found);
-    return static_cast<int>(found);
   }
 };
 

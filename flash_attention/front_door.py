@@ -78,8 +78,8 @@ def flash_attn_func(
         dropout_p, alibi_slopes: only their defaults are supported.
         deterministic: every gradient is bitwise the same in every run. Else that of q may differ in
             its last bits: on compute capability 9.0 kernels add it up in any order, for head
-            dimensions 64, 96 and 128 and more than 2,048 keys. True as well where
-            torch.use_deterministic_algorithms is.
+            dimensions 64, 96 and 128 and more than 2,048 keys (4,096 if causal, or at 64). True as
+            well where torch.use_deterministic_algorithms is.
         return_attn_probs: returns (out, softmax_lse, None), as flash-attn does without dropout.
 
     Returns:

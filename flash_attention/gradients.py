@@ -182,6 +182,6 @@ def scratch_shapes(
     of the argument record."""
     assert isinstance(kernel_cfg, BackwardKernelConfig)
     batch, seqlen_q, n_heads, _ = q_shape
-    rows = row_stats_rows(seqlen_q)
+    rows = row_stats_rows(seqlen_q, kernel_cfg.stats_block())
     columns = {"row_stats": ROW_STATS_FLOATS, "d_q_sums": kernel_cfg.sums_columns()}
     return {name: (batch, n_heads, rows, columns[name]) for name in kernel_cfg.scratch()}

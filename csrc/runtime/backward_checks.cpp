@@ -66,12 +66,14 @@ void check_backward_args(const KernelEntry& entry, const BackwardArgs& args) {
 #undef FLASH_CHECK_STRIDES
 }
 
-unsigned backward_blocks(const KernelEntry& entry, const BackwardArgs& args, int rows) {
+unsigned backward_blocks(const KernelEntry& entry, const BackwardArgs& args, int rows,
+                         int stats_block) {
   if (!is_wanted(entry.variant, args)) return 0;
   const bool of_keys = entry.variant == Variant::kKeys;
-  const int64_t n_rows = of_keys                           ? int64_t{args.seqlen_k}
-                         : entry.variant == Variant::kDots ? row_stats_rows(args.seqlen_q)
-                                                           : int64_t{args.seqlen_q};
+  const int64_t n_rows = of_keys ? int64_t{args.seqlen_k}
+                         : entry.variant == Variant::kDots
+                             ? row_stats_rows(args.seqlen_q, stats_block)
+                             : int64_t{args.seqlen_q};
   const int64_t row_blocks = (n_rows + rows - 1) / rows;
   // Three 31-bit factors: the product of two fits 64 bits, so it is compared before the third.
   const int64_t head_blocks = row_blocks * (of_keys ? args.n_heads_kv : args.n_heads_q);

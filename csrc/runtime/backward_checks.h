@@ -12,7 +12,8 @@ void check_backward_args(const KernelEntry& entry, const BackwardArgs& args);
 
 // Thread blocks with `rows` rows each: of queries, or of keys for the kernel of their gradients;
 // for each head and batch entry. 0 if nothing of what the kernel computes is wanted. Checked to fit
-// a grid.
-unsigned backward_blocks(const KernelEntry& entry, const BackwardArgs& args, int rows);
+// a grid. `stats_block`: what the rows with RowStats are filled up to.
+unsigned backward_blocks(const KernelEntry& entry, const BackwardArgs& args, int rows,
+                         int stats_block = kRowStatsBlock);
 
 }  // namespace flash

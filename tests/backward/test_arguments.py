@@ -19,7 +19,7 @@ from flash_helpers.kernels.registry import violations
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 from flash_helpers.kernels.sm80_bwd.sets import get_ampere_backward_kernel_configs
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
-from flash_helpers.kernels.sm90_bwd_fused.family import IN_ORDER_KEYS
+from flash_helpers.kernels.sm90_bwd_fused.family import in_order_keys
 from tests.backward.problems import CONFIGS, SMALL
 
 FORWARD = get_hopper_kernel_configs()[0]
@@ -121,7 +121,7 @@ def test_the_hopper_family_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> 
     for d_head, deterministic, causal, more in itertools.product(
         (64, 96, 128, 192, 256), (False, True), (False, True), (-1, 0, 1)
     ):
-        keys = IN_ORDER_KEYS + more
+        keys = in_order_keys(d_head, causal) + more
         problem = AttentionProblem(
             DType.FP16, 1, 64, keys, 1, 1, d_head,
             causal=causal, gradients=True, deterministic=deterministic,
@@ -135,6 +135,8 @@ def test_the_hopper_family_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> 
         assert isinstance(config, FusedBackwardKernelConfig)
         in_order = deterministic or more <= 0
         assert config.add_by is (AddBy.IN_ORDER if in_order else AddBy.COPIES)
+        columns = {64: 128, 96: 64 if causal and in_order else 80}
+        assert config.keys_columns == columns.get(d_head, 64 if causal or in_order else 80)
 
 
 def test_a_table_does_not_decide_what_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:

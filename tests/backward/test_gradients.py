@@ -24,6 +24,7 @@ EVERY = pytest.mark.parametrize(
 
 # Fused, with P and dS one after the other.
 SPLIT = [c for c in SOME if (c.FAMILY, c.d_head) == ("sm90_bwd_fused", 128)]
+OF_80 = [c for c in SOME if c.values().get("keys_columns") == 80]
 
 
 @pytest.fixture(params=[*SMALLS, WIDE], ids=lambda config: f"{config.FAMILY}-{config.d_head}")
@@ -65,6 +66,16 @@ def test_every_first_block_of_queries(
 def test_every_place_of_the_diagonal(small: BackwardKernelConfig, offset: int) -> None:
     Problem(small, 70, 70 + offset, heads=1, causal=True).check()
     Problem(small, 70 + offset, 70, heads=1, causal=True).check()
+
+
+@pytest.mark.parametrize("config", OF_80, ids=str)
+@pytest.mark.parametrize("unseen", [64, 80, 90, 96, 170])
+def test_queries_that_see_no_key_end_within_any_block(
+    config: BackwardKernelConfig, unseen: int
+) -> None:
+    """In order their dQ comes from the first kernel, whose blocks do not end with those of 80."""
+    found = Problem(config, 70 + unseen, 70, heads=1, causal=True).check()
+    assert not found["d_q"][:, :unseen].any()
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (6, 2), (4, 1)])

@@ -64,7 +64,11 @@ def test_they_share_their_word_and_can_be_built() -> None:
     [
         ({"d_head": 192}, "d_head = 192 is not supported: it must be 64 or 96 or 128"),
         ({"keys_rows": 192}, "keys_rows = 192 is not supported: it must be 128"),
-        ({"keys_columns": 128}, "keys_columns = 128 is not supported: it must be 64"),
+        ({"keys_columns": 128}, "keys_columns = 128 is not supported: it must be 64 or 80"),
+        (
+            {"keys_columns": 80, "add_by": AddBy.IN_ORDER},
+            "keys_columns = 80 is not supported with d_head = 128 in order",
+        ),
         ({"ds_stages": 1}, "ds_stages = 1 is not supported: dQ is multiplied while the next dS"),
         ({"keys_stages": 3}, "the kernel keys need 263824 bytes of shared memory"),
     ],
@@ -100,3 +104,8 @@ def test_thread_blocks_and_work() -> None:
     ]  # fmt: skip
     assert CONFIG.total_flop(1, 1, 256) == 256 * 256 * (2 * 5 * 128 + 7)
     assert [CONFIG.threads_of(v) for v in CONFIG.variants()] == [128, 384, 256]
+    wide = replace(CONFIG, keys_columns=80)  # rows end with blocks of 80 and of 128
+    assert [wide.grid(variant, sizes) for variant in wide.variants()] == [
+        640 // 16 * 6 * 2, 2 * 3 * 2, 3 * 6 * 2,
+    ]  # fmt: skip
+    assert [wide.stats_rows(replace(sizes, seqlen_q=n)) for n in (1, 640, 641)] == [640, 640, 1280]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from flash_helpers.kernels.backward_args import row_stats_rows
 from flash_helpers.kernels.contract import Variant
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import GROUP_ROWS
@@ -44,7 +43,7 @@ def _dots(problem: BackwardProblem) -> Work:
     config = problem.config
     threads = config.threads_of(Variant.DOTS)
     rows = problem.heads * problem.seqlen_q
-    filled = problem.heads * row_stats_rows(problem.seqlen_q)
+    filled = problem.heads * config.stats_rows(problem.sizes)
     has_sums = "d_q_sums" in config.outputs(Variant.DOTS)
     cleared = 2 * _pieces(problem) * filled if has_sums else 0
     if has_sums and config.is_deterministic():

@@ -14,7 +14,8 @@ from tests.config.test_hopper_backward_configs import CONFIG
 from tests.runtime.maps_as_text import MAP_BYTES, lines_of, text_of
 
 MAPS = ("own1", "own2", "other1", "other2", "d_own1", "d_own2", "stats", "d_q")
-CONFIGS = (CONFIG, replace(CONFIG, d_head=96), replace(CONFIG, d_head=64, keys_columns=128))
+CONFIGS = (CONFIG, replace(CONFIG, d_head=96), replace(CONFIG, d_head=64, keys_columns=128),
+           replace(CONFIG, keys_columns=80))  # fmt: skip
 
 # Prints what the driver would be asked to encode into the bytes of a map, and so what lies where.
 MAIN = r"""

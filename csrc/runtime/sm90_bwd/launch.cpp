@@ -40,20 +40,21 @@ class Maps {
   // RowStats as rows of 16-bit elements; a box: those of `queries`.
   TensorMap stats(int queries) const {
     constexpr int kElement = 2;
-    constexpr int kRow = kStatsRowBytes / kElement;
-    const int64_t n_rows =
-        packed_ ? packed_stats_rows(args_.seqlen_q, args_.batch) : row_stats_rows(args_.seqlen_q);
+    const int row_bytes = stats_row_bytes(queries);
+    const int row = row_bytes / kElement;
+    const int64_t n_rows = packed_ ? packed_stats_rows(args_.seqlen_q, args_.batch)
+                                   : row_stats_rows(args_.seqlen_q, row_stats_block(queries));
     const int64_t head_bytes = n_rows * int64_t{sizeof(RowStats)};
     return sm90::tensor_map({.address = args_.row_stats,
                              .stride_batch = head_bytes / kElement * args_.n_heads_q,
-                             .stride_seq = kRow,
+                             .stride_seq = row,
                              .stride_head = head_bytes / kElement,
                              .batch = packed_ ? 1 : args_.batch,
-                             .seqlen = static_cast<int32_t>(head_bytes / kStatsRowBytes),
+                             .seqlen = static_cast<int32_t>(head_bytes / row_bytes),
                              .n_heads = args_.n_heads_q,
-                             .d_head = kRow,
-                             .box_rows = queries * int{sizeof(RowStats)} / kStatsRowBytes,
-                             .swizzle_bytes = kStatsRowBytes,
+                             .d_head = row,
+                             .box_rows = queries * int{sizeof(RowStats)} / row_bytes,
+                             .swizzle_bytes = row_bytes,
                              .dtype = config_.dtype});
   }
 

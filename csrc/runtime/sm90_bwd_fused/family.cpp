@@ -33,7 +33,8 @@ int rows_of_block(const Config& config, Variant variant) {
 }
 
 unsigned n_blocks(const KernelEntry& entry, const BackwardArgs& args) {
-  return backward_blocks(entry, args, rows_of_block(config_of<Config>(entry), entry.variant));
+  const Config& config = config_of<Config>(entry);
+  return backward_blocks(entry, args, rows_of_block(config, entry.variant), config.stats_block());
 }
 
 void prepare(int) { sm90::prepare_tensor_maps(); }

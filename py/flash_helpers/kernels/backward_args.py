@@ -5,6 +5,7 @@ The GPU and the emulator receive the same bytes. `tests/config/test_cpp_contract
 every offset with what a C++ compiler says.
 """
 
+import math
 import struct
 from collections.abc import Mapping
 
@@ -35,9 +36,14 @@ _LAYOUT = struct.Struct(f"<{len(POINTER_FIELDS)}Q{len(STRIDE_FIELDS)}q5if2i4Q2if
 BACKWARD_ARGS_SIZE = _LAYOUT.size
 
 
-def row_stats_rows(seqlen_q: int) -> int:
+def row_stats_block(columns: int) -> int:
+    """What a head's rows are filled up to, so that blocks of `columns` queries end with them."""
+    return math.lcm(ROW_STATS_BLOCK, columns)
+
+
+def row_stats_rows(seqlen_q: int, block: int = ROW_STATS_BLOCK) -> int:
     """Rows with RowStats of one head."""
-    return -(-seqlen_q // ROW_STATS_BLOCK) * ROW_STATS_BLOCK
+    return -(-seqlen_q // block) * block
 
 
 def packed_stats_rows(n_rows: int, batch: int) -> int:

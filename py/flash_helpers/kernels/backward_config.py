@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
-from .backward_args import row_stats_rows
+from .backward_args import ROW_STATS_BLOCK, row_stats_rows
 from .contract import CppEnum, KernelConfig, Variant
 from .flops import BACKWARD_OVER_FORWARD
 
@@ -198,7 +198,11 @@ class BackwardKernelConfig(KernelConfig):
 
     def stats_rows(self, sizes: Sizes) -> int:
         """Rows of RowStats, and of sums of dQ, of one head."""
-        return row_stats_rows(sizes.seqlen_q)
+        return row_stats_rows(sizes.seqlen_q, self.stats_block())
+
+    def stats_block(self) -> int:
+        """What these rows are filled up to."""
+        return ROW_STATS_BLOCK
 
     def stays(self) -> bool:
         """Whether thread blocks of the large kernel stay, one on each multiprocessor, and take tile
@@ -211,7 +215,7 @@ class BackwardKernelConfig(KernelConfig):
         if variant is Variant.KEYS:
             return -(-sizes.seqlen_k // self.rows(variant)) * sizes.n_heads_kv * sizes.batch
         if variant is Variant.DOTS:
-            blocks = row_stats_rows(sizes.seqlen_q) // self.dots_rows()
+            blocks = self.stats_rows(sizes) // self.dots_rows()
         else:
             blocks = -(-sizes.seqlen_q // self.rows(variant))
         return blocks * sizes.n_heads_q * sizes.batch

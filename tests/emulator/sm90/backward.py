@@ -20,7 +20,6 @@ from flash_helpers.emulator import (
 from flash_helpers.kernels.backward_args import (
     ROW_STATS_FLOATS,
     pack_backward_args,
-    row_stats_rows,
 )
 from flash_helpers.kernels.backward_config import BackwardKernelConfig, Sizes
 from flash_helpers.kernels.contract import Variant
@@ -109,7 +108,7 @@ class BackwardProblem:
     def output(self, name: str, inputs: dict[str, Any]) -> Any:
         columns = {"row_stats": ROW_STATS_FLOATS, "d_q_sums": self.config.sums_columns()}
         if name in columns:
-            rows = (self.heads, row_stats_rows(self.seqlen_q))
+            rows = (self.heads, self.config.stats_rows(self.sizes))
             array = aligned((*rows, columns[name]), np.float32)
         else:
             array = aligned(self.arrays[SHAPED_LIKE[name]].shape, np.uint16)

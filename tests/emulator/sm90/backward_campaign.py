@@ -40,12 +40,19 @@ KERNELS: tuple[Kernel, ...] = (
     (SPLIT, Variant.KEYS),
 )
 IN_ORDER = replace(FUSED, add_by=AddBy.IN_ORDER)
-FUSED_KERNELS: tuple[Kernel, ...] = ((IN_ORDER, Variant.KEYS), (FUSED, Variant.ROUND))
+WIDE = replace(FUSED, keys_columns=80)  # one staging buffer
+FUSED_KERNELS: tuple[Kernel, ...] = (
+    (IN_ORDER, Variant.KEYS),
+    (WIDE, Variant.KEYS),
+    (FUSED, Variant.ROUND),
+)
 # Whose schedules are tried, without mutants.
 OTHERS: tuple[Kernel, ...] = (
     (replace(FUSED, d_head=64, keys_columns=128, add_by=AddBy.REGISTERS), Variant.KEYS),
     (replace(FUSED, add_by=AddBy.REGISTERS), Variant.KEYS),
     (replace(FUSED, d_head=96), Variant.KEYS),
+    (replace(IN_ORDER, d_head=96, keys_columns=80), Variant.DOTS),
+    (replace(IN_ORDER, d_head=96, keys_columns=80), Variant.KEYS),
     (FUSED, Variant.KEYS),
     (IN_ORDER, Variant.DOTS),
     (replace(IN_ORDER, d_head=64, keys_columns=128), Variant.KEYS),

@@ -83,12 +83,19 @@ struct alignas(8) RowStats {
   float dot;
 };
 
-// The largest block of query rows that reads RowStats; a multiple of all others.
+// The largest block of query rows that reads RowStats; a multiple of most others.
 constexpr int kRowStatsBlock = 128;
 
+// What a head's rows are filled up to, so that blocks of `columns` queries end with them.
+constexpr int row_stats_block(int columns) {
+  int rows = kRowStatsBlock;
+  while (rows % columns != 0) rows += kRowStatsBlock;
+  return rows;
+}
+
 // Rows with RowStats of one head.
-constexpr int64_t row_stats_rows(int32_t seqlen_q) {
-  return (int64_t{seqlen_q} + kRowStatsBlock - 1) / kRowStatsBlock * kRowStatsBlock;
+constexpr int64_t row_stats_rows(int32_t seqlen_q, int block = kRowStatsBlock) {
+  return (int64_t{seqlen_q} + block - 1) / block * block;
 }
 
 // The same of packed sequences, n_rows rows together, each of which begins with a whole block.

@@ -20,7 +20,7 @@ struct BackwardKernelArgs {
   TensorMap other2;
   TensorMap d_own1;  // box: 16 rows
   TensorMap d_own2;
-  TensorMap stats;  // RowStats, seen as rows of kStatsRowBytes; box: those of a block
+  TensorMap stats;  // RowStats, seen as rows of stats_row_bytes(); box: those of a block
   TensorMap d_q;    // box: kNarrowRowBytes of rows; for kernels that round sums of dQ
   BackwardArgs call;
 };
@@ -32,8 +32,11 @@ constexpr int kNarrowRowBytes = 32;
 // runtime/sm90_bwd/launch.cpp). A power of two.
 constexpr int kRaggedRows = 1 << 30;
 
-// A copy moves RowStats by so many bytes: the longest row of a box of 16-bit elements.
-constexpr int kStatsRowBytes = 512;
+// Of a row of the map of RowStats, of which a copy moves those of `columns` queries: the longest
+// row that a box of 16-bit elements may have, or half of them.
+constexpr int stats_row_bytes(int columns) {
+  return columns % 64 == 0 ? 512 : columns * int{sizeof(RowStats)} / 2;
+}
 
 static_assert(sizeof(BackwardKernelArgs) == 1408, "Python packs these bytes");
 

@@ -38,13 +38,14 @@ struct EqualLengths {
     return {row, 0, head, static_cast<int>(work.batch)};
   }
   // Of the RowStats, and sums, that a head of the batch has: those of the sequence's first row, and
-  // how many rows there are.
+  // how many rows there are for blocks of kColumns.
   template <typename Own>
   FLASH_DEVICE static int first_stats(const Own&) {
     return 0;
   }
+  template <int kColumns>
   FLASH_DEVICE static int64_t stats_rows(const BackwardArgs& call) {
-    return row_stats_rows(call.seqlen_q);
+    return row_stats_rows(call.seqlen_q, row_stats_block(kColumns));
   }
 };
 

@@ -49,7 +49,7 @@ struct Producer {
     ptx::mbarrier_arrive_expect_tx(full, L::kOtherBytes + L::kStatsBytes);
     load_other(work, full, smem.other1(ring1.buffer), args.other1, row, head);
     if constexpr (L::kOwnsKeys) {
-      constexpr int kRowsOfOne = kStatsRowBytes / int{sizeof(RowStats)};
+      constexpr int kRowsOfOne = stats_row_bytes(L::kColumns) / int{sizeof(RowStats)};
       static_assert(L::kColumns % kRowsOfOne == 0, "a block's RowStats are whole rows of the map");
       ptx::tma_load_5d(smem.stats(ring1.buffer), &args.stats, full, 0,
                        (Calls::first_stats(work) + row) / kRowsOfOne, 0, head,

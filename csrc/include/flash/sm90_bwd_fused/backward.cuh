@@ -38,19 +38,18 @@ FLASH_DEVICE void init_fused_barriers(const L& smem) {
     ptx::mbarrier_init(smem.ds_empty(stage), kWarps);
   }
   if constexpr (L::kStays) {
-    constexpr int kReaders = kWarps + FusedBackwardKernelConfig::kStagingBuffers + 1;
+    constexpr int kReaders = kWarps + FusedBackwardKernelConfig::kSenders + 1;
     ptx::mbarrier_init(smem.tile_full(), 1);
     ptx::mbarrier_init(smem.tile_empty(), kReaders);
     ptx::mbarrier_init(smem.own1_empty(), kWarps);
     ptx::mbarrier_init(smem.own2_empty(), kWarps);
-    for (int buffer = 0; buffer < FusedBackwardKernelConfig::kStagingBuffers; ++buffer) {
+    for (int buffer = 0; buffer < L::kBuffers; ++buffer) {
       ptx::mbarrier_init(smem.sums_full(buffer), 1);
     }
   }
 }
 
-// Warp 0 of the producers' loads, 1 and 2 send what the consumers have staged in buffers 0 and 1, 3
-// draws tiles.
+// Warp 0 of the producers' loads, 1 and 2 send what the consumers have staged, 3 draws tiles.
 template <FusedBackwardKernelConfig kConfig, typename L>
 struct Roles {
   using Own = typename L::Work;
@@ -67,7 +66,7 @@ struct Roles {
         lane(static_cast<int>(threadIdx.x) % 32) {}
 
   FLASH_DEVICE bool sends() const {
-    return kConfig.copies() && warp > 0 && warp <= FusedBackwardKernelConfig::kStagingBuffers;
+    return kConfig.copies() && warp > 0 && warp <= FusedBackwardKernelConfig::kSenders;
   }
 
   // Of a thread block with one tile.
@@ -167,11 +166,19 @@ FLASH_DEVICE void clear_query_sums(const BackwardArgs& args) {
   }
 }
 
-// Rows of dQ, from `first` of a query head of a batch on.
+// Whether the last query of a block sees no key, so that the sums of the block have no share.
+template <FusedBackwardKernelConfig kConfig>
+FLASH_DEVICE bool has_no_sums(const BackwardArgs& args, int row) {
+  const int last = row / kConfig.keys_columns * kConfig.keys_columns + kConfig.keys_columns - 1;
+  return n_visible_keys(args, min(last, args.seqlen_q - 1)) == 0;
+}
+
+// Rows of dQ without sums, of those from `first` of a query head of a batch on.
 template <FusedBackwardKernelConfig kConfig, int kRows>
 FLASH_DEVICE void clear_rows(const BackwardArgs& args, unsigned batch_head, int first) {
+  constexpr bool kOfOneBlock = kConfig.keys_columns % kRows == 0;
   constexpr int kPieces = kConfig.row_bytes() / 16;
-  if (args.d_q == nullptr) return;
+  if (args.d_q == nullptr || !has_no_sums<kConfig>(args, first)) return;  // later ones see more
   const int64_t head = batch_head % static_cast<unsigned>(args.n_heads_q);
   const int64_t batch = batch_head / static_cast<unsigned>(args.n_heads_q);
   char* const d_q =
@@ -180,6 +187,7 @@ FLASH_DEVICE void clear_rows(const BackwardArgs& args, unsigned batch_head, int 
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kPieces; i += blockDim.x) {
     const int64_t row = first + i / kPieces;
     if (row >= args.seqlen_q) break;
+    if (!kOfOneBlock && !has_no_sums<kConfig>(args, static_cast<int>(row))) break;
     ptx::st_global_16(d_q + row * args.d_q_stride_seq * bytes_of(kConfig.dtype) + i % kPieces * 16,
                       {});
   }
@@ -191,16 +199,13 @@ template <FusedBackwardKernelConfig kConfig>
 FLASH_DEVICE void prepare_order(const BackwardArgs& args) {
   constexpr int kRows =
       sm90_bwd::HopperBackwardKernelConfig::kDotsThreads / lanes_of_row(kConfig.d_head);
-  static_assert(kConfig.keys_columns % kRows == 0, "of one block of queries");
   if (threadIdx.x < kRows) {
     order_counters<kConfig>(args)[int64_t{blockIdx.x} * kRows + threadIdx.x] = 0;
   }
-  const unsigned n_rows = static_cast<unsigned>(row_stats_rows(args.seqlen_q));
+  const unsigned n_rows =
+      static_cast<unsigned>(row_stats_rows(args.seqlen_q, kConfig.stats_block()));
   const int row = static_cast<int>(blockIdx.x % (n_rows / kRows) * kRows);
-  const int last = row / kConfig.keys_columns * kConfig.keys_columns + kConfig.keys_columns - 1;
-  if (n_visible_keys(args, min(last, args.seqlen_q - 1)) == 0) {
-    clear_rows<kConfig, kRows>(args, blockIdx.x / (n_rows / kRows), row);
-  }
+  clear_rows<kConfig, kRows>(args, blockIdx.x / (n_rows / kRows), row);
 }
 
 template <FusedBackwardKernelConfig kConfig, Variant kVariant>
@@ -212,7 +217,8 @@ FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
       clear_query_sums<kConfig>(args.call);
     }
     write_row_stats<kConfig.dtype, kConfig.d_head,
-                    sm90_bwd::HopperBackwardKernelConfig::kDotsThreads>(args.call);
+                    sm90_bwd::HopperBackwardKernelConfig::kDotsThreads, kConfig.stats_block()>(
+        args.call);
   } else if constexpr (kVariant == Variant::kKeys) {
     if constexpr (kConfig.add_by == AddBy::kInOrder) {
       gradients<kConfig, Layout<kConfig, InOrder>>(args);

@@ -34,9 +34,9 @@ struct FusedBackwardKernelConfig {
 
   // --- derived sizes -------------------------------------------------------------------------
 
-  static constexpr int kGroups = 2;          // consumer warpgroups
-  static constexpr int kWarps = 8;           // that multiply, and that round
-  static constexpr int kStagingBuffers = 2;  // for a block of queries each
+  static constexpr int kGroups = 2;   // consumer warpgroups
+  static constexpr int kWarps = 8;    // that multiply, and that round
+  static constexpr int kSenders = 2;  // warps that send what is staged of dQ
 
   constexpr int row_bytes() const { return d_head * bytes_of(dtype); }
 
@@ -57,12 +57,20 @@ struct FusedBackwardKernelConfig {
   // those of the other group, in turns. What is faster (docs/kernels/05-sm90-backward.md).
   constexpr bool splits() const { return d_head > 64; }
 
+  // Where sums of dQ wait for the copy engine: of a block of queries each. Two, where they fit.
+  constexpr int staging_buffers() const { return keys_columns * d_head <= 64 * 128 ? 2 : 1; }
+  // Split groups whose blocks are that large lack registers, too: they round P, and multiply by it,
+  // only when dS is known.
+  constexpr bool delays_sums() const { return staging_buffers() == 1; }
+
   constexpr bool copies() const { return add_by != AddBy::kRegisters; }
 
   // Thread blocks stay, one on each multiprocessor, and take tile after tile.
   constexpr bool stays() const { return add_by == AddBy::kInOrder; }
 
   constexpr int ds_bytes() const { return keys_columns * keys_rows * bytes_of(dtype); }
+  // What a head's rows of RowStats, and of sums, are filled up to.
+  constexpr int stats_block() const { return row_stats_block(keys_columns); }
   // Of a block of queries, in fp32.
   constexpr int sums_bytes() const { return keys_columns * d_head * int{sizeof(float)}; }
   // Elements of the head in whole matmuls of dQ, which have 64 each.
@@ -70,15 +78,14 @@ struct FusedBackwardKernelConfig {
   // Queries of a group's part of them: with 64 elements the groups share out the queries, with more
   // the elements.
   constexpr int group_queries() const { return keys_columns / kGroups * (sums_elements() / 64); }
-  // Where the sums wait for the copy engine.
-  constexpr int staging_bytes() const { return copies() ? kStagingBuffers * sums_bytes() : 0; }
+  constexpr int staging_bytes() const { return copies() ? staging_buffers() * sums_bytes() : 0; }
   // Of each block of dS "full" and "empty".
   constexpr int n_ds_barriers() const { return 2 * ds_stages; }
   // Of thread blocks that stay: which tile it is, "full" and "empty" of that, "empty" of K and V,
   // "full" of each staging buffer; and the tile again, for each warp.
   static constexpr int kTileBytes = 16;
   constexpr int stay_bytes() const {
-    return stays() ? kTileBytes * (1 + kWarps + kStagingBuffers) + 8 * (4 + kStagingBuffers) : 0;
+    return stays() ? kTileBytes * (1 + kWarps + kSenders) + 8 * (4 + staging_buffers()) : 0;
   }
 
   constexpr int n_threads(Variant variant = Variant::kKeys) const {

@@ -43,6 +43,7 @@ struct Consumer : Weighing<kConfig, L> {
   static_assert(FusedBackwardKernelConfig::kGroups == 2, "two groups take turns");
   static constexpr bool kSplits = kConfig.splits();
   static constexpr bool kStages = kConfig.copies();
+  static constexpr bool kDelaysSums = kConfig.delays_sums();
 
   const BackwardKernelArgs& args;
   const L& smem;
@@ -53,7 +54,7 @@ struct Consumer : Weighing<kConfig, L> {
   sm90::RingPosition<L::kDsStages> ds_ring;
   const typename L::Work* work = nullptr;  // of the tile
   Place place, place_before;               // the block of queries, and the one before it
-  StagedSums staged;
+  StagedSums<L::kBuffers> staged;
   WarpTile<L> tile;
   typename Mm::Result d_k;
   typename Mm::Result d_v;
@@ -110,20 +111,22 @@ struct Consumer : Weighing<kConfig, L> {
     const int group_row =
         work->first_row + group * sm90_bwd::HopperBackwardKernelConfig::kGroupRows;
     const typename L::Mask mask(rule(), group_row, place.block * L::kColumns);
-    const bool ds_free = is_over(smem.ds_empty(ds_ring.buffer), ds_ring.parity ^ 1);
+    const bool ds_free =
+        is_over<!(kDelaysSums && kIsLast)>(smem.ds_empty(ds_ring.buffer), ds_ring.parity ^ 1);
     if constexpr (kSplits) {
       const bool d_o_there = is_over(smem.full2(ring.buffer), ring.parity);
       stats.enter(ring.buffer);
-      typename Base::LseOfColumns lse_log2;
+      typename Base::LseAhead lse_log2;
       stats.load_lse_log2(lse_log2);
       Mm::template wait<0>(p);
       issue_gradients(d_o_there);
       this->weigh(rule(), mask, lse_log2);
-      Mm::issue_sum(weights, d_o, d_v);
+      if constexpr (!kDelaysSums) Mm::issue_sum(weights, d_o, d_v);
       typename Base::DotsAhead dots;
       stats.load_dots(dots);
-      Mm::template wait<1>(d_s);
+      Mm::template wait<kDelaysSums ? 0 : 1>(d_s);
       this->derive(rule(), mask, dots);
+      if constexpr (kDelaysSums) Mm::issue_sum(weights, d_o, d_v);
       if (kIsFirst && group == 0) pass_turn();  // group 1 begins
     } else {
       stats.enter(ring.buffer);
@@ -194,7 +197,7 @@ struct Consumer : Weighing<kConfig, L> {
   // The group's part of dS; then, behind share_ds, it is for all groups.
   FLASH_DEVICE void write_ds(bool ds_free) const {
     if (!ds_free) sm90::wait_phase(smem.ds_empty(ds_ring.buffer), ds_ring.parity ^ 1);
-    const int own = kSplits ? lane : static_cast<int>(ptx::hidden(lane));
+    const int own = kSplits && !kDelaysSums ? lane : static_cast<int>(ptx::hidden(lane));
     store_transposed(d_weights, transposed_address(smem.ds(ds_ring.buffer, group), warp, own));
   }
   template <bool kIsFirst>

@@ -16,13 +16,14 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls> {
   static constexpr bool kStays = kConfig.stays();
   static constexpr bool kStaggers = kConfig.splits() && !kInOrder;
   static constexpr int kDsStages = kConfig.ds_stages;
-  static constexpr int kBuffers = FusedBackwardKernelConfig::kStagingBuffers;
+  static constexpr int kBuffers = kConfig.staging_buffers();
   static constexpr int kDsBytes = kConfig.ds_bytes();
   static constexpr int kStaging = kDsStages * kDsBytes;
   static constexpr int kTwoPass = kStaging + kConfig.staging_bytes();
   static constexpr int kTwoPassBytes = kConfig.two_pass().smem_bytes(Variant::kKeys);
   static_assert(TwoPass::kGroups == FusedBackwardKernelConfig::kGroups);
   static constexpr int kStay = kTwoPassBytes + 8 * kConfig.n_ds_barriers();
+  static_assert(!kInOrder || kBuffers == FusedBackwardKernelConfig::kSenders, "one for each");
   static_assert(kDsBytes % 1024 == 0 && kTwoPass % 1024 == 0, "whole swizzle atoms");
   static_assert(kStay % FusedBackwardKernelConfig::kTileBytes == 0, "read at once");
 
@@ -70,8 +71,8 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls> {
   FLASH_DEVICE uint32_t kept(int warp) const {
     return stay_barrier(4 + kBuffers) + warp * FusedBackwardKernelConfig::kTileBytes;
   }
-  FLASH_DEVICE uint32_t kept_by_sender(int buffer) const {
-    return kept(FusedBackwardKernelConfig::kWarps + buffer);
+  FLASH_DEVICE uint32_t kept_by_sender(int sender) const {
+    return kept(FusedBackwardKernelConfig::kWarps + sender);
   }
 
  private:

@@ -54,7 +54,7 @@ FLASH_DEVICE int sums_row(const BackwardArgs& call, const typename L::Work& work
                           const Place& place) {
   const int head = static_cast<int>(work.batch) * call.n_heads_q +
                    static_cast<int>(work.head) * work.n_heads + place.head;
-  const int n_rows = static_cast<int>(L::Calls::stats_rows(call));
+  const int n_rows = static_cast<int>(L::Calls::template stats_rows<L::kColumns>(call));
   return head * n_rows + L::Calls::first_stats(work) + place.block * L::kColumns;
 }
 

@@ -74,8 +74,9 @@ FLASH_DEVICE void round_query_sums(const BackwardArgs& args) {
   const unsigned n_blocks = (static_cast<unsigned>(args.seqlen_q) + kQueries - 1) / kQueries;
   const int64_t batch_head = blockIdx.x / n_blocks;
   const int first_query = static_cast<int>(blockIdx.x % n_blocks) * kQueries;
+  const int64_t n_rows = row_stats_rows(args.seqlen_q, kConfig.stats_block());
   round_block<kConfig>(args, {.batch_head = batch_head,
-                              .sums_row = batch_head * row_stats_rows(args.seqlen_q) + first_query,
+                              .sums_row = batch_head * n_rows + first_query,
                               .first_query = first_query,
                               .end = args.seqlen_q});
 }

@@ -50,24 +50,15 @@ struct StatsAhead : sm90_bwd::QueryStats<L> {
     load_words<1>(values);
   }
 
-  // Calls body(i, D of its query) for every score of the thread. `first`: of the first pairs.
+  // Calls body(i, one number of its query) for every score of the thread. `first`: of the first
+  // pairs.
+  template <int kCount, typename Body>
+  FLASH_DEVICE void for_each_lse_log2(const float (&first)[kCount], Body&& body) const {
+    for_each_word(first, [](const RowStats& row) { return row.lse_log2; }, body);
+  }
   template <int kCount, typename Body>
   FLASH_DEVICE void for_each_dot(const float (&first)[kCount], Body&& body) const {
-    static_for<0, kPairs>([&](auto n) {
-      constexpr int kPair = n;
-      float dots[2];
-      if constexpr (kPair * 2 < kCount) {
-        dots[0] = first[kPair * 2];
-        dots[1] = first[kPair * 2 + 1];
-      } else {
-        RowStats pair[2];
-        load_pair(kPair, pair);
-        dots[0] = pair[0].dot;
-        dots[1] = pair[1].dot;
-      }
-#pragma unroll
-      for (int i = 0; i < 4; ++i) body(kPair * 4 + i, dots[i % 2]);
-    });
+    for_each_word(first, [](const RowStats& row) { return row.dot; }, body);
   }
 
  private:
@@ -77,6 +68,27 @@ struct StatsAhead : sm90_bwd::QueryStats<L> {
     for (int i = 0; i < 2; ++i) {
       pair[i] = {__uint_as_float(words.word[i * 2]), __uint_as_float(words.word[i * 2 + 1])};
     }
+  }
+
+  template <int kCount, typename Word, typename Body>
+  FLASH_DEVICE void for_each_word(const float (&first)[kCount], Word&& word, Body&& body) const {
+    static_for<0, kPairs>([&](auto n) {
+      constexpr int kPair = n;
+      float words[2];
+      if constexpr (kPair * 2 < kCount) {
+        words[0] = first[kPair * 2];
+        words[1] = first[kPair * 2 + 1];
+      } else {
+        RowStats pair[2];
+        load_pair(kPair, pair);
+        words[0] = word(pair[0]);
+        words[1] = word(pair[1]);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) body(kPair * 4 + i, words[i % 2]);
+      // As above; eight pairs have the registers.
+      if constexpr (kPairs > 8 && kPair % 4 == 3 && kPair + 1 < kPairs) ptx::schedule_fence();
+    });
   }
 
   template <int kWord, int kCount>

@@ -16,7 +16,8 @@ namespace flash::sm90_bwd_fused {
 // and one more, of tiles (tiles.cuh).
 template <FusedBackwardKernelConfig kConfig>
 FLASH_DEVICE uint32_t* order_counters(const BackwardArgs& call) {
-  const int64_t n_rows = int64_t{call.batch} * call.n_heads_q * row_stats_rows(call.seqlen_q);
+  const int64_t n_rows =
+      int64_t{call.batch} * call.n_heads_q * row_stats_rows(call.seqlen_q, kConfig.stats_block());
   return reinterpret_cast<uint32_t*>(call.d_q_sums + n_rows * kConfig.d_head);
 }
 

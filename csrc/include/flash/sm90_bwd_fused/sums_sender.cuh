@@ -39,7 +39,9 @@ struct Handover {
   FLASH_DEVICE int id(NamedBarrier first) const { return first + 2 * buffer + group; }
 };
 
-// A group's side: the buffer that comes next, and whether one has been filled before, of a tile.
+// A group's side: the buffer that comes next, and whether one has been filled before, of a tile. A
+// single buffer is handed over at once, since the copy engine has but half a step for it.
+template <int kBuffers>
 struct StagedSums {
   const int group;
   int buffer = 0;
@@ -51,8 +53,13 @@ struct StagedSums {
     some = false;
   }
   FLASH_DEVICE void filled() {
-    buffer ^= 1;
-    some = true;
+    if constexpr (kBuffers == 1) {
+      ptx::fence_proxy_async_shared();
+      Handover{group, 0}.staged();
+    } else {
+      buffer ^= 1;
+      some = true;
+    }
   }
   // Behind a fence: what was filled last.
   FLASH_DEVICE void hand_over() const {
@@ -64,17 +71,18 @@ struct StagedSums {
   }
 };
 
-// One for each buffer, so that each has two steps' time.
+// One for each buffer, so that each has two steps' time; or for each group's part of a single one.
 template <FusedBackwardKernelConfig kConfig, typename L>
 struct SumsSender {
   static constexpr int kGroups = FusedBackwardKernelConfig::kGroups;
-  static constexpr int kBuffers = FusedBackwardKernelConfig::kStagingBuffers;
+  static constexpr int kBuffers = L::kBuffers;
+  static constexpr bool kOfGroup = kBuffers == 1;
   using Sums = QuerySums<kConfig>;
   using Work = typename L::Work;
 
   const BackwardKernelArgs& args;
   const L& smem;
-  const int buffer;
+  const int sender;
   const int lane;
   uint32_t parity = 0;  // of the buffer's "full"
 
@@ -82,7 +90,7 @@ struct SumsSender {
   FLASH_DEVICE void run(const Work& work) {
     if (work.n_steps() == 0) return;
     Place place{work.first, 0};
-    if (buffer > 0) place.advance(work);
+    if (buffer() > 0) place.advance(work);
     bool rounds = is_last(work, place);
     if (place.head < work.n_heads) make_room(work, place, rounds);
 #pragma unroll 1
@@ -90,11 +98,10 @@ struct SumsSender {
       if constexpr (L::kInOrder) {
         if (!rounds && lane == 0) await_turn(work, place);
       }
-#pragma unroll
-      for (int group = 0; group < kGroups; ++group) {
-        Handover{group, buffer}.await_sums();
+      for_each_group([&](int group) {
+        Handover{group, buffer()}.await_sums();
         if (lane == 0) rounds ? store(work, place, group) : send(work, place, group);
-      }
+      });
       if (lane == 0) {
         ptx::tma_store_commit();
         ptx::tma_store_wait_read<0>();
@@ -114,6 +121,18 @@ struct SumsSender {
   }
 
  private:
+  FLASH_DEVICE int buffer() const { return kOfGroup ? 0 : sender; }
+  // Whose sums it sends.
+  template <typename Body>
+  FLASH_DEVICE void for_each_group(Body&& body) const {
+    if constexpr (kOfGroup) {
+      body(sender);
+    } else {
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) body(group);
+    }
+  }
+
   FLASH_DEVICE bool is_last(const Work& work, const Place& place) const {
     if constexpr (L::kInOrder) {
       return args.call.d_q != nullptr && work.is_last(args.call, place.block);
@@ -127,16 +146,15 @@ struct SumsSender {
       if (lane == 0 && rounds && !turn(work, place).is_first()) bring(work, place);
       __syncwarp();
     }
-#pragma unroll
-    for (int group = 0; group < kGroups; ++group) Handover{group, buffer}.make_room();
+    for_each_group([&](int group) { Handover{group, buffer()}.make_room(); });
   }
 
   FLASH_DEVICE void bring(const Work& work, const Place& place) {
     await_turn(work, place);
-    ptx::mbarrier_arrive_expect_tx(smem.sums_full(buffer), kConfig.sums_bytes());
-    ptx::bulk_load(smem.staging(buffer), sums_of_block<kConfig, L>(args.call, work, place),
-                   kConfig.sums_bytes(), smem.sums_full(buffer));
-    sm90::wait_phase(smem.sums_full(buffer), parity);
+    ptx::mbarrier_arrive_expect_tx(smem.sums_full(buffer()), kConfig.sums_bytes());
+    ptx::bulk_load(smem.staging(buffer()), sums_of_block<kConfig, L>(args.call, work, place),
+                   kConfig.sums_bytes(), smem.sums_full(buffer()));
+    sm90::wait_phase(smem.sums_full(buffer()), parity);
     parity ^= 1;
   }
 
@@ -144,7 +162,7 @@ struct SumsSender {
     const int offset = Sums::group_place(group);
     char* const to =
         reinterpret_cast<char*>(sums_of_block<kConfig, L>(args.call, work, place)) + offset;
-    const uint32_t from = smem.staging(buffer) + offset;
+    const uint32_t from = smem.staging(buffer()) + offset;
     bool is_first = false;
     if constexpr (L::kInOrder) is_first = turn(work, place).is_first();
     if (is_first) {
@@ -164,7 +182,7 @@ struct SumsSender {
   }
 
   FLASH_DEVICE void store(const Work& work, const Place& place, int group) const {
-    RoundedSums<kConfig>::store(smem.staging(buffer), group, args.d_q, place.block * L::kColumns,
+    RoundedSums<kConfig>::store(smem.staging(buffer()), group, args.d_q, place.block * L::kColumns,
                                 static_cast<int>(work.head) * work.n_heads + place.head,
                                 static_cast<int>(work.batch));
   }

@@ -16,7 +16,7 @@ struct Weighing {
   using Mm = sm90_bwd::Matmuls<kConfig.two_pass(), L>;
   using Mask = typename L::Mask;
   using PairsAhead = RowStats[4][2];
-  using LseOfColumns = float[L::kColumns / 4];
+  using LseAhead = float[L::kColumns == 64 ? 16 : 8];  // all, where there are registers
   using DotsAhead = float[8];
 
   const int warp;  // of the group
@@ -54,15 +54,14 @@ struct Weighing {
 
   // P alone.
   template <typename Rule>
-  FLASH_DEVICE void weigh(const Rule& rule, const Mask& mask, const LseOfColumns& lse_log2) {
-#pragma unroll
-    for (int i = 0; i < L::kColumns / 2; ++i) {
-      p[i] = ptx::ex2(ptx::fma_rn(p[i], scale_log2, -lse_log2[i / 4 * 2 + i % 2]));
-    }
+  FLASH_DEVICE void weigh(const Rule& rule, const Mask& mask, const LseAhead& first_lse_log2) {
+    stats.for_each_lse_log2(first_lse_log2, [&](int i, float lse_log2) {
+      p[i] = ptx::ex2(ptx::fma_rn(p[i], scale_log2, -lse_log2));
+    });
     if (mask.hides_something) {
       sm90_bwd::hide(p, rule, mask, warp * 16 + lane / 4, lane % 4 * 2);
     }
-    Mm::pack(p, weights);
+    if constexpr (!kConfig.delays_sums()) Mm::pack(p, weights);
   }
 
   // dS alone, from P and its gradients.
@@ -74,6 +73,7 @@ struct Weighing {
     }
     __syncwarp();  // all lanes have read their RowStats, which go with Q
     Mm::pack(d_s, d_weights);
+    if constexpr (kConfig.delays_sums()) Mm::pack(p, weights);
   }
 };
 

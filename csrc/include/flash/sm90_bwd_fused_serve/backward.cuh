@@ -24,7 +24,7 @@ struct StatsRows {
   int end;    // behind the sequence's last query
 
   FLASH_DEVICE explicit StatsRows(const BackwardArgs& call)
-      : n_rows(static_cast<unsigned>(Sequences::stats_rows(call))),
+      : n_rows(static_cast<unsigned>(Sequences::stats_rows<kRows>(call))),
         batch_head(blockIdx.x / (n_rows / kRows)),
         first(static_cast<int>(blockIdx.x % (n_rows / kRows) * kRows)),
         query(first),

@@ -53,7 +53,9 @@ struct Sequences {
   FLASH_DEVICE static int first_stats(const Own& work) {
     return work.first_stats;
   }
+  template <int kColumns>
   FLASH_DEVICE static int64_t stats_rows(const BackwardArgs& call) {
+    static_assert(kRowStatsBlock % kColumns == 0, "a sequence begins with a block");
     return call.cu_seqlens_q == nullptr ? row_stats_rows(call.seqlen_q)
                                         : packed_stats_rows(call.seqlen_q, call.batch);
   }

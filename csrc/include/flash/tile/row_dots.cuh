@@ -68,13 +68,14 @@ FLASH_DEVICE void write_stats_of_row(const BackwardArgs& args, unsigned batch_he
 }
 
 // Writes the RowStats of the rows of one thread block. The grid is one-dimensional: blocks of
-// kThreads / lanes_of_row rows fastest, then query heads, then the batch.
-template <DType kDType, int kDHead, int kThreads>
+// kThreads / lanes_of_row rows fastest, then query heads, then the batch. kBlock: what a head's
+// rows are filled up to.
+template <DType kDType, int kDHead, int kThreads, int kBlock = kRowStatsBlock>
 FLASH_DEVICE void write_row_stats(const BackwardArgs& args) {
   constexpr int kLanes = lanes_of_row(kDHead);
   constexpr int kRows = kThreads / kLanes;
-  static_assert(kRowStatsBlock % kRows == 0, "blocks end with the rows");
-  const unsigned n_rows = static_cast<unsigned>(row_stats_rows(args.seqlen_q));
+  static_assert(kBlock % kRows == 0, "blocks end with the rows");
+  const unsigned n_rows = static_cast<unsigned>(row_stats_rows(args.seqlen_q, kBlock));
   const unsigned n_blocks = n_rows / kRows;
   const unsigned batch_head = blockIdx.x / n_blocks;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;

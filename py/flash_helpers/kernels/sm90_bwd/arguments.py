@@ -9,6 +9,7 @@ from ...emulator import pack_tensor_map
 from ..backward_args import (
     ROW_STATS_FLOATS,
     packed_stats_rows,
+    row_stats_block,
     row_stats_rows,
     unpack_backward_args,
 )
@@ -16,7 +17,6 @@ from ..contract import Variant
 from .config import FP32_BYTES, GROUP_ROWS, HopperBackwardKernelConfig
 
 WARP_ROWS = 16  # of one copy of a gradient
-STATS_ROW_BYTES = 512  # of one row of the map of RowStats
 ELEMENT_BYTES = 2
 MAP_BYTES = 128
 RAGGED_ROWS = 2**30
@@ -98,15 +98,16 @@ def _stats_map(fields: Fields, n_queries: int) -> bytes:
     """RowStats as rows of 16-bit elements, as many as a box may have; a box: those of a block."""
     row_bytes = ROW_STATS_FLOATS * FP32_BYTES
     n_rows, heads, batch = (int(fields[name]) for name in ("seqlen_q", "n_heads_q", "batch"))
-    head_bytes = row_stats_rows(n_rows) * row_bytes
+    head_bytes = row_stats_rows(n_rows, row_stats_block(n_queries)) * row_bytes
     if fields["cu_seqlens_q"]:
         head_bytes, batch = packed_stats_rows(n_rows, batch) * row_bytes, 1
-    row = STATS_ROW_BYTES // ELEMENT_BYTES
+    span = 512 if n_queries % 64 == 0 else n_queries * row_bytes // 2  # stats_row_bytes() of args.h
+    row = span // ELEMENT_BYTES
     return pack_tensor_map(
         int(fields["row_stats"]),
         ELEMENT_BYTES,
-        (row, head_bytes // STATS_ROW_BYTES, 1, heads, batch),
-        (STATS_ROW_BYTES, STATS_ROW_BYTES, head_bytes if heads > 1 else STATS_ROW_BYTES,
-         head_bytes * heads if batch > 1 else STATS_ROW_BYTES),
-        (row, n_queries * row_bytes // STATS_ROW_BYTES, 1, 1, 1),
+        (row, head_bytes // span, 1, heads, batch),
+        (span, span, head_bytes if heads > 1 else span,
+         head_bytes * heads if batch > 1 else span),
+        (row, n_queries * row_bytes // span, 1, 1, 1),
     )  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...base.dtypes import DType
+from ..backward_args import row_stats_block
 from ..backward_config import BackwardKernelConfig, Sizes
 from ..contract import CppEnum, Variant
 from ..sm90_bwd.config import FP32_BYTES, HopperBackwardKernelConfig
@@ -17,7 +18,7 @@ from ..sm90_bwd.config import FP32_BYTES, HopperBackwardKernelConfig
 GROUPS = 2  # consumer warpgroups
 ROUND_THREADS = 256
 WARPS = 8  # that multiply
-STAGING_BUFFERS = 2  # for sums of a block of queries each
+SENDERS = 2  # warps that send what is staged of dQ
 TILE_BYTES = 16  # which tile a thread block that stays works on
 
 
@@ -88,6 +89,13 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
         """Of a group's part of a block's sums, in matmuls of 64 elements of the head."""
         return self.keys_columns // GROUPS * -(-self.d_head // 64)
 
+    def staging_buffers(self) -> int:
+        """Where sums of dQ wait for the copy engine: of a block of queries each."""
+        return 2 if self.keys_columns * self.d_head <= 64 * 128 else 1
+
+    def stats_block(self) -> int:
+        return row_stats_block(self.keys_columns)
+
     def is_deterministic(self) -> bool:
         return self.add_by is AddBy.IN_ORDER
 
@@ -113,10 +121,10 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
         ds = self.keys_columns * self.keys_rows * self.dtype.bytes
         staged = self.add_by is not AddBy.REGISTERS
         sums = self.keys_columns * self.d_head * FP32_BYTES
-        staging = STAGING_BUFFERS * sums if staged else 0
+        staging = self.staging_buffers() * sums if staged else 0
         barriers = 8 * 2 * self.ds_stages
-        kept = TILE_BYTES * (1 + WARPS + STAGING_BUFFERS)
-        stay = kept + 8 * (4 + STAGING_BUFFERS) if self.stays() else 0
+        kept = TILE_BYTES * (1 + WARPS + SENDERS)
+        stay = kept + 8 * (4 + self.staging_buffers()) if self.stays() else 0
         return self.ds_stages * ds + staging + self.two_pass().smem_of(variant) + barriers + stay
 
     def min_blocks_per_sm(self, variant: Variant = Variant.KEYS) -> int:

@@ -4,11 +4,11 @@ from ..contract import Variant
 from ..sm90_bwd.config import GROUP_ROWS
 from ..sm90_bwd.constraints import unsupported_values
 from ..sm90_target import SHARED_MEMORY_BYTES, architecture_violations
-from .config import GROUPS, FusedBackwardKernelConfig
+from .config import GROUPS, SENDERS, AddBy, FusedBackwardKernelConfig
 
 HEAD_DIMENSIONS = (64, 96, 128)
 # Queries of a block, by head dimension: with more, scores and sums do not fit a thread's registers.
-COLUMNS = {64: (128,), 96: (64,), 128: (64,)}
+COLUMNS = {64: (128,), 96: (64, 80), 128: (64, 80)}
 
 
 def violations(config: FusedBackwardKernelConfig, arch: tuple[int, int] | None = None) -> list[str]:
@@ -27,6 +27,11 @@ def _value_violations(config: FusedBackwardKernelConfig) -> list[str]:
     if config.ds_stages < 2:
         found.append(
             "ds_stages = 1 is not supported: dQ is multiplied while the next dS is written."
+        )
+    if config.add_by is AddBy.IN_ORDER and config.staging_buffers() < SENDERS:
+        found.append(
+            f"keys_columns = {config.keys_columns} is not supported with d_head = {config.d_head} "
+            f"in order: each of {SENDERS} warps that add needs a staging buffer of its own."
         )
     return found
 

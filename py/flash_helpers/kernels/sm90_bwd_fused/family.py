@@ -13,7 +13,14 @@ from .config import AddBy, FusedBackwardKernelConfig
 from .constraints import HEAD_DIMENSIONS, violations
 from .sets import get_fused_backward_kernel_configs
 
-IN_ORDER_KEYS = 2048  # measured: docs/results/hopper-backward-h200.md
+# Measured: docs/results/hopper-backward-h200.md. Blocks of 80 queries were faster than those of 64
+# with these masks (causal: True), and sums in order no slower than others up to so many keys.
+_FULL, _BOTH = (False,), (False, True)
+WIDE = {(96, AddBy.COPIES): _BOTH, (96, AddBy.IN_ORDER): _FULL, (128, AddBy.COPIES): _FULL}
+
+
+def in_order_keys(d_head: int, causal: bool) -> int:
+    return 4096 if causal or d_head <= 64 else 2048
 
 
 class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
@@ -49,8 +56,11 @@ class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
 
     def suits(self, config: KernelConfig, problem: AttentionProblem) -> bool:
         """Sums in order for few keys, too: nothing has to be cleared before."""
-        in_order = problem.deterministic or problem.seqlen_k <= IN_ORDER_KEYS
-        return self.own(config).add_by is (AddBy.IN_ORDER if in_order else AddBy.COPIES)
+        own = self.own(config)
+        few = problem.seqlen_k <= in_order_keys(own.d_head, problem.causal)
+        add_by = AddBy.IN_ORDER if few or problem.deterministic else AddBy.COPIES
+        is_wide = problem.causal in WIDE.get((own.d_head, add_by), ())
+        return own.add_by is add_by and (own.keys_columns == 80) is is_wide
 
     def promise(self, config: KernelConfig) -> tuple[object, ...]:
         """What was measured to be the fastest: sums added by the copy engine."""

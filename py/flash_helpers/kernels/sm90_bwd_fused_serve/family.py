@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+from ..backward_args import ROW_STATS_BLOCK
 from ..contract import KernelConfig, Variant
 from ..family import Capability
 from ..one_set import BackwardFamily
@@ -34,6 +35,11 @@ class Sm90FusedBackwardServe(OnHopper, BackwardFamily[FusedServeBackwardKernelCo
         own = self.own(config)
         if own.add_by is AddBy.IN_ORDER:
             return ["add_by = IN_ORDER is not supported for kernels that serve: use COPIES."]
+        if own.stats_block() != ROW_STATS_BLOCK:
+            return [
+                f"keys_columns = {own.keys_columns} is not supported for kernels that serve: the "
+                f"rows of a sequence are filled up to a multiple of {ROW_STATS_BLOCK}."
+            ]
         return violations(own, arch)
 
     def launch_arguments(self, config: KernelConfig, record: bytes, variant: Variant) -> bytes:

@@ -12,6 +12,7 @@ from flash_helpers.base.dtypes import DType
 from flash_helpers.kernel_configs import get_kernel_configs, parse_kernel_name_into_config
 from flash_helpers.kernels.contract import Variant
 from flash_helpers.kernels.problem import AttentionProblem
+from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
 from flash_lab.bench import autotune_cli, report_cli
 from flash_lab.bench.objective import Objective
 from flash_lab.bench.records import encode
@@ -23,6 +24,7 @@ from flash_lab.bench.tuning import Winner
 from flash_lab.profiling.cli import main
 from flash_lab.waves.kernels import n_blocks, of_compiler, of_driver, residency
 from flash_lab.waves.occupancy import occupancy
+from flash_lab.waves.subjects import attention
 
 FAST = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
 HOPPER = "(FP16, 128, 128, 128, 2, 2, 1): hopper+lazy+overlap+pingpong"
@@ -65,6 +67,16 @@ def test_blocks_of_our_kernels() -> None:
     assert n_blocks(hopper, 2, 16, 1000) == 2 * 16 * 8
     assert residency(hopper).blocks_per_sm == 1
     assert residency(fast).blocks_per_sm == 2  # computed here, or the driver's own on a GPU
+    # Gradients: tiles of 128 keys, drawn by thread blocks that stay, or a thread block each.
+    in_order, copies = (
+        FusedBackwardKernelConfig(DType.FP16, 128, 128, 64, 2, 2, add_by)
+        for add_by in (AddBy.IN_ORDER, AddBy.COPIES)
+    )
+    assert n_blocks(in_order, 2, 16, 1000) == n_blocks(copies, 2, 16, 1000) == 2 * 16 * 8
+    assert residency(in_order).origin == residency(hopper).origin
+    assert residency(copies).origin != residency(hopper).origin
+    with pytest.raises(ValueError, match="computes gradients: expected a forward kernel"):
+        attention(copies, 128, 1)
 
 
 @pytest.mark.gpu

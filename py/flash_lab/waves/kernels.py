@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from flash_helpers.build.kernel_ptx import kernel_cubin
+from flash_helpers.kernels.backward_config import BackwardKernelConfig, Sizes
 from flash_helpers.kernels.contract import KernelConfig, Variant
 
 from ..sass.disassembler import cuobjdump
@@ -22,7 +23,10 @@ class Residency:
 
 def n_blocks(config: KernelConfig, batch: int, heads: int, seq_len: int) -> int:
     """Blocks of a launch, or tiles of a persistent kernel, which are its blocks here: one for every
-    block of queries, head and batch entry."""
+    block of queries, head and batch entry; of the first kernel of gradients, of keys."""
+    if isinstance(config, BackwardKernelConfig):
+        sizes = Sizes(batch, seq_len, seq_len, heads, heads)
+        return config.grid(config.first_variant(), sizes)
     return batch * heads * -(-seq_len // config.blocks()[0])
 
 
@@ -31,9 +35,11 @@ def residency(config: KernelConfig, variant: Variant | None = None) -> Residency
     if this build has the kernel and there is a GPU, else computed from what nvcc compiles now.
     Raises BuildError without nvcc, SassError without cuobjdump, ValueError for a variant that the
     configuration has not."""
-    if config.PERSISTENT:
-        return Residency(1, "one persistent block for each SM")
     variant = variant or config.first_variant()
+    first = variant is config.first_variant()
+    stays = isinstance(config, BackwardKernelConfig) and first and config.stays()
+    if config.PERSISTENT or stays:
+        return Residency(1, "one persistent block for each SM")
     return of_driver(config, variant) or of_compiler(config, variant)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from flash_helpers.base.lazy import torch
 from flash_helpers.base.timing import CudaTimer
+from flash_helpers.kernels.backward_config import BackwardKernelConfig
 from flash_helpers.kernels.contract import KernelConfig
 
 from .curve import Subject
@@ -69,9 +70,11 @@ def _steps_for(launch: Callable[[int], None], block_us: float) -> int:
 def attention(config: KernelConfig, seqlen_k: int, most: int) -> Subject:
     """A kernel of ours on one block of queries a batch entry, all of them against the same
     `seqlen_k` keys, with up to `most` entries (or what the calibration takes). Raises ValueError
-    for a persistent kernel: its grid does not grow with the problem."""
+    for a persistent kernel: its grid does not grow with the problem; and for gradients."""
     import flash_attention
 
+    if isinstance(config, BackwardKernelConfig):
+        raise ValueError(f"{config} computes gradients: expected a forward kernel")
     if config.PERSISTENT:
         raise ValueError(
             f"{config} is a persistent kernel, whose grid is at most one block an SM: expected one "

@@ -104,8 +104,8 @@ def test_thread_blocks_and_work() -> None:
     ]  # fmt: skip
     assert CONFIG.total_flop(1, 1, 256) == 256 * 256 * (2 * 5 * 128 + 7)
     assert [CONFIG.threads_of(v) for v in CONFIG.variants()] == [128, 384, 256]
-    wide = replace(CONFIG, keys_columns=80)  # rows end with blocks of 80 and of 128
+    wide = replace(CONFIG, keys_columns=80)  # its rows end with blocks of 80 and of 32
     assert [wide.grid(variant, sizes) for variant in wide.variants()] == [
-        640 // 16 * 6 * 2, 2 * 3 * 2, 3 * 6 * 2,
+        320 // 16 * 6 * 2, 2 * 3 * 2, 3 * 6 * 2,
     ]  # fmt: skip
-    assert [wide.stats_rows(replace(sizes, seqlen_q=n)) for n in (1, 640, 641)] == [640, 640, 1280]
+    assert [wide.stats_rows(replace(sizes, seqlen_q=n)) for n in (1, 160, 161)] == [160, 160, 320]

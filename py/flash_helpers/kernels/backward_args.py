@@ -37,8 +37,9 @@ BACKWARD_ARGS_SIZE = _LAYOUT.size
 
 
 def row_stats_block(columns: int) -> int:
-    """What a head's rows are filled up to, so that blocks of `columns` queries end with them."""
-    return math.lcm(ROW_STATS_BLOCK, columns)
+    """What a head's rows are filled up to, so that blocks of `columns` queries end with them, and
+    those of the kernel that makes RowStats, of 32 rows at most."""
+    return math.lcm(32, columns) if ROW_STATS_BLOCK % columns else ROW_STATS_BLOCK
 
 
 def row_stats_rows(seqlen_q: int, block: int = ROW_STATS_BLOCK) -> int:

@@ -86,10 +86,12 @@ struct alignas(8) RowStats {
 // The largest block of query rows that reads RowStats; a multiple of most others.
 constexpr int kRowStatsBlock = 128;
 
-// What a head's rows are filled up to, so that blocks of `columns` queries end with them.
+// What a head's rows are filled up to, so that blocks of `columns` queries end with them, and those
+// of the kernel that makes RowStats, of 32 rows at most.
 constexpr int row_stats_block(int columns) {
-  int rows = kRowStatsBlock;
-  while (rows % columns != 0) rows += kRowStatsBlock;
+  if (kRowStatsBlock % columns == 0) return kRowStatsBlock;
+  int rows = columns;
+  while (rows % 32 != 0) rows += columns;
   return rows;
 }
 

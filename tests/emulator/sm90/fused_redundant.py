@@ -3,6 +3,8 @@ proof, and those that the emulator cannot show (backward_campaign.py)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from flash_helpers.kernel_configs import Variant
 from flash_helpers.kernels.backward_config import BackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused.config import FusedBackwardKernelConfig
@@ -14,12 +16,29 @@ def _is_fused(config: BackwardKernelConfig, variant: Variant) -> bool:
     return isinstance(config, FusedBackwardKernelConfig)
 
 
-def _fused(mutant: str, line: str, proof: str, within: str = "") -> Redundant:
-    return Redundant(mutant, line, proof, _is_fused, within)
+def _delays(config: BackwardKernelConfig, variant: Variant) -> bool:
+    """Sums are multiplied when dS is known."""
+    return isinstance(config, FusedBackwardKernelConfig) and config.staging_buffers() == 1
+
+
+def _tests_ahead(config: BackwardKernelConfig, variant: Variant) -> bool:
+    return _is_fused(config, variant) and not _delays(config, variant)
+
+
+def _ends(config: BackwardKernelConfig, variant: Variant) -> bool:
+    """A thread block has one tile."""
+    return isinstance(config, FusedBackwardKernelConfig) and not config.stays()
+
+
+def _fused(
+    mutant: str, line: str, proof: str, within: str = "", when: Callable[..., bool] = _is_fused
+) -> Redundant:
+    return Redundant(mutant, line, proof, when, within)
 
 
 # Which step of a block of keys: the first one, the last, or one with others on either side.
 FIRST, LAST, AMONG = "step<true, ", ", true>();", "step<false, false>();"
+LAST_OF_SEVERAL = "step<false, true>();"
 _EMPTY = "empty yet, or waited for at the end of the tile before"
 FUSED_REDUNDANT = (
     _fused(
@@ -90,13 +109,53 @@ FUSED_REDUNDANT = (
     ),
     *(
         _fused("mbarrier wait passed", f"{wait}(smem.ds_empty(ds_ring.buffer)", _EMPTY, FIRST)
-        for wait in ("is_over", "sm90::wait_phase")
+        for wait in ("is_over<!(kDelaysSums && kIsLast)>", "sm90::wait_phase")
     ),
     _fused(
         "mbarrier wait passed",
         "sm90::wait_phase(smem.empty2(ring2.buffer)",
         """the Q loaded just before needed a release that comes behind all matmuls of its step,
         those that read dO among them""",
+    ),
+    *(
+        _fused(
+            "wgmma.fence removed",
+            "Mm::issue_sum(d_weights, q, d_k);",
+            "nothing touches dK, or dS in 16 bits, between the fence that precedes dV and this one",
+            within,
+            _delays,
+        )
+        for within in (AMONG, LAST)
+    ),
+    _fused(
+        "wgmma.commit_group removed",
+        "if constexpr (kDelaysSums) Mm::issue_sum(weights, d_o, d_v);",
+        "dK follows at once, closes the group with its own, and is waited for",
+        when=_delays,
+    ),
+    *(
+        _fused(
+            f"{mutant} removed",
+            "if (!L::kStays && n_steps == 0) return rows.store_zeros(*work);",
+            """never executed: calls without queries are refused, and without a window the last
+            query sees every key""",
+            when=_ends,
+        )
+        for mutant in ("bar.warp.sync", "fence.proxy.async")
+    ),
+    *(
+        _fused(
+            "arrival lost",
+            f"release(smem.{barrier});",
+            "nothing is loaded, or written, in that place behind the last block",
+            within,
+            _ends,
+        )
+        for barrier, within in (
+            ("empty1(ring.buffer)", LAST),
+            ("empty2(ring.buffer)", LAST),
+            ("ds_empty(ds_ring.before().buffer)", LAST_OF_SEVERAL),
+        )
     ),
 )  # fmt: skip
 # Needed, and not planted.
@@ -113,7 +172,8 @@ UNSEEN = (
             """comes behind a test_wait that has failed, which in the emulator it does for single
             lanes: the others of the warp wait, and what writes dS brings all together""",
             within,
+            when,
         )
-        for within in (AMONG, "step<false, true>();")
+        for within, when in ((AMONG, _is_fused), (LAST_OF_SEVERAL, _tests_ahead))
     ),
 )

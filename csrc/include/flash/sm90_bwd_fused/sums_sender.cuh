@@ -66,8 +66,10 @@ struct StagedSums {
     if (some) Handover{group, buffer ^ 1}.staged();
   }
   FLASH_DEVICE void fence_and_hand_over() const {
-    ptx::fence_proxy_async_shared();
-    hand_over();
+    if constexpr (kBuffers > 1) {
+      ptx::fence_proxy_async_shared();
+      hand_over();
+    }
   }
 };
 

@@ -18,7 +18,7 @@ from tests.runtime.maps_as_text import MAP_BYTES, lines_of, text_of
 COUNTER = 0x77770
 NAMES = ("q", "k", "v", "o", "call", "tile_counter", "tiles_per_head", "heads_per_section",
          "pages", "pages_stride", "page_keys", "part_rows", "group_heads", "group_queries",
-         "group_inverse", "cap")  # fmt: skip
+         "group_inverse", "cap", "page_inverse", "block_parts")  # fmt: skip
 CONFIGS = [c for c in get_kernel_configs("hopper-serve") if isinstance(c, HopperServeKernelConfig)]
 
 MAIN = r"""
@@ -40,7 +40,7 @@ void show(const flash::ServeArgs& args) {
               made.part_rows, made.group_heads, made.group_queries, made.group_inverse);
   std::printf(" %a", made.cap.limit);
   for (const float factor : made.cap.factors) std::printf(" %a", factor);
-  std::printf("\n");
+  std::printf(" %u %d\n", made.page_inverse, made.block_parts);
 }
 
 int main(int, char** argv) {
@@ -102,8 +102,8 @@ def shown(config: HopperServeKernelConfig, record: bytes) -> list[str]:
     maps = [text_of(data[MAP_BYTES * i : MAP_BYTES * (i + 1)]) for i in range(4)]
     call, rest = data[4 * MAP_BYTES :][:SERVE_ARGS_SIZE], data[4 * MAP_BYTES + SERVE_ARGS_SIZE :]
     assert call == record
-    cap = struct.unpack_from("<7f", rest, struct.calcsize("<Q2iQq2i3i"))
-    numbers = (0, *struct.unpack_from("<Q2iQq2i3i", rest), *map(as_c_prints, cap))
+    *cap, inverse, parts = struct.unpack_from("<7fIi", rest, struct.calcsize("<Q2iQq2i3i"))
+    numbers = (0, *struct.unpack_from("<Q2iQq2i3i", rest), *map(as_c_prints, cap), inverse, parts)
     return [*maps, " ".join(map(str, numbers))]
 
 
@@ -123,7 +123,7 @@ def test_python_and_cpp_make_the_same(tmp_path: Path) -> None:
     *lines, record = lines_of(tmp_path, main, sources, records)
     assert lines == [line for r in records for config in CONFIGS for line in shown(config, r)]
     behind = 4 * MAP_BYTES + SERVE_ARGS_SIZE
-    behind_maps = (0, 8, 12, 16, 24, 32, 36, 40, 44, 48, 52)
+    behind_maps = (0, 8, 12, 16, 24, 32, 36, 40, 44, 48, 52, 80, 84)
     offsets_of_fields = [*(MAP_BYTES * i for i in range(5)), *(behind + n for n in behind_maps)]
     assert list(map(int, record.split())) == [LAUNCH_ARGUMENTS_SIZE, *offsets_of_fields]
 

@@ -25,6 +25,11 @@ struct Pages {
   int64_t stride = 0;
   int32_t keys = 0;
   int32_t part_rows = 0;
+
+  // With which kernels divide: as Divisor in tile/divisor.cuh.
+  uint32_t inverse() const {
+    return keys == 0 ? 0 : std::numeric_limits<uint32_t>::max() / static_cast<uint32_t>(keys);
+  }
 };
 
 Pages pages_of(const HopperServeKernelConfig& config, const ServeArgs& args) {
@@ -154,6 +159,8 @@ ServeKernelArgs kernel_args(const HopperServeKernelConfig& config, const ServeAr
       .group_queries = kQRows / heads,
       .group_inverse = (1 << 16) / heads + 1,
       .cap = soft_cap(args),
+      .page_inverse = pages.inverse(),
+      .block_parts = config.paged ? config.block_n / pages.part_rows : 0,
   };
 }
 

@@ -44,6 +44,10 @@ struct ServeKernelArgs {
   int32_t group_inverse;  // 2^16 / group_heads + 1: a product with it, and a shift, divides
 
   SoftCap cap;
+
+  // Of paged kernels again, and at the end, so that all others find everything where it was.
+  uint32_t page_inverse;  // divides by page_keys (tile/divisor.cuh)
+  int32_t block_parts;    // of a block of keys
 };
 
 static_assert(sizeof(ServeKernelArgs) == 1088, "Python packs these bytes");

@@ -36,11 +36,7 @@ struct Producer {
 
   FLASH_DEVICE Producer(const ServeKernelArgs& launch_args, const Storage<kConfig>& storage,
                         int lane_of_warp)
-      : args(launch_args),
-        smem(storage),
-        schedule(launch_args),
-        lane(lane_of_warp),
-        pages(launch_args) {}
+      : args(launch_args), smem(storage), schedule(launch_args), lane(lane_of_warp) {}
 
   // All tiles of this thread block, last block of keys of each first; V follows one block behind K.
   FLASH_DEVICE void run() {

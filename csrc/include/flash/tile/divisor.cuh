@@ -15,10 +15,15 @@ struct Divisor {
     uint32_t remainder;
   };
 
+  static constexpr uint32_t kLargest = 0xffffffffu;
+
   uint32_t divisor;  // at least 1
   uint32_t inverse;
 
-  FLASH_DEVICE explicit Divisor(uint32_t number) : divisor(number), inverse(0xffffffffu / number) {}
+  FLASH_DEVICE explicit Divisor(uint32_t number) : Divisor(number, kLargest / number) {}
+  // Where the host has divided kLargest.
+  FLASH_DEVICE Divisor(uint32_t number, uint32_t inverse_of_number)
+      : divisor(number), inverse(inverse_of_number) {}
 
   FLASH_DEVICE Result divide(uint32_t n) const {
     const uint32_t quotient = __umulhi(n, inverse);

@@ -15,7 +15,7 @@ from ..sm90_fwd.config import GROUP_ROWS
 from .config import HopperServeKernelConfig
 
 _MAPS = ("q", "k", "v", "o")
-_LAYOUT = struct.Struct(f"<128s128s128s128s{SERVE_ARGS_SIZE}sQ2iQq2i3i7f")
+_LAYOUT = struct.Struct(f"<128s128s128s128s{SERVE_ARGS_SIZE}sQ2iQq2i3i7fIi")
 # Of pages in a map: more than there are.
 _ANY_NUMBER = 0x7FFF0000
 # tanh(x) / x as a polynomial in x^2; up to which x^2 a coefficient, and those behind, are as 0.
@@ -25,7 +25,8 @@ _TANH_RATIO = tuple(
 )  # fmt: skip
 _NEGLIGIBLE = (0.0, 2.0**-23, 2.0**-11, 2.0**-7, 2.0**-5, 2.0**-4)
 _SMALLEST, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # normal numbers of fp32
-LAUNCH_ARGUMENTS_SIZE = 1088
+LAUNCH_ARGUMENTS_SIZE = _LAYOUT.size
+_LARGEST_WORD = 2**32 - 1
 
 
 def pack_launch_arguments(
@@ -41,9 +42,10 @@ def pack_launch_arguments(
     tail = (tile_counter, _tiles_per_head(config, fields), _heads_per_section(config, fields))
     heads = _packed_heads(config, fields)
     packing = (heads, GROUP_ROWS // heads, 2**16 // heads + 1)
-    return _LAYOUT.pack(
-        *maps, args, *tail, *_pages(config, fields), *packing, *_soft_cap(fields)
-    ).ljust(LAUNCH_ARGUMENTS_SIZE, b"\0")
+    *_, page_keys, part_rows = pages = _pages(config, fields)
+    # As Divisor in tile/divisor.cuh has it; and parts of a block.
+    dividing = (_LARGEST_WORD // page_keys, config.block_n // part_rows) if config.paged else (0, 0)
+    return _LAYOUT.pack(*maps, args, *tail, *pages, *packing, *_soft_cap(fields), *dividing)
 
 
 def _tensor_map(config: HopperServeKernelConfig, fields: Fields, name: str) -> bytes:

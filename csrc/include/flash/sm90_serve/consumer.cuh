@@ -123,6 +123,9 @@ struct Consumer {
     if constexpr (kConfig.o_in_q()) {
       ptx::fence_proxy_async_shared();  // staged rows, where the next Q comes
       End::Base::wait_staging_free(lane);
+      // Rows of the next Q are cleared by other warps than read what was staged in their place: the
+      // mbarriers in between order that, but racecheck does not follow it.
+      ptx::bar_sync(sm90::kQRead + group, Kv::kThreads);
       release_q(work.q_buffer);
     }
   }

@@ -3,6 +3,7 @@ planted bugs, and what the compiler makes of them."""
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 pytest.importorskip("triton")
 
 from flash_attention import operators
-from flash_attention.operators.losses import calls, kernels
+from flash_attention.operators.losses import calls, kernels, sums
 from flash_attention.operators.losses import op as losses
 from flash_attention.operators.rows.op import RowConfig, row_call
 from flash_attention.triton_kit import emulated
@@ -22,6 +23,7 @@ from .planting import found, planted
 from .test_cross_entropy import LOOPED, draw, exact
 from .values import DTYPES
 
+CUT = RowConfig(8, 128, True, 1)  # in pieces
 SHARED = RowConfig(1, 32, False, 1)  # by several programs each, where PART is small
 
 
@@ -55,9 +57,6 @@ tl.atomic_add(word + tl.arange(0, 1), tl.zeros([1], tl.int64) + value, sem="rela
 PLANTED = [
     ("REDUCED", "mask=place < rows, other=ignored)", "mask=place < rows, other=0)"),
     ("REDUCED", "value = tl.where(wanted == of.ignored, 0.0, value)", "value = value"),
-    ("REDUCED", "return higher, total", "return tl.max(tl.max(each, 3), 1), total"),
-    ("REDUCED", "shared(tl.where(column < end, v, 0.0), GROUP", "shared(v, GROUP"),
-    ("REDUCED", "shares += shared(tl", "shares = shared(tl"),
     ("REDUCED", "blocks(begin, start, last,", "blocks(begin, start, end,"),
     ("REDUCED", "tl.minimum(place, rows - 1)", "place"),
     ("REDUCED", "(wanted != of.ignored).to", "(wanted == wanted).to"),
@@ -73,12 +72,24 @@ PLANTED = [
     ("BACKWARD", "wanted == ignored, 0.0, slope * scale", "row < 0, 0.0, slope * scale"),
     ("BACKWARD", "- right - even", "- right + even"),
 ]
+OF_SUMS = [
+    ("return higher, total", "return tl.max(tl.max(each, 3), 1), total"),
+    ("shared(tl.where(inside, v, 0.0), GROUP", "shared(v, GROUP"),
+    ("logits = tl.where(inside, v, 0.0)", "logits = v"),
+    ("exp(v - tl.expand_dims(finite(most)[:, None], PIECES))", "exp(v)"),
+    ("tl.arange(0, BLOCK // PIECE) * PIECE", "tl.arange(0, BLOCK // PIECE) * BLOCK"),
+    ("shares += shared(tl", "shares = shared(tl"),
+]
 
 
-@pytest.mark.parametrize(("name", "old", "new"), PLANTED)
+@pytest.mark.parametrize(
+    ("name", "old", "new", "inside"),
+    [*((*m, None) for m in PLANTED), *(("REDUCED", *m, sums) for m in OF_SUMS)],
+)
 def test_planted_bugs_are_found(
-    name: str, old: str, new: str, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    name: str, old: str, new: str, inside: ModuleType | None, seed: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.setattr(losses, "PART", 64)
     logits, target = draw((9, 100), torch.float32, seed)
     wide = logits.double().requires_grad_()
@@ -92,7 +103,7 @@ def test_planted_bugs_are_found(
         (got,) = torch.autograd.grad(loss, leaf)
         more = [
             operators.cross_entropy(logits, target, label_smoothing=0.1, config=config)
-            for config in (LOOPED, SHARED)
+            for config in (LOOPED, SHARED, CUT)
         ]
         same = max(excess(x.detach(), wanted.detach(), 50.0) for x in (loss, *more)) <= 4
         of_parts = operators.cross_entropy(
@@ -102,7 +113,7 @@ def test_planted_bugs_are_found(
         return same and excess(got, slope, slope.abs().max()) <= 64
 
     assert right()
-    monkeypatch.setattr(calls, name, planted(getattr(calls, name), kernels, old, new))
+    monkeypatch.setattr(calls, name, planted(getattr(calls, name), kernels, old, new, inside))
     assert found(right)
 
 
@@ -169,3 +180,19 @@ def test_one_exponential_an_element(architecture: int) -> None:
         assert compiled.spill_bytes == 0
         assert compiled.ptx.count("ex2.approx") == 2 * (32 + 1) + more
         assert compiled.ptx.count("ld.global.v4.b32") == 2 * 4
+
+
+@pytest.mark.parametrize(("columns", "shuffles"), [(64, 8), (256, 12), (1024, 8)])
+def test_few_lanes_have_a_short_row(columns: int, shuffles: int) -> None:
+    """Four, eight and sixteen, each with all pieces: so many turns of a maximum and a sum for the
+    rows of a thread, with every release of Triton."""
+    x, target, row = torch.empty(2, columns).half(), torch.zeros(2).long(), torch.empty(2)
+    tensors = (x, target, row, row, row, row, target)
+    call = row_call(
+        2**20, columns, tensors, (x,), (0.0, 0.0), (-100,), SMOOTH=False, REDUCE=False, MEAN=False
+    )  # fmt: skip
+    op = calls.FORWARD
+    config = op.default(call)
+    compiled = compile_op(op, config, call, architecture=90)
+    assert config.num_warps == 2 and compiled.spill_bytes == 0
+    assert compiled.ptx.count("shfl.sync.bfly") == shuffles

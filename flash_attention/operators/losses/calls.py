@@ -31,9 +31,11 @@ from .op import LossOp
 
 REDUCTIONS = ("mean", "sum", "none")
 _LONG = RowConfig(1, 8192, False, 8)
-FORWARD = LossOp("losses.kernels", "forward", (2, 3), moves=1, looped=_LONG)
+FORWARD = LossOp(
+    "losses.kernels", "forward", (2, 3), moves=1, looped=_LONG, together=2048, programs=528
+)
 SHARED = replace(FORWARD, write=(2, 3, 6), zeroed=(6,))  # rows that several programs share
-REDUCED = replace(FORWARD, write=(2, 3, 4, 5, 6), zeroed=(6,), together=2048)
+REDUCED = replace(FORWARD, write=(2, 3, 4, 5, 6), zeroed=(6,), together=4096)
 BACKWARD = RowOp("losses.kernels", "backward", (5,), most_whole=LOOPED.BLOCK)
 Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 

@@ -1,7 +1,6 @@
 """Cross entropy of rows of logits, forward and backward, computed in fp32. The forward pass reads a
-row once, by one program or by several (PARTS), along a loop with running maxima: one exponential an
-element, and one more for every GROUP * VECTOR of them. The backward pass reads and writes it once;
-it needs no more than the forward's log-sum-exp. Columns and strides come in units of ALIGN.
+row once (sums.py), by one program or by several (PARTS). The backward pass reads and writes it
+once; it needs no more than the forward's log-sum-exp. Columns and strides come in units of ALIGN.
 
 What programs tell each other is a word of 64 bits: a number of fp32 and another one beside it, that
 are there together, so nobody waits for memory to be in order. A word of zeros is one that is not
@@ -19,6 +18,7 @@ import triton
 import triton.language as tl
 
 from ...triton_kit.aggregates import aggregate
+from ..losses.sums import blocks, exp, in_pieces, of_blocks, of_pieces
 from ..row_softmax.kernels import finite
 from ..rows.blocks import block_of, product
 
@@ -31,54 +31,6 @@ def picked(logits_row, target, ignored, columns):
     known = (target >= 0) & (target < columns) & (target != ignored)
     value = tl.load(logits_row + tl.where(known, target, 0), mask=known, other=0.0)
     return tl.where(known | (target == ignored), value.to(tl.float32), float("nan"))
-
-
-@triton.jit
-def exp(x):
-    """e**x; below the smallest normal number 0, which saves three instructions of five."""
-    return tl.inline_asm_elementwise(
-        "ex2.approx.ftz.f32 $0, $1;", "=r,r", [x * 1.4426950408889634], dtype=tl.float32,
-        is_pure=True, pack=1)  # fmt: skip
-
-
-@triton.jit
-def each_thread(v, GROUP: tl.constexpr, VECTOR: tl.constexpr):
-    """The columns of a block as GROUP times (what is not of one thread) times VECTOR."""
-    return tl.reshape(v, [v.shape[0], GROUP, v.shape[1] // (GROUP * VECTOR), VECTOR])
-
-
-@triton.jit
-def joined(v, top, total, GROUP: tl.constexpr, VECTOR: tl.constexpr):
-    """(maxima, sums of exponentials less them) of `top`, `total` and the block `v`: of each thread
-    its own, so that no lane waits for another."""
-    each = each_thread(v, GROUP, VECTOR)
-    higher = tl.maximum(top, tl.max(tl.max(each, 3), 1))
-    weights = tl.sum(tl.sum(exp(each - finite(higher)[:, None, :, None]), 3), 1)
-    return higher, total * exp(top - finite(higher)) + weights
-
-
-@triton.jit
-def shared(v, GROUP: tl.constexpr, VECTOR: tl.constexpr):
-    """The sums of `v` beside those of `joined`."""
-    return tl.sum(tl.sum(each_thread(v, GROUP, VECTOR), 3), 1)
-
-
-@triton.jit
-def blocks(
-    begin, start, last,
-    SMOOTH: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, VECTOR: tl.constexpr,
-):  # fmt: skip
-    """(maxima, sums of exponentials less them, sums) of each thread, of the blocks from `start` to
-    `last` of the rows that begin there. All their columns exist, so there is no mask."""
-    top = tl.full([begin.shape[0], BLOCK // (GROUP * VECTOR)], -float("inf"), tl.float32)
-    total = tl.zeros_like(top)
-    shares = tl.zeros_like(top)
-    for first in range(start, last, BLOCK):
-        v = tl.load(begin[:, None] + (first + tl.arange(0, BLOCK))[None, :]).to(tl.float32)
-        top, total = joined(v, top, total, GROUP, VECTOR)
-        if SMOOTH:
-            shares += shared(v, GROUP, VECTOR)
-    return top, total, shares
 
 
 @triton.jit
@@ -206,14 +158,14 @@ def rows_of_parts(
 def forward(
     x, target, loss, lse, out, divisor, words, rows, columns, x_row, ignored, smoothing, z_scale,
     SMOOTH: tl.constexpr, REDUCE: tl.constexpr, MEAN: tl.constexpr, ALIGN: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, VECTOR: tl.constexpr,
-    PARTS: tl.constexpr, EACH: tl.constexpr, STEP: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr, PIECE: tl.constexpr,
+    GROUP: tl.constexpr, VECTOR: tl.constexpr, PARTS: tl.constexpr, EACH: tl.constexpr,
+    STEP: tl.constexpr,
 ):  # fmt: skip
     """The log-sum-exp of each row and its loss (0 where the target is `ignored`); REDUCE: and what
     `reduced` makes of the losses. EACH programs are a group."""
     columns, x_row = columns * ALIGN, x_row * ALIGN
-    program = tl.program_id(0)
-    programs = tl.num_programs(0)
+    program, programs = tl.program_id(0), tl.num_programs(0)
     group, groups = program // EACH, tl.cdiv(programs, EACH)
     count, own = words + LINE + LINE * group, words + LINE + (LINE + 1) * groups
     length = tl.cdiv(tl.cdiv(columns, BLOCK), PARTS) * BLOCK
@@ -223,21 +175,23 @@ def forward(
     if PARTS == 1:
         wanted = tl.load(target + place, mask=place < rows, other=ignored)
     begin = x + tl.minimum(place, rows - 1) * x_row  # a row instead of one that does not exist
-    last = start + tl.maximum(end - start - 1, 0) // BLOCK * BLOCK
-    top, total, shares = blocks(begin, start, last, SMOOTH, BLOCK, GROUP, VECTOR)
-    column = (last + tl.arange(0, BLOCK))[None, :]
-    v = tl.load(begin[:, None] + column, mask=column < end, other=-float("inf"))
+    if WHOLE:
+        v, inside = in_pieces(begin, columns, BLOCK, PIECE)
+    else:
+        last = start + tl.maximum(end - start - 1, 0) // BLOCK * BLOCK
+        top, total, shares = blocks(begin, start, last, SMOOTH, BLOCK, GROUP, VECTOR)
+        column = (last + tl.arange(0, BLOCK))[None, :]
+        inside = column < end
+        v = tl.load(begin[:, None] + column, mask=inside, other=-float("inf"))
     # What else is to be waited for, while the last block is under way.
     number = drawn(count) if REDUCE or PARTS > 1 else 0
     if PARTS == 1:
         right = picked(begin, wanted, ignored, columns)
     v = v.to(tl.float32)
-    top, total = joined(v, top, total, GROUP, VECTOR)
-    most = tl.max(top, 1)
-    sums = tl.sum(product(total, exp(top - finite(most)[:, None])), 1)
-    if SMOOTH:
-        shares += shared(tl.where(column < end, v, 0.0), GROUP, VECTOR)
-    logits = tl.sum(shares, 1)
+    if WHOLE:
+        most, sums, logits = of_pieces(v, inside)
+    else:
+        most, sums, logits = of_blocks(v, inside, top, total, shares, SMOOTH, GROUP, VECTOR)
     members = tl.minimum(EACH, programs - group * EACH)
     of = Losses(
         loss=loss, lse=lse, rows=rows, columns=columns, ignored=ignored, smoothing=smoothing,

@@ -12,7 +12,11 @@ PART = 16_384  # columns of a row that a program takes, at least
 TOGETHER = 256  # programs whose losses one of them adds up
 _LINE = 16  # words, as in the kernel
 _MOST_PARTS = 64
-_SHORT = 1024
+_WHOLE = 4096  # numbers of a program at once
+_LEAST = 1024  # of several rows: half as many are a vector for each thread
+_FEW = 128  # columns of a row
+_MOST_ROWS = 64
+_PIECE = 32  # columns of a piece, at least
 
 
 @dataclass(frozen=True)
@@ -23,21 +27,24 @@ class LossOp(RowOp):
     def config_for(self, rows: int, columns: int) -> RowConfig:
         """Rows of up to 4096 columns at once, short ones several, longer ones in a loop."""
         block = max(16, 1 << (columns - 1).bit_length())
-        if block <= _SHORT:
-            return RowConfig(min(32, self.together // block), block, True, 1 if block > 128 else 2)
-        if columns > 12_288:
-            return self.looped
-        block = min(block, 4096)
-        return RowConfig(1, block, columns <= block, block // 1024)
+        if block <= _WHOLE:
+            each = min(_MOST_ROWS, (self.together if block <= _FEW else _WHOLE) // block)
+            while each > 1 and each * block > _LEAST and rows < each * self.programs:
+                each //= 2
+            return RowConfig(each, block, True, 2)
+        return self.looped if columns > 12_288 else RowConfig(1, 4096, False, 4)
 
     def space(self, call: RowCall, architecture: int) -> list[RowConfig]:
         """A thread has registers for half as many elements if they take 4 bytes, or if they are
         summed up, too, and of several rows or loaded one by one."""
         configs = []
         for config in super().space(call, architecture):
-            if _smooth(call) and config.ROWS > 1:
+            one_by_one = vector_of(call) == 1
+            if _smooth(call) and 1 + one_by_one < config.ROWS:
                 config = replace(config, ROWS=config.ROWS // 2)
-            if _smooth(call) and vector_of(call) == 1 and not config.WHOLE:
+            elif _smooth(call) and config.WHOLE and config.num_warps == 2:
+                config = replace(config, num_warps=4)
+            if _smooth(call) and one_by_one and call.columns > config.BLOCK:
                 config = replace(config, BLOCK=config.BLOCK // 2)
             if item_of(call) == 4 and config.num_warps < 16:
                 config = replace(config, num_warps=2 * config.num_warps)
@@ -62,11 +69,10 @@ class LossOp(RowOp):
 
     def constants(self, config: RowConfig, call: RowCall) -> dict[str, Any]:
         threads, vector, each = 32 * config.num_warps, vector_of(call), _each(config)
-        found = super().constants(config, call)
-        del found["WHOLE"]  # a loop of no turns
-        return found | {
+        return super().constants(config, call) | {
             "GROUP": max(1, config.BLOCK // (threads * vector)), "VECTOR": vector,
-            "PARTS": self.parts(config, call), "EACH": each, "STEP": min(each, 4 * threads),
+            "PIECE": _piece(config, call), "PARTS": self.parts(config, call), "EACH": each,
+            "STEP": min(each, 4 * threads),
         }  # fmt: skip
 
     def code(self, config: RowConfig, call: RowCall) -> tuple[RowConfig, RowCall]:
@@ -80,6 +86,14 @@ class LossOp(RowOp):
 def vector_of(call: RowCall) -> int:
     """How many elements a thread loads at a time."""
     return min(call.align, VECTOR_BYTES // item_of(call)) if call.aligned else 1
+
+
+def _piece(config: RowConfig, call: RowCall) -> int:
+    """So many columns of a row side by side that 4 lanes or 8 have all of it, piece by piece, and
+    no thread has nothing."""
+    lanes = 4 if config.BLOCK <= _FEW and not dict(call.switches).get("REDUCE") else 8
+    lanes = max(lanes, 32 * config.num_warps // config.ROWS)
+    return min(config.BLOCK, max(_PIECE, lanes * vector_of(call), config.BLOCK // 8))
 
 
 def _each(config: RowConfig) -> int:

@@ -101,21 +101,23 @@ def test_by_configuration(seed: int) -> None:
 def test_the_default_of_long_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """And only of those that it can take, and is faster for."""
     ran: list[str] = []
-    kernel_for = PartsOp.kernel_for
+    words = PartsOp.words
 
-    def noted(self: PartsOp, config: PartsConfig, call: RowCall) -> object:
+    def noted(
+        self: PartsOp, config: PartsConfig, call: RowCall, device: torch.device
+    ) -> torch.Tensor:
         ran.append(self.name)
-        return kernel_for(self, config, call)
+        return words(self, config, call, device)
 
-    monkeypatch.setattr(PartsOp, "kernel_for", noted)
+    monkeypatch.setattr(PartsOp, "words", noted)
     x = ordinary((2, 41_000), torch.bfloat16, seed)
     assert softmax_excess(operators.softmax(x), x, False) <= 4 and ran
     for name in ("layer_norm", "rms_norm"):
         ran.clear()
         assert getattr(operators, name)(x).isfinite().all() and ran == ["norms.parts.forward"]
     ran.clear()
-    for short in (x[:, :24_576], x[:, :40_001], x.float()[:, :24_568]):
+    for short in (x[:, :8192], x[:, :40_001], x.float()[:, :8188]):
         operators.softmax(short), operators.layer_norm(short)
-    operators.softmax(x, algorithm="two_pass"), operators.rms_norm(x[:, :24_576])
+    operators.softmax(x, algorithm="two_pass"), operators.rms_norm(x[:, :8192])
     operators.layer_norm(x, residual=x)
     assert not ran

@@ -26,8 +26,8 @@ FORWARD_RMS = replace(
     FORWARD, looped=RowConfig(1, 8192, False, 32), most_whole=16384,
     warps=partial(warps_for, most=8, of_thread=32),
 )  # fmt: skip
-PARTS = PartsOp("norms.parts", FORWARD, 24_576)
-PARTS_RMS = replace(PARTS, few=0)
+PARTS = PartsOp("norms.parts", FORWARD, 8192)
+PARTS_RMS = replace(PARTS, few=6)
 
 ROWS_WHOLE = RowOp("norms.gradients", "rows_whole", (6, 7, 8), moves=3, most_whole=16384)
 ROWS_LOOPED = RowOp("norms.gradients", "rows_looped", (6,), moves=3, most_whole=0)

@@ -24,7 +24,7 @@ FORWARD = RowOp(
     "row_softmax.kernels", "forward", (1,), looped=RowConfig(1, 8192, False, 32),
     warps=partial(warps_for, of_thread=32), programs=256,
 )  # fmt: skip
-PARTS = PartsOp("row_softmax.parts", FORWARD, 24_576)
+PARTS = PartsOp("row_softmax.parts", FORWARD, 8192)
 BACKWARD = RowOp("row_softmax.kernels", "backward", (2,), moves=3, most_whole=16384)
 
 
@@ -39,7 +39,7 @@ def softmax(
     """exp(x) over its sum along `dim`, in fp32, rounded once.
 
     x is fp16, bf16 or fp32, on a CUDA device or on the CPU, where the emulator runs the kernel; any
-    shape, and any length of a row. Rows of more than 24,576 are shared by several programs, which
+    shape, and any length of a row. Rows of more than 8,192 are shared by several programs, which
     read them once. Those that cannot be (`algorithm` "two_pass", torch.compile, rows that begin at
     no multiple of 16 bytes) stay in registers up to 32768; longer ones are read once more than
     that, maximum and sum found together ("online"), or twice. A dimension whose elements are not

@@ -19,11 +19,11 @@ from .gradient_op import GradientOp
 _FEW_WARPS = partial(warps_for, most=8)
 FORWARD = RowOp(
     "norms.kernels", "forward", (4, 5, 6, 7), looped=RowConfig(1, 16384, False, 32),
-    warps=_FEW_WARPS, together=4096, together_warps=4, programs=528,
+    warps=_FEW_WARPS, together=4096, together_warps=4, pairs=4096, programs=528,
 )  # fmt: skip
 # RMSNorm's loop divides nothing, and is faster than a row in registers sooner.
 FORWARD_RMS = replace(
-    FORWARD, looped=RowConfig(1, 8192, False, 32), most_whole=16384,
+    FORWARD, looped=RowConfig(1, 8192, False, 32), most_whole=16384, pairs=0,
     warps=partial(warps_for, most=8, of_thread=32),
 )  # fmt: skip
 PARTS = PartsOp("norms.parts", FORWARD, 8192)

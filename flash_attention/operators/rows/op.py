@@ -96,7 +96,8 @@ class RowOp(Operator[RowConfig, RowCall]):
     that it writes, `moves` how many matrices of the problem's size go to and fro. Rows of up to
     `most_whole` elements stay in registers, without spills; longer ones go by `looped`. `warps`: of
     a program that holds so many elements. Short rows go several to a program, `together` elements
-    (`together_warps`, if not as many as `warps` says), unless there would be fewer than `programs`.
+    (`together_warps`, if not as many as `warps` says), rows of up to `pairs` by two, unless there
+    would be fewer than `programs`.
     """
 
     module: str
@@ -108,6 +109,7 @@ class RowOp(Operator[RowConfig, RowCall]):
     warps: Callable[[int], int] = warps_for
     together: int = 1024
     together_warps: int = 0
+    pairs: int = 0
     programs: int = 0
     zeroed: tuple[int, ...] = ()
     config_type = RowConfig
@@ -130,7 +132,7 @@ class RowOp(Operator[RowConfig, RowCall]):
         block = max(16, 1 << (columns - 1).bit_length())
         if block > self.most_whole:
             return self.looped
-        each = min(16, self.together // block) if block <= _SHORT else 1
+        each = min(16, self.together // block) if block <= _SHORT else 1 + (block == self.pairs)
         while each > 1 and rows < each * self.programs:
             each //= 2
         warps = self.together_warps if each * block == self.together else 0

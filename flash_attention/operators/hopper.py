@@ -11,7 +11,7 @@ import torch
 HOPPER = (9, 0)
 STEP = 8  # of 16-bit numbers: the 16 bytes at whose multiples TMA wants rows to begin
 BARRIER_BYTES = 1024  # mbarriers, and what Triton keeps beside them
-_SHARED_BYTES = 227 * 1024
+SHARED_BYTES = 227 * 1024
 _MOST_ELEMENTS = 2**15  # of a tile: 256 registers of each thread of two warpgroups
 
 
@@ -39,8 +39,8 @@ def tile_problems(config: Tiles, allowed: Mapping[str, Sequence[int]]) -> list[s
         found.append(f"GROUP_M {config.GROUP_M}: at least 1")
     if config.BLOCK_M * config.BLOCK_N > _MOST_ELEMENTS:
         found.append("tiles of 256 x 256: a thread has no 256 registers for the product")
-    if (size := config.shared_bytes) > _SHARED_BYTES:
-        found.append(f"{size} bytes of shared memory: at most {_SHARED_BYTES} are possible")
+    if (size := config.shared_bytes) > SHARED_BYTES:
+        found.append(f"{size} bytes of shared memory: at most {SHARED_BYTES} are possible")
     return found
 
 

@@ -12,6 +12,7 @@ pytest.importorskip("triton")
 from flash_attention import operators
 from flash_attention.operators.convolution.op import ConvCall
 from flash_attention.operators.convolution.persistent_op import PersistentConv
+from flash_attention.operators.convolution.single_op import SingleConv
 from tests.operators.images import CASES, off
 from tests.operators.matrices import ALLOWED
 from tests.operators.values import DTYPES, ordinary
@@ -58,12 +59,39 @@ def test_the_persistent_kernel(case: str, dtype: torch.dtype, seed: int) -> None
         n, channels, filters, pixels, pixels, (taps[0], taps[1]), (1, 1), (1, 1), (1, 1), 1,
         "float16",
     )  # fmt: skip
-    for i, config in enumerate((None, *PersistentConv().space(call, 90), None)):
+    configs: list[Any] = [None, *PersistentConv().space(call, 90), None]
+    if case == "point":
+        configs += [*SingleConv().space(call, 90), *SingleConv().space(call, 90)]
+    for i, config in enumerate(configs):
         x = ordinary(x_shape, dtype, seed + i).cuda()
         y = operators.conv2d(
             x, weight, bias, activation="relu", algorithm="persistent", config=config, **how
         )
         assert off(y, x, weight, bias, "relu", **how) <= CUT * ALLOWED["ieee"]
+
+
+FEW_TILES = (512, 2048, 7), (2048, 512, 7), (1024, 256, 14), (256, 1024, 14), (1024, 512, 14)
+
+
+@pytest.mark.parametrize("layer", FEW_TILES)
+@pytest.mark.parametrize("biased", [False, True])
+def test_tiles_that_all_run_at_once(layer: tuple[int, int, int], biased: bool, seed: int) -> None:
+    """By default, and as asked for, several times."""
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("for Hopper")
+    channels, filters, size = layer
+    weight, bias = (
+        ordinary(s, torch.float16, seed + i).cuda()
+        for i, s in enumerate(((filters, channels, 1, 1), (filters,)))
+    )
+    pairs = (size, size), (size, size), (1, 1), (1, 1), (0, 0), (1, 1)
+    call = ConvCall(32, channels, filters, *pairs, 1, "float16", biased)
+    asked: dict[str, Any] = {"algorithm": "persistent", "config": SingleConv().default(call)}
+    how: dict[str, Any] = {"bias": bias, "activation": "relu"} if biased else {}
+    for i, config in enumerate((asked, {}, asked, {})):
+        x = ordinary((32, channels, size, size), torch.float16, seed + i).cuda()
+        y = operators.conv2d(x, weight, **how, **config)
+        assert off(y, x, weight, **how) <= CUT * ALLOWED["ieee"]
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)

@@ -17,13 +17,14 @@ from ..matrices.config import MatmulConfig
 from ..remembered import remembered
 from .op import ConvCall, DirectConv, ImplicitConv, Pair, Unfold
 from .persistent_op import PersistentConv, PersistentConvConfig, unfit
+from .single_op import SingleConv, SingleConvConfig
 
 ALGORITHMS = ("implicit", "im2col", "direct", "persistent")
 _MOST_GROUPS = 65535  # of a grid's second dimension
 _LAST = torch.channels_last
 
 Optional = torch.Tensor | None
-Config = MatmulConfig | PersistentConvConfig
+Config = MatmulConfig | PersistentConvConfig | SingleConvConfig
 
 
 @remembered
@@ -38,9 +39,10 @@ def conv2d(
     (filters), all fp16, bf16 or fp32 of one type, on a CUDA device or on the CPU, where the
     emulator runs the kernel. `algorithm`: implicit (a product of matrices, whose left one is never
     made), persistent (the same for Hopper by TMA: 16-bit numbers, stride 1, one group, channels and
-    filters by eights; implicit takes it where it is faster) and im2col (made by a first kernel,
-    then `matmul`) read and return channels_last, others are copied; direct (no tensor cores, any
-    strides, no bias or activation). `activation` and `precision` as of `matmul`. No gradient flows.
+    filters by eights; implicit takes it where it is faster; with a SingleConvConfig, for one tap, a
+    program for each tile) and im2col (made by a first kernel, then `matmul`) read and return
+    channels_last, others are copied; direct (no tensor cores, any strides, no bias or activation).
+    `activation` and `precision` as of `matmul`. No gradient flows.
     Raises TypeError or ValueError, naming the argument, before the launch; TritonVersionError for a
     missing or other triton.
     """
@@ -121,11 +123,11 @@ def _by_tma(call: ConvCall, tensors: tuple[torch.Tensor, ...], config: Config | 
         raise NotImplementedError(
             "algorithm is 'persistent': torch.compile cannot record its descriptors; use another"
         )
-    op = PersistentConv()
+    op: Any = SingleConv() if isinstance(config, SingleConvConfig) else PersistentConv()
     op.check_call(call)
     if tensors[0].device.type == "cuda":
         op.check_device(tensors[0].device)
-    run(op, call, tensors, cast("PersistentConvConfig | None", config))
+    run(op, call, tensors, config)
 
 
 def unfolded(call: ConvCall, x: torch.Tensor) -> torch.Tensor:

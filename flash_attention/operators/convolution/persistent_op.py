@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from ...triton_kit.op import Grid, StandInTensor
+from ...triton_kit.op import C, Grid, StandInTensor
 from ..hopper import BARRIER_BYTES, STEP, check_hopper, descriptor, tile_problems
 from .op import ConvCall, ConvOp
 
 _PART = 64  # columns of the output that are stored at a time
 _LEAST_BOX = 16  # rows: smaller ones are more copies than they save
-_PROCESSORS = 132  # of an H100 or H200
+PROCESSORS = 132  # of an H100 or H200
 _INT32 = 2**31 - 1
 
 
@@ -47,7 +47,7 @@ class PersistentConvConfig:
         return max(64, self.BLOCK_M // 2)
 
     def boxes(self, call: ConvCall) -> int:
-        call = _in_one_line(call)
+        call = in_one_line(call)
         sizes = zip((call.images, *call.out_size), self.box, strict=True)
         return math.prod(-(-size // its) for size, its in sizes)
 
@@ -62,15 +62,35 @@ class PersistentConvConfig:
         return 2 * (operands + 2 * self.BLOCK_M * _PART) + BARRIER_BYTES
 
 
-@dataclass(frozen=True)
-class PersistentConv(ConvOp[PersistentConvConfig]):
+class TmaConv(ConvOp[C]):
     """The tensors are x, the weights, the output and bias (x where there is none), of 16-bit
     numbers, channels last."""
 
-    name = "conv-persistent"
-    config_type = PersistentConvConfig
     written = (2,)
     architecture = 90
+
+    def stand_ins(self, call: ConvCall) -> Sequence[StandInTensor]:
+        return [StandInTensor((32, 32), call.dtype)] * 4
+
+    def code(self, config: C, call: ConvCall) -> tuple[C, ConvCall]:
+        """No size is specialised for."""
+        same: dict[str, Any] = {"channels": 64, "filters": 64, "strides": ()}
+        return config, replace(call, images=2, size=(32, 32), out_size=(32, 32), **same)
+
+    def check_call(self, call: ConvCall) -> None:
+        """Raises ValueError for what TMA or the tensor cores do not take."""
+        if reasons := unfit(call):
+            raise ValueError(f"algorithm is 'persistent': {reasons[0]}")
+
+    def check_device(self, device: torch.device) -> None:
+        """Raises ValueError for a GPU that is no Hopper."""
+        check_hopper(device, "x", "'persistent'")
+
+
+@dataclass(frozen=True)
+class PersistentConv(TmaConv[PersistentConvConfig]):
+    name = "conv-persistent"
+    config_type = PersistentConvConfig
 
     def kernel(self) -> Any:
         from .persistent import persistent
@@ -86,7 +106,7 @@ class PersistentConv(ConvOp[PersistentConvConfig]):
         every = [with_best_box(PersistentConvConfig(m, n, BUFFERS=b), call) for m, n, b in shapes]
 
         def busiest(config: PersistentConvConfig) -> int:
-            rounds = -(-config.tiles(call) // _PROCESSORS)
+            rounds = -(-config.tiles(call) // PROCESSORS)
             return rounds * config.BLOCK_M * config.BLOCK_N
 
         return sorted(every, key=busiest)
@@ -106,7 +126,7 @@ class PersistentConv(ConvOp[PersistentConvConfig]):
         self, config: PersistentConvConfig, call: ConvCall, tensors: Sequence[Any]
     ) -> list[Any]:
         x, w, out, bias = tensors
-        call = _in_one_line(call)
+        call = in_one_line(call)
         n, taps, c, f = call.images, math.prod(call.taps), call.channels, call.filters
         described = [
             _descriptor(x, (n, *call.size, c), (*config.box, config.BLOCK_K)),
@@ -125,25 +145,6 @@ class PersistentConv(ConvOp[PersistentConvConfig]):
     def grid(self, config: PersistentConvConfig, call: ConvCall, processors: int) -> Grid:
         return min(config.tiles(call), processors), 1, 1
 
-    def stand_ins(self, call: ConvCall) -> Sequence[StandInTensor]:
-        return [StandInTensor((32, 32), call.dtype)] * 4
-
-    def code(
-        self, config: PersistentConvConfig, call: ConvCall
-    ) -> tuple[PersistentConvConfig, ConvCall]:
-        """No size is specialised for."""
-        same: dict[str, Any] = {"channels": 64, "filters": 64, "strides": ()}
-        return config, replace(call, images=2, size=(32, 32), out_size=(32, 32), **same)
-
-    def check_call(self, call: ConvCall) -> None:
-        """Raises ValueError for what TMA or the tensor cores do not take."""
-        if reasons := unfit(call):
-            raise ValueError(f"algorithm is 'persistent': {reasons[0]}")
-
-    def check_device(self, device: torch.device) -> None:
-        """Raises ValueError for a GPU that is no Hopper."""
-        check_hopper(device, "x", "'persistent'")
-
 
 def unfit(call: ConvCall) -> list[str]:
     """Why the persistent kernel does not take a call."""
@@ -157,7 +158,7 @@ def unfit(call: ConvCall) -> list[str]:
     ]
 
 
-def _in_one_line(call: ConvCall) -> ConvCall:
+def in_one_line(call: ConvCall) -> ConvCall:
     """One tap without padding needs of each pixel where it lies, not its neighbours: any that
     follow each other are a box."""
     if call.taps != (1, 1) or call.padding != (0, 0) or call.pixels > _INT32:

@@ -3,7 +3,7 @@
 from .markdown import ROOT
 
 FOLDERS = ("py", "flash_attention", "tools")
-CEILING = 46_200
+CEILING = 46_250
 
 
 def test_the_product_does_not_grow_unseen() -> None:

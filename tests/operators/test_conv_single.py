@@ -119,7 +119,7 @@ PLANTED = [
     ("% m_tiles * BLOCK_M", "% m_tiles * BLOCK_N"),
     ("mask=column < filters", "mask=column <= filters"),
 ]
-if minor_of(triton.__version__) < (3, 8):  # later releases put the fence there themselves
+if minor_of(triton.__version__) < (3, 7):  # later releases put the fence there themselves
     PLANTED.append(("        fence_async_shared()\n", ""))
 
 

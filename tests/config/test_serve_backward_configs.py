@@ -42,6 +42,13 @@ def test_they_share_their_words_and_can_be_built() -> None:
         assert all(violations(c, arch) == [] for c in found)
         assert {(c.dtype, c.d_head) for c in found} >= {(t, d) for t in DType for d in (64, 128)}
     assert "9.0" in violations(FUSED, "8.0")[0]
+    wide = replace(FUSED, d_head=96, keys_columns=80)
+    for refused, words in (
+        (replace(FUSED, add_by=AddBy.IN_ORDER), "add_by = IN_ORDER is not supported"),
+        (wide, "keys_columns = 80 is not supported for kernels that serve"),
+    ):
+        (reason,) = violations(refused)
+        assert words in reason
 
 
 def test_who_is_asked_first() -> None:

@@ -13,7 +13,7 @@ from ...triton_kit.op import C, Grid, StandInTensor
 from ..hopper import BARRIER_BYTES, STEP, check_hopper, descriptor, tile_problems
 from .op import ConvCall, ConvOp
 
-_PART = 64  # columns of the output that are stored at a time
+PART = 64  # columns of the output that are stored at a time
 _LEAST_BOX = 16  # rows: smaller ones are more copies than they save
 PROCESSORS = 132  # of an H100 or H200
 _INT32 = 2**31 - 1
@@ -59,7 +59,7 @@ class PersistentConvConfig:
     def shared_bytes(self) -> int:
         """Of the operands' places, and of two parts of the output."""
         operands = self.BUFFERS * (self.BLOCK_M + self.BLOCK_N) * self.BLOCK_K
-        return 2 * (operands + 2 * self.BLOCK_M * _PART) + BARRIER_BYTES
+        return 2 * (operands + 2 * self.BLOCK_M * PART) + BARRIER_BYTES
 
 
 class TmaConv(ConvOp[C]):
@@ -131,7 +131,7 @@ class PersistentConv(TmaConv[PersistentConvConfig]):
         described = [
             _descriptor(x, (n, *call.size, c), (*config.box, config.BLOCK_K)),
             _descriptor(w, (f, taps, c), (config.BLOCK_N, 1, config.BLOCK_K)),
-            _descriptor(out, (n, *call.out_size, f), (*config.box, _PART)),
+            _descriptor(out, (n, *call.out_size, f), (*config.box, PART)),
         ]
         return [*described, bias, n, *call.out_size, c, f]
 

@@ -9,9 +9,8 @@ from typing import Any
 from ...triton_kit.op import Grid
 from ..hopper import BARRIER_BYTES, SHARED_BYTES, descriptor, tile_problems
 from .op import ConvCall
-from .persistent_op import PROCESSORS, TmaConv, in_one_line
+from .persistent_op import PART, PROCESSORS, TmaConv, in_one_line
 
-_PART = 64  # columns of the output that are stored at a time
 _RESERVED_BYTES = 1024  # of shared memory, for each program
 _MOST_PROGRAMS = 3  # on a multiprocessor: by registers
 _MOST_BUFFERS = 8
@@ -101,7 +100,7 @@ class SingleConv(TmaConv[SingleConvConfig]):
         described = [
             descriptor(x, (m, c), (c, 1), (config.BLOCK_M, config.BLOCK_K)),
             descriptor(w, (f, c), (c, 1), (config.BLOCK_N, config.BLOCK_K)),
-            descriptor(out, (m, f), (f, 1), (config.BLOCK_M, _PART)),
+            descriptor(out, (m, f), (f, 1), (config.BLOCK_M, PART)),
         ]
         return [*described, bias, c, f]
 

@@ -209,6 +209,9 @@ class BackwardKernelConfig(KernelConfig):
         after tile."""
         return False
 
+    def is_persistent(self, variant: Variant) -> bool:
+        return variant is Variant.KEYS and self.stays()
+
     def grid(self, variant: Variant, sizes: Sizes) -> int:
         """Thread blocks of a launch; 0: there is nothing to do. The family's file in csrc/runtime
         computes the same."""

@@ -192,6 +192,10 @@ class KernelConfig(ABC):
         """How warpgroups share the work; None: they all do the same."""
         return None
 
+    def is_persistent(self, variant: Variant) -> bool:
+        """Whether the thread blocks of one of its kernels stay."""
+        return self.PERSISTENT
+
     def is_deterministic(self) -> bool:
         """Whether what it writes is bitwise the same in every run."""
         return True

@@ -36,9 +36,7 @@ def residency(config: KernelConfig, variant: Variant | None = None) -> Residency
     Raises BuildError without nvcc, SassError without cuobjdump, ValueError for a variant that the
     configuration has not."""
     variant = variant or config.first_variant()
-    first = variant is config.first_variant()
-    stays = isinstance(config, BackwardKernelConfig) and first and config.stays()
-    if config.PERSISTENT or stays:
+    if config.is_persistent(variant):
         return Residency(1, "one persistent block for each SM")
     return of_driver(config, variant) or of_compiler(config, variant)
 

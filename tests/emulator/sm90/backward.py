@@ -102,8 +102,7 @@ class BackwardProblem:
         """Where thread blocks stay, so few that one has several of a problem's tiles, and another
         adds to the same sums."""
         n_tiles = self.config.grid(variant, self.sizes)
-        stays = variant is Variant.KEYS and self.config.stays()
-        return min(n_tiles, 2) if stays else n_tiles
+        return min(n_tiles, 2) if self.config.is_persistent(variant) else n_tiles
 
     def output(self, name: str, inputs: dict[str, Any]) -> Any:
         columns = {"row_stats": ROW_STATS_FLOATS, "d_q_sums": self.config.sums_columns()}

@@ -79,6 +79,7 @@ struct SumsSender {
   static constexpr int kGroups = FusedBackwardKernelConfig::kGroups;
   static constexpr int kBuffers = L::kBuffers;
   static constexpr bool kOfGroup = kBuffers == 1;
+  static_assert(!kOfGroup || FusedBackwardKernelConfig::kSenders == kGroups, "one for each group");
   using Sums = QuerySums<kConfig>;
   using Work = typename L::Work;
 

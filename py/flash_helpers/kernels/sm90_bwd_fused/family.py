@@ -11,15 +11,11 @@ from ..problem import AttentionProblem
 from ..sm90_target import ARCHITECTURE, OnHopper
 from .config import AddBy, FusedBackwardKernelConfig
 from .constraints import HEAD_DIMENSIONS, violations
-from .sets import get_fused_backward_kernel_configs
-
-# Measured: docs/results/hopper-backward-h200.md. Blocks of 80 queries were faster than those of 64
-# with these masks (causal: True), and sums in order no slower than others up to so many keys.
-_FULL, _BOTH = (False,), (False, True)
-WIDE = {(96, AddBy.COPIES): _BOTH, (96, AddBy.IN_ORDER): _FULL, (128, AddBy.COPIES): _FULL}
+from .sets import WIDE, WIDE_COLUMNS, get_fused_backward_kernel_configs
 
 
 def in_order_keys(d_head: int, causal: bool) -> int:
+    """Up to so many, sums in order were no slower (docs/results/hopper-backward-h200.md)."""
     return 4096 if causal or d_head <= 64 else 2048
 
 
@@ -60,7 +56,7 @@ class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
         few = problem.seqlen_k <= in_order_keys(own.d_head, problem.causal)
         add_by = AddBy.IN_ORDER if few or problem.deterministic else AddBy.COPIES
         is_wide = problem.causal in WIDE.get((own.d_head, add_by), ())
-        return own.add_by is add_by and (own.keys_columns == 80) is is_wide
+        return own.add_by is add_by and (own.keys_columns == WIDE_COLUMNS) is is_wide
 
     def promise(self, config: KernelConfig) -> tuple[object, ...]:
         """What was measured to be the fastest: sums added by the copy engine."""

@@ -9,19 +9,22 @@ _SHAPES = (
     (96, 128, 64, 2, 2),
     (128, 128, 64, 2, 2),
 )
-# Faster for many keys, and the ways of adding with which they were (family.py).
-_WIDE = (
-    ((96, 128, 80, 2, 2), (AddBy.COPIES, AddBy.IN_ORDER)),
-    ((128, 128, 80, 2, 2), (AddBy.COPIES,)),
-)
+# Where blocks of more queries are faster: head dimension and way of adding, and with which masks
+# (causal). Measured: docs/results/hopper-backward-h200.md.
+WIDE_COLUMNS = 80
+WIDE = {
+    (96, AddBy.COPIES): (False, True),
+    (96, AddBy.IN_ORDER): (False,),
+    (128, AddBy.COPIES): (False,),
+}
 
 
 def get_fused_backward_kernel_configs() -> list[FusedBackwardKernelConfig]:
     """All, sorted: the same shapes in both dtypes."""
-    shapes = (*((shape, tuple(AddBy)) for shape in _SHAPES), *_WIDE)
+    kinds = [(shape, add_by) for shape in _SHAPES for add_by in AddBy]
+    kinds += [((d_head, 128, WIDE_COLUMNS, 2, 2), add_by) for d_head, add_by in WIDE]
     return sorted(
         FusedBackwardKernelConfig(dtype, *shape, add_by)
         for dtype in DType
-        for shape, ways in shapes
-        for add_by in ways
+        for shape, add_by in kinds
     )

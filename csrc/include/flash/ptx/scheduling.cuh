@@ -15,6 +15,12 @@ FLASH_DEVICE uint32_t hidden(uint32_t value) {
   return value;
 }
 
+template <typename T>
+FLASH_DEVICE T* hidden(T* pointer) {
+  asm volatile("" : "+l"(pointer));
+  return pointer;
+}
+
 // Makes `value` be computed before the volatile operations that follow. No instruction.
 FLASH_DEVICE void needed_here(uint32_t value) { asm volatile("" ::"r"(value)); }
 

@@ -226,7 +226,8 @@ struct Consumer : Weighing<kConfig, L> {
       leave_d_q();
       staged.filled();
     } else {
-      d_q.add(d_q_sums, sums_of_block<kConfig, L>(args.call, *work, place_before));
+      const int row = SumsRows<L>(args.call, *work).row(place_before);
+      d_q.add(d_q_sums, sums_of_row<kConfig>(args.call, row));
     }
   }
 
@@ -236,8 +237,7 @@ struct Consumer : Weighing<kConfig, L> {
       // The vote says to ptxas that all lanes go the same way: else it takes what they compute
       // behind the branches, the descriptors of matmuls, for their own.
       const int queries = place_before.block;
-      const bool rounds = __any_sync(0xffffffffu, args.call.d_q != nullptr && d_q.has_part() &&
-                                                      work->is_last(args.call, queries));
+      const bool rounds = __any_sync(0xffffffffu, d_q.has_part() && work->is_last(queries));
       const uint32_t part = d_q.part(staged.buffer);
       if (rounds && work->number(queries) > 0) RoundedSums<kConfig>::add(d_q_sums, part, lane);
       __syncwarp();  // all lanes have read the others' sums

@@ -94,6 +94,7 @@ struct OrderedWork : Work<L> {
   int last;                // of the blocks that pass by, for each query head
   int direction;           // from one to the next: 1 or -1
   int n_rows_before_mask;  // keys that a query sees beyond its own number
+  int last_before;         // in blocks of queries before this one nobody adds after this tile
 
   FLASH_DEVICE OrderedWork(const BackwardArgs& args, const OwnTile& tile)
       : Work<L>(args, tile),
@@ -101,7 +102,8 @@ struct OrderedWork : Work<L> {
         half(args.causal ? Grid::blocks_of_head(args) / 2 : 0),
         last(this->begin),
         direction(block < half ? 1 : -1),
-        n_rows_before_mask(args.seqlen_k - args.seqlen_q) {
+        n_rows_before_mask(args.seqlen_k - args.seqlen_q),
+        last_before(blocks_ended(args)) {
     this->first = this->end - 1;
     if (block < half) {
       last = this->first;
@@ -116,17 +118,24 @@ struct OrderedWork : Work<L> {
   }
 
   // Whether none does after it.
-  FLASH_DEVICE bool is_last(const BackwardArgs& args, int queries) const {
-    if (block < half) return block == 0 && n_seen(queries) <= half;
-    const unsigned n_blocks = Grid::blocks_of_head(args);
-    return block + 1 == (args.causal ? min(n_blocks, n_seen(queries)) : n_blocks);
-  }
+  FLASH_DEVICE bool is_last(int queries) const { return queries < last_before; }
 
  private:
   // How many blocks of keys a block of queries would see if the head had no end, causal.
   FLASH_DEVICE unsigned n_seen(int queries) const {
     const int keys = (queries + 1) * L::kColumns + n_rows_before_mask;
     return static_cast<unsigned>((keys + L::kRows - 1) / L::kRows);
+  }
+
+  // How many blocks of queries see no keys but those whose thread blocks have added when this one
+  // has: of the first half all when it is its own turn, as it goes backwards.
+  FLASH_DEVICE int blocks_ended(const BackwardArgs& args) const {
+    if (args.d_q == nullptr || (block > 0 && block < half)) return 0;
+    const unsigned n_added = block < half ? half : block + 1;
+    if (n_added == Grid::blocks_of_head(args)) return this->end;
+    if (!args.causal) return 0;
+    const int n_queries = static_cast<int>(n_added) * L::kRows - n_rows_before_mask;
+    return max(n_queries, 0) / L::kColumns;
   }
 };
 

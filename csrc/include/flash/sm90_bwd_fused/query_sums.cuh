@@ -48,21 +48,35 @@ struct QuerySums {
   }
 };
 
-// The first row of the sums of the queries at `place`: there are fewer than 2^31.
+// Which rows of the sums belong to the queries of a tile: there are fewer than 2^31.
 template <typename L>
-FLASH_DEVICE int sums_row(const BackwardArgs& call, const typename L::Work& work,
-                          const Place& place) {
-  const int head = static_cast<int>(work.batch) * call.n_heads_q +
-                   static_cast<int>(work.head) * work.n_heads + place.head;
-  const int n_rows = static_cast<int>(L::Calls::template stats_rows<L::kColumns>(call));
-  return head * n_rows + L::Calls::first_stats(work) + place.block * L::kColumns;
-}
+struct SumsRows {
+  int first;   // of the group's first head
+  int n_rows;  // of a head
 
-// Where they begin.
-template <FusedBackwardKernelConfig kConfig, typename L>
-FLASH_DEVICE float* sums_of_block(const BackwardArgs& call, const typename L::Work& work,
-                                  const Place& place) {
-  return call.d_q_sums + int64_t{sums_row<L>(call, work, place)} * kConfig.d_head;
+  FLASH_DEVICE SumsRows(const BackwardArgs& call, const typename L::Work& work)
+      : n_rows(static_cast<int>(L::Calls::template stats_rows<L::kColumns>(call))) {
+    const int head = static_cast<int>(work.batch) * call.n_heads_q +
+                     static_cast<int>(work.head) * work.n_heads;
+    first = head * n_rows + L::Calls::first_stats(work);
+  }
+
+  // To be read again and again: else ptxas divides every time.
+  FLASH_DEVICE void keep() {
+    first = static_cast<int>(ptx::hidden(first));
+    n_rows = static_cast<int>(ptx::hidden(n_rows));
+  }
+
+  // The first one of the queries at `place`.
+  FLASH_DEVICE int row(const Place& place) const {
+    return first + place.head * n_rows + place.block * L::kColumns;
+  }
+};
+
+// Where a row of sums begins.
+template <FusedBackwardKernelConfig kConfig>
+FLASH_DEVICE float* sums_of_row(const BackwardArgs& call, int row) {
+  return call.d_q_sums + int64_t{row} * kConfig.d_head;
 }
 
 // The matmul, and the way out of the registers, of one warp.

@@ -32,7 +32,6 @@ struct SumsTurn {
   uint32_t* counter;
   uint32_t number;
 
-  FLASH_DEVICE bool is_first() const { return number == 0; }
   FLASH_DEVICE void await() const {
     while (ptx::ld_acquire(counter) != number) {
     }

@@ -87,43 +87,62 @@ struct SumsSender {
   const L& smem;
   const int sender;
   const int lane;
-  uint32_t parity = 0;  // of the buffer's "full"
+  uint32_t parity = 0;           // of the buffer's "full"
+  uint32_t* counters = nullptr;  // in order
 
-  // A tile: all lanes.
+  // A tile: all lanes. What comes next is worked out while the copy engine reads.
   FLASH_DEVICE void run(const Work& work) {
     if (work.n_steps() == 0) return;
     Place place{work.first, 0};
     if (buffer() > 0) place.advance(work);
-    bool rounds = is_last(work, place);
-    if (place.head < work.n_heads) make_room(work, place, rounds);
+    if (place.head >= work.n_heads) return;
+    Rows rows(args.call, work);
+    rows.keep();
+    if constexpr (L::kInOrder) counters = ptx::hidden(order_counters<kConfig>(args.call));
+    Share share = share_at(work, rows, place);
+    make_room(share);
 #pragma unroll 1
-    while (place.head < work.n_heads) {
+    for (;;) {
       if constexpr (L::kInOrder) {
-        if (!rounds && lane == 0) await_turn(work, place);
+        if (!share.rounds && lane == 0) await_turn(share);
       }
       for_each_group([&](int group) {
         Handover{group, buffer()}.await_sums();
-        if (lane == 0) rounds ? store(work, place, group) : send(work, place, group);
+        if (lane == 0) share.rounds ? store(work, place, group) : send(share, group);
       });
-      if (lane == 0) {
-        ptx::tma_store_commit();
-        ptx::tma_store_wait_read<0>();
-      }
-      __syncwarp();  // barriers are for whole warps
-      const Place here = place;
-      const bool passes_on = !rounds;
+      if (lane == 0) ptx::tma_store_commit();
+      const Share sent = share;
       for (int i = 0; i < kBuffers; ++i) place.advance(work);
       const bool goes_on = place.head < work.n_heads;
-      rounds = is_last(work, place);
-      if (!rounds && goes_on) make_room(work, place, false);
+      share = share_at(work, rows, place);
+      if (lane == 0) ptx::tma_store_wait_read<0>();
+      __syncwarp();  // barriers are for whole warps
+      if (goes_on && !share.rounds) make_room(share);
       if constexpr (L::kInOrder) {
-        if (passes_on && lane == 0) pass_on(work, here);
-        if (rounds && goes_on) make_room(work, place, true);
+        if (!sent.rounds && lane == 0) pass_on(sent);
       }
+      if (!goes_on) return;
+      if (share.rounds) make_room(share);
     }
   }
 
  private:
+  using Rows = SumsRows<L>;
+
+  // Of a block's sums. In order, `number` thread blocks add theirs before, and where nobody does
+  // after this one it rounds them.
+  struct Share {
+    int row;
+    uint32_t number;
+    bool rounds;
+  };
+  FLASH_DEVICE Share share_at(const Work& work, const Rows& rows, const Place& place) const {
+    if constexpr (L::kInOrder) {
+      return {rows.row(place), work.number(place.block), work.is_last(place.block)};
+    }
+    return {rows.row(place), 0, false};
+  }
+
   FLASH_DEVICE int buffer() const { return kOfGroup ? 0 : sender; }
   // Whose sums it sends.
   template <typename Body>
@@ -136,63 +155,51 @@ struct SumsSender {
     }
   }
 
-  FLASH_DEVICE bool is_last(const Work& work, const Place& place) const {
+  // For the sums; with the others' sums, where nobody adds behind this one.
+  FLASH_DEVICE void make_room(const Share& share) {
     if constexpr (L::kInOrder) {
-      return args.call.d_q != nullptr && work.is_last(args.call, place.block);
-    }
-    return false;
-  }
-
-  // For the sums at `place`; with the others' sums, where nobody adds behind this one.
-  FLASH_DEVICE void make_room(const Work& work, const Place& place, bool rounds) {
-    if constexpr (L::kInOrder) {
-      if (lane == 0 && rounds && !turn(work, place).is_first()) bring(work, place);
+      if (lane == 0 && share.rounds && share.number > 0) bring(share);
       __syncwarp();
     }
     for_each_group([&](int group) { Handover{group, buffer()}.make_room(); });
   }
 
-  FLASH_DEVICE void bring(const Work& work, const Place& place) {
-    await_turn(work, place);
+  FLASH_DEVICE void bring(const Share& share) {
+    await_turn(share);
     ptx::mbarrier_arrive_expect_tx(smem.sums_full(buffer()), kConfig.sums_bytes());
-    ptx::bulk_load(smem.staging(buffer()), sums_of_block<kConfig, L>(args.call, work, place),
+    ptx::bulk_load(smem.staging(buffer()), sums_of_row<kConfig>(args.call, share.row),
                    kConfig.sums_bytes(), smem.sums_full(buffer()));
     sm90::wait_phase(smem.sums_full(buffer()), parity);
     parity ^= 1;
   }
 
-  FLASH_DEVICE void send(const Work& work, const Place& place, int group) const {
+  FLASH_DEVICE void send(const Share& share, int group) const {
     const int offset = Sums::group_place(group);
-    char* const to =
-        reinterpret_cast<char*>(sums_of_block<kConfig, L>(args.call, work, place)) + offset;
+    char* const to = reinterpret_cast<char*>(sums_of_row<kConfig>(args.call, share.row)) + offset;
     const uint32_t from = smem.staging(buffer()) + offset;
-    bool is_first = false;
-    if constexpr (L::kInOrder) is_first = turn(work, place).is_first();
-    if (is_first) {
+    if (L::kInOrder && share.number == 0) {
       ptx::bulk_store(to, from, Sums::group_bytes(group));
     } else {
       ptx::bulk_reduce_add_f32(to, from, Sums::group_bytes(group));
     }
   }
 
-  FLASH_DEVICE void await_turn(const Work& work, const Place& place) const {
-    turn(work, place).await();
+  FLASH_DEVICE void await_turn(const Share& share) const {
+    turn(share).await();
     ptx::fence_proxy_async_global();  // others' sums, for the copy engine
   }
-  FLASH_DEVICE void pass_on(const Work& work, const Place& place) const {
+  FLASH_DEVICE void pass_on(const Share& share) const {
     ptx::tma_store_wait<0>();
-    turn(work, place).pass_on();
+    turn(share).pass_on();
+  }
+  FLASH_DEVICE SumsTurn turn(const Share& share) const {
+    return {counters + share.row, share.number};
   }
 
   FLASH_DEVICE void store(const Work& work, const Place& place, int group) const {
     RoundedSums<kConfig>::store(smem.staging(buffer()), group, args.d_q, place.block * L::kColumns,
                                 static_cast<int>(work.head) * work.n_heads + place.head,
                                 static_cast<int>(work.batch));
-  }
-
-  FLASH_DEVICE SumsTurn turn(const Work& work, const Place& place) const {
-    return {order_counters<kConfig>(args.call) + sums_row<L>(args.call, work, place),
-            work.number(place.block)};
   }
 };
 

@@ -30,7 +30,7 @@ __device__ void tell(const BackwardArgs& args, int* shares, int most_steps) {
     share[3] = place.head;
     share[4] = place.block;
     share[5] = static_cast<int>(work.number(place.block));
-    share[6] = work.is_last(args, place.block);
+    share[6] = work.is_last(place.block);
     if (exists) place.advance(work);
   }
 }

@@ -27,8 +27,8 @@ def shares_of(headers: Path, kernel: str, problem: tuple[int, int, int], causal:
     """What each place of the grid adds, in its order."""
     batch, n_queries, n_keys = problem
     record = pack_backward_args(
-        {}, {}, batch=batch, seqlen_q=n_queries, seqlen_k=n_keys, n_heads_q=KV_HEADS * GROUP,
-        n_heads_kv=KV_HEADS, softmax_scale=1.0, causal=causal,
+        {"d_q": 16}, {}, batch=batch, seqlen_q=n_queries, seqlen_k=n_keys,
+        n_heads_q=KV_HEADS * GROUP, n_heads_kv=KV_HEADS, softmax_scale=1.0, causal=causal,
     )  # fmt: skip
     steps = -(-n_queries // COLUMNS[kernel]) * GROUP
     shares = wanted((-(-n_keys // ROWS) * KV_HEADS * batch, steps, 7), np.int32)

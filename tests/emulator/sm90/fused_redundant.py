@@ -58,17 +58,10 @@ FUSED_REDUNDANT = (
         "__syncwarp();  // barriers are for whole warps",
         "the barrier that tells of room waits for lane 0, too",
     ),
-    *(
-        _fused(
-            "bar.warp.sync removed",
-            line,
-            "the same, behind lane 0's wait for the others' sums",
-        )
-        for line in (
-            "if (place.head < work.n_heads) make_room(work, place, rounds);",
-            "if (!rounds && goes_on) make_room(work, place, false);",
-            "if (rounds && goes_on) make_room(work, place, true);",
-        )
+    _fused(
+        "bar.warp.sync removed",
+        "make_room(share);",
+        "the same, behind lane 0's wait for the others' sums",
     ),
     _fused(
         "wgmma.fence removed",

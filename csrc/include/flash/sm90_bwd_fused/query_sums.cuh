@@ -56,8 +56,8 @@ struct SumsRows {
 
   FLASH_DEVICE SumsRows(const BackwardArgs& call, const typename L::Work& work)
       : n_rows(static_cast<int>(L::Calls::template stats_rows<L::kColumns>(call))) {
-    const int head = static_cast<int>(work.batch) * call.n_heads_q +
-                     static_cast<int>(work.head) * work.n_heads;
+    const int head =
+        static_cast<int>(work.batch) * call.n_heads_q + static_cast<int>(work.head) * work.n_heads;
     first = head * n_rows + L::Calls::first_stats(work);
   }
 

@@ -135,8 +135,9 @@ def test_the_hopper_family_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> 
         assert isinstance(config, FusedBackwardKernelConfig)
         in_order = deterministic or more <= 0
         assert config.add_by is (AddBy.IN_ORDER if in_order else AddBy.COPIES)
-        columns = {64: 128, 96: 64 if causal and in_order else 80}
-        assert config.keys_columns == columns.get(d_head, 64 if causal or in_order else 80)
+        few = causal and keys <= 4096
+        columns = {64: 128, 96: 64 if few and in_order else 80, 128: 64 if in_order else 80}
+        assert config.keys_columns == columns[d_head]
 
 
 def test_a_table_does_not_decide_what_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:

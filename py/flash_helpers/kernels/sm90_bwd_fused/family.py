@@ -1,6 +1,7 @@
 """The Hopper family's fused backward pass: five matmuls in place of seven, and sums of dQ in global
 memory, to which thread blocks add as they come, or in order."""
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -55,7 +56,8 @@ class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
         own = self.own(config)
         few = problem.seqlen_k <= in_order_keys(own.d_head, problem.causal)
         add_by = AddBy.IN_ORDER if few or problem.deterministic else AddBy.COPIES
-        is_wide = problem.causal in WIDE.get((own.d_head, add_by), ())
+        beyond = WIDE.get((own.d_head, add_by), {}).get(problem.causal, math.inf)
+        is_wide = problem.seqlen_k > beyond
         return own.add_by is add_by and (own.keys_columns == WIDE_COLUMNS) is is_wide
 
     def promise(self, config: KernelConfig) -> tuple[object, ...]:

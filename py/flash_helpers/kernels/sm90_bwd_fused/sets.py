@@ -9,13 +9,13 @@ _SHAPES = (
     (96, 128, 64, 2, 2),
     (128, 128, 64, 2, 2),
 )
-# Where blocks of more queries are faster: head dimension and way of adding, and with which masks
-# (causal). Measured: docs/results/hopper-backward-h200.md.
+# Where blocks of more queries are faster: head dimension and way of adding; with which masks
+# (causal), and beyond how many keys. Measured: docs/results/hopper-backward-h200.md.
 WIDE_COLUMNS = 80
 WIDE = {
-    (96, AddBy.COPIES): (False, True),
-    (96, AddBy.IN_ORDER): (False,),
-    (128, AddBy.COPIES): (False,),
+    (96, AddBy.COPIES): {False: 0, True: 0},
+    (96, AddBy.IN_ORDER): {False: 0, True: 4096},
+    (128, AddBy.COPIES): {False: 0, True: 0},
 }
 
 

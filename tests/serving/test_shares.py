@@ -74,6 +74,21 @@ def test_shares_end_with_tiles_where_little_is_missing(monkeypatch: pytest.Monke
     assert memory["lse_partial"].isnan().all()
 
 
+def test_tiles_end_with_shares_where_little_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 tiles of 66 units among 33 thread blocks are 32 units each: with 33 a tile has two parts,
+    each from its thread block's first key on, and the last has nothing. Not so where a tile has
+    other units: nothing would be gained for all."""
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 33)
+    memory = poisoned_scratch(monkeypatch)
+    for lengths in ([2112] * 2, [2112, 2080]):
+        batch = Batch([1] * 2, lengths, heads=8, kv_heads=8, d=64)
+        batch.check(batch.packed())
+        parts = ~memory["lse_partial"].view(2, 33, 2, -1).isnan().all(dim=-1)[0]
+        is_even = lengths[0] == lengths[1]
+        assert parts[:32, 0].all() and parts[32].any() != is_even
+        assert parts[:, 1].any() != is_even
+
+
 @pytest.mark.parametrize(
     ("queries", "heads", "rows"), [(1, 8, 16), (4, 8, 16), (4, 16, 32), (16, 8, 64), (16, 71, 64)]
 )

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "flash/core/serve_args.h"
+#include "flash/ptx/math.cuh"
 #include "flash/sm80_serve/config.h"
 #include "flash/sm80_serve/tile.cuh"
 
@@ -69,6 +70,13 @@ FLASH_DEVICE UnitCount warp_running_sum(UnitCount x, int lane) {
   }
   return x;
 }
+
+// a / b where it is a whole number of up to 20 bits, else a number near it: less to fetch than a
+// division, which a short call would notice.
+FLASH_DEVICE UnitCount quotient(UnitCount a, UnitCount b) {
+  return static_cast<UnitCount>(static_cast<float>(a) * ptx::rcp(static_cast<float>(b)) + 0.5f);
+}
+FLASH_DEVICE bool is_multiple(UnitCount a, UnitCount b) { return quotient(a, b) * b == a; }
 
 // Warps of a thread block that look at many sequences together: each at some of them.
 struct Team {
@@ -146,13 +154,18 @@ struct Share {
   }
 
  private:
-  // Shares end with tiles of as many units as the first sequence's, where they grow little by it:
-  // what is cut has to be merged.
+  // Shares end with tiles of as many units as the first sequence's, or tiles with shares where all
+  // have as many, if shares grow little by it: what is cut has to be merged.
   FLASH_DEVICE void deal(const Team::Count& all, const Abreast& abreast) {
     constexpr UnitCount kMost = 32;  // of a share: what it may grow by
     each = max(UnitCount{1}, (all.units + abreast.n_shares() - 1) / abreast.n_shares());
-    const UnitCount missing = all.tile - 1 - (each - 1) % all.tile;
-    if (missing <= each / kMost) each += missing;
+    if (each >= kMost) {  // else it cannot grow
+      const bool cuts = each < all.tile;
+      const UnitCount n = (cuts ? all.tile : each + all.tile - 1) / (cuts ? each : all.tile);
+      const UnitCount aligned = cuts ? quotient(all.tile, n) : n * all.tile;
+      const bool fits = !cuts || (is_multiple(all.tile, n) && is_multiple(all.units, all.tile));
+      if (fits && aligned - each <= each / kMost) each = aligned;
+    }
     begin = min(abreast.share() * each, all.units);
     end = min(begin + each, all.units);
   }

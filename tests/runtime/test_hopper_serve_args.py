@@ -83,6 +83,8 @@ PROBLEMS = [
      "v": 0},
     {**CACHE, "cache_batch_idx": 9 << 32},
     {**PACKED, "d_v": 128},
+    *({**PACKED, "batch": 1, "seqlen_k": keys, "n_heads_q": 16, "n_heads_kv": kv_heads}
+      for keys in (1 << 12, 1 << 14) for kv_heads in (16, 8)),
     FULL,
     {**FULL, "n_heads_q": 12, "n_heads_kv": 4},
     *({**problem, "n_heads_q": 2 * group} for group in (3, 16, 64) for problem in (PACKED, CACHE)),
@@ -144,3 +146,17 @@ def test_what_the_driver_refuses_is_refused() -> None:
     record = pack_serve_args({**PACKED, "k_stride_seq": 1 << 39})
     with pytest.raises(ValueError, match="stride 1099511627776 of dimension 1"):
         pack_launch_arguments(CONFIGS[0], record)
+
+
+@pytest.mark.parametrize(
+    ("keys", "heads", "kv_heads", "section"),
+    [(4096, 16, 16, 8), (6144, 16, 16, 8), (16384, 16, 16, 4), (16384, 16, 8, 8),
+     (16384, 14, 7, 8), (8192, 13, 13, 7), (1 << 20, 8, 2, 1)],
+)  # fmt: skip
+def test_sections_are_even(keys: int, heads: int, kv_heads: int, section: int) -> None:
+    """Of d 192 12 KV heads of 4096 keys fit L2, 8, 3, 3, 3, 6, and not one."""
+    problem = {**PACKED, "batch": 1, "seqlen_k": keys, "n_heads_q": heads, "n_heads_kv": kv_heads}
+    config = next(c for c in CONFIGS if c.d_head == 192 and not c.pack_gqa and not c.narrow_v)
+    data = pack_launch_arguments(config, pack_serve_args(problem))
+    (found,) = struct.unpack_from("<i", data, 4 * MAP_BYTES + SERVE_ARGS_SIZE + 12)
+    assert found == section

@@ -42,6 +42,16 @@ Pages pages_of(const HopperServeKernelConfig& config, const ServeArgs& args) {
   return {args.cache_batch_idx, 1, std::numeric_limits<int32_t>::max(), config.block_n};
 }
 
+// KV heads of a section, of `all` of which `n` fit L2: as many in each, rather up to a quarter more
+// than fit than one section more. A small last section has long tiles that begin late: 16 heads in
+// sections of 15 took 526 us, of 16 486 (4 x 4096, 192/128).
+int32_t even_section(int32_t n, int32_t all) {
+  if (all % n == 0) return n;
+  const int32_t most = (5 * n + 3) / 4;
+  const int32_t sections = (all + most - 1) / most;
+  return (all + sections - 1) / sections;
+}
+
 // By the average sequence: the lengths are on the device.
 int32_t heads_per_section(const HopperServeKernelConfig& config, const ServeArgs& args) {
   const int64_t keys = args.cu_seqlens_k == nullptr ? args.seqlen_k : args.seqlen_k / args.batch;
@@ -50,8 +60,11 @@ int32_t heads_per_section(const HopperServeKernelConfig& config, const ServeArgs
   // thread blocks at work read few keys.
   if (args.window_left == kNoWindow && args.window_right == kNoWindow) return of_kv_head;
   const sm90::HopperForwardKernelConfig forward = config.forward();
-  return sm90::heads_per_section(keys * (forward.row_bytes() + forward.value_bytes()), of_kv_head,
-                                 heads_of_tiles(config, args));
+  const int32_t heads = heads_of_tiles(config, args);
+  const int32_t fitting = sm90::heads_per_section(
+      keys * (forward.row_bytes() + forward.value_bytes()), of_kv_head, heads);
+  if (fitting < of_kv_head) return fitting;
+  return even_section(fitting / of_kv_head, heads / of_kv_head) * of_kv_head;
 }
 
 // tanh(x) / x for y = x^2 <= 1, to 6e-7: of its degree, the polynomial whose largest relative error

@@ -147,4 +147,15 @@ def _heads_per_section(config: HopperServeKernelConfig, fields: Fields) -> int:
     if fields["window_left"] == fields["window_right"] == NO_WINDOW:
         return of_kv_head  # tiles need no order
     kv_head_bytes = keys * (config.d_head + config.d_v()) * config.dtype.bytes
-    return heads_per_section(kv_head_bytes, of_kv_head, heads)
+    fitting = heads_per_section(kv_head_bytes, of_kv_head, heads)
+    if fitting < of_kv_head:
+        return fitting
+    return _even_section(fitting // of_kv_head, heads // of_kv_head) * of_kv_head
+
+
+def _even_section(n: int, of: int) -> int:
+    """KV heads of a section, if `n` fit L2: a small last one would have long tiles, late."""
+    if of % n == 0:
+        return n
+    sections = -(-of // ((5 * n + 3) // 4))
+    return -(-of // sections)

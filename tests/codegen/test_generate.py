@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from flash_helpers.build.driver import order_of_families
 from flash_helpers.codegen import Manifest, generate, load_manifest, source_fingerprint
 from flash_helpers.codegen import files as codegen_files
 from flash_helpers.codegen import generate as _function
 from flash_helpers.codegen.render import MARKER
 from flash_helpers.kernel_configs import get_kernel_configs, get_kernels_to_build
+from flash_helpers.kernels.registry import families
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOOL = REPOSITORY / "tools" / "build" / "generate_kernel_instantiations.py"
@@ -254,3 +256,22 @@ def test_the_tool_reports_usage_errors_with_exit_code_2(arguments: list[str], me
     arguments = [str(REPOSITORY / a) if a in ("csrc", "build/x") else a for a in arguments]
     ran = run_tool(*arguments)
     assert ran.returncode == 2 and message in ran.stderr and "Traceback" not in ran.stderr
+
+
+def test_families_with_large_units_are_compiled_first(tmp_path: Path) -> None:
+    """By what stands in the files."""
+    manifest = generate(tmp_path, get_kernels_to_build("all"))
+    order = order_of_families(manifest)
+    assert sorted(order) == sorted(family.NAME for family in families())
+    found = []
+    for family in order:
+        texts = [(tmp_path / unit).read_text() for unit in manifest.units(family)]
+        found.append(sum(text.count("__global__") for text in texts) / len(texts))
+    assert found == sorted(found, reverse=True) and found[0] > 2 * found[-1]
+    assert found == pytest.approx([manifest.kernels_of_a_unit(family) for family in order])
+
+
+def test_a_family_without_kernels_comes_last(tmp_path: Path) -> None:
+    manifest = generate(tmp_path, PROG)
+    assert manifest.kernels_of_a_unit("sm90") == 0
+    assert order_of_families(manifest)[0] == "sm80"

@@ -1,5 +1,6 @@
 """One build from start to end: stage, generate, configure, compile, check, publish."""
 
+import errno
 import json
 import os
 import time
@@ -66,7 +67,7 @@ def build_plan(plan: Plan, parts: InParts | None = None, publish_to: Sequence[Pa
     except OSError as error:  # no space, read-only, …: one line, not a traceback
         where = f" {error.filename}:" if error.filename else ""
         message = f"cannot build in {plan.directory}:{where} {error.strerror}"
-        wrong_kind = isinstance(error, IsADirectoryError | NotADirectoryError | FileExistsError)
+        wrong_kind = error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
         if wrong_kind and plan.directory.is_dir():
             message += f": delete {plan.directory} and build again"
         raise BuildError(message) from error
@@ -148,8 +149,8 @@ def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
         or_none=plan.kernel_set == NO_KERNELS,
     )  # fmt: skip
     kernels = {
-        family.NAME: [f"generated/{unit}" for unit in manifest.units(family.NAME)]
-        for family in families()
+        name: [f"generated/{unit}" for unit in manifest.units(name)]
+        for name in order_of_families(manifest)
     }
     fingerprint = _fingerprint(plan, staged)
     stage({"build_info.cpp": _build_info(plan, fingerprint)}, directory / "info")
@@ -171,6 +172,13 @@ def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
     )
     host = {"flash_runtime": runtime, "flash_bindings": bindings}
     return _Inputs(kernels, registry, host, parts, fingerprint)
+
+
+def order_of_families(manifest: codegen.Manifest) -> list[str]:
+    """Those whose units take longest first, by how many kernels they have: ninja begins with what
+    stands first, and nobody should wait for one that was begun last."""
+    names = [family.NAME for family in families()]
+    return sorted(names, key=manifest.kernels_of_a_unit, reverse=True)
 
 
 def _units_below(staged: Mapping[str, str], prefix: str) -> list[str]:

@@ -45,6 +45,12 @@ class Manifest:
         kernels = (k for k in self.kernels if family in (None, k.config.FAMILY))
         return sorted({kernel.file for kernel in kernels})
 
+    def kernels_of_a_unit(self, family: str) -> float:
+        """How many kernels a family's unit has on average."""
+        configs = [k.config for k in self.kernels if family == k.config.FAMILY]
+        n_kernels = sum(len(config.variants()) for config in configs)
+        return n_kernels / max(len(self.units(family)), 1)
+
     def to_json(self) -> str:
         data = {
             "schema_version": SCHEMA_VERSION,

@@ -39,10 +39,10 @@ def conv2d(
     (filters), all fp16, bf16 or fp32 of one type, on a CUDA device or on the CPU, where the
     emulator runs the kernel. `algorithm`: implicit (a product of matrices, whose left one is never
     made), persistent (the same for Hopper by TMA: 16-bit numbers, stride 1, one group, channels and
-    filters by eights; implicit takes it where it is faster; with a SingleConvConfig, for one tap, a
-    program for each tile) and im2col (made by a first kernel, then `matmul`) read and return
-    channels_last, others are copied; direct (no tensor cores, any strides, no bias or activation).
-    `activation` and `precision` as of `matmul`. No gradient flows.
+    filters by eights; implicit takes it where it is faster, and for few tiles of one tap the kernel
+    that a SingleConvConfig asks for) and im2col (made by a first kernel, then `matmul`) read and
+    return channels_last, others are copied; direct (no tensor cores, any strides, no bias or
+    activation). `activation` and `precision` as of `matmul`. No gradient flows.
     Raises TypeError or ValueError, naming the argument, before the launch; TritonVersionError for a
     missing or other triton.
     """
@@ -97,7 +97,8 @@ def _conv2d(
         aligned(*(t for t in (x, weight, bias) if t is not None)),
     )  # fmt: skip
     if algorithm == "persistent" or (algorithm == "implicit" and _is_persistent(call, x, config)):
-        _by_tma(call, (x, weight, out, x if bias is None else bias), config)
+        tensors = (x, weight, out, x if bias is None else bias)
+        _by_tma(call, tensors, config, implicit=algorithm == "implicit")
     elif algorithm == "implicit":
         tensors = (x, weight, x if bias is None else bias, out)
         run(ImplicitConv(newest_architecture(x.device)), call, tensors, cast("Any", config))
@@ -117,13 +118,17 @@ def _is_persistent(call: ConvCall, x: torch.Tensor, config: Config | None) -> bo
     return torch.cuda.get_device_capability(x.device) == HOPPER
 
 
-def _by_tma(call: ConvCall, tensors: tuple[torch.Tensor, ...], config: Config | None) -> None:
+def _by_tma(
+    call: ConvCall, tensors: tuple[torch.Tensor, ...], config: Config | None, *, implicit: bool
+) -> None:
     """Raises NotImplementedError for a recorded call, ValueError for what the kernel is not for."""
     if is_recorded(tensors[0]):
         raise NotImplementedError(
             "algorithm is 'persistent': torch.compile cannot record its descriptors; use another"
         )
-    op: Any = SingleConv() if isinstance(config, SingleConvConfig) else PersistentConv()
+    one_each = isinstance(config, SingleConvConfig)
+    one_each = one_each or (config is None and implicit and SingleConv().is_faster(call))
+    op: Any = SingleConv() if one_each else PersistentConv()
     op.check_call(call)
     if tensors[0].device.type == "cuda":
         op.check_device(tensors[0].device)

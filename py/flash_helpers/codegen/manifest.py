@@ -48,7 +48,7 @@ class Manifest:
     def kernels_of_a_unit(self, family: str) -> float:
         """How many kernels a family's unit has on average."""
         configs = [k.config for k in self.kernels if family == k.config.FAMILY]
-        n_kernels = sum(len(config.variants()) for config in configs)
+        n_kernels = sum(len(config.built_variants()) for config in configs)
         return n_kernels / max(len(self.units(family)), 1)
 
     def to_json(self) -> str:

@@ -132,6 +132,14 @@ def test_a_folder_in_place_of_a_file_and_the_reverse(tree: QuickTree) -> None:
         tree.build()
 
 
+def test_a_folder_in_place_of_the_lock(tmp_path: Path, needs_compilers: None) -> None:
+    """Found before anything is compiled, and by an exception of the lock's own."""
+    tree = quick_tree(tmp_path / "tree", make_toolchain())
+    (tree.directory / "lock").mkdir(parents=True)
+    with pytest.raises(BuildError, match=f"lock: .*: delete {tree.directory} and build again"):
+        tree.build()
+
+
 def test_a_moved_tree(tree: QuickTree, tmp_path: Path, capfd: Output) -> None:
     """CMake's files hold the old place."""
     moved = replace(tree, plan=replace(tree.plan, root=tmp_path / "elsewhere"))

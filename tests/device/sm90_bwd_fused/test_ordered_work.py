@@ -23,11 +23,13 @@ PROBLEMS = [
 ]  # fmt: skip
 
 
-def shares_of(headers: Path, kernel: str, problem: tuple[int, int, int], causal: bool) -> Any:
-    """What each place of the grid adds, in its order."""
+def shares_of(
+    headers: Path, kernel: str, problem: tuple[int, int, int], causal: bool, d_q: int = 16
+) -> Any:
+    """What each place of the grid adds, in its order. `d_q`: where it is to be written; 0: not."""
     batch, n_queries, n_keys = problem
     record = pack_backward_args(
-        {"d_q": 16}, {}, batch=batch, seqlen_q=n_queries, seqlen_k=n_keys,
+        {"d_q": d_q}, {}, batch=batch, seqlen_q=n_queries, seqlen_k=n_keys,
         n_heads_q=KV_HEADS * GROUP, n_heads_kv=KV_HEADS, softmax_scale=1.0, causal=causal,
     )  # fmt: skip
     steps = -(-n_queries // COLUMNS[kernel]) * GROUP
@@ -70,3 +72,13 @@ def test_every_share_has_its_turn(
             found = turns.pop((batch, head, query_head, queries), [])
             assert [share[1:] for share in found] == [(i, int(i == n - 1)) for i in range(n)]
     assert not turns
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kernel", COLUMNS)
+def test_nobody_is_the_last_of_a_gradient_that_is_not_wanted(
+    headers: Path, kernel: str, causal: bool
+) -> None:
+    """There are no rows to round it to."""
+    shares = shares_of(headers, kernel, (2, 640, 641), causal, d_q=0)
+    assert (shares[..., 0] >= 0).any() and (shares[..., 6] == 0).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import math
 import weakref
 from dataclasses import replace
 from typing import Any
@@ -118,12 +119,13 @@ def test_wide_heads_are_recorded_on_a_gpu_without_kernels_of_its_own(
 def test_the_hopper_family_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setattr(dispatch, "available_kernels", lambda: CONFIGS)
-    for d_head, deterministic, causal, more in itertools.product(
-        (64, 96, 128, 192, 256), (False, True), (False, True), (-1, 0, 1)
+    for d_head, deterministic, causal, more, sharing in itertools.product(
+        (64, 96, 128, 192, 256), (False, True), (False, True), (-1, 0, 1), (1, 3, 4)
     ):
-        keys = in_order_keys(d_head, causal) + more
+        most = in_order_keys(d_head, causal, sharing)
+        keys = (int(most) if math.isfinite(most) else 1 << 20) + more
         problem = AttentionProblem(
-            DType.FP16, 1, 64, keys, 1, 1, d_head,
+            DType.FP16, 1, 64, keys, 2 * sharing, 2, d_head,
             causal=causal, gradients=True, deterministic=deterministic,
         )  # fmt: skip
         config = dispatch.choose(problem, torch.device("cuda", 0))
@@ -133,7 +135,7 @@ def test_the_hopper_family_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> 
             assert config.FAMILY == "sm90_bwd"
             continue
         assert isinstance(config, FusedBackwardKernelConfig)
-        in_order = deterministic or more <= 0
+        in_order = deterministic or keys <= most
         assert config.add_by is (AddBy.IN_ORDER if in_order else AddBy.COPIES)
         few = causal and keys <= 4096
         columns = {64: 128, 96: 64 if few and in_order else 80, 128: 64 if in_order else 80}

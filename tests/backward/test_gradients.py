@@ -11,6 +11,7 @@ import torch
 from flash_helpers.check.tolerance import bitwise_equal
 from flash_helpers.kernel_configs import DType
 from flash_helpers.kernels.backward_config import BackwardKernelConfig
+from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
 from tests.backward.problems import CONFIGS, NAMES, SMALLS, WIDE, Problem
 
 _OF_DTYPES = [[config for config in CONFIGS if config.dtype is dtype] for dtype in DType]
@@ -60,6 +61,18 @@ def test_every_first_block_of_queries(
     a head behind its last, also where there are fewer blocks of queries than of keys, or one."""
     Problem(config, seqlen_q, seqlen_k, heads=4, kv_heads=2).check()
     Problem(config, seqlen_q, seqlen_k, heads=1).check()
+
+
+IN_ORDER = [
+    c for c in SOME if isinstance(c, FusedBackwardKernelConfig) and c.add_by is AddBy.IN_ORDER
+]
+
+
+@pytest.mark.parametrize("config", IN_ORDER, ids=str)
+def test_heads_that_share_many_keys(config: BackwardKernelConfig) -> None:
+    """With a mask their blocks of keys come in another order than those of five or fewer blocks."""
+    Problem(config, 700, 700, heads=2, kv_heads=1, causal=True).check()
+    Problem(config, 150, 700, heads=6, kv_heads=2, causal=True, with_d_lse=True).check()
 
 
 @pytest.mark.parametrize("offset", [0, 1, 7, 8, 15, 16, 31, 63, 64, 65, 127, 128])

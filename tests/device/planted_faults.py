@@ -172,7 +172,7 @@ FAULTS = [
     *(
         Fault(title, "flash/sm90_bwd_fused/ordered_work.cuh", old, new,
               test_ordered_work.test_every_share_has_its_turn,
-              {"kernel": kernel, "problem": (15, 512, 512), "causal": causal})
+              {"kernel": kernel, "problem": (15, 512, 512), "causal": causal, "group": 2})
         for title, old, new, kernel, causal in (
             ("the last but one rounds", "half : block + 1;", "half : block + 2;",
              "many_steps", False),
@@ -184,6 +184,15 @@ FAULTS = [
              "tile(of * section + rest % heads_of(of), early / 2 +", "few_steps", False),
         )
     ),
+    Fault("one head after the other", f"{TILE}/gradient_work.cuh",
+          "const bool is_last = head == work.n_heads - 1;",
+          "const bool is_last = (block - work.begin) % 2 == 0;",
+          test_ordered_work.test_heads_take_turns_with_each_block_of_queries,
+          {"kernel": "many_steps", "problem": (30, 129, 1100), "causal": True}),
+    Fault("the first half backwards with keys that heads share",
+          "flash/sm90_bwd_fused/ordered_work.cuh", "n <= kFewBlocks ?", "true ?",
+          test_ordered_work.test_heads_take_turns_with_each_block_of_queries,
+          {"kernel": "many_steps", "problem": (1, 1200, 1200), "causal": True}),
     Fault("dQ rounded that is not wanted", "flash/sm90_bwd_fused/ordered_work.cuh",
           "args.d_q == nullptr || ", "",
           test_ordered_work.test_nobody_is_the_last_of_a_gradient_that_is_not_wanted,

@@ -14,25 +14,27 @@ from tests.device.launching import device_kernel, launch, wanted
 
 ROWS = 128  # keys of a thread block, as in the .cu
 COLUMNS = {"few_steps": 128, "many_steps": 64}
-KV_HEADS, GROUP = 3, 2
+KV_HEADS = 3
 # (batch, queries, keys): one block of keys to nine, sections with one head and with all; more
 # queries than keys, and fewer.
 PROBLEMS = [
     (1, 100, 100), (2, 300, 200), (15, 512, 512), (2, 640, 641), (2, 700, 200), (1, 200, 700),
-    (30, 129, 1100),
+    (30, 129, 1100), (1, 1200, 1200),
 ]  # fmt: skip
 
 
 def shares_of(
-    headers: Path, kernel: str, problem: tuple[int, int, int], causal: bool, d_q: int = 16
-) -> Any:
-    """What each place of the grid adds, in its order. `d_q`: where it is to be written; 0: not."""
+    headers: Path, kernel: str, problem: tuple[int, int, int], causal: bool, group: int,
+    d_q: int = 16,
+) -> Any:  # fmt: skip
+    """What each place of the grid adds, in its order. `group`: query heads that share keys; `d_q`:
+    where it is to be written; 0: not."""
     batch, n_queries, n_keys = problem
     record = pack_backward_args(
         {"d_q": d_q}, {}, batch=batch, seqlen_q=n_queries, seqlen_k=n_keys,
-        n_heads_q=KV_HEADS * GROUP, n_heads_kv=KV_HEADS, softmax_scale=1.0, causal=causal,
+        n_heads_q=KV_HEADS * group, n_heads_kv=KV_HEADS, softmax_scale=1.0, causal=causal,
     )  # fmt: skip
-    steps = -(-n_queries // COLUMNS[kernel]) * GROUP
+    steps = -(-n_queries // COLUMNS[kernel]) * group
     shares = wanted((-(-n_keys // ROWS) * KV_HEADS * batch, steps, 7), np.int32)
     device = device_kernel(headers, "sm90_bwd_fused/ordered_work.cu", kernel)
     launch(device, record, shares, steps, grid=len(shares), block=1)
@@ -50,14 +52,15 @@ def seen_blocks(problem: tuple[int, int, int], columns: int, causal: bool, queri
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 @pytest.mark.parametrize("kernel", COLUMNS)
+@pytest.mark.parametrize("group", [1, 2])
 def test_every_share_has_its_turn(
-    headers: Path, kernel: str, problem: tuple[int, int, int], causal: bool
+    headers: Path, kernel: str, problem: tuple[int, int, int], causal: bool, group: int
 ) -> None:
     """For each block of queries those who see it are numbered through, each later in the grid than
     the one before, so that nobody waits for a thread block that may not have begun; and the last
     one alone knows that it is."""
     turns: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
-    for place, steps in enumerate(shares_of(headers, kernel, problem, causal)):
+    for place, steps in enumerate(shares_of(headers, kernel, problem, causal, group)):
         for batch, head, block, query_head, queries, number, is_last in steps[steps[:, 0] >= 0]:
             key = int(batch), int(head), int(query_head), int(queries)
             turns.setdefault(key, []).append((place, int(number), int(is_last)))
@@ -65,7 +68,7 @@ def test_every_share_has_its_turn(
     columns = COLUMNS[kernel]
     blocks = range(-(-problem[1] // columns))
     for batch, head, query_head in itertools.product(
-        range(problem[0]), range(KV_HEADS), range(GROUP)
+        range(problem[0]), range(KV_HEADS), range(group)
     ):
         for queries in blocks:
             n = seen_blocks(problem, columns, causal, queries)
@@ -75,10 +78,27 @@ def test_every_share_has_its_turn(
 
 
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+@pytest.mark.parametrize("kernel", COLUMNS)
+def test_heads_take_turns_with_each_block_of_queries(
+    headers: Path, kernel: str, problem: tuple[int, int, int], causal: bool
+) -> None:
+    """Blocks pass by in one direction, and beyond five blocks of keys always from the last query
+    on: all thread blocks that share queries meet them at about the same time."""
+    group = 3
+    for steps in shares_of(headers, kernel, problem, causal, group):
+        there = steps[steps[:, 0] >= 0]
+        heads, blocks = there[:, 3].reshape(-1, group), there[:, 4].reshape(-1, group)
+        assert (heads == np.arange(group)).all() and (blocks == blocks[:, :1]).all()
+        downwards = np.diff(blocks[:, 0]) == -1
+        assert downwards.all() or (not downwards.any() and problem[2] <= 5 * ROWS)
+
+
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kernel", COLUMNS)
 def test_nobody_is_the_last_of_a_gradient_that_is_not_wanted(
     headers: Path, kernel: str, causal: bool
 ) -> None:
     """There are no rows to round it to."""
-    shares = shares_of(headers, kernel, (2, 640, 641), causal, d_q=0)
+    shares = shares_of(headers, kernel, (2, 640, 641), causal, 2, d_q=0)
     assert (shares[..., 0] >= 0).any() and (shares[..., 6] == 0).all()

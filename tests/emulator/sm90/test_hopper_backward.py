@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from flash_helpers.build.kernel_ptx import kernel_ptx
+from flash_helpers.emulator import schedules
 from flash_helpers.kernel_configs import Variant
 from flash_helpers.kernels.backward_args import row_stats_rows
 from flash_helpers.kernels.backward_config import BackwardKernelConfig
 
-from .backward import BackwardProblem
+from .backward import BackwardProblem, clean_kernel
 from .backward_campaign import FUSED_KERNELS, IN_ORDER, KERNELS, OTHERS, SMALL, campaign, check
+from .campaign import EARLY, OPTIONS
 from .mutations import hopper_synchronisation, lost_arrivals, passed_waits
 
 TRIED = (*KERNELS, *FUSED_KERNELS, *OTHERS)
@@ -46,6 +48,15 @@ def test_a_head_has_the_same_bits_wherever_it_lies_in_the_grid(seed: int) -> Non
 
     assert np.isfinite(sums(alone)).all()
     assert (sums(many) == sums(alone)).all()
+
+
+def test_heads_that_share_many_keys(seed: int) -> None:
+    """In order, with a mask and more than five blocks of keys: heads take turns, and all blocks of
+    keys come forwards."""
+    problem = BackwardProblem(IN_ORDER, 130, 5 * 128 + 10, 4, 2, causal=True, seed=seed)
+    kernel = clean_kernel(IN_ORDER, Variant.KEYS)
+    options = [*schedules(seed, OPTIONS), *EARLY]
+    assert {problem.wrong(kernel, Variant.KEYS, option) for option in options} == {""}
 
 
 def test_waits_that_are_over_and_arrivals_that_are_lost_are_found(seed: int) -> None:

@@ -12,6 +12,12 @@
 //   one before is always a few steps ahead. Those of the second go down, and come one section
 //   later: their predecessors are far ahead, or over. The grid ends with the shortest blocks, and
 //   those of one half of a section run at the same time and share what they read in L2.
+//
+//   Where query heads share keys, each block of queries passes by with all of them before the next
+//   one does. Head after head, thread blocks with fewer queries draw ahead with each head, until L2
+//   no longer holds what they share. Causal, unless keys are few, all blocks come forwards then and
+//   go down: they have so many steps that a late first one is no matter, and meet the same queries
+//   a step apart.
 //   (docs/kernels/05-sm90-backward.md has other orders, simulated and measured.)
 #pragma once
 
@@ -41,11 +47,17 @@ struct OrderedGrid {
         heads_of_batch(static_cast<unsigned>(args.n_heads_kv)),
         n_heads(heads_of_batch * static_cast<unsigned>(args.batch)),
         causal(args.causal != 0),
-        early(causal ? n_blocks / 2 : (kFewSteps && n_blocks <= kFewBlocks ? n_blocks - 1 : 0)),
+        early(causal ? backwards(args) : (kFewSteps && n_blocks <= kFewBlocks ? n_blocks - 1 : 0)),
         section(max((is_wide() ? 2 : 1) * kSectionBlocks / n_blocks, 1u)) {}
 
   FLASH_DEVICE static unsigned blocks_of_head(const BackwardArgs& args) {
     return (static_cast<unsigned>(args.seqlen_k) + L::kRows - 1) / L::kRows;
+  }
+
+  // With a mask: of a head's blocks the first ones, that come backwards.
+  FLASH_DEVICE static unsigned backwards(const BackwardArgs& args) {
+    const unsigned n = blocks_of_head(args);
+    return args.n_heads_q == args.n_heads_kv || n <= kFewBlocks ? n / 2 : 0;
   }
 
   FLASH_DEVICE unsigned n_tiles() const { return n_blocks * n_heads; }
@@ -91,7 +103,6 @@ struct OrderedWork : Work<L> {
 
   unsigned block;  // of the head's keys
   unsigned half;
-  int last;                // of the blocks that pass by, for each query head
   int direction;           // from one to the next: 1 or -1
   int n_rows_before_mask;  // keys that a query sees beyond its own number
   int last_before;         // in blocks of queries before this one nobody adds after this tile
@@ -99,16 +110,11 @@ struct OrderedWork : Work<L> {
   FLASH_DEVICE OrderedWork(const BackwardArgs& args, const OwnTile& tile)
       : Work<L>(args, tile),
         block(tile.block),
-        half(args.causal ? Grid::blocks_of_head(args) / 2 : 0),
-        last(this->begin),
+        half(args.causal ? Grid::backwards(args) : 0),
         direction(block < half ? 1 : -1),
         n_rows_before_mask(args.seqlen_k - args.seqlen_q),
         last_before(blocks_ended(args)) {
-    this->first = this->end - 1;
-    if (block < half) {
-      last = this->first;
-      this->first = this->begin;
-    }
+    this->first = block < half ? this->begin : this->end - 1;
   }
 
   // How many thread blocks add to the sums of a block of queries before this one does. It sees a

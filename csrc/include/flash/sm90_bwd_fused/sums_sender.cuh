@@ -95,7 +95,7 @@ struct SumsSender {
     if (work.n_steps() == 0) return;
     Place place{work.first, 0};
     if (buffer() > 0) place.advance(work);
-    if (place.head >= work.n_heads) return;
+    if (place.is_behind(work)) return;
     Rows rows(args.call, work);
     rows.keep();
     if constexpr (L::kInOrder) counters = ptx::hidden(order_counters<kConfig>(args.call));
@@ -113,7 +113,7 @@ struct SumsSender {
       if (lane == 0) ptx::tma_store_commit();
       const Share sent = share;
       for (int i = 0; i < kBuffers; ++i) place.advance(work);
-      const bool goes_on = place.head < work.n_heads;
+      const bool goes_on = !place.is_behind(work);
       share = share_at(work, rows, place);
       if (lane == 0) ptx::tma_store_wait_read<0>();
       __syncwarp();  // barriers are for whole warps

@@ -3,7 +3,8 @@
 // `L` says how the family lays its blocks out: kOwnsKeys (rows are keys and queries pass by; else
 // the other way round), kRows that stay, kColumns of a block that passes by; kStaggers: thread
 // blocks of a head begin with different blocks, each with that beside its own rows; and kInOrder:
-// its Work says in which direction blocks pass by.
+// its Work says in which direction blocks pass by, each of all query heads of the group before the
+// next, else a head's last before the next head's first.
 #pragma once
 
 #include "flash/core/backward_args.h"
@@ -105,9 +106,9 @@ struct Place {
   template <typename Own>  // a Work
   FLASH_DEVICE void advance(const Own& work) {
     if constexpr (Own::Layout::kInOrder) {
-      const bool is_last = block == work.last;
-      block = is_last ? work.first : block + work.direction;
-      head += is_last;
+      const bool is_last = head == work.n_heads - 1;
+      head = is_last ? 0 : head + 1;
+      block += is_last ? work.direction : 0;
     } else if constexpr (Own::Layout::kStaggers) {
       if (++block == work.end) block = work.begin;
       if (block == work.first) ++head;
@@ -116,6 +117,12 @@ struct Place {
       block = work.begin;
       ++head;
     }
+  }
+  // Whether it lies behind the last one.
+  template <typename Own>
+  FLASH_DEVICE bool is_behind(const Own& work) const {
+    if constexpr (Own::Layout::kInOrder) return block < work.begin || block >= work.end;
+    return head >= work.n_heads;
   }
 };
 

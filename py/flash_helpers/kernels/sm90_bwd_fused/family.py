@@ -15,8 +15,11 @@ from .constraints import HEAD_DIMENSIONS, violations
 from .sets import WIDE, WIDE_COLUMNS, get_fused_backward_kernel_configs
 
 
-def in_order_keys(d_head: int, causal: bool) -> int:
-    """Up to so many, sums in order were no slower (docs/results/hopper-backward-h200.md)."""
+def in_order_keys(d_head: int, causal: bool, sharing: int) -> float:
+    """Up to so many, sums in order were no slower (docs/results/hopper-backward-h200.md), where
+    `sharing` query heads have a KV head."""
+    if causal and d_head > 64 and sharing >= 4:
+        return math.inf
     return 4096 if causal or d_head <= 64 else 2048
 
 
@@ -52,9 +55,11 @@ class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
         return 3 if capability == ARCHITECTURE else 0
 
     def suits(self, config: KernelConfig, problem: AttentionProblem) -> bool:
-        """Sums in order for few keys, too: nothing has to be cleared before."""
+        """Sums in order for few keys, too: nothing has to be cleared before. And for keys that many
+        heads share: thread blocks that wait for each other read the same from L2."""
         own = self.own(config)
-        few = problem.seqlen_k <= in_order_keys(own.d_head, problem.causal)
+        sharing = problem.n_heads // problem.n_kv_heads
+        few = problem.seqlen_k <= in_order_keys(own.d_head, problem.causal, sharing)
         add_by = AddBy.IN_ORDER if few or problem.deterministic else AddBy.COPIES
         beyond = WIDE.get((own.d_head, add_by), {}).get(problem.causal, math.inf)
         is_wide = problem.seqlen_k > beyond

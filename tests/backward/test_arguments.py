@@ -20,7 +20,7 @@ from flash_helpers.kernels.registry import violations
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 from flash_helpers.kernels.sm80_bwd.sets import get_ampere_backward_kernel_configs
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
-from flash_helpers.kernels.sm90_bwd_fused.family import in_order_keys
+from flash_helpers.kernels.sm90_bwd_fused.family import FEW_BLOCKS, in_order_keys
 from tests.backward.problems import CONFIGS, SMALL
 
 FORWARD = get_hopper_kernel_configs()[0]
@@ -119,13 +119,14 @@ def test_wide_heads_are_recorded_on_a_gpu_without_kernels_of_its_own(
 def test_the_hopper_family_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setattr(dispatch, "available_kernels", lambda: CONFIGS)
+    assert FEW_BLOCKS < 129 * 4  # blocks of keys of these problems, at least
     for d_head, deterministic, causal, more, sharing in itertools.product(
         (64, 96, 128, 192, 256), (False, True), (False, True), (-1, 0, 1), (1, 3, 4)
     ):
         most = in_order_keys(d_head, causal, sharing)
         keys = (int(most) if math.isfinite(most) else 1 << 20) + more
         problem = AttentionProblem(
-            DType.FP16, 1, 64, keys, 2 * sharing, 2, d_head,
+            DType.FP16, 129, 64, keys, 4 * sharing, 4, d_head,
             causal=causal, gradients=True, deterministic=deterministic,
         )  # fmt: skip
         config = dispatch.choose(problem, torch.device("cuda", 0))
@@ -140,6 +141,26 @@ def test_the_hopper_family_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> 
         few = causal and keys <= 4096
         columns = {64: 128, 96: 64 if few and in_order else 80, 128: 64 if in_order else 80}
         assert config.keys_columns == columns[d_head]
+
+
+@pytest.mark.parametrize("d_head", [64, 96, 128])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_few_thread_blocks_wait_for_each_other_only_if_they_must(
+    d_head: int, deterministic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(dispatch, "available_kernels", lambda: CONFIGS)
+    for causal, more in itertools.product((False, True), (0, 1)):
+        problem = AttentionProblem(
+            DType.FP16, 1, 64, 2 * 128 + more, FEW_BLOCKS // 2, FEW_BLOCKS // 2, d_head,
+            causal=causal, gradients=True, deterministic=deterministic,
+        )  # fmt: skip
+        config = dispatch.choose(problem, torch.device("cuda", 0))
+        assert isinstance(config, FusedBackwardKernelConfig)
+        in_order = deterministic or more > 0
+        assert config.add_by is (AddBy.IN_ORDER if in_order else AddBy.COPIES)
+        wide = not causal and (d_head == 96 or (d_head == 128 and not in_order))
+        assert (config.keys_columns == 80) is wide
 
 
 def test_a_table_does_not_decide_what_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,10 @@ from .config import AddBy, FusedBackwardKernelConfig
 from .constraints import HEAD_DIMENSIONS, violations
 from .sets import WIDE, WIDE_COLUMNS, get_fused_backward_kernel_configs
 
+# Up to so many blocks of keys in all, thread blocks that wait for each other lose more than the
+# kernels around sums in any order cost (docs/results/hopper-backward-h200.md).
+FEW_BLOCKS = 512
+
 
 def in_order_keys(d_head: int, causal: bool, sharing: int) -> float:
     """Up to so many, sums in order were no slower (docs/results/hopper-backward-h200.md), where
@@ -55,15 +59,22 @@ class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
         return 3 if capability == ARCHITECTURE else 0
 
     def suits(self, config: KernelConfig, problem: AttentionProblem) -> bool:
-        """Sums in order for few keys, too: nothing has to be cleared before. And for keys that many
-        heads share: thread blocks that wait for each other read the same from L2."""
+        """Which sums it adds, and how many queries a block has, by what was measured."""
         own = self.own(config)
-        sharing = problem.n_heads // problem.n_kv_heads
-        few = problem.seqlen_k <= in_order_keys(own.d_head, problem.causal, sharing)
-        add_by = AddBy.IN_ORDER if few or problem.deterministic else AddBy.COPIES
+        add_by = AddBy.IN_ORDER if self._adds_in_order(own, problem) else AddBy.COPIES
         beyond = WIDE.get((own.d_head, add_by), {}).get(problem.causal, math.inf)
         is_wide = problem.seqlen_k > beyond
         return own.add_by is add_by and (own.keys_columns == WIDE_COLUMNS) is is_wide
+
+    def _adds_in_order(self, own: FusedBackwardKernelConfig, problem: AttentionProblem) -> bool:
+        """For few keys, too: nothing has to be cleared before. And for keys that many heads share:
+        thread blocks that wait for each other read the same from L2."""
+        n_blocks = problem.batch * problem.n_kv_heads * -(-problem.seqlen_k // own.keys_rows)
+        sharing = problem.n_heads // problem.n_kv_heads
+        return problem.deterministic or (
+            n_blocks > FEW_BLOCKS
+            and problem.seqlen_k <= in_order_keys(own.d_head, problem.causal, sharing)
+        )
 
     def promise(self, config: KernelConfig) -> tuple[object, ...]:
         """What was measured to be the fastest: sums added by the copy engine."""

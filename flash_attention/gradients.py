@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from flash_helpers.kernels.backward_args import POINTER_FIELDS, ROW_STATS_FLOATS, row_stats_rows
-from flash_helpers.kernels.backward_config import BackwardKernelConfig
+from flash_helpers.kernels.backward_args import POINTER_FIELDS, ROW_STATS_FLOATS
+from flash_helpers.kernels.backward_config import BackwardKernelConfig, Sizes
 from flash_helpers.kernels.contract import KernelConfig
 
 from . import emulated
@@ -116,7 +116,7 @@ def launch_again(
     d_q = torch.empty_like(q) if "q" in wanted else None
     d_k = torch.empty_like(k) if "k" in wanted else None
     d_v = torch.empty_like(v) if "v" in wanted else None
-    tensors = (*inputs, d_q, d_k, d_v, *_scratch(kernel_cfg, q))
+    tensors = (*inputs, d_q, d_k, d_v, *_scratch(kernel_cfg, q, k, causal))
     again = cache.again(kernel_cfg, *tensors, softmax_scale, causal, torch.is_grad_enabled())
     return (d_q, d_k, d_v) if again else None
 
@@ -131,7 +131,7 @@ def launch_checked(
     """Checks everything, launches, and lets later calls of the same kind skip the checks; tensors
     by the names of the argument record."""
     q = inputs["q"]
-    made = zip(_SCRATCH, _scratch(kernel_cfg, q), strict=True)
+    made = zip(_SCRATCH, _scratch(kernel_cfg, q, inputs["k"], causal), strict=True)
     scratch = {name: x for name, x in made if x is not None}
     tensors = inputs | outputs | scratch
     plan = make_backward_plan(kernel_cfg, tensors, softmax_scale, causal)
@@ -160,14 +160,13 @@ _SCRATCH = ("row_stats", "d_q_sums")
 
 
 def _scratch(
-    kernel_cfg: KernelConfig, q: torch.Tensor
+    kernel_cfg: KernelConfig, q: torch.Tensor, k: torch.Tensor, causal: bool
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Uninitialised memory for what the kernels hand to each other; none for arguments that are
     refused."""
-    if q.dim() != 4 or not isinstance(kernel_cfg, BackwardKernelConfig):
+    if not isinstance(kernel_cfg, BackwardKernelConfig) or not _has_heads(q, k):
         return None, None
-    batch, seqlen_q, n_heads, d_head = q.shape
-    shapes = scratch_shapes(kernel_cfg, (batch, seqlen_q, n_heads, d_head))
+    shapes = scratch_shapes(kernel_cfg, q.shape, k.shape, bool(causal))
     row_stats, d_q_sums = (
         torch.empty(shapes[name], dtype=torch.float32, device=q.device) if name in shapes else None
         for name in _SCRATCH
@@ -175,13 +174,22 @@ def _scratch(
     return row_stats, d_q_sums
 
 
+def _has_heads(q: torch.Tensor, k: torch.Tensor) -> bool:
+    """Whether k's heads can be shared out among q's."""
+    return q.dim() == k.dim() == 4 and k.shape[2] > 0 and q.shape[2] % k.shape[2] == 0
+
+
 def scratch_shapes(
-    kernel_cfg: KernelConfig, q_shape: tuple[int, int, int, int]
+    kernel_cfg: KernelConfig, q_shape: Sequence[int], k_shape: Sequence[int], causal: bool
 ) -> dict[str, tuple[int, int, int, int]]:
     """Of the fp32 memory for what the kernels of a backward pass hand to each other, by the names
     of the argument record."""
     assert isinstance(kernel_cfg, BackwardKernelConfig)
     batch, seqlen_q, n_heads, _ = q_shape
-    rows = row_stats_rows(seqlen_q, kernel_cfg.stats_block())
-    columns = {"row_stats": ROW_STATS_FLOATS, "d_q_sums": kernel_cfg.sums_columns()}
-    return {name: (batch, n_heads, rows, columns[name]) for name in kernel_cfg.scratch()}
+    sizes = Sizes(batch, seqlen_q, k_shape[1], n_heads, k_shape[2], causal=causal)
+    rows = kernel_cfg.stats_rows(sizes)
+    shapes = {
+        "row_stats": (batch, n_heads, rows, ROW_STATS_FLOATS),
+        "d_q_sums": kernel_cfg.sums_shape(sizes),
+    }
+    return {name: shapes[name] for name in kernel_cfg.scratch()}

@@ -92,8 +92,8 @@ def is_dense(kernels: KernelConfig, d_head: int) -> bool:
 
 
 def _scratch_prototype(
-    name: str, config: KernelConfig, q: torch.Tensor, sizes: Sizes
+    name: str, config: KernelConfig, q: torch.Tensor, q_sizes: Sizes, k_sizes: Sizes, causal: bool
 ) -> torch.Tensor | None:
     """None of what the kernels need no memory for."""
-    shape = scratch_shapes(config, sizes).get(name)
+    shape = scratch_shapes(config, q_sizes, k_sizes, causal).get(name)
     return None if shape is None else without_memory(shape, q.device)

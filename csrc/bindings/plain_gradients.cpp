@@ -73,8 +73,10 @@ py::object PlainGradients::launch(const Call& call) {
                   : py::none();
     if (!cache_.add(query, kDQ + i, made[i], call.heads_first)) return py::none();
   }
-  const py::object row_stats = row_stats_.empty(config, call.saved[kQ], query.words(kQ));
-  const py::object d_q_sums = d_q_sums_.empty(config, call.saved[kQ], query.words(kQ));
+  const auto scratch = [&](Prototypes& prototypes) {
+    return prototypes.empty(config, call.saved[kQ], query.words(kQ), query.words(kK), call.causal);
+  };
+  const py::object row_stats = scratch(row_stats_), d_q_sums = scratch(d_q_sums_);
   if (!cache_.add(query, kRowStats, row_stats) || !cache_.add(query, kDQSums, d_q_sums) ||
       !cache_.launch(query)) {
     return py::none();

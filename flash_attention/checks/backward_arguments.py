@@ -73,7 +73,8 @@ def make_backward_plan(
         n_heads_q=n_heads_q, n_heads_kv=n_heads_kv,
         softmax_scale=scale_or_default(softmax_scale, d_head), causal=causal,
     )  # fmt: skip
-    return BackwardPlan(config, args, Sizes(batch, seqlen_q, seqlen_k, n_heads_q, n_heads_kv))
+    sizes = Sizes(batch, seqlen_q, seqlen_k, n_heads_q, n_heads_kv, causal=causal)
+    return BackwardPlan(config, args, sizes)
 
 
 def _check_shape_like(tensors: Mapping[str, torch.Tensor], name: str, like: str) -> None:

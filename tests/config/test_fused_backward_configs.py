@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -98,14 +99,44 @@ def test_what_the_family_is_asked_for() -> None:
 
 
 def test_thread_blocks_and_work() -> None:
-    sizes = Sizes(batch=2, seqlen_q=193, seqlen_k=129, n_heads_q=6, n_heads_kv=3)
+    sizes = Sizes(batch=2, seqlen_q=193, seqlen_k=129, n_heads_q=6, n_heads_kv=6)
     assert [CONFIG.grid(variant, sizes) for variant in CONFIG.variants()] == [
-        256 // 16 * 6 * 2, 2 * 3 * 2, 4 * 6 * 2,
+        256 // 16 * 6 * 2, 2 * 6 * 2, 4 * 6 * 2,
     ]  # fmt: skip
     assert CONFIG.total_flop(1, 1, 256) == 256 * 256 * (2 * 5 * 128 + 7)
     assert [CONFIG.threads_of(v) for v in CONFIG.variants()] == [128, 384, 256]
     wide = replace(CONFIG, keys_columns=80)  # its rows end with blocks of 80 and of 32
     assert [wide.grid(variant, sizes) for variant in wide.variants()] == [
-        320 // 16 * 6 * 2, 2 * 3 * 2, 3 * 6 * 2,
+        320 // 16 * 6 * 2, 2 * 6 * 2, 3 * 6 * 2,
     ]  # fmt: skip
     assert [wide.stats_rows(replace(sizes, seqlen_q=n)) for n in (1, 160, 161)] == [160, 160, 320]
+
+
+@pytest.mark.parametrize(
+    ("seqlen_k", "heads", "kv_heads", "batch", "causal", "splits"),
+    [
+        (2048, 32, 8, 1, False, 1),  # 128 blocks of keys
+        (2048, 32, 8, 1, True, 2),
+        (1024, 32, 8, 1, True, 4),  # all heads
+        (4096, 16, 1, 1, False, 4),
+        (4096, 16, 1, 1, True, 8),
+        (4096, 12, 1, 1, True, 6),  # 8 does not divide them
+        (129, 7, 1, 1, False, 7),
+        (2048, 32, 32, 1, True, 1),
+        (4096, 32, 8, 4, True, 1),
+    ],
+)
+def test_heads_are_shared_out_where_blocks_of_keys_are_few(
+    seqlen_k: int, heads: int, kv_heads: int, batch: int, causal: bool, splits: int
+) -> None:
+    """What they leave for each other lies behind the sums: counters, and 1 KB for each element."""
+    sizes = Sizes(batch, 100, seqlen_k, heads, kv_heads, causal=causal)
+    assert CONFIG.head_splits(sizes) == splits
+    n_blocks = -(-seqlen_k // 128) * kv_heads * batch
+    assert CONFIG.grid(Variant.KEYS, sizes) == n_blocks * splits
+    sums = batch * heads * 128 * 128
+    behind = -(-n_blocks // 4) * 4 + n_blocks * splits * 256 * 128 if splits > 1 else 0
+    assert math.prod(CONFIG.sums_shape(sizes)) == sums + behind
+    in_order = replace(CONFIG, add_by=AddBy.IN_ORDER)
+    assert in_order.grid(Variant.KEYS, sizes) == n_blocks
+    assert math.prod(in_order.sums_shape(sizes)) == batch * heads * 128 * 129

@@ -52,6 +52,9 @@ def _dots(problem: BackwardProblem) -> Work:
         blocks = [seen[i : i + columns] for i in range(0, len(seen), columns)]
         unseen = sum(len(block) for block in blocks if not block.any())
         cleared = filled + _pieces(problem) * problem.heads * unseen
+    elif _splits(problem, Variant.KEYS) > 1:  # their counters
+        blocks = problem.kv_heads * -(-problem.seqlen_k // config.shape(Variant.KEYS)[0])
+        cleared += -(-blocks // 4) * 4
     return Work(
         0,
         global_loads=rows * (threads // config.dots_rows() + 2 * _pieces(problem)),
@@ -75,9 +78,17 @@ def _steps(problem: BackwardProblem, variant: Variant) -> list[int]:
     sees = _sees(problem)
     own_heads, passes = problem.heads, 1
     if variant is Variant.KEYS:
-        sees, own_heads = sees.T, problem.kv_heads
-        passes = problem.heads // problem.kv_heads
+        sees, own_heads = sees.T, problem.kv_heads * _splits(problem, variant)
+        passes = problem.heads // own_heads
     return [passes * int(n) for n in _blocks(sees, rows, columns).sum(axis=1)] * own_heads
+
+
+def _splits(problem: BackwardProblem, variant: Variant) -> int:
+    """Among how many thread blocks a block's heads are shared out."""
+    config = problem.config
+    if variant is not Variant.KEYS or not isinstance(config, FusedBackwardKernelConfig):
+        return 1
+    return config.head_splits(problem.sizes)
 
 
 def _blocks(sees: Any, rows: int, columns: int) -> Any:
@@ -128,17 +139,21 @@ def _hopper(problem: BackwardProblem, variant: Variant, steps: list[int]) -> Wor
     keys = variant is Variant.KEYS
     row_groups = rows // GROUP_ROWS
     brought, stored = _rounded(problem, variant)
+    splits = _splits(problem, variant)
     depth = 2 * config.d_head + (2 if keys else 1) * columns
     added = 0
     if isinstance(config, FusedBackwardKernelConfig):
         depth += rows
         added = row_groups if config.add_by is not AddBy.REGISTERS else 0
     gradients = 2 if keys else 1
+    # Where heads are shared out each thread block leaves its sums, and one of them reads all.
+    parts = 0 if splits == 1 else len(steps) * gradients * rows * config.d_head * 4 // 16
     return Work(
         sum(steps) * row_groups * _WARPS * depth // 16,
         bulk_loads=sum(2 * row_groups + n * (3 if keys else 2) for n in steps if n) + brought,
-        bulk_stores=len(steps) * rows // 16 * gradients + sum(steps) * added + stored,
-        global_loads=0 if keys else problem.heads * problem.seqlen_q * _ROW_LANES,
+        bulk_stores=len(steps) // splits * rows // 16 * gradients + sum(steps) * added + stored,
+        global_loads=parts if keys else problem.heads * problem.seqlen_q * _ROW_LANES,
+        global_stores=parts,
     )
 
 

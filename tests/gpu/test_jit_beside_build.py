@@ -85,7 +85,7 @@ def backward(config: KernelConfig, q: Tensor, k: Tensor, v: Tensor) -> Launch:
     outputs = {name: torch.empty_like(q) for name in ("d_q", "d_k", "d_v")}
     scratch = {
         name: torch.empty(shape, device="cuda")
-        for name, shape in scratch_shapes(config, (BATCH, LENGTH, HEADS, config.d_head)).items()
+        for name, shape in scratch_shapes(config, q.shape, k.shape, causal=False).items()
     }
     plan = make_backward_plan(config, tensors | outputs | scratch, None, False)
     stream = torch.cuda.current_stream().cuda_stream

@@ -6,6 +6,7 @@
 #include "backward_checks.h"
 #include "flash/sm90_bwd_fused/args.h"
 #include "flash/sm90_bwd_fused/config.h"
+#include "flash/sm90_bwd_fused/head_splits.h"
 #include "flash/tile/row_stats.h"
 #include "forward_checks.h"
 #include "sm90/launch.h"
@@ -34,7 +35,10 @@ int rows_of_block(const Config& config, Variant variant) {
 
 unsigned n_blocks(const KernelEntry& entry, const BackwardArgs& args) {
   const Config& config = config_of<Config>(entry);
-  return backward_blocks(entry, args, rows_of_block(config, entry.variant), config.stats_block());
+  const unsigned found =
+      backward_blocks(entry, args, rows_of_block(config, entry.variant), config.stats_block());
+  const bool splits = entry.variant == Variant::kKeys && !config.stays();
+  return splits ? found * head_splits(args, config.keys_rows) : found;
 }
 
 void prepare(int) { sm90::prepare_tensor_maps(); }

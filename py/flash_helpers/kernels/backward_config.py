@@ -41,6 +41,7 @@ class Sizes:
     n_heads_kv: int
     # Of different lengths, one after the other: the lengths above are rows of all (cu_seqlens).
     packed: bool = False
+    causal: bool = False
 
     def as_one(self) -> Sizes:
         """All rows as one sequence."""
@@ -199,6 +200,10 @@ class BackwardKernelConfig(KernelConfig):
     def stats_rows(self, sizes: Sizes) -> int:
         """Rows of RowStats, and of sums of dQ, of one head."""
         return row_stats_rows(sizes.seqlen_q, self.stats_block())
+
+    def sums_shape(self, sizes: Sizes) -> tuple[int, int, int, int]:
+        """Of the memory that is called d_q_sums."""
+        return sizes.batch, sizes.n_heads_q, self.stats_rows(sizes), self.sums_columns()
 
     def stats_block(self) -> int:
         """What these rows are filled up to."""

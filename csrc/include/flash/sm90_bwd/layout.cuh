@@ -17,6 +17,9 @@ struct BoxStart {
 
 // What the kernels are compiled for: calls whose sequences have equal lengths.
 struct EqualLengths {
+  // Whether thread blocks share the query heads of a block of keys
+  // (sm90_bwd_fused/split_heads.cuh).
+  static constexpr bool kSplitsHeads = false;
   template <typename L>
   using Work = flash::Work<L>;
   template <bool kOwnsKeys, int kRows, int kColumns>

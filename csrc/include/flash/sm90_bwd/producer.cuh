@@ -80,7 +80,7 @@ struct Producer {
 #pragma unroll
     for (int row = 0; row < L::kRows; row += HopperBackwardKernelConfig::kGroupRows) {
       const BoxStart at = Calls::template own_box<HopperBackwardKernelConfig::kGroupRows>(
-          work, work.first_row + row, static_cast<int>(work.head));
+          work, work.first_row + row, static_cast<int>(work.own_head()));
       ptx::tma_load_5d(tile + row * kRowBytes, &map, full, 0, at.row, at.chunk, at.head, at.batch,
                        ptx::kEvictFirst);
     }

@@ -22,6 +22,7 @@
 #include "flash/sm90_bwd_fused/consumer.cuh"
 #include "flash/sm90_bwd_fused/ordered_work.cuh"
 #include "flash/sm90_bwd_fused/round.cuh"
+#include "flash/sm90_bwd_fused/split_heads.cuh"
 #include "flash/sm90_bwd_fused/sums_order.cuh"
 #include "flash/sm90_bwd_fused/sums_sender.cuh"
 #include "flash/sm90_bwd_fused/tiles.cuh"
@@ -215,6 +216,9 @@ FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
       prepare_order<kConfig>(args.call);
     } else {
       clear_query_sums<kConfig>(args.call);
+      if (blockIdx.x == 0 && head_splits(args.call, kConfig.keys_rows) > 1) {
+        HeadParts<kConfig>(args.call).clear_counters();
+      }
     }
     write_row_stats<kConfig.dtype, kConfig.d_head,
                     sm90_bwd::HopperBackwardKernelConfig::kDotsThreads, kConfig.stats_block()>(
@@ -223,7 +227,7 @@ FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
     if constexpr (kConfig.add_by == AddBy::kInOrder) {
       gradients<kConfig, Layout<kConfig, InOrder>>(args);
     } else {
-      gradients<kConfig, Layout<kConfig>>(args, blockIdx.x);
+      gradients<kConfig, Layout<kConfig, SplitHeads>>(args, blockIdx.x);
     }
   } else {
     round_query_sums<kConfig>(args.call);

@@ -17,6 +17,7 @@
 #include "flash/sm90_bwd_fused/gradient_rows.cuh"
 #include "flash/sm90_bwd_fused/named_barriers.h"
 #include "flash/sm90_bwd_fused/query_sums.cuh"
+#include "flash/sm90_bwd_fused/split_heads.cuh"
 #include "flash/sm90_bwd_fused/sums_rounder.cuh"
 #include "flash/sm90_bwd_fused/sums_sender.cuh"
 #include "flash/sm90_bwd_fused/tiles.cuh"
@@ -250,9 +251,10 @@ struct Consumer : Weighing<kConfig, L> {
 
   // dQ of the last block; and dV and dK on their way, so that what comes next can be loaded.
   FLASH_DEVICE void end() {
+    const bool shares = shares_heads();
     issue_d_q();
     staged.fence_and_hand_over();
-    if constexpr (!Adder::kReadsBehindKeys) {
+    if (!Adder::kReadsBehindKeys && !shares) {
       meet();  // the group has multiplied by V
       rows.store_d_v(own_work(), d_v);
     }
@@ -264,11 +266,37 @@ struct Consumer : Weighing<kConfig, L> {
     staged.fence_and_hand_over();
     if constexpr (!Adder::kReadsBehindKeys) rows.give_v_back();
     sm90::wait_phase(smem.ds_empty(last.buffer), last.parity);  // all have multiplied
-    if constexpr (Adder::kReadsBehindKeys) {
+    if (shares && !has_all_heads()) return;
+    if (Adder::kReadsBehindKeys || shares) {
       rows.store_d_v(own_work(), d_v);
       rows.give_v_back();
     }
     rows.store_d_k(own_work(), d_k);
+  }
+  FLASH_DEVICE bool shares_heads() const {
+    if constexpr (Calls::kSplitsHeads) return work->n_splits > 1;
+    return false;
+  }
+  // Leaves dK and dV of this thread block's heads to whoever comes last; if that is this one, they
+  // are then those of all heads.
+  FLASH_DEVICE bool has_all_heads() {
+    if constexpr (Calls::kSplitsHeads) {
+      const HeadParts<kConfig> parts(args.call);
+      const int thread = (group * L::kGroupWarps + warp) * 32 + lane;
+      const unsigned n = work->n_splits, tile = blockIdx.x / n;
+      parts.leave(blockIdx.x, 0, thread, d_k);
+      parts.leave(blockIdx.x, 1, thread, d_v);
+      ptx::bar_sync(kParts, kThreads);      // all threads have left theirs
+      const uint32_t flag = smem.stats(0);  // no RowStats are needed any more
+      if (thread == 0) {
+        ptx::st_shared_4<0>(flag, ptx::atomic_inc_acq_rel(parts.counters + tile, n - 1));
+      }
+      ptx::bar_sync(kParts, kThreads);  // the count is there
+      if (ptx::ld_shared_4(flag) != n - 1) return false;
+      parts.add_up(tile * n, n, 0, thread, d_k);
+      parts.add_up(tile * n, n, 1, thread, d_v);
+    }
+    return true;
   }
   // Its rows: read again, where the tile is kept, instead of held in registers until then.
   FLASH_DEVICE typename L::Work own_work() const {

@@ -54,7 +54,8 @@ struct GradientRows {
   // Those that do not exist are not stored.
   FLASH_DEVICE sm90_bwd::BoxStart rows_of(const typename L::Work& work) const {
     const int row = group * sm90_bwd::HopperBackwardKernelConfig::kGroupRows + warp * 16;
-    return L::Calls::template own_box<16>(work, work.first_row + row, static_cast<int>(work.head));
+    return L::Calls::template own_box<16>(work, work.first_row + row,
+                                          static_cast<int>(work.own_head()));
   }
 };
 

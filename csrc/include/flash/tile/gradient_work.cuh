@@ -61,6 +61,9 @@ struct Work {
 
   FLASH_DEVICE int n_steps() const { return max(end - begin, 0) * n_heads; }
 
+  // Of the tensors whose rows stay.
+  FLASH_DEVICE int64_t own_head() const { return head; }
+
  private:
   FLASH_DEVICE static int own_length(const BackwardArgs& args) {
     return L::kOwnsKeys ? args.seqlen_k : args.seqlen_q;

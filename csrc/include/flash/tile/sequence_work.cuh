@@ -117,6 +117,7 @@ struct SequenceWork {
   }
 
   FLASH_DEVICE int n_steps() const { return max(end - begin, 0) * n_heads; }
+  FLASH_DEVICE int64_t own_head() const { return head; }
 };
 
 // As BlockMask. `own`: what has the KeyRule of the sequence.

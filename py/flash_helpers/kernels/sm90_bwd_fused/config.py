@@ -6,6 +6,7 @@ The field order is a contract with csrc/include/flash/sm90_bwd_fused/config.h (t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,6 +20,7 @@ GROUPS = 2  # consumer warpgroups
 ROUND_THREADS = 256
 WARPS = 8  # that multiply
 SENDERS = 2  # warps that send what is staged of dQ
+WANTED_BLOCKS = 128  # thread blocks of a launch; twice as many with a mask
 TILE_BYTES = 16  # which tile a thread block that stays works on
 
 
@@ -85,6 +87,32 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
         """In order, a counter stands behind the sums for each of their rows."""
         return self.d_head + (1 if self.add_by is AddBy.IN_ORDER else 0)
 
+    def head_splits(self, sizes: Sizes) -> int:
+        """Among how many thread blocks the query heads of each block of keys are shared out: as
+        many as a launch can have and each has equally many of them (sm90_bwd_fused/head_splits.h).
+        Those that stay take all heads, in order."""
+        if self.stays():
+            return 1
+        wanted = (2 if sizes.causal else 1) * WANTED_BLOCKS
+        most = min(wanted // max(self._key_blocks(sizes), 1), sizes.n_heads_q // sizes.n_heads_kv)
+        group = sizes.n_heads_q // sizes.n_heads_kv
+        return max((n for n in range(1, most + 1) if group % n == 0), default=1)
+
+    def _key_blocks(self, sizes: Sizes) -> int:
+        return super().grid(Variant.KEYS, sizes)
+
+    def sums_shape(self, sizes: Sizes) -> tuple[int, int, int, int]:
+        """Where heads are shared out, a counter for each block of keys follows, filled up to whole
+        16 bytes, and each thread block's sums of dK and dV."""
+        shape = super().sums_shape(sizes)
+        splits = self.head_splits(sizes)
+        if splits == 1:
+            return shape
+        n_blocks = self._key_blocks(sizes)
+        counters = -(-n_blocks // 4) * 4
+        parts = n_blocks * splits * 2 * self.keys_rows * self.d_head
+        return 1, 1, 1, math.prod(shape) + counters + parts
+
     def group_queries(self) -> int:
         """Of a group's part of a block's sums, in matmuls of 64 elements of the head."""
         return self.keys_columns // GROUPS * -(-self.d_head // 64)
@@ -104,7 +132,8 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
 
     def grid(self, variant: Variant, sizes: Sizes) -> int:
         if variant is not Variant.ROUND:
-            return super().grid(variant, sizes)
+            splits = self.head_splits(sizes) if variant is Variant.KEYS else 1
+            return super().grid(variant, sizes) * splits
         blocks = -(-sizes.seqlen_q // self.keys_columns)
         return blocks * sizes.n_heads_q * sizes.batch
 

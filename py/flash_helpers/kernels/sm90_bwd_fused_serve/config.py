@@ -47,6 +47,9 @@ class FusedServeBackwardKernelConfig(FusedBackwardKernelConfig):
             return super().stats_rows(sizes)
         return packed_stats_rows(sizes.seqlen_q, sizes.batch)
 
+    def head_splits(self, sizes: Sizes) -> int:
+        return 1
+
     def grid(self, variant: Variant, sizes: Sizes) -> int:
         """Packed sequences are one of as many rows, and each may begin a block more."""
         if variant is Variant.KEYS:

@@ -10,7 +10,7 @@ import torch
 
 from flash_helpers.check.tolerance import bitwise_equal
 from flash_helpers.kernel_configs import DType
-from flash_helpers.kernels.backward_config import BackwardKernelConfig
+from flash_helpers.kernels.backward_config import BackwardKernelConfig, Sizes
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
 from tests.backward.problems import CONFIGS, NAMES, SMALLS, WIDE, Problem
 
@@ -73,6 +73,26 @@ def test_heads_that_share_many_keys(config: BackwardKernelConfig) -> None:
     """With a mask their blocks of keys come in another order than those of five or fewer blocks."""
     Problem(config, 700, 700, heads=2, kv_heads=1, causal=True).check()
     Problem(config, 150, 700, heads=6, kv_heads=2, causal=True, with_d_lse=True).check()
+
+
+AS_THEY_COME = [
+    c for c in SOME if isinstance(c, FusedBackwardKernelConfig) and c.add_by is AddBy.COPIES
+]
+
+
+@pytest.mark.parametrize("config", AS_THEY_COME, ids=str)
+@pytest.mark.parametrize(
+    ("seqlen_k", "heads", "splits"), [(130, 6, 6), (19 * 128 + 5, 8, 4), (43 * 128, 3, 1)]
+)
+def test_heads_that_share_few_keys(
+    config: FusedBackwardKernelConfig, seqlen_k: int, heads: int, splits: int
+) -> None:
+    """Each thread block has one of them, some, or all."""
+    assert config.head_splits(Sizes(1, 64, seqlen_k, heads, 1)) == splits
+    problem = Problem(config, 64, seqlen_k, heads=heads, kv_heads=1)
+    found = problem.check()
+    alone = problem.run(wanted="k")
+    assert bitwise_equal(alone["d_k"], found["d_k"])
 
 
 @pytest.mark.parametrize("offset", [0, 1, 7, 8, 15, 16, 31, 63, 64, 65, 127, 128])

@@ -3,10 +3,12 @@ the C++ headers."""
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from flash_helpers.base.dtypes import DType
-from flash_helpers.kernels.backward_config import BackwardKernelConfig
+from flash_helpers.kernels.backward_config import BackwardKernelConfig, Sizes
 from flash_helpers.kernels.sets import get_kernel_configs
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
@@ -45,3 +47,25 @@ def test_sizes_of_every_kernel_are_the_header_s(
         for c in configs
     ]  # fmt: skip
     assert [list(map(int, line.split())) for line in lines] == expected
+
+
+def test_heads_are_shared_out_as_the_header_says() -> None:
+    """By the launcher, and where memory is made for it."""
+    problems = list(
+        itertools.product((1, 3), (1, 128, 129, 2048, 20_000), (1, 6, 12, 128), (1, 2, 8), (0, 1))
+    )
+    rows = ",".join(f"{{{', '.join(map(str, problem))}}}" for problem in problems)
+    lines = lines_of(
+        '#include <cstdio>\n#include "flash/sm90_bwd_fused/head_splits.h"\n'
+        f"constexpr int kProblems[][5] = {{{rows}}};\n"
+        "int main() { for (const auto& p : kProblems) { flash::BackwardArgs args{};\n"
+        "  args.batch = p[0]; args.seqlen_k = p[1]; args.n_heads_q = p[2] * p[3];\n"
+        "  args.n_heads_kv = p[3]; args.causal = p[4];\n"
+        '  std::printf("%d\\n", flash::sm90_bwd_fused::head_splits(args, 128)); } }\n'
+    )
+    config = FusedBackwardKernelConfig(DType.BF16, 128, 128, 64, 2, 2, AddBy.COPIES)
+    expected = [
+        config.head_splits(Sizes(batch, 100, keys, group * heads, heads, causal=bool(causal)))
+        for batch, keys, group, heads, causal in problems
+    ]
+    assert list(map(int, lines)) == expected and len(set(expected)) > 5

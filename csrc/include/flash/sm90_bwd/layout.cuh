@@ -17,8 +17,7 @@ struct BoxStart {
 
 // What the kernels are compiled for: calls whose sequences have equal lengths.
 struct EqualLengths {
-  // Whether thread blocks share the query heads of a block of keys
-  // (sm90_bwd_fused/split_heads.cuh).
+  // Whether thread blocks may share the query heads of a block of keys.
   static constexpr bool kSplitsHeads = false;
   template <typename L>
   using Work = flash::Work<L>;

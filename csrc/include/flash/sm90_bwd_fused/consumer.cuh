@@ -251,7 +251,8 @@ struct Consumer : Weighing<kConfig, L> {
 
   // dQ of the last block; and dV and dK on their way, so that what comes next can be loaded.
   FLASH_DEVICE void end() {
-    const bool shares = shares_heads();
+    bool shares = false;  // the heads of its keys, with other thread blocks
+    if constexpr (Calls::kSplitsHeads) shares = work->n_splits > 1;
     issue_d_q();
     staged.fence_and_hand_over();
     if (!Adder::kReadsBehindKeys && !shares) {
@@ -266,37 +267,20 @@ struct Consumer : Weighing<kConfig, L> {
     staged.fence_and_hand_over();
     if constexpr (!Adder::kReadsBehindKeys) rows.give_v_back();
     sm90::wait_phase(smem.ds_empty(last.buffer), last.parity);  // all have multiplied
-    if (shares && !has_all_heads()) return;
+    if constexpr (Calls::kSplitsHeads) {
+      if (shares && !gather_heads()) return;
+    }
     if (Adder::kReadsBehindKeys || shares) {
       rows.store_d_v(own_work(), d_v);
       rows.give_v_back();
     }
     rows.store_d_k(own_work(), d_k);
   }
-  FLASH_DEVICE bool shares_heads() const {
-    if constexpr (Calls::kSplitsHeads) return work->n_splits > 1;
-    return false;
-  }
-  // Leaves dK and dV of this thread block's heads to whoever comes last; if that is this one, they
-  // are then those of all heads.
-  FLASH_DEVICE bool has_all_heads() {
-    if constexpr (Calls::kSplitsHeads) {
-      const HeadParts<kConfig> parts(args.call);
-      const int thread = (group * L::kGroupWarps + warp) * 32 + lane;
-      const unsigned n = work->n_splits, tile = blockIdx.x / n;
-      parts.leave(blockIdx.x, 0, thread, d_k);
-      parts.leave(blockIdx.x, 1, thread, d_v);
-      ptx::bar_sync(kParts, kThreads);      // all threads have left theirs
-      const uint32_t flag = smem.stats(0);  // no RowStats are needed any more
-      if (thread == 0) {
-        ptx::st_shared_4<0>(flag, ptx::atomic_inc_acq_rel(parts.counters + tile, n - 1));
-      }
-      ptx::bar_sync(kParts, kThreads);  // the count is there
-      if (ptx::ld_shared_4(flag) != n - 1) return false;
-      parts.add_up(tile * n, n, 0, thread, d_k);
-      parts.add_up(tile * n, n, 1, thread, d_v);
-    }
-    return true;
+  FLASH_DEVICE bool gather_heads() {
+    const HeadParts<kConfig> parts(args.call);
+    const int thread = (group * L::kGroupWarps + warp) * 32 + lane;
+    const auto free_place = [&] { return smem.stats(0); };  // no RowStats are needed any more
+    return parts.gather(work->n_splits, free_place, thread, d_k, d_v);
   }
   // Its rows: read again, where the tile is kept, instead of held in registers until then.
   FLASH_DEVICE typename L::Work own_work() const {

@@ -8,8 +8,10 @@
 
 #include "flash/ptx/atomic.cuh"
 #include "flash/ptx/memory.cuh"
+#include "flash/ptx/named_barrier.cuh"
 #include "flash/sm90_bwd/layout.cuh"
 #include "flash/sm90_bwd_fused/head_splits.h"
+#include "flash/sm90_bwd_fused/named_barriers.h"
 #include "flash/sm90_bwd_fused/sums_order.cuh"
 #include "flash/tile/static_for.cuh"
 
@@ -62,7 +64,26 @@ struct HeadParts {
     for (unsigned i = threadIdx.x; i < n_counters; i += blockDim.x) counters[i] = 0;
   }
 
-  // Those of thread `thread` of the consumers.
+  // Of thread `thread` of the consumers, all of which come here: leaves sums of dK and dV. Whether
+  // this thread block is the last of `n`; then they are those of all. `flag_place` (): where in
+  // shared memory a word is free.
+  template <typename Place>
+  FLASH_DEVICE bool gather(unsigned n, const Place& flag_place, int thread, float (&d_k)[kCount],
+                           float (&d_v)[kCount]) const {
+    const unsigned tile = blockIdx.x / n;
+    leave(blockIdx.x, 0, thread, d_k);
+    leave(blockIdx.x, 1, thread, d_v);
+    ptx::bar_sync(kParts, kThreads);  // all threads have left theirs
+    const uint32_t flag = flag_place();
+    if (thread == 0) ptx::st_shared_4<0>(flag, ptx::atomic_inc_acq_rel(counters + tile, n - 1));
+    ptx::bar_sync(kParts, kThreads);  // the count is there
+    if (ptx::ld_shared_4(flag) != n - 1) return false;
+    add_up(tile * n, n, 0, thread, d_k);
+    add_up(tile * n, n, 1, thread, d_v);
+    return true;
+  }
+
+ private:
   FLASH_DEVICE void leave(unsigned block, int gradient, int thread,
                           const float (&sums)[kCount]) const {
     char* const own = at(block, gradient, thread);
@@ -87,8 +108,6 @@ struct HeadParts {
       });
     }
   }
-
- private:
   FLASH_DEVICE char* at(unsigned block, int gradient, int thread) const {
     char* const parts = reinterpret_cast<char*>(counters + n_counters);
     const int64_t part = int64_t{block} * kGradients + gradient;

@@ -104,7 +104,7 @@ def run(main: str, before: str = "") -> list[str]:
     return lines_of(text, sources=sources, flags=runtime_flags())
 
 
-END = " steps 1 1 1 1 1 interleave 0 swizzle 3 promotion 3 fill 0"
+END = " steps 1 1 1 1 1 interleave 0 swizzle 3 promotion 2 fill 0"
 
 
 def test_the_maps_of_a_launch() -> None:

@@ -112,10 +112,12 @@ std::string text(const List& list) {
 
 CUresult encode_fields(const TensorMapKey& key, const Fields& fields, CUtensorMap& encoded) {
   constexpr std::array<cuuint32_t, kRank> kElementStrides = {1, 1, 1, 1, 1};
+  // L2 fetches no more than a row of a box has: with 256 bytes decodes of a latent cache with 64
+  // heads took 4 to 7 % longer, and all else as long (docs/kernels/06-serving.md).
   return encoder()(&encoded, fields.type, kRank, const_cast<void*>(key.address),
                    fields.sizes.data(), fields.strides.data(), fields.box.data(),
                    kElementStrides.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, fields.swizzle,
-                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                   CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
 // A thread that has asked the runtime for nothing yet has no context, which the encoder needs.

@@ -33,9 +33,18 @@ class BlockLoader {
   // Asks for the block that was looked up, to a stage that is free, and looks the next one up: the
   // first call only does that. Where there is no block, an empty group.
   FLASH_DEVICE void issue(int stage) {
-    if (has_block_) stream_.issue(stage);
+    bool is_looked_up = false;
+    if (has_block_) {
+      stream_.find();
+      if (Stream::kLoadsBeforeCopies && key_ + kConfig.B_c < ring_.newest().keys.end) {
+        key_ += kConfig.B_c;
+        stream_.look_up(ring_.newest().tile, ring_.newest().keys, key_);
+        is_looked_up = true;
+      }
+      stream_.copy_to(stage);
+    }
     ptx::cp_async_commit_group();
-    if (!is_at_end_) look_up();
+    if (!is_looked_up && !is_at_end_) look_up();
   }
 
   // Shared address of this warp's slice of a stage.
@@ -50,7 +59,8 @@ class BlockLoader {
       is_at_end_ = pieces_.is_at_end();
       has_block_ = !is_at_end_;
       if (is_at_end_) return;
-      ring_.add(pieces_.next(stream_.args));
+      const bool knows = Stream::kLoadsBeforeCopies && !ring_.is_empty();
+      ring_.add(pieces_.next(stream_.args, {}, knows ? &ring_.newest().tile : nullptr));
       key_ = ring_.newest().keys.begin;
     }
     stream_.look_up(ring_.newest().tile, ring_.newest().keys, key_);
@@ -109,13 +119,13 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
                               Pieces<kConfig>(share), ring);
   // The first piece is found, then the ring is filled, by steps as those of a piece, and every
   // piece begins and ends in one place: a short call takes longer to fetch its instructions than to
-  // run them. Queries are asked for as soon as their piece is found: behind keys that fill the
-  // memory's queues they take as long as these. (Wide heads have no registers to hold them then.)
+  // run them. Queries are asked for as soon as their piece is found: they come behind the keys that
+  // were asked for before them. (Wide heads have no registers to hold them then.)
   enum { kFinds, kFills, kComputes } pass = kFinds;
-  constexpr auto kNotAsked = kConfig.is_wide() ? kFinds : kFills;
   int stage = 0;               // the one that was read last
   int n_steps = 1;             // of the pass
-  QueryRows<kConfig> queries;  // of the next
+  QueryRows<kConfig> queries;  // of the next piece
+  bool has_asked = false;      // for them
   typename Mm::QOperand q;
   typename Mm::Output o;
   sm80::OnlineSoftmax<1, true> softmax(args.softmax_scale);
@@ -133,6 +143,10 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
         sync_readers<kConfig>(warp);  // this block is visible; every warp has read the one before
       }
       loader.issue(free_stage);
+      if (!kConfig.is_wide() && !has_asked && ring.has_next()) {
+        queries.ask(args, ring.next().tile);
+        has_asked = true;
+      }
       if (idle) continue;
 
       // The matmuls' tile offsets count from where Q would lie before the slice.
@@ -156,7 +170,9 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
       sync_readers<kConfig>(warp);  // the stage that was read last is free
       if (!idle) sums_in(stage).template store<Mm>(o, softmax, warp, lane);
     }
-    if (pass != kNotAsked && ring.has_next()) queries.ask(args, ring.next().tile);
+    if (kConfig.is_wide() && pass != kFinds && ring.has_next()) {
+      queries.ask(args, ring.next().tile);
+    }
     if (pass == kFinds) {
       pass = kFills;
       n_steps = kStages - 1;
@@ -172,6 +188,7 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
     ring.advance();
     const Piece<kConfig>& piece = ring.current();
     queries.store(smem);
+    has_asked = false;
     __syncthreads();  // Q is visible; the sums of the piece before were read
     q.prologue(Lane(smem + warp_row * Mm::Tile::kRowBytes, lane, MatrixOrder::kRowsFirst));
     whole = piece.seen_by_all();

@@ -31,8 +31,9 @@ FLASH_DEVICE void sync_readers(int warp) {
 }
 
 // The rows of a block that a warp copies: a lane looks up where one of them lies, and finds it a
-// block later. So nobody waits for the table's entry, which takes as long as a block does to come
-// where memory is busy.
+// block later. So nobody waits for the table's entry, if it was asked for before the last copies
+// were: a multiprocessor's loads come in their order, and an entry behind the copies of a block
+// comes when all of that block has.
 template <DType kDType, int kRows>
 struct KeyRows {
   static constexpr int kChunkBytes = 16;
@@ -48,8 +49,10 @@ struct KeyRows {
   uint32_t asked_row = 0;  // of the page
   int kv_head = 0;
   bool is_read = false;
-  // The same row in K and in V; not read: some other address.
+  // Of the block that was found: the lane's row in K and in V, or some other address, and which
+  // rows are read, a bit each.
   const char *k_row, *v_row;
+  uint32_t rows_read = 0;
 
   FLASH_DEVICE KeyRows(const ServeArgs& serve_args, int first, int own_lane)
       : args(serve_args),
@@ -77,9 +80,9 @@ struct KeyRows {
     asked_page = args.block_table[tile.batch * args.table_stride + place.quotient];
   }
 
- protected:
-  // Finds the rows that were asked for.
+  // Finds the rows that were asked for: others may be looked up then, before these are copied.
   FLASH_DEVICE void find() {
+    rows_read = __ballot_sync(0xffffffffu, is_read);
     k_row = static_cast<const char*>(args.k);
     v_row = static_cast<const char*>(args.v);
     if (!is_read) return;
@@ -91,6 +94,7 @@ struct KeyRows {
              bytes_of(kDType);
   }
 
+ protected:
   FLASH_DEVICE static const char* broadcast(const char* address, int from_lane) {
     return reinterpret_cast<const char*>(
         __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(address), from_lane));
@@ -107,6 +111,9 @@ struct KeyStream : KeyRows<kConfig.dtype, kConfig.B_c / kConfig.n_warps> {
   using Shared = SharedTile<kConfig.d_head, true>;
   static constexpr int kRows = kConfig.B_c / kConfig.n_warps;  // of a block, by this warp
   static constexpr int kRowsPerStep = AmpereServeKernelConfig::kWarpSize / Shared::kChunksPerRow;
+  // The next block is looked up before this one is copied, and a sequence's lengths once. Wide
+  // heads have no registers for it: 259 us in place of 253 (16 x 8192, 256, soft cap).
+  static constexpr bool kLoadsBeforeCopies = !kConfig.is_wide();
   static_assert(kRows % kRowsPerStep == 0);
 
   uint32_t slice;  // shared address of the warp's slice of the first stage
@@ -120,13 +127,12 @@ struct KeyStream : KeyRows<kConfig.dtype, kConfig.B_c / kConfig.n_warps> {
     slice = ring + key_warp * 2 * kConfig.slice_bytes();
   }
 
-  // Copies the rows that were looked up to a stage of the ring. What is not read becomes zero: the
+  // Copies the rows that were found to a stage of the ring. What is not read becomes zero: the
   // weight of a value that nobody sees is 0, and must not meet a NaN.
-  FLASH_DEVICE void issue(int stage) {
-    this->find();
+  FLASH_DEVICE void copy_to(int stage) const {
     const int chunk = this->lane % Shared::kChunksPerRow;
     const int own_row = this->lane / Shared::kChunksPerRow;  // of each step
-    const uint32_t rows_read = __ballot_sync(0xffffffffu, this->is_read) >> own_row;
+    const uint32_t rows_read = this->rows_read >> own_row;
     const bool k_has_it = chunk * 8 < this->args.d_head;
     const bool v_has_it = chunk * 8 < this->args.d_v;
     const uint32_t k_read = k_has_it ? rows_read : 0;

@@ -55,10 +55,14 @@ FLASH_DEVICE void attend(const ServeArgs& args) {
 
   KeyStream<kConfig> stream(args, smem + kConfig.q_bytes(), warp, lane);
   const auto look_up = [&](int block) { stream.look_up(tile, all.keys, block * kConfig.B_c); };
+  const auto copy_to = [&](int stage) {
+    stream.find();
+    stream.copy_to(stage);
+  };
   look_up(begin);
 #pragma unroll
   for (int stage = 0; stage < kStages - 1; ++stage) {
-    if (begin + stage < end) stream.issue(stage);
+    if (begin + stage < end) copy_to(stage);
     ptx::cp_async_commit_group();
     look_up(begin + stage + 1);
   }
@@ -80,7 +84,7 @@ FLASH_DEVICE void attend(const ServeArgs& args) {
     stage = stage == kStages - 1 ? 0 : stage + 1;
     ptx::cp_async_wait_group<kStages - 2>();
     sync_readers<kConfig>(warp);  // this block is visible; every warp has read the one before
-    if (block + kStages - 1 < end) stream.issue(free_stage);
+    if (block + kStages - 1 < end) copy_to(free_stage);
     ptx::cp_async_commit_group();
     look_up(block + kStages);
     if (idle) continue;

@@ -200,10 +200,13 @@ class Pieces {
 
   FLASH_DEVICE bool is_at_end() const { return at_ == end_; }
 
-  // There is one.
-  FLASH_DEVICE Piece<kConfig> next(const ServeArgs& args, const Abreast& abreast = {}) {
+  // There is one. `last`: the sequence of the one before, if the caller has it: asked for again,
+  // its lengths would come behind keys that are on their way.
+  FLASH_DEVICE Piece<kConfig> next(const ServeArgs& args, const Abreast& abreast = {},
+                                   const Sequence* last = nullptr) {
     for (;; ++batch_) {
-      const Sequence sequence(args, batch_);
+      const Sequence sequence =
+          last != nullptr && last->batch == batch_ ? *last : Sequence(args, batch_);
       const Units<kConfig> units(sequence, abreast);
       const UnitCount all = units.all(args);
       if (at_ - before_ < all) return of(sequence, units, abreast);

@@ -20,6 +20,8 @@ struct LatentStream : sm80_serve::KeyRows<kConfig.dtype, kConfig.warp_keys()> {
   static constexpr int kValueChunks = kConfig.d_v() / 8;
   static constexpr int kRotatedChunks = AmpereMlaKernelConfig::kRotated / 8;
   static constexpr int kRotatedRows = kLanes / kRotatedChunks;  // at a time
+  // With 16 rows it gained nothing, and cost up to 3 % where pieces are short.
+  static constexpr bool kLoadsBeforeCopies = kConfig.B_r > 16;
   static_assert(kConfig.warp_keys() % kRotatedRows == 0 && kValueChunks % kLanes == 0);
 
   uint32_t ring;  // shared address of the first stage
@@ -28,17 +30,15 @@ struct LatentStream : sm80_serve::KeyRows<kConfig.dtype, kConfig.warp_keys()> {
                             int own_lane)
       : Rows(serve_args, warp * kConfig.warp_keys(), own_lane), ring(first_stage) {}
 
-  // Copies the rows that were looked up to a stage of the ring. What is not read becomes zero: the
+  // Copies the rows that were found to a stage of the ring. What is not read becomes zero: the
   // weight of a value that nobody sees is 0, and must not meet a NaN.
-  FLASH_DEVICE void issue(int stage) {
-    this->find();
-    const uint32_t rows_read = __ballot_sync(0xffffffffu, this->is_read);
+  FLASH_DEVICE void copy_to(int stage) const {
     const uint32_t block = ring + stage * kConfig.stage_bytes();
     uint32_t lane = this->lane;
     ptx::forget(lane);  // places of rows are computed again for each block, and take no registers
     static_for<0, kConfig.warp_keys()>([&](auto row) {
       const char* const from = this->broadcast(this->v_row, row);
-      const bool exists = rows_read >> row & 1;
+      const bool exists = this->rows_read >> row & 1;
       static_for<0, kValueChunks, kLanes>([&](auto first) {
         const int chunk = first + lane;
         this->copy(block + Shared::offset(this->first_key + row, chunk), from, chunk, exists);
@@ -48,7 +48,7 @@ struct LatentStream : sm80_serve::KeyRows<kConfig.dtype, kConfig.warp_keys()> {
     static_for<0, kConfig.warp_keys(), kRotatedRows>([&](auto first) {
       const int row = first + lane / kRotatedChunks;
       this->copy(block + Shared::offset(this->first_key + row, kValueChunks + chunk),
-                 this->broadcast(this->k_row, row), chunk, rows_read >> row & 1);
+                 this->broadcast(this->k_row, row), chunk, this->rows_read >> row & 1);
     });
   }
 };

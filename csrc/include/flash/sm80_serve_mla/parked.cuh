@@ -39,9 +39,10 @@ class ParkedPieces {
   FLASH_DEVICE void operator=(const Pieces& pieces) { pieces_ = pieces; }
   FLASH_DEVICE operator const Pieces&() const { return *pieces_; }
   FLASH_DEVICE bool is_at_end() const { return pieces_->is_at_end(); }
-  FLASH_DEVICE Piece next(const ServeArgs& args, const sm80_serve::Abreast& abreast = {}) {
+  FLASH_DEVICE Piece next(const ServeArgs& args, const sm80_serve::Abreast& abreast = {},
+                          const sm80_serve::Sequence* last = nullptr) {
     Pieces pieces = *pieces_;
-    Piece piece = pieces.next(args, abreast);
+    Piece piece = pieces.next(args, abreast, last);
     if (is_split(args)) piece.is_whole = args.n_splits == 1;
     pieces_ = pieces;
     return piece;

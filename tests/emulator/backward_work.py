@@ -53,8 +53,8 @@ def _dots(problem: BackwardProblem) -> Work:
         unseen = sum(len(block) for block in blocks if not block.any())
         cleared = filled + _pieces(problem) * problem.heads * unseen
     elif _splits(problem, Variant.KEYS) > 1:  # their counters
-        blocks = problem.kv_heads * -(-problem.seqlen_k // config.shape(Variant.KEYS)[0])
-        cleared += -(-blocks // 4) * 4
+        n_counters = problem.kv_heads * -(-problem.seqlen_k // config.shape(Variant.KEYS)[0])
+        cleared += -(-n_counters // 4) * 4
     return Work(
         0,
         global_loads=rows * (threads // config.dots_rows() + 2 * _pieces(problem)),

@@ -23,7 +23,7 @@ __device__ void tell(const BackwardArgs& args, int* shares, int most_steps) {
   Place place{work.first, 0};
   for (int step = 0; step < most_steps; ++step) {
     int* const share = shares + (int64_t{blockIdx.x} * most_steps + step) * 7;
-    const bool exists = step < work.n_steps();
+    const bool exists = !place.is_behind(work);
     share[0] = exists ? static_cast<int>(work.batch) : -1;
     share[1] = static_cast<int>(work.head);
     share[2] = static_cast<int>(work.block);

@@ -25,14 +25,15 @@ __device__ void meet(const BackwardArgs& args, int* met) {
     const int first_column = place.block * L::kColumns;
     const BlockMask<kOwnsKeys, L::kRows, L::kColumns> mask(args, work.first_row, first_column);
     const auto seen = mask.seen(args, row, 0);
-    const int64_t head = kOwnsKeys ? work.head * work.n_heads + place.head : work.head;
+    const int64_t own = work.own_head();
+    const int64_t head = kOwnsKeys ? own * work.n_heads + place.head : own;
     int* of_head = met + (work.batch * args.n_heads_q + head) * args.seqlen_q * args.seqlen_k;
     for (int column = 0; column < L::kColumns; ++column) {
       const int other = first_column + column;
       const int query = kOwnsKeys ? other : work.first_row + row;
       const int key = kOwnsKeys ? work.first_row + row : other;
       if (row >= work.n_rows || query >= args.seqlen_q || key >= args.seqlen_k) continue;
-      const bool counts = !mask.hides_something || seen.at(0, column);
+      const bool counts = !place.is_behind(work) && (!mask.hides_something || seen.at(0, column));
       of_head[int64_t{query} * args.seqlen_k + key] += counts ? 1 : 0;
     }
     place.advance(work);

@@ -50,7 +50,8 @@ __device__ void meet(const BackwardArgs& args, int* met, int64_t* starts) {
     const int first_column = place.block * L::kColumns;
     const SequenceMask<kOwnsKeys, L::kRows, L::kColumns> mask(own, work.first_row, first_column);
     const auto seen = mask.seen(own, row, 0);
-    const int64_t head = kOwnsKeys ? work.head * work.n_heads + place.head : work.head;
+    const int64_t own_head = work.own_head();
+    const int64_t head = kOwnsKeys ? own_head * work.n_heads + place.head : own_head;
     for (int column = 0; column < L::kColumns; ++column) {
       const int other = first_column + column;
       const int query = kOwnsKeys ? other : work.first_row + row;

@@ -133,10 +133,9 @@ def test_equal_lengths_have_the_bits_of_the_other_fused_pass(
     d: int, launched: list[BackwardKernelConfig]
 ) -> None:
     """The kernels add up in the same order, and so does the emulator, one thread block after the
-    other."""
+    other; but for heads that share keys, which the other pass shares out."""
     torch.manual_seed(0)
-    q, d_o = (torch.randn(2, 140, 2, d, dtype=torch.float16) for _ in range(2))
-    k, v = (torch.randn(2, 140, 1, d, dtype=torch.float16) for _ in range(2))
+    q, k, v, d_o = (torch.randn(2, 140, 2, d, dtype=torch.float16) for _ in range(4))
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
     starts = ints([0, 140, 280])
     o, lse, _ = varlen(*(x.flatten(0, 1) for x in leaves), starts, starts, return_attn_probs=True)

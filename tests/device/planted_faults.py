@@ -189,6 +189,16 @@ FAULTS = [
           "const bool is_last = (block - work.begin) % 2 == 0;",
           test_ordered_work.test_heads_take_turns_with_each_block_of_queries,
           {"kernel": "many_steps", "problem": (30, 129, 1100), "causal": True}),
+    *(
+        Fault(title, f"{TILE}/gradient_work.cuh",
+              "return block < work.begin || block >= work.end;", f"return {end};",
+              test_ordered_work.test_every_share_has_its_turn,
+              {"kernel": "many_steps", "problem": (15, 512, 512), "causal": True, "group": 2})
+        for title, end in (
+            ("downwards without an end", "block >= work.end"),
+            ("upwards without an end", "block < work.begin"),
+        )
+    ),
     Fault("the first half backwards with keys that heads share",
           "flash/sm90_bwd_fused/ordered_work.cuh", "n <= kFewBlocks ?", "true ?",
           test_ordered_work.test_heads_take_turns_with_each_block_of_queries,

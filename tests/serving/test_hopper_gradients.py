@@ -128,23 +128,25 @@ def test_rows_that_lie_apart() -> None:
     problem.check()
 
 
+@pytest.mark.parametrize(("batch", "length", "kv_heads"), [(2, 140, 2), (65, 128, 1)])
 @pytest.mark.parametrize("d", [64, 128])
 def test_equal_lengths_have_the_bits_of_the_other_fused_pass(
-    d: int, launched: list[BackwardKernelConfig]
+    d: int, batch: int, length: int, kv_heads: int, launched: list[BackwardKernelConfig]
 ) -> None:
     """The kernels add up in the same order, and so does the emulator, one thread block after the
-    other; but for heads that share keys, which the other pass shares out."""
+    other. Heads that share keys, too, where blocks of keys are too many to share these out."""
     torch.manual_seed(0)
-    q, k, v, d_o = (torch.randn(2, 140, 2, d, dtype=torch.float16) for _ in range(4))
+    q, d_o = (torch.randn(batch, length, 2, d, dtype=torch.float16) for _ in range(2))
+    k, v = (torch.randn(batch, length, kv_heads, d, dtype=torch.float16) for _ in range(2))
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-    starts = ints([0, 140, 280])
+    starts = ints([length * i for i in range(batch + 1)])
     o, lse, _ = varlen(*(x.flatten(0, 1) for x in leaves), starts, starts, return_attn_probs=True)
     found = torch.autograd.grad(o, leaves, d_o.flatten(0, 1))
     values = vars(launched[0])
     config = next(c for c in get_fused_backward_kernel_configs() if vars(c) == values)
     expected = flash_attention.backward(
         config, d_o, q, k, v, o.detach().view(d_o.shape),
-        lse.detach().view(2, 2, 140).movedim(0, 1).contiguous(),
+        lse.detach().view(2, batch, length).movedim(0, 1).contiguous(),
     )  # fmt: skip
     for a, b in zip(found, expected, strict=True):
         assert b is not None and bitwise_equal(a, b)

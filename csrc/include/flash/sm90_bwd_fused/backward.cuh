@@ -201,7 +201,7 @@ FLASH_DEVICE void prepare_order(const BackwardArgs& args) {
   constexpr int kRows =
       sm90_bwd::HopperBackwardKernelConfig::kDotsThreads / lanes_of_row(kConfig.d_head);
   if (threadIdx.x < kRows) {
-    order_counters<kConfig>(args)[int64_t{blockIdx.x} * kRows + threadIdx.x] = 0;
+    counters_of<kConfig>(args)[int64_t{blockIdx.x} * kRows + threadIdx.x] = 0;
   }
   const unsigned n_rows =
       static_cast<unsigned>(row_stats_rows(args.seqlen_q, kConfig.stats_block()));

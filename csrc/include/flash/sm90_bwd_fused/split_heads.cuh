@@ -56,7 +56,7 @@ struct HeadParts {
   const unsigned n_counters;  // filled up
 
   FLASH_DEVICE explicit HeadParts(const BackwardArgs& call)
-      : counters(behind_sums<kConfig>(call)),
+      : counters(counters_of<kConfig>(call)),
         n_counters(static_cast<unsigned>(key_blocks(call, kConfig.keys_rows) + 3) / 4 * 4) {}
 
   // By the kernel before.

@@ -12,24 +12,19 @@
 
 namespace flash::sm90_bwd_fused {
 
+// Counters lie behind the sums. In order, one for each of their rows: that of a block's first row
+// is used, and one more, of tiles (tiles.cuh). Else one for each block of keys (split_heads.cuh).
 template <FusedBackwardKernelConfig kConfig>
-FLASH_DEVICE uint32_t* behind_sums(const BackwardArgs& call) {
+FLASH_DEVICE uint32_t* counters_of(const BackwardArgs& call) {
   const int64_t n_rows =
       int64_t{call.batch} * call.n_heads_q * row_stats_rows(call.seqlen_q, kConfig.stats_block());
   return reinterpret_cast<uint32_t*>(call.d_q_sums + n_rows * kConfig.d_head);
 }
 
-// One for each row of the sums; that of a block's first row is used, and one more, of tiles
-// (tiles.cuh).
-template <FusedBackwardKernelConfig kConfig>
-FLASH_DEVICE uint32_t* order_counters(const BackwardArgs& call) {
-  return behind_sums<kConfig>(call);
-}
-
 template <FusedBackwardKernelConfig kConfig>
 FLASH_DEVICE uint32_t* tile_counter(const BackwardArgs& call) {
   static_assert(kConfig.keys_columns > 1, "the second row is no block's first");
-  return order_counters<kConfig>(call) + 1;
+  return counters_of<kConfig>(call) + 1;
 }
 
 // One counter, and a thread block's number among those that add.

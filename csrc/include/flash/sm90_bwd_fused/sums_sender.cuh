@@ -98,7 +98,7 @@ struct SumsSender {
     if (place.is_behind(work)) return;
     Rows rows(args.call, work);
     rows.keep();
-    if constexpr (L::kInOrder) counters = ptx::hidden(order_counters<kConfig>(args.call));
+    if constexpr (L::kInOrder) counters = ptx::hidden(counters_of<kConfig>(args.call));
     Share share = share_at(work, rows, place);
     make_room(share);
 #pragma unroll 1

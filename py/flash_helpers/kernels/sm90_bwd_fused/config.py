@@ -93,9 +93,9 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
         Those that stay take all heads, in order."""
         if self.stays():
             return 1
-        wanted = (2 if sizes.causal else 1) * WANTED_BLOCKS
-        most = min(wanted // max(self._key_blocks(sizes), 1), sizes.n_heads_q // sizes.n_heads_kv)
         group = sizes.n_heads_q // sizes.n_heads_kv
+        wanted = (2 if sizes.causal else 1) * WANTED_BLOCKS
+        most = min(wanted // max(self._key_blocks(sizes), 1), group)
         return max((n for n in range(1, most + 1) if group % n == 0), default=1)
 
     def _key_blocks(self, sizes: Sizes) -> int:

@@ -166,7 +166,7 @@ def _scratch(
     refused."""
     if not isinstance(kernel_cfg, BackwardKernelConfig) or not _has_heads(q, k):
         return None, None
-    shapes = scratch_shapes(kernel_cfg, q.shape, k.shape, bool(causal))
+    shapes = scratch_shapes(kernel_cfg, q.shape, k.shape, causal is True)  # else refused
     row_stats, d_q_sums = (
         torch.empty(shapes[name], dtype=torch.float32, device=q.device) if name in shapes else None
         for name in _SCRATCH

@@ -15,13 +15,14 @@ import torch
 import flash_attention
 from flash_attention import autograd, dispatch
 from flash_helpers.kernel_configs import DType, get_hopper_kernel_configs
+from flash_helpers.kernels.backward_config import BackwardKernelConfig
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.registry import violations
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 from flash_helpers.kernels.sm80_bwd.sets import get_ampere_backward_kernel_configs
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused.family import FEW_BLOCKS, in_order_keys
-from tests.backward.problems import CONFIGS, SMALL
+from tests.backward.problems import CONFIGS, SMALL, SMALLS
 
 FORWARD = get_hopper_kernel_configs()[0]
 
@@ -49,17 +50,24 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a gradient that there is not": ({"wanted": ("q", "o")}, r"wanted names \['o'\]"),
     "a scale of 0": ({"softmax_scale": 0.0}, "softmax_scale is 0.0"),
+    # Before memory is made, whose size depends on them.
+    "k without heads": (
+        {"k": torch.zeros(1, 16, 0, 64).half()}, r"k has shape \(1, 16, 0, 64\): empty tensors",
+    ),
+    "k without a batch": ({"k": torch.zeros(16, 1, 64).half()}, "k has shape .* expected 4"),
+    "a mask that is an array": ({"causal": torch.tensor([1, 0])}, "causal is a .* True or False"),
     "an input that requires a gradient": (
         {"q": torch.zeros(1, 8, 2, 64).half().requires_grad_()}, "q requires a gradient",
     ),
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("kernels", SMALLS, ids=lambda config: config.FAMILY)
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name: str) -> None:
+def test_refused(name: str, kernels: BackwardKernelConfig) -> None:
     changes, words = REFUSED[name]
     with pytest.raises((ValueError, TypeError), match=words):
-        flash_attention.backward(**{**arguments(), **changes})
+        flash_attention.backward(**{**arguments(), "kernel_cfg": kernels, **changes})
 
 
 def test_forward_refuses_the_kernels_of_a_backward_pass() -> None:

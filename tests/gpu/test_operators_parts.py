@@ -1,4 +1,5 @@
-"""On a GPU: rows that several programs share, alone and beside each other."""
+"""On a GPU: rows that several programs share, alone and beside each other, and shorter ones that
+one program computes."""
 
 from __future__ import annotations
 
@@ -16,10 +17,12 @@ pytestmark = pytest.mark.gpu
 each_dtype = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 # Parts of 8 to 64 KB, whole and not; few rows and many.
 SHAPES = [(1, 41_008), (300, 65_536), (3, 131_072), (70, 262_144), (500, 49_160), (2, 1_000_000)]
+# Many rows of which each has a program, in registers or in steps.
+ALONE = [(1030, 12_288), (1100, 15_400), (1024, 16_384), (1024, 28_680), (1025, 32_768)]
 
 
 @each_dtype
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", [*SHAPES, *ALONE], ids=str)
 def test_norms(shape: tuple[int, int], dtype: torch.dtype, seed: int) -> None:
     x = (ordinary(shape, dtype, seed).cuda() + 3).to(dtype)
     w, b = (ordinary(shape[-1:], dtype, seed + i).cuda() for i in (1, 2))
@@ -34,7 +37,7 @@ def test_norms(shape: tuple[int, int], dtype: torch.dtype, seed: int) -> None:
 
 
 @each_dtype
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", [*SHAPES, *ALONE], ids=str)
 def test_softmax(shape: tuple[int, int], dtype: torch.dtype, seed: int) -> None:
     x = ordinary(shape, dtype, seed).cuda() * 3
     wide = x.double()

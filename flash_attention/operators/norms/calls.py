@@ -9,9 +9,8 @@ import torch
 from ..checked import DTYPES, check_like, check_number, check_shape, check_tensor
 from ..launching import differentiable, goes_through_torch, is_one_operator, operator
 from ..remembered import remembered
-from ..rows.op import RowConfig
-from ..rows.parts_op import PartsConfig
 from . import launches
+from .launches import Config
 
 Optional = torch.Tensor | None
 
@@ -19,7 +18,7 @@ Optional = torch.Tensor | None
 @remembered
 def layer_norm(
     x: torch.Tensor, weight: Optional = None, bias: Optional = None, eps: float = 1e-5, *,
-    residual: Optional = None, config: RowConfig | PartsConfig | None = None,
+    residual: Optional = None, config: Config | None = None,
 ) -> Any:  # fmt: skip
     """(x - mean) / sqrt(variance + eps) * weight + bias, along the last dimension, in fp32.
 
@@ -28,7 +27,8 @@ def layer_norm(
     of both is normalised, and the result is (output, sum). Gradients flow to all tensors, in the
     same order at every call. Raises TypeError or ValueError, naming the argument, before the
     launch; TritonVersionError for a missing or other triton. `config`: a PartsConfig takes the
-    kernel whose programs share rows, without a residual.
+    kernel whose programs share rows, an AloneConfig the one that has a row a program, both without
+    a residual.
     """
     return _checked(x, weight, bias, residual, eps, True, config)
 
@@ -36,7 +36,7 @@ def layer_norm(
 @remembered
 def rms_norm(
     x: torch.Tensor, weight: Optional = None, eps: float = 1e-6, *, residual: Optional = None,
-    config: RowConfig | PartsConfig | None = None,
+    config: Config | None = None,
 ) -> Any:  # fmt: skip
     """x / sqrt(mean of squares + eps) * weight, along the last dimension. See `layer_norm`."""
     return _checked(x, weight, None, residual, eps, False, config)
@@ -44,7 +44,7 @@ def rms_norm(
 
 def _checked(
     x: torch.Tensor, weight: Optional, bias: Optional, residual: Optional, eps: float, layer: bool,
-    config: RowConfig | PartsConfig | None,
+    config: Config | None,
 ) -> Any:  # fmt: skip
     _check(x, weight, bias, residual, eps)
     tensors = {"x": x, "weight": weight, "bias": bias, "residual": residual}

@@ -11,7 +11,8 @@ import torch
 
 from ..launching import processors, run
 from ..remembered import remembered
-from ..rows.op import RowCall, RowConfig, RowOp, as_rows, row_call, warps_for
+from ..rows.alone_op import AloneConfig, AloneOp
+from ..rows.op import RowCall, RowConfig, RowOp, as_rows, item_of, row_call, warps_for
 from ..rows.parts_op import PartsConfig, PartsOp, run_parts
 from ..rows.sums import column_sums
 from .gradient_op import GradientOp
@@ -29,6 +30,25 @@ FORWARD_RMS = replace(
 PARTS = PartsOp("norms.parts", FORWARD, 8192)
 PARTS_RMS = replace(PARTS, few=6)
 
+
+def _alone(call: RowCall) -> AloneConfig | None:
+    """Rows that nearly fill the registers."""
+    least = 15360 if item_of(call) == 2 else 12288
+    return AloneConfig() if least < call.columns <= 16384 else None
+
+
+def _alone_rms(call: RowCall) -> AloneConfig | None:
+    """Rows of four steps, since so many loads are under way at a time; of fp32 two."""
+    columns, half = call.columns, item_of(call) == 2
+    if half and 12288 < columns <= 16384:
+        return AloneConfig(4096, 16, 3)
+    large = 28672 <= columns <= 32768 if half else 12288 <= columns <= 16384
+    return AloneConfig(8192, 32, 2) if large else None
+
+
+ALONE = AloneOp("norms.alone", FORWARD, _alone)
+ALONE_RMS = replace(ALONE, best=_alone_rms, steps=True)
+
 ROWS_WHOLE = RowOp("norms.gradients", "rows_whole", (6, 7, 8), moves=3, most_whole=16384)
 ROWS_LOOPED = RowOp("norms.gradients", "rows_looped", (6,), moves=3, most_whole=0)
 IN_PARTS = GradientOp("norms.gradient_parts", replace(ROWS_WHOLE, function="backward"))
@@ -39,6 +59,7 @@ _COLUMNS = RowConfig(ROWS=4, BLOCK=1024, WHOLE=False, num_warps=4)
 _BIAS_WHOLE = 8192
 
 Optional = torch.Tensor | None
+Config = RowConfig | PartsConfig | AloneConfig
 Four = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -46,7 +67,7 @@ Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 @remembered
 def forward(
     x: torch.Tensor, weight: Optional, bias: Optional, residual: Optional, eps: float, layer: bool,
-    config: RowConfig | PartsConfig | None = None, statistics: bool = True,
+    config: Config | None = None, statistics: bool = True,
 ) -> Four:  # fmt: skip
     """(output, sum with the residual or an empty tensor, mean, 1 / deviation); the latter two are
     the output where nobody wants the `statistics`."""
@@ -68,8 +89,10 @@ def forward(
             RESIDUAL=residual is not None, WEIGHT=weight is not None, BIAS=bias is not None,
             STATISTICS=statistics,
         )  # fmt: skip
-        shared = PARTS if layer else PARTS_RMS
-        if isinstance(config, PartsConfig) or (config is None and shared.is_faster(call, x)):
+        alone, shared = (ALONE, PARTS) if layer else (ALONE_RMS, PARTS_RMS)
+        if isinstance(config, AloneConfig) or (config is None and alone.is_faster(call, x)):
+            run(alone, call, tensors, config)
+        elif isinstance(config, PartsConfig) or (config is None and shared.is_faster(call, x)):
             run_parts(shared, call, tensors, config)
         else:
             run(FORWARD if layer else FORWARD_RMS, call, tensors, config)

@@ -16,15 +16,27 @@ from ..launching import (
     run,
 )
 from ..remembered import remembered
-from ..rows.op import RowConfig, RowOp, as_rows, row_call, warps_for
+from ..rows.alone_op import AloneConfig, AloneOp
+from ..rows.op import RowCall, RowConfig, RowOp, as_rows, item_of, row_call, warps_for
 from ..rows.parts_op import PartsConfig, PartsOp, run_parts
 
+Config = RowConfig | PartsConfig | AloneConfig
 ALGORITHMS = ("online", "two_pass")
 FORWARD = RowOp(
     "row_softmax.kernels", "forward", (1,), looped=RowConfig(1, 8192, False, 32),
     warps=partial(warps_for, of_thread=32), programs=256,
 )  # fmt: skip
 PARTS = PartsOp("row_softmax.parts", FORWARD, 8192)
+
+
+def _alone(call: RowCall) -> AloneConfig | None:
+    """Rows that fill the registers well enough."""
+    if item_of(call) == 2:
+        return AloneConfig(16384, 8, 3) if 12288 <= call.columns <= 16384 else None
+    return AloneConfig() if 9216 <= call.columns <= 16384 else None
+
+
+ALONE = AloneOp("row_softmax.alone", FORWARD, _alone)
 BACKWARD = RowOp("row_softmax.kernels", "backward", (2,), moves=3, most_whole=16384)
 
 
@@ -34,19 +46,20 @@ def softmax(
     dim: int = -1,
     *,
     algorithm: str = "online",
-    config: RowConfig | PartsConfig | None = None,
+    config: Config | None = None,
 ) -> torch.Tensor:
     """exp(x) over its sum along `dim`, in fp32, rounded once.
 
     x is fp16, bf16 or fp32, on a CUDA device or on the CPU, where the emulator runs the kernel; any
     shape, and any length of a row. Rows of more than 8,192 are shared by several programs, which
-    read them once. Those that cannot be (`algorithm` "two_pass", torch.compile, rows that begin at
+    read them once, but many rows of 12,288 (fp32: 9,216) to 16,384 stay in the registers of one
+    each. Those that cannot be taken so (`algorithm` "two_pass", torch.compile, rows that begin at
     no multiple of 16 bytes) stay in registers up to 32768; longer ones are read once more than
     that, maximum and sum found together ("online"), or twice. A dimension whose elements are not
     neighbours is copied first. A row of -inf alone gives NaN, as in PyTorch. `config`: a
-    PartsConfig takes the kernel whose programs share rows. Gradients flow to x. Raises TypeError or
-    ValueError, naming the argument, before the launch; TritonVersionError for a missing or other
-    triton.
+    PartsConfig takes the kernel whose programs share rows, an AloneConfig the one that has a row a
+    program. Gradients flow to x. Raises TypeError or ValueError, naming the argument, before the
+    launch; TritonVersionError for a missing or other triton.
     """
     return _checked(x, dim, False, algorithm, config)
 
@@ -57,14 +70,14 @@ def log_softmax(
     dim: int = -1,
     *,
     algorithm: str = "online",
-    config: RowConfig | PartsConfig | None = None,
+    config: Config | None = None,
 ) -> torch.Tensor:
     """The logarithm of `softmax`, without the detour through numbers that vanish."""
     return _checked(x, dim, True, algorithm, config)
 
 
 def _checked(
-    x: torch.Tensor, dim: int, log: bool, algorithm: str, config: RowConfig | PartsConfig | None
+    x: torch.Tensor, dim: int, log: bool, algorithm: str, config: Config | None
 ) -> torch.Tensor:
     check_tensor("x", x)
     check_word("algorithm", algorithm, ALGORITHMS)
@@ -76,7 +89,7 @@ def _checked(
 
 @remembered
 def _forward(
-    x: torch.Tensor, dim: int, log: bool, algorithm: str, config: RowConfig | PartsConfig | None
+    x: torch.Tensor, dim: int, log: bool, algorithm: str, config: Config | None
 ) -> torch.Tensor:
     if x.numel() == 0:
         return torch.empty_like(x)
@@ -85,8 +98,13 @@ def _forward(
     tensors = (matrix, out)
     rows, columns = matrix.shape
     call = row_call(rows, columns, tensors, tensors, LOG=log, ONLINE=algorithm == "online")
-    if isinstance(config, PartsConfig) or (
-        config is None and algorithm == "online" and PARTS.is_faster(call, matrix)
+    online = algorithm == "online"
+    if isinstance(config, AloneConfig) or (
+        config is None and online and ALONE.is_faster(call, matrix)
+    ):
+        run(ALONE, call, tensors, config)
+    elif isinstance(config, PartsConfig) or (
+        config is None and online and PARTS.is_faster(call, matrix)
     ):
         run_parts(PARTS, call, tensors, config)
     else:

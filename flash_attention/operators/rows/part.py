@@ -29,6 +29,24 @@ def shape_of(block, vector, warps, chunks):
 
 
 @gluon.jit
+def vectors(LENGTH: gl.constexpr, VECTOR: gl.constexpr):
+    """Where each vector of so many elements begins."""
+    THREADS: gl.constexpr = 32 * gl.num_warps()
+    layout: gl.constexpr = gl.SliceLayout(2, held(VECTOR, gl.num_warps()))
+    time = gl.arange(0, LENGTH // (THREADS * VECTOR), gl.SliceLayout(1, layout))
+    thread = gl.arange(0, THREADS, gl.SliceLayout(0, layout))
+    return ((time * (THREADS * VECTOR))[:, None] + (thread * VECTOR)[None, :])[:, :, None]
+
+
+@gluon.jit
+def elements(vector, VECTOR: gl.constexpr):
+    """Those of vectors that begin there."""
+    layout: gl.constexpr = held(VECTOR, gl.num_warps())
+    inner: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, layout))
+    return vector + gl.arange(0, VECTOR, inner)[None, None, :]
+
+
+@gluon.jit
 def each_sum(v):
     """Of what each thread holds."""
     return gl.sum(gl.sum(v, 2), 0)
@@ -52,13 +70,8 @@ class Part:
     @gluon.jit
     def vector(self, part, chunk):
         """Where each vector of a chunk begins, in any part of the row: its column."""
-        THREADS: gl.constexpr = 32 * gl.num_warps()
         LENGTH: gl.constexpr = self.BLOCK // self.CHUNKS
-        layout: gl.constexpr = gl.SliceLayout(2, held(self.VECTOR, gl.num_warps()))
-        time = gl.arange(0, LENGTH // (THREADS * self.VECTOR), gl.SliceLayout(1, layout))
-        thread = gl.arange(0, THREADS, gl.SliceLayout(0, layout))
-        each = (time * (THREADS * self.VECTOR))[:, None] + (thread * self.VECTOR)[None, :]
-        return (part * self.BLOCK + chunk * LENGTH + each)[:, :, None]
+        return part * self.BLOCK + chunk * LENGTH + vectors(LENGTH, self.VECTOR)
 
     @gluon.jit
     def chunks(self, part):
@@ -69,9 +82,7 @@ class Part:
     @gluon.jit
     def column(self, part, chunk):
         """Of each element of a chunk."""
-        layout: gl.constexpr = held(self.VECTOR, gl.num_warps())
-        inner: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, layout))
-        return self.vector(part, chunk) + gl.arange(0, self.VECTOR, inner)[None, None, :]
+        return elements(self.vector(part, chunk), self.VECTOR)
 
     @gluon.jit
     def inside(self, part, chunk):

@@ -36,9 +36,9 @@ S = TypeVar("S", bound=Sized)
 
 
 @dataclass(frozen=True)
-class SharedOp(Operator[S, RowCall]):
+class GluonOp(Operator[S, RowCall]):
     """What `plain` computes, by the kernel of the same name in `module`, for rows of whole vectors
-    of 16 bytes. The last tensor is the words of an Exchange, which are zero before and after."""
+    of 16 bytes."""
 
     module: str
     plain: RowOp
@@ -48,6 +48,22 @@ class SharedOp(Operator[S, RowCall]):
     def name(self) -> str:  # type: ignore[override]
         return f"{self.module}.{self.plain.function}"
 
+    def kernel(self) -> Any:
+        module = importlib.import_module(f"..{self.module}", __package__)
+        return getattr(module, self.plain.function)
+
+    def key(self, call: RowCall) -> dict[str, Any]:
+        return self.plain.key(call) | {"kernel": self.name}
+
+    def work(self, call: RowCall) -> Work:
+        return self.plain.work(call)
+
+
+@dataclass(frozen=True)
+class SharedOp(GluonOp[S]):
+    """Rows that programs share. The last tensor is the words of an Exchange, which are zero before
+    and after."""
+
     @property
     def written(self) -> tuple[int, ...]:  # type: ignore[override]
         return (*self.plain.write, *self.zeroed)
@@ -55,10 +71,6 @@ class SharedOp(Operator[S, RowCall]):
     @property
     def zeroed(self) -> tuple[int, ...]:  # type: ignore[override]
         return (max(self.plain.write) + 1,)
-
-    def kernel(self) -> Any:
-        module = importlib.import_module(f"..{self.module}", __package__)
-        return getattr(module, self.plain.function)
 
     def arguments(self, config: S, call: RowCall, tensors: Sequence[Any]) -> list[Any]:
         columns, *strides = (n // call.align for n in (call.columns, *call.strides))
@@ -83,12 +95,6 @@ class SharedOp(Operator[S, RowCall]):
             "strides": (32,) * len(call.strides), "numbers": (0.5,) * len(call.numbers)
         }  # fmt: skip
         return config, replace(call, rows=32, columns=columns, **same)
-
-    def key(self, call: RowCall) -> dict[str, Any]:
-        return self.plain.key(call) | {"kernel": self.name}
-
-    def work(self, call: RowCall) -> Work:
-        return self.plain.work(call)
 
 
 @dataclass(frozen=True)

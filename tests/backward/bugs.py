@@ -11,21 +11,22 @@ _WORK = (
     "tests/emulator/test_backward_counts.py::test_no_more_work_than_needed"
     "[(FP16, 256, 64, 16, 4, 64, 16, 4): ampere_backward]"
 )
-_SPLIT = "csrc/include/flash/sm90_bwd_fused/split_heads.cuh"
-_SHARED = (
+_SPLIT = "csrc/include/flash/sm90_bwd_fused/split_{}.cuh"
+_SHARED = tuple(
     f"{_GRADIENTS}::test_heads_that_share_few_keys[130-6-6-"
-    "(FP16, 128, 128, 64, 2, 2, COPIES): fused_backward]",
+    f"(FP16, 128, 128, 64, 2, 2, {add_by}): fused_backward]"
+    for add_by in ("COPIES", "IN_ORDER")
 )
 BUGS = (
-    Bug("heads of a thread block left out", _SPLIT,
-        "block < first + n; ++block", "block + 1 < first + n; ++block", _SHARED),
-    Bug("other heads' keys", _SPLIT,
+    Bug("heads of a thread block left out", _SPLIT.format("heads"),
+        "part < first + n; ++part", "part + 1 < first + n; ++part", _SHARED),
+    Bug("other heads' keys", _SPLIT.format("work"),
         "static_cast<unsigned>(this->head) / n_splits", "static_cast<unsigned>(this->head)",
         _SHARED),
-    Bug("all heads in each thread block", _SPLIT,
-        "this->n_heads /= static_cast<int>(splits);", "", _SHARED),
+    Bug("all heads in each thread block", _SPLIT.format("work"),
+        "this->n_heads /= args.head_splits;", "", _SHARED),
     Bug("counters that begin with anything", "csrc/include/flash/sm90_bwd_fused/backward.cuh",
-        "head_splits(args.call, kConfig.keys_rows) > 1", "false", _SHARED),
+        "args.call.head_splits > 1", "false", _SHARED),
     Bug("dK's pass begins while dV's ends", _AMPERE,
         "    __syncthreads();  // the values' gradients are written; every warp", "    //",
         (_WIDE,)),

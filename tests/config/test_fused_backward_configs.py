@@ -138,5 +138,5 @@ def test_heads_are_shared_out_where_blocks_of_keys_are_few(
     behind = -(-n_blocks // 4) * 4 + n_blocks * splits * 256 * 128 if splits > 1 else 0
     assert math.prod(CONFIG.sums_shape(sizes)) == sums + behind
     in_order = replace(CONFIG, add_by=AddBy.IN_ORDER)
-    assert in_order.grid(Variant.KEYS, sizes) == n_blocks
-    assert math.prod(in_order.sums_shape(sizes)) == batch * heads * 128 * 129
+    assert in_order.grid(Variant.KEYS, sizes) == n_blocks * splits
+    assert math.prod(in_order.sums_shape(sizes)) == batch * heads * 128 * 129 + behind

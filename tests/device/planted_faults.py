@@ -76,6 +76,8 @@ class Fault:
 
 _SM80, _SM90 = sm80_configs.config(), sm90_configs.config()
 _TILES = test_tile_schedule.LAUNCHES[0]
+_ORDERED = {"kernel": "many_steps", "problem": (15, 512, 512), "causal": True, "group": 2,
+            "splits": 1}  # fmt: skip
 
 FAULTS = [
     # ptx/
@@ -172,7 +174,7 @@ FAULTS = [
     *(
         Fault(title, "flash/sm90_bwd_fused/ordered_work.cuh", old, new,
               test_ordered_work.test_every_share_has_its_turn,
-              {"kernel": kernel, "problem": (15, 512, 512), "causal": causal, "group": 2})
+              {**_ORDERED, "kernel": kernel, "causal": causal})
         for title, old, new, kernel, causal in (
             ("the last but one rounds", "half : block + 1;", "half : block + 2;",
              "many_steps", False),
@@ -193,7 +195,7 @@ FAULTS = [
         Fault(title, f"{TILE}/gradient_work.cuh",
               "return block < work.begin || block >= work.end;", f"return {end};",
               test_ordered_work.test_every_share_has_its_turn,
-              {"kernel": "many_steps", "problem": (15, 512, 512), "causal": True, "group": 2})
+              _ORDERED)
         for title, end in (
             ("downwards without an end", "block >= work.end"),
             ("upwards without an end", "block < work.begin"),
@@ -202,7 +204,24 @@ FAULTS = [
     Fault("the first half backwards with keys that heads share",
           "flash/sm90_bwd_fused/ordered_work.cuh", "n <= kFewBlocks ?", "true ?",
           test_ordered_work.test_heads_take_turns_with_each_block_of_queries,
-          {"kernel": "many_steps", "problem": (1, 1200, 1200), "causal": True}),
+          {"kernel": "many_steps", "problem": (30, 129, 1100), "causal": True}),
+    Fault("a first half that is waited for", "flash/sm90_bwd_fused/ordered_work.cuh",
+          "<= kSectionBlocks) return 0;", "< 0) return 0;",
+          test_ordered_work.test_nobody_waits_for_a_first_half_if_all_begin_at_once,
+          {"kernel": "many_steps", "batch": 4, "forwards": True}),
+    *(
+        Fault(title, f"flash/sm90_bwd_fused/{file}", old, new,
+              test_ordered_work.test_parts_of_shared_heads_follow_each_other,
+              {"kernel": "many_steps", "problem": (2, 300, 200), "causal": True})
+        for title, file, old, new in (
+            ("parts of other blocks of keys", "ordered_work.cuh",
+             "Grid::blocks_of_head(args) + block)", "Grid::blocks_of_head(args))"),
+            ("parts in another order", "ordered_work.cuh", "% this->n_splits;",
+             "% (this->n_splits - 1);"),
+            ("another head's keys", "split_work.cuh", "(this->head) / n_splits",
+             "(this->head) / (n_splits - 1)"),
+        )
+    ),
     Fault("dQ rounded that is not wanted", "flash/sm90_bwd_fused/ordered_work.cuh",
           "args.d_q == nullptr || ", "",
           test_ordered_work.test_nobody_is_the_last_of_a_gradient_that_is_not_wanted,

@@ -52,7 +52,7 @@ def _dots(problem: BackwardProblem) -> Work:
         blocks = [seen[i : i + columns] for i in range(0, len(seen), columns)]
         unseen = sum(len(block) for block in blocks if not block.any())
         cleared = filled + _pieces(problem) * problem.heads * unseen
-    elif _splits(problem, Variant.KEYS) > 1:  # their counters
+    if _splits(problem, Variant.KEYS) > 1:  # their counters
         n_counters = problem.kv_heads * -(-problem.seqlen_k // config.shape(Variant.KEYS)[0])
         cleared += -(-n_counters // 4) * 4
     return Work(
@@ -148,11 +148,14 @@ def _hopper(problem: BackwardProblem, variant: Variant, steps: list[int]) -> Wor
     gradients = 2 if keys else 1
     # Where heads are shared out each thread block leaves its sums, and one of them reads all.
     parts = 0 if splits == 1 else len(steps) * gradients * rows * config.d_head * 4 // 16
+    # In order nothing says how often counters are asked: BackwardProblem.work() counts no loads.
+    in_order = isinstance(config, FusedBackwardKernelConfig) and config.stays()
+    loads = 0 if in_order else parts
     return Work(
         sum(steps) * row_groups * _WARPS * depth // 16,
         bulk_loads=sum(2 * row_groups + n * (3 if keys else 2) for n in steps if n) + brought,
         bulk_stores=len(steps) // splits * rows // 16 * gradients + sum(steps) * added + stored,
-        global_loads=parts if keys else problem.heads * problem.seqlen_q * _ROW_LANES,
+        global_loads=loads if keys else problem.heads * problem.seqlen_q * _ROW_LANES,
         global_stores=parts,
     )
 

@@ -37,8 +37,7 @@ unsigned n_blocks(const KernelEntry& entry, const BackwardArgs& args) {
   const Config& config = config_of<Config>(entry);
   const unsigned found =
       backward_blocks(entry, args, rows_of_block(config, entry.variant), config.stats_block());
-  const bool splits = entry.variant == Variant::kKeys && !config.stays();
-  return splits ? found * head_splits(args, config.keys_rows) : found;
+  return entry.variant == Variant::kKeys ? found * head_splits(args, config.keys_rows) : found;
 }
 
 void prepare(int) { sm90::prepare_tensor_maps(); }
@@ -47,9 +46,10 @@ cudaError_t queue(const Launch& launch, const BackwardArgs& args) {
   const Config& config = config_of<Config>(launch.entry);
   const bool is_large = launch.entry.variant == Variant::kKeys;
   const bool stays = is_large && config.stays();
-  const BackwardKernelArgs record =
+  BackwardKernelArgs record =
       sm90_bwd::kernel_args(config.two_pass(), is_large ? Variant::kKeys : Variant::kDots, args,
                             stays ? config.group_queries() : 0);
+  record.call.head_splits = head_splits(args, config.keys_rows);
   const unsigned n_blocks = stays ? sm90::grid_size(launch.n_tiles, launch.device) : launch.n_tiles;
   return queue_blocks(launch, n_blocks, &record);
 }

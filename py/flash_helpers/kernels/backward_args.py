@@ -23,7 +23,7 @@ INT_FIELDS = ("batch", "seqlen_q", "seqlen_k", "n_heads_q", "n_heads_kv")
 LENGTH_FIELDS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k")
 RULE_FIELDS = ("window_left", "window_right", "softcap", "reserved_too")
 FIELDS = (
-    POINTER_FIELDS + STRIDE_FIELDS + INT_FIELDS + ("softmax_scale", "causal", "reserved")
+    POINTER_FIELDS + STRIDE_FIELDS + INT_FIELDS + ("softmax_scale", "causal", "head_splits")
     + LENGTH_FIELDS + RULE_FIELDS
 )  # fmt: skip
 
@@ -64,10 +64,12 @@ def pack_backward_args(
     n_heads_kv: int,
     softmax_scale: float,
     causal: bool = False,
+    head_splits: int = 0,
     served: Mapping[str, int | float] | None = None,
 ) -> bytes:
     """Pointers are addresses, by name (0 or left out: d_lse there is none, a gradient that is not
     wanted); strides are in elements, by name (left out: of a gradient that is not wanted).
+    `head_splits`: as in the header, by a launcher alone.
     `served`: LENGTH_FIELDS and RULE_FIELDS that are not 0. It checks nothing beyond what `struct`
     does; the caller has checked the tensors."""
     none = (0, 0, 0)
@@ -75,7 +77,7 @@ def pack_backward_args(
         *(pointers.get(name, 0) for name in POINTER_FIELDS),
         *(stride for name in STRIDED for stride in strides.get(name, none)),
         batch, seqlen_q, seqlen_k, n_heads_q, n_heads_kv, softmax_scale,
-        causal, 0, *((served or {}).get(name, 0) for name in LENGTH_FIELDS + RULE_FIELDS),
+        causal, head_splits, *((served or {}).get(name, 0) for name in LENGTH_FIELDS + RULE_FIELDS),
     )  # fmt: skip
 
 
@@ -84,3 +86,9 @@ def unpack_backward_args(data: bytes) -> dict[str, int | float]:
     if len(data) != BACKWARD_ARGS_SIZE:
         raise ValueError(f"backward arguments have {BACKWARD_ARGS_SIZE} bytes, got {len(data)}")
     return dict(zip(FIELDS, _LAYOUT.unpack(data), strict=True))
+
+
+def with_head_splits(data: bytes, head_splits: int) -> bytes:
+    """What a fused kernel's launcher makes of a caller's record."""
+    fields = unpack_backward_args(data)
+    return _LAYOUT.pack(*(fields | {"head_splits": head_splits}).values())

@@ -16,13 +16,13 @@ struct Blocks {
 };
 
 // shares[place of the grid][step] = {batch, head, block of keys, query head of the group, block of
-// queries, number, whether it is the last}; -1 behind the last step. 1 thread for each place.
+// queries, number, whether it is the last, part}; -1 behind the last step. 1 thread for each place.
 template <typename L>
 __device__ void tell(const BackwardArgs& args, int* shares, int most_steps) {
   const OrderedWork<L> work(args, OrderedGrid<L>(args).tile(blockIdx.x));
   Place place{work.first, 0};
   for (int step = 0; step < most_steps; ++step) {
-    int* const share = shares + (int64_t{blockIdx.x} * most_steps + step) * 7;
+    int* const share = shares + (int64_t{blockIdx.x} * most_steps + step) * 8;
     const bool exists = !place.is_behind(work);
     share[0] = exists ? static_cast<int>(work.batch) : -1;
     share[1] = static_cast<int>(work.head);
@@ -31,6 +31,7 @@ __device__ void tell(const BackwardArgs& args, int* shares, int most_steps) {
     share[4] = place.block;
     share[5] = static_cast<int>(work.number(place.block));
     share[6] = work.is_last(place.block);
+    share[7] = static_cast<int>(work.part(args));
     if (exists) place.advance(work);
   }
 }

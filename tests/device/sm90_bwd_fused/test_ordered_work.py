@@ -25,17 +25,18 @@ PROBLEMS = [
 
 def shares_of(
     headers: Path, kernel: str, problem: tuple[int, int, int], causal: bool, group: int,
-    d_q: int = 16,
+    splits: int = 1, d_q: int = 16,
 ) -> Any:  # fmt: skip
-    """What each place of the grid adds, in its order. `group`: query heads that share keys; `d_q`:
-    where it is to be written; 0: not."""
+    """What each place of the grid adds, in its order. `group`: query heads that share keys, among
+    `splits` thread blocks; `d_q`: where it is to be written; 0: not."""
     batch, n_queries, n_keys = problem
     record = pack_backward_args(
         {"d_q": d_q}, {}, batch=batch, seqlen_q=n_queries, seqlen_k=n_keys,
         n_heads_q=KV_HEADS * group, n_heads_kv=KV_HEADS, softmax_scale=1.0, causal=causal,
+        head_splits=splits,
     )  # fmt: skip
-    steps = -(-n_queries // COLUMNS[kernel]) * group
-    shares = wanted((-(-n_keys // ROWS) * KV_HEADS * batch, steps, 7), np.int32)
+    steps = -(-n_queries // COLUMNS[kernel]) * group // splits
+    shares = wanted((-(-n_keys // ROWS) * KV_HEADS * splits * batch, steps, 8), np.int32)
     device = device_kernel(headers, "sm90_bwd_fused/ordered_work.cu", kernel)
     launch(device, record, shares, steps, grid=len(shares), block=1)
     return shares
@@ -52,23 +53,23 @@ def seen_blocks(problem: tuple[int, int, int], columns: int, causal: bool, queri
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 @pytest.mark.parametrize("kernel", COLUMNS)
-@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize(("group", "splits"), [(1, 1), (2, 1), (6, 3)])
 def test_every_share_has_its_turn(
-    headers: Path, kernel: str, problem: tuple[int, int, int], causal: bool, group: int
+    headers: Path, kernel: str, problem: tuple[int, int, int], causal: bool, group: int, splits: int
 ) -> None:
     """For each block of queries those who see it are numbered through, each later in the grid than
     the one before, so that nobody waits for a thread block that may not have begun; and the last
     one alone knows that it is."""
     turns: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
-    for place, steps in enumerate(shares_of(headers, kernel, problem, causal, group)):
-        for batch, head, block, query_head, queries, number, is_last in steps[steps[:, 0] >= 0]:
+    for place, steps in enumerate(shares_of(headers, kernel, problem, causal, group, splits)):
+        for batch, head, block, query_head, queries, number, is_last, _ in steps[steps[:, 0] >= 0]:
             key = int(batch), int(head), int(query_head), int(queries)
             turns.setdefault(key, []).append((place, int(number), int(is_last)))
             assert block < -(-problem[2] // ROWS)
     columns = COLUMNS[kernel]
     blocks = range(-(-problem[1] // columns))
     for batch, head, query_head in itertools.product(
-        range(problem[0]), range(KV_HEADS), range(group)
+        range(problem[0]), range(KV_HEADS * splits), range(group // splits)
     ):
         for queries in blocks:
             n = seen_blocks(problem, columns, causal, queries)
@@ -92,6 +93,33 @@ def test_heads_take_turns_with_each_block_of_queries(
         assert (heads == np.arange(group)).all() and (blocks == blocks[:, :1]).all()
         downwards = np.diff(blocks[:, 0]) == -1
         assert downwards.all() or (not downwards.any() and problem[2] <= 5 * ROWS)
+
+
+@pytest.mark.parametrize("kernel", COLUMNS)
+@pytest.mark.parametrize(("batch", "forwards"), [(4, True), (5, False)])
+def test_nobody_waits_for_a_first_half_if_all_begin_at_once(
+    headers: Path, kernel: str, batch: int, forwards: bool
+) -> None:
+    """Of 9 blocks of 3 heads at most 128 are together: four sequences'."""
+    for steps in shares_of(headers, kernel, (batch, 1100, 1100), True, 1):
+        blocks = steps[steps[:, 0] >= 0][:, 4]
+        down = forwards or steps[0, 2] >= 9 // 2
+        assert (np.diff(blocks) == (-1 if down else 1)).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kernel", COLUMNS)
+@pytest.mark.parametrize("problem", [(2, 300, 200), (15, 512, 512)], ids=str)
+def test_parts_of_shared_heads_follow_each_other(
+    headers: Path, kernel: str, problem: tuple[int, int, int], causal: bool
+) -> None:
+    """Each tile has one of its own; those of a block of keys are in the order of their heads."""
+    splits = 3
+    first = shares_of(headers, kernel, problem, causal, 6, splits)[:, 0]
+    batch, head, block, part = first[:, 0], first[:, 1], first[:, 2], first[:, 7]
+    assert sorted(part) == list(range(len(first)))
+    own = (batch * KV_HEADS + head // splits) * -(-problem[2] // ROWS) + block
+    assert (part == own * splits + head % splits).all()
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -55,7 +55,7 @@ struct BackwardArgs {
   int32_t n_heads_kv;  // divides n_heads_q: query head h reads KV head h / (n_heads_q / n_heads_kv)
   float softmax_scale;  // multiplies q.k before the softmax
   int32_t causal;       // not 0: query i sees only keys j <= i + seqlen_k - seqlen_q
-  int32_t reserved;     // 0: the record's size is a multiple of its alignment without padding
+  int32_t head_splits;  // by a launcher: thread blocks that share heads of the same keys; else 0
 
   // For families that serve alone, which read these in place of `causal`. With cu_seqlens sequences
   // lie one after the other: seqlen_q and seqlen_k are rows of all, strides of batches 0, and of

@@ -23,6 +23,7 @@
 #include "flash/sm90_bwd_fused/ordered_work.cuh"
 #include "flash/sm90_bwd_fused/round.cuh"
 #include "flash/sm90_bwd_fused/split_heads.cuh"
+#include "flash/sm90_bwd_fused/split_work.cuh"
 #include "flash/sm90_bwd_fused/sums_order.cuh"
 #include "flash/sm90_bwd_fused/sums_sender.cuh"
 #include "flash/sm90_bwd_fused/tiles.cuh"
@@ -135,7 +136,7 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args, const Place&... plac
   }
   __syncthreads();  // the barriers are initialised
 
-  const Roles<kConfig, L> roles(args, smem);
+  using Part = Roles<kConfig, L>;
   const auto take_part = [&](auto&& produce, auto&& consume) {
     if (warpgroup == 0) {
       ptx::setmaxnreg_dec<kTwoPass.producer_registers(Variant::kKeys)>();
@@ -146,10 +147,12 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args, const Place&... plac
     }
   };
   if constexpr (L::kStays) {
-    take_part([&] { roles.produce_tiles(); }, [&](int group) { roles.consume_tiles(group); });
+    take_part([&] { Part(args, smem).produce_tiles(); },
+              [&](int group) { Part(args, smem).consume_tiles(group); });
   } else {
     const typename L::Work work(args.call, place...);
-    take_part([&] { roles.produce(work); }, [&](int group) { roles.consume(work, group); });
+    take_part([&] { Part(args, smem).produce(work); },
+              [&](int group) { Part(args, smem).consume(work, group); });
   }
 }
 
@@ -216,9 +219,9 @@ FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
       prepare_order<kConfig>(args.call);
     } else {
       clear_query_sums<kConfig>(args.call);
-      if (blockIdx.x == 0 && head_splits(args.call, kConfig.keys_rows) > 1) {
-        HeadParts<kConfig>(args.call).clear_counters();
-      }
+    }
+    if (blockIdx.x == 0 && args.call.head_splits > 1) {
+      HeadParts<kConfig>(args.call).clear_counters();
     }
     write_row_stats<kConfig.dtype, kConfig.d_head,
                     sm90_bwd::HopperBackwardKernelConfig::kDotsThreads, kConfig.stats_block()>(

@@ -39,8 +39,9 @@ struct Consumer : Weighing<kConfig, L> {
   using typename Base::Mm;
   using Calls = typename L::Calls;
   using Adder = QuerySumsAdder<kConfig, L>;
-  static constexpr int kThreads =
-      FusedBackwardKernelConfig::kGroups * sm90_bwd::HopperBackwardKernelConfig::kGroupThreads;
+  using Gradients = std::conditional_t<Calls::kSplitsHeads, SharedGradients<kConfig>, OwnGradients>;
+  static constexpr int kGroupThreads = sm90_bwd::HopperBackwardKernelConfig::kGroupThreads;
+  static constexpr int kThreads = FusedBackwardKernelConfig::kGroups * kGroupThreads;
   static_assert(FusedBackwardKernelConfig::kGroups == 2, "two groups take turns");
   static constexpr bool kSplits = kConfig.splits();
   static constexpr bool kStages = kConfig.copies();
@@ -97,9 +98,9 @@ struct Consumer : Weighing<kConfig, L> {
     end();
   }
 
-  // All warps of the group have come so far.
+  // All warps of the group have come so far. Not `group`: uniform registers are taken.
   FLASH_DEVICE void meet() const {
-    ptx::bar_sync(kGroup + group, sm90_bwd::HopperBackwardKernelConfig::kGroupThreads);
+    ptx::bar_sync(kGroup + threadIdx.x / kGroupThreads - 1, kGroupThreads);
   }
 
  private:
@@ -251,11 +252,12 @@ struct Consumer : Weighing<kConfig, L> {
 
   // dQ of the last block; and dV and dK on their way, so that what comes next can be loaded.
   FLASH_DEVICE void end() {
-    bool shares = false;  // the heads of its keys, with other thread blocks
-    if constexpr (Calls::kSplitsHeads) shares = work->n_splits > 1;
+    const bool shares = gradients().are_shared();
     issue_d_q();
     staged.fence_and_hand_over();
-    if (!Adder::kReadsBehindKeys && !shares) {
+    if (shares) {
+      gradients().leave(HeadGradient::kDv, d_v);
+    } else if constexpr (!Adder::kReadsBehindKeys) {
       meet();  // the group has multiplied by V
       rows.store_d_v(own_work(), d_v);
     }
@@ -265,23 +267,21 @@ struct Consumer : Weighing<kConfig, L> {
     release(smem.ds_empty(last.buffer));
     add_d_q();
     staged.fence_and_hand_over();
-    if constexpr (!Adder::kReadsBehindKeys) rows.give_v_back();
+    if (!Adder::kReadsBehindKeys && !shares) rows.give_v_back();
     sm90::wait_phase(smem.ds_empty(last.buffer), last.parity);  // all have multiplied
-    if constexpr (Calls::kSplitsHeads) {
-      if (shares && !gather_heads()) return;
+    if (shares) {
+      gradients().leave(HeadGradient::kDk, d_k);
+      if (!gradients().is_last(smem.ds(0))) return rows.give_v_back();
+      gradients().add_up(HeadGradient::kDv, d_v);
     }
     if (Adder::kReadsBehindKeys || shares) {
       rows.store_d_v(own_work(), d_v);
       rows.give_v_back();
     }
+    if (shares) gradients().add_up(HeadGradient::kDk, d_k);
     rows.store_d_k(own_work(), d_k);
   }
-  FLASH_DEVICE bool gather_heads() {
-    const HeadParts<kConfig> parts(args.call);
-    const int thread = (group * L::kGroupWarps + warp) * 32 + lane;
-    const auto free_place = [&] { return smem.stats(0); };  // no RowStats are needed any more
-    return parts.gather(work->n_splits, free_place, thread, d_k, d_v);
-  }
+  FLASH_DEVICE Gradients gradients() const { return {args.call, own_work()}; }
   // Its rows: read again, where the tile is kept, instead of held in registers until then.
   FLASH_DEVICE typename L::Work own_work() const {
     if constexpr (L::kStays) {

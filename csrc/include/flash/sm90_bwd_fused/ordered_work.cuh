@@ -17,11 +17,12 @@
 //   one does. Head after head, thread blocks with fewer queries draw ahead with each head, until L2
 //   no longer holds what they share. Causal, unless keys are few, all blocks come forwards then and
 //   go down: they have so many steps that a late first one is no matter, and meet the same queries
-//   a step apart.
+//   a step apart. So they do if all begin at once: nobody should wait for a first half to end.
 //   (docs/kernels/05-sm90-backward.md has other orders, simulated and measured.)
 #pragma once
 
 #include "flash/sm90_bwd/layout.cuh"
+#include "flash/sm90_bwd_fused/split_work.cuh"
 #include "flash/tile/gradient_work.cuh"
 
 namespace flash::sm90_bwd_fused {
@@ -44,7 +45,7 @@ struct OrderedGrid {
 
   FLASH_DEVICE explicit OrderedGrid(const BackwardArgs& args)
       : n_blocks(blocks_of_head(args)),
-        heads_of_batch(static_cast<unsigned>(args.n_heads_kv)),
+        heads_of_batch(shared_heads(args)),
         n_heads(heads_of_batch * static_cast<unsigned>(args.batch)),
         causal(args.causal != 0),
         early(causal ? backwards(args) : (kFewSteps && n_blocks <= kFewBlocks ? n_blocks - 1 : 0)),
@@ -57,7 +58,9 @@ struct OrderedGrid {
   // With a mask: of a head's blocks the first ones, that come backwards.
   FLASH_DEVICE static unsigned backwards(const BackwardArgs& args) {
     const unsigned n = blocks_of_head(args);
-    return args.n_heads_q == args.n_heads_kv || n <= kFewBlocks ? n / 2 : 0;
+    const unsigned heads = shared_heads(args);
+    if (n * heads * static_cast<unsigned>(args.batch) <= kSectionBlocks) return 0;
+    return static_cast<unsigned>(args.n_heads_q) == heads || n <= kFewBlocks ? n / 2 : 0;
   }
 
   FLASH_DEVICE unsigned n_tiles() const { return n_blocks * n_heads; }
@@ -98,7 +101,7 @@ struct OrderedGrid {
 };
 
 template <typename L>
-struct OrderedWork : Work<L> {
+struct OrderedWork : SharedWork<L> {
   using Grid = OrderedGrid<L>;
 
   unsigned block;  // of the head's keys
@@ -108,7 +111,7 @@ struct OrderedWork : Work<L> {
   int last_before;         // in blocks of queries before this one nobody adds after this tile
 
   FLASH_DEVICE OrderedWork(const BackwardArgs& args, const OwnTile& tile)
-      : Work<L>(args, tile),
+      : SharedWork<L>(args, tile),
         block(tile.block),
         half(args.causal ? Grid::backwards(args) : 0),
         direction(block < half ? 1 : -1),
@@ -125,6 +128,14 @@ struct OrderedWork : Work<L> {
 
   // Whether none does after it.
   FLASH_DEVICE bool is_last(int queries) const { return queries < last_before; }
+
+  // Its number among all tiles; those that share heads follow each other.
+  FLASH_DEVICE unsigned part(const BackwardArgs& args) const {
+    const auto heads = static_cast<unsigned>(args.n_heads_kv);
+    const unsigned own = static_cast<unsigned>(this->batch) * heads + this->own_head();
+    const unsigned split = static_cast<unsigned>(this->head) % this->n_splits;
+    return (own * Grid::blocks_of_head(args) + block) * this->n_splits + split;
+  }
 
  private:
   // How many blocks of keys a block of queries would see if the head had no end, causal.
@@ -147,6 +158,7 @@ struct OrderedWork : Work<L> {
 
 // What the kernels in order are compiled for.
 struct InOrder : sm90_bwd::EqualLengths {
+  static constexpr bool kSplitsHeads = true;
   template <typename L>
   using Work = OrderedWork<L>;
 };

@@ -12,13 +12,17 @@
 
 namespace flash::sm90_bwd_fused {
 
+template <FusedBackwardKernelConfig kConfig>
+FLASH_DEVICE int64_t sums_rows(const BackwardArgs& call) {
+  return int64_t{call.batch} * call.n_heads_q *
+         row_stats_rows(call.seqlen_q, kConfig.stats_block());
+}
+
 // Counters lie behind the sums. In order, one for each of their rows: that of a block's first row
-// is used, and one more, of tiles (tiles.cuh). Else one for each block of keys (split_heads.cuh).
+// is used, and one more, of tiles (tiles.cuh). Then those of blocks of keys (split_heads.cuh).
 template <FusedBackwardKernelConfig kConfig>
 FLASH_DEVICE uint32_t* counters_of(const BackwardArgs& call) {
-  const int64_t n_rows =
-      int64_t{call.batch} * call.n_heads_q * row_stats_rows(call.seqlen_q, kConfig.stats_block());
-  return reinterpret_cast<uint32_t*>(call.d_q_sums + n_rows * kConfig.d_head);
+  return reinterpret_cast<uint32_t*>(call.d_q_sums + sums_rows<kConfig>(call) * kConfig.d_head);
 }
 
 template <FusedBackwardKernelConfig kConfig>

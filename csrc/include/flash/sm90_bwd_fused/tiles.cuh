@@ -38,8 +38,8 @@ FLASH_DEVICE OwnTile tile_of(const ptx::Vector16& words) {
   return {.batch = words.word[0], .head = words.word[1], .block = words.word[2]};
 }
 
-// A warp's own copy of the tile it works on, and of the parity of its "full": in shared memory, as
-// warps that multiply, and that send, have no registers for them.
+// A warp's own copy of the tile it works on, with the parity of its "full" in the last bit: in
+// shared memory, as warps that multiply, and that send, have no registers for them.
 template <typename L>
 struct WarpTile {
   const L& smem;

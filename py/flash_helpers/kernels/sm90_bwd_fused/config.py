@@ -90,9 +90,7 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
     def head_splits(self, sizes: Sizes) -> int:
         """Among how many thread blocks the query heads of each block of keys are shared out: as
         many as a launch can have and each has equally many of them (sm90_bwd_fused/head_splits.h).
-        Those that stay take all heads, in order."""
-        if self.stays():
-            return 1
+        """
         group = sizes.n_heads_q // sizes.n_heads_kv
         wanted = (2 if sizes.causal else 1) * WANTED_BLOCKS
         most = min(wanted // max(self._key_blocks(sizes), 1), group)

@@ -5,6 +5,8 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
+from ..backward_args import INT_FIELDS, unpack_backward_args, with_head_splits
+from ..backward_config import Sizes
 from ..contract import KernelConfig, Variant
 from ..family import Capability
 from ..one_set import BackwardFamily
@@ -46,12 +48,17 @@ class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
 
     def launch_arguments(self, config: KernelConfig, record: bytes, variant: Variant) -> bytes:
         """The large kernel's are those of the two-pass kernel of dK and dV; the others read no
-        tensor maps."""
+        tensor maps. All but those that serve know among how many thread blocks heads are shared
+        out."""
         from ..sm90_bwd.arguments import pack_launch_arguments  # loads the emulator
 
         own = self.own(config)
         taken = Variant.KEYS if variant is Variant.KEYS else Variant.DOTS
         d_q_rows = own.group_queries() if own.stays() else 0
+        called = unpack_backward_args(record)
+        sizes = Sizes(*(int(called[name]) for name in INT_FIELDS), causal=bool(called["causal"]))
+        if not own.SERVES:
+            record = with_head_splits(record, own.head_splits(sizes))
         return pack_launch_arguments(own.two_pass(), record, taken, d_q_rows)
 
     def preference(self, capability: Capability | None) -> int:

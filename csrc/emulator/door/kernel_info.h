@@ -33,6 +33,7 @@ struct KernelInfo {
   u32 smallest_access;      // bytes, at most 4, of accesses to shared and global memory
   u32 orders_blocks;        // has fences for other blocks
   u32 uses_sm90;            // mbarriers, bulk copies or warpgroup matmuls
+  u32 begins_early;         // has griddepcontrol.wait
 };
 
 }  // namespace emulator

@@ -73,6 +73,7 @@ void Resident::start_lane(u32 thread) {
   lane.shared_bytes = u32(shared_.size());
   lane.params = request_.params;
   lane.recent_range = &kNoRange;
+  lane.awaits_grids = request_.kernel->begins_early != 0;
   lane.watch = watch_;
   lane.branch_budget = s64(request_.max_backward_branches);
   lane.lane_id = thread % kWarpSize;

@@ -22,6 +22,7 @@ enum class ErrorKind : u32 {
   kMbarrier,
   kWgmma,
   kTensorMap,
+  kEarlyAccess,
 };
 
 struct ErrorRecord {

@@ -54,6 +54,7 @@ struct Lane {
   const u8* params;
   const GlobalRange* recent_range;  // of the last global access
   u32 watch;                        // kWatchRaces, kWatchSchedule: see memory.h
+  bool awaits_grids;                // griddepcontrol.wait is still ahead
   s64 branch_budget;                // backward branches left before the launch is stopped
 
   u32 lane_id;

@@ -34,6 +34,11 @@ void fail_window(Lane* lane, const char* space, s64 offset, u32 window, u32 byte
 }
 
 void find_range(Lane* lane, u64 address, u32 bytes, Access access, u32 site) {
+  if (lane->awaits_grids) {
+    fail(lane, ErrorKind::kEarlyAccess, site,
+         "global %s before griddepcontrol.wait: kernels before this one may still run",
+         verb(access));
+  }
   const RangeTable& table = lane->block->ranges;
   const GlobalRange* end = table.ranges + table.count;
   const GlobalRange* next =

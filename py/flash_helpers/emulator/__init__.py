@@ -19,6 +19,7 @@ from .door.triton_launch import Descriptor, TritonKernel, launch_triton
 from .errors import (
     DeadlockError,
     DivergentCollectiveError,
+    EarlyAccessError,
     EmulatorBuildError,
     EmulatorError,
     EndlessLoopError,
@@ -45,6 +46,7 @@ __all__ = [
     "DeadlockError",
     "Descriptor",
     "DivergentCollectiveError",
+    "EarlyAccessError",
     "EmulatedKernel",
     "EmulatorBuildError",
     "EmulatorError",

@@ -118,6 +118,10 @@ class TensorMapError(KernelError):
     """A bulk copy through something other than a tensor map of the emulator, or of another rank."""
 
 
+class EarlyAccessError(KernelError):
+    """An access to global memory by a thread whose griddepcontrol.wait is still ahead."""
+
+
 # ErrorKind in csrc/emulator/runtime/errors.h, in its order.
 KERNEL_ERRORS: dict[int, type[KernelError]] = {
     1: OutOfBoundsError,
@@ -132,5 +136,6 @@ KERNEL_ERRORS: dict[int, type[KernelError]] = {
     11: MbarrierError,
     12: WgmmaError,
     13: TensorMapError,
+    14: EarlyAccessError,
 }
 INVALID_LAUNCH = 9

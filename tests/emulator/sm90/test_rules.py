@@ -11,6 +11,7 @@ import pytest
 from flash_helpers.emulator import (
     DeadlockError,
     DivergentCollectiveError,
+    EarlyAccessError,
     InvalidOperandError,
     KernelError,
     LaunchOptions,
@@ -95,6 +96,12 @@ READ_OTHER = "xor.b32 %r1, %r10, 128; ld.shared.u32 %r30, [%r1];\n"
 UNALIGNED = LOAD.replace("[%r20]", "[%r20+16]")
 
 ERRORS: list[tuple[str, str, type[KernelError], str]] = [
+    ("an early load", "ld.global.u32 %r30, [%p0]; griddepcontrol.wait;", EarlyAccessError,
+     "global read before griddepcontrol.wait"),
+    ("an early copy", READY + ONE + EXPECT + LOAD + END + "griddepcontrol.wait;", EarlyAccessError,
+     "global read before griddepcontrol.wait"),
+    ("another thread waits", READY + "@!%q0 bra L0; griddepcontrol.wait; L0:" + SYNC
+     + "ld.global.u32 %r30, [%p0];", EarlyAccessError, "global read before griddepcontrol.wait"),
     ("no barrier there", ARRIVE, MbarrierError, "no mbarrier is initialised at byte 8192"),
     ("no arrivals", "mov.u32 %r22, 0;" + INIT, MbarrierError, "0 arrivals: 1 to 1048575"),
     ("initialised twice", INIT + INIT, MbarrierError, "initialised already at byte 8192"),
@@ -159,6 +166,12 @@ def test_an_error(body: str, error: type[KernelError], text: str) -> None:
         with pytest.raises(error) as caught:
             launch(body, options)
         assert text in caught.value.message
+
+
+def test_a_kernel_that_waits_for_those_before_it() -> None:
+    for options in schedules(seed=5):
+        launch("griddepcontrol.launch_dependents; griddepcontrol.wait;" + LOADED, options)
+        launch("griddepcontrol.launch_dependents;" + LOADED, options)  # it does not begin early
 
 
 @pytest.mark.parametrize(("rows_before", "row"), [(0, 0), (0, 16), (8, 16)])

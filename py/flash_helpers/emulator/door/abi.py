@@ -36,6 +36,7 @@ class KernelInfo(Structure):
         ("smallest_access", c_uint32),
         ("orders_blocks", c_uint32),
         ("uses_sm90", c_uint32),
+        ("begins_early", c_uint32),
     ]
 
 

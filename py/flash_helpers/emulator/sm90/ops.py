@@ -222,9 +222,18 @@ def setmaxnreg(e: Emitter, ins: Instruction) -> None:
     e.emit(f"setmaxnreg(L, Registers::{change}, {count}, {ins.line});")
 
 
-@instruction("griddepcontrol", "pmevent")
-def no_effect(e: Emitter, ins: Instruction) -> None:
-    """Launches of an emulator do not overlap, and it has no profiler."""
+@instruction("griddepcontrol")
+def griddepcontrol(e: Emitter, ins: Instruction) -> None:
+    """Launches of an emulator do not overlap, but a kernel that waits for those before it is taken
+    for one that has begun before they end."""
     mods = Modifiers(ins)
-    mods.take("wait", "launch_dependents")
+    if mods.take("wait", "launch_dependents") == "wait":
+        e.begins_early = True
+        e.emit("L->awaits_grids = false;")
     mods.done()
+
+
+@instruction("pmevent")
+def pmevent(e: Emitter, ins: Instruction) -> None:
+    """An emulator has no profiler."""
+    Modifiers(ins).done()

@@ -72,6 +72,7 @@ class Emitter:
         self.smallest_access = 4
         self.orders_blocks = False
         self.uses_sm90 = False
+        self.begins_early = False  # while the kernels before still run
         # Registers that are elements of arrays, by C++ name, and the arrays by their registers.
         self.aliases: dict[str, str] = {}
         self.accumulators: dict[tuple[str, ...], str] = {}

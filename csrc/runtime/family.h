@@ -76,4 +76,8 @@ const Config& config_of(const KernelEntry& entry) {
 // The last step of Family::queue. `args`: the record that the kernel takes.
 cudaError_t queue_blocks(const Launch& launch, unsigned n_blocks, const void* args);
 
+// The same of a kernel that begins with ptx::await_grids_before() (grid_dependency.cuh): it may be
+// launched while the one before it in the stream ends. From compute capability 9.0 on.
+cudaError_t queue_blocks_early(const Launch& launch, unsigned n_blocks, const void* args);
+
 }  // namespace flash

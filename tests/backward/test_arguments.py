@@ -158,14 +158,20 @@ def test_few_thread_blocks_wait_for_each_other_only_if_they_must(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setattr(dispatch, "available_kernels", lambda: CONFIGS)
-    for causal, more in itertools.product((False, True), (0, 1)):
+    half = FEW_BLOCKS // 2
+    for causal, (keys, heads, kv_heads) in itertools.product(
+        (False, True),
+        [(256, half, half), (257, half, half), (256, 64, 64), (256, 65, 65), (256, 60, 20),
+         (256, 66, 33), (128, 100, 100), (128, 100, 1)],
+    ):  # fmt: skip
         problem = AttentionProblem(
-            DType.FP16, 1, 64, 2 * 128 + more, FEW_BLOCKS // 2, FEW_BLOCKS // 2, d_head,
+            DType.FP16, 1, 64, keys, heads, kv_heads, d_head,
             causal=causal, gradients=True, deterministic=deterministic,
         )  # fmt: skip
         config = dispatch.choose(problem, torch.device("cuda", 0))
         assert isinstance(config, FusedBackwardKernelConfig)
-        in_order = deterministic or more > 0
+        at_once = causal and d_head > 64 and heads <= 64  # thread blocks with two each: 128
+        in_order = deterministic or keys in (257, 128) or at_once
         assert config.add_by is (AddBy.IN_ORDER if in_order else AddBy.COPIES)
         wide = not causal and (d_head == 96 or (d_head == 128 and not in_order))
         assert (config.keys_columns == 80) is wide

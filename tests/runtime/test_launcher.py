@@ -20,7 +20,7 @@ TOY = r"""
 const char* const flash::build_info::kArchitectures = "sm_80";
 static cudaError_t status = cudaSuccess;  // of a launch by the runtime
 static CUresult driver_status = CUDA_SUCCESS;
-static bool has_driver = true, has_handles = true;
+static bool has_driver = true, has_handles = true, has_early = true;
 [[maybe_unused]] static void* encoder = nullptr;  // of tensor maps
 
 static void print_launch(const void* function, unsigned blocks, unsigned threads, size_t bytes,
@@ -37,6 +37,19 @@ static CUresult launch_by_driver(CUfunction kernel, unsigned blocks, unsigned y,
   if (driver_status != CUDA_SUCCESS) return driver_status;
   print_launch(kernel, blocks, threads, bytes, parameters, stream);
   return CUDA_SUCCESS;
+}
+
+[[maybe_unused]] static CUresult launch_early(const CUlaunchConfig* config, CUfunction kernel,
+                                              void** parameters, void** extra) {
+  const bool is_early =
+      config->numAttrs == 1 &&
+      config->attrs->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+      config->attrs->value.programmaticStreamSerializationAllowed == 1;
+  if (!is_early) return CUDA_ERROR_INVALID_VALUE;
+  if (driver_status == CUDA_SUCCESS) std::printf("early: ");
+  return launch_by_driver(kernel, config->gridDimX, config->gridDimY, config->gridDimZ,
+                          config->blockDimX, config->blockDimY, config->blockDimZ,
+                          config->sharedMemBytes, config->hStream, parameters, extra);
 }
 
 extern "C" {
@@ -60,8 +73,13 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
 cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned,
                                              unsigned long long,
                                              cudaDriverEntryPointQueryResult* found) {
-  *function = std::strcmp(name, "cuLaunchKernel") == 0
-                  ? reinterpret_cast<void*>(&launch_by_driver) : encoder;
+  *function = encoder;
+  if (std::strcmp(name, "cuLaunchKernel") == 0) {
+    *function = reinterpret_cast<void*>(&launch_by_driver);
+  }
+  if (std::strcmp(name, "cuLaunchKernelEx") == 0 && has_early) {
+    *function = reinterpret_cast<void*>(&launch_early);
+  }
   if (!has_driver) *function = nullptr;
   *found = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
@@ -118,7 +136,8 @@ const Family kFamily = {
     .prepare = [](int device) { std::printf("prepare %d\n", device); },
     .queue = [](const Launch& launch, const ForwardArgs& args) {
       const int record = 100 * args.batch + launch.device;
-      return queue_blocks(launch, launch.n_tiles + 1, &record);
+      const auto queue = args.seqlen_k == 6 ? queue_blocks_early : queue_blocks;
+      return queue(launch, launch.n_tiles + 1, &record);
     }};
 
 constexpr Config kBoth{DType::kFP16, 16};
@@ -238,6 +257,15 @@ def test_the_runtime_launches_what_the_driver_does_not() -> None:
     assert run(again) == [*by_runtime, LAUNCH, LAUNCH]
     assert run(f"has_driver = false; {launch}") == by_runtime
     assert run(f"has_handles = false; {launch}") == by_runtime
+
+
+def test_a_kernel_that_waits_for_those_before_it_is_queued_early() -> None:
+    """Or like any other, where the driver does not."""
+    launch = "a.seqlen_k = 6; launch(1, a);"
+    assert run(launch) == [*READY, f"early: {LAUNCH}"]
+    assert run(f"has_early = false; {launch}") == [*READY, LAUNCH]
+    for lack in ("driver_status = CUDA_ERROR_INVALID_CONTEXT", "has_handles = false"):
+        assert run(f"{lack}; {launch}") == [*READY, f"runtime: {LAUNCH}"]
 
 
 def test_a_kernel_that_was_loaded_is_launched_like_one_of_the_build() -> None:

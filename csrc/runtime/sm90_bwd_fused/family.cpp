@@ -51,7 +51,7 @@ cudaError_t queue(const Launch& launch, const BackwardArgs& args) {
                             stays ? config.group_queries() : 0);
   record.call.head_splits = head_splits(args, config.keys_rows);
   const unsigned n_blocks = stays ? sm90::grid_size(launch.n_tiles, launch.device) : launch.n_tiles;
-  return queue_blocks(launch, n_blocks, &record);
+  return queue_blocks_early(launch, n_blocks, &record);
 }
 
 constexpr BackwardFamily kBackward = {.check = check, .n_blocks = n_blocks, .queue = queue};

@@ -12,9 +12,12 @@
 // differ from run to run, or that they wait for each other (AddBy::kInOrder); dK and dV are bitwise
 // repeatable anyway.
 //
+// The launcher queues all three early: each begins while the one before it ends, and waits for it.
+//
 // Warpgroup 0 produces, and sends what is staged of dQ; the others consume, as in flash/sm90_bwd.
 #pragma once
 
+#include "flash/ptx/grid_dependency.cuh"
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/setmaxnreg.cuh"
 #include "flash/sm90_bwd/backward.cuh"
@@ -134,6 +137,7 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args, const Place&... plac
     init_fused_barriers(smem);
     sm90_bwd::init_barriers(smem);
   }
+  ptx::await_grids_before();
   __syncthreads();  // the barriers are initialised
 
   using Part = Roles<kConfig, L>;
@@ -215,6 +219,8 @@ FLASH_DEVICE void prepare_order(const BackwardArgs& args) {
 template <FusedBackwardKernelConfig kConfig, Variant kVariant>
 FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
   if constexpr (kVariant == Variant::kDots) {
+    ptx::await_grids_before();
+    ptx::let_next_grid_begin();  // it waits for this one's end, but its launch takes time
     if constexpr (kConfig.add_by == AddBy::kInOrder) {
       prepare_order<kConfig>(args.call);
     } else {
@@ -233,6 +239,7 @@ FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
       gradients<kConfig, Layout<kConfig, SplitHeads>>(args, blockIdx.x);
     }
   } else {
+    ptx::await_grids_before();
     round_query_sums<kConfig>(args.call);
   }
 }

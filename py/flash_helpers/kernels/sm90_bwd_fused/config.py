@@ -96,6 +96,11 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
         most = min(wanted // max(self._key_blocks(sizes), 1), group)
         return max((n for n in range(1, most + 1) if group % n == 0), default=1)
 
+    def begins_at_once(self, sizes: Sizes) -> bool:
+        """Whether every multiprocessor has a thread block at most: in order, with a mask, blocks of
+        keys all come forwards then (sm90_bwd_fused/ordered_work.cuh)."""
+        return self.grid(Variant.KEYS, sizes) <= WANTED_BLOCKS
+
     def _key_blocks(self, sizes: Sizes) -> int:
         return super().grid(Variant.KEYS, sizes)
 

@@ -17,8 +17,16 @@ from .constraints import HEAD_DIMENSIONS, violations
 from .sets import WIDE, WIDE_COLUMNS, get_fused_backward_kernel_configs
 
 # Up to so many blocks of keys in all, thread blocks that wait for each other lose more than the
-# kernels around sums in any order cost (docs/results/hopper-backward-h200.md).
+# kernels around sums in any order cost, unless they begin at once with a mask and wide heads
+# (docs/results/hopper-backward-h200.md).
 FEW_BLOCKS = 512
+
+
+def sizes_of(problem: AttentionProblem) -> Sizes:
+    return Sizes(
+        problem.batch, problem.seqlen_q, problem.seqlen_k, problem.n_heads, problem.n_kv_heads,
+        causal=problem.causal,
+    )  # fmt: skip
 
 
 def in_order_keys(d_head: int, causal: bool, sharing: int) -> float:
@@ -56,7 +64,8 @@ class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
         taken = Variant.KEYS if variant is Variant.KEYS else Variant.DOTS
         d_q_rows = own.group_queries() if own.stays() else 0
         called = unpack_backward_args(record)
-        sizes = Sizes(*(int(called[name]) for name in INT_FIELDS), causal=bool(called["causal"]))
+        batch, seqlen_q, seqlen_k, heads, kv_heads = (int(called[name]) for name in INT_FIELDS)
+        sizes = Sizes(batch, seqlen_q, seqlen_k, heads, kv_heads, causal=bool(called["causal"]))
         if not own.SERVES:
             record = with_head_splits(record, own.head_splits(sizes))
         return pack_launch_arguments(own.two_pass(), record, taken, d_q_rows)
@@ -74,14 +83,15 @@ class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
         return own.add_by is add_by and (own.keys_columns == WIDE_COLUMNS) is is_wide
 
     def _adds_in_order(self, own: FusedBackwardKernelConfig, problem: AttentionProblem) -> bool:
-        """For few keys, too: nothing has to be cleared before. And for keys that many heads share:
-        thread blocks that wait for each other read the same from L2."""
-        n_blocks = problem.batch * problem.n_kv_heads * -(-problem.seqlen_k // own.keys_rows)
+        """Nothing has to be cleared before, nor rounded behind: faster where thread blocks hardly
+        wait for each other. For keys that many heads share they read the same from L2."""
+        of_head = -(-problem.seqlen_k // own.keys_rows)
+        if problem.deterministic or of_head == 1:
+            return True
+        if problem.batch * problem.n_kv_heads * of_head <= FEW_BLOCKS:
+            return problem.causal and own.d_head > 64 and own.begins_at_once(sizes_of(problem))
         sharing = problem.n_heads // problem.n_kv_heads
-        return problem.deterministic or (
-            n_blocks > FEW_BLOCKS
-            and problem.seqlen_k <= in_order_keys(own.d_head, problem.causal, sharing)
-        )
+        return problem.seqlen_k <= in_order_keys(own.d_head, problem.causal, sharing)
 
     def promise(self, config: KernelConfig) -> tuple[object, ...]:
         """What was measured to be the fastest: sums added by the copy engine."""

@@ -173,8 +173,25 @@ def test_few_thread_blocks_wait_for_each_other_only_if_they_must(
         at_once = causal and d_head > 64 and heads <= 64  # thread blocks with two each: 128
         in_order = deterministic or keys in (257, 128) or at_once
         assert config.add_by is (AddBy.IN_ORDER if in_order else AddBy.COPIES)
-        wide = not causal and (d_head == 96 or (d_head == 128 and not in_order))
+        wide = not causal and d_head == 128 and not in_order
         assert (config.keys_columns == 80) is wide
+
+
+@pytest.mark.parametrize("keys", [512, 513])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_short_sequences_of_96_have_blocks_that_they_fill(
+    keys: int, deterministic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(dispatch, "available_kernels", lambda: CONFIGS)
+    for heads in (1, 200):  # in order, the latter
+        problem = AttentionProblem(
+            DType.FP16, 1, keys, keys, heads, heads, 96,
+            gradients=True, deterministic=deterministic,
+        )  # fmt: skip
+        config = dispatch.choose(problem, torch.device("cuda", 0))
+        assert isinstance(config, FusedBackwardKernelConfig)
+        assert config.keys_columns == (64 if keys <= 512 else 80)
 
 
 def test_a_table_does_not_decide_what_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,17 +39,13 @@ static CUresult launch_by_driver(CUfunction kernel, unsigned blocks, unsigned y,
   return CUDA_SUCCESS;
 }
 
-[[maybe_unused]] static CUresult launch_early(const CUlaunchConfig* config, CUfunction kernel,
+[[maybe_unused]] static CUresult launch_early(const CUlaunchConfig* c, CUfunction kernel,
                                               void** parameters, void** extra) {
-  const bool is_early =
-      config->numAttrs == 1 &&
-      config->attrs->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
-      config->attrs->value.programmaticStreamSerializationAllowed == 1;
-  if (!is_early) return CUDA_ERROR_INVALID_VALUE;
+  if (c->numAttrs != 1 || c->attrs->id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION ||
+      c->attrs->value.programmaticStreamSerializationAllowed != 1) return CUDA_ERROR_INVALID_VALUE;
   if (driver_status == CUDA_SUCCESS) std::printf("early: ");
-  return launch_by_driver(kernel, config->gridDimX, config->gridDimY, config->gridDimZ,
-                          config->blockDimX, config->blockDimY, config->blockDimZ,
-                          config->sharedMemBytes, config->hStream, parameters, extra);
+  return launch_by_driver(kernel, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY,
+                          c->blockDimZ, c->sharedMemBytes, c->hStream, parameters, extra);
 }
 
 extern "C" {
@@ -73,13 +69,10 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
 cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned,
                                              unsigned long long,
                                              cudaDriverEntryPointQueryResult* found) {
-  *function = encoder;
-  if (std::strcmp(name, "cuLaunchKernel") == 0) {
-    *function = reinterpret_cast<void*>(&launch_by_driver);
-  }
-  if (std::strcmp(name, "cuLaunchKernelEx") == 0 && has_early) {
-    *function = reinterpret_cast<void*>(&launch_early);
-  }
+  const bool is_early = std::strcmp(name, "cuLaunchKernelEx") == 0 && has_early;
+  *function = is_early ? reinterpret_cast<void*>(&launch_early)
+              : std::strcmp(name, "cuLaunchKernel") == 0
+                  ? reinterpret_cast<void*>(&launch_by_driver) : encoder;
   if (!has_driver) *function = nullptr;
   *found = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;

@@ -19,6 +19,8 @@ struct BoxStart {
 struct EqualLengths {
   // Whether thread blocks may share the query heads of a block of keys.
   static constexpr bool kSplitsHeads = false;
+  // Whether kernels are queued early (ptx/grid_dependency.cuh).
+  static constexpr bool kBeginsEarly = false;
   template <typename L>
   using Work = flash::Work<L>;
   template <bool kOwnsKeys, int kRows, int kColumns>

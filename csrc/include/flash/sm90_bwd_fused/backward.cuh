@@ -137,7 +137,7 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args, const Place&... plac
     init_fused_barriers(smem);
     sm90_bwd::init_barriers(smem);
   }
-  ptx::await_grids_before();
+  if constexpr (L::Calls::kBeginsEarly) ptx::await_grids_before();
   __syncthreads();  // the barriers are initialised
 
   using Part = Roles<kConfig, L>;

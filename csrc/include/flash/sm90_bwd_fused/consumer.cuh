@@ -39,7 +39,7 @@ struct Consumer : Weighing<kConfig, L> {
   using typename Base::Mm;
   using Calls = typename L::Calls;
   using Adder = QuerySumsAdder<kConfig, L>;
-  using Gradients = std::conditional_t<Calls::kSplitsHeads, SharedGradients<kConfig>, OwnGradients>;
+  using Gradients = typename GradientsOf<kConfig, Calls::kSplitsHeads>::Type;
   static constexpr int kGroupThreads = sm90_bwd::HopperBackwardKernelConfig::kGroupThreads;
   static constexpr int kThreads = FusedBackwardKernelConfig::kGroups * kGroupThreads;
   static_assert(FusedBackwardKernelConfig::kGroups == 2, "two groups take turns");

@@ -159,6 +159,7 @@ struct OrderedWork : SharedWork<L> {
 // What the kernels in order are compiled for.
 struct InOrder : sm90_bwd::EqualLengths {
   static constexpr bool kSplitsHeads = true;
+  static constexpr bool kBeginsEarly = true;
   template <typename L>
   using Work = OrderedWork<L>;
 };

@@ -118,4 +118,14 @@ struct OwnGradients {
   FLASH_DEVICE void add_up(HeadGradient, Sums&) const {}
 };
 
+// Which of them (NVRTC has no <type_traits>).
+template <FusedBackwardKernelConfig kConfig, bool kSplitsHeads>
+struct GradientsOf {
+  using Type = OwnGradients;
+};
+template <FusedBackwardKernelConfig kConfig>
+struct GradientsOf<kConfig, true> {
+  using Type = SharedGradients<kConfig>;
+};
+
 }  // namespace flash::sm90_bwd_fused

@@ -40,6 +40,7 @@ struct SplitWork : SharedWork<L> {
 // What those kernels are compiled for.
 struct SplitHeads : sm90_bwd::EqualLengths {
   static constexpr bool kSplitsHeads = true;
+  static constexpr bool kBeginsEarly = true;
   template <typename L>
   using Work = SplitWork<L>;
 };

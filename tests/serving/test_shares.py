@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -80,13 +82,30 @@ def test_tiles_end_with_shares_where_little_is_missing(monkeypatch: pytest.Monke
     other units: nothing would be gained for all."""
     monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 33)
     memory = poisoned_scratch(monkeypatch)
-    for lengths in ([2112] * 2, [2112, 2080]):
-        batch = Batch([1] * 2, lengths, heads=8, kv_heads=8, d=64)
+    for lengths in ([2112] * 16, [2112, 2080] * 8):
+        batch = Batch([1] * 16, lengths, heads=1, kv_heads=1, d=64)
         batch.check(batch.packed())
         parts = ~memory["lse_partial"].view(2, 33, 2, -1).isnan().all(dim=-1)[0]
         is_even = lengths[0] == lengths[1]
         assert parts[:32, 0].all() and parts[32].any() != is_even
         assert parts[:, 1].any() != is_even
+
+
+@pytest.mark.parametrize(("heads", "side_by_side"), [(8, True), (7, False)])
+def test_heads_are_read_side_by_side(
+    monkeypatch: pytest.MonkeyPatch, heads: int, side_by_side: bool
+) -> None:
+    """33 thread blocks are 4 for each of 8 heads: of the same keys, whose scores are 100 times the
+    number of their head. Of 7 heads 5 thread blocks would have nothing to do."""
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 33)
+    memory = poisoned_scratch(monkeypatch)
+    batch = Batch([1] * 3, [900, 50, 410], FULL, heads=heads, kv_heads=heads)
+    for q, k in zip(batch.q, batch.k, strict=True):
+        q.fill_(1.0), k.copy_(100 / math.sqrt(batch.d) * torch.arange(heads).half()[:, None])
+    batch.check(batch.packed())
+    parts = memory["lse_partial"].view(2, 33, -1)[0]  # of a thread block, up to two of 16 rows
+    left = [{round(float(x) / 100) for x in part[~part.isnan()]} for part in parts]
+    assert all(found <= {i % heads} for i, found in enumerate(left)) == side_by_side
 
 
 @pytest.mark.parametrize(

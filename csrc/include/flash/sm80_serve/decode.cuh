@@ -23,12 +23,13 @@ namespace flash::sm80_serve {
 // Fills the ring: a warp's part of the blocks of all pieces, one after the other. A piece without
 // keys has a block, too, of which nothing is read.
 template <AmpereServeKernelConfig kConfig, typename Stream = KeyStream<kConfig>,
-          typename ItsPieces = Pieces<kConfig>>
+          typename ItsPieces = Pieces<kConfig>, typename ItsAbreast = Abreast>
 class BlockLoader {
  public:
   // `ring`: of the pieces whose blocks were looked up.
-  FLASH_DEVICE BlockLoader(const Stream& stream, const ItsPieces& pieces, PieceRing<kConfig>& ring)
-      : stream_(stream), pieces_(pieces), ring_(ring) {}
+  FLASH_DEVICE BlockLoader(const Stream& stream, const ItsPieces& pieces, PieceRing<kConfig>& ring,
+                           const ItsAbreast& abreast = {})
+      : stream_(stream), pieces_(pieces), ring_(ring), abreast_(abreast) {}
 
   // Asks for the block that was looked up, to a stage that is free, and looks the next one up: the
   // first call only does that. Where there is no block, an empty group.
@@ -59,8 +60,8 @@ class BlockLoader {
       is_at_end_ = pieces_.is_at_end();
       has_block_ = !is_at_end_;
       if (is_at_end_) return;
-      const bool knows = Stream::kLoadsBeforeCopies && !ring_.is_empty();
-      ring_.add(pieces_.next(stream_.args, {}, knows ? &ring_.newest().tile : nullptr));
+      const bool knows = Stream::kLoadsBeforeCopies && ring_.knows_sequence();
+      ring_.add(pieces_.next(stream_.args, abreast_, knows ? &ring_.newest().tile : nullptr));
       key_ = ring_.newest().keys.begin;
     }
     stream_.look_up(ring_.newest().tile, ring_.newest().keys, key_);
@@ -69,6 +70,7 @@ class BlockLoader {
   Stream stream_;
   ItsPieces pieces_;
   PieceRing<kConfig>& ring_;
+  ItsAbreast abreast_;
   int key_ = 0;  // the first of the block that was looked up, of the newest piece
   bool has_block_ = false;
   bool is_at_end_ = false;
@@ -77,8 +79,9 @@ class BlockLoader {
 // Writes the rows of a piece whose sums the warps have left: the tile's result, or a part of it.
 template <AmpereServeKernelConfig kConfig>
 FLASH_DEVICE void write_piece(const ServeArgs& args, const Piece<kConfig>& piece, UnitCount share,
-                              const Sums<kConfig>& sums, uint32_t* flag) {
-  const Parts<kConfig> parts(args, piece, share);
+                              const HeadsAbreast& abreast, const Sums<kConfig>& sums,
+                              uint32_t* flag) {
+  const Parts<kConfig, HeadsAbreast> parts(args, piece, share, abreast);
   merge_rows<kConfig, kConfig.key_warps()>(
       piece.tile, kConfig.key_warps(), piece.is_whole ? args.sinks : nullptr,
       [&](int key_warp, int r) { return sums.lse(key_warp, r); },
@@ -112,11 +115,15 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
   };
 
   auto* const counts = reinterpret_cast<Team::Count*>(shared_memory + kConfig.lse_offset());
-  const Share<kConfig> share(args, lane, {warp, kConfig.n_warps, counts});
-  if (share.begin == share.end) return;
   PieceRing<kConfig> ring(shared_memory + kConfig.pieces_offset(), warp, lane);
-  BlockLoader<kConfig> loader(KeyStream<kConfig>(args, smem + kConfig.q_bytes(), warp, lane),
-                              Pieces<kConfig>(share), ring);
+  const HeadsAbreast abreast(args);
+  const Share<kConfig> share(args, lane, {warp, kConfig.n_warps, counts}, abreast,
+                             &ring.before_first());
+  if (share.begin == share.end) return;
+  __syncwarp();  // its first sequence is visible
+  BlockLoader<kConfig, KeyStream<kConfig>, Pieces<kConfig>, HeadsAbreast> loader(
+      KeyStream<kConfig>(args, smem + kConfig.q_bytes(), warp, lane), Pieces<kConfig>(share), ring,
+      abreast);
   // The first piece is found, then the ring is filled, by steps as those of a piece, and every
   // piece begins and ends in one place: a short call takes longer to fetch its instructions than to
   // run them. Queries are asked for as soon as their piece is found: they come behind the keys that
@@ -180,7 +187,7 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
     }
     if (pass == kComputes) {
       __syncthreads();  // the sums of all warps are visible
-      write_piece(args, ring.current(), share.each, sums_in(stage),
+      write_piece(args, ring.current(), share.each, abreast, sums_in(stage),
                   reinterpret_cast<uint32_t*>(shared_memory + kConfig.flag_offset()));
       if (!ring.has_next()) break;
     }

@@ -18,20 +18,20 @@ struct WholeBlock {
 };
 
 // The parts of a tile: of thread blocks with consecutive shares.
-template <AmpereServeKernelConfig kConfig>
+template <AmpereServeKernelConfig kConfig, typename ItsAbreast = Abreast>
 struct Parts {
   static constexpr int kRowsAtOnce = 256;  // that one thread block merges
 
   const ServeArgs& args;
   const Tile<kConfig>& tile;
-  const Abreast abreast;
+  const ItsAbreast abreast;
   int first_share;
   bool begins_within;  // the first share begins before the tile
   int n;
   int group;  // parts that are merged at once
 
   FLASH_DEVICE Parts(const ServeArgs& serve_args, const Piece<kConfig>& piece, UnitCount share,
-                     const Abreast& its_abreast = {})
+                     const ItsAbreast& its_abreast = {})
       : args(serve_args), tile(piece.tile), abreast(its_abreast) {
     const UnitCount last_unit = piece.first_unit + piece.tile_units - 1;
     first_share = static_cast<int>(piece.first_unit / share);

@@ -24,23 +24,22 @@ class PieceRing {
 
   // All lanes have read what was there before they met to begin the current piece.
   FLASH_DEVICE void add(const Piece<kConfig>& piece) {
-    if (lane_ == 0) {
-      // By words: assigned as it is, it was stored by bytes.
-      auto* const words = reinterpret_cast<uint32_t*>(&at(added_));
-#pragma unroll
-      for (unsigned i = 0; i < sizeof(piece) / 4; ++i) {
-        uint32_t word;
-        memcpy(&word, reinterpret_cast<const char*>(&piece) + 4 * i, 4);
-        words[i] = word;
-      }
-    }
+    if (lane_ == 0) store_words(&at(added_), piece);
     __syncwarp();  // the piece is visible
     ++added_;
   }
 
   FLASH_DEVICE bool is_empty() const { return added_ == 0; }
   // The one that was added last.
-  FLASH_DEVICE const Piece<kConfig>& newest() const { return at(added_ - 1); }
+  FLASH_DEVICE const Piece<kConfig>& newest() const { return at(added_ + kPlaces - 1); }
+
+  // Where a warp may write the sequence of the first piece: newest().tile, until one is added.
+  FLASH_DEVICE Sequence& before_first() {
+    knows_sequence_ = true;
+    return at(kPlaces - 1).tile;
+  }
+  // Whether newest() has a sequence.
+  FLASH_DEVICE bool knows_sequence() const { return knows_sequence_ || !is_empty(); }
 
   FLASH_DEVICE bool has_next() const { return taken_ < added_; }
   FLASH_DEVICE const Piece<kConfig>& next() const { return at(taken_); }
@@ -57,6 +56,7 @@ class PieceRing {
   int lane_;
   unsigned added_ = 0;
   unsigned taken_ = 0;
+  bool knows_sequence_ = false;
 };
 
 }  // namespace flash::sm80_serve

@@ -7,33 +7,13 @@
 #pragma once
 
 #include "flash/core/serve_args.h"
-#include "flash/ptx/math.cuh"
+#include "flash/sm80_serve/abreast.cuh"
 #include "flash/sm80_serve/config.h"
 #include "flash/sm80_serve/tile.cuh"
 
 namespace flash::sm80_serve {
 
 constexpr int kUnitKeys = 32;
-
-// Counts units of a whole call: the host has no more than 2^31 counted (MOST_UNITS).
-using UnitCount = uint32_t;
-
-// Thread blocks with the same share, each of which has another tile of every sequence: they read
-// the same keys at about the same time, so that these come from memory once. Every sequence must
-// have as many tiles.
-struct Abreast {
-  unsigned n = 1;
-  unsigned tile = 0;
-
-  Abreast() = default;
-  FLASH_DEVICE explicit Abreast(unsigned number)
-      : n(number), tile(blockIdx.x - blockIdx.x / number * number) {}
-
-  FLASH_DEVICE unsigned n_shares() const { return gridDim.x / n; }
-  FLASH_DEVICE unsigned share() const { return blockIdx.x / n; }
-  // That has this one's tile, and another share.
-  FLASH_DEVICE int block(int its_share) const { return static_cast<int>(its_share * n + tile); }
-};
 
 // The units of a sequence, for one of the thread blocks abreast.
 template <AmpereServeKernelConfig kConfig>
@@ -42,16 +22,17 @@ struct Units {
   int first;  // of the first key that some query sees
   int each;   // of a tile; at least one, with which its rows are written
 
-  FLASH_DEVICE explicit Units(const Sequence& sequence, const Abreast& abreast = {}) {
-    tiles = (max(sequence.n_rows(), 0) + kConfig.B_r - 1) / kConfig.B_r;
-    if (abreast.n > 1) tiles = 1;
+  template <typename ItsAbreast = Abreast>
+  FLASH_DEVICE explicit Units(const Sequence& sequence, const ItsAbreast& abreast = {}) {
+    tiles = abreast.n_tiles((max(sequence.n_rows(), 0) + kConfig.B_r - 1) / kConfig.B_r);
     const int begin = sequence.rule.of(0).begin;
     const int end = sequence.rule.of(sequence.rule.seqlen_q - 1).end;
     first = begin / kUnitKeys;
     each = max(1, (end + kUnitKeys - 1) / kUnitKeys - first);
   }
-  FLASH_DEVICE UnitCount all(const ServeArgs& args) const {
-    return static_cast<UnitCount>(tiles * args.n_heads_kv * each);
+  template <typename ItsAbreast>
+  FLASH_DEVICE UnitCount all(const ServeArgs& args, const ItsAbreast& abreast) const {
+    return static_cast<UnitCount>(tiles * abreast.n_heads(args) * each);
   }
 };
 
@@ -71,12 +52,17 @@ FLASH_DEVICE UnitCount warp_running_sum(UnitCount x, int lane) {
   return x;
 }
 
-// a / b where it is a whole number of up to 20 bits, else a number near it: less to fetch than a
-// division, which a short call would notice.
-FLASH_DEVICE UnitCount quotient(UnitCount a, UnitCount b) {
-  return static_cast<UnitCount>(static_cast<float>(a) * ptx::rcp(static_cast<float>(b)) + 0.5f);
+// By words: assigned as they are, such structures were stored by bytes.
+template <typename T>
+FLASH_DEVICE void store_words(T* to, const T& from) {
+  auto* const words = reinterpret_cast<uint32_t*>(to);
+#pragma unroll
+  for (unsigned i = 0; i < sizeof(from) / 4; ++i) {
+    uint32_t word;
+    memcpy(&word, reinterpret_cast<const char*>(&from) + 4 * i, 4);
+    words[i] = word;
+  }
 }
-FLASH_DEVICE bool is_multiple(UnitCount a, UnitCount b) { return quotient(a, b) * b == a; }
 
 // Warps of a thread block that look at many sequences together: each at some of them.
 struct Team {
@@ -99,8 +85,10 @@ struct Share {
   int batch;             // the sequence in which it begins
   UnitCount before;      // units before that sequence
 
+  // `kept`: receives the sequence in which it begins.
+  template <typename ItsAbreast = Abreast>
   FLASH_DEVICE Share(const ServeArgs& args, int lane, const Team& team = {},
-                     const Abreast& abreast = {})
+                     const ItsAbreast& abreast = {}, Sequence* kept = nullptr)
       : batch(0), before(0) {
     const bool together = team.n_warps > 1 && args.batch > 32;
     const int n_warps = together ? team.n_warps : 1;
@@ -114,8 +102,9 @@ struct Share {
 #pragma unroll 1
     for (;;) {
       const int b = first + lane;
-      const Units<kConfig> found(Sequence(args, min(b, args.batch - 1)), abreast);
-      const UnitCount units = b < args.batch ? found.all(args) : 0;
+      const Sequence sequence(args, min(b, args.batch - 1));
+      const Units<kConfig> found(sequence, abreast);
+      const UnitCount units = b < args.batch ? found.all(args, abreast) : 0;
       if (counts) {
         mine.units += units;
         if (first == from) mine.tile = found.each;
@@ -148,7 +137,10 @@ struct Share {
       const int last = min(passed, 31);
       before = __shfl_sync(0xffffffffu, passed == 32 ? up_to : up_to - units, last);
       batch = first + last;
-      if (passed < 32) return;
+      if (passed < 32) {
+        if (kept != nullptr && lane == last) store_words(kept, sequence);
+        return;
+      }
       first += 32;
     }
   }
@@ -156,7 +148,8 @@ struct Share {
  private:
   // Shares end with tiles of as many units as the first sequence's, or tiles with shares where all
   // have as many, if shares grow little by it: what is cut has to be merged.
-  FLASH_DEVICE void deal(const Team::Count& all, const Abreast& abreast) {
+  template <typename ItsAbreast>
+  FLASH_DEVICE void deal(const Team::Count& all, const ItsAbreast& abreast) {
     constexpr UnitCount kMost = 32;  // of a share: what it may grow by
     each = max(UnitCount{1}, (all.units + abreast.n_shares() - 1) / abreast.n_shares());
     if (each >= kMost) {  // else it cannot grow
@@ -202,21 +195,23 @@ class Pieces {
 
   // There is one. `last`: the sequence of the one before, if the caller has it: asked for again,
   // its lengths would come behind keys that are on their way.
-  FLASH_DEVICE Piece<kConfig> next(const ServeArgs& args, const Abreast& abreast = {},
+  template <typename ItsAbreast = Abreast>
+  FLASH_DEVICE Piece<kConfig> next(const ServeArgs& args, const ItsAbreast& abreast = {},
                                    const Sequence* last = nullptr) {
     for (;; ++batch_) {
       const Sequence sequence =
           last != nullptr && last->batch == batch_ ? *last : Sequence(args, batch_);
       const Units<kConfig> units(sequence, abreast);
-      const UnitCount all = units.all(args);
+      const UnitCount all = units.all(args, abreast);
       if (at_ - before_ < all) return of(sequence, units, abreast);
       before_ += all;  // the sequence ends, or has no rows
     }
   }
 
  private:
+  template <typename ItsAbreast>
   FLASH_DEVICE Piece<kConfig> of(const Sequence& sequence, const Units<kConfig>& units,
-                                 const Abreast& abreast) {
+                                 const ItsAbreast& abreast) {
     // Those of a KV head follow each other.
     const auto each = static_cast<UnitCount>(units.each);
     const UnitCount tile = (at_ - before_) / each;
@@ -224,9 +219,10 @@ class Pieces {
     const UnitCount skipped = at_ - first_unit;
     const UnitCount taken = min(each - skipped, end_ - at_);
     at_ += taken;
-    const UnitCount kv_head = tile / static_cast<UnitCount>(units.tiles);
-    const UnitCount row = (tile - kv_head * units.tiles + abreast.tile) * kConfig.B_r;
-    const Tile<kConfig> rows(sequence, static_cast<int>(kv_head), static_cast<int>(row));
+    const UnitCount head = tile / static_cast<UnitCount>(units.tiles);
+    const UnitCount row = (tile - head * units.tiles + abreast.first_tile()) * kConfig.B_r;
+    const Tile<kConfig> rows(sequence, static_cast<int>(head + abreast.first_head()),
+                             static_cast<int>(row));
     const KeyRange seen = {rows.rule.of(rows.query(0)).begin,
                            rows.rule.of(rows.query(rows.n_rows - 1)).end};
     const int from = (units.first + static_cast<int>(skipped)) * kUnitKeys;

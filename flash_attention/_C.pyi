@@ -140,6 +140,7 @@ class ServingCalls:
         float32: object,
         most_rows: int,
         many_heads: int,
+        pair_heads: int,
         few_heads: int,
         cut_heads: int,
         few_keys: int,

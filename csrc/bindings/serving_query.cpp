@@ -223,7 +223,7 @@ bool ServingQuery::read_sizes(const TellingSizes& telling) {
   add(std::min(n_rows_ / batch_, telling.most_rows));
   const std::int64_t heads_of_all = batch_ * kv_heads;
   if (heads_of_all > telling.cut_heads) {
-    add(heads_of_all >= telling.many_heads ? -1 : 0);
+    add(heads_of_all >= telling.pair_heads ? -2 : heads_of_all >= telling.many_heads ? -1 : 0);
   } else {
     const std::int64_t few = std::min(heads_of_all, telling.few_heads + 1);
     add(2 * few + (most_keys_ <= telling.few_keys ? 1 : 0));

@@ -57,6 +57,7 @@ class ServingArguments {
 struct TellingSizes {
   std::int64_t most_rows;   // of the average sequence; more say nothing more
   std::int64_t many_heads;  // KV heads of all sequences: as many or not
+  std::int64_t pair_heads;  // the same: as many as these, which are more
   std::int64_t few_heads;   // the same, and as few: how many
   std::int64_t cut_heads;   // the same, and no more: whether a sequence has
   std::int64_t few_keys;    // no more keys than these

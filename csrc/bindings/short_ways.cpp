@@ -108,19 +108,16 @@ std::unique_ptr<ServingCalls> serving_calls(py::object tensor_type, py::capsule 
                                             const NewTensors& new_tensors, py::object float32,
                                             py::object parameter, py::object read_sinks,
                                             std::int64_t most_rows, std::int64_t many_heads,
-                                            std::int64_t few_heads, std::int64_t cut_heads,
-                                            std::int64_t few_keys, std::int64_t most_units) {
-  return std::make_unique<ServingCalls>(std::move(tensor_type), std::move(exchange_api), around,
-                                        new_tensors,
-                                        ServingWays{.float32 = std::move(float32),
-                                                    .parameter = std::move(parameter),
-                                                    .read_sinks = std::move(read_sinks),
-                                                    .telling = {.most_rows = most_rows,
-                                                                .many_heads = many_heads,
-                                                                .few_heads = few_heads,
-                                                                .cut_heads = cut_heads,
-                                                                .few_keys = few_keys,
-                                                                .most_units = most_units}});
+                                            std::int64_t pair_heads, std::int64_t few_heads,
+                                            std::int64_t cut_heads, std::int64_t few_keys,
+                                            std::int64_t most_units) {
+  return std::make_unique<ServingCalls>(
+      std::move(tensor_type), std::move(exchange_api), around, new_tensors,
+      ServingWays{.float32 = std::move(float32),
+                  .parameter = std::move(parameter),
+                  .read_sinks = std::move(read_sinks),
+                  .telling = {most_rows, many_heads, pair_heads, few_heads, cut_heads, few_keys,
+                              most_units}});
 }
 
 void remember_serving(ServingCalls& calls, const py::tuple& given, std::size_t kernel_id,
@@ -272,9 +269,9 @@ void def_short_ways(py::module_& module) {
   py::class_<ServingCalls>(module, "ServingCalls", "Serving calls like those that were remembered.")
       .def(py::init(&serving_calls), py::arg("tensor_type"), py::arg("exchange_api"),
            py::arg("around"), py::arg("new_tensors"), py::arg("float32"), py::arg("parameter"),
-           py::arg("read_sinks"), py::arg("most_rows"), py::arg("many_heads"), py::arg("few_heads"),
-           py::arg("cut_heads"), py::arg("few_keys"), py::arg("most_units"), py::keep_alive<1, 4>(),
-           py::keep_alive<1, 5>())
+           py::arg("read_sinks"), py::arg("most_rows"), py::arg("many_heads"),
+           py::arg("pair_heads"), py::arg("few_heads"), py::arg("cut_heads"), py::arg("few_keys"),
+           py::arg("most_units"), py::keep_alive<1, 4>(), py::keep_alive<1, 5>())
       .def_property_readonly("attend", function_of<&ServingCalls::attend>("attend"))
       .def("remember", &remember_serving, py::arg("given"), py::arg("kernel_id"), py::arg("args"),
            py::arg("scratch"), py::arg("keeps_scratch"), py::arg("by_sizes"))

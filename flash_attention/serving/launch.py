@@ -13,6 +13,7 @@ from flash_helpers.kernels.serve_config import (
     CUT_HEADS,
     FEW_KEYS,
     MOST_UNITS,
+    PAIR_HEADS,
     SMALLEST_TILE,
     ServeKernelConfig,
     ServeSizes,
@@ -193,7 +194,8 @@ def _cost(
     sizes: ServeSizes, max_keys: int, is_latent: bool, config: ServeKernelConfig
 ) -> tuple[int, bool, bool, int, int]:
     """Of the smallest head dimension, whether the kernel is of the right kind; the smallest tile
-    that holds the rows of the average sequence, else the largest; the most shared memory.
+    that holds the rows of the average sequence, else the largest; the most shared memory, of a
+    thread block or, with many tiles, of all that a multiprocessor holds.
 
     Where the result must not depend on the batch, neither may the kernel."""
     shares = not sizes.is_fixed and sizes.n_rows <= _MOST_DECODED * sizes.batch
@@ -204,5 +206,6 @@ def _cost(
     if shares and not is_latent and heads <= CUT_HEADS and max_keys <= FEW_KEYS:
         rows = _in_two_tiles(rows)
     tile = config.blocks()[0]
+    blocks = config.min_blocks_per_sm() if shares and heads >= PAIR_HEADS else 1
     return (config.d_head, config.shares_keys() != shares, tile < rows,
-            tile if tile >= rows else -tile, -config.smem_bytes())  # fmt: skip
+            tile if tile >= rows else -tile, -config.smem_bytes() * blocks)  # fmt: skip

@@ -14,6 +14,7 @@ from flash_helpers.kernels.serve_config import (
     FEW_KEYS,
     MANY_HEADS,
     MOST_UNITS,
+    PAIR_HEADS,
     TELLING_ROWS,
 )
 
@@ -93,6 +94,7 @@ def _calls() -> Any:
         read_sinks=read_sinks,
         most_rows=TELLING_ROWS,
         many_heads=MANY_HEADS,
+        pair_heads=PAIR_HEADS,
         few_heads=FEW_HEADS,
         cut_heads=CUT_HEADS,
         few_keys=FEW_KEYS,

@@ -43,10 +43,11 @@ made = []
 def empty(q, sizes=None, dtype=None): return made.append((sizes, dtype)) or Tensor(900, 1)
 def strided(*described): return made.append(described) or Tensor(900, 1)
 def description(like): return tuple(like.shape), tuple(like.strides), "of scratch"
-def new_calls(direct=False, device=0, few=3, units=10**9):
+def new_calls(direct=False, device=0, few=3, units=10**9, many=128):
     tensors = _C.NewTensors(empty, empty, direct and strided or None, description, lambda: device)
     return _C.ServingCalls(Tensor, new(c.addressof(api), b"dlpack_exchange_api", None), around,
-                           tensors, "fp32", Parameter, as_fp32, most_rows=256, many_heads=128,
+                           tensors, "fp32", Parameter, as_fp32, most_rows=256, many_heads=many,
+                           pair_heads=many + 2,
                            few_heads=few, cut_heads=few + 1, few_keys=64, most_units=units)
 NAMES = ("q k v out cu_seqlens_q cu_seqlens_k seqused_q seqused_k leftpad slots block_table "
          "page_table s_aux learnable_sink sinks qv scale causal window softcap num_splits "
@@ -202,6 +203,16 @@ def test_each_number_of_few_heads_is_a_kind(tree: Tree) -> None:
         "ask(cached(batch=2, start=50))", "ask(cached(batch=3))", "ask(cached(batch=4))",
     )  # fmt: skip
     assert found == ["None", "1", "launched", "None", "None"]
+
+
+def test_heads_that_are_served_in_pairs_are_a_kind(tree: Tree) -> None:
+    """Of 2 KV heads, where 8 are many and 10 are served in pairs."""
+    found = answers(
+        tree, "globals().update(known=new_calls(many=8))", "remember(cached(batch=4))",
+        "ask(cached(batch=4, start=50))", "ask(cached(batch=3))", "ask(cached(batch=5))",
+        "remember(cached(batch=5))", "ask(cached(batch=6))",
+    )  # fmt: skip
+    assert found == ["None", "1", "launched", "None", "None", "2", "launched"]
 
 
 def test_a_call_that_was_launched_on_copies_is_not_remembered(tree: Tree) -> None:

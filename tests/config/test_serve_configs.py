@@ -23,7 +23,7 @@ LARGE = next(c for c in CONFIGS if c.d_head == 128 and c.blocks() == (64, 64))
 
 
 def test_names_read_back() -> None:
-    assert len(set(CONFIGS)) == 38
+    assert len(set(CONFIGS)) == 42
     for config in CONFIGS:
         for text in (config.kernel_name(), config.short_form(), f"| {config.short_form()} | 1 |"):
             assert parse_kernel_name_into_config(text) == config
@@ -49,6 +49,14 @@ def test_every_call_has_a_kernel_everywhere(arch: str | None) -> None:
     kinds = {(config.dtype, config.d_head, config.shares_keys()) for config in built}
     assert len(kinds) == 2 * 3 * 2
     assert built == CONFIGS or arch not in (None, "9.0", "10.0")
+
+
+def test_kernels_of_which_two_are_meant_to_fit() -> None:
+    """101.6 KB: one would fit where a multiprocessor has 164, and half of the launch would wait."""
+    pair = next(c for c in CONFIGS if c.kernel_name().endswith("_bf16_d128_r16_c64_w4_s3"))
+    assert pair.min_blocks_per_sm() == 2 and not violations(pair, "9.0")
+    (found,) = violations(pair, "8.0")
+    assert "of two thread blocks need 209184 bytes" in found
 
 
 @pytest.mark.parametrize("arch", ["8.0", "8.6", "9.0"])

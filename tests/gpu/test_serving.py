@@ -115,6 +115,24 @@ def test_many_sequences(n: int) -> None:
     batch.check(batch.packed())
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kv_heads", [8, 17])
+@pytest.mark.parametrize("queries", [1, 4])
+def test_two_thread_blocks_on_a_multiprocessor(
+    queries: int, kv_heads: int, dtype: torch.dtype
+) -> None:
+    """Of many tiles; KV heads side by side, and of 17, where 9 thread blocks of 264 would be left
+    over, not."""
+    lengths = [*(i * 37 % 1500 for i in range(600 // kv_heads)), 3000]
+    batch = on_gpu(
+        [queries] * len(lengths), lengths, CAUSAL, heads=8 * kv_heads, kv_heads=kv_heads, d=128,
+        dtype=dtype, sinks=torch.randn(8 * kv_heads, device="cuda"),
+    )  # fmt: skip
+    contiguous = batch.cached(3001)
+    batch.check(contiguous)
+    assert same_bits(contiguous, batch.paged(16))
+
+
 def test_a_sequence_has_the_same_bits_in_every_batch() -> None:
     batch = on_gpu([1, 300, 1], [3000, 1300, 7], CAUSAL, heads=8)
     for num_splits in (1, 3):

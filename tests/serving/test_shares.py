@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from flash_attention.serving import launch, scratch, splits
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.serving import ServeRule
+from flash_helpers.kernels.architecture import EMULATED_MULTIPROCESSORS
 from flash_helpers.kernels.serve_config import CUT_HEADS, FEW_KEYS, MOST_UNITS, ServeSizes
 from tests.serving.problems import FULL, Batch, same_bits
 from tests.serving.scratch import poisoned_scratch
@@ -135,6 +137,16 @@ def tile_of(batch: int, queries: int, keys: int) -> int:
     """Rows of a tile of a call with 64 query heads, 8 KV heads."""
     sizes = ServeSizes(batch, batch * queries, queries, 64, 8, d_head=128, d_v=128)
     return launch.fitting_sizes(sizes, DType.BF16, keys, torch.device("cpu")).blocks()[0]
+
+
+def test_many_heads_are_served_in_pairs() -> None:
+    """From 256 on; not with more than 32 rows, of which there is no such kernel."""
+    for batch, queries, n_warps in ((31, 1, 8), (32, 1, 4), (300, 2, 4), (32, 4, 4), (32, 5, 8)):
+        sizes = ServeSizes(batch, batch * queries, queries, 64, 8, d_head=128, d_v=128)
+        config: Any = launch.fitting_sizes(sizes, DType.BF16, 8192, torch.device("cpu"))
+        assert (config.n_warps, config.min_blocks_per_sm()) == (n_warps, 8 // n_warps)
+        with_room = splits.with_splits(config, sizes, 0, 8192, torch.device("cpu")).n_splits
+        assert with_room == EMULATED_MULTIPROCESSORS * (8 // n_warps)
 
 
 def test_few_heads_with_few_keys_have_tiles_of_few_rows() -> None:

@@ -25,6 +25,7 @@ from flash_helpers.kernels.serve_config import (
     FEW_HEADS,
     FEW_KEYS,
     MANY_HEADS,
+    PAIR_HEADS,
     TELLING_ROWS,
     ServeKernelConfig,
 )
@@ -69,7 +70,8 @@ def test_calls_with_one_key_have_one_kernel(
         )  # fmt: skip
         of_all = batch * kv_heads
         few = (min(of_all, FEW_HEADS + 1), n_rows <= FEW_KEYS) if of_all <= CUT_HEADS else ()
-        key = (*(min(number, TELLING_ROWS) for number in average), of_all >= MANY_HEADS, *few)
+        many = of_all >= MANY_HEADS, of_all >= PAIR_HEADS
+        key = (*(min(number, TELLING_ROWS) for number in average), *many, *few)
         config = chosen(n_rows, batch, heads, kv_heads)
         n_seen_again += key in kernels
         assert kernels.setdefault(key, config) == config

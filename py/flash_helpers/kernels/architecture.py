@@ -6,6 +6,7 @@ import re
 # "Technical Specifications per Compute Capability": the total per multiprocessor less the
 # 1 KB that the system keeps for each block.
 _KIB = 1024
+SYSTEM_SHARED_MEMORY = _KIB
 SHARED_MEMORY_PER_BLOCK = {
     (8, 0): 163 * _KIB,
     (8, 6): 99 * _KIB,

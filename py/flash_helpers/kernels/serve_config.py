@@ -27,6 +27,10 @@ FEW_HEADS = 4
 # better, where a sequence has up to so many keys (docs/kernels/06-serving.md).
 CUT_HEADS = 8
 FEW_KEYS = 2**13
+# KV heads of all sequences from which on new tokens are served by two small thread blocks on each
+# multiprocessor, one of which reads while the other ends a tile; with fewer tiles there would be
+# twice as many parts to merge (docs/kernels/06-serving.md).
+PAIR_HEADS = 256
 # What thread blocks that share the keys of a whole call may have to count: units of 32 keys of a
 # tile of 16 rows, which are the smallest.
 MOST_UNITS = 2**31 - 1

@@ -42,6 +42,7 @@ _AMPERE = [
         (64, 64, 4, 2),
         *((rows, 128, 8, stages) for rows in (16, 32, 64)),
         *((rows, 64, 4, 2) for rows in (16, 32)),
+        *((rows, 64, 4, 3) for rows in (16, 32) if d_head == 128),
     )
 ]
 _GRADIENTS = [

@@ -1,8 +1,6 @@
 """Why a serving configuration of the Ampere family cannot be built, as sentences."""
 
-from ..architecture import (
-    WARP_SIZE,
-)
+from ..architecture import SYSTEM_SHARED_MEMORY, UNKNOWN_ARCH_SHARED_MEMORY, WARP_SIZE
 from ..sm80_target import architecture_violations
 from .config import WARP_ROWS, AmpereServeKernelConfig
 
@@ -58,4 +56,9 @@ def _warp_violations(config: AmpereServeKernelConfig) -> list[str]:
 def arch_violations(config: AmpereServeKernelConfig, arch: tuple[int, int] | None) -> list[str]:
     """Of an architecture's instructions and shared memory."""
     what = "The tile and the blocks of keys"
-    return architecture_violations(what, config.smem_bytes(), arch)
+    # Where one thread block fits that is meant to be one of two, half of a launch would wait.
+    is_pair = config.min_blocks_per_sm() > 1 and config.smem_bytes() > UNKNOWN_ARCH_SHARED_MEMORY
+    if not is_pair:
+        return architecture_violations(what, config.smem_bytes(), arch)
+    needed = 2 * config.smem_bytes() + SYSTEM_SHARED_MEMORY
+    return architecture_violations(f"{what} of two thread blocks", needed, arch)

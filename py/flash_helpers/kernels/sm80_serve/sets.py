@@ -12,6 +12,7 @@ _DECODE = (
     *((64, rows, 256, 8, 3) for rows in (16, 32)),
     *((64, rows, 128, 8, 4) for rows in (16, 32, 64)),
     *((128, rows, 128, 8, 3) for rows in (16, 32, 64)),
+    *((128, rows, 64, 4, 3) for rows in (16, 32)),  # two on a multiprocessor, for many tiles
     *((d_head, rows, 64, 4, 2) for d_head in (64, 128) for rows in (16, 32)),
 )
 # Heads of more than 128, of any number of chunks of 64 columns. For prompts, tiles for 99 and for

@@ -132,7 +132,8 @@ def launch(call: Call) -> None:
     most = max(*grids, sizes.n_rows * sizes.n_heads_q)
     if most > _MAX_INT32:
         raise ValueError(f"the call has {most} rows or tiles: at most {_MAX_INT32} are possible")
-    memory = scratch.memory(config.scratch(sizes), call.q.device)
+    words = config.scratch(sizes)
+    memory = scratch.memory(words, call.q.device)
     whole = replace(call, outputs=call.outputs | memory)
     record = whole.record(sizes.n_splits)
     device = call.q.device
@@ -146,7 +147,7 @@ def launch(call: Call) -> None:
     if call.given and sizes.most_units(call.max_keys) <= MOST_UNITS:
         short_way.remember(
             call.given, kernel_id, record, memory,
-            keeps_memory=config.shares(sizes), by_sizes=config.splits_by_sizes(sizes),
+            keeps_memory=scratch.is_kept(words), by_sizes=config.splits_by_sizes(sizes),
         )  # fmt: skip
 
 

@@ -205,6 +205,23 @@ def test_parts_of_latent_caches_have_memory_of_the_calls_sizes(
     assert len(full) <= len(set(sizes))
 
 
+@pytest.mark.parametrize("splits", [0, 4])
+@pytest.mark.parametrize("keys", [[700] * 3, [9000]])
+def test_a_call_makes_its_result_alone(keys: list[int], splits: int) -> None:
+    """What kernels leave for each other is there from the call before, of one launch and of two."""
+    batch = on_gpu([1] * len(keys), keys)
+    q, (k, v, table), used = torch.stack(batch.q), batch.pages(16), ints(keys, "cuda")
+
+    def allocations() -> int:
+        FUNCTIONS.flash_attn_with_kvcache(
+            q, k, v, cache_seqlens=used, block_table=table, num_splits=splits
+        )
+        return int(torch.cuda.memory_stats()["allocation.all.allocated"])
+
+    found = [allocations() for _ in range(4)]
+    assert found[3] - found[2] == 1
+
+
 def test_a_latent_cache_is_one_kind_of_call_whole_and_in_parts(full: list[launch.Call]) -> None:
     batch = latent(5)
     in_parts = batch.paged(64)

@@ -30,7 +30,8 @@ bool is_ordered(const Races& races, const Lane* lane, const Record& record) {
   }
   if (record.clock <= lane->seen->floor) return true;
   u32 lanes = record.lanes;
-  if (record.warp == lane->warp_id) lanes &= ~(1u << lane->lane_id);
+  const bool own = record.warp == lane->warp_id && lane->block == races.owner;
+  if (own) lanes &= ~(1u << lane->lane_id);
   const u32* ticks = lane->seen->ticks() + record.warp * kWarpSize;
   for (; lanes != 0; lanes &= lanes - 1) {
     if (record.clock > ticks[__builtin_ctz(lanes)]) return false;

@@ -51,6 +51,7 @@ class Launch {
   using Residents = std::vector<std::unique_ptr<Resident>>;
 
   void work();
+  void run_cluster(std::vector<Resident*>& residents);
   void take_turns();
   Resident* make_resident(Residents& residents);
   u64 next_turn(u64 last, u64 n_running);
@@ -81,16 +82,54 @@ Resident* Launch::make_resident(Residents& residents) {
 }
 
 void Launch::work() {
-  Residents residents;
-  Resident* resident = make_resident(residents);
-  if (resident == nullptr) return;
-  for (u64 index; (index = next_block_++) < std::min<u64>(n_blocks_, first_failure_);) {
-    resident->start(index);
-    resident->run();
-    finish_block(*resident);
+  Residents made;
+  std::vector<Resident*> residents;
+  std::vector<Block*> blocks;
+  for (u32 rank = 0; rank < request_.cluster; ++rank) {
+    Resident* resident = make_resident(made);
+    if (resident == nullptr) return;
+    residents.push_back(resident);
+    blocks.push_back(resident->block());
+  }
+  Cluster cluster;
+  const u64 end = n_blocks_ / request_.cluster;
+  for (u64 index; (index = next_block_++) < end && index * request_.cluster < first_failure_;) {
+    for (u32 rank = 0; rank < request_.cluster; ++rank) {
+      residents[rank]->start(index * request_.cluster + rank);
+    }
+    if (request_.kernel->uses_sm90 != 0 && blocks.size() > 1) cluster.start(blocks);
+    run_cluster(residents);
+    for (Resident* resident : residents) finish_block(*resident);
   }
   std::lock_guard lock(result_mutex_);
-  resident->add_to(result_);
+  for (const Resident* resident : residents) resident->add_to(result_);
+}
+
+// Its blocks in turns, each as far as it can go; words and copies land when none can. Ends with all
+// of them, or with the first failure.
+void Launch::run_cluster(std::vector<Resident*>& residents) {
+  const u64 n = residents.size();
+  const Order order = Order{request_.order};
+  std::vector<Resident*> left = residents;
+  if (order == Order::kReverse) std::reverse(left.begin(), left.end());
+  for (u64 turn = 0; !left.empty();) {
+    u64 tried = 0;
+    if (order == Order::kRandom && n > 1)
+      turn = left[0]->block()->schedule.random(u32(left.size()));
+    for (; tried < left.size(); ++tried, ++turn) {
+      if (left[turn % left.size()]->block()->runnable_warps != 0) break;
+    }
+    for (u64 rest = left.size(); tried == left.size() && rest != 0; --rest, ++turn) {
+      if (!resume_waiting(left[turn % left.size()]->block())) continue;
+      tried = 0;
+      break;
+    }
+    Resident* resident = left[turn % left.size()];
+    if (tried == left.size()) report_deadlock(resident->block());
+    if (tried != left.size() && !resident->run()) continue;
+    if (resident->block()->error.kind != ErrorKind::kNone) return;
+    left.erase(left.begin() + s64(turn % left.size()));
+  }
 }
 
 // Whose turn is it? The block behind, the one before, or any.

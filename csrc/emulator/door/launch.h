@@ -19,6 +19,7 @@ struct LaunchRequest {
   u32 grid[3];
   u32 block[3];
   u32 dynamic_shared_bytes;
+  u32 cluster;  // blocks of one, which divide grid[0]
   u32 n_workers;
   u32 order;  // Order
   u32 finds_races;

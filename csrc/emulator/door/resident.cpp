@@ -48,6 +48,7 @@ Resident::Resident(const LaunchRequest& request, GlobalShadow* shadow, bool alte
   block_.schedule.order = Order{request.order};
   std::copy_n(request.block, 3, block_.position.ntid);
   std::copy_n(request.grid, 3, block_.position.nctaid);
+  block_.position.cluster = request.cluster;
   block_.ranges = {request.ranges, request.n_ranges};
   block_.entry = request.kernel->entry;
   if (request.traffic) traffic_.emplace(*request.traffic, block_.n_threads);
@@ -100,6 +101,7 @@ void Resident::start(u64 index) {
   for (u32 thread = 0; thread < block_.n_threads; ++thread) start_lane(thread);
   if (races_) races_->start_block(index);
   if (sm90_) sm90_->start_block();
+  if (sm90_) own_cluster_.start({&block_});
   const u32* grid = request_.grid;
   const u32 ctaid[3] = {u32(index % grid[0]), u32(index / grid[0] % grid[1]),
                         u32(index / grid[0] / grid[1])};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "async_copies.h"
+#include "cluster.h"
 #include "launch.h"
 #include "sm90.h"
 
@@ -41,6 +42,7 @@ class Resident {
   void start(u64 index);
   bool run();  // until the block ends, with or without an error; false: it lets others go first
   u64 index() const { return index_; }
+  Block* block() { return &block_; }
   // Of the block that has ended: what it counted, its error. Both begin anew.
   Counts take_counts();
   ErrorRecord take_error();
@@ -60,6 +62,7 @@ class Resident {
   std::optional<Traffic> traffic_;
   std::unique_ptr<Races> races_;
   std::unique_ptr<Sm90> sm90_;
+  Cluster own_cluster_;  // of this block alone
   FiberStacks stacks_;
 };
 

@@ -12,8 +12,9 @@ namespace emulator {
 
 const char* wait_name(Wait wait) {
   static constexpr const char* kNames[] = {
-      "nothing",  "shfl.sync", "vote.sync",  "redux.sync", "bar.warp.sync", "ldmatrix",  "mma.sync",
-      "bar.sync", "stmatrix",  "elect.sync", "wgmma",      "mbarrier",      "setmaxnreg"};
+      "nothing",  "shfl.sync", "vote.sync",  "redux.sync",     "bar.warp.sync",
+      "ldmatrix", "mma.sync",  "bar.sync",   "stmatrix",       "elect.sync",
+      "wgmma",    "mbarrier",  "setmaxnreg", "barrier.cluster"};
   static_assert(std::size(kNames) == u32(Wait::kCount));
   return kNames[u32(wait)];
 }
@@ -27,6 +28,8 @@ const char* detail_name(Wait wait) {
       return "barrier";
     case Wait::kMbarrier:
       return "byte";
+    case Wait::kClusterBarrier:
+      return "phase";
     case Wait::kSetmaxnreg:
       return "registers";
     default:

@@ -87,6 +87,7 @@ struct Schedule {
 
 struct Races;
 struct Sm90;
+class Cluster;
 
 struct Block {
   Warp warps[kMaxWarps];
@@ -98,8 +99,10 @@ struct Block {
   u32 alive;
   Lane* paused;  // who let other blocks go first; null: nobody
   Schedule schedule;
-  Races* races;  // null: not looked for
-  Sm90* sm90;    // null: the kernel uses none of Hopper's asynchronous units
+  Races* races;      // null: not looked for
+  Sm90* sm90;        // null: the kernel uses none of Hopper's asynchronous units
+  Cluster* cluster;  // with sm90; of one block where the launch has no clusters
+  u32 rank;          // in it
 
   Position position;
 
@@ -158,10 +161,12 @@ inline void continue_in_order(Lane* lane, Warp* warp) {
 }
 
 // Prepares a thread block. Runs it to its end, and block->error tells whether it failed; or until
-// a thread of it lets other blocks go first: false.
+// a thread of it lets other blocks go first, or none can run and its cluster has others: false.
 void start_block(Block* block, const u32 ctaid[3]);
 bool run_block(Block* block);
 void pause_block(Lane* lane);
+// Nobody can run: do asynchronous operations let somebody go on?
+bool resume_waiting(Block* block);
 
 // Barriers count threads that have not exited, so an exit may complete one.
 void complete_barriers(Block* block);

@@ -27,6 +27,7 @@ enum class Wait : u32 {
   kWgmma,
   kMbarrier,
   kSetmaxnreg,
+  kClusterBarrier,
   kCount
 };
 
@@ -43,6 +44,7 @@ struct Position {
   u32 ntid[3];
   u32 ctaid[3];
   u32 nctaid[3];
+  u32 cluster;  // blocks of one
 };
 
 struct Lane {
@@ -74,6 +76,9 @@ struct Lane {
   u32 clock;
   u32 barrier_site;  // of the last barrier passed
   Seen* seen;
+
+  // Of the cluster's barrier (sm90/cluster.h).
+  u32 cluster_arrivals, cluster_waits;
 
   // Where and why it waits; the operands live on its own stack and are exchanged through this
   // pointer, so a collective copies nothing.

@@ -5,6 +5,7 @@
 
 #include "async_copies.h"
 #include "block.h"
+#include "cluster.h"
 #include "collective.h"
 #include "device_calls.h"
 #include "launch.h"
@@ -45,6 +46,7 @@ void reset_warp(Block* block, u32 index) {
   block->alive -= 1;
   leave_collectives(lane);
   complete_barriers(block);
+  if (block->cluster != nullptr) block->cluster->exit_lane(lane);
   Lane* next = next_runnable(warp);
   switch_context(lane->context, next ? next->context : block->scheduler);
   __builtin_unreachable();
@@ -75,7 +77,12 @@ Lane* behind(Lane* lane) {
   return &block->lanes[thread];
 }
 
-// Nobody can run: do asynchronous operations let somebody go on?
+bool has_company(const Block* block) {
+  return block->cluster != nullptr && block->cluster->size() > 1;
+}
+
+}  // namespace
+
 bool resume_waiting(Block* block) {
   if (block->sm90 == nullptr) return false;
   while (block->sm90->make_progress()) {
@@ -83,8 +90,6 @@ bool resume_waiting(Block* block) {
   }
   return false;
 }
-
-}  // namespace
 
 void fail_endless_loop(Lane* lane, u32 site) {
   fail(lane, ErrorKind::kEndlessLoop, site,
@@ -114,7 +119,9 @@ bool run_block(Block* block) {
     switch_context(block->scheduler,
                    (block->paused ? behind(block->paused) : first(block))->context);
     if (block->error.kind == ErrorKind::kNone && block->paused != nullptr) return false;
-  } while (block->error.kind == ErrorKind::kNone && block->alive != 0 && resume_waiting(block));
+    if (block->error.kind != ErrorKind::kNone || block->alive == 0) break;
+    if (has_company(block)) return false;
+  } while (resume_waiting(block));
   if (block->sm90 != nullptr && block->error.kind == ErrorKind::kNone && block->alive == 0) {
     block->sm90->finish_block();
   }

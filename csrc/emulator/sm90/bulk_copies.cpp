@@ -13,25 +13,6 @@ namespace emulator {
 
 namespace {
 
-// Checks shared bytes [address, address + bytes) of a copy; returns the offset.
-u32 shared_offset(Lane* lane, u32 address, u32 bytes, u32 alignment, Access access, u32 site) {
-  u32 offset = address - kSharedBase;
-  if (address % alignment != 0)
-    fail_window(lane, "shared", s64{address} - kSharedBase, lane->shared_bytes, alignment, access,
-                site);
-  if (u64{offset} + bytes > lane->shared_bytes) {
-    fail(lane, ErrorKind::kOutOfBounds, site,
-         "bulk copy of %u bytes at byte %lld of %u bytes of shared memory", bytes,
-         static_cast<long long>(address) - kSharedBase, lane->shared_bytes);
-  }
-  if (const Mbarrier* barrier = lane->block->sm90->mbarriers.overlapping(offset, bytes)) {
-    fail(lane, ErrorKind::kMbarrier, site,
-         "bulk copy of bytes %u to %u of shared memory, where the mbarrier of {site:%u} lies at %u",
-         offset, offset + bytes - 1, barrier->init_site, barrier->offset);
-  }
-  return offset;
-}
-
 // Finds the range of a row in global memory, which has any alignment.
 const GlobalRange& range_of(Lane* lane, u64 address, u32 bytes, Access access, u32 site) {
   if (!range_allows(lane->recent_range, address, bytes, access)) {
@@ -102,6 +83,25 @@ void check_place(Lane* lane, const TensorMap& map, const s32* place, bool is_sto
 
 }  // namespace
 
+u32 shared_offset(Lane* lane, const Sm90& sm90, u32 address, u32 bytes, u32 alignment,
+                  Access access, u32 site) {
+  u32 offset = address - kSharedBase;
+  if (address % alignment != 0)
+    fail_window(lane, "shared", s64{address} - kSharedBase, lane->shared_bytes, alignment, access,
+                site);
+  if (u64{offset} + bytes > lane->shared_bytes) {
+    fail(lane, ErrorKind::kOutOfBounds, site,
+         "bulk copy of %u bytes at byte %lld of %u bytes of shared memory", bytes,
+         static_cast<long long>(address) - kSharedBase, lane->shared_bytes);
+  }
+  if (const Mbarrier* barrier = sm90.mbarriers.overlapping(offset, bytes)) {
+    fail(lane, ErrorKind::kMbarrier, site,
+         "bulk copy of bytes %u to %u of shared memory, where the mbarrier of {site:%u} lies at %u",
+         offset, offset + bytes - 1, barrier->init_site, barrier->offset);
+  }
+  return offset;
+}
+
 void BulkCopies::start_block() {
   in_flight_.clear();
   std::fill(groups_.begin(), groups_.end(), Groups{});
@@ -114,7 +114,7 @@ void BulkCopies::load(Lane* lane, const TensorMap& map, const s32* place, u32 de
   const u32 alignment = map.rank == 1 && map.element_bytes == 16 ? 16 : 128;
   const u32 bytes = map.shared_bytes();
   check_place(lane, map, place, /*is_store=*/false, site);
-  u32 offset = shared_offset(lane, destination, bytes, alignment, Access::kAsyncWrite, site);
+  u32 offset = shared_offset(lane, *sm90, destination, bytes, alignment, Access::kAsyncWrite, site);
   Mbarrier& barrier = sm90->mbarriers.use(lane, barrier_address, site);
   bool writable = false, is_whole = true;
   for_each_row(map, place, [&](const BoxRow& row) {
@@ -140,17 +140,20 @@ void BulkCopies::load(Lane* lane, const TensorMap& map, const s32* place, u32 de
     });
   }
   fill(map, lane->shared, offset, 0xFF);
-  Load load{map, {}, offset, &barrier, operation, site, lane};
+  Load load{map, {}, offset, &barrier, operation, site, lane, 0, {}};
   std::copy_n(place, map.rank, load.place);
   in_flight_.push_back(load);
   lane->block->counts.bulk_loads += 1;
-  if (early_) {
-    land(lane->block, in_flight_.size() - 1);
-    if (lane->block->error.kind != ErrorKind::kNone) {
-      switch_context(lane->context, lane->block->scheduler);
-    }
-  }
+  land_if_early(lane);
   surprise(lane);
+}
+
+void BulkCopies::land_if_early(Lane* lane) {
+  if (!early_) return;
+  land(block_, in_flight_.size() - 1);
+  if (block_->error.kind != ErrorKind::kNone) {
+    switch_context(lane->context, lane->block->scheduler);
+  }
 }
 
 bool BulkCopies::land_one(Block* block) {
@@ -168,15 +171,21 @@ void BulkCopies::land(Block* block, u64 index) {
   const Load load = in_flight_[index];
   in_flight_.erase(in_flight_.begin() + s64(index));
   u8* shared = load.lane->shared;
-  fill(load.map, shared, load.destination, 0);  // what lies outside the tensor
-  for_each_row(load.map, load.place, [&](const BoxRow& row) {
-    for_each_piece(load.map, row, load.destination, [&](u32 to, u64 from, u32 bytes) {
-      memcpy(shared + to, reinterpret_cast<const void*>(from), bytes);
+  u32 landed = load.word_bytes;
+  if (landed != 0) {
+    memcpy(shared + load.destination, load.word, landed);
+  } else {
+    landed = load.map.box_bytes();
+    fill(load.map, shared, load.destination, 0);  // what lies outside the tensor
+    for_each_row(load.map, load.place, [&](const BoxRow& row) {
+      for_each_piece(load.map, row, load.destination, [&](u32 to, u64 from, u32 bytes) {
+        memcpy(shared + to, reinterpret_cast<const void*>(from), bytes);
+      });
     });
-  });
+  }
   Sm90* sm90 = block->sm90;
   if (sm90->shadow.tracked()) sm90->shadow.landed(load.operation, u32(load.barrier->phase) + 1);
-  if (!sm90->mbarriers.add_transactions(block, *load.barrier, -s64{load.map.box_bytes()})) {
+  if (!sm90->mbarriers.add_transactions(block, *load.barrier, -s64{landed})) {
     record_error(load.lane, ErrorKind::kMbarrier, load.site,
                  "the mbarrier at byte %u of shared memory counts more than a million bytes that "
                  "nobody announced",
@@ -198,7 +207,7 @@ void BulkCopies::store(Lane* lane, const TensorMap& map, const s32* place, u32 s
   const u32 alignment = map.rank == 1 && map.element_bytes == 16 ? 16 : 128;
   const u32 bytes = map.shared_bytes();
   check_place(lane, map, place, /*is_store=*/true, site);
-  u32 offset = shared_offset(lane, source, bytes, alignment, Access::kRead, site);
+  u32 offset = shared_offset(lane, *sm90, source, bytes, alignment, Access::kRead, site);
   Groups& groups = groups_[thread_of(lane)];
   if (groups.agent == 0) {
     groups.agent = sm90->knowledge.new_agent() + 1;
@@ -275,9 +284,9 @@ void BulkCopies::finish_block(Block* block) {
   if (in_flight_.empty()) return;
   const Load& load = in_flight_.front();
   record_error(load.lane, ErrorKind::kPendingAsyncCopy, load.site,
-               "the thread block ends while %zu of its bulk loads are in flight: nobody waits for "
-               "them",
-               in_flight_.size());
+               "the thread block ends while %zu of %s are in flight: nobody waits for them",
+               in_flight_.size(),
+               load.word_bytes != 0 ? "the words stored to it" : "its bulk loads");
   (void)block;
 }
 

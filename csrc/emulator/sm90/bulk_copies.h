@@ -11,20 +11,30 @@
 #include <vector>
 
 #include "block.h"
+#include "memory.h"
 #include "sm90_calls.h"
 #include "tensor_map.h"
 
 namespace emulator {
 
 struct Mbarrier;
+struct Sm90;
+
+// Checks shared bytes [address, address + bytes) of a copy, in the block of `sm90`; returns the
+// offset.
+u32 shared_offset(Lane* lane, const Sm90& sm90, u32 address, u32 bytes, u32 alignment,
+                  Access access, u32 site);
 
 class BulkCopies {
  public:
-  BulkCopies(u32 n_threads, bool early) : early_(early), groups_(n_threads), written_(n_threads) {}
+  BulkCopies(Block* block, bool early)
+      : block_(block), early_(early), groups_(block->n_threads), written_(block->n_threads) {}
 
   void start_block();
   void load(Lane* lane, const TensorMap& map, const s32* place, u32 destination, u32 barrier,
             u32 site);
+  // st.async of a thread of this block, or of another one of its cluster. Lands as a load does.
+  void store_word(Lane* lane, u32 address, const u8* value, u32 bytes, u32 barrier, u32 site);
   void store(Lane* lane, const TensorMap& map, const s32* place, u32 source, StoreBy by, u32 site);
   void commit_group(Lane* lane);
   void wait_group(Lane* lane, u32 pending_groups, Until until);
@@ -43,6 +53,8 @@ class BulkCopies {
     u32 operation;  // in the async shadow
     u32 site;
     Lane* lane;
+    u32 word_bytes;  // not 0: a word, in place of the box of a map
+    u8 word[16];
   };
   // Of the stores of one thread.
   struct Groups {
@@ -60,8 +72,10 @@ class BulkCopies {
   };
 
   void land(Block* block, u64 index);
+  void land_if_early(Lane* lane);
   void land_stores(Lane* lane, u32 groups);
 
+  Block* block_;
   bool early_;
   std::vector<Load> in_flight_;
   std::vector<Groups> groups_;               // by thread

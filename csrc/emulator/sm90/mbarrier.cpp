@@ -16,6 +16,11 @@ namespace {
 constexpr u32 kMaxCount = (1u << 20) - 1;  // of arrivals, and of bytes
 using ull = unsigned long long;
 
+// By the cluster's barrier.
+bool is_shown(const Mbarrier& barrier, const Lane* lane) {
+  return barrier.shown_from != 0 && barrier.shown_from <= lane->cluster_waits;
+}
+
 }  // namespace
 
 void Mbarriers::start_block() {
@@ -40,7 +45,7 @@ void Mbarriers::check_place(Lane* lane, u32 address, u32 site) const {
   }
 }
 
-Mbarrier& Mbarriers::use(Lane* lane, u32 address, u32 site) {
+Mbarrier& Mbarriers::at(Lane* lane, u32 address, u32 site) {
   check_place(lane, address, site);
   u32 offset = address - kSharedBase;
   u32 slot = slots_[offset / 8];
@@ -49,13 +54,27 @@ Mbarrier& Mbarriers::use(Lane* lane, u32 address, u32 site) {
          "no mbarrier is initialised at byte %u of shared memory (%zu have been elsewhere)", offset,
          barriers_.size());
   }
-  Mbarrier& barrier = barriers_[slot - 1];
+  return barriers_[slot - 1];
+}
+
+Mbarrier& Mbarriers::use(Lane* lane, u32 address, u32 site) {
+  Mbarrier& barrier = at(lane, address, site);
   if (Races* races = lane->block->races) {
-    bool own = thread_of(lane) == barrier.init_thread;
-    if (!own && lane->seen->ticks()[barrier.init_thread] < barrier.init_clock) {
+    const bool own = thread_of(lane) == barrier.init_thread;
+    if (!own && !is_shown(barrier, lane) &&
+        lane->seen->ticks()[barrier.init_thread] < barrier.init_clock) {
       report_race(*races, lane, site, RaceKind::kBarrierUnseen,
-                  {barrier.init_thread, barrier.init_site}, offset, 8);
+                  {barrier.init_thread, barrier.init_site}, barrier.offset, 8);
     }
+  }
+  return barrier;
+}
+
+Mbarrier& Mbarriers::use_from_afar(Lane* lane, Block* own, u32 address, u32 site) {
+  Mbarrier& barrier = at(lane, address, site);
+  if (own->races != nullptr && !is_shown(barrier, lane)) {
+    report_race(*own->races, lane, site, RaceKind::kBarrierUnseen,
+                {barrier.init_thread, barrier.init_site}, barrier.offset, 8);
   }
   return barrier;
 }
@@ -100,6 +119,15 @@ void Mbarriers::inval(Lane* lane, u32 address, u32 site) {
 
 void Mbarriers::fence(Lane* lane) {
   for (Mbarrier& barrier : barriers_) barrier.fenced |= barrier.init_thread == thread_of(lane);
+}
+
+// From the thread's next arrival at the cluster's barrier on.
+void Mbarriers::show_to_cluster(Lane* lane) {
+  fence(lane);
+  for (Mbarrier& barrier : barriers_) {
+    if (barrier.init_thread != thread_of(lane) || barrier.shown_from != 0) continue;
+    barrier.shown_from = lane->cluster_arrivals + 1;
+  }
 }
 
 bool Mbarriers::add_transactions(Block* block, Mbarrier& barrier, s64 bytes) {
@@ -258,6 +286,6 @@ bool mbarrier_wait_state(Lane* lane, u32 address, u64 state, Ordering ordering, 
   return lane->block->sm90->mbarriers.wait(lane, address, state, false, ordering, site);
 }
 
-void fence_mbarrier_init(Lane* lane) { lane->block->sm90->mbarriers.fence(lane); }
+void fence_mbarrier_init(Lane* lane) { lane->block->sm90->mbarriers.show_to_cluster(lane); }
 
 }  // namespace emulator

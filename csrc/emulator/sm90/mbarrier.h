@@ -16,7 +16,9 @@ struct Mbarrier {
   u64 phase;  // completed ones
   u32 agent;
   u32 init_thread, init_clock, init_site;
-  bool fenced;  // by the thread that initialised it
+  bool fenced;     // by the thread that initialised it
+  u32 shown_from;  // the first phase of the cluster's barrier that shows it to other blocks; 0:
+                   // none
   bool alive;
   Seen* arrived;    // what those that arrived in this phase know; null: none yet, or not tracked
   Seen* completed;  // what those know who have waited
@@ -32,10 +34,13 @@ class Mbarriers {
   const Mbarrier* overlapping(u32 offset, u32 bytes) const;
   // The one at an address, if the lane may use it; else the launch fails or a race is reported.
   Mbarrier& use(Lane* lane, u32 address, u32 site);
+  // The same for a lane of another block of the cluster; this one is `own`.
+  Mbarrier& use_from_afar(Lane* lane, Block* own, u32 address, u32 site);
 
   void init(Lane* lane, u32 address, u32 count, u32 site);
   void inval(Lane* lane, u32 address, u32 site);
   void fence(Lane* lane);
+  void show_to_cluster(Lane* lane);
   u64 arrive(Lane* lane, u32 address, u32 count, u32 expected_bytes, Ordering ordering, u32 site);
   bool wait(Lane* lane, u32 address, u64 state, bool by_parity, Ordering ordering, u32 site);
 
@@ -48,6 +53,7 @@ class Mbarriers {
 
  private:
   void check_place(Lane* lane, u32 address, u32 site) const;
+  Mbarrier& at(Lane* lane, u32 address, u32 site);
   void complete_if_due(Block* block, Mbarrier& barrier);
   void wake(Block* block, Mbarrier& barrier);
 

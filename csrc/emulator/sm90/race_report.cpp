@@ -15,10 +15,12 @@ void report_race(Races& races, const Lane* lane, u32 site, RaceKind kind, FirstP
   race.latest_access = races.access;
   u64 block = races.block - u64{1};
   if (first.site != 0) {
-    race.first = {block, first.thread, first.site, lane->block->lanes[first.thread].barrier_site,
+    race.first = {block, first.thread, first.site, races.owner->lanes[first.thread].barrier_site,
                   0};
   }
-  race.second = {block, thread_of(lane), site, lane->barrier_site, 0};
+  // Which may be of another block of the cluster.
+  const u64 other = lane->block->races->block - u64{1};
+  race.second = {other, thread_of(lane), site, lane->barrier_site, 0};
   races.table.add(race);
 }
 

@@ -9,7 +9,7 @@ Sm90::Sm90(Block* owner, u32 shared_bytes, bool early_loads)
     : block(owner),
       knowledge(owner->races),
       mbarriers(shared_bytes),
-      bulk(owner->n_threads, early_loads),
+      bulk(owner, early_loads),
       warpgroups(owner->n_warps * kWarpSize),
       shadow(knowledge, shared_bytes, owner->n_warps),
       global(shadow, owner->n_warps * kWarpSize) {}

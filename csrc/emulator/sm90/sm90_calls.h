@@ -23,6 +23,15 @@ u64 mbarrier_arrive(Lane* lane, u32 address, u32 count, u32 expected_bytes, Orde
 bool mbarrier_wait_parity(Lane* lane, u32 address, u32 parity, Ordering ordering, u32 site);
 bool mbarrier_wait_state(Lane* lane, u32 address, u64 state, Ordering ordering, u32 site);
 
+// --- clusters ----------------------------------------------------------------------------------
+
+// barrier.cluster, relaxed arrivals: see cluster.h.
+void cluster_arrive(Lane* lane, u32 site);
+void cluster_wait(Lane* lane, u32 site);
+u32 map_to_rank(Lane* lane, u32 address, u32 rank, u32 site);
+// st.async: `bytes` of `value` to a shared address of the cluster; they count at the mbarrier.
+void store_async(Lane* lane, u32 address, const u8* value, u32 bytes, u32 barrier, u32 site);
+
 // --- fences ------------------------------------------------------------------------------------
 
 void fence_mbarrier_init(Lane* lane);

@@ -5,7 +5,7 @@ from ctypes import POINTER, Structure, c_char, c_char_p, c_uint32, c_uint64, c_v
 
 WAITS = (
     *("none", "shfl", "vote", "redux", "bar.warp.sync", "ldmatrix", "mma", "bar.sync"),
-    *("stmatrix", "elect", "wgmma", "mbarrier", "setmaxnreg"),
+    *("stmatrix", "elect", "wgmma", "mbarrier", "setmaxnreg", "barrier.cluster"),
 )
 
 
@@ -76,6 +76,7 @@ class LaunchRequest(Structure):
         ("grid", c_uint32 * 3),
         ("block", c_uint32 * 3),
         ("dynamic_shared_bytes", c_uint32),
+        ("cluster", c_uint32),
         ("n_workers", c_uint32),
         ("order", c_uint32),
         ("finds_races", c_uint32),

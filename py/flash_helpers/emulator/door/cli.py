@@ -42,7 +42,8 @@ from ..errors import (
 )
 from ..translator.ptx_parser import PtxFile
 from .cli_arguments import Argument, Prepared, UsageError, parse_argument, prepare
-from .launch import Dim3, EmulatedKernel, LaunchOptions, LaunchReport, compile_kernel
+from .launch import EmulatedKernel, LaunchOptions, LaunchReport, compile_kernel
+from .shape import Dim3
 
 OK, KERNEL_ERROR, USAGE, NO_DATA, INTERRUPTED = 0, 1, 2, 4, 130
 PTX_ARCHITECTURE = "compute_80"

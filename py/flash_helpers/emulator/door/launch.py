@@ -22,13 +22,11 @@ from ..errors import (
 )
 from . import abi
 from .compile import Runtime, runtime
+from .shape import Dim3, check_shape
 from .source_lines import SourceLines
 
-MAX_THREADS_PER_BLOCK = 1024
 PARAMETER_ALIGNMENT = 128
-MAX_SHARED_BYTES = 227 * 1024  # the most that any GPU of these families gives one block
 
-Dim3 = tuple[int, int, int]
 LaneOrder = Literal["forward", "reverse", "random"]
 # What the race detector does with its findings: RaceError, LaunchReport.races, or it does not run.
 RaceMode = Literal["error", "report", "off"]
@@ -113,11 +111,13 @@ class EmulatedKernel:
         params: Sequence[bytes],
         memory: Sequence[MemoryRange],
         *,
+        cluster: int = 1,
         options: LaunchOptions | None = None,
     ) -> LaunchReport:
-        """Runs the whole grid; a KernelError names kernel, block, thread and source line."""
+        """Runs the whole grid, in clusters of so many blocks along x; a KernelError names kernel,
+        block, thread and source line."""
         options = options or LaunchOptions()
-        self._check_shape(grid, block, shared_bytes)
+        check_shape(self.name, self._info, grid, block, shared_bytes, cluster)
         packed = self._pack_parameters(params)
         names, ranges = self._ranges(memory, packed)
         workers = options.workers or os.cpu_count() or 1
@@ -133,6 +133,7 @@ class EmulatedKernel:
             grid=grid,
             block=block,
             dynamic_shared_bytes=shared_bytes,
+            cluster=cluster,
             n_workers=workers,
             order=get_args(LaneOrder).index(options.lane_order),
             finds_races=mode != "off",
@@ -169,20 +170,6 @@ class EmulatedKernel:
         if self._counting is None:
             self._counting = CountingVariant(self._ptx, self.name, self._runtime)
         return self._counting
-
-    def _check_shape(self, grid: Dim3, block: Dim3, shared_bytes: int) -> None:
-        threads = block[0] * block[1] * block[2]
-        if min(grid) < 1 or min(block) < 1 or threads > MAX_THREADS_PER_BLOCK:
-            raise InvalidLaunchError(
-                f"{self.name}: grid {grid} of blocks {block}; all sizes must be at least 1 and a "
-                f"block may have at most {MAX_THREADS_PER_BLOCK} threads (this one: {threads})"
-            )
-        total = shared_bytes + self.static_shared_bytes
-        if shared_bytes < 0 or total > MAX_SHARED_BYTES:
-            raise InvalidLaunchError(
-                f"{self.name}: {shared_bytes} bytes of dynamic and {self.static_shared_bytes} of "
-                f"static shared memory; a block may have 0 to {MAX_SHARED_BYTES}"
-            )
 
     def _pack_parameters(self, params: Sequence[bytes]) -> ctypes.Array[ctypes.c_char]:
         sizes = tuple(len(param) for param in params)

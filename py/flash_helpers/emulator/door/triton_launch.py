@@ -17,13 +17,13 @@ from typing import Any, Protocol
 from ..errors import InvalidLaunchError
 from ..sm90.tensor_map import SWIZZLES, pack_tensor_map
 from .launch import (
-    Dim3,
     EmulatedKernel,
     LaunchOptions,
     LaunchReport,
     MemoryRange,
     compile_kernel,
 )
+from .shape import Dim3
 
 _WARP = 32
 _SCRATCH_ALIGN = 128  # bytes
@@ -69,11 +69,12 @@ def launch_triton(
     arguments: Sequence[Any],
     *,
     written: Collection[int] | None = None,
+    cluster: int = 1,
     options: LaunchOptions | None = None,
 ) -> LaunchReport:
     """Runs the grid. `arguments` are all but the constants; `written` has the positions of
-    those that the kernel may write to (None: any). InvalidLaunchError where Triton or the driver
-    would refuse; a KernelError as any kernel's."""
+    those that the kernel may write to (None: any), `cluster` the blocks of one. InvalidLaunchError
+    where Triton or the driver would refuse; a KernelError as any kernel's."""
     kernel = compile_kernel(compiled.ptx, compiled.name)
     scratch = bytearray(compiled.scratch_bytes * grid[0] * grid[1] * grid[2] + _SCRATCH_ALIGN)
     scratch_range = _scratch_range(scratch)
@@ -88,7 +89,9 @@ def launch_triton(
         )
     block = (_WARP * compiled.n_warps, 1, 1)
     memory = [*params.memory, scratch_range]
-    return kernel.launch(grid, block, compiled.shared_bytes, params.values, memory, options=options)
+    return kernel.launch(
+        grid, block, compiled.shared_bytes, params.values, memory, cluster=cluster, options=options
+    )
 
 
 def _scratch_range(scratch: bytearray) -> MemoryRange:

@@ -2,21 +2,11 @@
 
 import re
 
-from ..translator.emitter import SPECIAL_REGISTERS, Emitter, elements
+from ..translator.emitter import Emitter, elements
 from ..translator.forms import Modifiers, Unsupported
 from ..translator.ptx_parser import Instruction
 from ..translator.ptx_types import PRED, S32, U32, U64
 from ..translator.registry import instruction
-
-# A launch without clusters: every block is one of its own.
-SPECIAL_REGISTERS |= {"%cluster_ctarank": "0u", "%cluster_nctarank": "1u"}
-for _i, _axis in enumerate("xyz"):
-    SPECIAL_REGISTERS |= {
-        f"%cluster_ctaid.{_axis}": "0u",
-        f"%cluster_nctaid.{_axis}": "1u",
-        f"%clusterid.{_axis}": f"L->position->ctaid[{_i}]",
-        f"%nclusterid.{_axis}": f"L->position->nctaid[{_i}]",
-    }
 
 _SHARED = ("shared", "shared::cta", "shared::cluster")
 _SCOPES = ("cta", "cluster")

@@ -5,7 +5,7 @@ from ..translator.forms import Modifiers
 from ..translator.passes import Pass
 from ..translator.ptx_parser import Entry, Instruction
 from ..translator.registry import instruction
-from . import ops
+from . import cluster_ops, ops
 from .registers import RegisterChecks
 from .wgmma_ops import place_accumulators
 
@@ -27,6 +27,9 @@ def bulk_reduction(e: Emitter, ins: Instruction) -> None:
 @instruction("fence.mbarrier_init", "fence.proxy")
 def fence(e: Emitter, ins: Instruction) -> None:
     ops.fence(e, ins)
+
+
+__all__ = ["MatmulRegisters", "cluster_ops"]
 
 
 class MatmulRegisters(Pass):

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kNotInitialized = 3;    // CUDA_ERROR_NOT_INITIALIZED
 constexpr int kInvalidContext = 201;  // CUDA_ERROR_INVALID_CONTEXT
+constexpr int kClusterDimension = 4;  // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 
 // A list of functions with the methods of one, or what stands in its place: a function, or None.
 bool has_hooks(py::handle object, py::handle name) {
@@ -57,6 +58,8 @@ RepeatedLaunches::RepeatedLaunches(RepeatedWays ways, RepeatedMemory memory,
   for (const RepeatedStep& step : steps_) {
     fits = fits && step.parameters.size() <= kMostParameters;
     fits = fits && (!step.cooperative || ways_.launch_cooperative != nullptr);
+    fits = fits && step.cluster != 0 && step.grid[0] % step.cluster == 0;
+    fits = fits && (step.cluster == 1 || (!step.cooperative && ways_.launch_extended != nullptr));
     for (const auto& [parameter, tensor] : step.addresses) {
       fits = fits && parameter < step.parameters.size() && tensor < all;
     }
@@ -133,6 +136,17 @@ bool RepeatedLaunches::put_kept(Addresses& at, void* stream) {
 int RepeatedLaunches::start_kernel(const RepeatedStep& step, void* stream,
                                    void** parameters) const {
   const auto [x, y, z] = step.grid;
+  if (step.cluster != 1) {
+    LaunchAttribute of_cluster{
+        .kind = kClusterDimension, .padding = 0, .value = {step.cluster, 1, 1}};
+    const LaunchConfig how{.grid = step.grid,
+                           .block = {step.threads, 1, 1},
+                           .shared_bytes = step.shared_bytes,
+                           .stream = stream,
+                           .attributes = &of_cluster,
+                           .n_attributes = 1};
+    return ways_.launch_extended(&how, step.function, parameters, nullptr);
+  }
   if (step.cooperative) {
     return ways_.launch_cooperative(step.function, x, y, z, step.threads, 1, 1, step.shared_bytes,
                                     stream, parameters);

@@ -28,12 +28,30 @@ using LaunchKernel = int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsi
 using LaunchCooperative = int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                                   unsigned, void*, void**);
 
+// cuLaunchKernelEx: (how, function, parameters, nothing) -> CUresult. The records are the driver's
+// CUlaunchAttribute, of 72 bytes, and CUlaunchConfig.
+struct alignas(8) LaunchAttribute {
+  int kind;
+  int padding;
+  std::array<unsigned, 16> value;
+};
+struct LaunchConfig {
+  std::array<unsigned, 3> grid;
+  std::array<unsigned, 3> block;
+  unsigned shared_bytes;
+  void* stream;
+  LaunchAttribute* attributes;
+  unsigned n_attributes;
+};
+using LaunchExtended = int (*)(const LaunchConfig*, void*, void**, void**);
+
 struct RepeatedStep {
   void* function;
   std::array<unsigned, 3> grid;
   unsigned threads;
   unsigned shared_bytes;
   bool cooperative;                       // its blocks wait for each other
+  unsigned cluster;                       // blocks of one, along the grid's first dimension
   std::vector<std::uint64_t> parameters;  // each begins with its first byte
   // (parameter, tensor): whose address it is.
   std::vector<std::pair<std::size_t, std::size_t>> addresses;
@@ -53,10 +71,11 @@ struct RepeatedMemory {
 };
 
 struct RepeatedWays {
-  // Those behind the first may be null: where no step is cooperative, where none has maps, and
-  // where nothing stays zero.
+  // Those behind the first may be null: where no step is cooperative, where none has clusters,
+  // where none has maps, and where nothing stays zero.
   LaunchKernel launch;
   LaunchCooperative launch_cooperative;
+  LaunchExtended launch_extended;
   ReplaceAddress replace_address;
   StreamQuestions of_stream;
   // (object, name of an attribute): functions that want to see launches, in a list `calls` of it or

@@ -144,10 +144,10 @@ std::unique_ptr<RememberedCalls> remembered_calls(std::vector<py::object> quiet,
 
 // (parameter, tensor, the map, of which address), as KeptMap.
 using Map = std::tuple<std::size_t, std::size_t, py::bytes, std::uint64_t>;
-// As RepeatedStep.
-using Step = std::tuple<std::uintptr_t, std::array<unsigned, 3>, unsigned, unsigned, bool,
+using Step = std::tuple<std::uintptr_t, std::array<unsigned, 3>, unsigned, unsigned, bool, unsigned,
                         std::vector<std::uint64_t>,
                         std::vector<std::pair<std::size_t, std::size_t>>, std::vector<Map>>;
+using Driver = std::array<std::uintptr_t, 6>;  // functions, in the order of machine.py
 
 std::vector<KeptMap> kept_maps(const std::vector<Map>& maps, ReplaceAddress replace) {
   std::vector<KeptMap> kept;
@@ -158,8 +158,6 @@ std::vector<KeptMap> kept_maps(const std::vector<Map>& maps, ReplaceAddress repl
   return kept;
 }
 
-using Driver = std::array<std::uintptr_t, 5>;  // functions, in the order of machine.py
-
 std::unique_ptr<RepeatedLaunches> repeated_launches(
     const Driver& driver, py::object exchange_api,
     std::vector<std::pair<py::object, py::object>> hooks, py::object current_device,
@@ -168,15 +166,16 @@ std::unique_ptr<RepeatedLaunches> repeated_launches(
     std::vector<std::pair<std::size_t, std::size_t>> apart, std::vector<RepeatedMemory::Kind> made,
     std::vector<std::uint64_t> scratch, std::pair<std::uint64_t, std::uint64_t> kept,
     const std::vector<Step>& steps, std::vector<std::size_t> result, bool single) {
-  const auto [launch, together, replace_address, stream_id, is_capturing] = driver;
-  auto* const replace = reinterpret_cast<ReplaceAddress>(replace_address);
+  const auto [launch, together, extended, replacer, stream_id, is_capturing] = driver;
+  auto* const replace = reinterpret_cast<ReplaceAddress>(replacer);
   std::vector<RepeatedStep> launches;
-  for (const auto& [function, grid, threads, shared, cooperative, parameters, at, maps] : steps) {
+  for (const auto& [function, grid, threads, shared, coop, cluster, parameters, at, maps] : steps) {
     launches.push_back({.function = reinterpret_cast<void*>(function),
                         .grid = grid,
                         .threads = threads,
                         .shared_bytes = shared,
-                        .cooperative = cooperative,
+                        .cooperative = coop,
+                        .cluster = cluster,
                         .parameters = parameters,
                         .addresses = at,
                         .maps = kept_maps(maps, replace)});
@@ -184,6 +183,7 @@ std::unique_ptr<RepeatedLaunches> repeated_launches(
   return std::make_unique<RepeatedLaunches>(
       RepeatedWays{.launch = reinterpret_cast<LaunchKernel>(launch),
                    .launch_cooperative = reinterpret_cast<LaunchCooperative>(together),
+                   .launch_extended = reinterpret_cast<LaunchExtended>(extended),
                    .replace_address = replace,
                    .of_stream = {reinterpret_cast<StreamId>(stream_id),
                                  reinterpret_cast<StreamIsCapturing>(is_capturing)},

@@ -124,7 +124,8 @@ def _native(
         tensors = dict(zip(packed.pointers, step.addresses, strict=True))
         maps = [(i, tensors.pop(i), *packed.maps[i]) for i in packed.maps]
         sizes = (
-            packed.function, packed.grid, packed.threads, packed.shared_bytes, packed.cooperative
+            packed.function, packed.grid, packed.threads, packed.shared_bytes, packed.cooperative,
+            packed.cluster,
         )  # fmt: skip
         launches.append((*sizes, packed.parameters, list(tensors.items()), maps))
     if repeated is None:

@@ -42,7 +42,8 @@ class Direct:
 class Packed:
     """A launch as the driver gets it: `parameters` as numbers of eight bytes, whose first are
     the parameter's. Those at `pointers` are addresses or, in `maps`, tensor maps of TMA: bytes,
-    and the address that they were made of. `cooperative`: its blocks wait for each other."""
+    and the address that they were made of. `cooperative`: its blocks wait for each other.
+    `cluster`: blocks of one, along the grid's first dimension."""
 
     function: int
     grid: tuple[int, int, int]
@@ -52,6 +53,7 @@ class Packed:
     pointers: tuple[int, ...]
     maps: dict[int, tuple[bytes, int]] = field(default_factory=dict)
     cooperative: bool = False
+    cluster: int = 1
 
 
 def checked_start(launch: Launched) -> Start:
@@ -113,7 +115,8 @@ def packed(launch: Launched) -> Packed | None:
     if not _TESTED[0] <= minor <= _TESTED[1] or not _needs_no_more(launcher):
         return None
     warps, clusters, shared_bytes = kernel.packed_metadata
-    special = launcher.launch_pdl or clusters != 1
+    cooperative = bool(launcher.launch_cooperative_grid)
+    special = launcher.launch_pdl or (clusters != 1 and cooperative)
     values = None if special else _values(launch, minor)
     if values is None:
         return None
@@ -134,9 +137,10 @@ def packed(launch: Launched) -> Packed | None:
             return None
     parameters += [0, 0]  # Triton's own memory: for the whole launch, and for a profiler
     threads = _LANES * warps
+    x, y, z = launch.grid  # of clusters
     return Packed(
-        kernel.function, launch.grid, threads, shared_bytes, tuple(parameters), tuple(pointers),
-        maps, bool(launcher.launch_cooperative_grid),
+        kernel.function, (x * clusters, y, z), threads, shared_bytes, tuple(parameters),
+        tuple(pointers), maps, cooperative, clusters,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from .launchers import Direct, Packed, Start, checked_start, direct, packed
 
 # Of the driver, behind cuLaunchKernel; not all of them are in old ones.
 _DRIVER_FUNCTIONS = (
-    "cuLaunchCooperativeKernel", "cuTensorMapReplaceAddress", "cuStreamGetId",
+    "cuLaunchCooperativeKernel", "cuLaunchKernelEx", "cuTensorMapReplaceAddress", "cuStreamGetId",
     "cuStreamIsCapturing",
 )  # fmt: skip
 

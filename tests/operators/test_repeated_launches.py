@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,63 +22,11 @@ from flash_attention.triton_kit.again import MOST_KEPT, Again, Memory, Step, aga
 from flash_attention.triton_kit.launched import Launched
 from flash_attention.triton_kit.launchers import Packed, packed
 from flash_attention.triton_kit.machine import ready
+from tests.operators.stand_in_driver import STREAMS, Driver
 from tests.operators.stand_in_machine import EXCHANGE_API, StandInMachine
 
-_WORD = ctypes.c_uint64
-_REPLACE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_WORD), _WORD)
-_ANSWER = ctypes.CFUNCTYPE(ctypes.c_int, _WORD, ctypes.POINTER(_WORD))
-_FUNCTION = ctypes.CFUNCTYPE(
-    ctypes.c_int, _WORD, *[ctypes.c_uint] * 7, _WORD, ctypes.POINTER(ctypes.POINTER(_WORD)), _WORD
-)
-_COOPERATIVE = ctypes.CFUNCTYPE(
-    ctypes.c_int, _WORD, *[ctypes.c_uint] * 7, _WORD, ctypes.POINTER(ctypes.POINTER(_WORD))
-)
-_STREAMS = itertools.count(1)  # whose ids are never used again
 SIGNATURE = {"x": "*fp16", "out": "*fp16", "n": "i32", "BLOCK": "constexpr", "eps": "fp32"}
 OF_HALF = struct.unpack("<I", struct.pack("<f", 0.5))[0]
-
-
-class Driver:
-    """`launched`: function, grid, block, shared memory, stream and the first parameters."""
-
-    def __init__(self, count: int = 6, status: int = 0) -> None:
-        self.launched: list[tuple[Any, ...]] = []
-        self.count, self.status = count, status
-        self._function = _FUNCTION(self._launch)
-        self._cooperative = _COOPERATIVE(self._launch_cooperative)
-        self._replace = _REPLACE(self._replaced)
-        self._id, self._capturing = _ANSWER(self._id_of), _ANSWER(self._is_capturing)
-        self.replaced: list[int] = []
-        self.cooperative = 0  # of the launches
-        self.stream, self.captured = next(_STREAMS), False
-
-    def _launch(self, *given: Any) -> int:
-        *sizes, parameters, _ = given
-        self.launched.append((*sizes, [parameters[i][0] for i in range(self.count)]))
-        return self.status
-
-    def _launch_cooperative(self, *given: Any) -> int:
-        self.cooperative += 1
-        return self._launch(*given, 0)
-
-    def _id_of(self, _: int, answer: Any) -> int:
-        answer[0] = self.stream
-        return self.status
-
-    def _is_capturing(self, _: int, answer: Any) -> int:
-        ctypes.cast(answer, ctypes.POINTER(ctypes.c_int))[0] = self.captured
-        return self.status
-
-    @property
-    def functions(self) -> tuple[int, ...]:
-        every = self._function, self._cooperative, self._replace, self._id, self._capturing
-        return tuple(ctypes.cast(one, ctypes.c_void_p).value or 0 for one in every)
-
-    def _replaced(self, words: Any, address: int) -> int:
-        """A map begins with its address."""
-        self.replaced.append(address)
-        words[0] = address
-        return self.status
 
 
 class Machine(StandInMachine):
@@ -118,7 +65,8 @@ def test_a_launch_as_the_driver_gets_it() -> None:
 
 @pytest.mark.parametrize("other", [
     {"global_scratch_size": 8}, {"profile_scratch_size": 8},
-    {"launch_pdl": True}, {"num_ctas": 2}, {"gsan_enabled": True},
+    {"launch_pdl": True}, {"gsan_enabled": True},
+    {"num_ctas": 2, "launch_cooperative_grid": True},
     {"signature": {**SIGNATURE, "eps": "another type"}},
     {"signature": {"x": "*fp16"}},
 ], ids=str)  # fmt: skip
@@ -145,6 +93,21 @@ def test_a_cooperative_launch() -> None:
     assert driver.cooperative == len(driver.launched) == 1
 
 
+def test_a_launch_of_clusters() -> None:
+    """Triton's grid counts clusters, the driver's blocks."""
+    found = packed(launched(X, X, 5, 64, 0.5, num_ctas=4))
+    of_clusters = replace(PACKED, grid=(8, 3, 1), cluster=4)
+    assert found == of_clusters
+    driver, x = Driver(), torch.zeros(64).half()
+    call(repeated(Machine(driver), MEMORY, (0,), 0, 0, step=of_clusters), x)
+    call(repeated(Machine(driver), MEMORY, (0,), 0, 0, step=replace(PACKED, grid=(8, 3, 1))), x)
+    assert driver.clusters == [(4, 1, 1)]
+    assert driver.launched[0] == driver.launched[1]
+    for wrong in (replace(of_clusters, cluster=3), replace(of_clusters, cooperative=True)):
+        with pytest.raises(pytest.fail.Exception, match="it went to Triton"):
+            call(repeated(Machine(driver), MEMORY, (0,), 0, 0, step=wrong), x)
+
+
 def test_what_stays_zero_is_kept_for_each_stream() -> None:
     driver, x = Driver(), torch.zeros(64).half()
     memory = Memory(((64, 2),), (), MADE, scratch=(0, 512), scratch_bytes=1024, zero_bytes=96)
@@ -159,7 +122,7 @@ def test_what_stays_zero_is_kept_for_each_stream() -> None:
     assert driver.launched[-2][-1][1] == at[0]
     assert driver.launched[-1][-1][1] != driver.launched[1][-1][1]  # made for the call
     assert driver.launched[-1][-1][0] == driver.launched[-1][-1][1] + 512
-    driver.stream = next(_STREAMS)
+    driver.stream = next(STREAMS)
     call(go, x)
     assert driver.launched[-2][-1][1] != at[0]
     larger = repeated(Machine(driver), replace(memory, zero_bytes=4096), (1,), 0, 4)
@@ -295,5 +258,5 @@ def test_errors_of_python_pass() -> None:
 def test_positions_that_there_are_not() -> None:
     make = Machine(Driver()).repeated
     with pytest.raises(ValueError, match="positions that there are not among 1 tensors"):
-        step: Any = (1, (1, 1, 1), 32, 0, False, (0,), [(0, 1)], [])
+        step: Any = (1, (1, 1, 1), 32, 0, False, 1, (0,), [(0, 1)], [])
         make([], *[None] * 4, 0, [(64, 2)], [], [], [], (0, 0), [step], [0], True)

@@ -55,4 +55,8 @@ def launch(
     grid = (blocks, 1, 1) if blocks else op.grid(config, problem, EMULATED_MULTIPROCESSORS)
     arguments = op.arguments(config, problem, tensors)
     op.note(config, problem, kernel, grid, arguments)
-    return launch_triton(kernel, grid, arguments, written=op.written, options=options)
+    x, y, z = grid
+    size = op.cluster(config, problem)
+    return launch_triton(
+        kernel, (size * x, y, z), arguments, written=op.written, cluster=size, options=options
+    )

@@ -91,7 +91,11 @@ class Op(ABC, Generic[C, P]):
 
     @abstractmethod
     def grid(self, config: C, problem: P, processors: int) -> Grid:
-        """The programs of a launch, on a GPU of so many multiprocessors."""
+        """The programs of a launch, on a GPU of so many multiprocessors; or the clusters."""
+
+    def cluster(self, config: C, problem: P) -> int:
+        """The programs of a cluster, along the grid's first dimension."""
+        return 1
 
     @abstractmethod
     def stand_ins(self, problem: P) -> Sequence[StandInTensor]:

@@ -1,5 +1,5 @@
-"""On a GPU: rows that several programs share, alone and beside each other, and shorter ones that
-one program computes."""
+"""On a GPU: rows that several programs share, in clusters or not, alone and beside each other, and
+shorter ones that one program computes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ pytestmark = pytest.mark.gpu
 each_dtype = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 # Parts of 8 to 64 KB, whole and not; few rows and many.
 SHAPES = [(1, 41_008), (300, 65_536), (3, 131_072), (70, 262_144), (500, 49_160), (2, 1_000_000)]
+# Clusters of 3 to 16 on Hopper, with parts of every size, whole and not, for few rows and many.
+SHAPES += [(2, 12_296), (1030, 20_480), (40, 110_000), (5, 147_464)]
 # Many rows of which each has a program, in registers or in steps.
 ALONE = [(1030, 12_288), (1100, 15_400), (1024, 16_384), (1024, 28_680), (1025, 32_768)]
 
@@ -47,6 +49,26 @@ def test_softmax(shape: tuple[int, int], dtype: torch.dtype, seed: int) -> None:
         assert excess(got, exact, exact * (1 + far)) <= 8
         assert torch.equal(got, operators.softmax(x))
         assert excess(operators.log_softmax(x), wide.log_softmax(-1), 1 + far) <= 8
+
+
+@pytest.mark.parametrize("columns", [20_480, 70_000])
+def test_clusters_again(columns: int, seed: int) -> None:
+    """Repeated calls, which go from C++ to the driver, get other tensors; and captured ones."""
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("no Hopper GPU: clusters are not the default")
+    x, w = (ordinary(shape, torch.bfloat16, seed).cuda() for shape in ((64, columns), (columns,)))
+    for call in (operators.softmax, lambda x: operators.rms_norm(x, w)):
+        others = [ordinary(tuple(x.shape), x.dtype, seed + i).cuda() for i in range(4)]
+        first = [call(other) for other in others]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = call(x)
+        for other, expected in zip(others, first, strict=True):
+            for _ in range(3):
+                assert torch.equal(call(other), expected)
+            x.copy_(other)
+            graph.replay()
+            assert torch.equal(captured, expected)
 
 
 @each_dtype

@@ -11,12 +11,14 @@ import torch
 
 from ..launching import processors, run
 from ..remembered import remembered
-from ..rows.alone_op import AloneConfig, AloneOp
+from ..rows.alone_op import LEAST_ROWS, AloneConfig, AloneOp
+from ..rows.cluster_op import ClusterConfig, ClusterOp
 from ..rows.op import RowCall, RowConfig, RowOp, as_rows, item_of, row_call, warps_for
 from ..rows.parts_op import PartsConfig, PartsOp, run_parts
 from ..rows.sums import column_sums
 from .gradient_op import GradientOp
 
+_WEIGHT = 2  # its position among the tensors
 _FEW_WARPS = partial(warps_for, most=8)
 FORWARD = RowOp(
     "norms.kernels", "forward", (4, 5, 6, 7), looped=RowConfig(1, 16384, False, 32),
@@ -49,6 +51,24 @@ def _alone_rms(call: RowCall) -> AloneConfig | None:
 ALONE = AloneOp("norms.alone", FORWARD, _alone)
 ALONE_RMS = replace(ALONE, best=_alone_rms, steps=True)
 
+
+def _cluster_rms(call: RowCall) -> ClusterConfig | None:
+    """Rows whose parts stay in registers with those of the weight, four or more a multiprocessor;
+    among few rows shorter ones too."""
+    least = 16384 if call.rows >= LEAST_ROWS else 8192
+    half, wide = item_of(call) == 2, call.layouts[_WEIGHT][1] == "float32"
+    wide = wide and bool(dict(call.switches)["WEIGHT"])
+    if not least < call.columns <= 65536:
+        return None
+    if not half:
+        return ClusterConfig(4096, 4, 80)
+    if call.columns <= 32768:
+        return ClusterConfig(4096, 4, 80 if wide else 56)
+    return None if wide else ClusterConfig(8192, 4, 104)
+
+
+CLUSTER_RMS = ClusterOp("norms.cluster", FORWARD_RMS, _cluster_rms)
+
 ROWS_WHOLE = RowOp("norms.gradients", "rows_whole", (6, 7, 8), moves=3, most_whole=16384)
 ROWS_LOOPED = RowOp("norms.gradients", "rows_looped", (6,), moves=3, most_whole=0)
 IN_PARTS = GradientOp("norms.gradient_parts", replace(ROWS_WHOLE, function="backward"))
@@ -59,7 +79,7 @@ _COLUMNS = RowConfig(ROWS=4, BLOCK=1024, WHOLE=False, num_warps=4)
 _BIAS_WHOLE = 8192
 
 Optional = torch.Tensor | None
-Config = RowConfig | PartsConfig | AloneConfig
+Config = RowConfig | PartsConfig | AloneConfig | ClusterConfig
 Four = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -89,14 +109,27 @@ def forward(
             RESIDUAL=residual is not None, WEIGHT=weight is not None, BIAS=bias is not None,
             STATISTICS=statistics,
         )  # fmt: skip
-        alone, shared = (ALONE, PARTS) if layer else (ALONE_RMS, PARTS_RMS)
-        if isinstance(config, AloneConfig) or (config is None and alone.is_faster(call, x)):
-            run(alone, call, tensors, config)
-        elif isinstance(config, PartsConfig) or (config is None and shared.is_faster(call, x)):
-            run_parts(shared, call, tensors, config)
-        else:
-            run(FORWARD if layer else FORWARD_RMS, call, tensors, config)
+        _forward(call, tensors, layer, config)
     return out.view(x.shape), total if residual is None else total.view(x.shape), mean, rstd
+
+
+def _forward(
+    call: RowCall, tensors: Sequence[torch.Tensor], layer: bool, config: Config | None
+) -> None:
+    alone, shared = (ALONE, PARTS) if layer else (ALONE_RMS, PARTS_RMS)
+    x = tensors[0]
+    if isinstance(config, AloneConfig) or (config is None and alone.is_faster(call, x)):
+        run(alone, call, tensors, config)
+    elif isinstance(config, ClusterConfig) or (
+        config is None and not layer and CLUSTER_RMS.is_faster(call, x)
+    ):
+        if layer:
+            raise TypeError("config is a ClusterConfig: layer_norm has no kernel for clusters")
+        run(CLUSTER_RMS, call, tensors, config)
+    elif isinstance(config, PartsConfig) or (config is None and shared.is_faster(call, x)):
+        run_parts(shared, call, tensors, config)
+    else:
+        run(FORWARD if layer else FORWARD_RMS, call, tensors, config)
 
 
 @remembered

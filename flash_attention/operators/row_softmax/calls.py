@@ -16,11 +16,12 @@ from ..launching import (
     run,
 )
 from ..remembered import remembered
-from ..rows.alone_op import AloneConfig, AloneOp
+from ..rows.alone_op import LEAST_ROWS, AloneConfig, AloneOp
+from ..rows.cluster_op import ClusterConfig, ClusterOp
 from ..rows.op import RowCall, RowConfig, RowOp, as_rows, item_of, row_call, warps_for
 from ..rows.parts_op import PartsConfig, PartsOp, run_parts
 
-Config = RowConfig | PartsConfig | AloneConfig
+Config = RowConfig | PartsConfig | AloneConfig | ClusterConfig
 ALGORITHMS = ("online", "two_pass")
 FORWARD = RowOp(
     "row_softmax.kernels", "forward", (1,), looped=RowConfig(1, 8192, False, 32),
@@ -37,6 +38,19 @@ def _alone(call: RowCall) -> AloneConfig | None:
 
 
 ALONE = AloneOp("row_softmax.alone", FORWARD, _alone)
+
+
+def _cluster(call: RowCall) -> ClusterConfig | None:
+    """Rows that no program holds alone; among few rows shorter ones too."""
+    least = 16384 if call.rows >= LEAST_ROWS else 8192
+    if not least < call.columns <= 16 * 16384:
+        return None
+    if call.columns <= 16384:
+        return ClusterConfig(4096, 4, 48)
+    return ClusterConfig() if call.columns <= 16 * 8192 else ClusterConfig(16384, 8)
+
+
+CLUSTER = ClusterOp("row_softmax.cluster", FORWARD, _cluster)
 BACKWARD = RowOp("row_softmax.kernels", "backward", (2,), moves=3, most_whole=16384)
 
 
@@ -52,14 +66,15 @@ def softmax(
 
     x is fp16, bf16 or fp32, on a CUDA device or on the CPU, where the emulator runs the kernel; any
     shape, and any length of a row. Rows of more than 8,192 are shared by several programs, which
-    read them once, but many rows of 12,288 (fp32: 9,216) to 16,384 stay in the registers of one
-    each. Those that cannot be taken so (`algorithm` "two_pass", torch.compile, rows that begin at
-    no multiple of 16 bytes) stay in registers up to 32768; longer ones are read once more than
-    that, maximum and sum found together ("online"), or twice. A dimension whose elements are not
-    neighbours is copied first. A row of -inf alone gives NaN, as in PyTorch. `config`: a
-    PartsConfig takes the kernel whose programs share rows, an AloneConfig the one that has a row a
-    program. Gradients flow to x. Raises TypeError or ValueError, naming the argument, before the
-    launch; TritonVersionError for a missing or other triton.
+    read them once, on Hopper by those of a cluster up to 262,144, but many rows of 12,288 (fp32:
+    9,216) to 16,384 stay in the registers of one each. Those that cannot be taken so (`algorithm`
+    "two_pass", torch.compile, rows that begin at no multiple of 16 bytes) stay in registers up to
+    32768; longer ones are read once more than that, maximum and sum found together ("online"), or
+    twice. A dimension whose elements are not neighbours is copied first. A row of -inf alone gives
+    NaN, as in PyTorch. `config`: a PartsConfig takes the kernel whose programs share rows, a
+    ClusterConfig the one that has a row a cluster, an AloneConfig the one that has a row a program.
+    Gradients flow to x. Raises TypeError or ValueError, naming the argument, before the launch;
+    TritonVersionError for a missing or other triton.
     """
     return _checked(x, dim, False, algorithm, config)
 
@@ -97,12 +112,16 @@ def _forward(
     out = torch.empty(matrix.shape, dtype=x.dtype, device=x.device)
     tensors = (matrix, out)
     rows, columns = matrix.shape
-    call = row_call(rows, columns, tensors, tensors, LOG=log, ONLINE=algorithm == "online")
     online = algorithm == "online"
+    call = row_call(rows, columns, tensors, tensors, LOG=log, ONLINE=online)
     if isinstance(config, AloneConfig) or (
         config is None and online and ALONE.is_faster(call, matrix)
     ):
         run(ALONE, call, tensors, config)
+    elif isinstance(config, ClusterConfig) or (
+        config is None and online and CLUSTER.is_faster(call, matrix)
+    ):
+        run(CLUSTER, call, tensors, config)
     elif isinstance(config, PartsConfig) or (
         config is None and online and PARTS.is_faster(call, matrix)
     ):

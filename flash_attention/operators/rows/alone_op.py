@@ -15,7 +15,7 @@ from .parts_op import GluonOp, problems_of
 
 _MOST_OF_THREAD = 64  # elements at a time
 _ALL_REGISTERS = 65536  # of a multiprocessor
-_LEAST_ROWS = 1024  # fewer were not timed; shared, they have more programs
+LEAST_ROWS = 1024  # fewer were not timed; shared, they have more programs
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class AloneOp(GluonOp[AloneConfig]):
 
     def is_faster(self, call: RowCall, x: torch.Tensor) -> bool:
         """Whether it is what computes x's rows by default. torch.compile cannot record Gluon."""
-        if call.rows < _LEAST_ROWS or is_recorded(x):
+        if call.rows < LEAST_ROWS or is_recorded(x):
             return False
         return bool(self.space(call, self.architecture))
 

@@ -1,0 +1,110 @@
+"""Kernels whose rows the programs of a cluster share (cluster.py), as Ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from ...triton_kit.clusters import MOST_BLOCKS, make_clustered
+from ...triton_kit.op import Grid, StandInTensor
+from ..hopper import HOPPER, check_hopper
+from ..launching import is_recorded
+from .op import RowCall
+from .parts_op import GluonOp, parts_of, problems_of
+
+_MOST_OF_THREAD = 64  # elements
+_LINE = 64  # elements: as in cluster.py
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """A program has at most BLOCK columns of its row, and so many registers a thread."""
+
+    BLOCK: int = 8192
+    num_warps: int = 4
+    registers: int = 80
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ClusterOp(GluonOp[ClusterConfig]):
+    """`best`: the configuration of a call, if this is what is fastest."""
+
+    best: Callable[[RowCall], ClusterConfig | None]
+    config_type = ClusterConfig
+    architecture = 90
+
+    @property
+    def written(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.plain.write
+
+    def space(self, call: RowCall, architecture: int) -> list[ClusterConfig]:
+        best = self.best(call)
+        return [best] if best and not self.problems(best, call) else []
+
+    def problems(self, config: ClusterConfig, call: RowCall) -> list[str]:
+        found = problems_of(config, call, _MOST_OF_THREAD)
+        if not found and config.BLOCK % _LINE:
+            found.append(f"BLOCK {config.BLOCK}: allowed are multiples of {_LINE}")
+        if not found and (parts := parts_of(config, call)) > MOST_BLOCKS:
+            found.append(f"BLOCK {config.BLOCK}: {parts} parts, and clusters of {MOST_BLOCKS}")
+        if not 24 <= config.registers <= 255:
+            found.append(f"registers {config.registers}: allowed are 24 to 255")
+        if dict(call.switches).get("RESIDUAL"):
+            found.append("RESIDUAL: the kernel adds none")
+        return found
+
+    def check_device(self, device: torch.device) -> None:
+        check_hopper(device, "x", self.name)
+
+    def is_faster(self, call: RowCall, x: torch.Tensor) -> bool:
+        """Whether it is what computes x's rows by default. torch.compile cannot record Gluon."""
+        if not self.space(call, self.architecture) or is_recorded(x):
+            return False
+        return x.device.type == "cuda" and torch.cuda.get_device_capability(x.device) == HOPPER
+
+    def arguments(self, config: ClusterConfig, call: RowCall, tensors: Sequence[Any]) -> list[Any]:
+        columns, *strides = (n // call.align for n in (call.columns, *call.strides))
+        return [*tensors, call.rows, columns, *strides, *call.integers, *call.numbers]
+
+    def constants(self, config: ClusterConfig, call: RowCall) -> dict[str, Any]:
+        constants = config.as_dict()
+        parts = parts_of(config, call)
+        return {
+            **dict(call.switches), "ALIGN": call.align, "PARTS": parts,
+            "FULL": call.columns == parts * config.BLOCK, "maxnreg": constants.pop("registers"),
+            **constants,
+        }  # fmt: skip
+
+    def cluster(self, config: ClusterConfig, call: RowCall) -> int:
+        return parts_of(config, call)
+
+    def grid(self, config: ClusterConfig, call: RowCall, processors: int) -> Grid:
+        return call.rows, 1, 1
+
+    def launch(self, config: ClusterConfig, call: RowCall, tensors: Sequence[torch.Tensor]) -> None:
+        if is_recorded(tensors[0]):
+            raise NotImplementedError(f"{self.name}: torch.compile cannot record its clusters")
+        self.check_device(tensors[0].device)
+        arguments, options = self.arguments(config, call, tensors), self.options(config, call)
+        with torch.cuda.device(tensors[0].device):
+            kernel = self.kernel_for(config, call)
+            make_clustered(kernel, arguments, options, self.cluster(config, call))
+        super().launch(config, call, tensors)
+
+    def stand_ins(self, call: RowCall) -> Sequence[StandInTensor]:
+        return self.plain.stand_ins(call)
+
+    def code(self, config: ClusterConfig, call: RowCall) -> tuple[ClusterConfig, RowCall]:
+        """Of the length only how many parts it has, and whether they are whole."""
+        whole = parts_of(config, call) * config.BLOCK
+        columns = whole - (0 if call.columns == whole else call.align)
+        same: dict[str, Any] = {
+            "strides": (32,) * len(call.strides), "numbers": (0.5,) * len(call.numbers)
+        }  # fmt: skip
+        return config, replace(call, rows=32, columns=columns, **same)

@@ -30,11 +30,11 @@ def make_clustered(
 
 
 def _allow_non_portable(function: int) -> None:
-    status = _driver().cuFuncSetAttribute(ctypes.c_void_p(function), _NON_PORTABLE_ALLOWED, 1)
+    status = driver().cuFuncSetAttribute(ctypes.c_void_p(function), _NON_PORTABLE_ALLOWED, 1)
     if status:
         raise RuntimeError(f"cuFuncSetAttribute returned {status}: no clusters of more than 8")
 
 
 @cache
-def _driver() -> Any:
+def driver() -> Any:
     return ctypes.CDLL("libcuda.so.1")

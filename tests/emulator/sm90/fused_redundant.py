@@ -101,6 +101,19 @@ FUSED_REDUNDANT = (
         "a matmul group is over for all four warps when it is for one, and each has waited for dP",
     ),
     *(
+        _fused(
+            mutant,
+            "if (!gradients().is_last(smem.ds(0))) return rows.give_v_back();",
+            """the warp has staged nothing since it took the tile, behind the wait for all that it
+            had staged before""",
+        )
+        for mutant in (
+            "cp.async.bulk.commit_group removed",
+            "cp.async.bulk.wait_group removed",
+            "wait weakened",
+        )
+    ),
+    *(
         _fused("mbarrier wait passed", f"{wait}(smem.ds_empty(ds_ring.buffer)", _EMPTY, FIRST)
         for wait in ("is_over<!(kDelaysSums && kIsLast)>", "sm90::wait_phase")
     ),

@@ -52,6 +52,24 @@ def excess(found: torch.Tensor, exact: torch.Tensor, scale: torch.Tensor | float
     return float(torch.where(alike, 0.0, error).max())
 
 
+def norm_excess(
+    out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, layer: bool,
+    mean: torch.Tensor, rstd: torch.Tensor | None,
+) -> float:  # fmt: skip
+    """`excess` of a LayerNorm, else of an RMSNorm, and of its statistics if there are any. An
+    element of the mean is rounded in proportion to the sum of sizes."""
+    wide, w, b = x.double(), weight.double(), bias.double()
+    m = wide.mean(-1, keepdim=True) * layer
+    r = ((wide - m).square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+    hat = (wide - m) * r
+    size = (hat.abs() + wide.abs().mean(-1, keepdim=True) * r) * w.abs()
+    off = excess(out, hat * w + b * layer, size + b.abs() * layer)
+    if rstd is None:
+        return off
+    kept = [(rstd, r[:, 0])] + ([(mean, m[:, 0])] if layer else [])
+    return max(off, *(excess(got, exact, 8 * exact.abs()) for got, exact in kept))
+
+
 def softmax_excess(found: torch.Tensor, x: torch.Tensor, log: bool, dim: int = -1) -> float:
     """`excess` of a softmax, or of its logarithm. In units of fp32: exp of a number that is wrong
     in its last place is off by as many places as the number is large."""

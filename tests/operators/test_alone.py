@@ -25,9 +25,9 @@ from flash_attention.triton_kit import emulated
 from flash_attention.triton_kit.offline import compile_op
 from flash_helpers.emulator import LaunchOptions
 
-from .compare import excess, softmax_excess
+from .compare import excess, norm_excess, softmax_excess
 from .planting import found, planted
-from .values import ordinary
+from .values import ordinary, rows_of_extremes, rows_off_centre
 
 ROWS = 7
 # Softmax and LayerNorm take all of a row at once, RMSNorm steps.
@@ -45,13 +45,7 @@ def emulate(op: AloneOp, call: RowCall, *tensors: torch.Tensor, seed: int) -> No
 def softmax_off(
     op: AloneOp, columns: int, log: bool, seed: int, dtype: torch.dtype = torch.bfloat16
 ) -> float:
-    x = ordinary((ROWS, columns), dtype, seed) * 5
-    x[1] += torch.linspace(-20, 20, columns).to(dtype)  # each thread has another maximum
-    x[2, 3:] = -float("inf")
-    x[3] = -float("inf")
-    x[4, 100] = float("nan")
-    x[5] += 300  # whose exponential is no number
-    x[6] -= 300  # is zero
+    x = rows_of_extremes(ROWS, columns, dtype, seed)
     out = torch.full_like(x, 7.0)
     call = row_call(ROWS, columns, (x, out), (x, out), LOG=log, ONLINE=True)
     emulate(op, call, x, out, seed=seed)
@@ -71,9 +65,7 @@ def norm_off(
 ) -> float:  # fmt: skip
     """The worst of the output and the statistics."""
     layer = not op.steps
-    x = ordinary((ROWS, columns), dtype, seed) + 3
-    x[2] = 0
-    x[1] += torch.linspace(-30, 30, columns).to(dtype)
+    x = rows_off_centre(ROWS, columns, dtype, seed)
     weight, bias = (ordinary((columns,), of_vectors or dtype, seed + i) for i in (1, 2))
     out = torch.full_like(x, 7.0)
     mean, rstd = (torch.full((ROWS,), 7.0) for _ in range(2))
@@ -83,17 +75,9 @@ def norm_off(
         WEIGHT=True, BIAS=layer, STATISTICS=statistics,
     )  # fmt: skip
     emulate(op, call, *tensors, seed=seed)
-    wide, w, b = x.double(), weight.double(), bias.double()
-    m = wide.mean(-1, keepdim=True) * layer
-    r = ((wide - m).square().mean(-1, keepdim=True) + 1e-5).rsqrt()
-    hat = (wide - m) * r
-    size = (hat.abs() + wide.abs().mean(-1, keepdim=True) * r) * w.abs()
-    off = excess(out, hat * w + b * layer, size + b.abs() * layer)
     if not statistics:
         assert (mean == 7).all() and (rstd == 7).all()
-        return off
-    kept = [(rstd, r[:, 0])] + ([(mean, m[:, 0])] if layer else [])
-    return max(off, *(excess(got, exact, 8 * exact.abs()) for got, exact in kept))
+    return norm_excess(out, x, weight, bias, layer, mean, rstd if statistics else None)
 
 
 @each_length

@@ -26,7 +26,7 @@ from flash_helpers.emulator import LaunchOptions
 
 from .compare import excess, softmax_excess
 from .planting import found, planted
-from .values import ordinary
+from .values import ordinary, rows_of_extremes, rows_off_centre
 
 ROWS = 7
 SMALL = ClusterConfig(512, 2)
@@ -42,13 +42,7 @@ def emulate(op: ClusterOp, call: RowCall, *tensors: torch.Tensor, seed: int) -> 
 def softmax_off(
     op: ClusterOp, columns: int, log: bool, seed: int, dtype: torch.dtype = torch.bfloat16
 ) -> float:
-    x = ordinary((ROWS, columns), dtype, seed) * 5
-    x[1] += torch.linspace(-20, 20, columns).to(dtype)  # each thread has another maximum
-    x[2, 3:] = -float("inf")
-    x[3] = -float("inf")
-    x[4, 100] = float("nan")
-    x[5] += 300  # whose exponential is no number
-    x[6] -= 300  # is zero
+    x = rows_of_extremes(ROWS, columns, dtype, seed)
     out = torch.full_like(x, 7.0)
     call = row_call(ROWS, columns, (x, out), (x, out), LOG=log, ONLINE=True)
     emulate(op, call, x, out, seed=seed)
@@ -67,9 +61,7 @@ def norm_off(
     of_vectors: torch.dtype | None = None, statistics: bool = True, weighted: bool = True,
 ) -> float:  # fmt: skip
     """The worst of the output and the deviations."""
-    x = ordinary((ROWS, columns), dtype, seed) + 3
-    x[2] = 0
-    x[1] += torch.linspace(-30, 30, columns).to(dtype)
+    x = rows_off_centre(ROWS, columns, dtype, seed)
     weight = ordinary((columns,), of_vectors or dtype, seed + 1)
     out, rstd = torch.full_like(x, 7.0), torch.full((ROWS,), 7.0)
     tensors = (x, x, weight, rstd, out, x, rstd, rstd)

@@ -22,9 +22,9 @@ from flash_attention.operators.rows.parts_op import PartsConfig, PartsOp
 from flash_attention.triton_kit import emulated
 from flash_helpers.emulator import LaunchOptions
 
-from .compare import excess, softmax_excess
+from .compare import norm_excess, softmax_excess
 from .planting import found, planted
-from .values import ordinary
+from .values import ordinary, rows_of_extremes, rows_off_centre
 
 ROWS = 11
 CPU = torch.device("cpu")
@@ -64,13 +64,7 @@ def softmax_off(
     patience: int = FOREVER,
     rows: int = ROWS,
 ) -> float:
-    x = ordinary((rows, columns), dtype, seed) * 5
-    x[1] += torch.linspace(-20, 20, columns).to(dtype)  # each part has another maximum
-    x[2, 3:] = -float("inf")
-    x[3] = -float("inf")
-    x[4, 100] = float("nan")
-    x[5] += 300  # whose exponential is no number
-    x[6] -= 300  # is zero
+    x = rows_of_extremes(rows, columns, dtype, seed)
     out = torch.full_like(x, 7.0)
     call = row_call(rows, columns, (x, out), (x, out), LOG=log, ONLINE=True)
     left = emulate(op, call, x, out, seed=seed, config=small(dtype, warps, patience))
@@ -96,9 +90,7 @@ def norm_off(
     rows: int = ROWS,
 ) -> float:
     """The worst of the output and the statistics."""
-    x = ordinary((rows, columns), dtype, seed) + 3
-    x[2] = 0  # whose parts have two zeros to tell
-    x[1] += torch.linspace(-30, 30, columns).to(dtype)  # each part has another mean
+    x = rows_off_centre(rows, columns, dtype, seed)
     weight, bias = (ordinary((columns,), of_vectors or dtype, seed + i) for i in (1, 2))
     out = torch.full_like(x, 7.0)
     mean, rstd = (torch.full((rows,), 7.0) for _ in range(2))
@@ -108,15 +100,7 @@ def norm_off(
         WEIGHT=True, BIAS=layer, STATISTICS=True,
     )  # fmt: skip
     left = emulate(op, call, *tensors, seed=seed, config=small(dtype, warps, patience))
-    wide, w, b = x.double(), weight.double(), bias.double()
-    m = wide.mean(-1, keepdim=True) * layer
-    r = ((wide - m).square().mean(-1, keepdim=True) + 1e-5).rsqrt()
-    hat = (wide - m) * r
-    # An element of the mean is rounded in proportion to the sum of sizes.
-    size = (hat.abs() + wide.abs().mean(-1, keepdim=True) * r) * w.abs()
-    off = excess(out, hat * w + b * layer, size + b.abs() * layer)
-    statistics = [(rstd, r[:, 0])] + ([(mean, m[:, 0])] if layer else [])
-    return max(left, off, *(excess(got, exact, 8 * exact.abs()) for got, exact in statistics))
+    return max(left, norm_excess(out, x, weight, bias, layer, mean, rstd))
 
 
 @each_length

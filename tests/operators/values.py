@@ -27,6 +27,29 @@ def ordinary(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Ten
     return torch.randn(shape, generator=random).to(dtype)
 
 
+def rows_of_extremes(rows: int, columns: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """For a softmax whose programs or threads have parts of a row: among seven rows each part with
+    another maximum, one with three finite numbers, -inf alone, a NaN, numbers whose exponentials
+    are none, and zero."""
+    x = ordinary((rows, columns), dtype, seed) * 5
+    x[1] += torch.linspace(-20, 20, columns).to(dtype)
+    x[2, 3:] = -float("inf")
+    x[3] = -float("inf")
+    x[4, 100] = float("nan")
+    x[5] += 300
+    x[6] -= 300
+    return x
+
+
+def rows_off_centre(rows: int, columns: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """For a norm whose programs or threads have parts of a row: each with another mean, and one of
+    zeros."""
+    x = ordinary((rows, columns), dtype, seed) + 3
+    x[2] = 0
+    x[1] += torch.linspace(-30, 30, columns).to(dtype)
+    return x
+
+
 def mixed(n: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
     """`n` numbers: the special ones scattered among ordinary ones of many magnitudes."""
     random = torch.Generator().manual_seed(seed)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
-from ...triton_kit.op import Grid, StandInTensor
 from ..launching import is_recorded
+from .best_op import MOST_OF_THREAD, BestOp
 from .op import RowCall
-from .parts_op import GluonOp, problems_of
+from .parts_op import alike, problems_of
 
-_MOST_OF_THREAD = 64  # elements at a time
 _ALL_REGISTERS = 65536  # of a multiprocessor
 LEAST_ROWS = 1024  # fewer were not timed; shared, they have more programs
 
@@ -32,24 +30,14 @@ class AloneConfig:
 
 
 @dataclass(frozen=True)
-class AloneOp(GluonOp[AloneConfig]):
-    """`best`: the configuration of a call, if this is what is fastest. `steps`: whether rows may be
-    longer than BLOCK."""
+class AloneOp(BestOp[AloneConfig]):
+    """`steps`: whether rows may be longer than BLOCK."""
 
-    best: Callable[[RowCall], AloneConfig | None]
     steps: bool = False
     config_type = AloneConfig
 
-    @property
-    def written(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self.plain.write
-
-    def space(self, call: RowCall, architecture: int) -> list[AloneConfig]:
-        best = self.best(call)
-        return [best] if best and not self.problems(best, call) else []
-
     def problems(self, config: AloneConfig, call: RowCall) -> list[str]:
-        found = problems_of(config, call, _MOST_OF_THREAD)
+        found = problems_of(config, call, MOST_OF_THREAD)
         if call.columns > config.BLOCK and not self.steps:
             found.append(f"BLOCK {config.BLOCK}: rows of {call.columns} need more")
         most = _ALL_REGISTERS // (32 * 32 * max(1, config.num_warps))
@@ -65,10 +53,6 @@ class AloneOp(GluonOp[AloneConfig]):
             return False
         return bool(self.space(call, self.architecture))
 
-    def arguments(self, config: AloneConfig, call: RowCall, tensors: Sequence[Any]) -> list[Any]:
-        columns, *strides = (n // call.align for n in (call.columns, *call.strides))
-        return [*tensors, call.rows, columns, *strides, *call.integers, *call.numbers]
-
     def constants(self, config: AloneConfig, call: RowCall) -> dict[str, Any]:
         constants = config.as_dict()
         registers = _ALL_REGISTERS // (32 * config.num_warps * constants.pop("programs")) // 8 * 8
@@ -77,16 +61,7 @@ class AloneOp(GluonOp[AloneConfig]):
             **constants, "maxnreg": min(255, registers),
         }  # fmt: skip
 
-    def grid(self, config: AloneConfig, call: RowCall, processors: int) -> Grid:
-        return call.rows, 1, 1
-
-    def stand_ins(self, call: RowCall) -> Sequence[StandInTensor]:
-        return self.plain.stand_ins(call)
-
     def code(self, config: AloneConfig, call: RowCall) -> tuple[AloneConfig, RowCall]:
         """Of the length only whether it is a multiple of BLOCK."""
         columns = config.BLOCK - (0 if call.columns % config.BLOCK == 0 else call.align)
-        same: dict[str, Any] = {
-            "strides": (32,) * len(call.strides), "numbers": (0.5,) * len(call.numbers)
-        }  # fmt: skip
-        return config, replace(call, rows=32, columns=columns, **same)
+        return config, alike(call, columns)

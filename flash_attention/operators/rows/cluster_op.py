@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
 from ...triton_kit.clusters import MOST_BLOCKS, make_clustered
-from ...triton_kit.op import Grid, StandInTensor
 from ..hopper import HOPPER, check_hopper
 from ..launching import is_recorded
+from .best_op import MOST_OF_THREAD, BestOp
 from .op import RowCall
-from .parts_op import GluonOp, parts_of, problems_of
+from .parts_op import alike, parts_of, problems_of
 
-_MOST_OF_THREAD = 64  # elements
 _LINE = 64  # elements: as in cluster.py
 
 
@@ -32,23 +31,14 @@ class ClusterConfig:
 
 
 @dataclass(frozen=True)
-class ClusterOp(GluonOp[ClusterConfig]):
-    """`best`: the configuration of a call, if this is what is fastest."""
+class ClusterOp(BestOp[ClusterConfig]):
+    """On Hopper."""
 
-    best: Callable[[RowCall], ClusterConfig | None]
     config_type = ClusterConfig
     architecture = 90
 
-    @property
-    def written(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self.plain.write
-
-    def space(self, call: RowCall, architecture: int) -> list[ClusterConfig]:
-        best = self.best(call)
-        return [best] if best and not self.problems(best, call) else []
-
     def problems(self, config: ClusterConfig, call: RowCall) -> list[str]:
-        found = problems_of(config, call, _MOST_OF_THREAD)
+        found = problems_of(config, call, MOST_OF_THREAD)
         if not found and config.BLOCK % _LINE:
             found.append(f"BLOCK {config.BLOCK}: allowed are multiples of {_LINE}")
         if not found and (parts := parts_of(config, call)) > MOST_BLOCKS:
@@ -68,10 +58,6 @@ class ClusterOp(GluonOp[ClusterConfig]):
             return False
         return x.device.type == "cuda" and torch.cuda.get_device_capability(x.device) == HOPPER
 
-    def arguments(self, config: ClusterConfig, call: RowCall, tensors: Sequence[Any]) -> list[Any]:
-        columns, *strides = (n // call.align for n in (call.columns, *call.strides))
-        return [*tensors, call.rows, columns, *strides, *call.integers, *call.numbers]
-
     def constants(self, config: ClusterConfig, call: RowCall) -> dict[str, Any]:
         constants = config.as_dict()
         parts = parts_of(config, call)
@@ -84,9 +70,6 @@ class ClusterOp(GluonOp[ClusterConfig]):
     def cluster(self, config: ClusterConfig, call: RowCall) -> int:
         return parts_of(config, call)
 
-    def grid(self, config: ClusterConfig, call: RowCall, processors: int) -> Grid:
-        return call.rows, 1, 1
-
     def launch(self, config: ClusterConfig, call: RowCall, tensors: Sequence[torch.Tensor]) -> None:
         if is_recorded(tensors[0]):
             raise NotImplementedError(f"{self.name}: torch.compile cannot record its clusters")
@@ -97,14 +80,8 @@ class ClusterOp(GluonOp[ClusterConfig]):
             make_clustered(kernel, arguments, options, self.cluster(config, call))
         super().launch(config, call, tensors)
 
-    def stand_ins(self, call: RowCall) -> Sequence[StandInTensor]:
-        return self.plain.stand_ins(call)
-
     def code(self, config: ClusterConfig, call: RowCall) -> tuple[ClusterConfig, RowCall]:
         """Of the length only how many parts it has, and whether they are whole."""
         whole = parts_of(config, call) * config.BLOCK
         columns = whole - (0 if call.columns == whole else call.align)
-        same: dict[str, Any] = {
-            "strides": (32,) * len(call.strides), "numbers": (0.5,) * len(call.numbers)
-        }  # fmt: skip
-        return config, replace(call, rows=32, columns=columns, **same)
+        return config, alike(call, columns)

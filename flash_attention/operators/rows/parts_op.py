@@ -59,6 +59,14 @@ class GluonOp(Operator[S, RowCall]):
         return self.plain.work(call)
 
 
+def alike(call: RowCall, columns: int) -> RowCall:
+    """A call of that length with the same machine code, whatever the other numbers are."""
+    same: dict[str, Any] = {
+        "strides": (32,) * len(call.strides), "numbers": (0.5,) * len(call.numbers)
+    }  # fmt: skip
+    return replace(call, rows=32, columns=columns, **same)
+
+
 @dataclass(frozen=True)
 class SharedOp(GluonOp[S]):
     """Rows that programs share. The last tensor is the words of an Exchange, which are zero before
@@ -91,10 +99,7 @@ class SharedOp(GluonOp[S]):
         columns = _most(config, call) * config.BLOCK - (
             0 if call.columns % config.BLOCK == 0 else call.align
         )
-        same: dict[str, Any] = {
-            "strides": (32,) * len(call.strides), "numbers": (0.5,) * len(call.numbers)
-        }  # fmt: skip
-        return config, replace(call, rows=32, columns=columns, **same)
+        return config, alike(call, columns)
 
 
 @dataclass(frozen=True)

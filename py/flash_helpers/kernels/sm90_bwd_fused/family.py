@@ -63,10 +63,10 @@ class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
         own = self.own(config)
         taken = Variant.KEYS if variant is Variant.KEYS else Variant.DOTS
         d_q_rows = own.group_queries() if own.stays() else 0
-        called = unpack_backward_args(record)
-        batch, seqlen_q, seqlen_k, heads, kv_heads = (int(called[name]) for name in INT_FIELDS)
-        sizes = Sizes(batch, seqlen_q, seqlen_k, heads, kv_heads, causal=bool(called["causal"]))
         if not own.SERVES:
+            called = unpack_backward_args(record)
+            batch, seqlen_q, seqlen_k, heads, kv_heads = (int(called[name]) for name in INT_FIELDS)
+            sizes = Sizes(batch, seqlen_q, seqlen_k, heads, kv_heads, causal=bool(called["causal"]))
             record = with_head_splits(record, own.head_splits(sizes))
         return pack_launch_arguments(own.two_pass(), record, taken, d_q_rows)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,17 +19,19 @@ OpType = TypeVar("OpType", bound=Op[Any, Any])
 
 
 def planted(
-    op: OpType, module: ModuleType, old: str, new: str, inside: ModuleType | None = None
+    op: OpType, module: ModuleType, old: str, new: str, *inside: ModuleType | None
 ) -> OpType:
-    """The Op with kernels in whose source `old` was replaced, or in that of a module from which
-    theirs imports (`inside`). A class of its own, so that nothing that was compiled before is taken
-    for it."""
-    if inside is None:
-        mutant = _load(module, _replaced(module, old, new))
-    else:
-        other, name = _load(inside, _replaced(inside, old, new)), inside.__name__.split(".")[-1]
-        relative = f"from ..{inside.__name__.split('.')[-2]}.{name} import"
-        mutant = _load(module, _replaced(module, relative, f"from {other.__name__} import"))
+    """The Op with kernels in whose source `old` was replaced, or in that of the last of modules of
+    which theirs imports the first and each the next (`inside`). A class of its own, so that nothing
+    that was compiled before is taken for it."""
+    *importing, last = module, *filter(None, inside)
+    mutant = _load(last, _replaced(last, old, new))
+    for one in reversed(importing):
+        package, name = last.__name__.split(".")[-2:]
+        imported = re.search(rf"from \.+({package}\.)?{name} import", _source(one))
+        assert imported, f"{one.__file__} does not import {last.__file__}"
+        mutant = _load(one, _replaced(one, imported[0], f"from {mutant.__name__} import"))
+        last = one
 
     class Planted(type(op)):  # type: ignore[misc]
         def kernel_for(self, config: Any, problem: Any) -> Any:
@@ -38,9 +41,13 @@ def planted(
     return made
 
 
-def _replaced(module: ModuleType, old: str, new: str) -> str:
+def _source(module: ModuleType) -> str:
     assert module.__file__ is not None
-    source = Path(module.__file__).read_text()
+    return Path(module.__file__).read_text()
+
+
+def _replaced(module: ModuleType, old: str, new: str) -> str:
+    source = _source(module)
     assert old in source, f"{old!r} is not in {module.__file__}"
     return source.replace(old, new)
 

@@ -146,7 +146,7 @@ def test_planted_bugs_are_found(
 
 @pytest.mark.parametrize(("old", "new"), OF_CLUSTERS, ids=[old[:50] for old, _ in OF_CLUSTERS])
 def test_bugs_of_clusters_are_found(old: str, new: str, seed: int) -> None:
-    bad = planted(SOFTMAX, softmax, old, new, inside=cluster)
+    bad = planted(SOFTMAX, softmax, old, new, cluster)
     assert found(lambda: softmax_off(bad, 1128, False, seed) <= 4)
 
 

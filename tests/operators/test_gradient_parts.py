@@ -132,7 +132,7 @@ OF_EXCHANGE = [
 @pytest.mark.parametrize(("old", "new"), OF_EXCHANGE, ids=[old[:40] for old, _ in OF_EXCHANGE])
 def test_bugs_of_the_exchange_are_found(old: str, new: str, seed: int) -> None:
     """In one of some orders in which the programs take turns."""
-    bad = planted(IN_PARTS, kernels, old, new, inside=exchange)
+    bad = planted(IN_PARTS, kernels, old, new, exchange)
 
     def right(order: int) -> bool:
         return off(bad, (29, 1208), True, order, warps=2) <= 4

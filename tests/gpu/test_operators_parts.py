@@ -10,6 +10,7 @@ import torch.nn.functional as F
 pytest.importorskip("triton")
 
 from flash_attention import operators
+from flash_attention.operators.rows.alone_op import AloneConfig
 from tests.operators.compare import excess
 from tests.operators.values import ordinary
 
@@ -19,7 +20,9 @@ each_dtype = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, to
 SHAPES = [(1, 41_008), (300, 65_536), (3, 131_072), (70, 262_144), (500, 49_160), (2, 1_000_000)]
 # Clusters of 3 to 16 on Hopper, with parts of every size, whole and not, for few rows and many.
 SHAPES += [(2, 12_296), (1030, 20_480), (40, 110_000), (5, 147_464)]
-# Many rows of which each has a program, in registers or in steps.
+# By pairs of rows, of which the last one has none.
+SHAPES += [(1025, 8192), (301, 9224), (515, 24_584), (257, 131_064)]
+# Many rows of which each has a program on other GPUs than Hopper, in registers or in steps.
 ALONE = [(1030, 12_288), (1100, 15_400), (1024, 16_384), (1024, 28_680), (1025, 32_768)]
 
 
@@ -49,6 +52,20 @@ def test_softmax(shape: tuple[int, int], dtype: torch.dtype, seed: int) -> None:
         assert excess(got, exact, exact * (1 + far)) <= 8
         assert torch.equal(got, operators.softmax(x))
         assert excess(operators.log_softmax(x), wide.log_softmax(-1), 1 + far) <= 8
+
+
+@each_dtype
+def test_a_row_a_program(dtype: torch.dtype, seed: int) -> None:
+    """By configuration, as Hopper takes clusters."""
+    x = ordinary((1030, 15_400), dtype, seed).cuda()
+    wide = x.double()
+    exact, whole, steps = wide.softmax(-1), AloneConfig(), AloneConfig(8192, 32, 2)
+    far = wide.amax(-1, keepdim=True) - wide
+    assert excess(operators.softmax(x, config=whole), exact, exact * (1 + far)) <= 8
+    exact = F.layer_norm(wide, (15_400,))
+    assert excess(operators.layer_norm(x, config=whole), exact, exact.abs().max()) <= 8
+    exact = F.rms_norm(wide, (15_400,), None, 1e-6)
+    assert excess(operators.rms_norm(x, config=steps), exact, exact.abs().max()) <= 8
 
 
 @pytest.mark.parametrize("columns", [20_480, 70_000])

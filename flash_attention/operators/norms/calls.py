@@ -27,8 +27,8 @@ def layer_norm(
     of both is normalised, and the result is (output, sum). Gradients flow to all tensors, in the
     same order at every call. Raises TypeError or ValueError, naming the argument, before the
     launch; TritonVersionError for a missing or other triton. `config`: a PartsConfig takes the
-    kernel whose programs share rows, an AloneConfig the one that has a row a program, of rms_norm a
-    ClusterConfig the one that has a row a cluster, all three without a residual.
+    kernel whose programs share rows, an AloneConfig the one that has a row a program, a
+    ClusterConfig the one that has a row or several a cluster, all three without a residual.
     """
     return _checked(x, weight, bias, residual, eps, True, config)
 

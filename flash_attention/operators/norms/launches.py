@@ -11,14 +11,15 @@ import torch
 
 from ..launching import processors, run
 from ..remembered import remembered
-from ..rows.alone_op import LEAST_ROWS, AloneConfig, AloneOp
-from ..rows.cluster_op import ClusterConfig, ClusterOp
+from ..rows.alone_op import AloneConfig, AloneOp
+from ..rows.choice import run_rows
+from ..rows.cluster_op import SEVERAL_ROWS, ClusterConfig, ClusterOp
 from ..rows.op import RowCall, RowConfig, RowOp, as_rows, item_of, row_call, warps_for
-from ..rows.parts_op import PartsConfig, PartsOp, run_parts
+from ..rows.parts_op import PartsConfig, PartsOp
 from ..rows.sums import column_sums
 from .gradient_op import GradientOp
 
-_WEIGHT = 2  # its position among the tensors
+_WEIGHT, _BIAS = 2, 3  # their positions among the tensors
 _FEW_WARPS = partial(warps_for, most=8)
 FORWARD = RowOp(
     "norms.kernels", "forward", (4, 5, 6, 7), looped=RowConfig(1, 16384, False, 32),
@@ -52,22 +53,52 @@ ALONE = AloneOp("norms.alone", FORWARD, _alone)
 ALONE_RMS = replace(ALONE, best=_alone_rms, steps=True)
 
 
+def _of_fp32_vectors(call: RowCall) -> bool:
+    """Beside rows of 16 bits: they take twice the registers."""
+    given = dict(call.switches)
+    types = [
+        call.layouts[at][1] for at, name in ((_WEIGHT, "WEIGHT"), (_BIAS, "BIAS")) if given[name]
+    ]
+    return item_of(call) == 2 and "float32" in types
+
+
 def _cluster_rms(call: RowCall) -> ClusterConfig | None:
-    """Rows whose parts stay in registers with those of the weight, four or more a multiprocessor;
-    among few rows shorter ones too."""
-    least = 16384 if call.rows >= LEAST_ROWS else 8192
-    half, wide = item_of(call) == 2, call.layouts[_WEIGHT][1] == "float32"
-    wide = wide and bool(dict(call.switches)["WEIGHT"])
-    if not least < call.columns <= 65536:
+    """Pairs of rows, as a part of the weight then serves two; few rows one by one."""
+    columns, several = call.columns, call.rows >= SEVERAL_ROWS
+    if not 8192 < columns <= 131072:
         return None
-    if not half:
-        return ClusterConfig(4096, 4, 80)
-    if call.columns <= 32768:
-        return ClusterConfig(4096, 4, 80 if wide else 56)
-    return None if wide else ClusterConfig(8192, 4, 104)
+    if item_of(call) == 4:
+        long = ClusterConfig(8192, 8, 80, TOGETHER=True)
+        return ClusterConfig(4096, 4, 80) if columns <= 65536 else long
+    if _of_fp32_vectors(call):
+        return ClusterConfig(4096, 4, 80) if columns <= 32768 else None
+    if columns <= 65536:
+        return ClusterConfig(4096, 4, 96, ROWS=2) if several else ClusterConfig(4096, 4, 56)
+    pairs = ClusterConfig(8192, 8, 80, ROWS=2, TOGETHER=True)
+    return pairs if several else ClusterConfig(8192, 4, 104)
 
 
+def _cluster(call: RowCall) -> ClusterConfig | None:
+    """The same for LayerNorm. Pieces that are not whole need more registers than there are."""
+    columns, several = call.columns, call.rows >= SEVERAL_ROWS
+    if not 8192 < columns <= 65536 or _of_fp32_vectors(call):
+        return None
+    if item_of(call) == 2:
+        if not several:
+            return ClusterConfig(4096, 4, 72)
+        if columns <= 16384:
+            return ClusterConfig(2048, 4, 64, ROWS=2)
+        return ClusterConfig(4096, 4, 96, ROWS=2, PIECES=4) if columns % 4096 == 0 else None
+    if columns <= 32768:
+        return ClusterConfig(2048, 4, 80, ROWS=2) if several else ClusterConfig(2048, 4, 64)
+    long = ClusterConfig(4096, 8, 80, ROWS=2, PIECES=4, TOGETHER=True)
+    return long if several else None
+
+
+CLUSTER = ClusterOp("norms.cluster", FORWARD, _cluster)
 CLUSTER_RMS = ClusterOp("norms.cluster", FORWARD_RMS, _cluster_rms)
+LAYER_NORM = (CLUSTER, ALONE, PARTS)
+RMS_NORM = (CLUSTER_RMS, ALONE_RMS, PARTS_RMS)
 
 ROWS_WHOLE = RowOp("norms.gradients", "rows_whole", (6, 7, 8), moves=3, most_whole=16384)
 ROWS_LOOPED = RowOp("norms.gradients", "rows_looped", (6,), moves=3, most_whole=0)
@@ -109,27 +140,9 @@ def forward(
             RESIDUAL=residual is not None, WEIGHT=weight is not None, BIAS=bias is not None,
             STATISTICS=statistics,
         )  # fmt: skip
-        _forward(call, tensors, layer, config)
+        kernels, plain = (LAYER_NORM, FORWARD) if layer else (RMS_NORM, FORWARD_RMS)
+        run_rows(kernels, plain, call, tensors, config)
     return out.view(x.shape), total if residual is None else total.view(x.shape), mean, rstd
-
-
-def _forward(
-    call: RowCall, tensors: Sequence[torch.Tensor], layer: bool, config: Config | None
-) -> None:
-    alone, shared = (ALONE, PARTS) if layer else (ALONE_RMS, PARTS_RMS)
-    x = tensors[0]
-    if isinstance(config, AloneConfig) or (config is None and alone.is_faster(call, x)):
-        run(alone, call, tensors, config)
-    elif isinstance(config, ClusterConfig) or (
-        config is None and not layer and CLUSTER_RMS.is_faster(call, x)
-    ):
-        if layer:
-            raise TypeError("config is a ClusterConfig: layer_norm has no kernel for clusters")
-        run(CLUSTER_RMS, call, tensors, config)
-    elif isinstance(config, PartsConfig) or (config is None and shared.is_faster(call, x)):
-        run_parts(shared, call, tensors, config)
-    else:
-        run(FORWARD if layer else FORWARD_RMS, call, tensors, config)
 
 
 @remembered

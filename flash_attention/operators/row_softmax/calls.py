@@ -16,10 +16,11 @@ from ..launching import (
     run,
 )
 from ..remembered import remembered
-from ..rows.alone_op import LEAST_ROWS, AloneConfig, AloneOp
-from ..rows.cluster_op import ClusterConfig, ClusterOp
+from ..rows.alone_op import AloneConfig, AloneOp
+from ..rows.choice import run_rows
+from ..rows.cluster_op import SEVERAL_ROWS, ClusterConfig, ClusterOp
 from ..rows.op import RowCall, RowConfig, RowOp, as_rows, item_of, row_call, warps_for
-from ..rows.parts_op import PartsConfig, PartsOp, run_parts
+from ..rows.parts_op import PartsConfig, PartsOp
 
 Config = RowConfig | PartsConfig | AloneConfig | ClusterConfig
 ALGORITHMS = ("online", "two_pass")
@@ -41,13 +42,14 @@ ALONE = AloneOp("row_softmax.alone", FORWARD, _alone)
 
 
 def _cluster(call: RowCall) -> ClusterConfig | None:
-    """Rows that no program holds alone; among few rows shorter ones too."""
-    least = 16384 if call.rows >= LEAST_ROWS else 8192
-    if not least < call.columns <= 16 * 16384:
+    """Rows that do not go several to a program; pairs of them, where there are many of 16 bits."""
+    columns = call.columns
+    if not 8192 < columns <= 16 * 16384:
         return None
-    if call.columns <= 16384:
-        return ClusterConfig(4096, 4, 48)
-    return ClusterConfig() if call.columns <= 16 * 8192 else ClusterConfig(16384, 8)
+    if columns <= 32768:
+        pairs = item_of(call) == 2 and call.rows >= 2 * SEVERAL_ROWS
+        return ClusterConfig(4096, 4, 80, ROWS=2) if pairs else ClusterConfig(4096, 4, 48)
+    return ClusterConfig() if columns <= 16 * 8192 else ClusterConfig(16384, 8)
 
 
 CLUSTER = ClusterOp("row_softmax.cluster", FORWARD, _cluster)
@@ -66,15 +68,15 @@ def softmax(
 
     x is fp16, bf16 or fp32, on a CUDA device or on the CPU, where the emulator runs the kernel; any
     shape, and any length of a row. Rows of more than 8,192 are shared by several programs, which
-    read them once, on Hopper by those of a cluster up to 262,144, but many rows of 12,288 (fp32:
-    9,216) to 16,384 stay in the registers of one each. Those that cannot be taken so (`algorithm`
-    "two_pass", torch.compile, rows that begin at no multiple of 16 bytes) stay in registers up to
-    32768; longer ones are read once more than that, maximum and sum found together ("online"), or
-    twice. A dimension whose elements are not neighbours is copied first. A row of -inf alone gives
-    NaN, as in PyTorch. `config`: a PartsConfig takes the kernel whose programs share rows, a
-    ClusterConfig the one that has a row a cluster, an AloneConfig the one that has a row a program.
-    Gradients flow to x. Raises TypeError or ValueError, naming the argument, before the launch;
-    TritonVersionError for a missing or other triton.
+    read them once, on Hopper by those of a cluster up to 262,144; on other GPUs many rows of 12,288
+    (fp32: 9,216) to 16,384 stay in the registers of one each. Those that cannot be taken so
+    (`algorithm` "two_pass", torch.compile, rows that begin at no multiple of 16 bytes) stay in
+    registers up to 32768; longer ones are read once more than that, maximum and sum found together
+    ("online"), or twice. A dimension whose elements are not neighbours is copied first. A row of
+    -inf alone gives NaN, as in PyTorch. `config`: a PartsConfig takes the kernel whose programs
+    share rows, a ClusterConfig the one that has a row a cluster, an AloneConfig the one that has a
+    row a program. Gradients flow to x. Raises TypeError or ValueError, naming the argument, before
+    the launch; TritonVersionError for a missing or other triton.
     """
     return _checked(x, dim, False, algorithm, config)
 
@@ -114,20 +116,8 @@ def _forward(
     rows, columns = matrix.shape
     online = algorithm == "online"
     call = row_call(rows, columns, tensors, tensors, LOG=log, ONLINE=online)
-    if isinstance(config, AloneConfig) or (
-        config is None and online and ALONE.is_faster(call, matrix)
-    ):
-        run(ALONE, call, tensors, config)
-    elif isinstance(config, ClusterConfig) or (
-        config is None and online and CLUSTER.is_faster(call, matrix)
-    ):
-        run(CLUSTER, call, tensors, config)
-    elif isinstance(config, PartsConfig) or (
-        config is None and online and PARTS.is_faster(call, matrix)
-    ):
-        run_parts(PARTS, call, tensors, config)
-    else:
-        run(FORWARD, call, tensors, config)
+    kernels = (CLUSTER, ALONE, PARTS) if online or config is not None else ()
+    run_rows(kernels, FORWARD, call, tensors, config)
     return out.view(x.movedim(dim, -1).shape).movedim(-1, dim)
 
 

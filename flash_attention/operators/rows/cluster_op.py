@@ -9,22 +9,28 @@ from typing import Any
 import torch
 
 from ...triton_kit.clusters import MOST_BLOCKS, make_clustered
+from ...triton_kit.op import Grid
 from ..hopper import HOPPER, check_hopper
 from ..launching import is_recorded
 from .best_op import MOST_OF_THREAD, BestOp
-from .op import RowCall
+from .op import VECTOR_BYTES, RowCall, item_of
 from .parts_op import alike, parts_of, problems_of
 
 _LINE = 64  # elements: as in cluster.py
+SEVERAL_ROWS = 256  # fewer are faster one by one: there are more programs
 
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """A program has at most BLOCK columns of its row, and so many registers a thread."""
+    """A program has at most BLOCK columns of each of its ROWS, and so many registers a thread. For
+    norms only: it takes them in PIECES, and tells the numbers of all its warps TOGETHER."""
 
     BLOCK: int = 8192
     num_warps: int = 4
     registers: int = 80
+    ROWS: int = 1
+    PIECES: int = 1
+    TOGETHER: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -38,11 +44,18 @@ class ClusterOp(BestOp[ClusterConfig]):
     architecture = 90
 
     def problems(self, config: ClusterConfig, call: RowCall) -> list[str]:
-        found = problems_of(config, call, MOST_OF_THREAD)
+        for name, value in (("ROWS", config.ROWS), ("PIECES", config.PIECES)):
+            if value not in (1, 2, 4, 8):
+                return [f"{name} {value}: allowed are 1, 2, 4, 8"]
+        found = problems_of(config, call, MOST_OF_THREAD // config.ROWS)
         if not found and config.BLOCK % _LINE:
             found.append(f"BLOCK {config.BLOCK}: allowed are multiples of {_LINE}")
-        if not found and (parts := parts_of(config, call)) > MOST_BLOCKS:
-            found.append(f"BLOCK {config.BLOCK}: {parts} parts, and clusters of {MOST_BLOCKS}")
+        if not found and not 2 <= (parts := parts_of(config, call)) <= MOST_BLOCKS:
+            # A block without a cluster may not store to one.
+            found.append(f"BLOCK {config.BLOCK}: {parts} parts, and clusters of 2 to {MOST_BLOCKS}")
+        least = config.PIECES * 32 * config.num_warps * VECTOR_BYTES // item_of(call)
+        if not found and least > config.BLOCK:
+            found.append(f"PIECES {config.PIECES}: BLOCK {config.BLOCK} has fewer vectors a thread")
         if not 24 <= config.registers <= 255:
             found.append(f"registers {config.registers}: allowed are 24 to 255")
         if dict(call.switches).get("RESIDUAL"):
@@ -66,6 +79,9 @@ class ClusterOp(BestOp[ClusterConfig]):
             "FULL": call.columns == parts * config.BLOCK, "maxnreg": constants.pop("registers"),
             **constants,
         }  # fmt: skip
+
+    def grid(self, config: ClusterConfig, call: RowCall, processors: int) -> Grid:
+        return -(-call.rows // config.ROWS), 1, 1
 
     def cluster(self, config: ClusterConfig, call: RowCall) -> int:
         return parts_of(config, call)

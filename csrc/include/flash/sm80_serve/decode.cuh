@@ -61,7 +61,12 @@ class BlockLoader {
       has_block_ = !is_at_end_;
       if (is_at_end_) return;
       const bool knows = Stream::kLoadsBeforeCopies && ring_.knows_sequence();
-      ring_.add(pieces_.next(stream_.args, abreast_, knows ? &ring_.newest().tile : nullptr));
+      const Sequence* last = nullptr;
+      if (knows) {
+        last = &ring_.newest().tile;
+        __builtin_assume(last != nullptr);  // shared memory has no generic address 0
+      }
+      ring_.add(pieces_.next(stream_.args, abreast_, last));
       key_ = ring_.newest().keys.begin;
     }
     stream_.look_up(ring_.newest().tile, ring_.newest().keys, key_);
@@ -81,19 +86,24 @@ template <AmpereServeKernelConfig kConfig>
 FLASH_DEVICE void write_piece(const ServeArgs& args, const Piece<kConfig>& piece, UnitCount share,
                               const HeadsAbreast& abreast, const Sums<kConfig>& sums,
                               uint32_t* flag) {
+  // Each of the two has a merge of its own: results do not wait for divisions that find parts.
+  const auto merge = [&](const float* sinks, const auto& store) {
+    merge_rows<kConfig, kConfig.key_warps()>(
+        piece.tile, kConfig.key_warps(), sinks,
+        [&](int key_warp, int r) { return sums.lse(key_warp, r); },
+        [&](int key_warp, int r, int column) { return sums.of(key_warp, r, column); }, store);
+  };
+  if (piece.is_whole) {
+    merge(args.sinks, [&](int r, int column, const MergedColumns& merged) {
+      store_result(args, piece.tile, r, column, merged);
+    });
+    return;
+  }
   const Parts<kConfig, HeadsAbreast> parts(args, piece, share, abreast);
-  merge_rows<kConfig, kConfig.key_warps()>(
-      piece.tile, kConfig.key_warps(), piece.is_whole ? args.sinks : nullptr,
-      [&](int key_warp, int r) { return sums.lse(key_warp, r); },
-      [&](int key_warp, int r, int column) { return sums.of(key_warp, r, column); },
-      [&](int r, int column, const MergedColumns& merged) {
-        if (piece.is_whole) {
-          store_result(args, piece.tile, r, column, merged);
-        } else {
-          parts.leave(parts.own(), r, column, merged, false);
-        }
-      });
-  if (!piece.is_whole) parts.arrive(flag);
+  merge(nullptr, [&](int r, int column, const MergedColumns& merged) {
+    parts.leave(parts.own(), r, column, merged, false);
+  });
+  parts.arrive(flag);
 }
 
 template <AmpereServeKernelConfig kConfig>
@@ -117,13 +127,14 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
   auto* const counts = reinterpret_cast<Team::Count*>(shared_memory + kConfig.lse_offset());
   PieceRing<kConfig> ring(shared_memory + kConfig.pieces_offset(), warp, lane);
   const HeadsAbreast abreast(args);
+  // What it needs is computed while lengths come.
+  const KeyStream<kConfig> stream(args, smem + kConfig.q_bytes(), warp, lane);
   const Share<kConfig> share(args, lane, {warp, kConfig.n_warps, counts}, abreast,
                              &ring.before_first());
   if (share.begin == share.end) return;
   __syncwarp();  // its first sequence is visible
   BlockLoader<kConfig, KeyStream<kConfig>, Pieces<kConfig>, HeadsAbreast> loader(
-      KeyStream<kConfig>(args, smem + kConfig.q_bytes(), warp, lane), Pieces<kConfig>(share), ring,
-      abreast);
+      stream, Pieces<kConfig>(share), ring, abreast);
   // The first piece is found, then the ring is filled, by steps as those of a piece, and every
   // piece begins and ends in one place: a short call takes longer to fetch its instructions than to
   // run them. Queries are asked for as soon as their piece is found: they come behind the keys that
@@ -175,7 +186,9 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
 
     if (pass == kComputes) {
       sync_readers<kConfig>(warp);  // the stage that was read last is free
-      if (!idle) sums_in(stage).template store<Mm>(o, softmax, warp, lane);
+      if (!idle) {
+        sums_in(stage).template store<Mm>(o, softmax, warp, lane, ring.current().tile.n_rows);
+      }
     }
     if (kConfig.is_wide() && pass != kFinds && ring.has_next()) {
       queries.ask(args, ring.next().tile);

@@ -56,7 +56,9 @@ struct KeyRows {
 
   FLASH_DEVICE KeyRows(const ServeArgs& serve_args, int first, int own_lane)
       : args(serve_args),
-        page_size(max(serve_args.page_size, 1)),
+        page_size(serve_args.block_table == nullptr
+                      ? Divisor(1, Divisor::kLargest)
+                      : Divisor(static_cast<uint32_t>(max(serve_args.page_size, 1)))),
         first_key(first),
         lane(own_lane),
         k_row(static_cast<const char*>(serve_args.k)),
@@ -110,11 +112,14 @@ template <AmpereServeKernelConfig kConfig>
 struct KeyStream : KeyRows<kConfig.dtype, kConfig.B_c / kConfig.n_warps> {
   using Shared = SharedTile<kConfig.d_head, true>;
   static constexpr int kRows = kConfig.B_c / kConfig.n_warps;  // of a block, by this warp
-  static constexpr int kRowsPerStep = AmpereServeKernelConfig::kWarpSize / Shared::kChunksPerRow;
+  // Lanes that copy neighbouring chunks of a row at a time, 128 bytes; with 32 bytes at a time, as
+  // few shuffles as can be, a stream took 15 % longer.
+  static constexpr int kLanesPerRow = 8;
+  static constexpr int kRowsPerStep = AmpereServeKernelConfig::kWarpSize / kLanesPerRow;
   // The next block is looked up before this one is copied, and a sequence's lengths once. Wide
   // heads have no registers for it: 259 us in place of 253 (16 x 8192, 256, soft cap).
   static constexpr bool kLoadsBeforeCopies = !kConfig.is_wide();
-  static_assert(kRows % kRowsPerStep == 0);
+  static_assert(kRows % kRowsPerStep == 0 && Shared::kChunksPerRow % kLanesPerRow == 0);
 
   uint32_t slice;  // shared address of the warp's slice of the first stage
   int first_row;   // of this warp's rows in its slice
@@ -130,29 +135,31 @@ struct KeyStream : KeyRows<kConfig.dtype, kConfig.B_c / kConfig.n_warps> {
   // Copies the rows that were found to a stage of the ring. What is not read becomes zero: the
   // weight of a value that nobody sees is 0, and must not meet a NaN.
   FLASH_DEVICE void copy_to(int stage) const {
-    const int chunk = this->lane % Shared::kChunksPerRow;
-    const int own_row = this->lane / Shared::kChunksPerRow;  // of each step
+    const unsigned chunk = this->lane % kLanesPerRow;  // the lane's first
+    const int own_row = this->lane / kLanesPerRow;     // of each step
     const uint32_t rows_read = this->rows_read >> own_row;
-    const bool k_has_it = chunk * 8 < this->args.d_head;
-    const bool v_has_it = chunk * 8 < this->args.d_v;
-    const uint32_t k_read = k_has_it ? rows_read : 0;
-    const uint32_t v_read = v_has_it ? rows_read : 0;
-    // Nothing is read where no byte is asked for, but the address has to exist.
-    const int k_column = k_has_it ? chunk * this->kChunkBytes : 0;
-    const int v_column = v_has_it ? chunk * this->kChunkBytes : 0;
     const uint32_t to =
         slice + stage * kConfig.stage_bytes() + Shared::offset(first_row + own_row, chunk);
+    const int k_chunks = this->args.d_head / 8 - chunk;
+    const int v_chunks = this->args.d_v / 8 - chunk;
     static_for<0, kRows / kRowsPerStep>([&](auto step) {
       constexpr int kRow = step * kRowsPerStep;
-      // Rows of steps have other bits than own_row and first_row: what they swizzle is combined by
-      // XOR, and what they add is constant.
-      const uint32_t place = to ^ Shared::offset(kRow, 0) % Shared::kRowBytes;
-      constexpr int kOffset = kRow * Shared::kRowBytes;
-      copy<kOffset>(place, this->broadcast(this->k_row, kRow + own_row) + k_column,
-                    (k_read >> kRow & 1) * this->kChunkBytes);
-      copy<kOffset + kConfig.slice_bytes()>(place,
-                                            this->broadcast(this->v_row, kRow + own_row) + v_column,
-                                            (v_read >> kRow & 1) * this->kChunkBytes);
+      const char* const k_row =
+          this->broadcast(this->k_row, kRow + own_row) + chunk * this->kChunkBytes;
+      const char* const v_row =
+          this->broadcast(this->v_row, kRow + own_row) + chunk * this->kChunkBytes;
+      const bool is_read = rows_read >> kRow & 1;
+      static_for<0, Shared::kChunksPerRow, kLanesPerRow>([&](auto behind) {
+        // Rows of steps have other bits than own_row and first_row, and chunks behind the first
+        // other bits than it: what they swizzle is combined by XOR, and what they add is constant.
+        const uint32_t place =
+            to ^ (Shared::offset(kRow, 0) % Shared::kRowBytes ^ Shared::xor_bytes(behind));
+        constexpr int kOffset = kRow * Shared::kRowBytes + Shared::add_bytes(behind);
+        copy<kOffset>(place, k_row + behind * this->kChunkBytes,
+                      is_read && behind < k_chunks ? this->kChunkBytes : 0);
+        copy<kOffset + kConfig.slice_bytes()>(place, v_row + behind * this->kChunkBytes,
+                                              is_read && behind < v_chunks ? this->kChunkBytes : 0);
+      });
     });
   }
 

@@ -69,7 +69,7 @@ struct Parts {
   // `sync`: lets those threads wait for each other, where they are not the whole thread block.
   template <typename Sync = WholeBlock>
   FLASH_DEVICE void arrive(uint32_t* flag, const Sync& sync = {}) const {
-    const int first = own() / group * group;
+    const int first = group == n ? 0 : own() / group * group;
     // Of a group's parts, then, where there are several groups, of all groups.
     Round round = {.first = first,
                    .step = 1,

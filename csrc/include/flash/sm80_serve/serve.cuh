@@ -106,7 +106,7 @@ FLASH_DEVICE void attend(const ServeArgs& args) {
   const Sums<kConfig> sums = {reinterpret_cast<float*>(shared_memory + kConfig.sums_offset()),
                               reinterpret_cast<float*>(shared_memory + kConfig.q_bytes() +
                                                        kStages * kConfig.stage_bytes())};
-  sums.template store<Mm>(o, softmax, warp, lane);
+  sums.template store<Mm>(o, softmax, warp, lane, tile.n_rows);
   __syncthreads();  // the sums of all warps are visible
   const bool is_whole = args.n_splits == 1;
   merge_rows<kConfig, 1>(

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "flash/core/serve_args.h"
+#include "flash/ptx/scheduling.cuh"
 #include "flash/sm80_serve/abreast.cuh"
 #include "flash/sm80_serve/config.h"
 #include "flash/sm80_serve/tile.cuh"
@@ -35,12 +36,6 @@ struct Units {
     return static_cast<UnitCount>(tiles * abreast.n_heads(args) * each);
   }
 };
-
-FLASH_DEVICE UnitCount warp_sum(UnitCount x) {
-#pragma unroll
-  for (int i = 16; i > 0; i /= 2) x += __shfl_xor_sync(0xffffffffu, x, i);
-  return x;
-}
 
 // Sum of this lane's number and of those of the lanes before.
 FLASH_DEVICE UnitCount warp_running_sum(UnitCount x, int lane) {
@@ -92,28 +87,37 @@ struct Share {
       : batch(0), before(0) {
     const bool together = team.n_warps > 1 && args.batch > 32;
     const int n_warps = together ? team.n_warps : 1;
-    const int n_each = (args.batch + 32 * n_warps - 1) / (32 * n_warps) * 32;  // for a warp
+    const int all_at_once = 32 * team.n_warps;  // a constant, by which it is quick to divide
+    const int n_each =                          // for a warp
+        together ? (args.batch + all_at_once - 1) / all_at_once * 32 : args.batch;
     const int from = together ? team.warp * n_each : 0;
     Team::Count mine = {0, 0};
     bool counts = true;
     int first = from;  // sequences are looked at by 32
     // First units are counted, then the share's sequence is found, by the same code: a sequence is
     // some 150 instructions, and a short call takes longer to fetch them than to run them.
+    // Lengths of the first sequences are asked for before all else, and what does not depend on
+    // them is computed while they come: nothing can be copied before.
+    Divisor group = Sequence::group_of(args);
+    ptx::forget(group.divisor);
+    ptx::forget(group.inverse);
 #pragma unroll 1
-    for (;;) {
+    for (Sequence sequence(args, min(first + lane, args.batch - 1), group);;
+         sequence = Sequence(args, min(first + lane, args.batch - 1), group)) {
       const int b = first + lane;
-      const Sequence sequence(args, min(b, args.batch - 1));
       const Units<kConfig> found(sequence, abreast);
       const UnitCount units = b < args.batch ? found.all(args, abreast) : 0;
+      const UnitCount so_far =
+          args.batch == 1 ? found.all(args, abreast) : warp_running_sum(units, lane);
       if (counts) {
-        mine.units += units;
+        mine.units += __shfl_sync(0xffffffffu, so_far, 31);
         if (first == from) mine.tile = found.each;
         first += 32;
         // By votes, so that the compiler knows that lanes stay together.
         if (__any_sync(0xffffffffu, first < min(from + n_each, args.batch))) continue;
         counts = false;
         first = 0;
-        Team::Count all = {warp_sum(mine.units), __shfl_sync(0xffffffffu, mine.tile, 0)};
+        Team::Count all = {mine.units, __shfl_sync(0xffffffffu, mine.tile, 0)};
         UnitCount up_to = 0;
         Team::Count its = all;  // lane's
         if (together) {
@@ -132,7 +136,7 @@ struct Share {
         if (__all_sync(0xffffffffu, begin == end)) return;
         if (args.batch > 32) continue;
       }
-      const UnitCount up_to = before + warp_running_sum(units, lane);
+      const UnitCount up_to = before + so_far;
       const int passed = __popc(__ballot_sync(0xffffffffu, up_to <= begin));  // lanes
       const int last = min(passed, 31);
       before = __shfl_sync(0xffffffffu, passed == 32 ? up_to : up_to - units, last);
@@ -151,8 +155,10 @@ struct Share {
   template <typename ItsAbreast>
   FLASH_DEVICE void deal(const Team::Count& all, const ItsAbreast& abreast) {
     constexpr UnitCount kMost = 32;  // of a share: what it may grow by
-    each = max(UnitCount{1}, (all.units + abreast.n_shares() - 1) / abreast.n_shares());
-    if (each >= kMost) {  // else it cannot grow
+    // Tiles are not cut into less than a block: it would be read no sooner, and leave more parts.
+    constexpr UnitCount kBlock = kConfig.B_c / kUnitKeys;
+    each = max(min(kBlock, all.tile), (all.units + abreast.n_shares() - 1) / abreast.n_shares());
+    if (each >= kMost && each != all.tile) {  // else they cannot grow, or end together
       const bool cuts = each < all.tile;
       const UnitCount n = (cuts ? all.tile : each + all.tile - 1) / (cuts ? each : all.tile);
       const UnitCount aligned = cuts ? quotient(all.tile, n) : n * all.tile;
@@ -199,27 +205,31 @@ class Pieces {
   FLASH_DEVICE Piece<kConfig> next(const ServeArgs& args, const ItsAbreast& abreast = {},
                                    const Sequence* last = nullptr) {
     for (;; ++batch_) {
-      const Sequence sequence =
-          last != nullptr && last->batch == batch_ ? *last : Sequence(args, batch_);
+      const Sequence sequence = last == nullptr         ? Sequence(args, batch_)
+                                : last->batch == batch_ ? *last
+                                                        : Sequence(args, batch_, last->group);
       const Units<kConfig> units(sequence, abreast);
       const UnitCount all = units.all(args, abreast);
-      if (at_ - before_ < all) return of(sequence, units, abreast);
+      if (at_ - before_ < all) return of(args, sequence, units, all, abreast);
       before_ += all;  // the sequence ends, or has no rows
     }
   }
 
  private:
   template <typename ItsAbreast>
-  FLASH_DEVICE Piece<kConfig> of(const Sequence& sequence, const Units<kConfig>& units,
+  FLASH_DEVICE Piece<kConfig> of(const ServeArgs& args, const Sequence& sequence,
+                                 const Units<kConfig>& units, UnitCount all,
                                  const ItsAbreast& abreast) {
-    // Those of a KV head follow each other.
+    // Those of a KV head follow each other. Few calls have more than one here: others need not
+    // wait for a division.
     const auto each = static_cast<UnitCount>(units.each);
-    const UnitCount tile = (at_ - before_) / each;
+    const UnitCount tile = all == each ? 0 : (at_ - before_) / each;
     const UnitCount first_unit = before_ + tile * each;
     const UnitCount skipped = at_ - first_unit;
     const UnitCount taken = min(each - skipped, end_ - at_);
     at_ += taken;
-    const UnitCount head = tile / static_cast<UnitCount>(units.tiles);
+    const UnitCount head =
+        abreast.n_heads(args) == 1 ? 0 : tile / static_cast<UnitCount>(units.tiles);
     const UnitCount row = (tile - head * units.tiles + abreast.first_tile()) * kConfig.B_r;
     const Tile<kConfig> rows(sequence, static_cast<int>(head + abreast.first_head()),
                              static_cast<int>(row));

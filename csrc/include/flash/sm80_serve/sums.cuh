@@ -19,16 +19,19 @@ struct Sums {
   }
   FLASH_DEVICE float lse(int key_warp, int row) const { return lses[key_warp * kConfig.B_r + row]; }
 
+  // `n_rows`: that exist.
   template <typename Mm, typename Softmax>
-  FLASH_DEVICE void store(const typename Mm::Output& o, Softmax& softmax, int warp,
-                          int lane) const {
+  FLASH_DEVICE void store(const typename Mm::Output& o, Softmax& softmax, int warp, int lane,
+                          int n_rows) const {
     float inverse[1][2];
     float log_sum_exp[1][2];
     softmax.finish(inverse, log_sum_exp);
     const int key_warp = warp / kConfig.row_warps();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = warp % kConfig.row_warps() * 16 + half * 8 + lane / 4;
+      const int first_row = warp % kConfig.row_warps() * 16 + half * 8;
+      if (first_row >= n_rows) break;  // of eight heads and one query, half of the tile
+      const int row = first_row + lane / 4;
 #pragma unroll
       for (int n = 0; n < 2 * Mm::kDTiles; ++n) {
         *reinterpret_cast<float2*>(sums + place(key_warp, row, n * 8 + lane % 4 * 2)) = {

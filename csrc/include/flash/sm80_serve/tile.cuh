@@ -49,9 +49,17 @@ struct Sequence {
   KeyRule rule;
 
   FLASH_DEVICE Sequence(const ServeArgs& args, int number)
-      : batch(number), group(args.n_heads_q / args.n_heads_kv) {
+      : Sequence(args, number, group_of(args)) {}
+  FLASH_DEVICE Sequence(const ServeArgs& args, int number, const Divisor& its_group)
+      : batch(number), group(its_group) {
+    // First what every call with a cache waits for.
+    const int used = args.seqused_k == nullptr ? 0 : args.seqused_k[batch];
     find_queries(args);
-    find_keys(args);
+    find_keys(args, used);
+  }
+
+  FLASH_DEVICE static Divisor group_of(const ServeArgs& args) {
+    return Divisor(static_cast<uint32_t>(args.n_heads_q / args.n_heads_kv));
   }
 
   FLASH_DEVICE int n_rows() const {
@@ -69,7 +77,7 @@ struct Sequence {
     if (args.seqused_q != nullptr) rule.seqlen_q = min(rule.seqlen_q, args.seqused_q[batch]);
   }
 
-  FLASH_DEVICE void find_keys(const ServeArgs& args) {
+  FLASH_DEVICE void find_keys(const ServeArgs& args, int used) {
     int seqlen_k = args.seqlen_k;
     first_key = 0;
     if (args.cu_seqlens_k != nullptr) {
@@ -77,7 +85,7 @@ struct Sequence {
       seqlen_k = args.cu_seqlens_k[batch + 1] - start;
       if (args.block_table == nullptr) first_key = start;
     }
-    if (args.seqused_k != nullptr) seqlen_k = args.seqused_k[batch];
+    if (args.seqused_k != nullptr) seqlen_k = used;
     seqlen_k += args.cu_seqlens_new == nullptr
                     ? args.seqlen_new
                     : args.cu_seqlens_new[batch + 1] - args.cu_seqlens_new[batch];

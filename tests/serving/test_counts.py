@@ -106,16 +106,18 @@ def ampere_work(
     batch: Batch, config: AmpereServeKernelConfig, all_blocks: list[tuple[Rows, int]]
 ) -> Work:
     """Of tiles with their numbers of blocks: warps without rows copy keys, and multiply none. Of
-    wide heads the chunks that there are are multiplied."""
+    wide heads the chunks that there are are multiplied. New tokens' queries are copied, too, but
+    those of wide heads."""
     columns = 2 * config.d_head
+    query_rows = config.B_r if config.shares_keys() and config.d_head <= 128 else 0
     if config.d_head > 128:
         columns = sum(-(-d // CHUNK_COLUMNS) * CHUNK_COLUMNS for d in (batch.d, batch.d_v))
     per_block = (config.B_c // MMA_COLUMNS) * (columns // MMA_DEPTH)
     n_rows = sum(batch.queries) * batch.heads
     return Work(
         batch.kv_heads * sum(-(-t.n // WARP_ROWS) * n * per_block for t, n in all_blocks),
-        async_copies=batch.kv_heads * sum(n for _, n in all_blocks)
-        * 2 * config.B_c * config.d_head // CHUNK,
+        async_copies=batch.kv_heads * sum(2 * config.B_c * n + query_rows for _, n in all_blocks)
+        * config.d_head // CHUNK,
         global_stores=n_rows * (batch.d_v // 4 + 1),
     )  # fmt: skip
 

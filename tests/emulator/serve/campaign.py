@@ -68,7 +68,7 @@ REDUNDANT = (
     *(
         Redundant(
             mutant,
-            "  ptx::cp_async_wait_group<0>();",
+            "ptx::cp_async_wait_group<0>();  // copies end before the thread block",
             """behind the last tile: every block that was copied was waited for and multiplied, and
             the groups behind it are empty""",
             lambda config, variant: config.FAMILY == "sm80_serve",

@@ -137,13 +137,16 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
       stream, Pieces<kConfig>(share), ring, abreast);
   // The first piece is found, then the ring is filled, by steps as those of a piece, and every
   // piece begins and ends in one place: a short call takes longer to fetch its instructions than to
-  // run them. Queries are asked for as soon as their piece is found: they come behind the keys that
-  // were asked for before them. (Wide heads have no registers to hold them then.)
+  // run them. Queries are copied as soon as their piece is found and those before them were read.
+  // By ordinary loads a warp would wait for them at the next step: those of the first piece before
+  // its first keys, others until all keys had come that were asked for before. (Wide heads read
+  // theirs until the piece ends, and load the next ones then.)
   enum { kFinds, kFills, kComputes } pass = kFinds;
   int stage = 0;               // the one that was read last
   int n_steps = 1;             // of the pass
-  QueryRows<kConfig> queries;  // of the next piece
-  bool has_asked = false;      // for them
+  QueryRows<kConfig> queries;  // of the next piece, of wide heads
+  bool has_copied = false;     // the next piece's
+  int n_steps_since = 0;       // that began to copy keys
   typename Mm::QOperand q;
   typename Mm::Output o;
   sm80::OnlineSoftmax<1, true> softmax(args.softmax_scale);
@@ -161,9 +164,12 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
         sync_readers<kConfig>(warp);  // this block is visible; every warp has read the one before
       }
       loader.issue(free_stage);
-      if (!kConfig.is_wide() && !has_asked && ring.has_next()) {
-        queries.ask(args, ring.next().tile);
-        has_asked = true;
+      ++n_steps_since;
+      if (!kConfig.is_wide() && !has_copied && ring.has_next()) {
+        QueryRows<kConfig>::copy(args, ring.next().tile, smem);
+        if (pass == kFinds) ptx::cp_async_commit_group();  // else they belong to the next keys
+        has_copied = true;
+        n_steps_since = 0;
       }
       if (idle) continue;
 
@@ -204,13 +210,25 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
                   reinterpret_cast<uint32_t*>(shared_memory + kConfig.flag_offset()));
       if (!ring.has_next()) break;
     }
+    if (kConfig.is_wide()) {
+      queries.store(smem);
+    } else if (pass == kFills) {
+      ptx::cp_async_wait_group<kStages - 1>();  // queries have come, keys may not
+    } else if (n_steps_since >= kStages - 1) {
+      ptx::cp_async_wait_group<kStages - 2>();  // they have, with the piece's first block
+    } else {
+      ptx::cp_async_commit_group();
+      ptx::cp_async_wait_group<0>();  // they have, and all keys before them
+    }
     pass = kComputes;
     ring.advance();
     const Piece<kConfig>& piece = ring.current();
-    queries.store(smem);
-    has_asked = false;
     __syncthreads();  // Q is visible; the sums of the piece before were read
     q.prologue(Lane(smem + warp_row * Mm::Tile::kRowBytes, lane, MatrixOrder::kRowsFirst));
+    if (!kConfig.is_wide()) {
+      __syncthreads();  // Q is read: the next may take its place
+      has_copied = false;
+    }
     whole = piece.seen_by_all();
     idle = warp_row >= piece.tile.n_rows;
     key = piece.keys.begin;
@@ -218,7 +236,7 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
     softmax = sm80::OnlineSoftmax<1, true>(args.softmax_scale);
     Mm::clear(o);
   }
-  ptx::cp_async_wait_group<0>();
+  ptx::cp_async_wait_group<0>();  // copies end before the thread block
 }
 
 }  // namespace flash::sm80_serve

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "flash/core/serve_args.h"
+#include "flash/ptx/cp_async.cuh"
 #include "flash/ptx/memory.cuh"
 #include "flash/sm80_serve/config.h"
 #include "flash/sm80_serve/tile.cuh"
@@ -11,29 +12,31 @@
 namespace flash::sm80_serve {
 
 // A tile's queries on their way to the beginning of shared memory; rows that do not exist become
-// zeros. By ordinary loads: waiting for an asynchronous copy would wait for the keys that are on
-// their way before it.
+// zeros.
 template <AmpereServeKernelConfig kConfig>
 class QueryRows {
  public:
+  // By asynchronous copies.
+  FLASH_DEVICE static void copy(const ServeArgs& args, const Tile<kConfig>& tile, uint32_t smem) {
+    for_own([&](auto, int r) {
+      const bool exists = has(args, tile, r);
+      ptx::cp_async_16_zero_fill<0>(smem + Shared::offset(r, chunk()),
+                                    exists ? source(args, tile, r) : args.q,
+                                    exists ? Shared::kChunkBytes : 0);
+    });
+  }
+
+  // By ordinary loads, in registers until they are stored.
   FLASH_DEVICE void ask(const ServeArgs& args, const Tile<kConfig>& tile) {
-    static_for<0, kSteps>([&](auto step) {
-      const int r = first_row() + step * kRows;
+    for_own([&](auto step, int r) {
       values_[step] = {};
-      if (r >= tile.n_rows || chunk() * 8 >= args.d_head) return;
-      const int64_t row =
-          args.cu_seqlens_q == nullptr ? tile.query(r) : tile.first_query + tile.query(r);
-      const int64_t element = tile.batch * args.q_stride_batch + row * args.q_stride_seq +
-                              tile.head(r) * args.q_stride_head + chunk() * 8;
-      values_[step] =
-          ptx::ld_global_16(static_cast<const char*>(args.q) + element * bytes_of(kConfig.dtype));
+      if (has(args, tile, r)) values_[step] = ptx::ld_global_16(source(args, tile, r));
     });
   }
 
   FLASH_DEVICE void store(uint32_t smem) const {
-    static_for<0, kSteps>([&](auto step) {
-      const int r = first_row() + step * kRows;
-      if (r < kConfig.B_r) ptx::st_shared_16<0>(smem + Shared::offset(r, chunk()), values_[step]);
+    for_own([&](auto step, int r) {
+      ptx::st_shared_16<0>(smem + Shared::offset(r, chunk()), values_[step]);
     });
   }
 
@@ -43,8 +46,25 @@ class QueryRows {
   static constexpr int kSteps = (kConfig.B_r + kRows - 1) / kRows;
 
   FLASH_DEVICE static int chunk() { return static_cast<int>(threadIdx.x) % Shared::kChunksPerRow; }
-  FLASH_DEVICE static int first_row() {
-    return static_cast<int>(threadIdx.x) / Shared::kChunksPerRow;
+
+  // Calls body(step, row) for this thread's rows of the tile.
+  template <typename Body>
+  FLASH_DEVICE static void for_own(const Body& body) {
+    static_for<0, kSteps>([&](auto step) {
+      const int r = static_cast<int>(threadIdx.x) / Shared::kChunksPerRow + step * kRows;
+      if (r < kConfig.B_r) body(step, r);
+    });
+  }
+
+  FLASH_DEVICE static bool has(const ServeArgs& args, const Tile<kConfig>& tile, int r) {
+    return r < tile.n_rows && chunk() * 8 < args.d_head;
+  }
+  FLASH_DEVICE static const char* source(const ServeArgs& args, const Tile<kConfig>& tile, int r) {
+    const int64_t row =
+        args.cu_seqlens_q == nullptr ? tile.query(r) : tile.first_query + tile.query(r);
+    const int64_t element = tile.batch * args.q_stride_batch + row * args.q_stride_seq +
+                            tile.head(r) * args.q_stride_head + chunk() * 8;
+    return static_cast<const char*>(args.q) + element * bytes_of(kConfig.dtype);
   }
 
   ptx::Vector16 values_[kSteps];

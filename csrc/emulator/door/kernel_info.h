@@ -34,6 +34,7 @@ struct KernelInfo {
   u32 orders_blocks;        // has fences for other blocks
   u32 uses_sm90;            // mbarriers, bulk copies or warpgroup matmuls
   u32 begins_early;         // has griddepcontrol.wait
+  u32 cluster;              // blocks of one, as the kernel declares; 0: it does not
 };
 
 }  // namespace emulator

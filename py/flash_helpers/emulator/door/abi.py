@@ -37,6 +37,7 @@ class KernelInfo(Structure):
         ("orders_blocks", c_uint32),
         ("uses_sm90", c_uint32),
         ("begins_early", c_uint32),
+        ("cluster", c_uint32),
     ]
 
 

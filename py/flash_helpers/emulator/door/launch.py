@@ -111,12 +111,13 @@ class EmulatedKernel:
         params: Sequence[bytes],
         memory: Sequence[MemoryRange],
         *,
-        cluster: int = 1,
+        cluster: int | None = None,
         options: LaunchOptions | None = None,
     ) -> LaunchReport:
-        """Runs the whole grid, in clusters of so many blocks along x; a KernelError names kernel,
-        block, thread and source line."""
+        """Runs the whole grid, in clusters of so many blocks along x (None: as many as the kernel
+        declares, or one); a KernelError names kernel, block, thread and source line."""
         options = options or LaunchOptions()
+        cluster = self._info.cluster or 1 if cluster is None else cluster
         check_shape(self.name, self._info, grid, block, shared_bytes, cluster)
         packed = self._pack_parameters(params)
         names, ranges = self._ranges(memory, packed)

@@ -26,6 +26,10 @@ def check_shape(
             f"{name}: {shared_bytes} bytes of dynamic and {info.static_shared_bytes} of "
             f"static shared memory; a block may have 0 to {MAX_SHARED_BYTES}"
         )
+    if info.cluster not in (0, cluster):
+        raise InvalidLaunchError(
+            f"{name}: clusters of {cluster}; the kernel declares clusters of {info.cluster}"
+        )
     if not 1 <= cluster <= MAX_CLUSTER or grid[0] % cluster:
         raise InvalidLaunchError(
             f"{name}: clusters of {cluster} in a grid of {grid}; allowed are 1 to {MAX_CLUSTER} "

@@ -69,12 +69,12 @@ def launch_triton(
     arguments: Sequence[Any],
     *,
     written: Collection[int] | None = None,
-    cluster: int = 1,
+    cluster: int | None = None,
     options: LaunchOptions | None = None,
 ) -> LaunchReport:
     """Runs the grid. `arguments` are all but the constants; `written` has the positions of
-    those that the kernel may write to (None: any), `cluster` the blocks of one. InvalidLaunchError
-    where Triton or the driver would refuse; a KernelError as any kernel's."""
+    those that the kernel may write to (None: any), `cluster` the blocks of one (None: as declared).
+    InvalidLaunchError where Triton or the driver would refuse; a KernelError as any kernel's."""
     kernel = compile_kernel(compiled.ptx, compiled.name)
     scratch = bytearray(compiled.scratch_bytes * grid[0] * grid[1] * grid[2] + _SCRATCH_ALIGN)
     scratch_range = _scratch_range(scratch)

@@ -63,6 +63,7 @@ class Entry:
     name: str
     parameters: tuple[Parameter, ...]
     body: Scope
+    cluster: int = 0  # thread blocks of one, 0: the launch says how many
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ _PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>[busf]\d+)\s+"
     r"(?:\.ptr\b(?:\s+\.(?:global|const|local|shared))?(?:\s+\.align\s+\d+)?\s+)?(?P<name>[\w$%.]+)\s*(?:\[(?P<count>\d+)\])?"
 )
+_CLUSTER = re.compile(r"\.reqnctapercluster\s+(\d+(?:\s*,\s*\d+)*)")
 _INSTRUCTION = re.compile(
     r"(?:@(?P<guard>!?[\w%$.]+)\s+)?(?P<opcode>[a-z][\w.:]*)\s*(?P<operands>.*)", re.S
 )
@@ -121,7 +123,18 @@ class PtxFile:
         start = self.module.entries[name][0]
         body = self._code.index("{", start)
         scope, _ = self._parse_scope(body + 1)
-        return Entry(name, _parse_parameters(self._code[start:body]), scope)
+        head = self._code[start:body]
+        return Entry(name, _parse_parameters(head), scope, self._cluster(head, start))
+
+    def _cluster(self, head: str, offset: int) -> int:
+        match = _CLUSTER.search(head)
+        if match is None:
+            return 0
+        x, *others = map(int, match[1].split(","))
+        if any(size != 1 for size in others):
+            where = self._place(offset + match.start())
+            raise PtxSyntaxError(f"{where}: {match[0].strip()}: clusters extend along x here")
+        return x
 
     def _place(self, offset: int) -> str:
         return f"PTX line {self._line(offset)}"

@@ -140,6 +140,7 @@ extern "C" __attribute__((visibility("default"))) const KernelInfo kernel_info =
   &kernel_body, kParameters, kGlobals, {len(entry.parameters)}, {len(arrays)}, kStaticSharedBytes,
   {local_bytes}, {stack_bytes}, {int(e.uses_global_atomics)}, {e.smallest_access},
   {int(e.orders_blocks)}, {int(e.uses_sm90)}, {int(e.begins_early)},
+  {entry.cluster},
 }};
 """
 

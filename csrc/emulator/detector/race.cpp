@@ -26,7 +26,8 @@ bool exists(const Races& races, const Record& record) {
 template <Space kSpace>
 bool is_ordered(const Races& races, const Lane* lane, const Record& record) {
   if (kSpace == Space::kGlobal && record.block != races.block) {
-    return BlockOrder::is_ordered(lane->seen, record);
+    return BlockOrder::is_ordered(lane->seen, record) ||
+           races.is_ordered_in_cluster(lane->seen, record);
   }
   if (record.clock <= lane->seen->floor) return true;
   u32 lanes = record.lanes;

@@ -82,6 +82,9 @@ enum class RaceKind : u32 {
   kNoProxyFence,
   kBarrierUnseen,
   kBarrierUnfenced,
+  // Between the blocks of a cluster (sm90/cluster.h):
+  kWriteToCopySource,
+  kMayHaveEnded,
   // In global memory (sm90/global_async.h):
   kReadOfStore,
   kWriteToStore,
@@ -192,6 +195,7 @@ struct Races {
   u32 n_threads;
   u32 n_warps;
   u32 n_agents;
+  u32 cluster;  // blocks of one
   Cells shared{};
   u32 block = 0;         // index + 1 of the running one
   bool atomics = false;  // of shared memory: since the first one, reads look for them
@@ -207,7 +211,7 @@ struct Races {
   std::vector<Flags> flags;
   RaceTable table{};
 
-  Races(Block* owner, GlobalShadow* global, u32 shared_bytes, u32 n_agents);
+  Races(Block* owner, GlobalShadow* global, u32 shared_bytes, u32 n_agents, u32 cluster);
   ~Races();
   Races(const Races&) = delete;
   Races& operator=(const Races&) = delete;
@@ -227,11 +231,26 @@ struct Races {
   void meet(Lane* lanes, u32 mask);
   void meet(const Barrier& barrier);
 
-  // A Seen holds the ticks of this many threads, then those of agents (sm90/knowledge.h).
+  // A Seen holds the ticks of this many threads, then those of agents (sm90/knowledge.h). Behind
+  // them come those of the blocks of the cluster that follow this one, round about.
   u32 n_threads_padded() const { return n_warps * kWarpSize; }
-  u32 n_ticks() const { return n_threads_padded() + n_agents; }
+  u32 n_own_ticks() const { return n_threads_padded() + n_agents; }
+  u32 n_ticks() const { return cluster * n_own_ticks(); }
   // Whether a record of this block's shared memory lies before what `lane` does now.
   bool is_ordered_in_block(const Lane* lane, const Record& record) const;
+
+  // The blocks of this one's cluster (cluster_order.cpp), by index + 1: whether it is one, and
+  // where its ticks begin.
+  bool is_neighbour(u32 other) const { return (other - 1) / cluster == (block - 1) / cluster; }
+  u32 ticks_of(u32 other) const {
+    return (other - 1 + cluster - (block - 1) % cluster) % cluster * n_own_ticks();
+  }
+  // Whether a record of another one lies before what somebody with this knowledge does now.
+  bool is_ordered_in_cluster(const Seen* seen, const Record& record) const;
+  // A barrier of this block takes what a lane of another one brings.
+  void join_neighbour(Seen* into, const Lane& lane) const;
+  // What that lane knows, as threads of this block would.
+  Seen* view_of(const Lane& lane);
 
  private:
   template <typename Each>

@@ -9,12 +9,13 @@
 
 namespace emulator {
 
-Races::Races(Block* owner, GlobalShadow* global, u32 shared_bytes, u32 n_agents)
+Races::Races(Block* owner, GlobalShadow* global, u32 shared_bytes, u32 n_agents, u32 cluster)
     : owner(owner),
       global(global),
       n_threads(owner->n_threads),
       n_warps(owner->n_warps),
-      n_agents(n_agents) {
+      n_agents(n_agents),
+      cluster(cluster) {
   shared = map_cells((shared_bytes >> global->granule_log2) + 1, 1 + n_warps);
 }
 

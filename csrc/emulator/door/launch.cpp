@@ -126,9 +126,11 @@ void Launch::run_cluster(std::vector<Resident*>& residents) {
     }
     Resident* resident = left[turn % left.size()];
     if (tried == left.size()) report_deadlock(resident->block());
-    if (tried != left.size() && !resident->run()) continue;
-    if (resident->block()->error.kind != ErrorKind::kNone) return;
-    left.erase(left.begin() + s64(turn % left.size()));
+    const bool ended = tried == left.size() || resident->run();
+    for (Resident* any : residents) {  // what a block sends may break a rule in another one
+      if (any->block()->error.kind != ErrorKind::kNone) return;
+    }
+    if (ended) left.erase(left.begin() + s64(turn % left.size()));
   }
 }
 

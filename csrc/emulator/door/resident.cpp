@@ -55,7 +55,8 @@ Resident::Resident(const LaunchRequest& request, GlobalShadow* shadow, bool alte
   const bool uses_sm90 = request.kernel->uses_sm90 != 0;
   const u32 shared_bytes = u32(shared_.size());
   if (shadow != nullptr) {
-    races_ = std::make_unique<Races>(&block_, shadow, shared_bytes, uses_sm90 ? kMaxAgents : 0);
+    races_ = std::make_unique<Races>(&block_, shadow, shared_bytes, uses_sm90 ? kMaxAgents : 0,
+                                     request.cluster);
   }
   block_.races = races_.get();
   if (uses_sm90) {

@@ -43,8 +43,18 @@ bool AsyncShadow::is_over(u32 id, const Observers& observers) {
 
 void AsyncShadow::report(u32 id, RaceKind kind, const Lane* lane, u32 site, u32 offset) {
   const AsyncOperation& first = operation(id);
-  report_race(*races_, lane, site, kind, {first.thread, first.site}, offset, kCellBytes);
+  report_race(*races_, lane, site, kind, {first.thread, first.site, first.by}, offset, kCellBytes);
 }
+
+namespace {
+
+RaceKind kind_of_overwriting(AsyncKind reader) {
+  if (reader == AsyncKind::kWgmma) return RaceKind::kWriteToWgmmaSource;
+  return reader == AsyncKind::kCopyOut ? RaceKind::kWriteToCopySource
+                                       : RaceKind::kWriteToStoreSource;
+}
+
+}  // namespace
 
 // Before store `id` takes its place: the cell's last store, if nothing says that it is over.
 void AsyncShadow::keep_store(const u32* cell, u32 id, const Observers& observers, u32 offset) {
@@ -61,15 +71,14 @@ void AsyncShadow::check_reads(u32 id, const u32* cell, const Observers& observer
   for (u32 column = kStore; column < columns_; ++column) {
     u32 reader = cell[column];
     if (reader == id || !exists(reader) || is_over(reader, observers)) continue;
-    report(reader, column == kStore ? RaceKind::kWriteToStoreSource : RaceKind::kWriteToWgmmaSource,
-           observers.lanes[0], site, offset);
+    report(reader, kind_of_overwriting(operation(reader).kind), observers.lanes[0], site, offset);
   }
   if (other_stores_.empty()) return;
   const auto others = other_stores_.find(offset);
   if (others == other_stores_.end()) return;
   for (u32 reader : others->second) {
     if (is_over(reader, observers)) continue;
-    report(reader, RaceKind::kWriteToStoreSource, observers.lanes[0], site, offset);
+    report(reader, kind_of_overwriting(operation(reader).kind), observers.lanes[0], site, offset);
   }
 }
 
@@ -92,9 +101,8 @@ void AsyncShadow::write(u32 id, const Observers& observers, u32 offset, u32 byte
 void AsyncShadow::read(u32 id, const Observers& observers, u32 offset, u32 bytes) {
   races_->access += 1;
   const AsyncOperation& self = operation(id);
-  const u32 column = self.kind == AsyncKind::kBulkStore
-                         ? u32{kStore}
-                         : kFirstGroup + self.thread / (4 * kWarpSize);
+  const u32 column =
+      self.kind == AsyncKind::kWgmma ? kFirstGroup + self.thread / (4 * kWarpSize) : u32{kStore};
   for (u32 end = offset + bytes; offset < end; offset += kCellBytes) {
     u32* own = cell(offset);
     if (column == kStore) keep_store(own, id, observers, offset);

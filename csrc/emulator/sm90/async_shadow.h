@@ -18,7 +18,8 @@
 
 namespace emulator {
 
-enum class AsyncKind : u32 { kBulkLoad, kBulkStore, kWgmma };
+// kCopyOut: to another block of the cluster, where a barrier hears of its end.
+enum class AsyncKind : u32 { kBulkLoad, kBulkStore, kCopyOut, kWgmma };
 
 struct AsyncOperation {
   AsyncKind kind;
@@ -26,6 +27,7 @@ struct AsyncOperation {
   u32 tick;    // kNever until a load has landed
   u32 thread;  // that issued it, or the first of the warp
   u32 site;
+  const Block* by = nullptr;  // whose thread; null: this one's
   static constexpr u32 kNever = ~0u;
 };
 
@@ -56,7 +58,7 @@ class AsyncShadow {
 
  private:
   // Columns of a cell: stamp of the block in which lanes have touched it since it was last copied
-  // to, the last copy there, the last store from there, the last matmul of each warpgroup.
+  // to, the last copy there, the last store or copy from there, the last matmul of each warpgroup.
   enum Column : u32 { kTouched, kWrite, kStore, kFirstGroup };
   static constexpr u32 kCellBytes = 16;
 

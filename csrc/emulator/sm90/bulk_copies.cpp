@@ -171,9 +171,10 @@ void BulkCopies::land(Block* block, u64 index) {
   const Load load = in_flight_[index];
   in_flight_.erase(in_flight_.begin() + s64(index));
   u8* shared = load.lane->shared;
-  u32 landed = load.word_bytes;
+  u32 landed = load.sent_bytes;
   if (landed != 0) {
-    memcpy(shared + load.destination, load.word, landed);
+    const u8* from = load.from != nullptr ? load.from->lanes->shared + load.source : load.word;
+    memcpy(shared + load.destination, from, landed);
   } else {
     landed = load.map.box_bytes();
     fill(load.map, shared, load.destination, 0);  // what lies outside the tensor
@@ -184,7 +185,10 @@ void BulkCopies::land(Block* block, u64 index) {
     });
   }
   Sm90* sm90 = block->sm90;
-  if (sm90->shadow.tracked()) sm90->shadow.landed(load.operation, u32(load.barrier->phase) + 1);
+  if (sm90->shadow.tracked()) {
+    sm90->shadow.landed(load.operation, u32(load.barrier->phase) + 1);
+    if (load.sender != nullptr) note_landing(load);
+  }
   if (!sm90->mbarriers.add_transactions(block, *load.barrier, -s64{landed})) {
     record_error(load.lane, ErrorKind::kMbarrier, load.site,
                  "the mbarrier at byte %u of shared memory counts more than a million bytes that "
@@ -286,7 +290,9 @@ void BulkCopies::finish_block(Block* block) {
   record_error(load.lane, ErrorKind::kPendingAsyncCopy, load.site,
                "the thread block ends while %zu of %s are in flight: nobody waits for them",
                in_flight_.size(),
-               load.word_bytes != 0 ? "the words stored to it" : "its bulk loads");
+               load.from != nullptr   ? "the copies to it"
+               : load.sent_bytes != 0 ? "the words stored to it"
+                                      : "its bulk loads");
   (void)block;
 }
 

@@ -33,8 +33,15 @@ class BulkCopies {
   void start_block();
   void load(Lane* lane, const TensorMap& map, const s32* place, u32 destination, u32 barrier,
             u32 site);
-  // st.async of a thread of this block, or of another one of its cluster. Lands as a load does.
-  void store_word(Lane* lane, u32 address, const u8* value, u32 bytes, u32 barrier, u32 site);
+  // What a thread of this block, or of another one of its cluster, brings here (sent_bytes.cpp):
+  // st.async, and a copy of its own block's shared memory. Land as loads do.
+  struct Sent {
+    u32 address, bytes, alignment;
+    u32 barrier;
+    u32 site;
+  };
+  void store_word(Lane* lane, const Sent& sent, const u8* value);
+  void copy_to_here(Lane* lane, const Sent& sent, u32 source);
   void store(Lane* lane, const TensorMap& map, const s32* place, u32 source, StoreBy by, u32 site);
   void commit_group(Lane* lane);
   void wait_group(Lane* lane, u32 pending_groups, Until until);
@@ -43,6 +50,8 @@ class BulkCopies {
   void surprise(Lane* lane);    // random schedules: lands one now and then
   void exit_lane(Lane* lane);
   void finish_block(Block* block);
+  // The first copy from there that is in flight to here, if there is one, reported.
+  bool report_copy_of(const Block* other) const;
 
  private:
   struct Load {
@@ -53,8 +62,12 @@ class BulkCopies {
     u32 operation;  // in the async shadow
     u32 site;
     Lane* lane;
-    u32 word_bytes;  // not 0: a word, in place of the box of a map
+    u32 sent_bytes;  // not 0: of a word, or of `from`, in place of the box of a map
     u8 word[16];
+    const Block* from = nullptr;  // a copy's
+    u32 source = 0;               // offset there
+    u32 source_operation = 0;     // in its async shadow
+    Lane* sender = nullptr;       // of another block of the cluster
   };
   // Of the stores of one thread.
   struct Groups {
@@ -71,6 +84,9 @@ class BulkCopies {
     u32 site;
   };
 
+  Load receive(Lane* lane, const Sent& sent);
+  void send(Lane* lane, const Load& load);
+  void note_landing(const Load& load) const;
   void land(Block* block, u64 index);
   void land_if_early(Lane* lane);
   void land_stores(Lane* lane, u32 groups);

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include <algorithm>
+
 #include "collective.h"
 #include "memory.h"
 #include "sm90.h"
@@ -12,6 +14,8 @@ void Cluster::start(std::vector<Block*> blocks) {
   blocks_ = std::move(blocks);
   phase_ = arrived_ = missing_ = 0;
   waiting_.clear();
+  arrived_seen_.assign(blocks_.size(), nullptr);
+  completed_seen_.assign(blocks_.size(), nullptr);
   for (u32 rank = 0; rank < size(); ++rank) {
     blocks_[rank]->cluster = this;
     blocks_[rank]->rank = rank;
@@ -26,15 +30,33 @@ void Cluster::complete_if_due() {
   for (const Block* block : blocks_) missing_ += block->alive;
   for (Lane* lane : waiting_) make_runnable(lane->warp, 1u << lane->lane_id);
   waiting_.clear();
+  for (u32 rank = 0; rank < size(); ++rank) {
+    if (arrived_seen_[rank] == nullptr) continue;
+    Races& races = *blocks_[rank]->races;
+    races.complete(arrived_seen_[rank]);
+    if (completed_seen_[rank] != nullptr) races.drop(completed_seen_[rank]);
+    completed_seen_[rank] = arrived_seen_[rank];
+    arrived_seen_[rank] = nullptr;
+  }
   blocks_[0]->counts.collectives[u32(Wait::kClusterBarrier)] += 1;
 }
 
-void Cluster::arrive(Lane* lane, u32 site) {
+void Cluster::arrive(Lane* lane, Ordering ordering, u32 site) {
   if (lane->cluster_arrivals != lane->cluster_waits) {
     fail(lane, ErrorKind::kDivergentCollective, site,
          "barrier.cluster.arrive by a thread that has not waited since it arrived last");
   }
   lane->cluster_arrivals += 1;
+  if (lane->block->races != nullptr && ordering != Ordering::kRelaxed) {
+    for (u32 rank = 0; rank < size(); ++rank) {
+      Races& races = *blocks_[rank]->races;
+      Seen*& into = arrived_seen_[rank];
+      if (into == nullptr) into = races.copy_of(completed_seen_[rank]);
+      races.join_neighbour(into, *lane);
+    }
+    lane->clock += 1;
+    lane->barrier_site = site;
+  }
   arrived_ += 1;
   missing_ -= 1;
   complete_if_due();
@@ -53,6 +75,7 @@ void Cluster::wait(Lane* lane, u32 site) {
     emulator::wait(lane);
   }
   lane->cluster_waits += 1;
+  lane->block->sm90->knowledge.acquire(lane, completed_seen_[lane->block->rank], site);
 }
 
 // An exit is an arrival.
@@ -62,9 +85,16 @@ void Cluster::exit_lane(const Lane* lane) {
   complete_if_due();
 }
 
+void Cluster::check_copies_of(const Block* block) const {
+  std::any_of(blocks_.begin(), blocks_.end(),
+              [&](const Block* other) { return other->sm90->bulk.report_copy_of(block); });
+}
+
 // --- calls of translated kernels ---------------------------------------------------------------
 
-void cluster_arrive(Lane* lane, u32 site) { lane->block->cluster->arrive(lane, site); }
+void cluster_arrive(Lane* lane, Ordering ordering, u32 site) {
+  lane->block->cluster->arrive(lane, ordering, site);
+}
 
 void cluster_wait(Lane* lane, u32 site) { lane->block->cluster->wait(lane, site); }
 
@@ -74,33 +104,50 @@ u32 map_to_rank(Lane* lane, u32 address, u32 rank, u32 site) {
     fail(lane, ErrorKind::kInvalidOperand, site, "mapa of block %u in a cluster of %u", rank,
          cluster.size());
   }
-  return (address & ((1u << kRankShift) - 1)) | (rank + 1) << kRankShift;
+  return (address & kRankMask) | (rank + 1) << kRankShift;
+}
+
+Block* block_in_cluster(const Lane* lane, u32 address) {
+  const u32 rank = address >> kRankShift;
+  return rank == 0 ? lane->block : lane->block->cluster->block(rank - 1);
 }
 
 namespace {
 
-// The block that an address of the cluster lies in, its own where it has no rank.
-Block* block_of(const Lane* lane, u32 address) {
-  const u32 rank = address >> kRankShift;
-  return rank == 0 ? lane->block : lane->block->cluster->block(rank - 1);
+// Where bytes go to that `what` brings.
+Block* receiver_of(Lane* lane, const char* what, u32 address, u32 barrier, u32 site) {
+  Block* to = block_in_cluster(lane, address);
+  if (to == nullptr || to != block_in_cluster(lane, barrier)) {
+    fail(lane, ErrorKind::kInvalidOperand, site,
+         "%s to shared address 0x%x with the mbarrier at 0x%x: both must lie in one block of the "
+         "cluster",
+         what, address, barrier);
+  }
+  if (to->alive == 0) {
+    fail(lane, ErrorKind::kOutOfBounds, site,
+         "%s to the shared memory of block %u of the cluster, which has ended", what, to->rank);
+  }
+  return to;
 }
 
 }  // namespace
 
 void store_async(Lane* lane, u32 address, const u8* value, u32 bytes, u32 barrier, u32 site) {
-  Block* to = block_of(lane, address);
-  if (to == nullptr || to != block_of(lane, barrier)) {
+  Block* to = receiver_of(lane, "st.async", address, barrier, site);
+  to->sm90->bulk.store_word(lane, {address & kRankMask, bytes, bytes, barrier & kRankMask, site},
+                            value);
+}
+
+void bulk_copy_in_cluster(Lane* lane, u32 destination, u32 source, u32 bytes, u32 barrier,
+                          u32 site) {
+  if (bytes % 16 != 0 || bytes == 0) {
     fail(lane, ErrorKind::kInvalidOperand, site,
-         "st.async to shared address 0x%x with the mbarrier at 0x%x: both must lie in one block of "
-         "the cluster",
-         address, barrier);
+         "cp.async.bulk of %u bytes between blocks of a cluster: a multiple of 16 is needed",
+         bytes);
   }
-  if (to->alive == 0) {
-    fail(lane, ErrorKind::kOutOfBounds, site,
-         "st.async to the shared memory of block %u of the cluster, which has ended", to->rank);
-  }
-  const u32 mask = (1u << kRankShift) - 1;
-  to->sm90->bulk.store_word(lane, address & mask, value, bytes, barrier & mask, site);
+  Block* to = receiver_of(lane, "cp.async.bulk", destination, barrier, site);
+  to->sm90->bulk.copy_to_here(lane, {destination & kRankMask, bytes, 16, barrier & kRankMask, site},
+                              source);
 }
 
 }  // namespace emulator

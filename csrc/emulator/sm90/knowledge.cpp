@@ -61,6 +61,14 @@ void Knowledge::release(Lane* lane, Seen*& into, const Seen* base, u32 site) {
   lane->barrier_site = site;
 }
 
+void Knowledge::release_from_afar(Lane* lane, Seen*& into, const Seen* base, u32 site) {
+  if (races_ == nullptr) return;
+  if (into == nullptr) into = races_->copy_of(base);
+  races_->join_neighbour(into, *lane);
+  lane->clock += 1;
+  lane->barrier_site = site;
+}
+
 void Knowledge::learn(Lane* lane, u32 agent, u32 tick) {
   if (races_ == nullptr || knows(lane->seen, agent, tick)) return;
   take(lane, nullptr, agent, tick, [&] {

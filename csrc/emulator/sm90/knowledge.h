@@ -28,6 +28,8 @@ class Knowledge {
   // `lane` gives what it knows; its later accesses are not covered. `into` may be null, and is
   // created then, with what `base` (may be null) knows.
   void release(Lane* lane, Seen*& into, const Seen* base, u32 site);
+  // The same for a lane of another block of the cluster, into what this one's threads can take.
+  void release_from_afar(Lane* lane, Seen*& into, const Seen* base, u32 site);
   void learn(Lane* lane, u32 agent, u32 tick);
 
   bool knows(const Seen* seen, u32 agent, u32 tick) const {

@@ -13,7 +13,6 @@ namespace emulator {
 
 namespace {
 
-constexpr u32 kMaxCount = (1u << 20) - 1;  // of arrivals, and of bytes
 using ull = unsigned long long;
 
 // By the cluster's barrier.
@@ -82,9 +81,9 @@ Mbarrier& Mbarriers::use_from_afar(Lane* lane, Block* own, u32 address, u32 site
 void Mbarriers::init(Lane* lane, u32 address, u32 count, u32 site) {
   check_place(lane, address, site);
   u32 offset = address - kSharedBase;
-  if (count == 0 || count > kMaxCount) {
+  if (count == 0 || count > kMaxMbarrierCount) {
     fail(lane, ErrorKind::kMbarrier, site, "mbarrier with %u arrivals: 1 to %u are allowed", count,
-         kMaxCount);
+         kMaxMbarrierCount);
   }
   u16& slot = slots_[offset / 8];
   if (slot != 0 && barriers_[slot - 1].alive) {
@@ -133,18 +132,19 @@ void Mbarriers::show_to_cluster(Lane* lane) {
 bool Mbarriers::add_transactions(Block* block, Mbarrier& barrier, s64 bytes) {
   barrier.tx += bytes;
   activity_ += 1;
-  if (barrier.tx > kMaxCount || -barrier.tx > kMaxCount) return false;
+  if (barrier.tx > kMaxMbarrierCount || -barrier.tx > kMaxMbarrierCount) return false;
   if (bytes < 0) complete_if_due(block, barrier);
   return true;
 }
 
-u64 Mbarriers::arrive(Lane* lane, u32 address, u32 count, u32 expected_bytes, Ordering ordering,
-                      u32 site) {
-  Mbarrier& barrier = use(lane, address, site);
+u64 Mbarriers::arrive(Lane* lane, Block* own, u32 address, u32 count, u32 expected_bytes,
+                      Ordering ordering, u32 site) {
+  const bool afar = lane->block != own;
+  Mbarrier& barrier = afar ? use_from_afar(lane, own, address, site) : use(lane, address, site);
   u64 state = barrier.phase;
-  if (!add_transactions(lane->block, barrier, expected_bytes)) {
+  if (!add_transactions(own, barrier, expected_bytes)) {
     fail(lane, ErrorKind::kMbarrier, site, "%lld bytes announced: an mbarrier counts to %u",
-         static_cast<long long>(barrier.tx), kMaxCount);
+         static_cast<long long>(barrier.tx), kMaxMbarrierCount);
   }
   if (count > barrier.pending || count == 0) {
     fail(lane, ErrorKind::kMbarrier, site,
@@ -153,11 +153,15 @@ u64 Mbarriers::arrive(Lane* lane, u32 address, u32 count, u32 expected_bytes, Or
          count, barrier.offset, barrier.init_site, barrier.pending, barrier.count,
          ull(barrier.phase));
   }
-  if (ordering == Ordering::kOrdered) {
-    lane->block->sm90->knowledge.release(lane, barrier.arrived, barrier.completed, site);
+  Sm90* sm90 = own->sm90;
+  if (afar) sm90->uses.note_arrival(own, lane, barrier.offset, site);
+  if (!afar && ordering != Ordering::kRelaxed) {
+    sm90->knowledge.release(lane, barrier.arrived, barrier.completed, site);
+  } else if (ordering == Ordering::kInCluster) {
+    sm90->knowledge.release_from_afar(lane, barrier.arrived_afar, barrier.completed_afar, site);
   }
   barrier.pending -= count;
-  complete_if_due(lane->block, barrier);
+  complete_if_due(own, barrier);
   return state;
 }
 
@@ -173,6 +177,12 @@ void Mbarriers::complete_if_due(Block* block, Mbarrier& barrier) {
     if (barrier.completed) races->drop(barrier.completed);
     barrier.completed = barrier.arrived;
     barrier.arrived = nullptr;
+    if (barrier.arrived_afar != nullptr) {
+      races->complete(barrier.arrived_afar);
+      if (barrier.completed_afar) races->drop(barrier.completed_afar);
+      barrier.completed_afar = barrier.arrived_afar;
+      barrier.arrived_afar = nullptr;
+    }
   }
   wake(block, barrier);
 }
@@ -216,9 +226,9 @@ bool Mbarriers::wait(Lane* lane, u32 address, u64 state, bool by_parity, Orderin
     emulator::wait(lane);
     if (!barrier.alive || !is_over()) return false;
   }
-  if (ordering == Ordering::kOrdered) {
-    lane->block->sm90->knowledge.acquire(lane, barrier.completed, site);
-  }
+  Knowledge& knowledge = lane->block->sm90->knowledge;
+  if (ordering != Ordering::kRelaxed) knowledge.acquire(lane, barrier.completed, site);
+  if (ordering == Ordering::kInCluster) knowledge.acquire(lane, barrier.completed_afar, site);
   return true;
 }
 
@@ -242,50 +252,5 @@ void Mbarriers::describe_waits(char* text, u64 size) const {
     if (used < size) used += u64(snprintf(text + used, size - used, ";"));
   }
 }
-
-// --- calls of translated kernels ---------------------------------------------------------------
-
-void mbarrier_init(Lane* lane, u32 address, u32 count, u32 site) {
-  lane->block->sm90->mbarriers.init(lane, address, count, site);
-}
-
-void mbarrier_inval(Lane* lane, u32 address, u32 site) {
-  lane->block->sm90->mbarriers.inval(lane, address, site);
-}
-
-void mbarrier_expect_tx(Lane* lane, u32 address, u32 bytes, u32 site) {
-  Mbarriers& barriers = lane->block->sm90->mbarriers;
-  Mbarrier& barrier = barriers.use(lane, address, site);
-  if (barriers.add_transactions(lane->block, barrier, bytes)) return;
-  fail(lane, ErrorKind::kMbarrier, site, "%lld bytes announced: an mbarrier counts to %u",
-       static_cast<long long>(barrier.tx), kMaxCount);
-}
-
-void mbarrier_complete_tx(Lane* lane, u32 address, u32 bytes, u32 site) {
-  Mbarriers& barriers = lane->block->sm90->mbarriers;
-  if (barriers.add_transactions(lane->block, barriers.use(lane, address, site), -s64{bytes})) {
-    return;
-  }
-  fail(lane, ErrorKind::kMbarrier, site, "more than %u bytes completed that nobody announced",
-       kMaxCount);
-}
-
-u64 mbarrier_arrive(Lane* lane, u32 address, u32 count, u32 expected_bytes, Ordering ordering,
-                    u32 site) {
-  Sm90* sm90 = lane->block->sm90;
-  u64 state = sm90->mbarriers.arrive(lane, address, count, expected_bytes, ordering, site);
-  sm90->bulk.surprise(lane);
-  return state;
-}
-
-bool mbarrier_wait_parity(Lane* lane, u32 address, u32 parity, Ordering ordering, u32 site) {
-  return lane->block->sm90->mbarriers.wait(lane, address, parity, true, ordering, site);
-}
-
-bool mbarrier_wait_state(Lane* lane, u32 address, u64 state, Ordering ordering, u32 site) {
-  return lane->block->sm90->mbarriers.wait(lane, address, state, false, ordering, site);
-}
-
-void fence_mbarrier_init(Lane* lane) { lane->block->sm90->mbarriers.show_to_cluster(lane); }
 
 }  // namespace emulator

@@ -8,6 +8,8 @@
 
 namespace emulator {
 
+inline constexpr u32 kMaxMbarrierCount = (1u << 20) - 1;  // of arrivals, and of bytes
+
 struct Mbarrier {
   u32 offset;  // in shared memory
   u32 count;   // arrivals of a phase
@@ -22,6 +24,8 @@ struct Mbarrier {
   bool alive;
   Seen* arrived;    // what those that arrived in this phase know; null: none yet, or not tracked
   Seen* completed;  // what those know who have waited
+  // The same of arrivals from other blocks, for waits with the scope of the cluster.
+  Seen *arrived_afar, *completed_afar;
   u32 waiting[kMaxWarps];
 };
 
@@ -41,7 +45,9 @@ class Mbarriers {
   void inval(Lane* lane, u32 address, u32 site);
   void fence(Lane* lane);
   void show_to_cluster(Lane* lane);
-  u64 arrive(Lane* lane, u32 address, u32 count, u32 expected_bytes, Ordering ordering, u32 site);
+  // By a lane of any block of the cluster; this one is `own`.
+  u64 arrive(Lane* lane, Block* own, u32 address, u32 count, u32 expected_bytes, Ordering ordering,
+             u32 site);
   bool wait(Lane* lane, u32 address, u64 state, bool by_parity, Ordering ordering, u32 site);
 
   // Transactions: announced ones are positive. False: beyond the range of the counter.

@@ -30,7 +30,7 @@ bool ProxyFences::cover(const Record& record, const Observers& observers) const 
     if (fence == clocks.end()) return false;  // none behind the write
     for (u32 index = 0; index < observers.count; ++index) {
       const Lane* observer = observers.lanes[index];
-      if (thread_of(observer) == thread) continue;
+      if (!observers.afar && thread_of(observer) == thread) continue;
       if (observer->seen->ticks()[thread] <= *fence) return false;
     }
   }

@@ -13,10 +13,10 @@ void report_race(Races& races, const Lane* lane, u32 site, RaceKind kind, FirstP
   race.bytes = bytes;
   race.count = 1;
   race.latest_access = races.access;
-  u64 block = races.block - u64{1};
   if (first.site != 0) {
-    race.first = {block, first.thread, first.site, races.owner->lanes[first.thread].barrier_site,
-                  0};
+    const Block* block = first.block != nullptr ? first.block : races.owner;
+    race.first = {block->races->block - u64{1}, first.thread, first.site,
+                  block->lanes[first.thread].barrier_site, 0};
   }
   // Which may be of another block of the cluster.
   const u64 other = lane->block->races->block - u64{1};

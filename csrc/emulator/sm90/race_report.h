@@ -1,6 +1,7 @@
 // Reports of races with asynchronous operations, into the race detector's table.
 #pragma once
 
+#include "block.h"
 #include "lane.h"
 #include "race.h"
 
@@ -9,6 +10,7 @@ namespace emulator {
 struct FirstParty {
   u32 thread;
   u32 site;
+  const Block* block = nullptr;  // null: the one whose memory it is
 };
 
 enum class Memory : bool { kShared, kGlobal };

@@ -1,5 +1,6 @@
 #include "sm90.h"
 
+#include "cluster.h"
 #include "race_report.h"
 #include "sm90_watch.h"
 
@@ -22,6 +23,7 @@ void Sm90::start_block() {
   registers.start_block(block->n_threads);
   shadow.start_block(block->races);
   global.start_block(block->races);
+  uses.start_block();
   last_stall_ = {};
 }
 
@@ -43,6 +45,8 @@ void Sm90::finish_block() {
   bulk.finish_block(block);
   if (block->error.kind == ErrorKind::kNone) warpgroups.finish_block(block);
   if (block->error.kind == ErrorKind::kNone) check_named_barriers();
+  if (block->error.kind == ErrorKind::kNone) block->cluster->check_copies_of(block);
+  uses.check(block);
 }
 
 // Threads have come to a barrier that nobody was left to complete.

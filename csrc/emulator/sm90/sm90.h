@@ -11,6 +11,7 @@
 #include "knowledge.h"
 #include "mbarrier.h"
 #include "register_pool.h"
+#include "uses_from_afar.h"
 #include "warpgroup.h"
 
 namespace emulator {
@@ -24,6 +25,7 @@ struct Sm90 {
   RegisterPool registers;
   AsyncShadow shadow;
   GlobalAsync global;
+  UsesFromAfar uses;
 
   Sm90(Block* block, u32 shared_bytes, bool early_loads);
   void start_block();

@@ -10,7 +10,8 @@ namespace emulator {
 
 // --- mbarrier ----------------------------------------------------------------------------------
 
-enum class Ordering : bool { kRelaxed, kOrdered };
+// kOrdered: releases to, or acquires from, threads of this block; kInCluster: of the cluster.
+enum class Ordering : u32 { kRelaxed, kOrdered, kInCluster };
 void mbarrier_init(Lane* lane, u32 address, u32 count, u32 site);
 void mbarrier_inval(Lane* lane, u32 address, u32 site);
 void mbarrier_expect_tx(Lane* lane, u32 address, u32 bytes, u32 site);
@@ -18,6 +19,8 @@ void mbarrier_complete_tx(Lane* lane, u32 address, u32 bytes, u32 site);
 // Announces `expected_bytes`, then arrives; returns the phase arrived in, for the waits below.
 u64 mbarrier_arrive(Lane* lane, u32 address, u32 count, u32 expected_bytes, Ordering ordering,
                     u32 site);
+void mbarrier_arrive_in_cluster(Lane* lane, u32 address, u32 count, u32 expected_bytes,
+                                Ordering ordering, u32 site);
 // test_wait and try_wait: true once the phase is complete. Both let others run first and return
 // false only where nobody else can go on.
 bool mbarrier_wait_parity(Lane* lane, u32 address, u32 parity, Ordering ordering, u32 site);
@@ -25,12 +28,16 @@ bool mbarrier_wait_state(Lane* lane, u32 address, u64 state, Ordering ordering, 
 
 // --- clusters ----------------------------------------------------------------------------------
 
-// barrier.cluster, relaxed arrivals: see cluster.h.
-void cluster_arrive(Lane* lane, u32 site);
+// barrier.cluster.
+void cluster_arrive(Lane* lane, Ordering ordering, u32 site);
 void cluster_wait(Lane* lane, u32 site);
 u32 map_to_rank(Lane* lane, u32 address, u32 rank, u32 site);
 // st.async: `bytes` of `value` to a shared address of the cluster; they count at the mbarrier.
 void store_async(Lane* lane, u32 address, const u8* value, u32 bytes, u32 barrier, u32 site);
+
+// cp.async.bulk from shared memory of this block to any of the cluster, where the mbarrier is.
+void bulk_copy_in_cluster(Lane* lane, u32 destination, u32 source, u32 bytes, u32 barrier,
+                          u32 site);
 
 // --- fences ------------------------------------------------------------------------------------
 

@@ -149,7 +149,7 @@ def test_who_raced_is_named_with_its_block() -> None:
 
 
 @pytest.mark.parametrize("instruction", [
-    "barrier.cluster.arrive.aligned", "barrier.cluster.arrive.release.aligned",
+    "barrier.cluster.arrive.acquire.aligned", "barrier.cluster.wait.relaxed.aligned",
     "mapa.u64 %x1, %x2, 1", "st.async.shared::cluster.b64 [%r10], %x9, [%r11]",
 ])  # fmt: skip
 def test_what_is_not_followed(instruction: str) -> None:

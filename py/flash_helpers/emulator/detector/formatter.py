@@ -9,7 +9,7 @@ from ..door.source_lines import SourceLines
 from ..translator.emitter import all_variables, symbol_table
 from ..translator.ptx_parser import PtxFile
 from ..translator.translate import mentioned_variables
-from .races import KINDS, UNWRITTEN, Race, RaceAccess
+from .races import KINDS, Race, RaceAccess
 
 MAX_INSTRUCTION = 100  # characters shown: a wgmma names up to 128 registers
 
@@ -49,7 +49,7 @@ class RaceFormatter:
             "global memory" if report.is_global else "shared memory",
             *self._bytes(report),
             report.bytes,
-            None if kind == UNWRITTEN else self._access(report.first),
+            self._access(report.first) if report.first.site else None,
             self._access(report.second),
             report.count,
         )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..door.source_lines import SourceLocation
-from ..sm90.remedies import REMEDIES
+from ..sm90.remedies import BETWEEN_BLOCKS, REMEDIES
 
 KINDS = (  # RaceKind in race.h
     "read-after-write",
@@ -19,6 +19,8 @@ KINDS = (  # RaceKind in race.h
     "write not fenced for an asynchronous unit",
     "mbarrier used before its initialisation is seen",
     "mbarrier used by a bulk load, without a fence after its initialisation",
+    "write to the source of a copy to another block",
+    "use of a block's shared memory that may have ended",
     "read of what a bulk store in flight writes",
     "write to what a bulk store in flight writes",
     "write to the source of a bulk load in flight",
@@ -83,12 +85,12 @@ class Race:
     def remedy(self) -> str:
         """What would order the two, and what does not."""
         first, second = self.first, self.second
+        if self.kind in REMEDIES and (first is None or first.block == second.block):
+            return REMEDIES[self.kind]
         if first is None:
             return "no thread or copy of the block wrote these bytes before"
         if first.block != second.block:
-            return "nothing orders blocks within a launch: use atomics, or two launches"
-        if self.kind in REMEDIES:
-            return REMEDIES[self.kind]
+            return BETWEEN_BLOCKS[self.memory]
         same_warp = first.warp == second.warp
         barrier = "bar.warp.sync (__syncwarp)" if same_warp else "bar.sync (__syncthreads)"
         if self.kind in IN_FLIGHT:

@@ -31,13 +31,17 @@ def barrier(e: Emitter, ins: Instruction) -> None:
     mods = Modifiers(ins)
     mods.require("cluster")
     action = mods.take("arrive", "wait")
-    if action == "arrive" and not mods.take("relaxed"):
-        raise Unsupported("barrier.cluster.arrive that releases: .relaxed is followed")
     if not action:
         raise Unsupported("this form of barrier.cluster")
-    mods.drop("acquire", "aligned")
+    mods.drop("aligned")
+    if action == "wait":
+        mods.drop("acquire")
+        e.emit(f"cluster_wait(L, {ins.line});")
+    else:
+        relaxed = mods.take("relaxed", "release") == "relaxed"
+        ordering = "Relaxed" if relaxed else "InCluster"
+        e.emit(f"cluster_arrive(L, Ordering::k{ordering}, {ins.line});")
     mods.done()
-    e.emit(f"cluster_{action}(L, {ins.line});")
 
 
 @instruction("mapa")

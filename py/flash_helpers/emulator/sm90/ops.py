@@ -22,8 +22,8 @@ def _shared(e: Emitter, mods: Modifiers, operand: str) -> str:
 
 def _ordering(mods: Modifiers) -> str:
     relaxed = mods.take("relaxed", "release", "acquire") == "relaxed"
-    mods.take(*_SCOPES)
-    return "Ordering::kRelaxed" if relaxed else "Ordering::kOrdered"
+    in_cluster = mods.take(*_SCOPES) == "cluster"
+    return f"Ordering::k{'Relaxed' if relaxed else 'InCluster' if in_cluster else 'Ordered'}"
 
 
 @instruction("mbarrier")
@@ -60,11 +60,15 @@ def _arrive(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
     operands = ins.operands
     if operands[0].startswith("["):  # a barrier of another block has no state to return
         operands = ("_", *operands)
+    in_cluster = "shared::cluster" in mods.left
     place = _shared(e, mods, operands[1])
     number = e.read(operands[2], U32) if len(operands) > 2 else "1u"
     counts = f"1u, {number}" if expects else f"{number}, 0u"
-    call = f"mbarrier_arrive(L, {place}, {counts}, {ordering}, {ins.line})"
-    e.write(operands[0], U64, call)
+    arguments = f"L, {place}, {counts}, {ordering}, {ins.line}"
+    if in_cluster:
+        e.emit(f"mbarrier_arrive_in_cluster({arguments});")
+    else:
+        e.write(operands[0], U64, f"mbarrier_arrive({arguments})")
 
 
 def _wait(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
@@ -125,10 +129,18 @@ def _copy(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
     if not loads and not mods.take("bulk_group"):
         raise Unsupported("bulk copy without mbarrier or bulk_group")
     mods.take("tile")
-    if not mods.take("global"):
-        raise Unsupported("bulk copy within shared memory")
     e.smallest_access = min(e.smallest_access, 4)
     operands = ins.operands
+    if not mods.take("global"):
+        if tensor or not loads or not mods.take("shared::cta"):
+            raise Unsupported("bulk copy without global memory")
+        mods.require("shared::cluster")
+        to, source, barrier = (
+            f"u32({e.address(operands[i], wide=False).expression})" for i in (0, 1, 3)
+        )
+        size = e.read(operands[2], U32)
+        e.emit(f"bulk_copy_in_cluster(L, {to}, {source}, {size}, {barrier}, {ins.line});")
+        return
     shared = _shared(e, mods, operands[0 if loads else 1])
     barrier = (
         f"u32({e.address(operands[2 if tensor else 3], wide=False).expression})" if loads else ""

@@ -23,4 +23,15 @@ REMEDIES = {
     "threads, such as bar.sync (__syncthreads)",
     "mbarrier used by a bulk load, without a fence after its initialisation": "missing after "
     "mbarrier.init, by the same thread: fence.mbarrier_init or fence.proxy.async",
+    "write to the source of a copy to another block": "missing between the two: an arrival "
+    "(mbarrier.arrive.release.cluster) from that block, behind its wait for the copy, at a barrier "
+    "for which this thread, or one that meets it, waits with .acquire.cluster",
+    "use of a block's shared memory that may have ended": "missing behind it: an arrival that "
+    "releases, at the cluster's barrier or at one of that block, for which it waits before it ends",
+}
+BETWEEN_BLOCKS = {
+    "global memory": "nothing orders blocks within a launch: use atomics, or two launches",
+    "shared memory": "missing between the two: an arrival of the first block that releases to the "
+    "cluster (mbarrier.arrive.release.cluster, barrier.cluster), for which the other waits with "
+    "acquire.cluster",
 }

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..door.source_lines import SourceLocation
-from ..sm90.remedies import BETWEEN_BLOCKS, REMEDIES
+from ..sm90.remedies import IN_CLUSTER, REMEDIES
 
 KINDS = (  # RaceKind in race.h
     "read-after-write",
@@ -85,12 +85,15 @@ class Race:
     def remedy(self) -> str:
         """What would order the two, and what does not."""
         first, second = self.first, self.second
-        if self.kind in REMEDIES and (first is None or first.block == second.block):
+        far = first is not None and first.block != second.block
+        if far and self.memory == "global memory":
+            return "nothing orders blocks within a launch: use atomics, or two launches"
+        if self.kind in REMEDIES:
             return REMEDIES[self.kind]
         if first is None:
             return "no thread or copy of the block wrote these bytes before"
-        if first.block != second.block:
-            return BETWEEN_BLOCKS[self.memory]
+        if far:
+            return IN_CLUSTER
         same_warp = first.warp == second.warp
         barrier = "bar.warp.sync (__syncwarp)" if same_warp else "bar.sync (__syncthreads)"
         if self.kind in IN_FLIGHT:

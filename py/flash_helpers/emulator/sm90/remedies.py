@@ -20,7 +20,8 @@ REMEDIES = {
     "write to the source of a bulk load in flight": "missing before the write: a wait for the "
     "phase of the mbarrier that the load completes, by this thread or before a barrier with it",
     "mbarrier used before its initialisation is seen": "missing between the two: a barrier of both "
-    "threads, such as bar.sync (__syncthreads)",
+    "threads, such as bar.sync (__syncthreads); of two blocks: barrier.cluster behind "
+    "fence.mbarrier_init",
     "mbarrier used by a bulk load, without a fence after its initialisation": "missing after "
     "mbarrier.init, by the same thread: fence.mbarrier_init or fence.proxy.async",
     "write to the source of a copy to another block": "missing between the two: an arrival "
@@ -29,9 +30,8 @@ REMEDIES = {
     "use of a block's shared memory that may have ended": "missing behind it: an arrival that "
     "releases, at the cluster's barrier or at one of that block, for which it waits before it ends",
 }
-BETWEEN_BLOCKS = {
-    "global memory": "nothing orders blocks within a launch: use atomics, or two launches",
-    "shared memory": "missing between the two: an arrival of the first block that releases to the "
-    "cluster (mbarrier.arrive.release.cluster, barrier.cluster), for which the other waits with "
-    "acquire.cluster",
-}
+IN_CLUSTER = (
+    "missing between the two: an arrival of the first block that releases to the cluster "
+    "(mbarrier.arrive.release.cluster, barrier.cluster), for which the other waits with "
+    "acquire.cluster"
+)

@@ -45,7 +45,7 @@ REPORTERS = (
     *("fail_window", "record_error", "report", "report_deadlock", "report_race"),
     "require_full_warp",
 )
-NO_RULES = ("fail(next_block_++", "fail(resident")  # of the launch, which takes over a report
+NO_RULES = ("fail(next_cluster_++", "fail(resident")  # of the launch, which takes over a report
 _CALL = re.compile(rf"^(\s+(?:(?:\}} )?else )?(?:if \(.*\) )?)((?:{'|'.join(REPORTERS)})\()")
 _FUNCTION = re.compile(r"^[^\s#/].*?(\w+)\([^;]*$")
 UNTRIED = 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,8 @@ from flash_helpers.emulator import LaunchOptions, LaunchReport
 from flash_helpers.emulator.detector.races import KINDS
 
 from .race_kinds import Kinds, check_kinds
+from .sm90 import test_cluster_copies as cluster_copies
+from .sm90 import test_cluster_rules as cluster_rules
 from .sm90 import test_proxy_rules as proxy_rules
 from .sm90 import test_rules as hopper_rules
 from .test_race_rules import RULES, launch
@@ -21,8 +24,17 @@ ELSEWHERE = {
 }
 
 
-def _cases() -> list[tuple[str, str, Kinds]]:
-    return [*RULES, *hopper_rules.RACES, *proxy_rules.RACES, *proxy_rules.GLOBAL_RACES]
+Launch = Callable[[str, LaunchOptions], LaunchReport]
+
+
+def _cases() -> list[tuple[Launch, str, Kinds]]:
+    hopper = [*hopper_rules.RACES, *proxy_rules.RACES, *proxy_rules.GLOBAL_RACES]
+    return [
+        *((launch, *case[1:]) for case in RULES),
+        *((lambda *given: hopper_rules.launch(*given)[1], *case[1:]) for case in hopper),
+        *((lambda *given: cluster_rules.launch(*given)[1], *case[1:])
+          for case in cluster_copies.RACES),
+    ]  # fmt: skip
 
 
 def test_each_kind_is_expected_alone() -> None:
@@ -32,11 +44,10 @@ def test_each_kind_is_expected_alone() -> None:
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - ELSEWHERE))
 def test_a_rule_that_is_gone_is_missed(kind: str) -> None:
     """Without the reports of one kind every rule that expects it fails, and no other."""
-    for case in _cases():
-        hopper, (_, body, kinds) = case not in RULES, case
+    for start, body, kinds in _cases():
 
-        def run(options: LaunchOptions, body: str = body, hopper: bool = hopper) -> LaunchReport:
-            report = hopper_rules.launch(body, options)[1] if hopper else launch(body, options)
+        def run(options: LaunchOptions, body: str = body, start: Launch = start) -> LaunchReport:
+            report = start(body, options)
             return replace(report, races=tuple(r for r in report.races if r.kind != kind))
 
         if kind in kinds:

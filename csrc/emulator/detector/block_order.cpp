@@ -58,13 +58,15 @@ void BlockOrder::fence(Lane* lane) {
   Races::Flags& own = races.flags[thread_of(lane)];
   if (!own.read.empty()) {
     Seen* seen = races.copy_of(lane->seen);
-    if (const auto block = own.read.find(races.block); block != own.read.end()) {
+    for (const auto& [block, known] : own.read) {
+      if (!races.is_neighbour(block)) continue;
+      u32* ticks = seen->ticks() + races.ticks_of(block);
       for (u32 thread = 0; thread < races.n_threads; ++thread) {
-        seen->ticks()[thread] = std::max(seen->ticks()[thread], block->second[thread]);
+        ticks[thread] = std::max(ticks[thread], known[thread]);
       }
-      races.complete(seen);
-      own.read.erase(block);
     }
+    races.complete(seen);
+    std::erase_if(own.read, [&](const auto& item) { return races.is_neighbour(item.first); });
     seen->others = merged(seen->others, &all_.emplace_back(std::move(own.read)));
     own.read = {};
     races.drop(lane->seen);
@@ -89,10 +91,13 @@ void BlockOrder::write_flag(const Lane* lane, u64 address, Access access) {
   Known published;
   if (own.fenced != nullptr) {
     if (own.fenced->others != nullptr) published = *own.fenced->others;
-    const u32* ticks = own.fenced->ticks();
-    std::vector<u32> block(ticks, ticks + races.n_threads);
-    block[thread_of(lane)] = own.clock;
-    join(published[races.block], block);
+    const u32 first = races.block - (races.block - 1) % races.cluster;
+    for (u32 block = first; block < first + races.cluster; ++block) {
+      const u32* ticks = own.fenced->ticks() + races.ticks_of(block);
+      std::vector<u32> known(ticks, ticks + races.n_threads);
+      if (block == races.block) known[thread_of(lane)] = own.clock;
+      join(published[block], known);
+    }
   }
   if (access == Access::kAtomic) {
     join(flags_[address], published);

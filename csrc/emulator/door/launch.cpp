@@ -49,9 +49,18 @@ class Launch {
 
  private:
   using Residents = std::vector<std::unique_ptr<Resident>>;
+  // Where the blocks of a cluster run, by rank; a block in no cluster is one by itself.
+  struct Team {
+    Residents residents;
+    std::vector<Resident*> left;  // that have not ended
+    u64 turn;                     // whose it is
+    Cluster cluster;
+  };
 
+  std::unique_ptr<Team> make_team();
+  void start(Team& team, u64 index);
+  bool run(Team& team);
   void work();
-  void run_cluster(std::vector<Resident*>& residents);
   void take_turns();
   Resident* make_resident(Residents& residents);
   u64 next_turn(u64 last, u64 n_running);
@@ -64,7 +73,7 @@ class Launch {
   const bool alternates_;
   Schedule schedule_{};                   // of blocks that take turns
   std::unique_ptr<GlobalShadow> shadow_;  // null: no race detector
-  std::atomic<u64> next_block_{0};
+  std::atomic<u64> next_cluster_{0};
   std::atomic<u64> first_failure_{~u64{0}};
   std::mutex result_mutex_;
 };
@@ -77,64 +86,80 @@ Resident* Launch::make_resident(Residents& residents) {
   error.kind = ErrorKind::kInvalidLaunch;
   strcpy(error.message, "no memory for the stacks of the thread block");
   std::lock_guard lock(result_mutex_);
-  fail(next_block_++, error);
+  fail(next_cluster_++, error);
   return nullptr;
 }
 
-void Launch::work() {
-  Residents made;
-  std::vector<Resident*> residents;
-  std::vector<Block*> blocks;
+// Null, and the launch has failed, where there is no memory.
+std::unique_ptr<Launch::Team> Launch::make_team() {
+  auto team = std::make_unique<Team>();
   for (u32 rank = 0; rank < request_.cluster; ++rank) {
-    Resident* resident = make_resident(made);
-    if (resident == nullptr) return;
-    residents.push_back(resident);
-    blocks.push_back(resident->block());
+    Resident* resident = make_resident(team->residents);
+    if (resident == nullptr) return nullptr;
   }
-  Cluster cluster;
+  return team;
+}
+
+// The cluster `index`.
+void Launch::start(Team& team, u64 index) {
+  std::vector<Block*> blocks;
+  team.left.clear();
+  team.turn = 0;
+  for (const auto& resident : team.residents) {
+    resident->start(index * request_.cluster + blocks.size());
+    blocks.push_back(resident->block());
+    team.left.push_back(resident.get());
+  }
+  if (Order{request_.order} == Order::kReverse) std::reverse(team.left.begin(), team.left.end());
+  if (request_.kernel->uses_sm90 != 0 && blocks.size() > 1) team.cluster.start(blocks);
+}
+
+// Runs one of its blocks as far as that can go, or until it lets others go first; words and copies
+// land when none can run. True once all have ended, or one has failed.
+bool Launch::run(Team& team) {
+  std::vector<Resident*>& left = team.left;
+  u64& turn = team.turn;
+  if (Order{request_.order} == Order::kRandom && request_.cluster > 1) {
+    turn = left[0]->block()->schedule.random(u32(left.size()));
+  }
+  u64 tried = 0;
+  for (; tried < left.size(); ++tried, ++turn) {
+    if (left[turn % left.size()]->block()->runnable_warps != 0) break;
+  }
+  for (u64 rest = left.size(); tried == left.size() && rest != 0; --rest, ++turn) {
+    if (!resume_waiting(left[turn % left.size()]->block())) continue;
+    tried = 0;
+    break;
+  }
+  Resident* resident = left[turn % left.size()];
+  if (tried == left.size()) report_deadlock(resident->block());
+  const bool ended = tried == left.size() || resident->run();
+  for (const auto& any : team.residents) {  // what a block sends may break a rule in another one
+    if (any->block()->error.kind != ErrorKind::kNone) return true;
+  }
+  if (ended) {
+    left.erase(left.begin() + s64(turn % left.size()));
+  } else if (alternates_) {
+    turn += 1;
+  }
+  return left.empty();
+}
+
+void Launch::work() {
+  const std::unique_ptr<Team> team = make_team();
+  if (team == nullptr) return;
   const u64 end = n_blocks_ / request_.cluster;
-  for (u64 index; (index = next_block_++) < end && index * request_.cluster < first_failure_;) {
-    for (u32 rank = 0; rank < request_.cluster; ++rank) {
-      residents[rank]->start(index * request_.cluster + rank);
+  for (u64 index; (index = next_cluster_++) < end && index * request_.cluster < first_failure_;) {
+    start(*team, index);
+    while (!run(*team)) {
     }
-    if (request_.kernel->uses_sm90 != 0 && blocks.size() > 1) cluster.start(blocks);
-    run_cluster(residents);
-    for (Resident* resident : residents) finish_block(*resident);
+    for (const auto& resident : team->residents) finish_block(*resident);
   }
   std::lock_guard lock(result_mutex_);
-  for (const Resident* resident : residents) resident->add_to(result_);
+  for (const auto& resident : team->residents) resident->add_to(result_);
 }
 
-// Its blocks in turns, each as far as it can go; words and copies land when none can. Ends with all
-// of them, or with the first failure.
-void Launch::run_cluster(std::vector<Resident*>& residents) {
-  const u64 n = residents.size();
-  const Order order = Order{request_.order};
-  std::vector<Resident*> left = residents;
-  if (order == Order::kReverse) std::reverse(left.begin(), left.end());
-  for (u64 turn = 0; !left.empty();) {
-    u64 tried = 0;
-    if (order == Order::kRandom && n > 1)
-      turn = left[0]->block()->schedule.random(u32(left.size()));
-    for (; tried < left.size(); ++tried, ++turn) {
-      if (left[turn % left.size()]->block()->runnable_warps != 0) break;
-    }
-    for (u64 rest = left.size(); tried == left.size() && rest != 0; --rest, ++turn) {
-      if (!resume_waiting(left[turn % left.size()]->block())) continue;
-      tried = 0;
-      break;
-    }
-    Resident* resident = left[turn % left.size()];
-    if (tried == left.size()) report_deadlock(resident->block());
-    const bool ended = tried == left.size() || resident->run();
-    for (Resident* any : residents) {  // what a block sends may break a rule in another one
-      if (any->block()->error.kind != ErrorKind::kNone) return;
-    }
-    if (ended) left.erase(left.begin() + s64(turn % left.size()));
-  }
-}
-
-// Whose turn is it? The block behind, the one before, or any.
+// Whose turn is it? The cluster behind, the one before, or any.
 u64 Launch::next_turn(u64 last, u64 n_running) {
   if (schedule_.order == Order::kRandom) return schedule_.random(u32(n_running));
   const u64 step = schedule_.order == Order::kForward ? 1 : n_running - 1;
@@ -142,13 +167,14 @@ u64 Launch::next_turn(u64 last, u64 n_running) {
 }
 
 void Launch::take_turns() {
-  Residents all;
-  std::vector<Resident*> running, unused;
+  const u64 most = std::max<u64>(kMaxResidents / request_.cluster, 1);
+  std::vector<std::unique_ptr<Team>> all;
+  std::vector<Team*> running, unused;
   for (u64 turn = 0; first_failure_ == ~u64{0};) {
-    if (next_block_ < n_blocks_ && running.size() < kMaxResidents) {
-      if (unused.empty()) unused.push_back(make_resident(all));
-      if (unused.back() == nullptr) break;
-      unused.back()->start(next_block_++);
+    if (next_cluster_ < n_blocks_ / request_.cluster && running.size() < most) {
+      if (unused.empty()) unused.push_back(all.emplace_back(make_team()).get());
+      if (unused.back() == nullptr) return;
+      start(*unused.back(), next_cluster_++);
       running.push_back(unused.back());
       unused.pop_back();
       turn = running.size() - 1;
@@ -157,12 +183,14 @@ void Launch::take_turns() {
     } else {
       turn = next_turn(std::min<u64>(turn, running.size() - 1), running.size());
     }
-    if (!running[turn]->run()) continue;
-    finish_block(*running[turn]);
+    if (!run(*running[turn])) continue;
+    for (const auto& resident : running[turn]->residents) finish_block(*resident);
     unused.push_back(running[turn]);
     running.erase(running.begin() + s64(turn));
   }
-  for (const auto& resident : all) resident->add_to(result_);
+  for (const auto& team : all) {
+    for (const auto& resident : team->residents) resident->add_to(result_);
+  }
 }
 
 void Launch::finish_block(Resident& resident) {

@@ -22,7 +22,7 @@ from flash_helpers.emulator import (
 
 from ..race_kinds import RAW, Kinds, check_kinds
 from ..support import ptx_kernel
-from .test_cluster_rules import FENCE, SETUP, SMEM, launch
+from .test_cluster_rules import FENCE, SETUP, SMEM, TURNS, launch
 
 # Block 0 or 1 of a cluster writes 16 bytes at 16 and has them copied to 32 of the other one, whose
 # barrier "full" is in %r21, here, and in %r11, there. "Empty" is 8 bytes further. %r12: 32 there.
@@ -77,12 +77,13 @@ ERRORS: list[tuple[str, str, type[KernelError], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("turns", ["", TURNS], ids=["alone", "in turns"])
 @pytest.mark.parametrize(("body", "error", "words"), [e[1:] for e in ERRORS],
                          ids=[e[0] for e in ERRORS])  # fmt: skip
-def test_rules(body: str, error: type[KernelError], words: str) -> None:
+def test_rules(body: str, error: type[KernelError], words: str, turns: str) -> None:
     for options in schedules(seed=3, options=LaunchOptions(races="off")):
         with pytest.raises(error, match=words):
-            launch(body, options, blocks=2)
+            launch(turns + body, options, blocks=2)
 
 
 SOURCE = ("write to the source of a copy to another block",)
@@ -135,6 +136,34 @@ RACES: list[tuple[str, str, Kinds]] = [
 @pytest.mark.parametrize(("body", "kinds"), [r[1:] for r in RACES], ids=[r[0] for r in RACES])
 def test_races(body: str, kinds: Kinds) -> None:
     check_kinds(lambda options: launch(body, options, blocks=4)[1], kinds)
+
+
+# Block 0 writes; behind the barrier block 1, of the same cluster, raises a flag, for which block 2
+# waits, so that block 3 reads behind theirs.
+PASSED_ON = (
+    "mov.u32 %r2, %ctaid.x; setp.eq.and.u32 %q4, %r2, 0, %q0; setp.eq.and.u32 %q5, %r2, 1, %q0;"
+    "setp.eq.and.u32 %q6, %r2, 2, %q0; setp.eq.and.u32 %q7, %r2, 3, %q0;"
+    "@%q4 st.global.u32 [%p0], 5;"
+    "setp.lt.u32 %q8, %r2, 2; @!%q8 bra SECOND;"
+    f"{SYNC} @%q5 st.release.gpu.global.u32 [%p0+64], 1; bra DONE;"
+    "SECOND: @!%q6 bra GO; SPIN: ld.acquire.gpu.global.u32 %r3, [%p0+64];"
+    "setp.eq.u32 %q9, %r3, 0; @%q9 bra SPIN;"
+    f"GO: {SYNC} @%q7 ld.global.u32 %r4, [%p0]; @%q7 st.global.u32 [%p0+128], %r4;"
+    "DONE:"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "kinds"),
+    [(PASSED_ON, ()), (PASSED_ON.replace("release.aligned", "relaxed.aligned", 1), (RAW,)),
+     (PASSED_ON.replace("release.aligned", "relaxed.aligned"), (RAW,)),
+     (PASSED_ON.replace("st.release.gpu", "st.relaxed.gpu"), (RAW,))],
+    ids=["ordered", "relaxed", "all relaxed", "no fence"],
+)  # fmt: skip
+def test_flags_pass_on_what_a_cluster_knows(body: str, kinds: Kinds) -> None:
+    check_kinds(lambda options: launch(body, options, blocks=4)[1], kinds)
+    out, _ = launch(body, LaunchOptions(races="off"), blocks=4)
+    assert out.flat[32] == 5
 
 
 def test_both_blocks_are_named() -> None:

@@ -49,6 +49,8 @@ WAIT = "W: mbarrier.try_wait.parity.shared::cta.b64 %q9, [%r21], 0; @!%q9 bra W;
 READ = """ld.shared.v2.u32 {%r30, %r31}, [%r20]; mov.u32 %r1, %ctaid.x; mad.lo.u32 %r2, %r1, 64, %t;
 mul.wide.u32 %x1, %r2, 8; add.u64 %x1, %x1, %p0; st.global.v2.u32 [%x1], {%r30, %r31};
 """
+# Clusters that talk to each other take turns.
+TURNS = "red.global.add.u32 [%p0], 0;\n"
 READY = INIT + FENCE + EXPECT + ARRIVE + AWAIT
 GOOD = READY + SEND + WAIT + READ
 
@@ -113,12 +115,13 @@ ERRORS: list[tuple[str, str, type[KernelError], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("turns", ["", TURNS], ids=["alone", "in turns"])
 @pytest.mark.parametrize(("body", "error", "words"), [e[1:] for e in ERRORS],
                          ids=[e[0] for e in ERRORS])  # fmt: skip
-def test_rules(body: str, error: type[KernelError], words: str) -> None:
+def test_rules(body: str, error: type[KernelError], words: str, turns: str) -> None:
     for options in schedules(seed=3, options=LaunchOptions(races="off")):
         with pytest.raises(error, match=words.replace("(", r"\(")):
-            launch(body, options)
+            launch(turns + body, options)
 
 
 UNSEEN = "mbarrier used before its initialisation is seen"
@@ -163,8 +166,15 @@ def test_clusters_that_there_are_not(cluster: int, blocks: int) -> None:
         launch(GOOD, cluster=cluster, blocks=blocks)
 
 
-def test_clusters_do_not_talk_through_global_memory() -> None:
-    with pytest.raises(InvalidLaunchError, match="talk through global memory"):
-        launch(GOOD + "atom.global.add.u32 %r1, [%p0], %r22;")
-    out, _ = launch(READY + SEND + WAIT + "atom.global.add.u32 %r1, [%p0], 1;", cluster=1)
-    assert out[0, 0, 0] == 6 * 64
+@pytest.mark.parametrize("cluster", [1, 2, 3])
+def test_clusters_add_in_global_memory(cluster: int) -> None:
+    for options in schedules(seed=7):
+        out, _ = launch(READY + SEND + WAIT + "red.global.add.u32 [%p0], 1;", options, cluster)
+        assert out[0, 0, 0] == 6 * 64
+
+
+def test_more_clusters_than_take_turns() -> None:
+    out, report = launch(READY + SEND + WAIT + "red.global.add.u32 [%p0], 1;", blocks=54)
+    assert out[0, 0, 0] == 54 * 64 and report.collectives["barrier.cluster"] == 27
+    out, _ = launch(READY + SEND + WAIT + "red.global.add.u32 [%p0], 1;", cluster=16, blocks=32)
+    assert out[0, 0, 0] == 32 * 64

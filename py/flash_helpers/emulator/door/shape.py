@@ -35,7 +35,3 @@ def check_shape(
             f"{name}: clusters of {cluster} in a grid of {grid}; allowed are 1 to {MAX_CLUSTER} "
             "blocks, which divide its first size"
         )
-    if cluster > 1 and (info.uses_global_atomics or info.orders_blocks):
-        raise InvalidLaunchError(
-            f"{name}: clusters of blocks that also talk through global memory are not emulated"
-        )

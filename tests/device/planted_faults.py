@@ -11,6 +11,7 @@ from flash_helpers.kernel_configs import DType
 
 from . import problems
 from .ptx import (
+    test_cluster,
     test_convert,
     test_cp_async,
     test_elect,
@@ -123,6 +124,19 @@ FAULTS = [
           'asm volatile("fence.mbarrier_init.release.cluster;\\n" ::: "memory");', "",
           test_tma.test_a_box_is_loaded,
           {"box": test_tma.BOXES[0], "at": test_tma.PLACES[0], "last": False}),
+    *(
+        Fault(title, f"{PTX}/cluster.cuh", old, new, test_cluster.test_tiles_are_exchanged,
+              {"phases": 2, "early": False})
+        for title, old, new in (
+            ("an arrival that orders its own block", "arrive.release.cluster.shared::cluster.b64 _",
+             "arrive.release.cta.shared::cluster.b64 _"),
+            ("a wait that learns of its own block", "acquire.cluster.shared::cta.b64 p",
+             "acquire.cta.shared::cta.b64 p"),
+            ("the size of the cluster for a rank", "%%cluster_ctarank", "%%cluster_nctarank"),
+            ("a cluster's barrier that orders nothing", '"barrier.cluster.arrive.release',
+             '"barrier.cluster.arrive.relaxed'),
+        )
+    ),
     Fault("coordinates exchanged", f"{PTX}/tma.cuh",
           '"r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "l"(cache_policy)',
           '"r"(c0), "r"(c1), "r"(c2), "r"(c4), "r"(c3), "l"(cache_policy)',

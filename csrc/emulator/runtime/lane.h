@@ -79,6 +79,7 @@ struct Lane {
 
   // Of the cluster's barrier (sm90/cluster.h).
   u32 cluster_arrivals, cluster_waits;
+  u32 cluster_site;  // of its last arrival, if that was aligned, else 0
 
   // Where and why it waits; the operands live on its own stack and are exchanged through this
   // pointer, so a collective copies nothing.

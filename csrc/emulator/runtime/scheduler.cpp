@@ -41,6 +41,7 @@ void reset_warp(Block* block, u32 index) {
          "the thread exits while lanes 0x%08x of its warp wait at bar.sync %u",
          warp->at_aligned_barrier, waiting.wait_detail);
   }
+  if (block->cluster != nullptr) block->cluster->check_exit(lane);
   warp->alive &= ~(1u << lane->lane_id);
   warp->runnable &= ~(1u << lane->lane_id);
   block->alive -= 1;

@@ -41,12 +41,45 @@ void Cluster::complete_if_due() {
   blocks_[0]->counts.collectives[u32(Wait::kClusterBarrier)] += 1;
 }
 
-void Cluster::arrive(Lane* lane, Ordering ordering, u32 site) {
+namespace {
+
+// A lane of the same warp that has come to an aligned arrival before `lane` has; null: none.
+const Lane* ahead_of(const Lane* lane) {
+  const Lane* lanes = lane->warp->lanes;
+  const Lane* end = lanes + __builtin_popcount(lane->warp->existing);
+  const Lane* found = std::find_if(lanes, end, [&](const Lane& other) {
+    return other.cluster_arrivals > lane->cluster_arrivals && other.cluster_site != 0;
+  });
+  return found != end ? found : nullptr;
+}
+
+// All threads of a warp execute the same instruction.
+void check_alignment(Lane* lane, u32 site) {
+  const Warp* warp = lane->warp;
+  if (warp->alive != warp->existing) {
+    fail(lane, ErrorKind::kDivergentCollective, site,
+         "the thread is at barrier.cluster.arrive.aligned, but lanes 0x%08x of its warp have "
+         "exited",
+         warp->existing & ~warp->alive);
+  }
+  const Lane* other = ahead_of(lane);
+  if (other == nullptr || other->cluster_site == site) return;
+  fail(lane, ErrorKind::kDivergentCollective, site,
+       "the thread is at barrier.cluster.arrive.aligned, while lane %u of its warp is at another, "
+       "at {site:%u}",
+       other->lane_id, other->cluster_site);
+}
+
+}  // namespace
+
+void Cluster::arrive(Lane* lane, Ordering ordering, Alignment alignment, u32 site) {
   if (lane->cluster_arrivals != lane->cluster_waits) {
     fail(lane, ErrorKind::kDivergentCollective, site,
          "barrier.cluster.arrive by a thread that has not waited since it arrived last");
   }
+  if (alignment == Alignment::kAligned) check_alignment(lane, site);
   lane->cluster_arrivals += 1;
+  lane->cluster_site = alignment == Alignment::kAligned ? site : 0;
   if (lane->block->races != nullptr && ordering != Ordering::kRelaxed) {
     for (u32 rank = 0; rank < size(); ++rank) {
       Races& races = *blocks_[rank]->races;
@@ -78,6 +111,15 @@ void Cluster::wait(Lane* lane, u32 site) {
   lane->block->sm90->knowledge.acquire(lane, completed_seen_[lane->block->rank], site);
 }
 
+void Cluster::check_exit(Lane* lane) const {
+  const Lane* other = ahead_of(lane);
+  if (other == nullptr) return;
+  fail(lane, ErrorKind::kDivergentCollective, other->cluster_site,
+       "the thread exits while lane %u of its warp is at barrier.cluster.arrive.aligned, which all "
+       "lanes must execute",
+       other->lane_id);
+}
+
 // An exit is an arrival.
 void Cluster::exit_lane(const Lane* lane) {
   if (lane->cluster_arrivals > phase_) return;
@@ -92,8 +134,8 @@ void Cluster::check_copies_of(const Block* block) const {
 
 // --- calls of translated kernels ---------------------------------------------------------------
 
-void cluster_arrive(Lane* lane, Ordering ordering, u32 site) {
-  lane->block->cluster->arrive(lane, ordering, site);
+void cluster_arrive(Lane* lane, Ordering ordering, Alignment alignment, u32 site) {
+  lane->block->cluster->arrive(lane, ordering, alignment, site);
 }
 
 void cluster_wait(Lane* lane, u32 site) { lane->block->cluster->wait(lane, site); }

@@ -27,8 +27,9 @@ class Cluster {
   Block* block(u32 rank) const { return rank < blocks_.size() ? blocks_[rank] : nullptr; }
   u32 size() const { return u32(blocks_.size()); }
 
-  void arrive(Lane* lane, Ordering ordering, u32 site);
+  void arrive(Lane* lane, Ordering ordering, Alignment alignment, u32 site);
   void wait(Lane* lane, u32 site);
+  void check_exit(Lane* lane) const;  // before the lane counts as one that has ended
   void exit_lane(const Lane* lane);
   // Its copies to other blocks have landed, now that it has ended.
   void check_copies_of(const Block* block) const;

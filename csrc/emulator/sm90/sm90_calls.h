@@ -29,7 +29,7 @@ bool mbarrier_wait_state(Lane* lane, u32 address, u64 state, Ordering ordering, 
 // --- clusters ----------------------------------------------------------------------------------
 
 // barrier.cluster.
-void cluster_arrive(Lane* lane, Ordering ordering, u32 site);
+void cluster_arrive(Lane* lane, Ordering ordering, Alignment alignment, u32 site);
 void cluster_wait(Lane* lane, u32 site);
 u32 map_to_rank(Lane* lane, u32 address, u32 rank, u32 site);
 // st.async: `bytes` of `value` to a shared address of the cluster; they count at the mbarrier.

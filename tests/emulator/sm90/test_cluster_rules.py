@@ -91,6 +91,15 @@ ERRORS: list[tuple[str, str, type[KernelError], str]] = [
     ("no arrival", GOOD.replace(ARRIVE, ""), DivergentCollectiveError, "has not arrived"),
     ("two arrivals", GOOD.replace(ARRIVE, ARRIVE + ARRIVE), DivergentCollectiveError,
      "has not waited since it arrived last"),
+    ("an arrival of half a warp", READY + "setp.ge.u32 %q3, %lane, 16;"
+     "setp.lt.and.u32 %q2, %t, 32, %q3; @%q2 bra END;" + ARRIVE + AWAIT + "END:",
+     DivergentCollectiveError,
+     "lanes 0x.* of its warp have exited|which all lanes must execute"),
+    ("one that has lost a lane", READY + "setp.eq.u32 %q2, %lane, 3; @%q2 bra END;"
+     "barrier.sync 0;" + ARRIVE + AWAIT + "END:", DivergentCollectiveError, "have exited"),
+    ("half a warp at each of two", READY + "setp.ge.u32 %q2, %lane, 16; @%q2 bra TWO;" + ARRIVE
+     + "bra END; TWO:" + ARRIVE + "END:" + AWAIT, DivergentCollectiveError,
+     "lane .* of its warp is at another, at PTX line"),
     ("no such block", GOOD + "mov.u32 %r24, 2; mapa.shared::cluster.u32 %r1, %r20, %r24;",
      InvalidOperandError, "mapa of block 2 in a cluster of 2"),
     ("a barrier elsewhere", GOOD.replace("[%r11]", "[%r21]"), InvalidOperandError,

@@ -33,14 +33,15 @@ def barrier(e: Emitter, ins: Instruction) -> None:
     action = mods.take("arrive", "wait")
     if not action:
         raise Unsupported("this form of barrier.cluster")
-    mods.drop("aligned")
+    alignment = "Aligned" if mods.take("aligned") else "Any"
     if action == "wait":
         mods.drop("acquire")
         e.emit(f"cluster_wait(L, {ins.line});")
     else:
         relaxed = mods.take("relaxed", "release") == "relaxed"
         ordering = "Relaxed" if relaxed else "InCluster"
-        e.emit(f"cluster_arrive(L, Ordering::k{ordering}, {ins.line});")
+        arguments = f"Ordering::k{ordering}, Alignment::k{alignment}"
+        e.emit(f"cluster_arrive(L, {arguments}, {ins.line});")
     mods.done()
 
 

@@ -128,10 +128,8 @@ FAULTS = [
         Fault(title, f"{PTX}/cluster.cuh", old, new, test_cluster.test_tiles_are_exchanged,
               {"phases": 2, "early": False})
         for title, old, new in (
-            ("an arrival that orders its own block", "arrive.release.cluster.shared::cluster.b64 _",
-             "arrive.release.cta.shared::cluster.b64 _"),
-            ("a wait that learns of its own block", "acquire.cluster.shared::cta.b64 p",
-             "acquire.cta.shared::cta.b64 p"),
+            ("an arrival that tells nothing", "mbarrier.arrive.shared::cluster.b64 _",
+             "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _"),
             ("the size of the cluster for a rank", "%%cluster_ctarank", "%%cluster_nctarank"),
             ("a cluster's barrier that orders nothing", '"barrier.cluster.arrive.release',
              '"barrier.cluster.arrive.relaxed'),

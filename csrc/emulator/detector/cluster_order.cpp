@@ -19,14 +19,23 @@ bool Races::is_ordered_in_cluster(const Seen* seen, const Record& record) const 
   return true;
 }
 
-void Races::join_neighbour(Seen* into, const Lane& lane) const {
+void Races::join_neighbour_ticks(Seen* into, const Lane& lane, u32 from) const {
   const Races& other = *lane.block->races;
   const u32 first = block - 1 - (block - 1) % cluster;  // of the cluster
   for (u32 rank = 0; rank < cluster; ++rank) {
     u32* ticks = into->ticks() + ticks_of(first + rank + 1);
     const u32* known = lane.seen->ticks() + other.ticks_of(first + rank + 1);
-    for (u32 i = 0; i < n_own_ticks(); ++i) ticks[i] = std::max(ticks[i], known[i]);
+    for (u32 i = from; i < n_own_ticks(); ++i) ticks[i] = std::max(ticks[i], known[i]);
   }
+}
+
+void Races::join_neighbour_agents(Seen* into, const Lane& lane) const {
+  join_neighbour_ticks(into, lane, n_threads_padded());
+}
+
+void Races::join_neighbour(Seen* into, const Lane& lane) const {
+  const Races& other = *lane.block->races;
+  join_neighbour_ticks(into, lane, 0);
   if (global->order) into->others = global->order->merged(into->others, lane.seen->others);
   u32& tick = into->ticks()[ticks_of(other.block) + thread_of(&lane)];
   tick = std::max(tick, lane.clock);

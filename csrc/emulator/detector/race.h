@@ -249,12 +249,16 @@ struct Races {
   bool is_ordered_in_cluster(const Seen* seen, const Record& record) const;
   // A barrier of this block takes what a lane of another one brings.
   void join_neighbour(Seen* into, const Lane& lane) const;
+  // Only which asynchronous operations it knows to be over.
+  void join_neighbour_agents(Seen* into, const Lane& lane) const;
   // What that lane knows, as threads of this block would.
   Seen* view_of(const Lane& lane);
 
  private:
   template <typename Each>
   void exchange(Seen* seen, Each each);
+  // Of each block's ticks those from `from` on.
+  void join_neighbour_ticks(Seen* into, const Lane& lane, u32 from) const;
 
   std::vector<Seen*> all;
   std::vector<Seen*> unused;

@@ -69,6 +69,13 @@ void Knowledge::release_from_afar(Lane* lane, Seen*& into, const Seen* base, u32
   lane->barrier_site = site;
 }
 
+void Knowledge::release_operations_from_afar(const Lane* lane, Seen*& into,
+                                             const Seen* base) const {
+  if (races_ == nullptr) return;
+  if (into == nullptr) into = races_->copy_of(base);
+  races_->join_neighbour_agents(into, *lane);
+}
+
 void Knowledge::learn(Lane* lane, u32 agent, u32 tick) {
   if (races_ == nullptr || knows(lane->seen, agent, tick)) return;
   take(lane, nullptr, agent, tick, [&] {

@@ -30,6 +30,9 @@ class Knowledge {
   void release(Lane* lane, Seen*& into, const Seen* base, u32 site);
   // The same for a lane of another block of the cluster, into what this one's threads can take.
   void release_from_afar(Lane* lane, Seen*& into, const Seen* base, u32 site);
+  // Of what it knows, which asynchronous operations are over: all that an arrival says to another
+  // block where it does not name the cluster.
+  void release_operations_from_afar(const Lane* lane, Seen*& into, const Seen* base) const;
   void learn(Lane* lane, u32 agent, u32 tick);
 
   bool knows(const Seen* seen, u32 agent, u32 tick) const {

@@ -157,8 +157,11 @@ u64 Mbarriers::arrive(Lane* lane, Block* own, u32 address, u32 count, u32 expect
   if (afar) sm90->uses.note_arrival(own, lane, barrier.offset, site);
   if (!afar && ordering != Ordering::kRelaxed) {
     sm90->knowledge.release(lane, barrier.arrived, barrier.completed, site);
-  } else if (ordering == Ordering::kInCluster) {
-    sm90->knowledge.release_from_afar(lane, barrier.arrived_afar, barrier.completed_afar, site);
+  } else if (ordering != Ordering::kRelaxed) {
+    sm90->knowledge.release_operations_from_afar(lane, barrier.arrived, barrier.completed);
+    if (ordering == Ordering::kInCluster) {
+      sm90->knowledge.release_from_afar(lane, barrier.arrived_afar, barrier.completed_afar, site);
+    }
   }
   barrier.pending -= count;
   complete_if_due(own, barrier);

@@ -28,11 +28,6 @@ __device__ void wait(uint32_t barrier, uint32_t parity) {
   }
 }
 
-__device__ void wait_in_cluster(uint32_t barrier, uint32_t parity) {
-  while (!ptx::mbarrier_try_wait_cluster(barrier, parity)) {
-  }
-}
-
 // Rows of 128 bytes whose pieces of 16 are swizzled, as wgmma reads them.
 __device__ void write_rows(const uint32_t* in, uint32_t tile, int first, int lane) {
 #pragma unroll
@@ -73,7 +68,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256)
     const uint32_t parity = phase % 2;
     if (warp < 4) {
       const uint32_t piece = warp * kPieceBytes;
-      wait_in_cluster(empty, parity ^ 1);
+      wait(empty, parity ^ 1);
       write_rows(in + phase * (kTileBytes / 4), own, 16 * warp, lane);
       ptx::fence_proxy_async_shared();
       __syncwarp();

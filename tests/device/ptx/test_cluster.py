@@ -76,8 +76,7 @@ def test_a_grid_is_of_whole_clusters(headers: Path, seed: int) -> None:
 SYNC = r"barrier\.cluster\.arrive\.release\.aligned;\s+barrier\.cluster\.wait\.acquire\.aligned;"
 _PLACE = r"\[(%r\d+)\]"
 COPY = rf"(cp\.async\.bulk\.shared::cluster[^[]*){_PLACE},\s*{_PLACE},\s*(%r\d+),\s*{_PLACE};"
-ARRIVE = r"mbarrier\.arrive\.release\.cluster[^;]*;"
-WAIT = r"try_wait\.parity\.acquire\.cluster"
+ARRIVE = r"mbarrier\.arrive\.shared::cluster[^;]*;"
 IN_FLIGHT = ("write to a bulk load not waited for|write to a source of wgmma in flight|"
              "write to the source of a copy to another block")  # fmt: skip
 # What stands in the PTX, which one of so many, what takes its place, and what is found.
@@ -94,12 +93,8 @@ FAULTS: dict[str, tuple[str, int, int, str, tuple[type[KernelError], ...], str]]
         "write not fenced for an asynchronous unit"),
     "no __syncwarp": (r"bar\.warp\.sync[^;]*;", 0, 1, "", (RaceError,), "read-after-write"),
     "no arrival at the peer": (ARRIVE, 0, 1, "", (DeadlockError,), "had 4 of 8 arrivals"),
-    "an arrival for the block alone": (r"arrive\.release\.cluster", 0, 1, "arrive.release.cta",
-        (RaceError,), IN_FLIGHT),
-    "a relaxed arrival": (r"arrive\.release\.cluster", 0, 1, "arrive.relaxed.cluster",
-        (RaceError,), IN_FLIGHT),
-    "a wait for the block alone": (WAIT, 0, 1, "try_wait.parity.acquire.cta", (RaceError,),
-        IN_FLIGHT),
+    "a relaxed arrival": (r"arrive\.shared::cluster", 0, 1,
+        "arrive.relaxed.cluster.shared::cluster", (RaceError,), IN_FLIGHT),
     "a copy to the block itself": (COPY, 0, 1, r"\1[\3], [\3], \4, [\5];",
         (InvalidOperandError,), "both must lie in one block of the cluster"),
     "a copy beyond the memory": (COPY, 0, 1, r"\1[\2+14352], [\3], \4, [\5];",

@@ -20,7 +20,7 @@ from flash_helpers.emulator import (
     schedules,
 )
 
-from ..race_kinds import RAW, Kinds, check_kinds
+from ..race_kinds import RAW, WAR, Kinds, check_kinds
 from ..support import ptx_kernel
 from .test_cluster_rules import FENCE, SETUP, SMEM, TURNS, launch
 
@@ -106,10 +106,18 @@ NEXT = (
 RACES: list[tuple[str, str, Kinds]] = [
     ("nothing missing", GOOD, ()),
     ("no release", GOOD.replace(RELEASE + EMPTY, ""), SOURCE),
-    ("a release to the block", GOOD.replace("release.cluster.sh", "release.cta.sh"), SOURCE),
-    ("a release to whom none is named", GOOD.replace("release.cluster.sh", "sh"), SOURCE),
+    ("a release to the block", GOOD.replace("release.cluster.sh", "release.cta.sh"), ()),
+    ("a release to whom none is named", GOOD.replace("release.cluster.sh", "sh"), ()),
+    ("which covers no reads", START + SEND + RELEASE.replace("release.cluster.sh", "sh") + EMPTY
+     + AGAIN + SYNC, (WAR,)),
+    ("nor writes", START + OWN + RELEASE.replace("release.cluster.sh", "sh") + EMPTY + NEXT + SYNC,
+     (RAW,)),
+    ("nor copies that it has not waited for", START + PUT + PROXY + COPY
+     + RELEASE.replace("release.cluster.sh", "sh") + EMPTY + PUT + FULL + SYNC, SOURCE),
     ("a relaxed arrival", GOOD.replace("release.cluster.sh", "relaxed.cluster.sh"), SOURCE),
-    ("a wait within the block", GOOD.replace("acquire.cluster.", "acquire.cta."), SOURCE),
+    ("a wait within the block", GOOD.replace("acquire.cluster.", "acquire.cta."), ()),
+    ("which learns of no reads", START + SEND + RELEASE + EMPTY.replace("acquire.cluster.", "")
+     + AGAIN + SYNC, (WAR,)),
     ("a relaxed wait", GOOD.replace("acquire.cluster.", "relaxed.cluster."), SOURCE),
     ("released before it has come", START + PUT + PROXY + COPY + RELEASE + EMPTY + PUT + FULL
      + SYNC, SOURCE),

@@ -33,27 +33,12 @@ FLASH_DEVICE void cluster_sync() {
           : "memory");
 }
 
-// mbarrier.arrive.release.cluster.shared::cluster.b64: at a barrier of another thread block.
-// `barrier`: a peer_address.
+// mbarrier.arrive.shared::cluster.b64: at a barrier of another thread block. `barrier`: a
+// peer_address. That block may then overwrite, by the copy engine, what wgmma or the copy engine
+// has read or written here before; of this thread's ordinary accesses it knows nothing
+// (.release.cluster would tell, and wait for all that the multiprocessor has in flight).
 FLASH_DEVICE void mbarrier_arrive_at_peer(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(barrier)
-               : "memory");
-}
-
-// mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64: mbarrier_try_wait, where arrivals come
-// from other thread blocks, too.
-FLASH_DEVICE bool mbarrier_try_wait_cluster(uint32_t barrier, uint32_t parity) {
-  uint32_t done;
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
-      "selp.b32 %0, 1, 0, p;\n"
-      "}\n"
-      : "=r"(done)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return done != 0;
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
 // cp.async.bulk.shared::cluster.shared::cta (PTX ISA 9.7.9.25.4.1): the copy engine brings `bytes`,

@@ -25,8 +25,8 @@ REMEDIES = {
     "mbarrier used by a bulk load, without a fence after its initialisation": "missing after "
     "mbarrier.init, by the same thread: fence.mbarrier_init or fence.proxy.async",
     "write to the source of a copy to another block": "missing between the two: an arrival "
-    "(mbarrier.arrive.release.cluster) from that block, behind its wait for the copy, at a barrier "
-    "for which this thread, or one that meets it, waits with .acquire.cluster",
+    "from that block, behind its wait for the copy, at a barrier for which this thread, or one "
+    "that meets it, waits",
     "use of a block's shared memory that may have ended": "missing behind it: an arrival that "
     "releases, at the cluster's barrier or at one of that block, for which it waits before it ends",
 }

@@ -164,7 +164,7 @@ def test_the_sets() -> None:
 def test_block_n_is_what_wgmma_has() -> None:
     text = (PTX / "wgmma.cuh").read_text()
     found = sorted(map(int, re.findall(r"^FLASH_WGMMA\((\d+),", text, re.MULTILINE)))
-    assert tuple(found) == WGMMA_COLUMNS
+    assert tuple(n for n in found if n > 32) == WGMMA_COLUMNS  # 32: half a chunk of dQ
     assert all(n % 16 == 0 for n in WGMMA_COLUMNS), "P V takes keys in k-steps of 16"
     assert set(HEAD_DIMENSIONS) <= set(WGMMA_COLUMNS)
 

@@ -17,8 +17,9 @@ from tests.device.layouts import a_registers, accumulators, chunks, in_shared_me
 from tests.emulator.attention import from_bits, to_bits
 
 FILE = "ptx/wgmma.cu"
-N = (48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 256)
+N = (32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 256)
 DEPTH = 64  # kSteps of 16
+MAJOR = {"ss_a_mn": 1, "ss_mn": 2}
 MODES = {128: 1, 64: 2, 32: 3}
 
 
@@ -51,6 +52,16 @@ def tiles_with_a_transposed(a: Any, b: Any) -> tuple[Any, bytes]:
     return memory, operands(memory, a_start, descriptor(DEPTH * 128, 16, 1024, 128), 128, 2)
 
 
+def transposed_tiles(a: Any, b: Any) -> tuple[Any, bytes]:
+    """Both MN-major: b, given as its rows of N, in stripes."""
+    swizzle = next(s for s in MODES if 2 * b.shape[1] % s == 0)
+    stripes = in_shared_memory(chunks(b, swizzle // 2), swizzle)
+    memory = given(np.concatenate([in_shared_memory(a.T, 128), stripes]))
+    a_start = descriptor(0, DEPTH * 128, 1024, 128)
+    b_start = descriptor(DEPTH * 128, DEPTH * swizzle, 8 * swizzle, swizzle)
+    return memory, operands(memory, a_start, b_start, 128, swizzle)
+
+
 def transposed_tile(b: Any) -> tuple[Any, bytes]:
     """The same with b MN-major: its rows are rows of memory, in stripes as wide as the widest
     swizzle that divides N."""
@@ -60,7 +71,7 @@ def transposed_tile(b: Any) -> tuple[Any, bytes]:
     return memory, operands(memory, 0, start, 0, swizzle)
 
 
-@pytest.mark.parametrize("form", ["ss", "rs", "ss_a_mn"])
+@pytest.mark.parametrize("form", ["ss", "rs", "ss_a_mn", "ss_mn"])
 @pytest.mark.parametrize("dtype", list(DType), ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("n", N)
 def test_products_are_added(headers: Path, n: int, dtype: DType, form: str, seed: int) -> None:
@@ -72,13 +83,15 @@ def test_products_are_added(headers: Path, n: int, dtype: DType, form: str, seed
         c = rng.integers(-99, 99, (64, n)).astype(np.float32)
         if form == "rs":
             memory, record = transposed_tile(b)
+        elif form == "ss_mn":
+            memory, record = transposed_tiles(a, b)
         else:
             memory, record = {"ss": shared_tiles, "ss_a_mn": tiles_with_a_transposed}[form](a, b.T)
         steps = [warps(a_registers, a[:, k : k + 16]) for k in range(0, DEPTH, 16)]
         registers = given(np.stack(steps, axis=2)) if form == "rs" else np.uint64(0)
         d = given(warps(accumulators, c)).copy()
         launch(device_kernel(headers, FILE, f"n{n}", SM90), record, registers, d, exact,
-               dtype is DType.BF16, form == "ss_a_mn", block=128, shared=memory.size,
+               dtype is DType.BF16, MAJOR.get(form, 0), block=128, shared=memory.size,
                memory=[memory])  # fmt: skip
         expected = from_bits(a, dtype) @ from_bits(b, dtype) + (c if exact else 0)
         tolerance = 0.0 if exact else 2e-5

@@ -23,11 +23,14 @@ __device__ uint64_t fill_shared(const Operands& operands) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(memory)) / 16;
 }
 
-// a[thread][step][4]: registers; null: a comes from shared memory, MN-major if `a_mn`.
+// Which of shared memory's operands are MN-major.
+enum Major { kNone, kA, kBoth };
+
+// a[thread][step][4]: registers; null: a comes from shared memory, laid out as `major` says.
 // d[thread][kN / 2]: accumulators.
 template <int kN, DType kDType>
 __device__ void multiply(const Operands& operands, const uint32_t* a, float* d, int accumulate,
-                         int a_mn) {
+                         int major) {
   const uint64_t base = fill_shared(operands);
   float sums[kN / 2];
   uint32_t registers[kSteps][4];
@@ -43,7 +46,9 @@ __device__ void multiply(const Operands& operands, const uint32_t* a, float* d, 
     const int keep = accumulate || step != 0;
     if (a == nullptr) {
       const uint64_t from = base + operands.a + step * operands.a_step;
-      if (a_mn) {
+      if (major == kBoth) {
+        ptx::Wgmma<kN>::template ss_mn<kDType>(sums, from, b, keep);
+      } else if (major == kA) {
         ptx::Wgmma<kN>::template ss_a_mn<kDType>(sums, from, b, keep);
       } else {
         ptx::Wgmma<kN>::template ss<kDType>(sums, from, b, keep);
@@ -60,11 +65,12 @@ __device__ void multiply(const Operands& operands, const uint32_t* a, float* d, 
 
 #define ENTRY(N)                                                                                \
   extern "C" __global__ void n##N(const __grid_constant__ Operands operands, const uint32_t* a, \
-                                  float* d, int accumulate, int bf16, int a_mn) {               \
-    bf16 ? multiply<N, DType::kBF16>(operands, a, d, accumulate, a_mn)                          \
-         : multiply<N, DType::kFP16>(operands, a, d, accumulate, a_mn);                         \
+                                  float* d, int accumulate, int bf16, int major) {              \
+    bf16 ? multiply<N, DType::kBF16>(operands, a, d, accumulate, major)                         \
+         : multiply<N, DType::kFP16>(operands, a, d, accumulate, major);                        \
   }
 
+ENTRY(32)
 ENTRY(48)
 ENTRY(64)
 ENTRY(80)

@@ -40,6 +40,7 @@ FLASH_DEVICE void wgmma_touch(float (&d)[kCount]) {
 // wgmma.mma_async.sync.aligned.m64nNk16.f32.T.T, one specialization for each N that kernels use.
 //   ss: a and b from shared memory, both K-major.
 //   ss_a_mn: the same with a MN-major ("transposed"): rows of a are columns of memory.
+//   ss_mn: with both MN-major: rows of b are rows of memory, too.
 //   rs: a from registers, b MN-major ("transposed"): rows of b are rows of memory.
 // `accumulate` 0: d is overwritten instead of added to.
 template <int kN>
@@ -81,12 +82,12 @@ struct Wgmma;
 #define FLASH_REGISTERS_128(d, i) FLASH_REGISTERS_120(d, i), FLASH_REGISTERS_8(d, i + 120)
 // clang-format on
 
-#define FLASH_WGMMA_SS(TYPE, N, COUNT, A, B, ACCUMULATE, A_MN)                          \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ACCUMULATE                           \
-               ", 0;\n"                                                                 \
-               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE          \
-               " {" FLASH_NUMBERS_##COUNT "}, " A ", " B ", p, 1, 1, " A_MN ", 0;\n}\n" \
-               : FLASH_REGISTERS_##COUNT(d, 0)                                          \
+#define FLASH_WGMMA_SS(TYPE, N, COUNT, A, B, ACCUMULATE, A_MN, B_MN)                           \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ACCUMULATE                                  \
+               ", 0;\n"                                                                        \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE                 \
+               " {" FLASH_NUMBERS_##COUNT "}, " A ", " B ", p, 1, 1, " A_MN ", " B_MN ";\n}\n" \
+               : FLASH_REGISTERS_##COUNT(d, 0)                                                 \
                : "l"(a), "l"(b), "r"(accumulate))
 
 #define FLASH_WGMMA_RS(TYPE, N, COUNT, A0, A1, A2, A3, B, ACCUMULATE)               \
@@ -105,17 +106,25 @@ struct Wgmma;
     template <DType kDType>                                                                       \
     FLASH_DEVICE static void ss(float (&d)[COUNT], uint64_t a, uint64_t b, int accumulate) {      \
       if constexpr (kDType == DType::kFP16) {                                                     \
-        FLASH_WGMMA_SS("f16", N, COUNT, I0, I1, I2, "0");                                         \
+        FLASH_WGMMA_SS("f16", N, COUNT, I0, I1, I2, "0", "0");                                    \
       } else {                                                                                    \
-        FLASH_WGMMA_SS("bf16", N, COUNT, I0, I1, I2, "0");                                        \
+        FLASH_WGMMA_SS("bf16", N, COUNT, I0, I1, I2, "0", "0");                                   \
       }                                                                                           \
     }                                                                                             \
     template <DType kDType>                                                                       \
     FLASH_DEVICE static void ss_a_mn(float (&d)[COUNT], uint64_t a, uint64_t b, int accumulate) { \
       if constexpr (kDType == DType::kFP16) {                                                     \
-        FLASH_WGMMA_SS("f16", N, COUNT, I0, I1, I2, "1");                                         \
+        FLASH_WGMMA_SS("f16", N, COUNT, I0, I1, I2, "1", "0");                                    \
       } else {                                                                                    \
-        FLASH_WGMMA_SS("bf16", N, COUNT, I0, I1, I2, "1");                                        \
+        FLASH_WGMMA_SS("bf16", N, COUNT, I0, I1, I2, "1", "0");                                   \
+      }                                                                                           \
+    }                                                                                             \
+    template <DType kDType>                                                                       \
+    FLASH_DEVICE static void ss_mn(float (&d)[COUNT], uint64_t a, uint64_t b, int accumulate) {   \
+      if constexpr (kDType == DType::kFP16) {                                                     \
+        FLASH_WGMMA_SS("f16", N, COUNT, I0, I1, I2, "1", "1");                                    \
+      } else {                                                                                    \
+        FLASH_WGMMA_SS("bf16", N, COUNT, I0, I1, I2, "1", "1");                                   \
       }                                                                                           \
     }                                                                                             \
     template <DType kDType>                                                                       \
@@ -129,6 +138,7 @@ struct Wgmma;
     }                                                                                             \
   }
 
+FLASH_WGMMA(32, 16, "%16", "%17", "%18", "%19", "%20", "%21");
 FLASH_WGMMA(48, 24, "%24", "%25", "%26", "%27", "%28", "%29");
 FLASH_WGMMA(64, 32, "%32", "%33", "%34", "%35", "%36", "%37");
 FLASH_WGMMA(80, 40, "%40", "%41", "%42", "%43", "%44", "%45");

@@ -123,6 +123,7 @@ def test_families_are_asked_for_what_they_compute() -> None:
             True,
             True,
             True,
+            True,
         ]
         assert {f for families in (*asked, serving) for f in families} == set(FAMILIES)
 

@@ -22,6 +22,7 @@ from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 from flash_helpers.kernels.sm80_serve.config import AmpereServeKernelConfig
 from flash_helpers.kernels.sm80_serve_mla.config import AmpereMlaKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
+from flash_helpers.kernels.sm90_bwd_cluster.config import ClusterBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused.config import FusedBackwardKernelConfig
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 from flash_helpers.kernels.sm90_serve_mla.config import HopperMlaKernelConfig
@@ -70,6 +71,11 @@ FAMILIES = [
         HopperBackwardKernelConfig,
         "sm90_bwd/config.h",
         ("n_threads", "smem_bytes", "min_blocks_per_sm", "swizzle_bytes"),
+    ),
+    Family(
+        ClusterBackwardKernelConfig,
+        "sm90_bwd_cluster/config.h",
+        ("n_threads", "smem_bytes", "min_blocks_per_sm"),
     ),
     Family(
         FusedBackwardKernelConfig,

@@ -76,10 +76,10 @@ def test_other_architectures_are_refused(arch: str) -> None:
     assert "the Hopper family needs wgmma and setmaxnreg, which 9.0 (sm_90a) alone has" in reason
 
 
-def test_the_family_is_asked_behind_the_fused_kernels_alone_on_its_own_gpus() -> None:
+def test_the_family_is_asked_behind_what_computes_scores_once_on_its_own_gpus() -> None:
     family = family_of(CONFIG)
     problem = AttentionProblem(DType.FP16, 1, 1, 1, 1, 1, 128, gradients=True)
-    for capability, place in (((9, 0), 1), ((8, 0), 1), (None, 1)):
+    for capability, place in (((9, 0), 2), ((8, 0), 1), (None, 1)):
         assert by_preference(capability, gradients=True).index(family) == place
     assert family.refusal(problem, (9, 0)) is None
     assert (

@@ -22,6 +22,7 @@ WORDS = {
     "sm90": "hopper",
     "sm80_bwd": "ampere.backward",
     "sm90_bwd": "hopper.backward",
+    "sm90_bwd_cluster": "hopper.backward.by.pairs",
     "sm90_bwd_fused": "hopper.fused.backward",
     "sm90_bwd_fused_serve": "hopper.fused.serving.backward",
     "sm80_serve": "ampere.serving",

@@ -11,6 +11,7 @@ import numpy as np
 from flash_helpers.kernels.contract import Variant
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import GROUP_ROWS
+from flash_helpers.kernels.sm90_bwd_cluster.config import BLOCKS, ClusterBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
 
 from .sm90.backward import BackwardProblem
@@ -25,6 +26,8 @@ def needed_work(problem: BackwardProblem, variant: Variant) -> Work:
         return _dots(problem)
     if variant is Variant.ROUND:
         return _round(problem)
+    if isinstance(problem.config, ClusterBackwardKernelConfig):
+        return _by_pairs(problem, problem.config)
     steps = _steps(problem, variant)
     if isinstance(problem.config, AmpereBackwardKernelConfig):
         return _ampere(problem, problem.config, variant, steps)
@@ -157,6 +160,26 @@ def _hopper(problem: BackwardProblem, variant: Variant, steps: list[int]) -> Wor
         bulk_stores=len(steps) // splits * rows // 16 * gradients + sum(steps) * added + stored,
         global_loads=loads if keys else problem.heads * problem.seqlen_q * _ROW_LANES,
         global_stores=parts,
+    )
+
+
+def _by_pairs(problem: BackwardProblem, config: ClusterBackwardKernelConfig) -> Work:
+    """The blocks that pass by a pair pass by both of its thread blocks. In a step each multiplies
+    over d_head for scores and gradients of weights and over its columns for two sums; over the keys
+    of both for its own chunk of dQ, and for its half of the one between. Loads: own rows, two
+    chunks of the other's K, and what passes by. Each warp sends its rows of dS, and adds four
+    pieces of dQ at a time; and stores its rows of each gradient."""
+    rows, columns, _ = config.shape(Variant.KEYS)
+    sees = _sees(problem).T
+    passes = problem.heads // problem.kv_heads
+    pairs = _blocks(sees, BLOCKS * rows, columns).sum(axis=1).tolist() * problem.kv_heads
+    steps = [passes * int(n) for n in pairs for _ in range(BLOCKS)]
+    depth = 2 * config.d_head + 2 * columns + 2 * BLOCKS * rows
+    added = config.d_head // BLOCKS // 8 // 4
+    return Work(
+        sum(steps) * _WARPS * depth // 16,
+        bulk_loads=sum(4 + 3 * n for n in steps if n),
+        bulk_stores=_WARPS * (2 * len(steps) + (1 + added) * sum(steps)),
     )
 
 

@@ -10,11 +10,11 @@ from flash_helpers.kernels.sm80_bwd.sets import get_ampere_backward_kernel_confi
 
 from .backward_work import needed_work
 from .sm90.backward import problems
-from .sm90.backward_campaign import FUSED, KERNELS, OTHERS
+from .sm90.backward_campaign import CLUSTER, FUSED, KERNELS, OTHERS
 
 AMPERE = get_ampere_backward_kernel_configs()
 SOME = (AMPERE[0], *(next(c for c in AMPERE if c.d_head == d_head) for d_head in (192, 256)))
-CONFIGS = sorted({*SOME, FUSED, *(config for config, _ in (*KERNELS, *OTHERS))}, key=str)
+CONFIGS = sorted({*SOME, FUSED, CLUSTER, *(config for config, _ in (*KERNELS, *OTHERS))}, key=str)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)

@@ -12,6 +12,7 @@ from flash_helpers.kernels.backward_config import BackwardKernelConfig, Sizes
 from flash_helpers.kernels.contract import Variant
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy
 from tests.config.test_backward_configs import CONFIG as AMPERE
+from tests.config.test_cluster_backward_configs import CONFIG as CLUSTER
 from tests.config.test_fused_backward_configs import CONFIG as FUSED
 from tests.config.test_hopper_backward_configs import CONFIG as HOPPER
 from tests.config.test_serve_backward_configs import AMPERE as AMPERE_SERVE
@@ -130,7 +131,7 @@ class Tried:
 
     def launches(self, variants: tuple[Variant, ...], sizes: Sizes = SIZES) -> list[str]:
         records = dict(zip(self.config.variants(), self.records, strict=True))
-        early = "early: " if self.config.FAMILY == "sm90_bwd_fused" else ""
+        early = "early: " if self.config.FAMILY in ("sm90_bwd_cluster", "sm90_bwd_fused") else ""
         return [
             f"{early}launch {v.value} {self.config.grid(v, sizes)} x {self.config.threads_of(v)}, "
             f"{self.config.smem_of(v)} bytes, record {records[v]}, stream 0x50"
@@ -145,6 +146,10 @@ FAMILIES: dict[str, tuple[BackwardKernelConfig, tuple[int, ...], tuple[str, ...]
     # Maps of nothing, of K and of Q.
     "sm90_bwd": (
         HOPPER, (0, 4096, 4096), ("sm90_bwd/family", "sm90_bwd/launch", "sm90/tensor_map"), DRIVER,
+    ),
+    "sm90_bwd_cluster": (
+        CLUSTER, (0, 4096, 0),
+        ("sm90_bwd_cluster/family", "sm90_bwd/launch", "sm90/tensor_map"), DRIVER,
     ),
     "sm90_bwd_fused": (FUSED, (0, 4096, 0), FUSED_SOURCES, DRIVER),
     "sm90_bwd_fused in order": (

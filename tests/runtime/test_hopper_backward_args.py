@@ -3,17 +3,22 @@ for the driver, and the header's."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from flash_helpers.kernels.backward_args import STRIDED, pack_backward_args
 from flash_helpers.kernels.contract import Variant
-from flash_helpers.kernels.sm90_bwd.arguments import LAUNCH_ARGUMENTS_SIZE, pack_launch_arguments
+from flash_helpers.kernels.sm90_bwd.arguments import (
+    LAUNCH_ARGUMENTS_SIZE,
+    NarrowMap,
+    pack_launch_arguments,
+)
 from tests.config.test_hopper_backward_configs import CONFIG
 from tests.runtime.maps_as_text import MAP_BYTES, lines_of, text_of
 
-MAPS = ("own1", "own2", "other1", "other2", "d_own1", "d_own2", "stats", "d_q")
+MAPS = ("own1", "own2", "other1", "other2", "d_own1", "d_own2", "stats", "narrow")
 CONFIGS = (CONFIG, replace(CONFIG, d_head=96), replace(CONFIG, d_head=64, keys_columns=128),
            replace(CONFIG, keys_columns=80))  # fmt: skip
 
@@ -23,12 +28,15 @@ MAIN = r"""
 
 template <auto kConfig>
 void show(const flash::BackwardArgs& args) {
-  using flash::Variant;
+  using flash::Variant, flash::sm90_bwd::Narrow;
   for (const Variant variant : {Variant::kDots, Variant::kKeys, Variant::kQueries}) {
-    const auto made = flash::sm90_bwd::kernel_args(
-        kConfig, variant, args, args.cu_seqlens_q == nullptr ? 64 : 0);
-    for (const auto* map : {MAPS}) std::printf("%s\n", (const char*)map);
-    std::printf("%d\n", std::memcmp(&made.call, &args, sizeof(args)));
+    for (const Narrow narrow : {Narrow{Narrow::kQueryGradients, 64},
+                                Narrow{Narrow::kKeyChunks, 32}}) {
+      const auto made = flash::sm90_bwd::kernel_args(
+          kConfig, variant, args, args.cu_seqlens_q == nullptr ? narrow : Narrow{});
+      for (const auto* map : {MAPS}) std::printf("%s\n", (const char*)map);
+      std::printf("%d\n", std::memcmp(&made.call, &args, sizeof(args)));
+    }
   }
 }
 
@@ -72,9 +80,11 @@ PROBLEMS = [
 def shown(config: Any, record: bytes) -> list[str]:
     """What MAIN prints of Python's bytes."""
     lines: list[str] = []
-    d_q_rows = 0 if record in PACKED_PROBLEMS else 64
-    for variant in (Variant.DOTS, Variant.KEYS, Variant.QUERIES):
-        data = pack_launch_arguments(config, record, variant, d_q_rows)
+    narrows = NarrowMap("d_q", 64), NarrowMap("k", 32, config.swizzle_bytes())
+    variants = Variant.DOTS, Variant.KEYS, Variant.QUERIES
+    for variant, narrow in itertools.product(variants, narrows):
+        wanted = None if record in PACKED_PROBLEMS else narrow
+        data = pack_launch_arguments(config, record, variant, wanted)
         assert len(data) == LAUNCH_ARGUMENTS_SIZE
         maps = [data[MAP_BYTES * i : MAP_BYTES * (i + 1)] for i in range(len(MAPS))]
         lines += map(text_of, maps)

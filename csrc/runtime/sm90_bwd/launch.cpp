@@ -32,9 +32,13 @@ class Maps {
   FLASH_MAP(d_v, seqlen_k, n_heads_kv)
 #undef FLASH_MAP
 
-  TensorMap narrow_d_q(int rows) const {
+  TensorMap narrow(Narrow wanted) const {
+    if (wanted.of == Narrow::kKeyChunks) {
+      return map(args_.k, args_.k_stride_batch, args_.k_stride_seq, args_.k_stride_head,
+                 args_.seqlen_k, args_.n_heads_kv, wanted.rows, config_.swizzle_bytes());
+    }
     return map(args_.d_q, args_.d_q_stride_batch, args_.d_q_stride_seq, args_.d_q_stride_head,
-               args_.seqlen_q, args_.n_heads_q, rows, kNarrowRowBytes);
+               args_.seqlen_q, args_.n_heads_q, wanted.rows, kNarrowRowBytes);
   }
 
   // RowStats as rows of 16-bit elements; a box: those of `queries`.
@@ -136,7 +140,7 @@ void check_copied(const KernelEntry& entry, const BackwardArgs& args) {
 }
 
 BackwardKernelArgs kernel_args(const HopperBackwardKernelConfig& config, Variant variant,
-                               const BackwardArgs& args, int d_q_rows) {
+                               const BackwardArgs& args, Narrow narrow) {
   BackwardKernelArgs made{};
   made.call = args;
   const Maps maps(config, args);
@@ -149,7 +153,7 @@ BackwardKernelArgs kernel_args(const HopperBackwardKernelConfig& config, Variant
     made.d_own1 = maps.d_k(kGradientRows);
     made.d_own2 = maps.d_v(kGradientRows);
     made.stats = maps.stats(columns);
-    if (d_q_rows > 0) made.d_q = maps.narrow_d_q(d_q_rows);
+    if (narrow.of != Narrow::kNothing) made.narrow = maps.narrow(narrow);
   } else if (variant == Variant::kQueries) {
     made.own1 = maps.q(kOwnRows);
     made.own2 = maps.d_o(kOwnRows);

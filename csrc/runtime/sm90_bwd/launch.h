@@ -11,9 +11,14 @@ namespace flash::sm90_bwd {
 // Throws std::invalid_argument for strides that the copy engine does not take.
 void check_copied(const KernelEntry& entry, const BackwardArgs& args);
 
-// `args` is checked (check_backward_args). `d_q_rows`: of a box of the map of dQ, or 0, and there
-// is none. Throws CudaError if the driver refuses a tensor.
+// A map that few kernels need, and the rows of its boxes.
+struct Narrow {
+  enum Of { kNothing, kQueryGradients, kKeyChunks } of = kNothing;
+  int rows = 0;
+};
+
+// `args` is checked (check_backward_args). Throws CudaError if the driver refuses a tensor.
 BackwardKernelArgs kernel_args(const HopperBackwardKernelConfig& config, Variant variant,
-                               const BackwardArgs& args, int d_q_rows = 0);
+                               const BackwardArgs& args, Narrow narrow = {});
 
 }  // namespace flash::sm90_bwd

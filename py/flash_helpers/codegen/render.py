@@ -35,6 +35,11 @@ class Kernel:
     def size_arguments(self) -> str:
         return self.config.size_arguments(self.variant)
 
+    def attributes(self) -> str:
+        """Behind `void`, beside launch bounds: thread blocks of a cluster, if there is one."""
+        blocks = self.config.cluster(self.variant)
+        return f" __cluster_dims__({blocks}, 1, 1)" if blocks > 1 else ""
+
     def cpp_variant(self) -> str:
         return f"Variant::k{self.variant.value.capitalize()}"
 

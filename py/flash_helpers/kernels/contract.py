@@ -196,6 +196,11 @@ class KernelConfig(ABC):
         """Whether the thread blocks of one of its kernels stay."""
         return self.PERSISTENT
 
+    def cluster(self, variant: Variant) -> int:
+        """Thread blocks of a cluster of one of its kernels, that read each other's shared memory;
+        1: there are none."""
+        return 1
+
     def is_deterministic(self) -> bool:
         """Whether what it writes is bitwise the same in every run."""
         return True

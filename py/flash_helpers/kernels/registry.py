@@ -16,6 +16,7 @@ from .sm80_fwd.family import FAMILY as SM80_FORWARD
 from .sm80_serve.family import FAMILY as SM80_SERVE
 from .sm80_serve_mla.family import FAMILY as SM80_SERVE_MLA
 from .sm90_bwd.family import FAMILY as SM90_BACKWARD
+from .sm90_bwd_cluster.family import FAMILY as SM90_CLUSTER_BACKWARD
 from .sm90_bwd_fused.family import FAMILY as SM90_FUSED_BACKWARD
 from .sm90_bwd_fused_serve.family import FAMILY as SM90_FUSED_SERVE_BACKWARD
 from .sm90_fwd.family import FAMILY as SM90_FORWARD
@@ -24,8 +25,8 @@ from .sm90_serve_mla.family import FAMILY as SM90_SERVE_MLA
 
 FAMILIES: tuple[Family, ...] = (
     SM80_FORWARD, SM90_FORWARD, SM80_BACKWARD, SM90_BACKWARD, SM90_FUSED_BACKWARD,
-    SM80_SERVE, SM90_SERVE, SM80_SERVE_MLA, SM90_SERVE_MLA, SM80_SERVE_BACKWARD,
-    SM90_FUSED_SERVE_BACKWARD,
+    SM90_CLUSTER_BACKWARD, SM80_SERVE, SM90_SERVE, SM80_SERVE_MLA, SM90_SERVE_MLA,
+    SM80_SERVE_BACKWARD, SM90_FUSED_SERVE_BACKWARD,
 )  # fmt: skip
 
 _registered = {family.NAME: family for family in FAMILIES}

@@ -15,6 +15,7 @@ from flash_helpers.emulator import LaunchOptions, compile_kernel, schedules
 from flash_helpers.kernel_configs import DType, Variant
 from flash_helpers.kernels.backward_config import BackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
+from flash_helpers.kernels.sm90_bwd_cluster.config import ClusterBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
 
 from ..mutations import Mutant
@@ -39,12 +40,15 @@ KERNELS: tuple[Kernel, ...] = (
     (replace(SMALL, keys_columns=128), Variant.KEYS),  # sums dV late
     (SPLIT, Variant.KEYS),
 )
+CLUSTER = ClusterBackwardKernelConfig(DType.FP16, 192, 64, 64, 2, 2)
 IN_ORDER = replace(FUSED, add_by=AddBy.IN_ORDER)
 WIDE = replace(FUSED, keys_columns=80)  # one staging buffer
 FUSED_KERNELS: tuple[Kernel, ...] = (
     (IN_ORDER, Variant.KEYS),
     (WIDE, Variant.KEYS),
     (FUSED, Variant.ROUND),
+    (CLUSTER, Variant.KEYS),
+    (CLUSTER, Variant.ROUND),
 )
 # Whose schedules are tried, without mutants.
 OTHERS: tuple[Kernel, ...] = (
@@ -55,6 +59,7 @@ OTHERS: tuple[Kernel, ...] = (
     (replace(IN_ORDER, d_head=96, keys_columns=80), Variant.KEYS),
     (FUSED, Variant.KEYS),
     (IN_ORDER, Variant.DOTS),
+    (CLUSTER, Variant.DOTS),
     (replace(IN_ORDER, d_head=64, keys_columns=128), Variant.KEYS),
     (replace(FUSED, d_head=96), Variant.ROUND),
 )
@@ -69,11 +74,18 @@ def _sums_both(config: BackwardKernelConfig, variant: Variant) -> bool:
 
 
 def _splits(config: BackwardKernelConfig, variant: Variant) -> bool:
+    """Two groups have the same keys."""
+    by_pairs = isinstance(config, ClusterBackwardKernelConfig) and variant is Variant.KEYS
+    return by_pairs or _hands_on_two(config, variant)
+
+
+def _hands_on_two(config: BackwardKernelConfig, variant: Variant) -> bool:
+    """And weights lie in two stages."""
     return isinstance(config, HopperBackwardKernelConfig) and config.splits_sums(variant)
 
 
 def _splits_with_two_stages(config: BackwardKernelConfig, variant: Variant) -> bool:
-    return _splits(config, variant) and config.shape(variant)[2] == 2
+    return _hands_on_two(config, variant) and config.shape(variant)[2] == 2
 
 
 def _sums_late(config: BackwardKernelConfig, variant: Variant) -> bool:

@@ -30,6 +30,10 @@ def _ends(config: BackwardKernelConfig, variant: Variant) -> bool:
     return isinstance(config, FusedBackwardKernelConfig) and not config.stays()
 
 
+def _comes_in_pairs(config: BackwardKernelConfig, variant: Variant) -> bool:
+    return config.cluster(variant) > 1
+
+
 def _fused(
     mutant: str, line: str, proof: str, within: str = "", when: Callable[..., bool] = _is_fused
 ) -> Redundant:
@@ -166,6 +170,13 @@ FUSED_REDUNDANT = (
 )  # fmt: skip
 # Needed, and not planted.
 UNSEEN = (
+    Redundant(
+        "bar.warp.sync removed",
+        "__syncwarp();         // one lane alone has stored",
+        """brings a warp's lanes together in front of the cluster's barrier, which wants them so; in
+        the emulator they are wherever all come to the same instruction""",
+        _comes_in_pairs,
+    ),
     _fused(
         "fence.proxy.async removed",
         "ptx::fence_proxy_async_global();",

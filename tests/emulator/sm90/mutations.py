@@ -8,7 +8,7 @@ from ..mutations import Mutant, mutants_of_lines, removed
 
 # Removed whole, each of them in turn.
 INSTRUCTIONS = (
-    *("bar.sync", "bar.arrive", "barrier.sync", "bar.warp.sync"),
+    *("bar.sync", "bar.arrive", "barrier.sync", "bar.warp.sync", "barrier.cluster"),
     *("fence.proxy.async", "fence.mbarrier_init"),
     *("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group"),
     *("cp.async.bulk.commit_group", "cp.async.bulk.wait_group"),

@@ -21,7 +21,9 @@ struct BackwardKernelArgs {
   TensorMap d_own1;  // box: 16 rows
   TensorMap d_own2;
   TensorMap stats;  // RowStats, seen as rows of stats_row_bytes(); box: those of a block
-  TensorMap d_q;    // box: kNarrowRowBytes of rows; for kernels that round sums of dQ
+  // For kernels that round sums of dQ: of dQ; box: kNarrowRowBytes of rows. For pairs of thread
+  // blocks: of K; box: a chunk of 64 rows.
+  TensorMap narrow;
   BackwardArgs call;
 };
 

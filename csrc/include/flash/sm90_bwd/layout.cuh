@@ -64,6 +64,11 @@ struct Layout {
   using Calls = TheCalls;
   static constexpr bool kStaggers = false;
   static constexpr bool kInOrder = false;
+  // Whether dS leaves the registers, and who writes it (ScoresConsumer).
+  static constexpr bool kSharesDs = false;
+  struct DsWriter {};
+  // What a matrix descriptor is made of.
+  FLASH_DEVICE static uint32_t matrix_address(uint32_t shared) { return shared; }
   static_assert(kVariant == Variant::kKeys || kVariant == Variant::kQueries);
   static constexpr bool kOwnsKeys = kVariant == Variant::kKeys;
   static constexpr BlockShape kShape = kConfig.shape(kVariant);

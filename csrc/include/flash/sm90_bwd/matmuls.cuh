@@ -33,12 +33,15 @@ struct Matmuls : sm90::Matmuls<forward_config<kConfig, L>()> {
 
   // scores = own other^T. Asynchronous, as one group: `scores` may be touched after wait().
   FLASH_DEVICE static void issue_products(uint32_t own, uint32_t other, Scores& scores) {
-    Forward::issue_scores({Descriptor::k_major(own), Descriptor::k_major(other)}, scores);
+    Forward::issue_scores({Descriptor::k_major(L::matrix_address(own)),
+                           Descriptor::k_major(L::matrix_address(other))},
+                          scores);
   }
 
   // result += weights other. Asynchronous, as one group.
   FLASH_DEVICE static void issue_sum(const Weights& weights, uint32_t other, Result& result) {
-    const auto rows = Descriptor::mn_major(other, L::kColumns * kConfig.swizzle_bytes());
+    const auto rows =
+        Descriptor::mn_major(L::matrix_address(other), L::kColumns * kConfig.swizzle_bytes());
     ptx::wgmma_touch(result);
     ptx::wgmma_fence();
 #pragma unroll

@@ -18,9 +18,15 @@ namespace flash::sm90_bwd {
 // 0 is __syncthreads; kKeysRead: both have multiplied with K and V for the last time.
 enum PairBarrier : int { kKeysRead = 1 };
 
-template <HopperBackwardKernelConfig kConfig>
+// Threads that multiply with K and V: of two consumers, or of a third that sums dQ, too.
+template <typename L>
+constexpr int keys_readers() {
+  return (L::kSharesDs ? 3 : 2) * HopperBackwardKernelConfig::kGroupThreads;
+}
+
+template <HopperBackwardKernelConfig kConfig, typename TheLayout, typename Own>
 struct PairMember {
-  using L = Layout<kConfig, Variant::kKeys>;
+  using L = TheLayout;
   using Mm = Matmuls<kConfig, L>;
   using End = Epilogue<kConfig, L>;
   using Scores = typename Mm::Scores;
@@ -30,7 +36,7 @@ struct PairMember {
 
   const BackwardKernelArgs& args;
   const L& smem;
-  const Work<L>& work;
+  const Own& work;
   const int warp;  // of the group
   const int lane;
   sm90::RingPosition<L::kStages1> ring1;  // of Q
@@ -42,14 +48,14 @@ struct PairMember {
   typename Mm::Result sums;      // dV, or dK
 
   FLASH_DEVICE PairMember(const BackwardKernelArgs& launch_args, const L& layout,
-                          const Work<L>& work_of_block)
+                          const Own& work_of_block)
       : args(launch_args),
         smem(layout),
         work(work_of_block),
         warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
         lane(threadIdx.x % 32),
         stats(nullptr, 0, 0, layout.stats(0), lane),
-        place{work.begin, 0} {}
+        place{work.first, 0} {}
 
   // The block's scores, and what is hidden of them.
   FLASH_DEVICE typename L::Mask mask() const {
@@ -62,7 +68,7 @@ struct PairMember {
   }
 
   FLASH_DEVICE void store(float factor, uint32_t own, const TensorMap& map, const void* wanted) {
-    ptx::bar_sync(kKeysRead, 2 * kThreads);
+    ptx::bar_sync(kKeysRead, keys_readers<L>());
     if (wanted == nullptr) return;
     const BoxStart at{work.first_row + warp * 16, 0, static_cast<int>(work.head),
                       static_cast<int>(work.batch)};
@@ -77,9 +83,10 @@ struct PairMember {
 };
 
 // P = exp2(scores - log-sum-exp), dV += P^T dO.
-template <HopperBackwardKernelConfig kConfig>
-struct WeightsConsumer : PairMember<kConfig> {
-  using Base = PairMember<kConfig>;
+template <HopperBackwardKernelConfig kConfig, typename TheLayout = Layout<kConfig, Variant::kKeys>,
+          typename Own = Work<TheLayout>>
+struct WeightsConsumer : PairMember<kConfig, TheLayout, Own> {
+  using Base = PairMember<kConfig, TheLayout, Own>;
   using Base::args, Base::smem, Base::work, Base::ring1, Base::ring2, Base::weights_ring;
   using typename Base::L;
   using typename Base::Mm;
@@ -88,7 +95,7 @@ struct WeightsConsumer : PairMember<kConfig> {
   typename Base::Scores p;
 
   FLASH_DEVICE WeightsConsumer(const BackwardKernelArgs& launch_args, const L& layout,
-                               const Work<L>& work_of_block)
+                               const Own& work_of_block)
       : Base(launch_args, layout, work_of_block),
         scale_log2(launch_args.call.softmax_scale * kLog2e) {}
 
@@ -160,17 +167,19 @@ struct WeightsConsumer : PairMember<kConfig> {
 };
 
 // dS = P (dP - dot), dK += dS^T Q.
-template <HopperBackwardKernelConfig kConfig>
-struct ScoresConsumer : PairMember<kConfig> {
-  using Base = PairMember<kConfig>;
+template <HopperBackwardKernelConfig kConfig, typename TheLayout = Layout<kConfig, Variant::kKeys>,
+          typename Own = Work<TheLayout>>
+struct ScoresConsumer : PairMember<kConfig, TheLayout, Own> {
+  using Base = PairMember<kConfig, TheLayout, Own>;
   using Base::args, Base::smem, Base::work, Base::ring1, Base::ring2, Base::weights_ring;
   using typename Base::L;
   using typename Base::Mm;
 
   typename Base::Scores d_s;
+  typename L::DsWriter ds;
 
   FLASH_DEVICE ScoresConsumer(const BackwardKernelArgs& launch_args, const L& layout,
-                              const Work<L>& work_of_block)
+                              const Own& work_of_block)
       : Base(launch_args, layout, work_of_block) {}
 
   FLASH_DEVICE void run() {
@@ -203,7 +212,9 @@ struct ScoresConsumer : PairMember<kConfig> {
       weights_ring.advance();
     }
     Mm::pack(d_s, Base::rounded);
+    if constexpr (L::kSharesDs) ds.write(smem, Base::rounded, Base::warp, Base::lane);
     Mm::issue_sum(Base::rounded, q, Base::sums);
+    if constexpr (L::kSharesDs) ds.share(smem, Base::warp, Base::lane);
     if constexpr (kIsLast) {
       Mm::template wait<0>(Base::sums);
     } else {

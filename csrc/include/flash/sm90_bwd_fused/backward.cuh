@@ -21,6 +21,7 @@
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/setmaxnreg.cuh"
 #include "flash/sm90_bwd/backward.cuh"
+#include "flash/sm90_bwd/clear_sums.cuh"
 #include "flash/sm90_bwd/producer.cuh"
 #include "flash/sm90_bwd_fused/consumer.cuh"
 #include "flash/sm90_bwd_fused/ordered_work.cuh"
@@ -160,20 +161,6 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args, const Place&... plac
   }
 }
 
-// The thread blocks of kDots share the sums of a head out as they do its rows.
-template <FusedBackwardKernelConfig kConfig>
-FLASH_DEVICE void clear_query_sums(const BackwardArgs& args) {
-  constexpr int kThreads = sm90_bwd::HopperBackwardKernelConfig::kDotsThreads;
-  constexpr int kRows = kThreads / lanes_of_row(kConfig.d_head);
-  constexpr int kPieces = kRows * kConfig.d_head * int{sizeof(float)} / 16;
-  static_assert(kPieces % kThreads == 0);
-  char* const sums = reinterpret_cast<char*>(args.d_q_sums) + int64_t{blockIdx.x} * kPieces * 16;
-#pragma unroll
-  for (int piece = 0; piece < kPieces; piece += kThreads) {
-    ptx::st_global_16(sums + (piece + threadIdx.x) * 16, {});
-  }
-}
-
 // Whether the last query of a block sees no key, so that the sums of the block have no share.
 template <FusedBackwardKernelConfig kConfig>
 FLASH_DEVICE bool has_no_sums(const BackwardArgs& args, int row) {
@@ -224,7 +211,7 @@ FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
     if constexpr (kConfig.add_by == AddBy::kInOrder) {
       prepare_order<kConfig>(args.call);
     } else {
-      clear_query_sums<kConfig>(args.call);
+      sm90_bwd::clear_query_sums<kConfig.d_head>(args.call);
     }
     if (blockIdx.x == 0 && args.call.head_splits > 1) {
       HeadParts<kConfig>(args.call).clear_counters();

@@ -4,18 +4,13 @@
 #include "flash/core/backward_args.h"
 #include "flash/ptx/convert.cuh"
 #include "flash/ptx/memory.cuh"
+#include "flash/sm90_bwd/rounded_rows.cuh"
 #include "flash/sm90_bwd_fused/query_sums.cuh"
 #include "flash/sm90_bwd_fused/transposed.cuh"
 
 namespace flash::sm90_bwd_fused {
 
-// A block of queries.
-struct QueryBlock {
-  int64_t batch_head;
-  int64_t sums_row;  // its first among the rows of sums
-  int first_query;   // in the batch
-  int end;           // behind the last query that exists
-};
+using sm90_bwd::QueryBlock;
 
 // A thread block rounds it: its warps read what those of the consumers have added.
 template <FusedBackwardKernelConfig kConfig>
@@ -49,22 +44,8 @@ FLASH_DEVICE void round_block(const BackwardArgs& args, const QueryBlock& block)
   }
   __syncthreads();
 
-  constexpr int kRowPieces = kConfig.row_bytes() / 16;
-  const int64_t batch = block.batch_head / args.n_heads_q;
-  const int64_t head = block.batch_head - batch * args.n_heads_q;
-  char* const d_q =
-      static_cast<char*>(args.d_q) +
-      (batch * args.d_q_stride_batch + head * args.d_q_stride_head) * bytes_of(kConfig.dtype);
-  for (int i = static_cast<int>(threadIdx.x); i < kQueries * kRowPieces;
-       i += FusedBackwardKernelConfig::kWarps * 32) {
-    const int row = i / kRowPieces, piece = i % kRowPieces;
-    if (block.first_query + row >= block.end) break;
-    const uint32_t from =
-        tile + piece / 8 * kChunkBytes + row * kChunkRowBytes + (piece % 8 ^ row % 8) * 16;
-    const int64_t query = block.first_query + row;
-    ptx::st_global_16(d_q + query * args.d_q_stride_seq * bytes_of(kConfig.dtype) + piece * 16,
-                      ptx::ld_shared_16<0>(from));
-  }
+  sm90_bwd::store_rounded_rows<kConfig.dtype, kConfig.d_head, kQueries,
+                               FusedBackwardKernelConfig::kWarps * 32>(args, block, tile);
 }
 
 // In the grid blocks of queries come fastest, then query heads, then the batch.

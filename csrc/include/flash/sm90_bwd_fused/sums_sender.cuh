@@ -197,9 +197,9 @@ struct SumsSender {
   }
 
   FLASH_DEVICE void store(const Work& work, const Place& place, int group) const {
-    RoundedSums<kConfig>::store(smem.staging(buffer()), group, args.d_q, place.block * L::kColumns,
-                                static_cast<int>(work.head) * work.n_heads + place.head,
-                                static_cast<int>(work.batch));
+    RoundedSums<kConfig>::store(
+        smem.staging(buffer()), group, args.narrow, place.block * L::kColumns,
+        static_cast<int>(work.head) * work.n_heads + place.head, static_cast<int>(work.batch));
   }
 };
 

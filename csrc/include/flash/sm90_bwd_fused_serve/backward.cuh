@@ -83,7 +83,7 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
 template <FusedServeBackwardKernelConfig kConfig, Variant kVariant>
 FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
   if constexpr (kVariant == Variant::kDots) {
-    sm90_bwd_fused::clear_query_sums<kConfig>(args.call);
+    sm90_bwd::clear_query_sums<kConfig.d_head>(args.call);
     write_stats<kConfig>(args.call);
   } else if constexpr (kVariant == Variant::kKeys) {
     gradients<kConfig>(args);

@@ -5,6 +5,8 @@ On a GPU csrc/runtime/sm90_bwd/launch.cpp does the same with the driver's tensor
 tests/runtime compares the two.
 """
 
+from dataclasses import dataclass
+
 from ...emulator import pack_tensor_map
 from ..backward_args import (
     ROW_STATS_FLOATS,
@@ -36,11 +38,22 @@ NARROW_BYTES = 32  # of each row of a box of the latter
 Fields = dict[str, int | float]
 
 
+@dataclass(frozen=True)
+class NarrowMap:
+    """A map of one tensor more, whose boxes have one chunk of each row."""
+
+    name: str
+    rows: int  # of a box
+    chunk_bytes: int = NARROW_BYTES
+
+
 def pack_launch_arguments(
-    config: HopperBackwardKernelConfig, args: bytes, variant: Variant, d_q_rows: int = 0
+    config: HopperBackwardKernelConfig,
+    args: bytes,
+    variant: Variant,
+    narrow: NarrowMap | None = None,
 ) -> bytes:
     """The record with the emulator's tensor maps, for `args`, a record of BackwardArgs.
-    `d_q_rows`: of a box of the map of dQ, or 0, and there is none.
 
     Raises ValueError for what cuTensorMapEncodeTiled refuses.
     """
@@ -53,8 +66,8 @@ def pack_launch_arguments(
     ]
     if variant is Variant.KEYS:
         maps.append(_stats_map(fields, columns))
-        if d_q_rows:
-            maps.append(_tensor_map(config, fields, "d_q", d_q_rows, NARROW_BYTES))
+        if narrow is not None:
+            maps.append(_tensor_map(config, fields, narrow.name, narrow.rows, narrow.chunk_bytes))
     return (b"".join(maps).ljust(_N_MAPS * MAP_BYTES, b"\0") + args).ljust(
         LAUNCH_ARGUMENTS_SIZE, b"\0"
     )

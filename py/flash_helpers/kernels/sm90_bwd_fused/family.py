@@ -58,17 +58,17 @@ class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
         """The large kernel's are those of the two-pass kernel of dK and dV; the others read no
         tensor maps. All but those that serve know among how many thread blocks heads are shared
         out."""
-        from ..sm90_bwd.arguments import pack_launch_arguments  # loads the emulator
+        from ..sm90_bwd.arguments import NarrowMap, pack_launch_arguments  # loads the emulator
 
         own = self.own(config)
         taken = Variant.KEYS if variant is Variant.KEYS else Variant.DOTS
-        d_q_rows = own.group_queries() if own.stays() else 0
+        narrow = NarrowMap("d_q", own.group_queries()) if own.stays() else None
         if not own.SERVES:
             called = unpack_backward_args(record)
             batch, seqlen_q, seqlen_k, heads, kv_heads = (int(called[name]) for name in INT_FIELDS)
             sizes = Sizes(batch, seqlen_q, seqlen_k, heads, kv_heads, causal=bool(called["causal"]))
             record = with_head_splits(record, own.head_splits(sizes))
-        return pack_launch_arguments(own.two_pass(), record, taken, d_q_rows)
+        return pack_launch_arguments(own.two_pass(), record, taken, narrow)
 
     def preference(self, capability: Capability | None) -> int:
         """First on its own GPUs (measured: docs/results/hopper-backward-h200.md); else last."""

@@ -1,0 +1,91 @@
+// What lies where in the shared memory of the kernel of a pair, and its barriers.
+#pragma once
+
+#include "flash/sm90_bwd/layout.cuh"
+#include "flash/sm90_bwd_cluster/config.h"
+#include "flash/sm90_bwd_cluster/ds_writer.cuh"
+
+namespace flash::sm90_bwd_cluster {
+
+// How a pair's keys are shared out among pairs: all that `flash::Work` asks for.
+template <ClusterBackwardKernelConfig kConfig>
+struct PairRows {
+  static constexpr bool kOwnsKeys = true;
+  static constexpr int kRows = ClusterBackwardKernelConfig::kBlocks * kConfig.keys_rows;
+  static constexpr int kColumns = kConfig.keys_columns;
+  static constexpr bool kStaggers = true;
+  static constexpr bool kInOrder = false;
+};
+
+// A thread block's keys. The same blocks of queries pass by both of a pair, although some may be
+// hidden from all keys of the second.
+template <ClusterBackwardKernelConfig kConfig>
+struct PairWork : flash::Work<PairRows<kConfig>> {
+  using Base = flash::Work<PairRows<kConfig>>;
+
+  FLASH_DEVICE PairWork(const BackwardArgs& args, unsigned block, uint32_t rank)
+      : Base(args, block / ClusterBackwardKernelConfig::kBlocks) {
+    Base::first_row += static_cast<int>(rank) * kConfig.keys_rows;
+    Base::n_rows -= static_cast<int>(rank) * kConfig.keys_rows;
+  }
+};
+
+// Blocks of dS and the other thread block's K, then all that the two-pass kernel of dK and dV has,
+// then more barriers. `base`: of the two-pass kernel's part.
+template <ClusterBackwardKernelConfig kConfig>
+struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys> {
+  using TwoPass = sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys>;
+  using Work = PairWork<kConfig>;
+  static constexpr bool kSharesDs = true;
+  using DsWriter = sm90_bwd_cluster::DsWriter<Layout>;
+  // Shared addresses of a cluster's later thread blocks have their number in higher bits, where a
+  // descriptor has other fields.
+  FLASH_DEVICE static uint32_t matrix_address(uint32_t shared) { return shared & 0x3ffff; }
+  static constexpr int kDsStages = kConfig.ds_stages;
+  static constexpr int kDsBytes = kConfig.ds_bytes();
+  static constexpr int kDsPartBytes = kConfig.ds_part_bytes();
+  static constexpr int kDsRowBytes = kConfig.keys_columns * bytes_of(kConfig.dtype);
+  static_assert(kDsRowBytes == 128, "a row is one of a swizzle atom");
+  static constexpr int kDsWarpBytes =
+      kDsPartBytes / sm90_bwd::HopperBackwardKernelConfig::kGroupWarps;
+  // The two-pass kernel's second place of weights is that of sums of dQ which wait for the copy
+  // engine: so many pieces (QuerySums) of each warp in each of two buffers.
+  static constexpr int kWeightStages = 1;
+  static constexpr int kStagingBuffers = 2;
+  static constexpr int kStagingBytes = TwoPass::kWeightsBytes / kStagingBuffers;
+  static constexpr int kStagedPieces =
+      kStagingBytes / (sm90_bwd::HopperBackwardKernelConfig::kGroupWarps * 32 * 16);
+  static_assert(TwoPass::kWeightStages == 2);
+  static constexpr int kOtherKeys = kDsStages * kDsBytes;
+  static constexpr int kTwoPass = kOtherKeys + kConfig.other_keys_bytes();
+  static constexpr int kTwoPassBytes = kConfig.two_pass().smem_bytes(Variant::kKeys);
+  static_assert(kDsPartBytes % 1024 == 0 && kTwoPass % 1024 == 0, "whole swizzle atoms");
+
+  FLASH_DEVICE explicit Layout(uint32_t shared) : TwoPass{shared + kTwoPass} {}
+
+  // A block of dS: what this thread block's keys have of it, then what the other's have; each
+  // [keys][queries], swizzled.
+  FLASH_DEVICE uint32_t ds(int stage) const { return start() + stage * kDsBytes; }
+  FLASH_DEVICE uint32_t other_ds(int stage) const { return ds(stage) + kDsPartBytes; }
+  // Of the other's K, one behind the other: the chunk of this thread block's own sums, and the one
+  // whose sums the two share.
+  FLASH_DEVICE uint32_t other_keys() const { return start() + kOtherKeys; }
+
+  FLASH_DEVICE uint32_t staging(int buffer) const {
+    return this->weights(1) + buffer * kStagingBytes;
+  }
+
+  // "Full": this thread block's warps have written their part, and the other's has come. "Empty":
+  // both thread blocks have multiplied by what this one has written, and it has left.
+  FLASH_DEVICE uint32_t ds_full(int stage) const { return ds_barrier(stage); }
+  FLASH_DEVICE uint32_t ds_empty(int stage) const { return ds_barrier(kDsStages + stage); }
+  FLASH_DEVICE uint32_t other_keys_full() const { return ds_barrier(2 * kDsStages); }
+
+ private:
+  FLASH_DEVICE uint32_t start() const { return this->base - kTwoPass; }
+  FLASH_DEVICE uint32_t ds_barrier(int index) const {
+    return this->base + kTwoPassBytes + 8 * index;
+  }
+};
+
+}  // namespace flash::sm90_bwd_cluster

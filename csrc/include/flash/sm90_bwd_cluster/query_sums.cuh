@@ -1,0 +1,184 @@
+// dQ: a pair of thread blocks adds its 128 keys' share to sums in global memory.
+//
+// Each of the two has 64 of the keys, and dS of them. It hands that to the other one, so that both
+// have dS of all 128, and sums half of the elements of the head: all sums together are added up
+// half as often as by thread blocks of 64 keys alone.
+#pragma once
+
+#include "flash/ptx/fence.cuh"
+#include "flash/ptx/memory.cuh"
+#include "flash/ptx/reduce.cuh"
+#include "flash/ptx/scheduling.cuh"
+#include "flash/ptx/tma.cuh"
+#include "flash/ptx/wgmma.cuh"
+#include "flash/sm90_bwd/pair.cuh"
+#include "flash/sm90_bwd_cluster/args.h"
+#include "flash/sm90_bwd_cluster/layout.cuh"
+#include "flash/tile/matrix_descriptor.h"
+#include "flash/tile/static_for.cuh"
+
+namespace flash::sm90_bwd_cluster {
+
+// A thread block's part of a block of dQ = dS K: of three chunks of the head the first belongs to
+// the pair's first thread block, the last to the second, and of the one between each has half.
+//
+// In global memory the sums of a block lie in the order of the accumulators: for each thread block
+// of the pair and each of its warps, which has 16 queries, and each eight of its elements, four
+// sums of each lane. Nobody reads them but who rounds them.
+template <ClusterBackwardKernelConfig kConfig>
+struct QuerySums {
+  static constexpr int kChunk = ClusterBackwardKernelConfig::kChunk;
+  static constexpr int kHalf = kConfig.sums_elements() - kChunk;  // of the chunk between
+  static constexpr int kPieces = kConfig.sums_elements() / 8;     // of 16 bytes of each lane
+  static constexpr int kChunkPieces = kChunk / 8;
+  static constexpr int kPieceBytes = 32 * 16;  // of a warp
+  static constexpr int kWarpBytes = kPieces * kPieceBytes;
+  static constexpr int kWarps = 4;
+  static_assert(kHalf * 2 == kChunk && kWarps * kWarpBytes == kConfig.sums_bytes());
+
+  using ChunkSums = float[kChunk / 2];
+  using HalfSums = float[kHalf / 2];
+
+  // The chunk of the thread block alone.
+  FLASH_DEVICE static int own_chunk(int rank) { return rank * 2; }
+  // The first element of eight.
+  FLASH_DEVICE static int element(int rank, int piece) {
+    return piece < kChunkPieces ? own_chunk(rank) * kChunk + piece * 8
+                                : kChunk + rank * kHalf + (piece - kChunkPieces) * 8;
+  }
+  // Where a warp's begin, from those of the block of queries on.
+  FLASH_DEVICE static int place(int rank, int warp) { return (rank * kWarps + warp) * kWarpBytes; }
+};
+
+// The third consumer.
+template <ClusterBackwardKernelConfig kConfig>
+struct SumsConsumer : QuerySums<kConfig> {
+  using L = Layout<kConfig>;
+  using Base = QuerySums<kConfig>;
+  using Tile = MatrixDescriptor<128>;
+  static constexpr int kKeySteps = kConfig.keys_rows / 16;
+  static constexpr int kKeysChunk = kConfig.keys_rows * 128;  // bytes
+
+  const BackwardKernelArgs& args;
+  const L& smem;
+  const typename L::Work& work;
+  const int rank;
+  const int warp;
+  const int lane;
+  sm90::RingPosition<L::kDsStages> ring;
+  typename Base::ChunkSums chunk;
+  typename Base::HalfSums half;
+  int staged = 0;  // the next buffer
+
+  FLASH_DEVICE SumsConsumer(const BackwardKernelArgs& launch_args, const L& layout,
+                            const typename L::Work& work_of_block, uint32_t rank_in_pair)
+      : args(launch_args),
+        smem(layout),
+        work(work_of_block),
+        rank(static_cast<int>(rank_in_pair)),
+        warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
+        lane(threadIdx.x % 32) {}
+
+  FLASH_DEVICE void run() {
+    const int n_steps = work.n_steps();
+    // Not for own K: dS is made of it.
+    if (n_steps > 0) sm90::wait_phase(smem.other_keys_full(), 0);
+    Place place{work.first, 0};
+    for (int i = 0; i < n_steps; ++i) {
+      step(place);
+      place.advance(work);
+    }
+    if (lane == 0) ptx::tma_store_wait_read<0>();
+    ptx::bar_sync(sm90_bwd::kKeysRead, sm90_bwd::keys_readers<L>());
+  }
+
+ private:
+  FLASH_DEVICE void step(const Place& place) {
+    sm90::wait_phase(smem.ds_full(ring.buffer), ring.parity);
+    issue();
+    ptx::wgmma_wait_group<0>();
+    ptx::wgmma_touch(chunk);
+    ptx::wgmma_touch(half);
+    release(smem.ds_empty(ring.buffer));
+    ring.advance();
+    add(place);
+  }
+
+  // Asynchronous, as one group.
+  FLASH_DEVICE void issue() {
+    constexpr int kElementBytes = bytes_of(kConfig.dtype);
+    const uint32_t own = smem.own1(0);
+    const uint32_t part = Base::own_chunk(rank) * kKeysChunk;
+    const uint32_t half_chunk = rank * Base::kHalf * kElementBytes;
+    ptx::wgmma_touch(chunk);
+    ptx::wgmma_touch(half);
+    ptx::wgmma_fence();
+    multiply<false>(smem.ds(ring.buffer), own + part, own + kKeysChunk + half_chunk);
+    multiply<true>(smem.other_ds(ring.buffer), smem.other_keys(),
+                   smem.other_keys() + kKeysChunk + half_chunk);
+    ptx::wgmma_commit_group();
+  }
+
+  template <bool kAdds>
+  FLASH_DEVICE void multiply(uint32_t ds, uint32_t keys, uint32_t half_keys) {
+    const auto scores = Tile::mn_major(L::matrix_address(ds), kKeysChunk);
+    const auto own = Tile::mn_major(L::matrix_address(keys), kKeysChunk);
+    const auto shared = Tile::mn_major(L::matrix_address(half_keys), kKeysChunk);
+#pragma unroll
+    for (int step = 0; step < kKeySteps; ++step) {
+      ptx::Wgmma<Base::kChunk>::template ss_mn<kConfig.dtype>(
+          chunk, scores.mn_step(step), own.mn_step(step), kAdds || step != 0);
+      ptx::Wgmma<Base::kHalf>::template ss_mn<kConfig.dtype>(
+          half, scores.mn_step(step), shared.mn_step(step), kAdds || step != 0);
+    }
+  }
+
+  // To both thread blocks: what they wrote has been read.
+  FLASH_DEVICE void release(uint32_t barrier) const {
+    if (lane != 0) return;
+    ptx::mbarrier_arrive(barrier);
+    ptx::mbarrier_arrive_at_peer(ptx::peer_address(barrier, rank ^ 1));
+  }
+
+  // By way of buffers that the copy engine reads: it does not hold up the others' accesses of
+  // shared memory, as reductions from registers do.
+  FLASH_DEVICE void add(const Place& place) {
+    const BackwardArgs& call = args.call;
+    const int64_t head = work.batch * call.n_heads_q + work.head * work.n_heads + place.head;
+    const int64_t row = head * row_stats_rows(call.seqlen_q, kConfig.stats_block()) +
+                        place.block * kConfig.keys_columns;
+    float* const to =
+        call.d_q_sums + row * kConfig.d_head + Base::place(rank, warp) / int{sizeof(float)};
+    constexpr int kChunkParts = Base::kChunkPieces / L::kStagedPieces;
+    static_for<0, kChunkParts>(
+        [&](auto part) { add_part<part * L::kStagedPieces, part * L::kStagedPieces>(chunk, to); });
+    static_for<0, Base::kPieces / L::kStagedPieces - kChunkParts>([&](auto part) {
+      add_part<part * L::kStagedPieces, Base::kChunkPieces + part * L::kStagedPieces>(half, to);
+    });
+  }
+
+  // kStagedPieces of them, from piece kFrom of `sums` on, to piece kTo of the warp.
+  template <int kFrom, int kTo, int kCount>
+  FLASH_DEVICE void add_part(const float (&sums)[kCount], float* to) {
+    constexpr int kBytes = L::kStagedPieces * Base::kPieceBytes;
+    if (lane == 0) ptx::tma_store_wait_read<L::kStagingBuffers - 1>();
+    __syncwarp();  // the buffer is free
+    const uint32_t staging = smem.staging(staged) + warp * kBytes;
+    static_for<0, L::kStagedPieces>([&](auto piece) {
+      constexpr int kFirst = (kFrom + piece) * 4;
+      ptx::st_shared_16<piece * Base::kPieceBytes>(
+          staging + lane * 16,
+          {{__float_as_uint(sums[kFirst]), __float_as_uint(sums[kFirst + 1]),
+            __float_as_uint(sums[kFirst + 2]), __float_as_uint(sums[kFirst + 3])}});
+    });
+    ptx::fence_proxy_async_shared();  // for the copy engine
+    __syncwarp();                     // ... of all lanes
+    if (lane == 0) {
+      ptx::bulk_reduce_add_f32(to + kTo * (Base::kPieceBytes / 4), staging, kBytes);
+      ptx::tma_store_commit();
+    }
+    staged = staged + 1 == L::kStagingBuffers ? 0 : staged + 1;
+  }
+};
+
+}  // namespace flash::sm90_bwd_cluster

@@ -1,0 +1,59 @@
+// The launches of the Hopper family's backward pass by pairs of thread blocks.
+
+#include "family.h"
+
+#include "backward_checks.h"
+#include "flash/sm90_bwd_cluster/args.h"
+#include "flash/sm90_bwd_cluster/config.h"
+#include "flash/tile/row_stats.h"
+#include "forward_checks.h"
+#include "sm90/tensor_map.h"
+#include "sm90_bwd/launch.h"
+
+namespace flash::sm90_bwd_cluster {
+
+extern const Family kFamily;
+
+namespace {
+
+using Config = ClusterBackwardKernelConfig;
+
+void check(const KernelEntry& entry, const BackwardArgs& args) {
+  sm90_bwd::check_copied(entry, args);
+  if (args.d_q_sums == nullptr) refuse(entry, "d_q_sums is null");
+}
+
+// A pair has a block of twice the rows.
+int rows_of_block(const Config& config, Variant variant) {
+  if (variant == Variant::kDots) {
+    return sm90_bwd::HopperBackwardKernelConfig::kDotsThreads / lanes_of_row(config.d_head);
+  }
+  return variant == Variant::kRound ? config.keys_columns : Config::kBlocks * config.keys_rows;
+}
+
+unsigned n_blocks(const KernelEntry& entry, const BackwardArgs& args) {
+  const Config& config = config_of<Config>(entry);
+  const unsigned found =
+      backward_blocks(entry, args, rows_of_block(config, entry.variant), config.stats_block());
+  return found * config.cluster(entry.variant);
+}
+
+void prepare(int) { sm90::prepare_tensor_maps(); }
+
+cudaError_t queue(const Launch& launch, const BackwardArgs& args) {
+  const Config& config = config_of<Config>(launch.entry);
+  const bool is_large = launch.entry.variant == Variant::kKeys;
+  const BackwardKernelArgs record = sm90_bwd::kernel_args(
+      config.two_pass(), is_large ? Variant::kKeys : Variant::kDots, args,
+      is_large ? sm90_bwd::Narrow{sm90_bwd::Narrow::kKeyChunks, config.keys_rows}
+               : sm90_bwd::Narrow{});
+  return queue_blocks_early(launch, launch.n_tiles, &record);
+}
+
+constexpr BackwardFamily kBackward = {.check = check, .n_blocks = n_blocks, .queue = queue};
+
+}  // namespace
+
+const Family kFamily = {.prepare = prepare, .backward = &kBackward};
+
+}  // namespace flash::sm90_bwd_cluster

@@ -1,0 +1,36 @@
+"""Why a backward configuration of pairs of thread blocks cannot be built, as sentences."""
+
+from ..contract import Variant
+from ..sm90_bwd.config import GROUP_ROWS
+from ..sm90_bwd.constraints import unsupported_values
+from ..sm90_target import SHARED_MEMORY_BYTES, architecture_violations
+from .config import ClusterBackwardKernelConfig
+
+HEAD_DIMENSIONS = (192,)  # of three chunks, of which a pair shares the middle one
+
+
+def violations(
+    config: ClusterBackwardKernelConfig, arch: tuple[int, int] | None = None
+) -> list[str]:
+    """One sentence for each reason; an empty list: it can be built (for `arch`, if given)."""
+    found = _value_violations(config) or _memory_violations(config)
+    return [*found, *architecture_violations(arch, "the Hopper family")]
+
+
+def _value_violations(config: ClusterBackwardKernelConfig) -> list[str]:
+    allowed: dict[str, tuple[int, ...]] = {
+        "d_head": HEAD_DIMENSIONS,
+        "keys_rows": (GROUP_ROWS,),
+        "keys_columns": (64,),  # a row of dS is one of a swizzle atom
+    }
+    return unsupported_values(config, allowed)
+
+
+def _memory_violations(config: ClusterBackwardKernelConfig) -> list[str]:
+    needed = config.smem_of(Variant.KEYS)
+    if needed <= SHARED_MEMORY_BYTES:
+        return []
+    return [
+        f"The blocks of the kernel keys need {needed} bytes of shared memory, but a thread block "
+        f"has at most {SHARED_MEMORY_BYTES}."
+    ]

@@ -1,0 +1,100 @@
+"""Configurations of the Hopper family's backward pass by pairs of thread blocks: names,
+constraints, sizes, and which problems it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from flash_helpers.codegen import render_kernel
+from flash_helpers.kernel_configs import (
+    DType,
+    Variant,
+    get_kernel_configs,
+    parse_kernel_name_into_config,
+    parse_symbol,
+    violations,
+)
+from flash_helpers.kernels.backward_config import Sizes
+from flash_helpers.kernels.problem import AttentionProblem
+from flash_helpers.kernels.registry import by_preference, family_of
+from flash_helpers.kernels.sm90_bwd_cluster.config import ClusterBackwardKernelConfig
+
+CONFIG = ClusterBackwardKernelConfig(DType.FP16, 192, 64, 64, 2, 2)
+SHORT = "(FP16, 192, 64, 64, 2, 2): cluster_backward"
+SYMBOL = "flash_bwd_sm90_cluster_fp16_d192_k64x64s2_ds2"
+
+
+def test_spellings() -> None:
+    assert (CONFIG.short_form(), CONFIG.kernel_name()) == (SHORT, SYMBOL)
+    for text in (SHORT, SYMBOL, f"| {SHORT} | 1.0 |"):
+        assert parse_kernel_name_into_config(text) == CONFIG
+    for variant, suffix in (
+        (Variant.DOTS, "_dots"), (Variant.KEYS, ""), (Variant.ROUND, "_round"),
+    ):  # fmt: skip
+        assert CONFIG.symbol(variant) == SYMBOL + suffix
+        assert parse_symbol(SYMBOL + suffix) == (CONFIG, variant)
+
+
+def test_they_share_a_word_and_can_be_built() -> None:
+    found = [c for c in get_kernel_configs("hopper-bwd") if c.FAMILY == CONFIG.FAMILY]
+    assert {(c.dtype, c.d_head) for c in found} == {(t, 192) for t in DType}
+    assert all(violations(config, "9.0") == [] for config in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"d_head": 128}, "d_head = 128 is not supported: it must be 192"),
+        ({"keys_rows": 128}, "keys_rows = 128 is not supported: it must be 64"),
+        ({"keys_columns": 128}, "keys_columns = 128 is not supported: it must be 64"),
+        ({"keys_stages": 3}, "the kernel keys need 280248 bytes of shared memory"),
+        ({"ds_stages": 3}, "the kernel keys need 246952 bytes of shared memory"),
+    ],
+)
+def test_violations(changes: dict[str, Any], words: str) -> None:
+    (reason,) = violations(replace(CONFIG, **changes))
+    assert words in reason
+
+
+def test_other_architectures_are_refused() -> None:
+    assert violations(CONFIG, "9.0") == []
+    assert "needs wgmma and setmaxnreg" in violations(CONFIG, "10.0")[0]
+
+
+@pytest.mark.parametrize("variant", CONFIG.variants())
+def test_the_large_kernel_alone_says_that_it_comes_in_clusters(variant: Variant) -> None:
+    text = render_kernel(CONFIG, variant)
+    assert ("__cluster_dims__(2, 1, 1)" in text) == (variant is Variant.KEYS)
+
+
+def test_thread_blocks_come_in_pairs() -> None:
+    sizes = Sizes(batch=2, seqlen_q=193, seqlen_k=129, n_heads_q=6, n_heads_kv=3)
+    assert [CONFIG.grid(variant, sizes) for variant in CONFIG.variants()] == [
+        256 // 16 * 6 * 2, 2 * 2 * 3 * 2, 4 * 6 * 2,
+    ]  # fmt: skip
+    assert [CONFIG.threads_of(v) for v in CONFIG.variants()] == [128, 512, 256]
+    assert [CONFIG.cluster(v) for v in CONFIG.variants()] == [1, 2, 1]
+    assert CONFIG.total_flop(1, 1, 256) == 256 * 256 * (2 * 5 * 192 + 7)
+
+
+def test_what_the_family_is_asked_for() -> None:
+    """What is long enough; the rest, and what has to be repeatable, is left to two passes."""
+    family = family_of(CONFIG)
+    problem = AttentionProblem(DType.FP16, 1, 4096, 4096, 1, 1, 192, gradients=True)
+    order = [f.NAME for f in by_preference((9, 0), gradients=True)]
+    assert order[:3] == ["sm90_bwd_fused", "sm90_bwd_cluster", "sm90_bwd"]
+    assert by_preference((8, 0), gradients=True)[-1] is family
+    for causal, least in ((False, 1024), (True, 2048)):
+        for keys in (least, least - 1):
+            reason = family.refusal(replace(problem, seqlen_k=keys, causal=causal), (9, 0))
+            assert reason == (
+                None if keys == least else f"for fewer than {least} keys two passes are faster"
+            )
+    assert "its head dimensions are 192" in str(
+        family.refusal(replace(problem, d_head=128, d_v=0), (9, 0))
+    )
+    assert "it needs compute capability 9.0" in str(family.refusal(problem, (8, 0)))
+    assert not CONFIG.is_deterministic()

@@ -190,7 +190,11 @@ def _thoroughly(kernel: Kernel) -> tuple[Check, ...]:
             test(cases.test_case_22_other_head_dimensions, d=d, d_v=d_v)
             for d, d_v in ((40, 40), (64, 8))
         ),
-        test(cases.test_case_23_a_sequence_has_the_same_bits_in_every_batch, num_splits=3),
+        test(
+            cases.test_case_23_a_sequence_has_the_same_bits_in_every_batch,
+            num_splits=3,
+            queries=[1, 2, 1],
+        ),
         test(cases.test_case_25_an_output_with_strides),
         test(cases.test_case_26_rows_that_are_not_used_stay),
     )

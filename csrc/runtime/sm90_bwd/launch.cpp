@@ -139,6 +139,11 @@ void check_copied(const KernelEntry& entry, const BackwardArgs& args) {
 #undef FLASH_CHECK_COPIED
 }
 
+void check_copied_and_summed(const KernelEntry& entry, const BackwardArgs& args) {
+  check_copied(entry, args);
+  if (args.d_q_sums == nullptr) refuse(entry, "d_q_sums is null");
+}
+
 BackwardKernelArgs kernel_args(const HopperBackwardKernelConfig& config, Variant variant,
                                const BackwardArgs& args, Narrow narrow) {
   BackwardKernelArgs made{};

@@ -11,6 +11,9 @@ namespace flash::sm90_bwd {
 // Throws std::invalid_argument for strides that the copy engine does not take.
 void check_copied(const KernelEntry& entry, const BackwardArgs& args);
 
+// The same, and without memory for the sums of dQ.
+void check_copied_and_summed(const KernelEntry& entry, const BackwardArgs& args);
+
 // A map that few kernels need, and the rows of its boxes.
 struct Narrow {
   enum Of { kNothing, kQueryGradients, kKeyChunks } of = kNothing;

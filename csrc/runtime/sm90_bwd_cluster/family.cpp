@@ -6,7 +6,6 @@
 #include "flash/sm90_bwd_cluster/args.h"
 #include "flash/sm90_bwd_cluster/config.h"
 #include "flash/tile/row_stats.h"
-#include "forward_checks.h"
 #include "sm90/tensor_map.h"
 #include "sm90_bwd/launch.h"
 
@@ -17,11 +16,6 @@ extern const Family kFamily;
 namespace {
 
 using Config = ClusterBackwardKernelConfig;
-
-void check(const KernelEntry& entry, const BackwardArgs& args) {
-  sm90_bwd::check_copied(entry, args);
-  if (args.d_q_sums == nullptr) refuse(entry, "d_q_sums is null");
-}
 
 // A pair has a block of twice the rows.
 int rows_of_block(const Config& config, Variant variant) {
@@ -50,7 +44,8 @@ cudaError_t queue(const Launch& launch, const BackwardArgs& args) {
   return queue_blocks_early(launch, launch.n_tiles, &record);
 }
 
-constexpr BackwardFamily kBackward = {.check = check, .n_blocks = n_blocks, .queue = queue};
+constexpr BackwardFamily kBackward = {
+    .check = sm90_bwd::check_copied_and_summed, .n_blocks = n_blocks, .queue = queue};
 
 }  // namespace
 

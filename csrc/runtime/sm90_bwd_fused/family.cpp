@@ -8,7 +8,6 @@
 #include "flash/sm90_bwd_fused/config.h"
 #include "flash/sm90_bwd_fused/head_splits.h"
 #include "flash/tile/row_stats.h"
-#include "forward_checks.h"
 #include "sm90/launch.h"
 #include "sm90/tensor_map.h"
 #include "sm90_bwd/launch.h"
@@ -20,11 +19,6 @@ extern const Family kFamily;
 namespace {
 
 using Config = FusedBackwardKernelConfig;
-
-void check(const KernelEntry& entry, const BackwardArgs& args) {
-  sm90_bwd::check_copied(entry, args);
-  if (args.d_q_sums == nullptr) refuse(entry, "d_q_sums is null");
-}
 
 int rows_of_block(const Config& config, Variant variant) {
   if (variant == Variant::kDots) {
@@ -55,7 +49,8 @@ cudaError_t queue(const Launch& launch, const BackwardArgs& args) {
   return queue_blocks_early(launch, n_blocks, &record);
 }
 
-constexpr BackwardFamily kBackward = {.check = check, .n_blocks = n_blocks, .queue = queue};
+constexpr BackwardFamily kBackward = {
+    .check = sm90_bwd::check_copied_and_summed, .n_blocks = n_blocks, .queue = queue};
 
 }  // namespace
 

@@ -38,8 +38,7 @@ void check_heads_together(const KernelEntry& entry, const BackwardArgs& args) {
 }
 
 void check(const KernelEntry& entry, const BackwardArgs& args) {
-  sm90_bwd::check_copied(entry, args);
-  if (args.d_q_sums == nullptr) refuse(entry, "d_q_sums is null");
+  sm90_bwd::check_copied_and_summed(entry, args);
   if ((args.cu_seqlens_q == nullptr) != (args.cu_seqlens_k == nullptr)) {
     refuse(entry, "one of cu_seqlens_q and cu_seqlens_k is null");
   }

@@ -15,7 +15,7 @@
 
 namespace flash::sm90_bwd {
 
-// 0 is __syncthreads; kKeysRead: both have multiplied with K and V for the last time.
+// 0 is __syncthreads; kKeysRead: all have multiplied with K and V for the last time.
 enum PairBarrier : int { kKeysRead = 1 };
 
 // Threads that multiply with K and V: of two consumers, or of a third that sums dQ, too.

@@ -77,7 +77,7 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
       load_other_keys<kConfig>(args, smem, work, rank);
       producer.run(work);
     }
-    return;
+    return;  // the cluster's barrier does not wait for threads that have ended
   }
   if (warpgroup == 1) {
     ptx::setmaxnreg_inc<ClusterBackwardKernelConfig::kWeightsRegisters>();

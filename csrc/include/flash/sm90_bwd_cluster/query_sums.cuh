@@ -5,10 +5,11 @@
 // half as often as by thread blocks of 64 keys alone.
 #pragma once
 
+#include "flash/ptx/cluster.cuh"
 #include "flash/ptx/fence.cuh"
+#include "flash/ptx/mbarrier.cuh"
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/reduce.cuh"
-#include "flash/ptx/scheduling.cuh"
 #include "flash/ptx/tma.cuh"
 #include "flash/ptx/wgmma.cuh"
 #include "flash/sm90_bwd/pair.cuh"
@@ -50,7 +51,7 @@ struct QuerySums {
   FLASH_DEVICE static int place(int rank, int warp) { return (rank * kWarps + warp) * kWarpBytes; }
 };
 
-// The third consumer.
+// The third consumer: it waits for dS, and nobody waits for it but who writes the next.
 template <ClusterBackwardKernelConfig kConfig>
 struct SumsConsumer : QuerySums<kConfig> {
   using L = Layout<kConfig>;

@@ -57,8 +57,7 @@ template <ClusterBackwardKernelConfig kConfig>
 FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
   using L = Layout<kConfig>;
   constexpr auto kTwoPass = kConfig.two_pass();
-  extern __shared__ __align__(1024) char shared_memory[];
-  const L smem{ptx::shared_address(shared_memory)};
+  const L smem{ptx::dynamic_shared_address<true>()};
   const uint32_t rank = ptx::cluster_rank();
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
 

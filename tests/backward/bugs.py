@@ -17,7 +17,22 @@ _SHARED = tuple(
     f"(FP16, 128, 128, 64, 2, 2, {add_by}): fused_backward]"
     for add_by in ("COPIES", "IN_ORDER")
 )
+_PAIR = "csrc/include/flash/sm90_bwd_cluster/{}.cuh"
+_BY_PAIRS = (
+    f"{_GRADIENTS}::test_a_whole_and_an_odd_problem[(FP16, 192, 64, 64, 2, 2): cluster_backward]",
+)
 BUGS = (
+    Bug("dS without its swizzle", _PAIR.format("ds_writer"),
+        "(step * 2 + lane / 16) ^ key % 8", "step * 2 + lane / 16", _BY_PAIRS),
+    Bug("a pair's halves of a chunk exchanged", _PAIR.format("query_sums"),
+        "kChunk + rank * kHalf", "kChunk + (1 - rank) * kHalf", _BY_PAIRS),
+    Bug("own keys for the other thread block's dS", _PAIR.format("query_sums"),
+        "multiply<true>(smem.other_ds(ring.buffer), smem.other_keys(),",
+        "multiply<true>(smem.other_ds(ring.buffer), own + part,", _BY_PAIRS),
+    Bug("keys beside the pair", _PAIR.format("backward"),
+        "(rank == 0 ? kConfig.keys_rows : -kConfig.keys_rows)", "kConfig.keys_rows", _BY_PAIRS),
+    Bug("the second thread block has the first one's keys", _PAIR.format("layout"),
+        "    Base::first_row += static_cast<int>(rank) * kConfig.keys_rows;\n", "", _BY_PAIRS),
     Bug("heads of a thread block left out", _SPLIT.format("heads"),
         "part < first + n; ++part", "part + 1 < first + n; ++part", _SHARED),
     Bug("other heads' keys", _SPLIT.format("work"),

@@ -1,6 +1,5 @@
 // The thread blocks of a cluster: which of them a shared address means, their common barrier, and
-// words
-// and bytes that one brings to the shared memory of another (st.async, cp.async.bulk).
+// words and bytes that one brings to the shared memory of another (st.async, cp.async.bulk).
 //
 // One worker runs them in turns, each until none of its threads can go on. The barrier tells a
 // block which mbarriers of the others are initialised, and what threads know whose arrivals

@@ -14,7 +14,6 @@ from flash_helpers.kernel_configs import (
     Variant,
     get_kernel_configs,
     parse_kernel_name_into_config,
-    parse_symbol,
     violations,
 )
 from flash_helpers.kernels.backward_args import (
@@ -26,6 +25,7 @@ from flash_helpers.kernels.backward_args import (
 from flash_helpers.kernels.backward_config import Sizes
 from flash_helpers.kernels.registry import FAMILIES, by_preference
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
+from tests.config.spellings import check_spellings
 
 D_HEADS = (64, 96, 128, 192, 256)
 CONFIG = AmpereBackwardKernelConfig(DType.FP16, 128, 128, 64, 8, 64, 32, 4)
@@ -34,14 +34,8 @@ SYMBOL = "flash_bwd_sm80_fp16_d128_k128x64w8_q64x32w4"
 
 
 def test_spellings() -> None:
-    assert (CONFIG.short_form(), CONFIG.kernel_name()) == (SHORT, SYMBOL)
-    for text in (SHORT, SYMBOL, f"| {SHORT} | 1.0 |"):
-        assert parse_kernel_name_into_config(text) == CONFIG
-    for variant, suffix in (
-        (Variant.DOTS, "_dots"), (Variant.KEYS, ""), (Variant.QUERIES, "_queries"),
-    ):  # fmt: skip
-        assert CONFIG.symbol(variant) == SYMBOL + suffix
-        assert parse_symbol(SYMBOL + suffix) == (CONFIG, variant)
+    suffixes = {Variant.DOTS: "_dots", Variant.KEYS: "", Variant.QUERIES: "_queries"}
+    check_spellings(CONFIG, SHORT, SYMBOL, suffixes)
     for wrong in (SHORT + "s", SYMBOL + "_any", SHORT.replace("64, 32, 4", "64, 32")):
         with pytest.raises(ValueError, match="does not name a kernel configuration"):
             parse_kernel_name_into_config(wrong)

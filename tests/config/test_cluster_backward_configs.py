@@ -13,14 +13,13 @@ from flash_helpers.kernel_configs import (
     DType,
     Variant,
     get_kernel_configs,
-    parse_kernel_name_into_config,
-    parse_symbol,
     violations,
 )
 from flash_helpers.kernels.backward_config import Sizes
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.registry import by_preference, family_of
 from flash_helpers.kernels.sm90_bwd_cluster.config import ClusterBackwardKernelConfig
+from tests.config.spellings import check_spellings
 
 CONFIG = ClusterBackwardKernelConfig(DType.FP16, 192, 64, 64, 2, 2)
 SHORT = "(FP16, 192, 64, 64, 2, 2): cluster_backward"
@@ -28,14 +27,8 @@ SYMBOL = "flash_bwd_sm90_cluster_fp16_d192_k64x64s2_ds2"
 
 
 def test_spellings() -> None:
-    assert (CONFIG.short_form(), CONFIG.kernel_name()) == (SHORT, SYMBOL)
-    for text in (SHORT, SYMBOL, f"| {SHORT} | 1.0 |"):
-        assert parse_kernel_name_into_config(text) == CONFIG
-    for variant, suffix in (
-        (Variant.DOTS, "_dots"), (Variant.KEYS, ""), (Variant.ROUND, "_round"),
-    ):  # fmt: skip
-        assert CONFIG.symbol(variant) == SYMBOL + suffix
-        assert parse_symbol(SYMBOL + suffix) == (CONFIG, variant)
+    suffixes = {Variant.DOTS: "_dots", Variant.KEYS: "", Variant.ROUND: "_round"}
+    check_spellings(CONFIG, SHORT, SYMBOL, suffixes)
 
 
 def test_they_share_a_word_and_can_be_built() -> None:

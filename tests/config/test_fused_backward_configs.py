@@ -20,6 +20,7 @@ from flash_helpers.kernels.backward_config import Sizes
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.registry import by_preference, family_of
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
+from tests.config.spellings import check_spellings
 
 CONFIG = FusedBackwardKernelConfig(DType.FP16, 128, 128, 64, 2, 2, AddBy.COPIES)
 SHORT = "(FP16, 128, 128, 64, 2, 2, COPIES): fused_backward"
@@ -27,14 +28,8 @@ SYMBOL = "flash_bwd_sm90_fused_fp16_d128_k128x64s2_ds2_copies"
 
 
 def test_spellings() -> None:
-    assert (CONFIG.short_form(), CONFIG.kernel_name()) == (SHORT, SYMBOL)
-    for text in (SHORT, SYMBOL, f"| {SHORT} | 1.0 |"):
-        assert parse_kernel_name_into_config(text) == CONFIG
-    for variant, suffix in (
-        (Variant.DOTS, "_dots"), (Variant.KEYS, ""), (Variant.ROUND, "_round"),
-    ):  # fmt: skip
-        assert CONFIG.symbol(variant) == SYMBOL + suffix
-        assert parse_symbol(SYMBOL + suffix) == (CONFIG, variant)
+    suffixes = {Variant.DOTS: "_dots", Variant.KEYS: "", Variant.ROUND: "_round"}
+    check_spellings(CONFIG, SHORT, SYMBOL, suffixes)
     in_order = replace(CONFIG, add_by=AddBy.IN_ORDER)
     assert in_order.kernel_name() == SYMBOL.replace("copies", "in_order")
     for variant in in_order.variants():

@@ -12,7 +12,6 @@ from flash_helpers.kernel_configs import (
     Variant,
     get_kernel_configs,
     parse_kernel_name_into_config,
-    parse_symbol,
     violations,
 )
 from flash_helpers.kernels.backward_config import Sizes
@@ -20,6 +19,7 @@ from flash_helpers.kernels.contract import config_order
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.registry import by_preference, family_of
 from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
+from tests.config.spellings import check_spellings
 
 CONFIG = HopperBackwardKernelConfig(DType.FP16, 128, 128, 64, 2, 192, 64, 3)
 SHORT = "(FP16, 128, 128, 64, 2, 192, 64, 3): hopper_backward"
@@ -27,14 +27,8 @@ SYMBOL = "flash_bwd_sm90_fp16_d128_k128x64s2_q192x64s3"
 
 
 def test_spellings() -> None:
-    assert (CONFIG.short_form(), CONFIG.kernel_name()) == (SHORT, SYMBOL)
-    for text in (SHORT, SYMBOL, f"| {SHORT} | 1.0 |"):
-        assert parse_kernel_name_into_config(text) == CONFIG
-    for variant, suffix in (
-        (Variant.DOTS, "_dots"), (Variant.KEYS, ""), (Variant.QUERIES, "_queries"),
-    ):  # fmt: skip
-        assert parse_symbol(CONFIG.symbol(variant)) == (CONFIG, variant)
-        assert CONFIG.symbol(variant) == SYMBOL + suffix
+    suffixes = {Variant.DOTS: "_dots", Variant.KEYS: "", Variant.QUERIES: "_queries"}
+    check_spellings(CONFIG, SHORT, SYMBOL, suffixes)
     for wrong in (SYMBOL.replace("s2", "w2"), SHORT.replace("hopper", "hoppers")):
         with pytest.raises(ValueError, match="does not name a kernel configuration"):
             parse_kernel_name_into_config(wrong)

@@ -165,16 +165,16 @@ def _hopper(problem: BackwardProblem, variant: Variant, steps: list[int]) -> Wor
 
 def _by_pairs(problem: BackwardProblem, config: ClusterBackwardKernelConfig) -> Work:
     """The blocks that pass by a pair pass by both of its thread blocks. In a step each multiplies
-    over d_head for scores and gradients of weights and over its columns for two sums; over the keys
-    of both for its own chunk of dQ, and for its half of the one between. Loads: own rows, two
-    chunks of the other's K, and what passes by. Each warp sends its rows of dS, and adds four
-    pieces of dQ at a time; and stores its rows of each gradient."""
+    over d_head for scores and gradients of weights, over its columns for two sums, and over the
+    keys of both for its part of dQ. Loads: own rows, two chunks of the other's K, and what passes
+    by. Each warp sends its rows of dS, and adds four pieces of dQ at a time; and stores its rows of
+    each gradient."""
     rows, columns, _ = config.shape(Variant.KEYS)
     sees = _sees(problem).T
     passes = problem.heads // problem.kv_heads
     pairs = _blocks(sees, BLOCKS * rows, columns).sum(axis=1).tolist() * problem.kv_heads
     steps = [passes * int(n) for n in pairs for _ in range(BLOCKS)]
-    depth = 2 * config.d_head + 2 * columns + 2 * BLOCKS * rows
+    depth = 2 * config.d_head + 2 * columns + BLOCKS * rows
     added = config.d_head // BLOCKS // 8 // 4
     return Work(
         sum(steps) * _WARPS * depth // 16,

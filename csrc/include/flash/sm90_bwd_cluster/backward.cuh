@@ -44,7 +44,8 @@ FLASH_DEVICE void load_other_keys(const BackwardKernelArgs& args, const Layout<k
   constexpr int kChunkBytes = kConfig.other_keys_bytes() / 2;
   const uint32_t full = smem.other_keys_full();
   const int row = work.first_row + (rank == 0 ? kConfig.keys_rows : -kConfig.keys_rows);
-  const int chunks[] = {QuerySums<kConfig>::own_chunk(static_cast<int>(rank)), 1};
+  using Sums = QuerySums<kConfig>;
+  const int chunks[] = {Sums::own_chunk(static_cast<int>(rank)), Sums::kLastChunk};
   ptx::mbarrier_arrive_expect_tx(full, kConfig.other_keys_bytes());
 #pragma unroll
   for (int i = 0; i < 2; ++i) {

@@ -20,8 +20,9 @@
 
 namespace flash::sm90_bwd_cluster {
 
-// A thread block's part of a block of dQ = dS K: of three chunks of the head the first belongs to
-// the pair's first thread block, the last to the second, and of the one between each has half.
+// A thread block's part of a block of dQ = dS K: of three chunks of the head each of the pair has
+// one, and half of the last. A chunk and its half are one matmul, whose descriptor leads from one
+// to the other; so the half has to lie behind.
 //
 // In global memory the sums of a block lie in the order of the accumulators: for each thread block
 // of the pair and each of its warps, which has 16 queries, and each eight of its elements, four
@@ -29,23 +30,23 @@ namespace flash::sm90_bwd_cluster {
 template <ClusterBackwardKernelConfig kConfig>
 struct QuerySums {
   static constexpr int kChunk = ClusterBackwardKernelConfig::kChunk;
-  static constexpr int kHalf = kConfig.sums_elements() - kChunk;  // of the chunk between
-  static constexpr int kPieces = kConfig.sums_elements() / 8;     // of 16 bytes of each lane
+  static constexpr int kHalf = kConfig.sums_elements() - kChunk;  // of the last chunk
+  static constexpr int kLastChunk = kConfig.d_head / kChunk - 1;
+  static constexpr int kPieces = kConfig.sums_elements() / 8;  // of 16 bytes of each lane
   static constexpr int kChunkPieces = kChunk / 8;
   static constexpr int kPieceBytes = 32 * 16;  // of a warp
   static constexpr int kWarpBytes = kPieces * kPieceBytes;
   static constexpr int kWarps = 4;
   static_assert(kHalf * 2 == kChunk && kWarps * kWarpBytes == kConfig.sums_bytes());
 
-  using ChunkSums = float[kChunk / 2];
-  using HalfSums = float[kHalf / 2];
+  using Sums = float[kConfig.sums_elements() / 2];
 
   // The chunk of the thread block alone.
-  FLASH_DEVICE static int own_chunk(int rank) { return rank * 2; }
+  FLASH_DEVICE static int own_chunk(int rank) { return rank; }
   // The first element of eight.
   FLASH_DEVICE static int element(int rank, int piece) {
     return piece < kChunkPieces ? own_chunk(rank) * kChunk + piece * 8
-                                : kChunk + rank * kHalf + (piece - kChunkPieces) * 8;
+                                : kLastChunk * kChunk + rank * kHalf + (piece - kChunkPieces) * 8;
   }
   // Where a warp's begin, from those of the block of queries on.
   FLASH_DEVICE static int place(int rank, int warp) { return (rank * kWarps + warp) * kWarpBytes; }
@@ -67,8 +68,7 @@ struct SumsConsumer : QuerySums<kConfig> {
   const int warp;
   const int lane;
   sm90::RingPosition<L::kDsStages> ring;
-  typename Base::ChunkSums chunk;
-  typename Base::HalfSums half;
+  typename Base::Sums sums;
   int staged = 0;  // the next buffer
 
   FLASH_DEVICE SumsConsumer(const BackwardKernelArgs& launch_args, const L& layout,
@@ -98,8 +98,7 @@ struct SumsConsumer : QuerySums<kConfig> {
     sm90::wait_phase(smem.ds_full(ring.buffer), ring.parity);
     issue();
     ptx::wgmma_wait_group<0>();
-    ptx::wgmma_touch(chunk);
-    ptx::wgmma_touch(half);
+    ptx::wgmma_touch(sums);
     release(smem.ds_empty(ring.buffer));
     ring.advance();
     add(place);
@@ -107,30 +106,25 @@ struct SumsConsumer : QuerySums<kConfig> {
 
   // Asynchronous, as one group.
   FLASH_DEVICE void issue() {
-    constexpr int kElementBytes = bytes_of(kConfig.dtype);
-    const uint32_t own = smem.own1(0);
-    const uint32_t part = Base::own_chunk(rank) * kKeysChunk;
-    const uint32_t half_chunk = rank * Base::kHalf * kElementBytes;
-    ptx::wgmma_touch(chunk);
-    ptx::wgmma_touch(half);
+    const int chunk = Base::own_chunk(rank) * kKeysChunk;
+    const int half = rank * Base::kHalf * bytes_of(kConfig.dtype);  // in its chunk
+    ptx::wgmma_touch(sums);
     ptx::wgmma_fence();
-    multiply<false>(smem.ds(ring.buffer), own + part, own + kKeysChunk + half_chunk);
-    multiply<true>(smem.other_ds(ring.buffer), smem.other_keys(),
-                   smem.other_keys() + kKeysChunk + half_chunk);
+    multiply<false>(smem.ds(ring.buffer), smem.own1(0) + chunk,
+                    Base::kLastChunk * kKeysChunk - chunk + half);
+    multiply<true>(smem.other_ds(ring.buffer), smem.other_keys(), kKeysChunk + half);
     ptx::wgmma_commit_group();
   }
 
+  // `to_half`: from the chunk at `keys` to the half.
   template <bool kAdds>
-  FLASH_DEVICE void multiply(uint32_t ds, uint32_t keys, uint32_t half_keys) {
+  FLASH_DEVICE void multiply(uint32_t ds, uint32_t keys, int to_half) {
     const auto scores = Tile::mn_major(L::matrix_address(ds), kKeysChunk);
-    const auto own = Tile::mn_major(L::matrix_address(keys), kKeysChunk);
-    const auto shared = Tile::mn_major(L::matrix_address(half_keys), kKeysChunk);
+    const auto part = Tile::mn_major(L::matrix_address(keys), to_half);
 #pragma unroll
     for (int step = 0; step < kKeySteps; ++step) {
-      ptx::Wgmma<Base::kChunk>::template ss_mn<kConfig.dtype>(
-          chunk, scores.mn_step(step), own.mn_step(step), kAdds || step != 0);
-      ptx::Wgmma<Base::kHalf>::template ss_mn<kConfig.dtype>(
-          half, scores.mn_step(step), shared.mn_step(step), kAdds || step != 0);
+      ptx::Wgmma<kConfig.sums_elements()>::template ss_mn<kConfig.dtype>(
+          sums, scores.mn_step(step), part.mn_step(step), kAdds || step != 0);
     }
   }
 
@@ -150,17 +144,13 @@ struct SumsConsumer : QuerySums<kConfig> {
                         place.block * kConfig.keys_columns;
     float* const to =
         call.d_q_sums + row * kConfig.d_head + Base::place(rank, warp) / int{sizeof(float)};
-    constexpr int kChunkParts = Base::kChunkPieces / L::kStagedPieces;
-    static_for<0, kChunkParts>(
-        [&](auto part) { add_part<part * L::kStagedPieces, part * L::kStagedPieces>(chunk, to); });
-    static_for<0, Base::kPieces / L::kStagedPieces - kChunkParts>([&](auto part) {
-      add_part<part * L::kStagedPieces, Base::kChunkPieces + part * L::kStagedPieces>(half, to);
-    });
+    static_for<0, Base::kPieces / L::kStagedPieces>(
+        [&](auto part) { add_part<part * L::kStagedPieces>(to); });
   }
 
-  // kStagedPieces of them, from piece kFrom of `sums` on, to piece kTo of the warp.
-  template <int kFrom, int kTo, int kCount>
-  FLASH_DEVICE void add_part(const float (&sums)[kCount], float* to) {
+  // kStagedPieces of them, from piece kFrom on. `to`: where the warp's begin.
+  template <int kFrom>
+  FLASH_DEVICE void add_part(float* to) {
     constexpr int kBytes = L::kStagedPieces * Base::kPieceBytes;
     if (lane == 0) ptx::tma_store_wait_read<L::kStagingBuffers - 1>();
     __syncwarp();  // the buffer is free
@@ -175,7 +165,7 @@ struct SumsConsumer : QuerySums<kConfig> {
     ptx::fence_proxy_async_shared();  // for the copy engine
     __syncwarp();                     // ... of all lanes
     if (lane == 0) {
-      ptx::bulk_reduce_add_f32(to + kTo * (Base::kPieceBytes / 4), staging, kBytes);
+      ptx::bulk_reduce_add_f32(to + kFrom * (Base::kPieceBytes / 4), staging, kBytes);
       ptx::tma_store_commit();
     }
     staged = staged + 1 == L::kStagingBuffers ? 0 : staged + 1;

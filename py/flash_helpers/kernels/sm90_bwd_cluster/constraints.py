@@ -6,7 +6,7 @@ from ..sm90_bwd.constraints import unsupported_values
 from ..sm90_target import SHARED_MEMORY_BYTES, architecture_violations
 from .config import ClusterBackwardKernelConfig
 
-HEAD_DIMENSIONS = (192,)  # of three chunks, of which a pair shares the middle one
+HEAD_DIMENSIONS = (192,)  # of three chunks, of which a pair shares the last one
 
 
 def violations(

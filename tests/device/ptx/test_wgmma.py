@@ -19,7 +19,7 @@ from tests.emulator.attention import from_bits, to_bits
 FILE = "ptx/wgmma.cu"
 N = (32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 256)
 DEPTH = 64  # kSteps of 16
-MAJOR = {"ss_a_mn": 1, "ss_mn": 2}
+MAJOR = {"ss_a_mn": 1, "ss_mn": 2, "rs": 2}
 MODES = {128: 1, 64: 2, 32: 3}
 
 
@@ -62,6 +62,12 @@ def transposed_tiles(a: Any, b: Any) -> tuple[Any, bytes]:
     return memory, operands(memory, a_start, b_start, 128, swizzle)
 
 
+def shared_tile(b: Any) -> tuple[Any, bytes]:
+    """b alone, K-major."""
+    memory = given(in_shared_memory(b, 128))
+    return memory, operands(memory, 0, descriptor(0, 16, 1024, 128), 0, 2)
+
+
 def transposed_tile(b: Any) -> tuple[Any, bytes]:
     """The same with b MN-major: its rows are rows of memory, in stripes as wide as the widest
     swizzle that divides N."""
@@ -71,7 +77,7 @@ def transposed_tile(b: Any) -> tuple[Any, bytes]:
     return memory, operands(memory, 0, start, 0, swizzle)
 
 
-@pytest.mark.parametrize("form", ["ss", "rs", "ss_a_mn", "ss_mn"])
+@pytest.mark.parametrize("form", ["ss", "rs", "rs_k", "ss_a_mn", "ss_mn"])
 @pytest.mark.parametrize("dtype", list(DType), ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("n", N)
 def test_products_are_added(headers: Path, n: int, dtype: DType, form: str, seed: int) -> None:
@@ -83,12 +89,14 @@ def test_products_are_added(headers: Path, n: int, dtype: DType, form: str, seed
         c = rng.integers(-99, 99, (64, n)).astype(np.float32)
         if form == "rs":
             memory, record = transposed_tile(b)
+        elif form == "rs_k":
+            memory, record = shared_tile(b.T)
         elif form == "ss_mn":
             memory, record = transposed_tiles(a, b)
         else:
             memory, record = {"ss": shared_tiles, "ss_a_mn": tiles_with_a_transposed}[form](a, b.T)
         steps = [warps(a_registers, a[:, k : k + 16]) for k in range(0, DEPTH, 16)]
-        registers = given(np.stack(steps, axis=2)) if form == "rs" else np.uint64(0)
+        registers = given(np.stack(steps, axis=2)) if form in ("rs", "rs_k") else np.uint64(0)
         d = given(warps(accumulators, c)).copy()
         launch(device_kernel(headers, FILE, f"n{n}", SM90), record, registers, d, exact,
                dtype is DType.BF16, MAJOR.get(form, 0), block=128, shared=memory.size,

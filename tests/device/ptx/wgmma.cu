@@ -23,7 +23,7 @@ __device__ uint64_t fill_shared(const Operands& operands) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(memory)) / 16;
 }
 
-// Which of shared memory's operands are MN-major.
+// Which operands are MN-major; a from registers counts for nothing.
 enum Major { kNone, kA, kBoth };
 
 // a[thread][step][4]: registers; null: a comes from shared memory, laid out as `major` says.
@@ -53,8 +53,10 @@ __device__ void multiply(const Operands& operands, const uint32_t* a, float* d, 
       } else {
         ptx::Wgmma<kN>::template ss<kDType>(sums, from, b, keep);
       }
-    } else {
+    } else if (major == kBoth) {
       ptx::Wgmma<kN>::template rs<kDType>(sums, registers[step], b, keep);
+    } else {
+      ptx::Wgmma<kN>::template rs_k<kDType>(sums, registers[step], b, keep);
     }
   }
   ptx::wgmma_commit_group();

@@ -42,6 +42,7 @@ FLASH_DEVICE void wgmma_touch(float (&d)[kCount]) {
 //   ss_a_mn: the same with a MN-major ("transposed"): rows of a are columns of memory.
 //   ss_mn: with both MN-major: rows of b are rows of memory, too.
 //   rs: a from registers, b MN-major ("transposed"): rows of b are rows of memory.
+//   rs_k: the same with b K-major.
 // `accumulate` 0: d is overwritten instead of added to.
 template <int kN>
 struct Wgmma;
@@ -90,12 +91,12 @@ struct Wgmma;
                : FLASH_REGISTERS_##COUNT(d, 0)                                                 \
                : "l"(a), "l"(b), "r"(accumulate))
 
-#define FLASH_WGMMA_RS(TYPE, N, COUNT, A0, A1, A2, A3, B, ACCUMULATE)               \
+#define FLASH_WGMMA_RS(TYPE, N, COUNT, A0, A1, A2, A3, B, ACCUMULATE, B_MN)         \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ACCUMULATE                       \
                ", 0;\n"                                                             \
                "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE      \
                " {" FLASH_NUMBERS_##COUNT "}, {" A0 ", " A1 ", " A2 ", " A3 "}, " B \
-                                          ", p, 1, 1, 1;\n}\n"                      \
+                                          ", p, 1, 1, " B_MN ";\n}\n"               \
                : FLASH_REGISTERS_##COUNT(d, 0)                                      \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
 
@@ -131,9 +132,18 @@ struct Wgmma;
     FLASH_DEVICE static void rs(float (&d)[COUNT], const uint32_t (&a)[4], uint64_t b,            \
                                 int accumulate) {                                                 \
       if constexpr (kDType == DType::kFP16) {                                                     \
-        FLASH_WGMMA_RS("f16", N, COUNT, I0, I1, I2, I3, I4, I5);                                  \
+        FLASH_WGMMA_RS("f16", N, COUNT, I0, I1, I2, I3, I4, I5, "1");                             \
       } else {                                                                                    \
-        FLASH_WGMMA_RS("bf16", N, COUNT, I0, I1, I2, I3, I4, I5);                                 \
+        FLASH_WGMMA_RS("bf16", N, COUNT, I0, I1, I2, I3, I4, I5, "1");                            \
+      }                                                                                           \
+    }                                                                                             \
+    template <DType kDType>                                                                       \
+    FLASH_DEVICE static void rs_k(float (&d)[COUNT], const uint32_t (&a)[4], uint64_t b,          \
+                                  int accumulate) {                                               \
+      if constexpr (kDType == DType::kFP16) {                                                     \
+        FLASH_WGMMA_RS("f16", N, COUNT, I0, I1, I2, I3, I4, I5, "0");                             \
+      } else {                                                                                    \
+        FLASH_WGMMA_RS("bf16", N, COUNT, I0, I1, I2, I3, I4, I5, "0");                            \
       }                                                                                           \
     }                                                                                             \
   }

@@ -12,7 +12,8 @@ from flash_helpers.base.paths import csrc_dir
 
 FLASH = csrc_dir() / "include" / "flash"
 # What makes descriptors for their kernels.
-FILES = [*sorted((FLASH / "sm90_bwd_cluster").glob("*.cuh")), FLASH / "sm90_bwd" / "matmuls.cuh"]
+SHARED = [FLASH / "sm90_bwd" / name for name in ("matmuls.cuh", "own_rows.cuh")]
+FILES = [*sorted((FLASH / "sm90_bwd_cluster").glob("*.cuh")), *SHARED]
 MADE = re.compile(r"_major\(\s*(\w+(?:::\w+)?)")
 
 
@@ -22,7 +23,7 @@ def made_of(text: str) -> list[str]:
 
 def test_descriptors_are_made_of_addresses_without_the_thread_block_s_number() -> None:
     found = {path.name: made_of(path.read_text()) for path in FILES}
-    assert sum(map(len, found.values())) == 6
+    assert sum(map(len, found.values())) == 7
     assert {name for names in found.values() for name in names} == {"L::matrix_address"}
 
 

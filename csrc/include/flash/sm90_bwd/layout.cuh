@@ -67,6 +67,9 @@ struct Layout {
   // Whether dS leaves the registers, and who writes it (ScoresConsumer).
   static constexpr bool kSharesDs = false;
   struct DsWriter {};
+  // Of the rows that stay, k-steps that a consumer has in registers (OwnRows): of own1, of own2.
+  static constexpr int kHeldSteps1 = 0;
+  static constexpr int kHeldSteps2 = 0;
   // What a matrix descriptor is made of.
   FLASH_DEVICE static uint32_t matrix_address(uint32_t shared) { return shared; }
   static_assert(kVariant == Variant::kKeys || kVariant == Variant::kQueries);

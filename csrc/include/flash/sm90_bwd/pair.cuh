@@ -10,6 +10,7 @@
 #include "flash/sm90_bwd/args.h"
 #include "flash/sm90_bwd/epilogue.cuh"
 #include "flash/sm90_bwd/matmuls.cuh"
+#include "flash/sm90_bwd/own_rows.cuh"
 #include "flash/sm90_bwd/weights.cuh"
 #include "flash/tile/rows.cuh"
 
@@ -93,6 +94,7 @@ struct WeightsConsumer : PairMember<kConfig, TheLayout, Own> {
 
   const float scale_log2;
   typename Base::Scores p;
+  OwnRows<kConfig, L, L::kHeldSteps1> keys;
 
   FLASH_DEVICE WeightsConsumer(const BackwardKernelArgs& launch_args, const L& layout,
                                const Own& work_of_block)
@@ -103,8 +105,7 @@ struct WeightsConsumer : PairMember<kConfig, TheLayout, Own> {
     Mm::clear(Base::sums);
     const int n_steps = work.n_steps();
     if (n_steps > 0) {
-      sm90::wait_phase(smem.own1_full(), 0);
-      issue_scores();
+      begin();
       for (int i = 1; i < n_steps; ++i) step<false>();
       step<true>();
     }
@@ -135,9 +136,17 @@ struct WeightsConsumer : PairMember<kConfig, TheLayout, Own> {
     }
   }
 
+ protected:
+  // The first block's scores.
+  FLASH_DEVICE void begin() {
+    sm90::wait_phase(smem.own1_full(), 0);
+    keys.load(smem.own1(0), Base::warp, Base::lane);
+    issue_scores();
+  }
+
   FLASH_DEVICE void issue_scores() {
     sm90::wait_phase(smem.full1(ring1.buffer), ring1.parity);
-    Mm::issue_products(smem.own1(0), smem.other1(ring1.buffer), p);
+    keys.issue_products(smem.own1(0), smem.other1(ring1.buffer), p);
   }
 
   FLASH_DEVICE void exponentiate() {
@@ -176,6 +185,7 @@ struct ScoresConsumer : PairMember<kConfig, TheLayout, Own> {
   using typename Base::Mm;
 
   typename Base::Scores d_s;
+  OwnRows<kConfig, L, L::kHeldSteps2> values;
   typename L::DsWriter ds;
 
   FLASH_DEVICE ScoresConsumer(const BackwardKernelArgs& launch_args, const L& layout,
@@ -187,6 +197,7 @@ struct ScoresConsumer : PairMember<kConfig, TheLayout, Own> {
     const int n_steps = work.n_steps();
     if (n_steps > 0) {
       sm90::wait_phase(smem.own2_full(), 0);
+      values.load(smem.own2(0), Base::warp, Base::lane);
       issue_gradients();
       for (int i = 1; i < n_steps; ++i) step<false>();
       step<true>();
@@ -228,7 +239,7 @@ struct ScoresConsumer : PairMember<kConfig, TheLayout, Own> {
 
   FLASH_DEVICE void issue_gradients() {
     sm90::wait_phase(smem.full2(ring2.buffer), ring2.parity);
-    Mm::issue_products(smem.own2(0), smem.other2(ring2.buffer), d_s);
+    values.issue_products(smem.own2(0), smem.other2(ring2.buffer), d_s);
   }
 
   FLASH_DEVICE void differentiate() {

@@ -23,6 +23,7 @@
 #include "flash/sm90_bwd/producer.cuh"
 #include "flash/sm90_bwd_cluster/query_sums.cuh"
 #include "flash/sm90_bwd_cluster/round.cuh"
+#include "flash/sm90_bwd_cluster/weights_consumer.cuh"
 #include "flash/tile/row_dots.cuh"
 
 namespace flash::sm90_bwd_cluster {
@@ -81,7 +82,7 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
   }
   if (warpgroup == 1) {
     ptx::setmaxnreg_inc<ClusterBackwardKernelConfig::kWeightsRegisters>();
-    sm90_bwd::WeightsConsumer<kTwoPass, L, PairWork<kConfig>>(args, smem, work).run();
+    WeightsConsumer<kConfig>(args, smem, work).run();
   } else if (warpgroup == 2) {
     ptx::setmaxnreg_inc<ClusterBackwardKernelConfig::kScoresRegisters>();
     sm90_bwd::ScoresConsumer<kTwoPass, L, PairWork<kConfig>>(args, smem, work).run();

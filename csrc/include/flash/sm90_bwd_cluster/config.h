@@ -83,9 +83,9 @@ struct ClusterBackwardKernelConfig {
   // Registers per thread after setmaxnreg: together the 128 for each of 512 that the launch
   // allotted.
   static constexpr int kProducerRegisters = 24;
-  static constexpr int kWeightsRegisters = 192;
-  static constexpr int kScoresRegisters = 208;
-  static constexpr int kSumsRegisters = 88;
+  static constexpr int kWeightsRegisters = 208;
+  static constexpr int kScoresRegisters = 200;
+  static constexpr int kSumsRegisters = 80;
 };
 
 }  // namespace flash::sm90_bwd_cluster

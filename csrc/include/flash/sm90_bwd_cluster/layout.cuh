@@ -38,6 +38,9 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys> {
   using Work = PairWork<kConfig>;
   static constexpr bool kSharesDs = true;
   using DsWriter = sm90_bwd_cluster::DsWriter<Layout>;
+  // As many as leave no spills.
+  static constexpr int kHeldSteps1 = 8;
+  static constexpr int kHeldSteps2 = 5;
   // Shared addresses of a cluster's later thread blocks have their number in higher bits, where a
   // descriptor has other fields.
   FLASH_DEVICE static uint32_t matrix_address(uint32_t shared) { return shared & 0x3ffff; }

@@ -1,0 +1,63 @@
+// P and dV of a thread block of a pair, with the next block's scores multiplied first.
+#pragma once
+
+#include "flash/sm90_bwd/pair.cuh"
+#include "flash/sm90_bwd_cluster/layout.cuh"
+
+namespace flash::sm90_bwd_cluster {
+
+// The two-pass kernel's, in another order: of two matmuls that are in flight together the scores of
+// the next block come first, so that it is exponentiated while the other, of dV, still runs.
+template <ClusterBackwardKernelConfig kConfig>
+struct WeightsConsumer
+    : sm90_bwd::WeightsConsumer<kConfig.two_pass(), Layout<kConfig>, PairWork<kConfig>> {
+  using Base = sm90_bwd::WeightsConsumer<kConfig.two_pass(), Layout<kConfig>, PairWork<kConfig>>;
+  using Base::args, Base::smem, Base::work, Base::ring1, Base::ring2, Base::p, Base::rounded,
+      Base::sums;
+  using typename Base::Mm;
+
+  using Base::Base;
+
+  FLASH_DEVICE void run() {
+    Mm::clear(sums);
+    const int n_steps = work.n_steps();
+    if (n_steps > 0) {
+      Base::begin();
+      Mm::template wait<0>(p);
+      weigh();
+      Mm::pack(p, rounded);
+      for (int i = 1; i < n_steps; ++i) step();
+      issue_sum();
+      Mm::template wait<0>(sums);
+    }
+    Base::store(1.0f, smem.own2(0), args.d_own2, args.call.d_v);
+  }
+
+ private:
+  // From one block's weights to those of the next.
+  FLASH_DEVICE void step() {
+    Base::release(smem.empty1(ring1.buffer));
+    ring1.advance();
+    Base::place.advance(work);
+    Base::issue_scores();
+    issue_sum();
+    Mm::template wait<1>(p);
+    weigh();
+    Mm::template wait<0>(sums);
+    Base::release(smem.empty2(ring2.buffer));
+    ring2.advance();
+    Mm::pack(p, rounded);  // no matmul reads them any more
+  }
+
+  FLASH_DEVICE void weigh() {
+    Base::exponentiate();
+    Base::share();
+  }
+
+  FLASH_DEVICE void issue_sum() {
+    sm90::wait_phase(smem.full2(ring2.buffer), ring2.parity);
+    Mm::issue_sum(rounded, smem.other2(ring2.buffer), sums);
+  }
+};
+
+}  // namespace flash::sm90_bwd_cluster

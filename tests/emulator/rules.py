@@ -37,7 +37,7 @@ TESTS = [
     *("test_addresses.py", "test_block_order.py", "test_cp_async.py", "test_instructions.py"),
     *("test_partial_warps.py", "test_race_rules.py", "test_reports.py", "test_warp_collectives.py"),
     *("sm90/test_cluster_copies.py", "sm90/test_cluster_rules.py", "sm90/test_early_rules.py"),
-    *("sm90/test_limits.py", "sm90/test_proxy_rules.py"),
+    *("sm90/test_limits.py", "sm90/test_multicast_rules.py", "sm90/test_proxy_rules.py"),
     *("sm90/test_rules.py", "sm90/test_wgmma_rules.py"),
 ]
 REPORTERS = (

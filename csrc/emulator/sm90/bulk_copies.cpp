@@ -110,12 +110,13 @@ void BulkCopies::start_block() {
 
 void BulkCopies::load(Lane* lane, const TensorMap& map, const s32* place, u32 destination,
                       u32 barrier_address, u32 site) {
-  Sm90* sm90 = lane->block->sm90;
+  Sm90* sm90 = block_->sm90;
+  const bool own = lane->block == block_;
   const u32 alignment = map.rank == 1 && map.element_bytes == 16 ? 16 : 128;
   const u32 bytes = map.shared_bytes();
   check_place(lane, map, place, /*is_store=*/false, site);
   u32 offset = shared_offset(lane, *sm90, destination, bytes, alignment, Access::kAsyncWrite, site);
-  Mbarrier& barrier = sm90->mbarriers.use(lane, barrier_address, site);
+  Mbarrier& barrier = use_barrier(lane, barrier_address, site);
   bool writable = false, is_whole = true;
   for_each_row(map, place, [&](const BoxRow& row) {
     is_whole &= row.bytes == map.row_bytes();
@@ -126,26 +127,26 @@ void BulkCopies::load(Lane* lane, const TensorMap& map, const s32* place, u32 de
   if (!is_whole) find_range(lane, map.address, 1, Access::kRead, site);
   u32 operation = 0;
   if (sm90->shadow.tracked()) {
-    if (!barrier.fenced) {
+    if (own && !barrier.fenced) {
       report_race(*lane->block->races, lane, site, RaceKind::kBarrierUnfenced,
                   {barrier.init_thread, barrier.init_site}, barrier.offset, 8);
     }
-    operation = sm90->shadow.begin(
-        {AsyncKind::kBulkLoad, barrier.agent, AsyncOperation::kNever, thread_of(lane), site});
-    sm90->shadow.write(operation, Observers(lane), offset, bytes);
+    operation = begin_write(lane, barrier, offset, bytes, site);
     for_each_row(map, place, [&](const BoxRow& row) {
-      if (writable && row.bytes != 0) {
+      if (own && writable && row.bytes != 0) {
         sm90->global.keep_load(lane, operation, row.address, row.bytes);
       }
     });
   }
-  fill(map, lane->shared, offset, 0xFF);
-  Load load{map, {}, offset, &barrier, operation, site, lane, 0, {}};
+  u8* shared = block_->lanes->shared;
+  fill(map, shared, offset, 0xFF);
+  Load load{map, {}, offset, &barrier, operation, site, own ? lane : block_->lanes, 0, {}};
   std::copy_n(place, map.rank, load.place);
+  if (!own) load.sender = lane;
   in_flight_.push_back(load);
-  lane->block->counts.bulk_loads += 1;
+  block_->counts.bulk_loads += 1;
   land_if_early(lane);
-  surprise(lane);
+  own ? surprise(lane) : surprise_from_afar(lane);
 }
 
 void BulkCopies::land_if_early(Lane* lane) {

@@ -25,12 +25,16 @@ struct Sm90;
 u32 shared_offset(Lane* lane, const Sm90& sm90, u32 address, u32 bytes, u32 alignment,
                   Access access, u32 site);
 
+// A tensor map at a generic address, with as many dimensions.
+const TensorMap& tensor_map(Lane* lane, u64 address, u32 rank, u32 site);
+
 class BulkCopies {
  public:
   BulkCopies(Block* block, bool early)
       : block_(block), early_(early), groups_(block->n_threads), written_(block->n_threads) {}
 
   void start_block();
+  // Here, for a thread of this block, or of another one of its cluster, which loads for several.
   void load(Lane* lane, const TensorMap& map, const s32* place, u32 destination, u32 barrier,
             u32 site);
   // What a thread of this block, or of another one of its cluster, brings here (sent_bytes.cpp):
@@ -84,6 +88,9 @@ class BulkCopies {
     u32 site;
   };
 
+  Mbarrier& use_barrier(Lane* lane, u32 address, u32 site);
+  u32 begin_write(Lane* lane, const Mbarrier& barrier, u32 offset, u32 bytes, u32 site);
+  void surprise_from_afar(Lane* lane);
   Load receive(Lane* lane, const Sent& sent);
   void send(Lane* lane, const Load& load);
   void note_landing(const Load& load) const;

@@ -9,9 +9,6 @@
 
 namespace emulator {
 
-namespace {
-
-// A tensor map at a generic address.
 const TensorMap& tensor_map(Lane* lane, u64 address, u32 rank, u32 site) {
   static_assert(sizeof(TensorMap) == 2 * 64);
   global_pointer<64>(lane, address, Access::kRead, site);
@@ -29,6 +26,8 @@ const TensorMap& tensor_map(Lane* lane, u64 address, u32 rank, u32 site) {
   }
   return map;
 }
+
+namespace {
 
 // Plain bytes as a tensor of one dimension.
 TensorMap plain_map(Lane* lane, u64 address, u32 bytes, u32 site) {

@@ -156,6 +156,12 @@ Block* block_in_cluster(const Lane* lane, u32 address) {
 
 namespace {
 
+void check_alive(Lane* lane, const char* what, const Block* to, u32 site) {
+  if (to->alive != 0) return;
+  fail(lane, ErrorKind::kOutOfBounds, site,
+       "%s to the shared memory of block %u of the cluster, which has ended", what, to->rank);
+}
+
 // Where bytes go to that `what` brings.
 Block* receiver_of(Lane* lane, const char* what, u32 address, u32 barrier, u32 site) {
   Block* to = block_in_cluster(lane, address);
@@ -165,10 +171,7 @@ Block* receiver_of(Lane* lane, const char* what, u32 address, u32 barrier, u32 s
          "cluster",
          what, address, barrier);
   }
-  if (to->alive == 0) {
-    fail(lane, ErrorKind::kOutOfBounds, site,
-         "%s to the shared memory of block %u of the cluster, which has ended", what, to->rank);
-  }
+  check_alive(lane, what, to, site);
   return to;
 }
 
@@ -178,6 +181,23 @@ void store_async(Lane* lane, u32 address, const u8* value, u32 bytes, u32 barrie
   Block* to = receiver_of(lane, "st.async", address, barrier, site);
   to->sm90->bulk.store_word(lane, {address & kRankMask, bytes, bytes, barrier & kRankMask, site},
                             value);
+}
+
+void tensor_load_multicast(Lane* lane, u32 rank, u32 destination, u64 map, const s32* place,
+                           u32 barrier, u32 blocks, u32 site) {
+  const Cluster& cluster = *lane->block->cluster;
+  if (blocks == 0 || blocks >> cluster.size() != 0) {
+    fail(lane, ErrorKind::kInvalidOperand, site,
+         "multicast to blocks 0x%x of a cluster of %u: a bit for each is needed", blocks,
+         cluster.size());
+  }
+  const TensorMap& known = tensor_map(lane, map, rank, site);
+  for (u32 to = 0; to < cluster.size(); ++to) {
+    if ((blocks >> to & 1) == 0) continue;
+    Block* block = cluster.block(to);
+    check_alive(lane, "a multicast", block, site);
+    block->sm90->bulk.load(lane, known, place, destination & kRankMask, barrier & kRankMask, site);
+  }
 }
 
 void bulk_copy_in_cluster(Lane* lane, u32 destination, u32 source, u32 bytes, u32 barrier,

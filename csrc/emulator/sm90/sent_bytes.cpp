@@ -1,5 +1,5 @@
-// What threads bring to the shared memory of a block of their cluster: words (st.async), and copies
-// of their own block's.
+// What threads bring to the shared memory of a block of their cluster: words (st.async), copies of
+// their own block's, and loads for several blocks.
 #include <string.h>
 
 #include "bulk_copies.h"
@@ -9,30 +9,41 @@
 
 namespace emulator {
 
+Mbarrier& BulkCopies::use_barrier(Lane* lane, u32 address, u32 site) {
+  Mbarriers& barriers = block_->sm90->mbarriers;
+  if (lane->block == block_) return barriers.use(lane, address, site);
+  return barriers.use_from_afar(lane, block_, address, site);
+}
+
+// Bytes are going to be written here until the barrier says so: the operation, in the async shadow.
+u32 BulkCopies::begin_write(Lane* lane, const Mbarrier& barrier, u32 offset, u32 bytes, u32 site) {
+  AsyncShadow& shadow = block_->sm90->shadow;
+  const bool own = lane->block == block_;
+  const u32 operation = shadow.begin({AsyncKind::kBulkLoad, barrier.agent, AsyncOperation::kNever,
+                                      thread_of(lane), site, own ? nullptr : lane->block});
+  Lane sender = *lane;
+  if (!own) sender.seen = block_->races->view_of(*lane);
+  shadow.write(operation, Observers(&sender, !own), offset, bytes);
+  if (!own) block_->races->drop(sender.seen);
+  return operation;
+}
+
 // Bytes that are going to land here, as the lane's block knows this one.
 BulkCopies::Load BulkCopies::receive(Lane* lane, const Sent& sent) {
   constexpr u32 kUnit = 16;  // as the shadow counts
   Sm90* sm90 = block_->sm90;
   const u32 offset = shared_offset(lane, *sm90, sent.address, sent.bytes, sent.alignment,
                                    Access::kAsyncWrite, sent.site);
-  const bool own = lane->block == block_;
-  Mbarriers& barriers = sm90->mbarriers;
-  Mbarrier& barrier = own ? barriers.use(lane, sent.barrier, sent.site)
-                          : barriers.use_from_afar(lane, block_, sent.barrier, sent.site);
+  Mbarrier& barrier = use_barrier(lane, sent.barrier, sent.site);
   u32 operation = 0;
   if (sm90->shadow.tracked()) {
-    operation = sm90->shadow.begin({AsyncKind::kBulkLoad, barrier.agent, AsyncOperation::kNever,
-                                    thread_of(lane), sent.site, lane->block});
-    Lane sender = *lane;
-    if (!own) sender.seen = block_->races->view_of(*lane);
     const u32 first = offset / kUnit * kUnit;
-    sm90->shadow.write(operation, Observers(&sender, !own), first,
-                       (offset + sent.bytes - first + kUnit - 1) / kUnit * kUnit);
-    if (!own) block_->races->drop(sender.seen);
+    const u32 end = (offset + sent.bytes + kUnit - 1) / kUnit * kUnit;
+    operation = begin_write(lane, barrier, first, end - first, sent.site);
   }
   memset(block_->lanes->shared + offset, 0xFF, sent.bytes);
   Load load{{}, {}, offset, &barrier, operation, sent.site, block_->lanes, sent.bytes, {}};
-  if (!own) load.sender = lane;
+  if (lane->block != block_) load.sender = lane;
   return load;
 }
 
@@ -40,6 +51,10 @@ void BulkCopies::send(Lane* lane, const Load& load) {
   in_flight_.push_back(load);
   block_->counts.bulk_stores += 1;
   land_if_early(lane);
+  surprise_from_afar(lane);
+}
+
+void BulkCopies::surprise_from_afar(Lane* lane) {
   Schedule& schedule = lane->block->schedule;
   if (schedule.order == Order::kRandom && schedule.random(4) == 0) land_one(block_);
 }
@@ -72,7 +87,8 @@ void BulkCopies::copy_to_here(Lane* lane, const Sent& sent, u32 source) {
 void BulkCopies::note_landing(const Load& load) const {
   const u32 tick = u32(load.barrier->phase) + 1;
   const Races& own = *block_->races;
-  const UsesFromAfar::Use use{tick, load.sender, load.site, load.destination, load.sent_bytes};
+  const u32 bytes = load.sent_bytes != 0 ? load.sent_bytes : load.map.box_bytes();
+  const UsesFromAfar::Use use{tick, load.sender, load.site, load.destination, bytes};
   block_->sm90->uses.note(own.n_threads_padded() + load.barrier->agent, use);
   if (load.from == nullptr) return;
   Sm90* from = load.from->sm90;

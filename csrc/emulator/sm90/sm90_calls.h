@@ -53,6 +53,9 @@ enum class StoreBy : bool { kReplacing, kAdding };
 void bulk_store(Lane* lane, u64 destination, u32 source, u32 bytes, StoreBy by, u32 site);
 void tensor_load(Lane* lane, u32 rank, u32 destination, u64 map, const s32* place, u32 barrier,
                  u32 site);
+// To the same places in all blocks of the cluster whose ranks are set in `blocks`.
+void tensor_load_multicast(Lane* lane, u32 rank, u32 destination, u64 map, const s32* place,
+                           u32 barrier, u32 blocks, u32 site);
 void tensor_store(Lane* lane, u32 rank, u64 map, const s32* place, u32 source, u32 site);
 // The operand of .L2::cache_hint, which is all that is looked at: there is no cache.
 void check_cache_policy(Lane* lane, u64 policy, u32 site);

@@ -5,7 +5,7 @@ import re
 from ..translator.emitter import Emitter, elements
 from ..translator.forms import Modifiers, Unsupported
 from ..translator.ptx_parser import Instruction
-from ..translator.ptx_types import PRED, S32, U32, U64
+from ..translator.ptx_types import PRED, S32, U16, U32, U64
 from ..translator.registry import instruction
 
 _SHARED = ("shared", "shared::cta", "shared::cluster")
@@ -129,6 +129,9 @@ def _copy(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
     if not loads and not mods.take("bulk_group"):
         raise Unsupported("bulk copy without mbarrier or bulk_group")
     mods.take("tile")
+    multicast = bool(mods.take("multicast::cluster"))
+    if multicast and not (tensor and loads):
+        raise Unsupported("multicast of plain bytes")
     e.smallest_access = min(e.smallest_access, 4)
     operands = ins.operands
     if not mods.take("global"):
@@ -160,7 +163,11 @@ def _copy(e: Emitter, ins: Instruction, mods: Modifiers) -> None:
     tensor_map = e.address(f"[{match[1]}]").expression
     e.emit(f"{{ const s32 place[] = {{{', '.join(e.read(place, S32) for place in places)}}};")
     if loads:
-        e.emit(f"tensor_load(L, {rank}, {shared}, {tensor_map}, place, {barrier}, {ins.line}); }}")
+        name, blocks = "tensor_load", ""
+        if multicast:
+            name, blocks = "tensor_load_multicast", f" {e.read(operands[3], U16)},"
+        arguments = f"L, {rank}, {shared}, {tensor_map}, place, {barrier},{blocks} {ins.line}"
+        e.emit(f"{name}({arguments}); }}")
     else:
         e.emit(f"tensor_store(L, {rank}, {tensor_map}, place, {shared}, {ins.line}); }}")
 

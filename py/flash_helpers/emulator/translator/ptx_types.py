@@ -40,7 +40,8 @@ TYPES = {
         *((kind, 32, kind) for kind in ("f16x2", "bf16x2")),
     ]
 }
-S32, U32, U64, F32, PRED = (TYPES[name] for name in ("s32", "u32", "u64", "f32", "pred"))
+U16, U32, U64 = (TYPES[name] for name in ("u16", "u32", "u64"))
+S32, F32, PRED = (TYPES[name] for name in ("s32", "f32", "pred"))
 
 
 def storage(ptx_type: PtxType) -> str:

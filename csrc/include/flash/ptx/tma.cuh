@@ -27,6 +27,20 @@ FLASH_DEVICE void tma_load_5d(uint32_t dst, const void* map, uint32_t barrier, i
       : "memory");
 }
 
+// The same, .multicast::cluster (sm_90a): to the same place in the thread blocks of the cluster
+// whose ranks are set in `blocks`, each of whose barriers there is told. `dst` and `barrier`: this
+// thread block's.
+FLASH_DEVICE void tma_multicast_5d(uint32_t dst, const void* map, uint32_t barrier, uint16_t blocks,
+                                   int c0, int c1, int c2, int c3, int c4, uint64_t cache_policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%4, %5, %6, %7, %8}], [%2], %3, %9;\n" ::"r"(
+          dst),
+      "l"(map), "r"(barrier), "h"(blocks), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4),
+      "l"(cache_policy)
+      : "memory");
+}
+
 // cp.async.bulk.tensor.5d, shared to global. The source is read asynchronously: see tma_store_wait.
 FLASH_DEVICE void tma_store_5d(const void* map, uint32_t src, int c0, int c1, int c2, int c3,
                                int c4) {

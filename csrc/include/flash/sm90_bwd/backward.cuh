@@ -24,7 +24,7 @@ namespace flash::sm90_bwd {
 
 template <typename L>
 FLASH_DEVICE void init_barriers(const L& smem) {
-  constexpr int kConsumerWarps = L::kGroups * HopperBackwardKernelConfig::kGroupWarps;
+  constexpr int kConsumerWarps = L::kBlocks * L::kGroups * HopperBackwardKernelConfig::kGroupWarps;
   ptx::mbarrier_init(smem.own1_full(), 1);
   ptx::mbarrier_init(smem.own2_full(), 1);
   for (int stage = 0; stage < L::kStages1; ++stage) {

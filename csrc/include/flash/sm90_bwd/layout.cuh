@@ -64,6 +64,8 @@ struct Layout {
   using Calls = TheCalls;
   static constexpr bool kStaggers = false;
   static constexpr bool kInOrder = false;
+  // Thread blocks of a cluster: the same blocks pass by all of them.
+  static constexpr int kBlocks = 1;
   // Whether dS leaves the registers, and who writes it (ScoresConsumer).
   static constexpr bool kSharesDs = false;
   struct DsWriter {};

@@ -5,6 +5,7 @@
 // tensor cores while the other exponentiates.
 #pragma once
 
+#include "flash/ptx/cluster.cuh"
 #include "flash/ptx/named_barrier.cuh"
 #include "flash/sm90/ring.cuh"
 #include "flash/sm90_bwd/args.h"
@@ -81,6 +82,16 @@ struct PairMember {
   FLASH_DEVICE void release(uint32_t barrier) const {
     if (lane == 0) ptx::mbarrier_arrive(barrier);
   }
+
+  // The same for what passes by: each of a cluster's thread blocks brings it to all.
+  FLASH_DEVICE void give_back(uint32_t barrier) const {
+    release(barrier);
+    if constexpr (L::kBlocks == 2) {
+      if (lane == 0) {
+        ptx::mbarrier_arrive_at_peer(ptx::peer_address(barrier, ptx::cluster_rank() ^ 1));
+      }
+    }
+  }
 };
 
 // P = exp2(scores - log-sum-exp), dV += P^T dO.
@@ -126,12 +137,12 @@ struct WeightsConsumer : PairMember<kConfig, TheLayout, Own> {
     if constexpr (kIsLast) {
       Mm::template wait<0>(Base::sums);
     } else {
-      Base::release(smem.empty1(ring1.buffer));
+      Base::give_back(smem.empty1(ring1.buffer));
       ring1.advance();
       Base::place.advance(work);
       issue_scores();
       Mm::template wait<1>(Base::sums);
-      Base::release(smem.empty2(ring2.buffer));
+      Base::give_back(smem.empty2(ring2.buffer));
       ring2.advance();
     }
   }
@@ -212,7 +223,7 @@ struct ScoresConsumer : PairMember<kConfig, TheLayout, Own> {
   FLASH_DEVICE void step() {
     const uint32_t q = smem.other1(ring1.buffer);
     Mm::template wait<0>(d_s);
-    if constexpr (!kIsLast) Base::release(smem.empty2(ring2.buffer));
+    if constexpr (!kIsLast) Base::give_back(smem.empty2(ring2.buffer));
     ring2.advance();
     sm90::wait_phase(smem.full1(ring1.buffer), ring1.parity);
     sm90::wait_phase(smem.weights_full(weights_ring.buffer), weights_ring.parity);
@@ -232,7 +243,7 @@ struct ScoresConsumer : PairMember<kConfig, TheLayout, Own> {
       Base::place.advance(work);
       issue_gradients();
       Mm::template wait<1>(Base::sums);
-      Base::release(smem.empty1(ring1.buffer));
+      Base::give_back(smem.empty1(ring1.buffer));
       ring1.advance();
     }
   }

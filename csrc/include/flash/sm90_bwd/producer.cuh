@@ -1,6 +1,7 @@
 // The producer: one thread that keeps the copy engine busy.
 #pragma once
 
+#include "flash/ptx/cluster.cuh"
 #include "flash/ptx/tma.cuh"
 #include "flash/sm90/ring.cuh"
 #include "flash/sm90_bwd/args.h"
@@ -47,7 +48,7 @@ struct Producer {
     const uint32_t full = smem.full1(ring1.buffer);
     sm90::wait_phase(smem.empty1(ring1.buffer), ring1.parity ^ 1);
     ptx::mbarrier_arrive_expect_tx(full, L::kOtherBytes + L::kStatsBytes);
-    load_other(work, full, smem.other1(ring1.buffer), args.other1, row, head);
+    load_other<0>(work, full, smem.other1(ring1.buffer), args.other1, row, head);
     if constexpr (L::kOwnsKeys) {
       constexpr int kRowsOfOne = stats_row_bytes(L::kColumns) / int{sizeof(RowStats)};
       static_assert(L::kColumns % kRowsOfOne == 0, "a block's RowStats are whole rows of the map");
@@ -61,8 +62,8 @@ struct Producer {
     const uint32_t full = smem.full2(ring2.buffer);
     sm90::wait_phase(smem.empty2(ring2.buffer), ring2.parity ^ 1);
     ptx::mbarrier_arrive_expect_tx(full, L::kOtherBytes);
-    load_other(work, full, smem.other2(ring2.buffer), args.other2, place.block * L::kColumns,
-               other_head_of(work, place));
+    load_other<L::kBlocks - 1>(work, full, smem.other2(ring2.buffer), args.other2,
+                               place.block * L::kColumns, other_head_of(work, place));
     ring2.advance();
   }
 
@@ -86,10 +87,18 @@ struct Producer {
     }
   }
 
+  // One of a cluster's thread blocks, kBringer, brings the tile to all of them.
+  template <int kBringer>
   FLASH_DEVICE void load_other(const Own& work, uint32_t full, uint32_t tile, const TensorMap& map,
                                int row, int head) const {
     const BoxStart at = Calls::template other_box<L::kColumns>(work, row, head);
-    ptx::tma_load_5d(tile, &map, full, 0, at.row, at.chunk, at.head, at.batch, ptx::kEvictLast);
+    if constexpr (L::kBlocks == 1) {
+      ptx::tma_load_5d(tile, &map, full, 0, at.row, at.chunk, at.head, at.batch, ptx::kEvictLast);
+    } else if (ptx::cluster_rank() == kBringer) {
+      constexpr uint16_t kAll = (1u << L::kBlocks) - 1;
+      ptx::tma_multicast_5d(tile, &map, full, kAll, 0, at.row, at.chunk, at.head, at.batch,
+                            ptx::kEvictLast);
+    }
   }
 };
 

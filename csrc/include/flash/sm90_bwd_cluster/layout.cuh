@@ -36,6 +36,7 @@ template <ClusterBackwardKernelConfig kConfig>
 struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys> {
   using TwoPass = sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys>;
   using Work = PairWork<kConfig>;
+  static constexpr int kBlocks = ClusterBackwardKernelConfig::kBlocks;
   static constexpr bool kSharesDs = true;
   using DsWriter = sm90_bwd_cluster::DsWriter<Layout>;
   // As many as leave no spills.

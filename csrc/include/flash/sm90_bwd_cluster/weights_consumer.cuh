@@ -36,7 +36,7 @@ struct WeightsConsumer
  private:
   // From one block's weights to those of the next.
   FLASH_DEVICE void step() {
-    Base::release(smem.empty1(ring1.buffer));
+    Base::give_back(smem.empty1(ring1.buffer));
     ring1.advance();
     Base::place.advance(work);
     Base::issue_scores();
@@ -44,7 +44,7 @@ struct WeightsConsumer
     Mm::template wait<1>(p);
     weigh();
     Mm::template wait<0>(sums);
-    Base::release(smem.empty2(ring2.buffer));
+    Base::give_back(smem.empty2(ring2.buffer));
     ring2.advance();
     Mm::pack(p, rounded);  // no matmul reads them any more
   }

@@ -40,6 +40,7 @@ FLASH_DEVICE void init_barriers(const L& smem) {
       ptx::mbarrier_init(smem.weights_full(stage), HopperBackwardKernelConfig::kGroupWarps);
       ptx::mbarrier_init(smem.weights_empty(stage), HopperBackwardKernelConfig::kGroupWarps);
     }
+    ptx::mbarrier_init(smem.own_read(), L::kPartners * HopperBackwardKernelConfig::kGroupWarps);
   }
   ptx::fence_mbarrier_init();
 }

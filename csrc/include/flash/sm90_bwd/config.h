@@ -78,7 +78,7 @@ struct HopperBackwardKernelConfig {
   // "empty"; the same of weights that are handed on.
   constexpr int n_barriers(Variant variant) const {
     return 2 + 2 * (shape(variant).stages + second_stages(variant)) +
-           (splits_sums(variant) ? 2 * kWeightStages : 0);
+           (splits_sums(variant) ? 2 * kWeightStages + 1 : 0);
   }
 
   constexpr int smem_bytes(Variant variant = Variant::kKeys) const {

@@ -69,6 +69,8 @@ struct Layout {
   // Whether dS leaves the registers, and who writes it (ScoresConsumer).
   static constexpr bool kSharesDs = false;
   struct DsWriter {};
+  // Consumers that multiply with the rows that stay, where one sums dV and another one dK.
+  static constexpr int kPartners = 2;
   // Of the rows that stay, k-steps that a consumer has in registers (OwnRows): of own1, of own2.
   static constexpr int kHeldSteps1 = 0;
   static constexpr int kHeldSteps2 = 0;
@@ -128,6 +130,10 @@ struct Layout {
   FLASH_DEVICE uint32_t weights_full(int stage) const { return barrier(kHandedOn + stage); }
   FLASH_DEVICE uint32_t weights_empty(int stage) const {
     return barrier(kHandedOn + kWeightStages + stage);
+  }
+  // All consumers have multiplied with own1 and own2 for the last time.
+  FLASH_DEVICE uint32_t own_read() const {
+    return barrier(kHandedOn + 2 * HopperBackwardKernelConfig::kWeightStages);
   }
 
  private:

@@ -6,7 +6,6 @@
 #pragma once
 
 #include "flash/ptx/cluster.cuh"
-#include "flash/ptx/named_barrier.cuh"
 #include "flash/sm90/ring.cuh"
 #include "flash/sm90_bwd/args.h"
 #include "flash/sm90_bwd/epilogue.cuh"
@@ -16,15 +15,6 @@
 #include "flash/tile/rows.cuh"
 
 namespace flash::sm90_bwd {
-
-// 0 is __syncthreads; kKeysRead: all have multiplied with K and V for the last time.
-enum PairBarrier : int { kKeysRead = 1 };
-
-// Threads that multiply with K and V: of two consumers, or of a third that sums dQ, too.
-template <typename L>
-constexpr int keys_readers() {
-  return (L::kSharesDs ? 3 : 2) * HopperBackwardKernelConfig::kGroupThreads;
-}
 
 template <HopperBackwardKernelConfig kConfig, typename TheLayout, typename Own>
 struct PairMember {
@@ -70,8 +60,9 @@ struct PairMember {
   }
 
   FLASH_DEVICE void store(float factor, uint32_t own, const TensorMap& map, const void* wanted) {
-    ptx::bar_sync(kKeysRead, keys_readers<L>());
+    release(smem.own_read());
     if (wanted == nullptr) return;
+    sm90::wait_phase(smem.own_read(), 0);  // before own rows are overwritten
     const BoxStart at{work.first_row + warp * 16, 0, static_cast<int>(work.head),
                       static_cast<int>(work.batch)};
     End::store(sums, factor, own + warp * L::kWarpBytes, map, at, lane);

@@ -38,6 +38,7 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys> {
   using Work = PairWork<kConfig>;
   static constexpr int kBlocks = ClusterBackwardKernelConfig::kBlocks;
   static constexpr bool kSharesDs = true;
+  static constexpr int kPartners = 3;
   using DsWriter = sm90_bwd_cluster::DsWriter<Layout>;
   // As many as leave no spills.
   static constexpr int kHeldSteps1 = 8;

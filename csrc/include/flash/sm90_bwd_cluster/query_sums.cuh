@@ -89,8 +89,10 @@ struct SumsConsumer : QuerySums<kConfig> {
       step(place);
       place.advance(work);
     }
-    if (lane == 0) ptx::tma_store_wait_read<0>();
-    ptx::bar_sync(sm90_bwd::kKeysRead, sm90_bwd::keys_readers<L>());
+    if (lane == 0) {
+      ptx::tma_store_wait_read<0>();
+      ptx::mbarrier_arrive(smem.own_read());
+    }
   }
 
  private:

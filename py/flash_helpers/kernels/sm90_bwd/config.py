@@ -72,8 +72,9 @@ class HopperBackwardKernelConfig(BackwardKernelConfig):
         stats = 0 if variant is Variant.QUERIES else columns * ROW_STATS_FLOATS * FP32_BYTES
         blocks = stages + self.second_stages(variant)
         n_rows = 2 * rows + blocks * columns
-        weights = 2 if self.splits_sums(variant) else 0
-        handed_on = weights * (GROUP_ROWS * columns * FP32_BYTES + 8 * 2)
+        handed_on = 0
+        if self.splits_sums(variant):
+            handed_on = 2 * (GROUP_ROWS * columns * FP32_BYTES + 8 * 2) + 8
         return n_rows * self.row_bytes() + stages * stats + 8 * (2 + 2 * blocks) + handed_on
 
     def min_blocks_per_sm(self, variant: Variant = Variant.KEYS) -> int:

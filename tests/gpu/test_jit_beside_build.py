@@ -45,7 +45,7 @@ def taken() -> dict[str, KernelConfig]:
         return found
     device = torch.device("cuda")
     capability = torch.cuda.get_device_capability(device)
-    for gradients, d_head in itertools.product((False, True), (64, 128, 256)):
+    for gradients, d_head in itertools.product((False, True), (64, 128, 192, 256)):
         problem = AttentionProblem(
             DType.FP16, BATCH, LENGTH, LENGTH, HEADS, HEADS, d_head, gradients=gradients
         )

@@ -18,7 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from ...triton_kit.aggregates import aggregate
 from ..activations import activate
 from ..matrices.persistent import async_load, async_store, barriers
-from .persistent import part_of
+from .persistent import matrices, part_of
 
 
 @aggregate
@@ -77,20 +77,30 @@ def single(
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         [3, 0], [gl.num_warps(), 1], [16, BLOCK_N, 16])  # fmt: skip
     acc = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, layout)
-    if BIAS:
-        column = s.filter + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))
-        each_bias = gl.load(bias + column, mask=column < filters, other=0.0)
+    if BIAS:  # into shared memory: in registers it would leave room for a program less
+        each: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+        bias_s = gl.allocate_shared_memory(
+            gl.float32, [BLOCK_N // WIDTH, WIDTH], gl.SwizzledSharedLayout(1, 1, 1, order=[0])
+        )
+        for i in gl.static_range(BLOCK_N // WIDTH):
+            column = s.filter + i * WIDTH + gl.arange(0, WIDTH, each)
+            one = gl.load(bias + column, mask=column < filters, other=0.0)
+            bias_s.index(i).store(one.to(gl.float32))
     for step in range(steps):
         acc = warpgroup_mma_wait(1, deps=[s.product(step, acc)])
         later = step - 1 + BUFFERS  # into the place of the step before this one
         if (step > 0) & (later < steps):
             s.load(x_desc, w_desc, later)
     acc = warpgroup_mma_wait(0, deps=[acc])
-    if BIAS:  # it came meanwhile
-        acc += each_bias.to(gl.float32)[None, :]
-    for i in gl.static_range(BLOCK_N // WIDTH):  # through the places of x, which are read no more
-        part = activate(part_of(acc, i, BLOCK_N // WIDTH), ACTIVATION)
-        x_s.index(i).store(part.to(out_desc.dtype))
+    # In parts through the places of x, which are read no more. Stored as a whole by Triton 3.6, acc
+    # makes ptxas wait for each product: 15.2 us instead of 10.2, 2,048 channels of 7 x 7 to 512.
+    out_s = matrices(x_s, BUFFERS * (BLOCK_K // WIDTH), BLOCK_M, WIDTH)
+    for i in gl.static_range(BLOCK_N // WIDTH):
+        part = part_of(acc, i, BLOCK_N // WIDTH)
+        if BIAS:
+            part += bias_s.index(i).load(gl.SliceLayout(0, part.type.layout))[None, :]
+        part = activate(part, ACTIVATION)
+        out_s.index(i).store(part.to(out_desc.dtype))
         fence_async_shared()
-        async_store(out_desc, [s.pixel, s.filter + i * WIDTH], x_s.index(i))
+        async_store(out_desc, [s.pixel, s.filter + i * WIDTH], out_s.index(i))
     tma.store_wait(0)

@@ -10,21 +10,27 @@ NAMES = ("relu", "gelu_tanh", "gelu_erf", "silu")
 
 
 @triton.jit
-def activate(x, KIND: tl.constexpr):
-    """The function of that name; NaN stays NaN, as in PyTorch."""
+def activate(x, KIND: tl.constexpr, ROUNDED: tl.constexpr = False):
+    """The function of that name; NaN stays NaN, as in PyTorch. ROUNDED: divisions are, as PyTorch's
+    of fp32 are; else they may be two units off, which 16-bit results do not show."""
     if KIND == "relu":
         y = tl.where(x < 0.0, 0.0, x)
     elif KIND == "silu":
-        y = x / (1.0 + tl.exp(-x))
+        y = quotient(x, 1.0 + tl.exp(-x), ROUNDED)
     elif KIND == "gelu_tanh":
         # 0.5 (1 + tanh u) is the logistic function of 2 u, which cancels nothing for negative u.
-        y = x / (1.0 + tl.exp(-2.0 * gelu_inner(x)))
+        y = quotient(x, 1.0 + tl.exp(-2.0 * gelu_inner(x)), ROUNDED)
     elif KIND == "gelu_erf":
         y = x * below(x)
     else:
         tl.static_assert(KIND == "none", "an activation that is not known")
         y = x
     return y
+
+
+@triton.jit
+def quotient(x, y, ROUNDED: tl.constexpr):
+    return tl.div_rn(x, y) if ROUNDED else x / y
 
 
 @triton.jit

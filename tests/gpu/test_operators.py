@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 
 from flash_attention import operators
 from tests.gpu.inputs import guarded, margins_ok
-from tests.operators.compare import allowed, excess, worst
+from tests.operators.compare import allowed, beyond_pytorch, excess, worst
 from tests.operators.values import DTYPES, mixed, ordinary
 
 pytestmark = pytest.mark.gpu
@@ -40,6 +40,14 @@ def test_activations(name: str, n: int, dtype: torch.dtype, seed: int) -> None:
     x, out = mixed(n, dtype, seed).cuda(), guarded((n,), dtype)
     call(x, out=out)
     assert worst(out, reference(x.double())) <= allowed(dtype) and margins_ok(out)
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "silu"])
+def test_fp32_beside_pytorch(name: str, seed: int) -> None:
+    call, reference = UNARY[name]
+    far = 100 * ordinary((1_000_000,), torch.float32, seed).cuda()
+    x = torch.cat([torch.linspace(-20, 20, 4_000_000, device="cuda"), far])
+    assert beyond_pytorch(call(x), reference(x)) <= 2
 
 
 @each_dtype

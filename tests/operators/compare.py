@@ -34,6 +34,14 @@ def allowed(dtype: torch.dtype) -> float:
     return 2.0 if dtype == torch.float32 else 0.51
 
 
+def beyond_pytorch(found: torch.Tensor, torchs: torch.Tensor) -> float:
+    """Units in the last place between both from 4 on; infinite below, beyond 1e-6."""
+    apart, size = (found.double() - torchs.double()).abs(), torchs.abs()
+    unit = torch.nextafter(size, torch.full_like(size, torch.inf)).double() - size.double()
+    near = apart[size < 4].max() < ABSOLUTE
+    return float((apart / unit)[size >= 4].max()) if near else float("inf")
+
+
 def excess(found: torch.Tensor, exact: torch.Tensor, scale: torch.Tensor | float) -> float:
     """How far the output is off, beyond its one rounding, in units of fp32 at `scale`: what the
     computation in fp32 may lose. Infinite where NaN or infinities do not lie alike."""

@@ -17,7 +17,7 @@ from flash_attention.operators.elementwise.problem import elements
 from flash_attention.triton_kit import emulated
 from flash_attention.triton_kit.offline import compile_op
 
-from .compare import allowed, worst
+from .compare import allowed, beyond_pytorch, worst
 from .planting import found, planted
 from .values import DTYPES, mixed, ordinary, shifted, special, with_gaps
 
@@ -210,6 +210,23 @@ def test_an_activation_costs_less_than_its_memory(kind: str, architecture: int) 
     assert compiled.ptx.count("ex2.approx") == 16
     assert sum(line.startswith(("bra", "@")) and "bra" in line for line in lines) <= 2
     assert sum(".f32 " in line for line in lines) <= 16 * 17
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "silu"])
+def test_fp32_beside_pytorch(name: str, seed: int) -> None:
+    call, reference = UNARY[name]
+    x = torch.cat([torch.linspace(-20, 20, 20_000), 100 * ordinary((5_000,), torch.float32, seed)])
+    assert beyond_pytorch(call(x), reference(x)) <= 2
+
+
+@pytest.mark.parametrize("kind", ["gelu_tanh", "silu"])
+def test_fp32_divides_as_pytorch_does(kind: str) -> None:
+    """Else 3 units lay between both on an H200. The emulator rounds every quotient."""
+    for dtype in DTYPES.values():
+        x = torch.zeros(1000, dtype=dtype)
+        ptx = compile_op(Elementwise(kind), BlockConfig(), elements((x, x, x), 0.0, True)).ptx
+        assert ("div.rn.f32" in ptx, "div.full.f32" in ptx)[dtype != torch.float32]
+        assert not ("div.rn.f32" in ptx and "div.full.f32" in ptx)
 
 
 def test_beyond_where_the_normal_distribution_was_fitted(seed: int) -> None:

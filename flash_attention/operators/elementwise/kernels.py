@@ -25,7 +25,7 @@ def combine(x, y, alpha, KIND: tl.constexpr, GRAD: tl.constexpr):
     elif GRAD:
         z = derivative(x.to(tl.float32), KIND) * y.to(tl.float32)
     else:
-        z = activate(x.to(tl.float32), KIND)
+        z = activate(x.to(tl.float32), KIND, x.dtype == tl.float32)
     return z
 
 

@@ -121,13 +121,13 @@ REDUNDANT = (
     ),
     Redundant(
         "wgmma.fence removed",
-        "Mm::issue_products(smem.own1(0), smem.other1(ring1.buffer), p);",
+        "keys.issue_products(smem.own1(0), smem.other1(ring1.buffer), p);",
         "nothing touches S between the fence that precedes dV and this one",
-        _splits,
+        _hands_on_two,
     ),
     Redundant(
         "wgmma.fence removed",
-        "Mm::issue_products(smem.own2(0), smem.other2(ring2.buffer), d_s);",
+        "values.issue_products(smem.own2(0), smem.other2(ring2.buffer), d_s);",
         "nothing touches dP between the fence that precedes dK and this one",
         _splits,
     ),
@@ -137,6 +137,14 @@ REDUNDANT = (
         """the scores just multiplied needed a Q whose stage the other group had released at the end
         of the step in which it had read the weights""",
         _splits_with_two_stages,
+    ),
+    Redundant(
+        "mbarrier wait passed",
+        "sm90::wait_phase(smem.own_read(), 0);",
+        """dK comes where K was, which the weights' consumer had multiplied for the last time before
+        it handed on the last weights""",
+        _hands_on_two,
+        "Base::store(args.call.softmax_scale",
     ),
     Redundant(
         "mbarrier wait passed",

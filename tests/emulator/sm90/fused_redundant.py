@@ -167,6 +167,20 @@ FUSED_REDUNDANT = (
             ("ds_empty(ds_ring.before().buffer)", LAST_OF_SEVERAL),
         )
     ),
+    Redundant(
+        "wgmma.fence removed",
+        "Mm::issue_sum(rounded, smem.other2(ring2.buffer), sums);",
+        "nothing touches dV or the weights between the fence that precedes the scores and this one",
+        _comes_in_pairs,
+        "for (int i = 1; i < n_steps; ++i) step();",
+    ),
+    Redundant(
+        "mbarrier wait passed",
+        "sm90::wait_phase(smem.weights_empty(weights_ring.buffer)",
+        "nobody has been given weights before the first ones",
+        _comes_in_pairs,
+        "      weigh();",
+    ),
 )  # fmt: skip
 # Needed, and not planted.
 UNSEEN = (

@@ -61,8 +61,8 @@ struct PairMember {
 
   FLASH_DEVICE void store(float factor, uint32_t own, const TensorMap& map, const void* wanted) {
     release(smem.own_read());
-    if (wanted == nullptr) return;
     sm90::wait_phase(smem.own_read(), 0);  // before own rows are overwritten
+    if (wanted == nullptr) return;
     const BoxStart at{work.first_row + warp * 16, 0, static_cast<int>(work.head),
                       static_cast<int>(work.batch)};
     End::store(sums, factor, own + warp * L::kWarpBytes, map, at, lane);

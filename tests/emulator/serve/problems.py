@@ -42,9 +42,18 @@ def _paged(page: int, *shape: object, **named: object) -> Callable[..., None]:
     return run
 
 
+def _cached(capacity: int, *shape: object, **named: object) -> Callable[..., None]:
+    def run(batch: Callable[..., Batch]) -> None:
+        made = batch(*shape, **named)
+        made.check(made.cached(capacity))
+
+    return run
+
+
 # One tile of many parts, merged by groups; shares of several tiles, and tiles of several shares,
 # one without keys; more blocks of keys than stages; windows, pages, sinks; a tile that is full;
-# sequences that all warps count together.
+# sequences that all warps count together; first blocks that are copied before it is known where
+# they lie, rightly, and in vain by shares that have nothing.
 DECODES: tuple[Call, ...] = (
     (40, _packed(0, [1], [1400], heads=32, kv_heads=1)),
     (2, _packed(0, [4, 4, 4], [700, 3, 0], CAUSAL, heads=8, kv_heads=1)),
@@ -53,6 +62,8 @@ DECODES: tuple[Call, ...] = (
                 sinks=torch.linspace(-1, 1, 6))),
     (5, _paged(24, [16, 16], [600, 90], CAUSAL, heads=8)),
     (2, _packed(0, [1] * 40, [i * 7 % 50 for i in range(40)], heads=2)),
+    (1, _cached(400, [2, 2], [400, 400], CAUSAL, heads=8, kv_heads=1)),
+    (4, _cached(200, [1] * 8, [100, *[0] * 7], heads=8, kv_heads=1)),
 )  # fmt: skip
 PROMPTS: tuple[Call, ...] = (
     (1, _packed(0, [130], [400], heads=2)),

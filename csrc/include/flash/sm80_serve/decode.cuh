@@ -9,6 +9,7 @@
 #include "flash/ptx/memory.cuh"
 #include "flash/sm80/forward/softmax.cuh"
 #include "flash/sm80_serve/config.h"
+#include "flash/sm80_serve/first_block.cuh"
 #include "flash/sm80_serve/keys.cuh"
 #include "flash/sm80_serve/matmuls.cuh"
 #include "flash/sm80_serve/parts.cuh"
@@ -46,6 +47,12 @@ class BlockLoader {
     }
     ptx::cp_async_commit_group();
     if (!is_looked_up && !is_at_end_) look_up();
+  }
+
+  // The block that was looked up is on its way already: the next one of its piece is looked up.
+  FLASH_DEVICE void pass_first() {
+    key_ += kConfig.B_c;
+    stream_.look_up(ring_.newest().tile, ring_.newest().keys, key_);
   }
 
   // Shared address of this warp's slice of a stage.
@@ -127,11 +134,17 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
   auto* const counts = reinterpret_cast<Team::Count*>(shared_memory + kConfig.lse_offset());
   PieceRing<kConfig> ring(shared_memory + kConfig.pieces_offset(), warp, lane);
   const HeadsAbreast abreast(args);
+  const Team team = {warp, kConfig.n_warps, counts};
+  const int used = team.first_used(args, lane);  // it would come behind keys
   // What it needs is computed while lengths come.
-  const KeyStream<kConfig> stream(args, smem + kConfig.q_bytes(), warp, lane);
-  const Share<kConfig> share(args, lane, {warp, kConfig.n_warps, counts}, abreast,
-                             &ring.before_first());
-  if (share.begin == share.end) return;
+  KeyStream<kConfig> stream(args, smem + kConfig.q_bytes(), warp, lane);
+  FirstBlock<kConfig> first_block(args, abreast);
+  first_block.copy(stream, abreast.first_head(), /*stage=*/0);
+  const Share<kConfig> share(args, lane, team, abreast, &ring.before_first(), &used);
+  if (share.begin == share.end) {
+    ptx::cp_async_wait_group<0>();  // copies end before the thread block
+    return;
+  }
   __syncwarp();  // its first sequence is visible
   BlockLoader<kConfig, KeyStream<kConfig>, Pieces<kConfig>, HeadsAbreast> loader(
       stream, Pieces<kConfig>(share), ring, abreast);
@@ -202,6 +215,11 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
     if (pass == kFinds) {
       pass = kFills;
       n_steps = kStages - 1;
+      if (first_block.is_of(ring.newest())) {  // it is there, or on its way, in stage 0
+        loader.pass_first();
+        ptx::cp_async_commit_group();  // in place of the step that would ask for it
+        --n_steps;
+      }
       continue;
     }
     if (pass == kComputes) {

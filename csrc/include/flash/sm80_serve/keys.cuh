@@ -71,15 +71,14 @@ struct KeyRows {
     const int key = first + first_key + lane;
     is_read = lane < kRows && keys.has(key);
     kv_head = tile.kv_head;
-    if (!is_read) return;
-    if (args.block_table == nullptr) {
-      asked_page = tile.page;
-      asked_row = tile.first_key + key;
-      return;
-    }
-    const Divisor::Result place = page_size.divide(key);
-    asked_row = place.remainder;
-    asked_page = args.block_table[tile.batch * args.table_stride + place.quotient];
+    if (is_read) ask(tile.batch, tile.page, key, tile.first_key);
+  }
+
+  // The same of the first block of sequence `batch`, all of whose keys exist.
+  FLASH_DEVICE void look_up_first(int batch, int head) {
+    is_read = lane < kRows;
+    kv_head = head;
+    if (is_read) ask(batch, batch, first_key + lane);
   }
 
   // Finds the rows that were asked for: others may be looked up then, before these are copied.
@@ -94,6 +93,18 @@ struct KeyRows {
              bytes_of(kDType);
     v_row += (page * args.v_stride_page + row * args.v_stride_seq + kv_head * args.v_stride_head) *
              bytes_of(kDType);
+  }
+
+  // Asks where a key lies. `page`, `first`: of a sequence without a table.
+  FLASH_DEVICE void ask(int batch, int page, int key, int first = 0) {
+    if (args.block_table == nullptr) {
+      asked_page = page;
+      asked_row = first + key;
+      return;
+    }
+    const Divisor::Result place = page_size.divide(key);
+    asked_row = place.remainder;
+    asked_page = args.block_table[batch * args.table_stride + place.quotient];
   }
 
  protected:

@@ -70,6 +70,22 @@ struct Team {
   int n_warps = 1;
   Count* counts = nullptr;  // of each warp, in shared memory; all have read them before their next
                             // __syncthreads()
+
+  FLASH_DEVICE bool works_together(const ServeArgs& args) const {
+    return n_warps > 1 && args.batch > 32;
+  }
+  // Sequences for a warp.
+  FLASH_DEVICE int n_each(const ServeArgs& args) const {
+    const int all_at_once = 32 * n_warps;  // a constant, by which it is quick to divide
+    return works_together(args) ? (args.batch + all_at_once - 1) / all_at_once * 32 : args.batch;
+  }
+  FLASH_DEVICE int first(const ServeArgs& args) const {
+    return works_together(args) ? warp * n_each(args) : 0;
+  }
+  // Sequence::used_of() the first sequence that a lane looks at.
+  FLASH_DEVICE int first_used(const ServeArgs& args, int lane) const {
+    return Sequence::used_of(args, min(first(args) + lane, args.batch - 1));
+  }
 };
 
 // The share of this thread block, found by all lanes of each warp.
@@ -80,17 +96,17 @@ struct Share {
   int batch;             // the sequence in which it begins
   UnitCount before;      // units before that sequence
 
-  // `kept`: receives the sequence in which it begins.
+  // `kept`: receives the sequence in which it begins. `used`: the team's first_used(), if it was
+  // asked for.
   template <typename ItsAbreast = Abreast>
   FLASH_DEVICE Share(const ServeArgs& args, int lane, const Team& team = {},
-                     const ItsAbreast& abreast = {}, Sequence* kept = nullptr)
+                     const ItsAbreast& abreast = {}, Sequence* kept = nullptr,
+                     const int* used = nullptr)
       : batch(0), before(0) {
-    const bool together = team.n_warps > 1 && args.batch > 32;
+    const bool together = team.works_together(args);
     const int n_warps = together ? team.n_warps : 1;
-    const int all_at_once = 32 * team.n_warps;  // a constant, by which it is quick to divide
-    const int n_each =                          // for a warp
-        together ? (args.batch + all_at_once - 1) / all_at_once * 32 : args.batch;
-    const int from = together ? team.warp * n_each : 0;
+    const int n_each = team.n_each(args);
+    const int from = team.first(args);
     Team::Count mine = {0, 0};
     bool counts = true;
     int first = from;  // sequences are looked at by 32
@@ -102,9 +118,10 @@ struct Share {
     ptx::forget(group.divisor);
     ptx::forget(group.inverse);
 #pragma unroll 1
-    for (Sequence sequence(args, min(first + lane, args.batch - 1), group);;
-         sequence = Sequence(args, min(first + lane, args.batch - 1), group)) {
+    for (int its_used = used != nullptr ? *used : team.first_used(args, lane);;
+         its_used = Sequence::used_of(args, min(first + lane, args.batch - 1))) {
       const int b = first + lane;
+      const Sequence sequence(args, min(b, args.batch - 1), group, its_used);
       const Units<kConfig> found(sequence, abreast);
       const UnitCount units = b < args.batch ? found.all(args, abreast) : 0;
       const UnitCount so_far =

@@ -50,16 +50,23 @@ struct Sequence {
 
   FLASH_DEVICE Sequence(const ServeArgs& args, int number)
       : Sequence(args, number, group_of(args)) {}
+  // First what every call with a cache waits for: used_of().
   FLASH_DEVICE Sequence(const ServeArgs& args, int number, const Divisor& its_group)
+      : Sequence(args, number, its_group, used_of(args, number)) {}
+  // `used`: used_of(), which the caller has asked for.
+  FLASH_DEVICE Sequence(const ServeArgs& args, int number, const Divisor& its_group, int used)
       : batch(number), group(its_group) {
-    // First what every call with a cache waits for.
-    const int used = args.seqused_k == nullptr ? 0 : args.seqused_k[batch];
     find_queries(args);
     find_keys(args, used);
   }
 
   FLASH_DEVICE static Divisor group_of(const ServeArgs& args) {
     return Divisor(static_cast<uint32_t>(args.n_heads_q / args.n_heads_kv));
+  }
+
+  // Keys of a sequence of a cache, but for those that are appended.
+  FLASH_DEVICE static int used_of(const ServeArgs& args, int number) {
+    return args.seqused_k == nullptr ? 0 : args.seqused_k[number];
   }
 
   FLASH_DEVICE int n_rows() const {

@@ -13,6 +13,7 @@ from flash_attention.serving import splits
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.emulator import LaunchReport
 from flash_helpers.kernels.contract import KernelConfig, Variant
+from flash_helpers.kernels.serve_config import PAIR_HEADS
 from tests.emulator.work import Work
 from tests.serving.problems import NAN, WILD, Batch, ints
 
@@ -114,3 +115,25 @@ def test_pages_behind_the_end_are_not_looked_at(reports: list[tuple[Any, LaunchR
     batch.check(batch.with_cache(k, v, block_table=table))
     ((config, _),) = reports
     assert config.B_c == 128
+
+
+@pytest.mark.parametrize("kv_heads", [8, 3])
+@pytest.mark.parametrize("keys", [[70], [130, 9, 64, 200, 100]])
+def test_pairs(
+    monkeypatch: pytest.MonkeyPatch,
+    reports: list[tuple[Any, LaunchReport]],
+    kv_heads: int,
+    keys: list[int],
+) -> None:
+    """Two thread blocks on a multiprocessor: two heads of a share follow each other in the launch,
+    if there are as many, then those of the next share. Of 66 thread blocks two are left over with
+    eight heads. Lengths that differ leave parts."""
+    monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 33)
+    n_sequences = -(-PAIR_HEADS // kv_heads // len(keys)) * len(keys)
+    lengths = keys * (n_sequences // len(keys))
+    batch = batch_of(lengths, heads=kv_heads, kv_heads=kv_heads)
+    found = batch.cached(max(lengths))
+    batch.check(found)
+    for (o, _), (again, _) in zip(found, batch.paged(16), strict=True):
+        assert torch.equal(o, again)
+    assert len(reports) == 2 and all(c.min_blocks_per_sm() == 2 for c, _ in reports)

@@ -46,22 +46,40 @@ struct Abreast {
 // Thread blocks with the same share, each of which has another KV head of every sequence: the heads
 // of a key lie beside each other in memory, which is faster if they are read side by side. Where as
 // good as no thread block is left over, else all heads are every thread block's.
+//
+// Thread blocks of the same share follow each other in the launch; but where it has two for each
+// multiprocessor, two heads of a share do, then those of the next share: a launch in whose order
+// all heads followed each other took 1 to 3 % longer where lengths are equal.
 class HeadsAbreast {
  public:
-  FLASH_DEVICE explicit HeadsAbreast(const ServeArgs& args) {
+  // `in_pairs`: the launch has two thread blocks for each multiprocessor.
+  FLASH_DEVICE HeadsAbreast(const ServeArgs& args, bool in_pairs) : in_pairs_(in_pairs) {
     const unsigned heads = args.n_heads_kv;
     const unsigned shares = whole_quotient(gridDim.x, heads);
     const bool fits = (gridDim.x - shares * heads) * kMostIdle <= gridDim.x;
     heads_ = fits ? heads : 1;
     n_shares_ = fits ? shares : gridDim.x;
-    share_ = fits ? whole_quotient(blockIdx.x, heads) : blockIdx.x;
-    head_ = blockIdx.x - share_ * heads_;
+    if (!in_pairs_) {
+      share_ = fits ? whole_quotient(blockIdx.x, heads) : blockIdx.x;
+      head_ = blockIdx.x - share_ * heads_;
+      return;
+    }
+    two_ = heads_ % 2 == 0 ? 1 : 0;
+    const unsigned at = blockIdx.x >> two_;
+    const unsigned turn = whole_quotient(at, n_shares_);
+    share_ = at - turn * n_shares_;
+    head_ = (turn << two_) + (blockIdx.x & two_);
+    if (head_ >= heads_) {  // it is left over
+      share_ = n_shares_;
+      head_ = 0;
+    }
   }
 
   FLASH_DEVICE unsigned n_shares() const { return n_shares_; }
   FLASH_DEVICE unsigned share() const { return share_; }
   FLASH_DEVICE int block(int its_share) const {
-    return static_cast<int>(its_share * heads_ + head_);
+    if (!in_pairs_) return static_cast<int>(its_share * heads_ + head_);
+    return static_cast<int>((((head_ >> two_) * n_shares_ + its_share) << two_) + (head_ & two_));
   }
   FLASH_DEVICE static int n_tiles(int of_head) { return of_head; }
   FLASH_DEVICE int n_heads(const ServeArgs& args) const { return heads_ > 1 ? 1 : args.n_heads_kv; }
@@ -70,6 +88,8 @@ class HeadsAbreast {
 
  private:
   static constexpr unsigned kMostIdle = 32;  // one thread block of so many
+  bool in_pairs_;
+  unsigned two_ = 0;  // 1: two heads of a share follow each other
   unsigned heads_;
   unsigned n_shares_;
   unsigned share_;

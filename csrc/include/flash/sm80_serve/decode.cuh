@@ -133,7 +133,7 @@ FLASH_DEVICE void decode(const ServeArgs& args) {
 
   auto* const counts = reinterpret_cast<Team::Count*>(shared_memory + kConfig.lse_offset());
   PieceRing<kConfig> ring(shared_memory + kConfig.pieces_offset(), warp, lane);
-  const HeadsAbreast abreast(args);
+  const HeadsAbreast abreast(args, kConfig.min_blocks_per_sm() > 1);
   const Team team = {warp, kConfig.n_warps, counts};
   const int used = team.first_used(args, lane);  // it would come behind keys
   // What it needs is computed while lengths come.

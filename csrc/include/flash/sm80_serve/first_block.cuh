@@ -19,6 +19,7 @@ class FirstBlock {
  public:
   template <typename ItsAbreast>
   FLASH_DEVICE FirstBlock(const ServeArgs& args, const ItsAbreast& abreast) {
+    if constexpr (!kIsTried) return;
     const unsigned n = args.batch;
     const unsigned shares = abreast.n_shares();
     if (!is_near(n, shares) || abreast.n_heads(args) != 1) return;
@@ -49,6 +50,13 @@ class FirstBlock {
   }
 
  private:
+  // Not where wide heads have 32 rows and ptxas would spill: before sm_90.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  static constexpr bool kIsTried = !kConfig.is_wide() || kConfig.B_r <= 16;
+#else
+  static constexpr bool kIsTried = true;
+#endif
+
   // Whether shares of n sequences may be of so many: as Share lets them grow.
   FLASH_DEVICE static bool is_near(unsigned n, unsigned more) { return more * 32 <= n * 33; }
 

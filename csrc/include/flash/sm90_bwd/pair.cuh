@@ -74,7 +74,7 @@ struct PairMember {
     if (lane == 0) ptx::mbarrier_arrive(barrier);
   }
 
-  // The same for what passes by: each of a cluster's thread blocks brings it to all.
+  // The same for what passes by, which one of a cluster's thread blocks brings to all.
   FLASH_DEVICE void give_back(uint32_t barrier) const {
     release(barrier);
     if constexpr (L::kBlocks == 2) {

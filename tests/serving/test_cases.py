@@ -58,8 +58,9 @@ def test_case_04_causal_with_one_query_is_full() -> None:
 
 
 def test_case_05_sequences_without_queries() -> None:
-    batch = Batch([0, 5, 0, 0, 3, 0], [7, 5, 0, 70, 9, 3], CAUSAL)
-    batch.check(batch.packed())
+    for n in (5, 130):  # one tile, and several
+        batch = Batch([0, n, 0, 0, 3, 0], [7, n, 0, 70, 9, 3], CAUSAL)
+        batch.check(batch.packed())
     Batch([0, 0], [7, 5]).check(Batch([0, 0], [7, 5]).packed())
     empty = torch.empty(0, 4, 64, dtype=torch.float16)
     for starts in ([0], [0, 0]):

@@ -51,6 +51,15 @@ def device_kernel(
     return compile_kernel(device_ptx(headers, file, architecture, config), entry)
 
 
+def with_fault(ptx: str, pattern: str, which: int, count: int, new: str) -> str:
+    """`ptx` with `new`, which may name the pattern's groups, in the place of one of the `count`
+    places that the pattern has."""
+    places = list(re.finditer(pattern, ptx))
+    assert len(places) == count
+    place = places[which]
+    return ptx[: place.start()] + place.expand(new) + ptx[place.end() :]
+
+
 def entry_text(headers: Path, file: str, entry: str, architecture: str = SM80) -> str:
     """The PTX of one entry."""
     text = device_ptx(headers, file, architecture)

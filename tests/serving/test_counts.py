@@ -11,11 +11,10 @@ import pytest
 import torch
 
 import flash_attention
-from flash_attention import emulated
 from flash_attention.serving import splits
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.emulator import LaunchReport
-from flash_helpers.kernels.contract import KernelConfig, Variant
+from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.sm80_serve.config import AmpereServeKernelConfig
 from flash_helpers.kernels.sm80_serve.family import Sm80Serve
 from flash_helpers.kernels.sm80_serve_mla.config import AmpereMlaKernelConfig
@@ -65,25 +64,6 @@ class Rows:
     def blocks(self, keys: int) -> int:
         """Of so many keys, that begin anywhere."""
         return max(0, -(-self.end // keys) - self.begin // keys)
-
-
-@pytest.fixture
-def reports(monkeypatch: pytest.MonkeyPatch) -> Reports:
-    """What was launched, and what it did."""
-    found: Reports = []
-    real = emulated.emulated_kernel
-
-    class Reported:
-        def __init__(self, config: KernelConfig, variant: Variant | None) -> None:
-            self.config, self.kernel = config, real(config, variant)
-
-        def launch(self, **arguments: Any) -> LaunchReport:
-            report = self.kernel.launch(**arguments)
-            found.append((self.config, report))
-            return report
-
-    monkeypatch.setattr(emulated, "emulated_kernel", Reported)
-    return found
 
 
 def tiles(batch: Batch, rows: int, group: int) -> list[Rows]:

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from flash_attention import emulated
 from flash_attention.serving import splits
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.emulator import LaunchReport
-from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.serve_config import PAIR_HEADS
 from tests.emulator.work import Work
 from tests.serving.problems import NAN, WILD, Batch, ints
@@ -56,23 +54,11 @@ CALLS: dict[str, tuple[Batch, int, int]] = {
 
 
 @pytest.fixture
-def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, LaunchReport]]:
-    """What was launched, and what it did."""
-    found = []
-    real = emulated.emulated_kernel
-
-    class Reported:
-        def __init__(self, config: KernelConfig, variant: Variant | None) -> None:
-            self.config, self.kernel = config, real(config, variant)
-
-        def launch(self, **arguments: Any) -> LaunchReport:
-            report = self.kernel.launch(**arguments)
-            found.append((self.config, report))
-            return report
-
-    monkeypatch.setattr(emulated, "emulated_kernel", Reported)
+def reports(
+    reports: list[tuple[Any, LaunchReport]], monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[Any, LaunchReport]]:
     monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", GROUPS * KV_HEADS)
-    return found
+    return reports
 
 
 @pytest.mark.parametrize("name", CALLS)

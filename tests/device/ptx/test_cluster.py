@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,15 @@ from flash_helpers.emulator import (
     compile_kernel,
     schedules,
 )
-from tests.device.launching import SM90, device_kernel, device_ptx, given, launch, wanted
+from tests.device.launching import (
+    SM90,
+    device_kernel,
+    device_ptx,
+    given,
+    launch,
+    wanted,
+    with_fault,
+)
 
 FILE = "ptx/cluster.cu"
 TILE, PIECE = 64, 2048  # rows and columns; bytes that a warp sends
@@ -120,11 +127,7 @@ FAULTS: dict[str, tuple[str, int, int, str, tuple[type[KernelError], ...], str]]
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found(headers: Path, fault: str, early: bool, seed: int) -> None:
     pattern, which, count, new, errors, report = FAULTS[fault]
-    ptx = device_ptx(headers, FILE, SM90)
-    places = list(re.finditer(pattern, ptx))
-    assert len(places) == count
-    own = places[which].expand(new)
-    text = ptx[: places[which].start()] + own + ptx[places[which].end() :]
+    text = with_fault(device_ptx(headers, FILE, SM90), pattern, which, count, new)
     kernel = compile_kernel(text, "exchange")
     for options in schedules(seed, options=LaunchOptions(early_loads=early)):
         with pytest.raises(errors, match=report):

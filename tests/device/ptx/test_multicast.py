@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,22 @@ from flash_helpers.emulator import (
     compile_kernel,
     schedules,
 )
-from tests.device.launching import SM90, device_kernel, device_ptx, given, launch, wanted
+from tests.device.launching import (
+    SM90,
+    device_kernel,
+    device_ptx,
+    given,
+    launch,
+    wanted,
+    with_fault,
+)
 
+from .test_cluster import ARRIVE, EARLY, SYNC
 from .test_tma import map_of
 
 FILE = "ptx/multicast.cu"
 BOX = (1, 1, 1, 16, 64)
 BYTES = 16 * 64 * 2
-EARLY = pytest.mark.parametrize("early", [False, True], ids=["late", "early"])
 
 
 def share(
@@ -71,8 +78,6 @@ def test_blocks_are_named(
         share(device_kernel(headers, FILE, "share", SM90), boxes(seed, 1, 3), blocks=blocks)
 
 
-SYNC = r"barrier\.cluster\.arrive\.release\.aligned;\s+barrier\.cluster\.wait\.acquire\.aligned;"
-ARRIVE = r"mbarrier\.arrive\.shared::cluster[^;]*;"
 # What stands in the PTX, which one of so many, what takes its place, and what is found.
 FAULTS: dict[str, tuple[str, int, int, str, tuple[type[KernelError], ...], str]] = {
     "no cluster_sync at the start": (SYNC, 0, 2, "bar.sync 0;", (MbarrierError, RaceError),
@@ -92,11 +97,8 @@ FAULTS: dict[str, tuple[str, int, int, str, tuple[type[KernelError], ...], str]]
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found(headers: Path, fault: str, early: bool, seed: int) -> None:
     pattern, which, count, new, errors, report = FAULTS[fault]
-    ptx = device_ptx(headers, FILE, SM90)
-    places = list(re.finditer(pattern, ptx))
-    assert len(places) == count
-    kernel = compile_kernel(ptx[: places[which].start()] + new + ptx[places[which].end() :],
-                            "share")  # fmt: skip
+    text = with_fault(device_ptx(headers, FILE, SM90), pattern, which, count, new)
+    kernel = compile_kernel(text, "share")
     for options in schedules(seed, options=LaunchOptions(early_loads=early)):
         with pytest.raises(errors, match=report):
             share(kernel, boxes(seed, 1, 3), options)

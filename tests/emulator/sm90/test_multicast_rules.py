@@ -25,6 +25,7 @@ from flash_helpers.emulator import (
 
 from ..race_kinds import WAR, Kinds, check_kinds
 from ..support import aligned, ptx_kernel
+from .test_cluster_copies import EMPTY, FULL, RELEASE, SYNC
 from .test_cluster_rules import FENCE, INIT
 
 SMEM = ".shared .align 1024 .b8 words[2048]; .shared .align 8 .b8 bars[64];"
@@ -35,12 +36,10 @@ mov.u32 %r22, %cluster_ctarank; setp.eq.and.u32 %q2, %r22, 0, %q0; xor.b32 %r23,
 mapa.shared::cluster.u32 %r11, %r21, %r23;
 """
 EXPECT = "@%q0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], 2048;\n"
-SYNC = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;\n"
 LOAD = (
     "@%q2 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
     ".multicast::cluster [%r20], [%p0, {0, 0}], [%r21], 3;\n"
 )
-FULL = "W: mbarrier.try_wait.parity.shared::cta.b64 %q9, [%r21], 0; @!%q9 bra W;\n"
 # Each thread's word, to its block's row.
 READ = """shl.b32 %r1, %t, 2; add.u32 %r1, %r1, %r20; ld.shared.u32 %r2, [%r1];
 mov.u32 %r3, %ctaid.x; mad.lo.u32 %r3, %r3, 64, %t; mul.wide.u32 %x1, %r3, 4;
@@ -48,7 +47,7 @@ add.u64 %x1, %x1, %p1; st.global.u32 [%x1], %r2;
 """
 START = INIT + FENCE + EXPECT + SYNC
 GOOD = START + LOAD + FULL + READ + SYNC
-AGAIN = EXPECT + LOAD + FULL.replace("W", "V").replace("], 0;", "], 1;")
+AGAIN = EXPECT + LOAD + FULL.replace("W", "Z").replace("], 0;", "], 1;")
 
 
 def launch(body: str, options: LaunchOptions | None = None) -> tuple[Any, LaunchReport]:
@@ -85,8 +84,7 @@ ERRORS: list[tuple[str, str, type[KernelError], str]] = [
      "no thread can run"),
     ("no barrier there", GOOD.replace(INIT, INIT.replace("@%q0", "@%q2")).replace(
         EXPECT, EXPECT.replace("@%q0", "@%q2")), MbarrierError, "no mbarrier is initialised"),
-    ("a block that has ended", START + "setp.ne.u32 %q3, %r22, 0; @%q3 bra END;"
-     + "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" + LOAD
+    ("a block that has ended", START + "setp.ne.u32 %q3, %r22, 0; @%q3 bra END;" + SYNC + LOAD
      + FULL + "END:", OutOfBoundsError, "a multicast to the shared memory of block 1"),
 ]  # fmt: skip
 
@@ -99,12 +97,8 @@ def test_rules(body: str, error: type[KernelError], words: str) -> None:
             launch(body, options)
 
 
+# With the second barrier, of EMPTY.
 BOTH = START.replace(INIT, INIT + INIT.replace("[%r21]", "[%r21+8]"))
-# Each block's to the other one's second barrier, and the wait for it.
-RELEASE = "bar.sync 0; @%q0 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r11+8];\n"
-EMPTY = (
-    "U: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %q9, [%r21+8], 0; @!%q9 bra U;\n"
-)
 TWICE = BOTH + LOAD + FULL + READ + RELEASE + EMPTY + AGAIN + SYNC
 RACES: list[tuple[str, str, Kinds]] = [
     ("nothing missing", GOOD, ()),

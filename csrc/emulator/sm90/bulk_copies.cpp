@@ -116,7 +116,7 @@ void BulkCopies::load(Lane* lane, const TensorMap& map, const s32* place, u32 de
   const u32 bytes = map.shared_bytes();
   check_place(lane, map, place, /*is_store=*/false, site);
   u32 offset = shared_offset(lane, *sm90, destination, bytes, alignment, Access::kAsyncWrite, site);
-  Mbarrier& barrier = use_barrier(lane, barrier_address, site);
+  Mbarrier& barrier = sm90->mbarriers.use_in(block_, lane, barrier_address, site);
   bool writable = false, is_whole = true;
   for_each_row(map, place, [&](const BoxRow& row) {
     is_whole &= row.bytes == map.row_bytes();

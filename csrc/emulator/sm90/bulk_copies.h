@@ -88,7 +88,6 @@ class BulkCopies {
     u32 site;
   };
 
-  Mbarrier& use_barrier(Lane* lane, u32 address, u32 site);
   u32 begin_write(Lane* lane, const Mbarrier& barrier, u32 offset, u32 bytes, u32 site);
   void surprise_from_afar(Lane* lane);
   Load receive(Lane* lane, const Sent& sent);

@@ -69,7 +69,8 @@ Mbarrier& Mbarriers::use(Lane* lane, u32 address, u32 site) {
   return barrier;
 }
 
-Mbarrier& Mbarriers::use_from_afar(Lane* lane, Block* own, u32 address, u32 site) {
+Mbarrier& Mbarriers::use_in(Block* own, Lane* lane, u32 address, u32 site) {
+  if (lane->block == own) return use(lane, address, site);
   Mbarrier& barrier = at(lane, address, site);
   if (own->races != nullptr && !is_shown(barrier, lane)) {
     report_race(*own->races, lane, site, RaceKind::kBarrierUnseen,
@@ -140,7 +141,7 @@ bool Mbarriers::add_transactions(Block* block, Mbarrier& barrier, s64 bytes) {
 u64 Mbarriers::arrive(Lane* lane, Block* own, u32 address, u32 count, u32 expected_bytes,
                       Ordering ordering, u32 site) {
   const bool afar = lane->block != own;
-  Mbarrier& barrier = afar ? use_from_afar(lane, own, address, site) : use(lane, address, site);
+  Mbarrier& barrier = use_in(own, lane, address, site);
   u64 state = barrier.phase;
   if (!add_transactions(own, barrier, expected_bytes)) {
     fail(lane, ErrorKind::kMbarrier, site, "%lld bytes announced: an mbarrier counts to %u",

@@ -38,8 +38,8 @@ class Mbarriers {
   const Mbarrier* overlapping(u32 offset, u32 bytes) const;
   // The one at an address, if the lane may use it; else the launch fails or a race is reported.
   Mbarrier& use(Lane* lane, u32 address, u32 site);
-  // The same for a lane of another block of the cluster; this one is `own`.
-  Mbarrier& use_from_afar(Lane* lane, Block* own, u32 address, u32 site);
+  // The same for a lane of any block of the cluster; this one is `own`.
+  Mbarrier& use_in(Block* own, Lane* lane, u32 address, u32 site);
 
   void init(Lane* lane, u32 address, u32 count, u32 site);
   void inval(Lane* lane, u32 address, u32 site);

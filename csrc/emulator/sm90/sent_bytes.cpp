@@ -9,12 +9,6 @@
 
 namespace emulator {
 
-Mbarrier& BulkCopies::use_barrier(Lane* lane, u32 address, u32 site) {
-  Mbarriers& barriers = block_->sm90->mbarriers;
-  if (lane->block == block_) return barriers.use(lane, address, site);
-  return barriers.use_from_afar(lane, block_, address, site);
-}
-
 // Bytes are going to be written here until the barrier says so: the operation, in the async shadow.
 u32 BulkCopies::begin_write(Lane* lane, const Mbarrier& barrier, u32 offset, u32 bytes, u32 site) {
   AsyncShadow& shadow = block_->sm90->shadow;
@@ -34,7 +28,7 @@ BulkCopies::Load BulkCopies::receive(Lane* lane, const Sent& sent) {
   Sm90* sm90 = block_->sm90;
   const u32 offset = shared_offset(lane, *sm90, sent.address, sent.bytes, sent.alignment,
                                    Access::kAsyncWrite, sent.site);
-  Mbarrier& barrier = use_barrier(lane, sent.barrier, sent.site);
+  Mbarrier& barrier = sm90->mbarriers.use_in(block_, lane, sent.barrier, sent.site);
   u32 operation = 0;
   if (sm90->shadow.tracked()) {
     const u32 first = offset / kUnit * kUnit;

@@ -18,9 +18,12 @@ _SHARED = tuple(
     for add_by in ("COPIES", "IN_ORDER")
 )
 _PAIR = "csrc/include/flash/sm90_bwd_cluster/{}.cuh"
+_SECTIONS_H = "csrc/include/flash/sm90_bwd_cluster/sections.h"
 _BY_PAIRS = (
-    f"{_GRADIENTS}::test_a_whole_and_an_odd_problem[(FP16, 192, 64, 64, 2, 2): cluster_backward]",
+    f"{_GRADIENTS}::test_a_whole_and_an_odd_problem"
+    "[(FP16, 192, 64, 64, 2, 2, 64): cluster_backward]",
 )
+_SECTIONS = tuple(f"tests/backward/test_sections.py::test_whoever_does_it[{i}]" for i in range(2))
 BUGS = (
     Bug("dS without its swizzle", _PAIR.format("ds_writer"),
         "(step * 2 + lane / 16) ^ key % 8", "step * 2 + lane / 16", _BY_PAIRS),
@@ -42,6 +45,22 @@ BUGS = (
         "(rank == 0 ? kConfig.keys_rows : -kConfig.keys_rows)", "kConfig.keys_rows", _BY_PAIRS),
     Bug("the second thread block has the first one's keys", _PAIR.format("layout"),
         "    Base::first_row += static_cast<int>(rank) * kConfig.keys_rows;\n", "", _BY_PAIRS),
+    Bug("a warp's last rows left out", _PAIR.format("spare_warps"),
+        "begin + least + (worker < more ? 1 : 0)", "begin + least", _SECTIONS[:1]),
+    Bug("the other thread block's elements", _PAIR.format("spare_warps"),
+        "static_cast<int>(i % kParts / Part::kWarps)",
+        "1 - static_cast<int>(i % kParts / Part::kWarps)", _SECTIONS[:1]),
+    Bug("rows beside each other", _PAIR.format("spare_warps"),
+        "to += 8 * call.d_q_stride_seq * kBytes;", "to += call.d_q_stride_seq * kBytes;",
+        _SECTIONS[:1]),
+    Bug("the log-sum-exp of the head before", _PAIR.format("spare_warps"),
+        "lse_row = head * call.seqlen_q + row;", "lse_row = head * call.seqlen_q - 1 + row;",
+        _SECTIONS[:1]),
+    Bug("a section that is not whole rounds another", _SECTIONS_H,
+        "return n_heads / heads; }", "return count; }", _SECTIONS[1:]),
+    Bug("a head that nobody rounds", _SECTIONS_H,
+        "first_head(n_whole() - lead) : 0;", "first_head(n_whole() - lead) + 1 : 0;",
+        _SECTIONS[:1]),
     Bug("heads of a thread block left out", _SPLIT.format("heads"),
         "part < first + n; ++part", "part + 1 < first + n; ++part", _SHARED),
     Bug("other heads' keys", _SPLIT.format("work"),

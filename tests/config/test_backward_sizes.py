@@ -20,7 +20,8 @@ from tests.cpp_programs import lines_of
 FAMILIES = [
     ("sm80_bwd", "ampere-bwd", AmpereBackwardKernelConfig(DType.FP16, 128, 128, 64, 8, 64, 32, 4)),
     ("sm90_bwd", "hopper-bwd", HopperBackwardKernelConfig(DType.FP16, 128, 128, 64, 2, 192, 64, 3)),
-    ("sm90_bwd_cluster", "hopper-bwd", ClusterBackwardKernelConfig(DType.BF16, 192, 64, 64, 3, 2)),
+    ("sm90_bwd_cluster", "hopper-bwd",
+     ClusterBackwardKernelConfig(DType.BF16, 192, 64, 64, 3, 2, 0)),
     ("sm90_bwd_fused", "hopper-bwd",
      FusedBackwardKernelConfig(DType.BF16, 128, 128, 64, 3, 2, AddBy.REGISTERS)),
 ]  # fmt: skip

@@ -21,9 +21,9 @@ from flash_helpers.kernels.registry import by_preference, family_of
 from flash_helpers.kernels.sm90_bwd_cluster.config import ClusterBackwardKernelConfig
 from tests.config.spellings import check_spellings
 
-CONFIG = ClusterBackwardKernelConfig(DType.FP16, 192, 64, 64, 2, 2)
-SHORT = "(FP16, 192, 64, 64, 2, 2): cluster_backward"
-SYMBOL = "flash_bwd_sm90_cluster_fp16_d192_k64x64s2_ds2"
+CONFIG = ClusterBackwardKernelConfig(DType.FP16, 192, 64, 64, 2, 2, 64)
+SHORT = "(FP16, 192, 64, 64, 2, 2, 64): cluster_backward"
+SYMBOL = "flash_bwd_sm90_cluster_fp16_d192_k64x64s2_ds2_w64"
 
 
 def test_spellings() -> None:
@@ -71,6 +71,43 @@ def test_thread_blocks_come_in_pairs() -> None:
     assert [CONFIG.threads_of(v) for v in CONFIG.variants()] == [128, 512, 256]
     assert [CONFIG.cluster(v) for v in CONFIG.variants()] == [1, 2, 1]
     assert CONFIG.total_flop(1, 1, 256) == 256 * 256 * (2 * 5 * 192 + 7)
+
+
+# batch, keys, query and KV heads, causal; then pairs and query heads of a section, sections, how
+# many lie between, and query heads that the kernels before and behind take care of.
+SECTIONS = [
+    ((8, 2048, 16, 16, False), (16, 1, 128, 4, 4, 4)),
+    ((8, 2048, 16, 16, True), (64, 4, 32, 2, 8, 8)),
+    ((2, 2048, 64, 8, False), (16, 8, 16, 4, 32, 32)),
+    ((1, 16384, 16, 16, True), (128, 1, 16, 2, 2, 2)),
+    ((1, 2048, 8, 4, True), (64, 8, 1, 1, 8, 8)),  # a single one
+    ((99, 896, 3, 3, False), (7, 1, 297, 297, 297, 297)),  # too few pairs of each head
+    ((9, 1025, 8, 8, True), (63, 7, 11, 3, 21, 23)),  # the last section rounds nothing
+    ((5, 0, 3, 1, True), (0, 3, 5, 5, 15, 15)),
+]
+
+
+@pytest.mark.parametrize(("problem", "expected"), SECTIONS, ids=str)
+def test_who_takes_care_of_which_queries(
+    problem: tuple[int, int, int, int, bool], expected: tuple[int, ...]
+) -> None:
+    batch, keys, heads, kv_heads, causal = problem
+    sizes = Sizes(batch, 200, keys, heads, kv_heads, causal=causal)
+    found = CONFIG.sections(sizes)
+    around = found.prepared_before(), found.rounded_behind()
+    assert (found.pairs, found.heads, found.count, found.lead, *around) == expected
+    assert found.workers == (found.pairs // 2 if causal else found.pairs)
+    assert CONFIG.grid(Variant.DOTS, sizes) == 256 // 16 * around[0]
+    assert CONFIG.grid(Variant.ROUND, sizes) == 4 * around[1]
+    none = replace(CONFIG, wave_pairs=0).sections(sizes)
+    assert none.prepared_before() == none.rounded_behind() == batch * heads
+
+
+@pytest.mark.parametrize(("queries", "lead"), [(5120, 4), (5121, 128)])
+def test_sums_that_would_not_stay_in_the_cache(queries: int, lead: int) -> None:
+    """Nine sections' together: 34 MiB are 5,158 rows of each."""
+    sizes = Sizes(8, queries, 2048, 16, 16)
+    assert CONFIG.sections(sizes).lead == lead
 
 
 def test_what_the_family_is_asked_for() -> None:

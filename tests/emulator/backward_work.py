@@ -45,8 +45,13 @@ def _dots(problem: BackwardProblem) -> Work:
     queries in whole blocks that see no key a dQ that is 0."""
     config = problem.config
     threads = config.threads_of(Variant.DOTS)
-    rows = problem.heads * problem.seqlen_q
-    filled = problem.heads * config.stats_rows(problem.sizes)
+    heads = problem.heads
+    counters = 0
+    if isinstance(config, ClusterBackwardKernelConfig):
+        sections = config.sections(problem.sizes)
+        heads, counters = sections.prepared_before(), 2 * sections.count
+    rows = heads * problem.seqlen_q
+    filled = heads * config.stats_rows(problem.sizes)
     has_sums = "d_q_sums" in config.outputs(Variant.DOTS)
     cleared = 2 * _pieces(problem) * filled if has_sums else 0
     if has_sums and config.is_deterministic():
@@ -61,15 +66,19 @@ def _dots(problem: BackwardProblem) -> Work:
     return Work(
         0,
         global_loads=rows * (threads // config.dots_rows() + 2 * _pieces(problem)),
-        global_stores=filled + cleared,
+        global_stores=filled + cleared + counters,
     )
 
 
 def _round(problem: BackwardProblem) -> Work:
     """Sums of whole blocks are read; rows that exist are written."""
-    queries = problem.config.shape(Variant.KEYS)[1]
-    summed = problem.heads * -(-problem.seqlen_q // queries) * queries
-    written = problem.heads * problem.seqlen_q
+    config = problem.config
+    queries = config.shape(Variant.KEYS)[1]
+    heads = problem.heads
+    if isinstance(config, ClusterBackwardKernelConfig):
+        heads = config.sections(problem.sizes).rounded_behind()
+    summed = heads * -(-problem.seqlen_q // queries) * queries
+    written = heads * problem.seqlen_q
     return Work(
         0, global_loads=summed * 2 * _pieces(problem), global_stores=written * _pieces(problem)
     )
@@ -168,7 +177,8 @@ def _by_pairs(problem: BackwardProblem, config: ClusterBackwardKernelConfig) -> 
     over d_head for scores and gradients of weights, over its columns for two sums, and over the
     keys of both for its part of dQ. Loads: own rows, two chunks of the other's K, and what passes
     by. Each warp sends its rows of dS, and adds four pieces of dQ at a time; and stores its rows of
-    each gradient."""
+    each gradient. What the kernels around it do not prepare or round is done here, dQ by stores of
+    4 bytes."""
     rows, columns, _ = config.shape(Variant.KEYS)
     sees = _sees(problem).T
     passes = problem.heads // problem.kv_heads
@@ -176,10 +186,14 @@ def _by_pairs(problem: BackwardProblem, config: ClusterBackwardKernelConfig) -> 
     steps = [passes * int(n) for n in pairs for _ in range(BLOCKS)]
     depth = 2 * config.d_head + 2 * columns + BLOCKS * rows
     added = config.d_head // BLOCKS // 8 // 4
+    sections = config.sections(problem.sizes)
+    prepared = (problem.heads - sections.prepared_before()) * sections.rows_of_head
+    rounded = (problem.heads - sections.rounded_behind()) * problem.seqlen_q
     return Work(
         sum(steps) * _WARPS * depth // 16,
         bulk_loads=sum(4 + 3 * n for n in steps if n),
         bulk_stores=_WARPS * (2 * len(steps) + (1 + added) * sum(steps)),
+        global_stores=prepared * (1 + 2 * _pieces(problem)) + rounded * config.d_head // 2,
     )
 
 

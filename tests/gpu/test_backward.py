@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,9 +17,10 @@ from flash_helpers.base.dtypes import DType
 from flash_helpers.check.gradients import attention_gradients
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import bitwise_equal
-from flash_helpers.kernels.backward_config import BackwardKernelConfig
+from flash_helpers.kernels.backward_config import BackwardKernelConfig, Sizes
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.registry import violations
+from flash_helpers.kernels.sm90_bwd_cluster.config import ClusterBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
 from tests.gpu.inputs import guarded, margins_ok
 
@@ -96,6 +98,31 @@ def test_any_lengths(
     config: BackwardKernelConfig, shape: tuple[int, int, int, int, int], causal: bool
 ) -> None:
     check(config, draw(config, shape, causal), causal)
+
+
+by_pairs = pytest.mark.parametrize(
+    "config", [c for c in built() if isinstance(c, ClusterBackwardKernelConfig)], ids=str
+)
+
+
+@by_pairs
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "shape",
+    [(8, 333, 1100, 16, 16), (3, 700, 2049, 16, 8), (64, 70, 1500, 2, 1), (2, 2049, 2049, 16, 16)],
+    ids=str,
+)
+def test_queries_that_other_heads_thread_blocks_prepare_and_round(
+    config: ClusterBackwardKernelConfig, shape: tuple[int, int, int, int, int], causal: bool
+) -> None:
+    """Heads enough for several waves; dK and dV are the same whoever makes the RowStats."""
+    batch, q_len, k_len, heads, kv_heads = shape
+    sections = config.sections(Sizes(batch, q_len, k_len, heads, kv_heads, causal=causal))
+    assert sections.lead < sections.count
+    given = draw(config, shape, causal)
+    found = check(config, given, causal)
+    alone = run(replace(config, wave_pairs=0), given, causal)
+    assert all(bitwise_equal(found[name], alone[name]) for name in ("d_k", "d_v"))
 
 
 @each

@@ -5,6 +5,7 @@
 #include "backward_checks.h"
 #include "flash/sm90_bwd_cluster/args.h"
 #include "flash/sm90_bwd_cluster/config.h"
+#include "flash/sm90_bwd_cluster/sections.h"
 #include "flash/tile/row_stats.h"
 #include "sm90/tensor_map.h"
 #include "sm90_bwd/launch.h"
@@ -29,7 +30,11 @@ unsigned n_blocks(const KernelEntry& entry, const BackwardArgs& args) {
   const Config& config = config_of<Config>(entry);
   const unsigned found =
       backward_blocks(entry, args, rows_of_block(config, entry.variant), config.stats_block());
-  return found * config.cluster(entry.variant);
+  if (found == 0 || entry.variant == Variant::kKeys) return found * config.cluster(entry.variant);
+  const HeadSections sections = sections_of(config, args);
+  const bool before = entry.variant == Variant::kDots;
+  return found / sections.n_heads *
+         (before ? sections.prepared_before() : sections.n_heads - sections.rounded_behind());
 }
 
 void prepare(int) { sm90::prepare_tensor_maps(); }
@@ -37,10 +42,12 @@ void prepare(int) { sm90::prepare_tensor_maps(); }
 cudaError_t queue(const Launch& launch, const BackwardArgs& args) {
   const Config& config = config_of<Config>(launch.entry);
   const bool is_large = launch.entry.variant == Variant::kKeys;
-  const BackwardKernelArgs record = sm90_bwd::kernel_args(
-      config.two_pass(), is_large ? Variant::kKeys : Variant::kDots, args,
-      is_large ? sm90_bwd::Narrow{sm90_bwd::Narrow::kKeyChunks, config.keys_rows}
-               : sm90_bwd::Narrow{});
+  const BackwardKernelArgs record = {
+      sm90_bwd::kernel_args(config.two_pass(), is_large ? Variant::kKeys : Variant::kDots, args,
+                            is_large
+                                ? sm90_bwd::Narrow{sm90_bwd::Narrow::kKeyChunks, config.keys_rows}
+                                : sm90_bwd::Narrow{}),
+      sections_of(config, args)};
   return queue_blocks_early(launch, launch.n_tiles, &record);
 }
 

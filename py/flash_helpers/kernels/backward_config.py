@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
-from .backward_args import ROW_STATS_BLOCK, row_stats_rows
+from .backward_args import INT_FIELDS, ROW_STATS_BLOCK, row_stats_rows, unpack_backward_args
 from .contract import CppEnum, KernelConfig, Variant
 from .flops import BACKWARD_OVER_FORWARD
 
@@ -46,6 +46,13 @@ class Sizes:
     def as_one(self) -> Sizes:
         """All rows as one sequence."""
         return replace(self, batch=1)
+
+
+def called_sizes(record: bytes) -> Sizes:
+    """Those of a call's argument record, of sequences of equal lengths."""
+    called = unpack_backward_args(record)
+    batch, seqlen_q, seqlen_k, heads, kv_heads = (int(called[name]) for name in INT_FIELDS)
+    return Sizes(batch, seqlen_q, seqlen_k, heads, kv_heads, causal=bool(called["causal"]))
 
 
 @dataclass(frozen=True, order=True)

@@ -118,3 +118,10 @@ def test_what_only_the_instruction_shows(headers: Path) -> None:
     assert "prefetch.tensormap" in ptx
     for policy in (0x12F0000000000000, 0x14F0000000000000):
         assert str(policy) in ptx
+
+
+def test_what_is_brought_to_l2_is_what_it_was(headers: Path, seed: int) -> None:
+    source = given(np.random.default_rng(seed).integers(0, 1 << 32, 32), np.uint32)
+    out = wanted(source.shape, np.uint32)
+    launch(device_kernel(headers, FILE, "ahead", architecture=SM90), source, out)
+    np.testing.assert_array_equal(out, source)

@@ -6,6 +6,7 @@ using namespace flash;
 template <bool kKeys, bool kApart>
 struct Blocks {
   static constexpr bool kOwnsKeys = kKeys;
+  static constexpr unsigned kSectionBlocks = flash::kSectionBlocks;
   static constexpr bool kStaggers = kApart;
   static constexpr bool kInOrder = false;
   static constexpr int kRows = 32;

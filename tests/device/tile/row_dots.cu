@@ -19,7 +19,15 @@ using namespace flash;
     if (threadIdx.x >= kLanes) return;                                                            \
     out[0] = kLanes;                                                                              \
     out[1 + threadIdx.x] = dot_of_lane<DTYPE, D_HEAD>(a, b, threadIdx.x);                         \
+  }                                                                                               \
+  extern "C" __global__ void sum_##NAME(const float* in, float* out) {                            \
+    out[threadIdx.x] = sum_of_lanes<D_HEAD>(in[threadIdx.x]);                                     \
   }
+
+// Those of the second row, third of all.
+extern "C" __global__ void store(const __grid_constant__ BackwardArgs args, float dot) {
+  store_row_stats(args, 1, args.lse[1], dot, 2);
+}
 
 KERNELS(fp16_64, DType::kFP16, 64)
 KERNELS(fp16_96, DType::kFP16, 96)

@@ -88,3 +88,35 @@ def test_stats_that_lie_elsewhere(headers: Path, dtype: DType, d_head: int, lane
     expected = np.stack([lse[3:19] * np.log2(np.e), (o * d_o).sum(axis=1)[3:19]], axis=1)
     expected[15] = np.inf, 0.0
     np.testing.assert_allclose(stats, expected, rtol=1e-6, atol=2e-4)
+
+
+@EVERY
+def test_what_the_lanes_of_a_row_have_is_added_up(
+    headers: Path, dtype: DType, d_head: int, lanes: int
+) -> None:
+    terms = given(np.arange(32, dtype=np.float32) ** 2)
+    out = wanted(32, np.float32)
+    kernel = device_kernel(headers, "tile/row_dots.cu", f"sum_{dtype.name.lower()}_{d_head}")
+    launch(kernel, terms, out)
+    sums = terms.reshape(-1, lanes).sum(axis=1)
+    np.testing.assert_array_equal(out, np.repeat(sums, lanes))
+
+
+@pytest.mark.parametrize(("lse", "stats"), [(2.0, (2 / np.log(2), 4.25)), (-np.inf, (np.inf, 5.0))])
+def test_one_rows_stats(headers: Path, lse: float, stats: tuple[float, float]) -> None:
+    """Without a key no gradient of the log-sum-exp is taken from the dot."""
+    arrays = {
+        "lse": given(np.array([1.0, lse], np.float32)),
+        "d_lse": given(np.array([9.0, 0.75], np.float32)),
+        "row_stats": wanted((4, 2), np.float32),
+    }
+    found = arrays["row_stats"]
+    found[:] = 7.0
+    record = pack_backward_args(
+        {name: x.ctypes.data for name, x in arrays.items()}, {}, batch=1, seqlen_q=2, seqlen_k=5,
+        n_heads_q=1, n_heads_kv=1, softmax_scale=1.0,
+    )  # fmt: skip
+    kernel = device_kernel(headers, "tile/row_dots.cu", "store")
+    launch(kernel, record, np.float32(5.0), memory=[*arrays.values()], block=1)
+    np.testing.assert_allclose(found[2], stats, rtol=1e-6)
+    assert (found[[0, 1, 3]] == 7.0).all()

@@ -40,7 +40,7 @@ KERNELS: tuple[Kernel, ...] = (
     (replace(SMALL, keys_columns=128), Variant.KEYS),  # sums dV late
     (SPLIT, Variant.KEYS),
 )
-CLUSTER = ClusterBackwardKernelConfig(DType.FP16, 192, 64, 64, 2, 2)
+CLUSTER = ClusterBackwardKernelConfig(DType.FP16, 192, 64, 64, 2, 2, 16)
 IN_ORDER = replace(FUSED, add_by=AddBy.IN_ORDER)
 WIDE = replace(FUSED, keys_columns=80)  # one staging buffer
 FUSED_KERNELS: tuple[Kernel, ...] = (

@@ -16,6 +16,13 @@ FLASH_DEVICE void prefetch_tensormap(const void* map) {
   asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
 }
 
+// cp.async.bulk.prefetch.L2.global (PTX ISA 9.7.9.25.4.3): kBytes, a multiple of
+// 16, are brought to L2.
+template <int kBytes>
+FLASH_DEVICE void prefetch_l2(const void* src) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;\n" ::"l"(src), "n"(kBytes) : "memory");
+}
+
 // cp.async.bulk.tensor.5d, global to shared: the box at (c0, ..., c4), innermost first. `barrier`
 // is told of every byte that lands.
 FLASH_DEVICE void tma_load_5d(uint32_t dst, const void* map, uint32_t barrier, int c0, int c1,

@@ -37,6 +37,7 @@ struct Layout {
   using Calls = TheCalls;
   using Args = typename Calls::Args;
   using Work = typename Calls::template Work<Layout>;
+  static constexpr unsigned kSectionBlocks = flash::kSectionBlocks;
   static constexpr bool kStaggers = false;
   static constexpr bool kInOrder = false;
   static_assert(kVariant == Variant::kKeys || kVariant == Variant::kQueries);

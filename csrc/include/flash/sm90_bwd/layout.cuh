@@ -62,6 +62,7 @@ struct EqualLengths {
 template <HopperBackwardKernelConfig kConfig, Variant kVariant, typename TheCalls = EqualLengths>
 struct Layout {
   using Calls = TheCalls;
+  static constexpr unsigned kSectionBlocks = flash::kSectionBlocks;
   static constexpr bool kStaggers = false;
   static constexpr bool kInOrder = false;
   // Thread blocks of a cluster: the same blocks pass by all of them.

@@ -2,6 +2,7 @@
 // kernels:
 //
 //   kDots     RowStats of every query (flash/tile/row_dots.cuh), and zeros for its sums of dQ.
+//             Where heads are many, of the first ones alone, as kRound is of the last (sections.h).
 //   kKeys     A cluster of two thread blocks keeps 128 rows of K and V, each 64, while blocks of Q
 //             and dO pass by. Each sums dV = P^T dO and dK = dS^T Q of its keys in registers, as
 //             flash/sm90_bwd does; and adds half of both their share of dQ = dS K to sums in global
@@ -11,7 +12,8 @@
 // For head dimensions whose dK and dV of 128 keys do not fit the registers of a multiprocessor.
 // Scores are computed once: five matmuls, where flash/sm90_bwd needs seven.
 //
-// Warpgroup 0 produces; three consume: one sums dV, one dK, and one dQ.
+// Warpgroup 0 produces, with one warp; the others do for other heads what the kernels around this
+// one are for (spare_warps.cuh). Three consume: one sums dV, one dK, and one dQ.
 #pragma once
 
 #include "flash/ptx/grid_dependency.cuh"
@@ -23,6 +25,7 @@
 #include "flash/sm90_bwd/producer.cuh"
 #include "flash/sm90_bwd_cluster/query_sums.cuh"
 #include "flash/sm90_bwd_cluster/round.cuh"
+#include "flash/sm90_bwd_cluster/spare_warps.cuh"
 #include "flash/sm90_bwd_cluster/weights_consumer.cuh"
 #include "flash/tile/row_dots.cuh"
 
@@ -73,9 +76,13 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
   const PairWork<kConfig> work(args.call, blockIdx.x, rank);
   if (warpgroup == 0) {
     ptx::setmaxnreg_dec<ClusterBackwardKernelConfig::kProducerRegisters>();
-    if (threadIdx.x == 0 && work.n_steps() > 0) {
+    const unsigned warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    if (warp > 0) {
+      if constexpr (SectionCounters<kConfig>::kExist) SpareWarp<kConfig>{args, warp - 1}.run();
+    } else if (threadIdx.x == 0 && work.n_steps() > 0) {
       sm90_bwd::Producer<L, PairWork<kConfig>> producer{args, smem};
       load_other_keys<kConfig>(args, smem, work, rank);
+      SectionCounters<kConfig>{args}.await_prepared();
       producer.run(work);
     }
     return;  // the cluster's barrier does not wait for threads that have ended
@@ -88,7 +95,11 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
     sm90_bwd::ScoresConsumer<kTwoPass, L, PairWork<kConfig>>(args, smem, work).run();
   } else {
     ptx::setmaxnreg_dec<ClusterBackwardKernelConfig::kSumsRegisters>();
+    const SectionCounters<kConfig> counters{args};
+    if (threadIdx.x % 32 == 0) counters.await_prepared();
+    __syncwarp();
     SumsConsumer<kConfig>(args, smem, work, rank).run();
+    if (threadIdx.x % 32 == 0) counters.count_added();
   }
   __syncwarp();         // one lane alone has stored
   ptx::cluster_sync();  // nobody reaches this thread block's shared memory any more
@@ -100,6 +111,7 @@ FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
     ptx::await_grids_before();
     ptx::let_next_grid_begin();  // it waits for this one's end, but its launch takes time
     sm90_bwd::clear_query_sums<kConfig.d_head>(args.call);
+    SectionCounters<kConfig>{args}.clear();
     write_row_stats<kConfig.dtype, kConfig.d_head,
                     sm90_bwd::HopperBackwardKernelConfig::kDotsThreads, kConfig.stats_block()>(
         args.call);
@@ -107,7 +119,7 @@ FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
     gradients<kConfig>(args);
   } else {
     ptx::await_grids_before();
-    round_query_sums<kConfig>(args.call);
+    round_query_sums<kConfig>(args);
   }
 }
 

@@ -21,6 +21,7 @@ struct ClusterBackwardKernelConfig {
   int keys_columns;  // queries of a block that passes by
   int keys_stages;   // such blocks in shared memory
   int ds_stages;     // blocks of dS in shared memory
+  int wave_pairs;    // clusters that run at once, as sections.h counts; 0: it has no sections
 
   constexpr bool operator==(const ClusterBackwardKernelConfig&) const = default;
 
@@ -41,6 +42,11 @@ struct ClusterBackwardKernelConfig {
             .queries_rows = keys_rows,
             .queries_columns = keys_columns,
             .queries_stages = keys_stages};
+  }
+
+  // Pairs of a section (flash/tile/gradient_work.cuh).
+  constexpr unsigned section_blocks() const {
+    return wave_pairs > 0 ? static_cast<unsigned>(wave_pairs) : 128u;
   }
 
   constexpr int row_bytes() const { return d_head * bytes_of(dtype); }
@@ -82,9 +88,9 @@ struct ClusterBackwardKernelConfig {
 
   // Registers per thread after setmaxnreg: together the 128 for each of 512 that the launch
   // allotted.
-  static constexpr int kProducerRegisters = 24;
+  static constexpr int kProducerRegisters = 32;
   static constexpr int kWeightsRegisters = 208;
-  static constexpr int kScoresRegisters = 200;
+  static constexpr int kScoresRegisters = 192;
   static constexpr int kSumsRegisters = 80;
 };
 

@@ -13,6 +13,7 @@ struct PairRows {
   static constexpr bool kOwnsKeys = true;
   static constexpr int kRows = ClusterBackwardKernelConfig::kBlocks * kConfig.keys_rows;
   static constexpr int kColumns = kConfig.keys_columns;
+  static constexpr unsigned kSectionBlocks = kConfig.section_blocks();
   static constexpr bool kStaggers = true;
   static constexpr bool kInOrder = false;
 };
@@ -42,7 +43,7 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys> {
   using DsWriter = sm90_bwd_cluster::DsWriter<Layout>;
   // As many as leave no spills.
   static constexpr int kHeldSteps1 = 8;
-  static constexpr int kHeldSteps2 = 5;
+  static constexpr int kHeldSteps2 = 4;
   // Shared addresses of a cluster's later thread blocks have their number in higher bits, where a
   // descriptor has other fields.
   FLASH_DEVICE static uint32_t matrix_address(uint32_t shared) { return shared & 0x3ffff; }

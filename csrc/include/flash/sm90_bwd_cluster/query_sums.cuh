@@ -92,6 +92,7 @@ struct SumsConsumer : QuerySums<kConfig> {
     if (lane == 0) {
       ptx::tma_store_wait_read<0>();
       ptx::mbarrier_arrive(smem.own_read());
+      ptx::tma_store_wait<0>();
     }
   }
 

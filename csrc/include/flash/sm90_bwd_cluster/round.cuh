@@ -6,6 +6,7 @@
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/stmatrix.cuh"
 #include "flash/sm90_bwd/rounded_rows.cuh"
+#include "flash/sm90_bwd_cluster/args.h"
 #include "flash/sm90_bwd_cluster/query_sums.cuh"
 
 namespace flash::sm90_bwd_cluster {
@@ -13,7 +14,8 @@ namespace flash::sm90_bwd_cluster {
 // A thread block rounds a block of queries: each warp what one of the pair's has added. In the grid
 // blocks of queries come fastest, then query heads, then the batch.
 template <ClusterBackwardKernelConfig kConfig>
-FLASH_DEVICE void round_query_sums(const BackwardArgs& args) {
+FLASH_DEVICE void round_query_sums(const BackwardKernelArgs& launch_args) {
+  const BackwardArgs& args = launch_args.call;
   using Part = QuerySums<kConfig>;
   constexpr int kQueries = kConfig.keys_columns;
   constexpr int kChunkBytes = kQueries * 128;
@@ -24,7 +26,7 @@ FLASH_DEVICE void round_query_sums(const BackwardArgs& args) {
   const int rank = static_cast<int>(threadIdx.x) / 32 / Part::kWarps;
 
   const unsigned n_blocks = (static_cast<unsigned>(args.seqlen_q) + kQueries - 1) / kQueries;
-  const int64_t batch_head = blockIdx.x / n_blocks;
+  const int64_t batch_head = launch_args.sections.rounded_behind() + blockIdx.x / n_blocks;
   const int first_query = static_cast<int>(blockIdx.x % n_blocks) * kQueries;
   const int64_t n_rows = row_stats_rows(args.seqlen_q, kConfig.stats_block());
   const sm90_bwd::QueryBlock block{.batch_head = batch_head,

@@ -1,7 +1,8 @@
 // Which part of a backward pass a thread block computes: its own rows, and the blocks that pass by.
 //
 // `L` says how the family lays its blocks out: kOwnsKeys (rows are keys and queries pass by; else
-// the other way round), kRows that stay, kColumns of a block that passes by; kStaggers: thread
+// the other way round), kRows that stay, kColumns of a block that passes by; kSectionBlocks of a
+// section where one head has fewer; kStaggers: thread
 // blocks of a head begin with different blocks, each with that beside its own rows; and kInOrder:
 // its Work says in which direction blocks pass by, each of all query heads of the group before the
 // next, else a head's last before the next head's first.
@@ -42,7 +43,7 @@ struct Work {
 
   FLASH_DEVICE Work(const BackwardArgs& args, unsigned block) {
     const unsigned n_blocks = (static_cast<unsigned>(own_length(args)) + L::kRows - 1) / L::kRows;
-    const unsigned heads = args.causal ? max(kSectionBlocks / n_blocks, 1u) : 1;
+    const unsigned heads = args.causal ? max(L::kSectionBlocks / n_blocks, 1u) : 1;
     const unsigned first_head = block / (heads * n_blocks) * heads;
     const unsigned turn = block % (heads * n_blocks);
     const unsigned n_turns =

@@ -14,13 +14,13 @@
 namespace flash {
 
 // Sum of the products of the elements of two rows that this lane reads: every lanes_of_row-th chunk
-// of 8 elements, in a fixed order.
-template <DType kDType, int kDHead>
+// of 8 elements, in a fixed order. kAtOnce: so many chunks are on their way together.
+template <DType kDType, int kDHead, int kAtOnce = kDHead / 8 / lanes_of_row(kDHead)>
 FLASH_DEVICE float dot_of_lane(const char* a, const char* b, int lane) {
   constexpr int kLanes = lanes_of_row(kDHead);
   static_assert(kDHead % (8 * kLanes) == 0);
   float sum = 0.0f;
-#pragma unroll
+#pragma unroll kAtOnce
   for (int i = 0; i < kDHead / 8 / kLanes; ++i) {
     const int byte = (i * kLanes + lane) * 16;
     const ptx::Vector16 left = ptx::ld_global_16(a + byte);
@@ -36,6 +36,25 @@ FLASH_DEVICE float dot_of_lane(const char* a, const char* b, int lane) {
   return sum;
 }
 
+// At `stats_row` of all, those of a row that has `lse_row` among the log-sum-exps.
+FLASH_DEVICE void store_row_stats(const BackwardArgs& args, int64_t lse_row, float lse, float dot,
+                                  int64_t stats_row) {
+  const bool sees_keys = lse != kNegativeInfinity;
+  if (sees_keys && args.d_lse != nullptr) dot -= args.d_lse[lse_row];
+  reinterpret_cast<RowStats*>(args.row_stats)[stats_row] = {
+      .lse_log2 = sees_keys ? lse * kLog2e : -kNegativeInfinity, .dot = dot};
+}
+
+// Adds up what the lanes have that share a row.
+template <int kDHead>
+FLASH_DEVICE float sum_of_lanes(float sum) {
+#pragma unroll
+  for (int distance = lanes_of_row(kDHead) / 2; distance > 0; distance /= 2) {
+    sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+  }
+  return sum;
+}
+
 // Writes the RowStats of a query row, by the lanes that share it: row `row` of its batch, if it
 // exists, and `stats_row` of its head's n_rows RowStats.
 template <DType kDType, int kDHead>
@@ -45,9 +64,8 @@ FLASH_DEVICE void write_stats_of_row(const BackwardArgs& args, unsigned batch_he
   const int64_t batch = batch_head / static_cast<unsigned>(args.n_heads_q);
   const int64_t lse_row = static_cast<int64_t>(batch_head) * args.seqlen_q + row;
   const float lse = exists ? args.lse[lse_row] : kNegativeInfinity;
-  const bool sees_keys = lse != kNegativeInfinity;
   float dot = 0.0f;
-  if (sees_keys) {
+  if (lse != kNegativeInfinity) {
     constexpr int64_t kBytes = bytes_of(kDType);
     const int64_t o =
         batch * args.o_stride_batch + row * args.o_stride_seq + head * args.o_stride_head;
@@ -56,15 +74,9 @@ FLASH_DEVICE void write_stats_of_row(const BackwardArgs& args, unsigned batch_he
     dot = dot_of_lane<kDType, kDHead>(static_cast<const char*>(args.o) + o * kBytes,
                                       static_cast<const char*>(args.d_o) + d_o * kBytes, lane);
   }
-#pragma unroll
-  for (int distance = lanes_of_row(kDHead) / 2; distance > 0; distance /= 2) {
-    dot += __shfl_xor_sync(0xffffffffu, dot, distance);
-  }
+  dot = sum_of_lanes<kDHead>(dot);
   if (lane != 0) return;
-  if (sees_keys && args.d_lse != nullptr) dot -= args.d_lse[lse_row];
-  reinterpret_cast<RowStats*>(
-      args.row_stats)[static_cast<int64_t>(batch_head) * n_rows + stats_row] = {
-      .lse_log2 = sees_keys ? lse * kLog2e : -kNegativeInfinity, .dot = dot};
+  store_row_stats(args, lse_row, lse, dot, static_cast<int64_t>(batch_head) * n_rows + stats_row);
 }
 
 // Writes the RowStats of the rows of one thread block. The grid is one-dimensional: blocks of

@@ -14,6 +14,7 @@ from ..backward_args import row_stats_block
 from ..backward_config import BackwardKernelConfig, Sizes
 from ..contract import Variant
 from ..sm90_bwd.config import GROUP_THREADS, HopperBackwardKernelConfig
+from .sections import LEAST_PAIRS, MOST_BYTES, HeadSections
 
 BLOCKS = 2  # thread blocks of a cluster
 CHUNK = 64  # elements of a chunk of a tile
@@ -31,7 +32,7 @@ class ClusterBackwardKernelConfig(BackwardKernelConfig):
     ARGUMENTS: ClassVar[str] = "flash::sm90_bwd_cluster::BackwardKernelArgs"
     PTX_ARCHITECTURE: ClassVar[str] = "compute_90a"
     SHAPES: ClassVar[tuple[Variant, ...]] = (Variant.KEYS,)
-    EXTRAS: ClassVar[dict[str, str]] = {"ds_stages": "ds"}
+    EXTRAS: ClassVar[dict[str, str]] = {"ds_stages": "ds", "wave_pairs": "w"}
 
     dtype: DType
     d_head: int
@@ -39,6 +40,11 @@ class ClusterBackwardKernelConfig(BackwardKernelConfig):
     keys_columns: int
     keys_stages: int
     ds_stages: int
+    wave_pairs: int
+
+    @classmethod
+    def lowest_value(cls, field: str) -> int:
+        return 0 if field == "wave_pairs" else super().lowest_value(field)
 
     # Derived sizes, as in sm90_bwd_cluster/config.h.
 
@@ -54,9 +60,13 @@ class ClusterBackwardKernelConfig(BackwardKernelConfig):
         return Variant.DOTS, Variant.KEYS, Variant.ROUND
 
     def outputs(self, variant: Variant) -> tuple[str, ...]:
-        """The sums of dQ are cleared by the first kernel and added up by the second."""
+        """The sums of dQ are cleared by the first kernel and added up by the second, which does
+        what those around it do as well, for other sections."""
         found = super().outputs(variant)
-        return found if variant is Variant.ROUND else (*found, "d_q_sums")
+        if variant is Variant.ROUND:
+            return found
+        too = ("row_stats", "d_q") if variant is Variant.KEYS and self.wave_pairs else ()
+        return (*found, *too, "d_q_sums")
 
     def scratch(self) -> tuple[str, ...]:
         return (*super().scratch(), "d_q_sums")
@@ -71,13 +81,43 @@ class ClusterBackwardKernelConfig(BackwardKernelConfig):
         return BLOCKS if variant is Variant.KEYS else 1
 
     def grid(self, variant: Variant, sizes: Sizes) -> int:
-        """Of the large kernel whole clusters."""
+        """Of the large kernel whole clusters; of those around it what it leaves them."""
         if variant is Variant.KEYS:
-            pairs = -(-sizes.seqlen_k // (BLOCKS * self.keys_rows))
-            return pairs * BLOCKS * sizes.n_heads_kv * sizes.batch
+            return self._pairs(sizes) * BLOCKS * sizes.n_heads_kv * sizes.batch
+        sections = self.sections(sizes)
         if variant is Variant.ROUND:
-            return -(-sizes.seqlen_q // self.keys_columns) * sizes.n_heads_q * sizes.batch
-        return super().grid(variant, sizes)
+            return -(-sizes.seqlen_q // self.keys_columns) * sections.rounded_behind()
+        return self.stats_rows(sizes) // self.dots_rows() * sections.prepared_before()
+
+    def _pairs(self, sizes: Sizes) -> int:
+        """Of a head."""
+        return -(-sizes.seqlen_k // (BLOCKS * self.keys_rows))
+
+    def section_blocks(self) -> int:
+        """Pairs of a section."""
+        return self.wave_pairs or 128
+
+    def sections(self, sizes: Sizes) -> HeadSections:
+        """As sections_of() in sm90_bwd_cluster/sections.h."""
+        pairs = self._pairs(sizes)
+        together = self.section_blocks() // pairs if sizes.causal and pairs > 0 else 1
+        kv_heads = max(together, 1)
+        heads = kv_heads * (sizes.n_heads_q // sizes.n_heads_kv)
+        n_heads = sizes.n_heads_q * sizes.batch
+        count = -(-n_heads // heads)
+        lead = count
+        if self.wave_pairs > 0 and pairs >= LEAST_PAIRS:
+            enough = -(-self.wave_pairs // (kv_heads * pairs)) + (1 if sizes.causal else 0)
+            section_bytes = heads * self.stats_rows(sizes) * self.d_head * 4
+            if (2 * enough + 1) * section_bytes <= MOST_BYTES:
+                lead = min(enough, count)
+        workers = kv_heads * pairs // (2 if sizes.causal else 1)
+        rows = self.stats_rows(sizes)
+        return HeadSections(kv_heads * pairs, workers, heads, n_heads, rows, count, lead)
+
+    def sums_columns(self) -> int:
+        """Behind the sums, counters: two of each section (sections.h)."""
+        return self.d_head + 1 if self.wave_pairs else self.d_head
 
     def threads_of(self, variant: Variant) -> int:
         """Of the large kernel a warpgroup more than the two-pass one has: that of dQ."""

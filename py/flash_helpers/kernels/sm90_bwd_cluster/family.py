@@ -4,6 +4,7 @@ a multiprocessor's registers hold the gradients of 64 keys alone."""
 from collections.abc import Sequence
 from typing import ClassVar
 
+from ..backward_config import called_sizes
 from ..contract import KernelConfig, Variant
 from ..family import Capability
 from ..one_set import BackwardFamily
@@ -25,8 +26,8 @@ class Sm90ClusterBackward(OnHopper, BackwardFamily[ClusterBackwardKernelConfig])
     SET: ClassVar[str] = "hopper-bwd"
     TITLE: ClassVar[str] = "Hopper backward by pairs"
     SPELLINGS: ClassVar[str] = (
-        "'(FP16, 192, 64, 64, 2, 2): cluster_backward' or its symbol "
-        "'flash_bwd_sm90_cluster_fp16_d192_k64x64s2_ds2'"
+        "'(FP16, 192, 64, 64, 2, 2, 64): cluster_backward' or its symbol "
+        "'flash_bwd_sm90_cluster_fp16_d192_k64x64s2_ds2_w64'"
     )
     HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = HEAD_DIMENSIONS
 
@@ -38,15 +39,15 @@ class Sm90ClusterBackward(OnHopper, BackwardFamily[ClusterBackwardKernelConfig])
 
     def launch_arguments(self, config: KernelConfig, record: bytes, variant: Variant) -> bytes:
         """The large kernel's are those of the two-pass kernel of dK and dV, and a map of chunks of
-        K; the others read no tensor maps."""
+        K; the others read no tensor maps. HeadSections stand behind them."""
         from ..sm90_bwd.arguments import NarrowMap, pack_launch_arguments  # loads the emulator
 
         own = self.own(config)
+        sections = own.sections(called_sizes(record)).pack()
         if variant is not Variant.KEYS:
-            return pack_launch_arguments(own.two_pass(), record, Variant.DOTS)
-        return pack_launch_arguments(
-            own.two_pass(), record, variant, NarrowMap("k", own.keys_rows, CHUNK_BYTES)
-        )
+            return pack_launch_arguments(own.two_pass(), record, Variant.DOTS) + sections
+        narrow = NarrowMap("k", own.keys_rows, CHUNK_BYTES)
+        return pack_launch_arguments(own.two_pass(), record, variant, narrow) + sections
 
     def preference(self, capability: Capability | None) -> int:
         """In front of two passes on its own GPUs, where it serves; else last."""

@@ -3,8 +3,8 @@
 from ...base.dtypes import DType
 from .config import ClusterBackwardKernelConfig
 
-# d_head; keys, queries and stages; blocks of dS.
-_SHAPES = ((192, 64, 64, 2, 2),)
+# d_head; keys, queries and stages; blocks of dS; pairs of a wave.
+_SHAPES = ((192, 64, 64, 2, 2, 64),)
 
 
 def get_cluster_backward_kernel_configs() -> list[ClusterBackwardKernelConfig]:

@@ -5,8 +5,8 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ..backward_args import INT_FIELDS, unpack_backward_args, with_head_splits
-from ..backward_config import Sizes
+from ..backward_args import with_head_splits
+from ..backward_config import Sizes, called_sizes
 from ..contract import KernelConfig, Variant
 from ..family import Capability
 from ..one_set import BackwardFamily
@@ -64,10 +64,7 @@ class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
         taken = Variant.KEYS if variant is Variant.KEYS else Variant.DOTS
         narrow = NarrowMap("d_q", own.group_queries()) if own.stays() else None
         if not own.SERVES:
-            called = unpack_backward_args(record)
-            batch, seqlen_q, seqlen_k, heads, kv_heads = (int(called[name]) for name in INT_FIELDS)
-            sizes = Sizes(batch, seqlen_q, seqlen_k, heads, kv_heads, causal=bool(called["causal"]))
-            record = with_head_splits(record, own.head_splits(sizes))
+            record = with_head_splits(record, own.head_splits(called_sizes(record)))
         return pack_launch_arguments(own.two_pass(), record, taken, narrow)
 
     def preference(self, capability: Capability | None) -> int:

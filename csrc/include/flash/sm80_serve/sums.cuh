@@ -34,14 +34,29 @@ struct Sums {
       const int row = first_row + lane / 4;
 #pragma unroll
       for (int n = 0; n < 2 * Mm::kDTiles; ++n) {
-        *reinterpret_cast<float2*>(sums + place(key_warp, row, n * 8 + lane % 4 * 2)) = {
-            o[0][n][2 * half] * inverse[0][half], o[0][n][2 * half + 1] * inverse[0][half]};
+        two_at(key_warp, row, n * 8 + lane % 4 * 2) = {o[0][n][2 * half] * inverse[0][half],
+                                                       o[0][n][2 * half + 1] * inverse[0][half]};
       }
       if (lane % 4 == 0) lses[key_warp * kConfig.B_r + row] = log_sum_exp[0][half];
     }
   }
 
  private:
+  // Prompts of wide heads, before sm_90: by bytes from where a row begins. By columns NVRTC, whose
+  // addresses have 64 bits, shifts each of them by itself.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  static constexpr bool kInBytes = kConfig.is_wide() && !kConfig.shares_keys();
+#else
+  static constexpr bool kInBytes = false;
+#endif
+
+  FLASH_DEVICE float2& two_at(int key_warp, int row, int column) const {
+    if constexpr (!kInBytes) {
+      return *reinterpret_cast<float2*>(sums + place(key_warp, row, column));
+    }
+    char* const first = reinterpret_cast<char*>(sums + place(key_warp, row, 0) - row % 4 * 8);
+    return *reinterpret_cast<float2*>(first + (column * 4 ^ row % 4 * 32));
+  }
   FLASH_DEVICE static int place(int key_warp, int row, int column) {
     return (key_warp * kConfig.slice_keys() + row) * kConfig.d_head + (column ^ row % 4 * 8);
   }

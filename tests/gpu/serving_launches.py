@@ -1,14 +1,17 @@
-"""Launches of Hopper's kernels for narrow windows and of those that cap scores, for a tool that
-watches them (serving_sanitize.sh): no reference is computed, and nothing is compared.
+"""Launches of the kernels for new tokens, of those for latent caches, and of Hopper's for narrow
+windows and those that cap scores, for a tool that watches them (serving_sanitize.sh): no reference
+is computed, and nothing is compared.
 
-    python -m tests.gpu.serving_launches
+    python -m tests.gpu.serving_launches [KIND...]
 
-Prints the kernel of each launch, and fails if one is not of the kinds that it is for."""
+Kinds are new-tokens, latent and prompts; without any, all. Prints the kernel of each launch, and
+fails if one is not of the kinds that it is for."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from unittest import mock
 
@@ -16,11 +19,16 @@ import torch
 
 from flash_attention.serving import launch
 from flash_helpers.check.serving import ServeRule
+from flash_helpers.kernels.serve_config import ServeKernelConfig
+from flash_helpers.kernels.sm80_serve.config import AmpereServeKernelConfig
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
+from tests.serving.latent import LatentBatch
 from tests.serving.problems import Batch
 
+KINDS = ("new-tokens", "latent", "prompts")
 WITHIN, BEYOND = 50.0, 0.5  # caps that normally distributed scores stay within, and do not
 # Ends within blocks and tiles, idle groups, no keys; with 16 heads several tiles a thread block.
+EQUAL, DIFFERENT = (300,), (300, 5, 0, 420, 129, 128)  # of caches, whose blocks have 64 to 256
 LENGTHS = ([1100, 64, 700, 0, 300], [1500, 64, 700, 5, 900])
 
 
@@ -34,25 +42,75 @@ class Case:
 
     def run(self, dtype: torch.dtype) -> HopperServeKernelConfig:
         """Launches it. The kernel that it got."""
-        chosen = []
-
-        def choose(call: launch.Call) -> object:
-            chosen.append(launch_choose(call))
-            return chosen[-1]
-
-        launch_choose = launch.choose
         batch = Batch(*LENGTHS, self.rule, self.heads, self.kv_heads, self.d, dtype=dtype,
                       device="cuda")  # fmt: skip
         batch.sinks = torch.randn(self.heads, device="cuda")
-        with mock.patch.object(launch, "choose", choose):
+        with noted() as chosen:
             if self.page:
                 batch.packed_over_pages(self.page)
             else:
                 batch.packed()
-        torch.cuda.synchronize()
         (config,) = chosen
         assert isinstance(config, HopperServeKernelConfig), config
         return config
+
+
+@dataclass(frozen=True)
+class NewTokens:
+    """Sequences with caches of equal lengths, whose first blocks are copied before any length is
+    known, or of some that differ."""
+
+    n: int
+    d: int = 128
+    n_queries: int = 1
+    heads: int = 64
+    kv_heads: int = 8
+    page: int = 0  # 0: contiguous caches
+    equal: bool = True
+
+    def run(self, dtype: torch.dtype) -> list[ServeKernelConfig]:
+        lengths = EQUAL if self.equal else DIFFERENT
+        keys = [lengths[i % len(lengths)] for i in range(self.n)]
+        batch = Batch([self.n_queries] * self.n, keys, ServeRule(causal=True), self.heads,
+                      self.kv_heads, self.d, dtype=dtype, device="cuda")  # fmt: skip
+        with noted() as chosen:
+            if self.page:
+                batch.paged(self.page)
+            else:
+                batch.cached(max(DIFFERENT))
+        assert all(isinstance(config, AmpereServeKernelConfig) for config in chosen), chosen
+        return chosen
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Sequences of one query with a latent cache."""
+
+    n: int
+    heads: int
+
+    def run(self, dtype: torch.dtype) -> list[ServeKernelConfig]:
+        keys = [DIFFERENT[i % len(DIFFERENT)] for i in range(self.n)]
+        batch = LatentBatch([1] * self.n, keys, heads=self.heads, dtype=dtype, device="cuda")
+        with noted() as chosen:
+            batch.paged(64)
+        return chosen
+
+
+@contextmanager
+def noted() -> Iterator[list[ServeKernelConfig]]:
+    """The kernels that calls get meanwhile, which have ended behind it; none of a call like one
+    before, which gets the same."""
+    chosen: list[ServeKernelConfig] = []
+    launch_choose = launch.choose
+
+    def choose(call: launch.Call) -> ServeKernelConfig:
+        chosen.append(launch_choose(call))
+        return chosen[-1]
+
+    with mock.patch.object(launch, "choose", choose):
+        yield chosen
+    torch.cuda.synchronize()
 
 
 def narrow() -> Iterator[Case]:
@@ -74,7 +132,38 @@ def capped() -> Iterator[Case]:
         yield Case(d, ServeRule(softcap=BEYOND))
 
 
-def main() -> int:
+def new_tokens() -> Iterator[NewTokens]:
+    for page in (0, 16):
+        for equal in (True, False):
+            for n_queries in (1, 4):
+                # In pairs from 256 KV heads on.
+                for n in (16, 32):
+                    yield NewTokens(n, n_queries=n_queries, page=page, equal=equal)
+                yield NewTokens(16, d=64, n_queries=n_queries, page=page, equal=equal)
+                yield NewTokens(16, d=256, n_queries=n_queries, page=page, equal=equal)
+            yield NewTokens(1, page=page, equal=equal)  # in parts that are merged
+            yield NewTokens(4, heads=32, kv_heads=1, page=page, equal=equal)
+
+
+def latent() -> Iterator[Latent]:
+    for heads in (16, 128):
+        for n in (1, 5):  # splits that another kernel merges, and shares
+            yield Latent(n, heads)
+
+
+def main(kinds: Sequence[str]) -> int:
+    if "new-tokens" in kinds:
+        for tokens in new_tokens():
+            print(tokens.run(torch.bfloat16), tokens, flush=True)
+    if "latent" in kinds:
+        for case in latent():
+            print(case.run(torch.bfloat16), case, flush=True)
+    if "prompts" in kinds:
+        prompts()
+    return 0
+
+
+def prompts() -> None:
     for case in narrow():
         config = case.run(torch.bfloat16)
         print(config, case.rule, case.page, flush=True)
@@ -83,8 +172,7 @@ def main() -> int:
         config = case.run(torch.bfloat16)
         print(config, case.rule, case.page, flush=True)
         assert not config.narrow_window and not config.pack_gqa
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:] or KINDS))

@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# compute-sanitizer on Hopper's serving kernels for narrow windows and on those that cap scores.
+# compute-sanitizer on serving kernels: for new tokens, for latent caches, and Hopper's for narrow
+# windows and those that cap scores.
 #
-#     tests/gpu/serving_sanitize.sh FOLDER
+#     tests/gpu/serving_sanitize.sh FOLDER [KIND...]
 #
-# The launches of serving_launches.py, first without a tool, which compiles what the build lacks;
-# then memcheck, racecheck and synccheck at once. Writes FOLDER/TOOL.log and prints a line for each:
-# its exit code, seconds and last line. Exit codes: 0 nothing was found, 1 something, 2 usage. PYTHON
-# names another Python, SANITIZER another compute-sanitizer.
+# The launches of serving_launches.py, of all kinds or of those named, first without a tool, which
+# compiles what the build lacks; then memcheck, racecheck and synccheck at once. Writes
+# FOLDER/TOOL.log and prints a line for each: its exit code, seconds and last line. Exit codes: 0
+# nothing was found, 1 something, 2 usage. PYTHON names another Python, SANITIZER another
+# compute-sanitizer.
 set -u -o pipefail
 
-[ $# -eq 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 mkdir -p "$1" && OUT=$(cd "$1" && pwd) || exit 2
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 export PYTHONPATH=$PWD/py:$PWD${PYTHONPATH:+:$PYTHONPATH}
-RUN=("${PYTHON:-python3}" -m tests.gpu.serving_launches)
+RUN=("${PYTHON:-python3}" -m tests.gpu.serving_launches "${@:2}")
 
 job() { # NAME COMMAND...
   local began=$SECONDS code
@@ -28,7 +30,7 @@ job plain "${RUN[@]}" || exit 1
 pids=() failed=0
 for tool in memcheck racecheck synccheck; do
   job "$tool" "${SANITIZER:-compute-sanitizer}" --error-exitcode 99 --tool "$tool" \
-    --kernel-regex kns=flash_serve "${RUN[@]}" &
+    --kernel-regex kns=flash_ "${RUN[@]}" &
   pids+=($!)
 done
 for pid in "${pids[@]}"; do wait "$pid" || failed=1; done

@@ -108,12 +108,14 @@ def test_refused() -> None:
     call = call_of(1128, torch.bfloat16)
     for config, reason in (
         (ClusterConfig(512, 3), "num_warps 3: allowed are powers of two up to 32"),
-        (ClusterConfig(8192, 2), "BLOCK 8192: allowed are 512, 1024, 2048, 4096 with 64 threads"),
+        (ClusterConfig(16_384, 2), "allowed are 512, 1024, 2048, 4096, 8192 with 64 threads"),
         (ClusterConfig(512, 2, 300), "registers 300: allowed are 24 to 255"),
         (ClusterConfig(512, 2, ROWS=3), "ROWS 3: allowed are 1, 2, 4, 8"),
         (ClusterConfig(512, 2, PIECES=3), "PIECES 3: allowed are 1, 2, 4, 8"),
         (ClusterConfig(512, 2, PIECES=2), "PIECES 2: BLOCK 512 has fewer vectors a thread"),
-        (ClusterConfig(4096, 2, ROWS=2), "BLOCK 4096: allowed are 512, 1024, 2048 with 64 threads"),
+        (ClusterConfig(8192, 2, ROWS=2), "allowed are 512, 1024, 2048, 4096 with 64 threads"),
+        (ClusterConfig(32_768, 32, SHARED=True), "up to 262144 bytes, of 196608"),
+        (ClusterConfig(512, 2, AHEAD=True, SHARED=True), "AHEAD, SHARED: allowed is one of them"),
     ):
         assert reason in "; ".join(RMS_NORM.problems(config, call))
     many = replace(call, columns=16 * 512 + 8)

@@ -19,6 +19,7 @@ from .cluster_text import (
     OWN_TEXT,
     WAIT_TEXT,
     begin_text,
+    held,
     of_part,
     of_rows,
     of_threads,
@@ -27,8 +28,10 @@ from .cluster_text import (
     power_from,
     publish_text,
     read_text,
+    shape_of,
     words_of,
 )
+from .part import copy_async
 
 LINE = gl.constexpr(64)  # elements: parts begin at multiples, which no other part's lines have
 
@@ -109,6 +112,25 @@ class Share:
         return gl.load(at, mask=self.inside(piece), other=0.0)
 
     @gluon.jit
+    def fetched(self, vector):
+        """Such a vector's places in shared memory, whose loads are under way, past the L1 cache."""
+        shape: gl.constexpr = shape_of(self.PIECES, self.BLOCK, self.VECTOR, gl.num_warps())
+        plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [4, 3, 2, 1, 0])
+        places = gl.allocate_shared_memory(vector.dtype.element_ty, shape, plain)
+        for piece in gl.static_range(self.PIECES):
+            at = (vector + self.first + self.element(piece))[None, :, :, :, :]
+            if self.FULL:
+                copy_async(places.index(piece), at)
+            else:
+                copy_async(places.index(piece), at, mask=self.inside(piece)[None, :, :, :, :])
+        return places
+
+    @gluon.jit
+    def fetched_piece(self, places, piece):
+        """What this thread loaded, once that is there."""
+        return places.index(piece).load(held(self.VECTOR, gl.num_warps()))
+
+    @gluon.jit
     def known(self, v, other, piece):
         """`v`, but for columns beyond the last."""
         if self.FULL:
@@ -127,6 +149,12 @@ class Share:
     def in_threads(self, number):
         """`number`, of each row, in all threads."""
         return gl.convert_layout(number, of_rows(self.VECTOR, gl.num_warps()))[:, None, None]
+
+    @gluon.jit
+    def in_all(self, number, threads):
+        """The same, of threads that have one of `threads` each."""
+        number = self.in_threads(number)
+        return gl.where(threads == threads, number, number)
 
     @gluon.jit
     def row_warp_and_lane(self):

@@ -12,18 +12,22 @@ from ...triton_kit.clusters import MOST_BLOCKS, make_clustered
 from ...triton_kit.op import Grid
 from ..hopper import HOPPER, check_hopper
 from ..launching import is_recorded
-from .best_op import MOST_OF_THREAD, BestOp
+from .best_op import BestOp
 from .op import VECTOR_BYTES, RowCall, item_of
 from .parts_op import alike, parts_of, problems_of
 
 _LINE = 64  # elements: as in cluster.py
+_MOST_BYTES = 256  # of a thread, of all rows
+_MOST_SHARED = 192 * 1024  # bytes of a program; the rest is for what is told
 SEVERAL_ROWS = 256  # fewer are faster one by one: there are more programs
 
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """A program has at most BLOCK columns of each of its ROWS, and so many registers a thread. For
-    norms only: it takes them in PIECES, and tells the numbers of all its warps TOGETHER."""
+    """A program has at most BLOCK columns of each of its ROWS, and so many registers a thread. It
+    takes them in PIECES, and tells the numbers of all its warps TOGETHER. For norms only: of
+    pieces, weight and bias are loaded one AHEAD, or all of them into SHARED memory, so that
+    registers have room for more rows."""
 
     BLOCK: int = 8192
     num_warps: int = 4
@@ -31,6 +35,8 @@ class ClusterConfig:
     ROWS: int = 1
     PIECES: int = 1
     TOGETHER: bool = False
+    AHEAD: bool = False
+    SHARED: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -47,7 +53,7 @@ class ClusterOp(BestOp[ClusterConfig]):
         for name, value in (("ROWS", config.ROWS), ("PIECES", config.PIECES)):
             if value not in (1, 2, 4, 8):
                 return [f"{name} {value}: allowed are 1, 2, 4, 8"]
-        found = problems_of(config, call, MOST_OF_THREAD // config.ROWS)
+        found = problems_of(config, call, _MOST_BYTES // item_of(call) // config.ROWS)
         if not found and config.BLOCK % _LINE:
             found.append(f"BLOCK {config.BLOCK}: allowed are multiples of {_LINE}")
         if not found and not 2 <= (parts := parts_of(config, call)) <= MOST_BLOCKS:
@@ -56,6 +62,10 @@ class ClusterOp(BestOp[ClusterConfig]):
         least = config.PIECES * 32 * config.num_warps * VECTOR_BYTES // item_of(call)
         if not found and least > config.BLOCK:
             found.append(f"PIECES {config.PIECES}: BLOCK {config.BLOCK} has fewer vectors a thread")
+        if config.SHARED and (n := 2 * 4 * config.BLOCK) > _MOST_SHARED:
+            found.append(f"SHARED: weight and bias have up to {n} bytes, of {_MOST_SHARED}")
+        if config.SHARED and config.AHEAD:
+            found.append("AHEAD, SHARED: allowed is one of them")
         if not 24 <= config.registers <= 255:
             found.append(f"registers {config.registers}: allowed are 24 to 255")
         if dict(call.switches).get("RESIDUAL"):

@@ -18,6 +18,12 @@ def held(vector, warps):
 
 
 @gluon.constexpr_function
+def shape_of(pieces, block, vector, warps):
+    """Of all pieces of a part of one row in shared memory."""
+    return [pieces, 1, block // pieces // (32 * warps * vector), warps, 32, vector]
+
+
+@gluon.constexpr_function
 def of_part(vector, warps):
     """Of what all rows have in common: (times, warps, lanes, vector)."""
     return gl.SliceLayout(0, held(vector, warps))

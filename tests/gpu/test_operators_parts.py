@@ -20,6 +20,8 @@ each_dtype = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, to
 SHAPES = [(1, 41_008), (300, 65_536), (3, 131_072), (70, 262_144), (500, 49_160), (2, 1_000_000)]
 # Clusters of 3 to 16 on Hopper, with parts of every size, whole and not, for few rows and many.
 SHAPES += [(2, 12_296), (1030, 20_480), (40, 110_000), (5, 147_464)]
+# Parts of 16,384 of rows that are enough for that, whole and not; parts of 8,192 of fp32.
+SHAPES += [(130, 262_144), (129, 147_464), (129, 147_456), (258, 40_960)]
 # By pairs of rows, of which the last one has none.
 SHAPES += [(1025, 8192), (301, 9224), (515, 24_584), (257, 131_064)]
 # Many rows of which each has a program on other GPUs than Hopper, in registers or in steps.

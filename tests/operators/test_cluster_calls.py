@@ -58,17 +58,32 @@ def test_which_rows() -> None:
     def norm(op: ClusterOp, dtype: torch.dtype, rows: int) -> list[int | None]:
         return blocks(op, [call_of(n, dtype, rows, op is LAYER_NORM) for n in lengths])
 
-    for rows in (255, 256):
+    for rows in (127, 255, 256):
         for dtype in (half, single):
             assert softmax(dtype, rows) == [None, *[4096] * 4, *[8192] * 4, 16_384]
-            assert norm(RMS_NORM, dtype, rows) == [None, *[4096] * 6, 8192, 8192, None]
+            last = 16_384 if dtype == half and rows > 127 else None
+            assert norm(RMS_NORM, dtype, rows) == [None, *[4096] * 6, 8192, 8192, last]
     beyond = [None] * 3
     assert norm(LAYER_NORM, half, 255) == [None, *[4096] * 6, *beyond]
-    assert norm(LAYER_NORM, half, 256) == [None, 2048, 2048, None, 4096, None, 4096, *beyond]
+    for rows in (256, 1024):
+        assert norm(LAYER_NORM, half, rows) == [None, 2048, 2048, None, 4096, None, 4096, *beyond]
     assert norm(LAYER_NORM, single, 255) == [None, *[2048] * 4, None, None, *beyond]
-    assert norm(LAYER_NORM, single, 256) == [None, *[2048] * 4, 4096, 4096, *beyond]
-    longest = [softmax_call(n, half) for n in (262_144, 262_152)]
-    assert blocks(SOFTMAX, longest) == [16_384, None]
+    assert norm(LAYER_NORM, single, 256) == [None, *[2048] * 4, 4096, 8192, None, 8192, None]
+
+
+def test_which_of_the_longest_rows() -> None:
+    half, single = torch.bfloat16, torch.float32
+    lengths = (131_080, 196_608, 262_136, 262_144, 262_152)
+    calls = [softmax_call(n, half) for n in lengths]
+    assert blocks(SOFTMAX, calls) == [*[16_384] * 4, None]
+    assert [op.num_warps for call in calls for op in SOFTMAX.space(call, 90)] == [4, 8, 4, 8]
+    calls = [call_of(n, half) for n in lengths]
+    assert blocks(RMS_NORM, calls) == [*[16_384] * 4, None]
+    assert [op.num_warps for call in calls for op in RMS_NORM.space(call, 90)] == [8, 4, 8, 8]
+    wide = [call_of(n, single, 128) for n in lengths]
+    assert blocks(RMS_NORM, wide) == [None, 16_384, None, 16_384, None]
+    wide = [call_of(n, single, 128, layer=True) for n in lengths]
+    assert blocks(LAYER_NORM, wide) == [None, None, None, 16_384, None]
 
 
 def test_rows_of_pairs_and_vectors_of_fp32() -> None:
@@ -81,6 +96,9 @@ def test_rows_of_pairs_and_vectors_of_fp32() -> None:
         assert [config.ROWS for config in LAYER_NORM.space(call, 90)] == [of_norms]
         space = SOFTMAX.space(softmax_call(16_384, half, rows), 90)
         assert [config.ROWS for config in space] == [of_softmax]
+    for rows, of_norms in ((255, 1), (1023, 2), (1024, 4)):
+        (config,) = LAYER_NORM.space(call_of(32_768, half, rows, layer=True), 90)
+        assert (of_norms, of_norms == 4) == (config.ROWS, config.SHARED)
     for columns, of_rms in ((16_384, 4096), (32_768, 4096), (32_776, None)):
         call = call_of(columns, half)
         others = call_of(columns, torch.float32).layouts[1:]

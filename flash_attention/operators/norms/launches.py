@@ -13,13 +13,13 @@ from ..launching import processors, run
 from ..remembered import remembered
 from ..rows.alone_op import AloneConfig, AloneOp
 from ..rows.choice import run_rows
-from ..rows.cluster_op import SEVERAL_ROWS, ClusterConfig, ClusterOp
-from ..rows.op import RowCall, RowConfig, RowOp, as_rows, item_of, row_call, warps_for
+from ..rows.cluster_op import ClusterConfig, ClusterOp
+from ..rows.op import RowCall, RowConfig, RowOp, as_rows, row_call, warps_for
 from ..rows.parts_op import PartsConfig, PartsOp
 from ..rows.sums import column_sums
+from .best import alone, alone_rms, cluster, cluster_rms
 from .gradient_op import GradientOp
 
-_WEIGHT, _BIAS = 2, 3  # their positions among the tensors
 _FEW_WARPS = partial(warps_for, most=8)
 FORWARD = RowOp(
     "norms.kernels", "forward", (4, 5, 6, 7), looped=RowConfig(1, 16384, False, 32),
@@ -34,69 +34,10 @@ PARTS = PartsOp("norms.parts", FORWARD, 8192)
 PARTS_RMS = replace(PARTS, few=6)
 
 
-def _alone(call: RowCall) -> AloneConfig | None:
-    """Rows that nearly fill the registers."""
-    least = 15360 if item_of(call) == 2 else 12288
-    return AloneConfig() if least < call.columns <= 16384 else None
-
-
-def _alone_rms(call: RowCall) -> AloneConfig | None:
-    """Rows of four steps, since so many loads are under way at a time; of fp32 two."""
-    columns, half = call.columns, item_of(call) == 2
-    if half and 12288 < columns <= 16384:
-        return AloneConfig(4096, 16, 3)
-    large = 28672 <= columns <= 32768 if half else 12288 <= columns <= 16384
-    return AloneConfig(8192, 32, 2) if large else None
-
-
-ALONE = AloneOp("norms.alone", FORWARD, _alone)
-ALONE_RMS = replace(ALONE, best=_alone_rms, steps=True)
-
-
-def _of_fp32_vectors(call: RowCall) -> bool:
-    """Beside rows of 16 bits: they take twice the registers."""
-    given = dict(call.switches)
-    types = [
-        call.layouts[at][1] for at, name in ((_WEIGHT, "WEIGHT"), (_BIAS, "BIAS")) if given[name]
-    ]
-    return item_of(call) == 2 and "float32" in types
-
-
-def _cluster_rms(call: RowCall) -> ClusterConfig | None:
-    """Pairs of rows, as a part of the weight then serves two; few rows one by one."""
-    columns, several = call.columns, call.rows >= SEVERAL_ROWS
-    if not 8192 < columns <= 131072:
-        return None
-    if item_of(call) == 4:
-        long = ClusterConfig(8192, 8, 80, TOGETHER=True)
-        return ClusterConfig(4096, 4, 80) if columns <= 65536 else long
-    if _of_fp32_vectors(call):
-        return ClusterConfig(4096, 4, 80) if columns <= 32768 else None
-    if columns <= 65536:
-        return ClusterConfig(4096, 4, 96, ROWS=2) if several else ClusterConfig(4096, 4, 56)
-    pairs = ClusterConfig(8192, 8, 80, ROWS=2, TOGETHER=True)
-    return pairs if several else ClusterConfig(8192, 4, 104)
-
-
-def _cluster(call: RowCall) -> ClusterConfig | None:
-    """The same for LayerNorm. Pieces that are not whole need more registers than there are."""
-    columns, several = call.columns, call.rows >= SEVERAL_ROWS
-    if not 8192 < columns <= 65536 or _of_fp32_vectors(call):
-        return None
-    if item_of(call) == 2:
-        if not several:
-            return ClusterConfig(4096, 4, 72)
-        if columns <= 16384:
-            return ClusterConfig(2048, 4, 64, ROWS=2)
-        return ClusterConfig(4096, 4, 96, ROWS=2, PIECES=4) if columns % 4096 == 0 else None
-    if columns <= 32768:
-        return ClusterConfig(2048, 4, 80, ROWS=2) if several else ClusterConfig(2048, 4, 64)
-    long = ClusterConfig(4096, 8, 80, ROWS=2, PIECES=4, TOGETHER=True)
-    return long if several else None
-
-
-CLUSTER = ClusterOp("norms.cluster", FORWARD, _cluster)
-CLUSTER_RMS = ClusterOp("norms.cluster", FORWARD_RMS, _cluster_rms)
+ALONE = AloneOp("norms.alone", FORWARD, alone)
+ALONE_RMS = replace(ALONE, best=alone_rms, steps=True)
+CLUSTER = ClusterOp("norms.cluster", FORWARD, cluster)
+CLUSTER_RMS = ClusterOp("norms.cluster", FORWARD_RMS, cluster_rms)
 LAYER_NORM = (CLUSTER, ALONE, PARTS)
 RMS_NORM = (CLUSTER_RMS, ALONE_RMS, PARTS_RMS)
 

@@ -43,13 +43,18 @@ ALONE = AloneOp("row_softmax.alone", FORWARD, _alone)
 
 def _cluster(call: RowCall) -> ClusterConfig | None:
     """Rows that do not go several to a program; pairs of them, where there are many of 16 bits."""
-    columns = call.columns
+    columns, half = call.columns, item_of(call) == 2
     if not 8192 < columns <= 16 * 16384:
         return None
     if columns <= 32768:
-        pairs = item_of(call) == 2 and call.rows >= 2 * SEVERAL_ROWS
-        return ClusterConfig(4096, 4, 80, ROWS=2) if pairs else ClusterConfig(4096, 4, 48)
-    return ClusterConfig() if columns <= 16 * 8192 else ClusterConfig(16384, 8)
+        pairs = ClusterConfig(4096, 4, 80, ROWS=2, PIECES=4)
+        several = half and call.rows >= 2 * SEVERAL_ROWS
+        return pairs if several else ClusterConfig(4096, 4, 48)
+    if columns <= 16 * 8192:
+        return ClusterConfig(PIECES=8, TOGETHER=True) if half else ClusterConfig()
+    if half and columns % 16384:
+        return ClusterConfig(16384, 4, 160, PIECES=8, TOGETHER=True)
+    return ClusterConfig(16384, 8, PIECES=4 if half else 1)
 
 
 CLUSTER = ClusterOp("row_softmax.cluster", FORWARD, _cluster)

@@ -83,6 +83,14 @@ def test_the_persistent_kernel(dtype: torch.dtype, seed: int) -> None:
                 out = guarded((m, n), dtype)
                 operators.matmul(x, y, version="persistent", out=out)
                 assert off(out, x, y) <= CUT * ALLOWED["ieee"] and margins_ok(out)
+    bias = draw((5000,), dtype, seed + 2)
+    given: list[dict[str, Any]] = [{"bias": bias, "activation": name} for name in FUNCTIONS]
+    for more in given:
+        out = guarded((3000, 5000), dtype)
+        operators.matmul(a, b, out=out, **more)  # of the default version
+        assert off(out, a, b, **more) <= CUT * ALLOWED["ieee"] and margins_ok(out)
+        again = operators.matmul(a, b, version="persistent", **more)
+        assert torch.equal(again, out), "the default has not the persistent kernel"
     for config in PersistentMatmul().space(matmul_call(a, b, None, None, out, "none", "ieee"), 90):
         y = operators.matmul(a, b, version="persistent", config=config)
         assert off(y, a, b) <= CUT * ALLOWED["ieee"]

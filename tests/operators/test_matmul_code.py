@@ -85,6 +85,19 @@ def test_v5_loads_by_tma() -> None:
     assert "setmaxnreg" in compiled.ptx and compiled.spill_bytes == 0 and not compiled.warnings
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("activation", ["none", "relu", "silu", "gelu_tanh", "gelu_erf"])
+def test_v4_of_large_products_adds_only_the_bias(activation: str, dtype: str) -> None:
+    """The kernel of v5, whose parts of another tile fit into the registers, too."""
+    op, call = PersistentMatmul(), replace(PLAIN, bias=True, activation=activation, dtype=dtype)
+    assert op.hides(call, 132) and op.default(call).HELD > 0
+    compiled = compile_op(op, op.default(call), call, architecture=90)
+    assert count(compiled, "TMA") > 0 and count(compiled, "tensor cores") > 0
+    assert count(compiled, "cp.async") == count(compiled, "stores") == 0
+    assert count(compiled, "loads") == 4  # of two columns a thread, by each group
+    assert compiled.spill_bytes == 0 and not compiled.warnings
+
+
 @each_architecture
 @pytest.mark.parametrize("k", [N, N + 8, N + 1])
 def test_loads_are_as_wide_as_the_sizes_allow(k: int, architecture: int) -> None:

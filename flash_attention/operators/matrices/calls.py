@@ -11,7 +11,8 @@ from ...triton_kit.tuning import Tuned, best_for
 from ..activations import NAMES
 from ..checked import check_like, check_out, check_shape, check_tensor, check_word
 from ..elementwise.calls import activation_grad
-from ..launching import differentiable, is_one_operator, is_recorded, operator, run
+from ..hopper import HOPPER
+from ..launching import differentiable, is_one_operator, is_recorded, operator, processors, run
 from ..remembered import remembered
 from .config import MatmulConfig, without_overlap
 from .op import DirectMatmul, MatmulCall, TiledMatmul, dense, matmul_call
@@ -20,7 +21,6 @@ from .persistent_op import PersistentConfig, PersistentMatmul
 ACTIVATIONS = ("none", *NAMES)
 PRECISIONS = ("ieee", "tf32", "tf32x3")
 VERSIONS = ("direct", "tiled", "pipelined", "tuned", "persistent")
-_PLAIN = ("direct", "persistent")  # without an epilogue
 _AMPERE, _HOPPER = 80, 90
 _TUNED: dict[tuple[Any, ...], MatmulConfig] = {}
 
@@ -41,10 +41,11 @@ def matmul(
     none, relu, gelu_tanh, gelu_erf or silu. `precision` of fp32: ieee, tf32 (10 bits of fraction),
     tf32x3 (three products of tf32, nearly fp32). `version`: pipelined; tiled (nothing in flight);
     tuned (the fastest configuration, measured at the first call with such sizes, on a GPU only);
-    persistent (for Hopper, fp16 and bf16 whose rows begin at multiples of 16 bytes); direct (no
-    tensor cores). The latter two take no bias, activation or residual. Gradients flow to a, b, bias
-    and residual. Raises TypeError or ValueError, naming the argument, before the launch;
-    TritonVersionError for a missing or other triton.
+    persistent (for Hopper, fp16 and bf16 whose rows begin at multiples of 16 bytes, no residual;
+    taken for pipelined where it hides a bias and activation); direct (no tensor cores, bias,
+    activation or residual). Gradients flow to a, b, bias and residual. Raises TypeError or
+    ValueError, naming the argument, before the launch; TritonVersionError for a missing or other
+    triton.
     """
     tensors = {"a": a, "b": b, "bias": bias, "residual": residual}
     if is_one_operator(tensors, out=out, config=config):
@@ -90,7 +91,7 @@ def _matmul(
 
 def _run(call: MatmulCall, tensors: tuple[torch.Tensor, ...], version: str, config: Any) -> None:
     """The version's launch; `config` is checked by its Op."""
-    a, b, *_, out = tensors
+    a, b, bias, _, out = tensors
     if version == "direct":
         run(DirectMatmul(), call, (a, b, out), config)
     elif version == "persistent":
@@ -102,10 +103,20 @@ def _run(call: MatmulCall, tensors: tuple[torch.Tensor, ...], version: str, conf
         op.check_call(call)
         if a.device.type == "cuda":
             op.check_device(a.device)
-        run(op, call, (a, b, out), config)
+        run(op, call, (a, b, out, bias), config)
+    elif version == "pipelined" and config is None and _hides(call, a):
+        run(PersistentMatmul(), call, (a, b, out, bias))
     else:
         tiled = _tiled(a.device)
         run(tiled, call, tensors, config or _config(tiled, call, tensors, version))
+
+
+def _hides(call: MatmulCall, a: torch.Tensor) -> bool:
+    """Whether the persistent kernel is faster, as it is where it hides what follows a product."""
+    if a.device.type != "cuda" or is_recorded(a):
+        return False
+    hopper = torch.cuda.get_device_capability(a.device) == HOPPER
+    return hopper and PersistentMatmul().hides(call, processors(a.device))
 
 
 def _config(
@@ -171,8 +182,10 @@ def _check(
     if residual is not None:
         check_like("residual", residual, "a", a)
         check_shape("residual", residual, (m, n), "that of the product")
-    if version in _PLAIN and (bias is not None or residual is not None or activation != "none"):
-        raise ValueError(f"version is '{version}': it takes no bias, activation or residual")
+    if version == "direct" and (bias is not None or residual is not None or activation != "none"):
+        raise ValueError("version is 'direct': it takes no bias, activation or residual")
+    if version == "persistent" and residual is not None:
+        raise ValueError("version is 'persistent': it takes no residual")
     if version == "tuned" and a.device.type == "cpu":
         raise ValueError("version is 'tuned': only a GPU can be tuned for, and a is on cpu")
 

@@ -1,7 +1,8 @@
 """A product of matrices for Hopper, warp-specialised (v5): one warp loads by TMA, two warpgroups
 multiply, each BLOCK_M / 2 rows of a tile. The grid has as many programs as the GPU has
 multiprocessors; each takes every so-many-th tile, and the loads of the next begin while the last is
-stored."""
+stored. A tile's last HELD parts stay in registers, and are finished while the tensor cores are busy
+with the next tile's first steps."""
 
 # The functions below are Gluon, not Python: the compiler reads their text.
 # mypy: ignore-errors
@@ -17,6 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ...triton_kit.aggregates import aggregate
+from ..activations import activate
 
 # triton 3.8 renamed the copies; 3.9 only raises an error under the old names.
 if hasattr(tma, "async_load"):
@@ -46,6 +48,10 @@ class Steps:
     BLOCK_N: gl.constexpr
     BLOCK_K: gl.constexpr
     GROUP_M: gl.constexpr
+    PARTS: gl.constexpr
+    HELD: gl.constexpr
+    BIAS: gl.constexpr
+    ACTIVATION: gl.constexpr
 
     @gluon.jit
     def tile(self, t):
@@ -90,74 +96,134 @@ def producer(a_desc, b_desc, s):
 
 
 @gluon.jit
-def multiply(s, step, GROUP: gl.constexpr):
-    """The group's rows of a tile whose first step is `step`. A place is given back when the product
-    behind its own has been issued."""
-    layout: gl.constexpr = gl.NVMMADistributedLayout(
-        [3, 0], [gl.num_warps(), 1], [16, s.BLOCK_N, 16])  # fmt: skip
-    acc = gl.zeros([s.ROWS, s.BLOCK_N], gl.float32, layout)
-    for i in range(s.steps):
-        place = (step + i) % s.count
-        mbarrier.wait(s.full.index(place), ((step + i) // s.count) & 1)
-        a = s.a.index(place * s.groups + GROUP)
-        b = s.b.index(place)
-        if not s.A_ROWS:
-            a = a.permute([1, 0])
-        if not s.B_ROWS:
-            b = b.permute([1, 0])
-        acc = warpgroup_mma(a, b, acc, is_async=True)
-        acc = warpgroup_mma_wait(1, deps=[acc])
-        if i > 0:
-            mbarrier.arrive(s.empty.index((step + i - 1) % s.count), count=1)
-    acc = warpgroup_mma_wait(0, deps=[acc])
-    mbarrier.arrive(s.empty.index((step + s.steps - 1) % s.count), count=1)
-    return acc
+def begin(s, acc, step, GROUP: gl.constexpr):
+    """The group's rows times what the step has of b are on their way into acc."""
+    place = step % s.count
+    mbarrier.wait(s.full.index(place), (step // s.count) & 1)
+    a = s.a.index(place * s.groups + GROUP)
+    b = s.b.index(place)
+    if not s.A_ROWS:
+        a = a.permute([1, 0])
+    if not s.B_ROWS:
+        b = b.permute([1, 0])
+    return warpgroup_mma(a, b, acc, is_async=True)
 
 
 @gluon.jit
-def consumer(out_desc, out_s, s, GROUP: gl.constexpr):
-    """The rows of one group, tile after tile; stored in two halves through one place."""
-    HALF: gl.constexpr = s.BLOCK_N // 2
+def give_back(s, step):
+    mbarrier.arrive(s.empty.index(step % s.count), count=1)
+
+
+@gluon.jit
+def parts(x, N: gl.constexpr):
+    """x's columns as N tensors."""
+    if N == 1:
+        found = (x,)
+    else:
+        HALF: gl.constexpr = x.shape[1] // 2
+        left, right = x.reshape([x.shape[0], 2, HALF]).permute([0, 2, 1]).split()
+        found = parts(left, N // 2) + parts(right, N // 2)
+    return found
+
+
+@gluon.jit
+def finish(part, out_desc, out_s, bias_s, s, row, column, PART: gl.constexpr, GROUP: gl.constexpr):
+    """The PART-th part of the group's tile at (row, column), with its bias, activated and stored,
+    through one of two places."""
+    WIDTH: gl.constexpr = s.BLOCK_N // s.PARTS
+    if s.BIAS:
+        more = bias_s.index(GROUP).slice(PART * WIDTH, WIDTH)
+        part += more.load(gl.SliceLayout(0, part.type.layout)).to(gl.float32)[None, :]
+    part = activate(part, s.ACTIVATION)
+    place = out_s.index(2 * GROUP + PART % 2)
+    tma.store_wait(1)  # what is there has left
+    place.store(part.to(out_desc.dtype))
+    fence_async_shared()
+    async_store(out_desc, [row + GROUP * s.ROWS, column + PART * WIDTH], place)
+
+
+@gluon.jit
+def consumer(out_desc, bias, n, out_s, bias_s, s, GROUP: gl.constexpr):
+    """The rows of one group, tile after tile. A place is given back when the product behind its own
+    has been issued."""
+    FIRST: gl.constexpr = s.PARTS - s.HELD  # of those that are held
+    layout: gl.constexpr = gl.NVMMADistributedLayout(
+        [3, 0], [gl.num_warps(), 1], [16, s.BLOCK_N, 16])  # fmt: skip
+    wide: gl.constexpr = gl.BlockedLayout([s.BLOCK_N // 128], [32], [4], [0])
+    nothing = gl.zeros([s.ROWS, s.BLOCK_N], gl.float32, layout)
+    held = parts(nothing, s.PARTS)[FIRST:]
+    held_row = s.m_tiles * (s.ROWS * s.groups)  # beyond the last one, where nothing is written
+    held_column = 0
+    if s.BIAS:
+        bias_s.index(GROUP).store(gl.zeros([s.BLOCK_N], bias.dtype.element_ty, wide))
     step = 0
     for t in range(gl.program_id(0), s.m_tiles * s.n_tiles, gl.num_programs(0)):
         row, column = s.tile(t)
-        acc = multiply(s, step, GROUP)
+        acc = nothing
+        # The groups finish a part in turns: what one computes keeps its own next product waiting.
+        for i in gl.static_range(2 * s.HELD):
+            acc = begin(s, acc, step + i, GROUP)
+            if i % 2 == GROUP:
+                finish(
+                    held[i // 2], out_desc, out_s, bias_s, s, held_row, held_column, FIRST + i // 2,
+                    GROUP)  # fmt: skip
+            acc = warpgroup_mma_wait(1, deps=[acc])
+            if i > 0:
+                give_back(s, step + i - 1)
+        if s.BIAS:
+            at = column + gl.arange(0, s.BLOCK_N, layout=wide)
+            more = gl.load(bias + at, mask=at < n, other=0.0)
+        for i in range(2 * s.HELD, s.steps):
+            acc = begin(s, acc, step + i, GROUP)
+            acc = warpgroup_mma_wait(1, deps=[acc])
+            if s.HELD > 0 or i > 0:
+                give_back(s, step + i - 1)
         step += s.steps
-        place = out_s.index(GROUP)
-        halves = acc.reshape([s.ROWS, 2, HALF]).permute([0, 2, 1]).split()
-        for i in gl.static_range(2):
-            tma.store_wait(0)  # what is there has left
-            place.store(halves[i].to(out_desc.dtype))
-            fence_async_shared()
-            async_store(out_desc, [row + GROUP * s.ROWS, column + i * HALF], place)
+        if s.BIAS:
+            bias_s.index(GROUP).store(more)
+        acc = warpgroup_mma_wait(0, deps=[acc])
+        give_back(s, step - 1)
+        tile = parts(acc, s.PARTS)
+        for i in gl.static_range(FIRST):
+            finish(tile[i], out_desc, out_s, bias_s, s, row, column, i, GROUP)
+        held = tile[FIRST:]
+        held_row = row
+        held_column = column
+    for i in gl.static_range(s.HELD):
+        finish(held[i], out_desc, out_s, bias_s, s, held_row, held_column, FIRST + i, GROUP)
     tma.store_wait(0)
 
 
 @gluon.jit(do_not_specialize=["m", "n", "k"])
 def persistent(
-    a_desc, b_desc, out_desc, m, n, k, A_ROWS: gl.constexpr, B_ROWS: gl.constexpr,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr,
-    BUFFERS: gl.constexpr,
+    a_desc, b_desc, out_desc, bias, m, n, k, A_ROWS: gl.constexpr, B_ROWS: gl.constexpr,
+    BIAS: gl.constexpr, ACTIVATION: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
+    BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, BUFFERS: gl.constexpr, PARTS: gl.constexpr,
+    HELD: gl.constexpr,
 ):  # fmt: skip
-    """out = a b. What lies beyond the matrices is read as zero and never written."""
+    """out = activation(a b + bias). What lies beyond the matrices is read as zero and never
+    written. k has more than HELD steps."""
     G: gl.constexpr = 2
     NB: gl.constexpr = BUFFERS
     a_s = gl.allocate_shared_memory(a_desc.dtype, [NB * G] + a_desc.block_shape, a_desc.layout)
     b_s = gl.allocate_shared_memory(b_desc.dtype, [NB] + b_desc.block_shape, b_desc.layout)
-    out_s = gl.allocate_shared_memory(out_desc.dtype, [G] + out_desc.block_shape, out_desc.layout)
+    out_s = gl.allocate_shared_memory(
+        out_desc.dtype, [2 * G] + out_desc.block_shape, out_desc.layout)  # fmt: skip
+    bias_s = gl.allocate_shared_memory(
+        out_desc.dtype, [G, BLOCK_N], gl.SwizzledSharedLayout(1, 1, 1, [0]))  # fmt: skip
     s = Steps(
         a=a_s, b=b_s, full=barriers(NB), empty=barriers(NB), m_tiles=gl.cdiv(m, BLOCK_M),
         n_tiles=gl.cdiv(n, BLOCK_N), steps=gl.cdiv(k, BLOCK_K), count=NB, groups=G,
         A_ROWS=A_ROWS, B_ROWS=B_ROWS, ROWS=BLOCK_M // G, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K,
-        GROUP_M=GROUP_M)  # fmt: skip
+        GROUP_M=GROUP_M, PARTS=PARTS, HELD=HELD, BIAS=BIAS, ACTIVATION=ACTIVATION)  # fmt: skip
     for place in gl.static_range(NB):
         mbarrier.init(s.full.index(place), count=1)
         mbarrier.init(s.empty.index(place), count=G)
     fence_async_shared()  # the copies signal the barriers
     gl.warp_specialize(
         [
-            (consumer, (out_desc, out_s, s, 0)),
-            (consumer, (out_desc, out_s, s, 1)),
+            (consumer, (out_desc, bias, n, out_s, bias_s, s, 0)),
+            (consumer, (out_desc, bias, n, out_s, bias_s, s, 1)),
             (producer, (a_desc, b_desc, s)),
         ],
         [4, 1],

@@ -181,6 +181,29 @@ FUSED_REDUNDANT = (
         _comes_in_pairs,
         "      weigh();",
     ),
+    Redundant(
+        "bar.warp.sync removed",
+        "__syncwarp();  // of which lane 0 alone adds to the sums",
+        "the same lane has waited",
+        _comes_in_pairs,
+    ),
+    Redundant(
+        "order weakened",
+        "if (threadIdx.x % 32 == 0) counters.await_prepared();",
+        "the producer has acquired the same, and hands it on with the RowStats that dS is made of",
+        _comes_in_pairs,
+    ),
+    *(
+        Redundant(
+            mutant,
+            "ptx::tma_store_wait_read<0>();",
+            """the same lane waits for all that these copies write before it ends, and nothing is
+            written to the place that they read""",
+            _comes_in_pairs,
+            "SumsConsumer<kConfig>(args, smem, work, rank).run();",
+        )
+        for mutant in ("cp.async.bulk.wait_group removed", "wait weakened")
+    ),
 )  # fmt: skip
 # Needed, and not planted.
 UNSEEN = (
@@ -191,10 +214,14 @@ UNSEEN = (
         the emulator they are wherever all come to the same instruction""",
         _comes_in_pairs,
     ),
-    _fused(
-        "fence.proxy.async removed",
-        "ptx::fence_proxy_async_global();",
-        "of other blocks' sums: the emulator asks for fences within a block",
+    *(
+        Redundant(
+            "fence.proxy.async removed",
+            "ptx::fence_proxy_async_global();",
+            "of what other blocks wrote: the emulator asks for fences within a block",
+            when,
+        )
+        for when in (_is_fused, _comes_in_pairs)
     ),
     *(
         _fused(

@@ -97,7 +97,7 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
     ptx::setmaxnreg_dec<ClusterBackwardKernelConfig::kSumsRegisters>();
     const SectionCounters<kConfig> counters{args};
     if (threadIdx.x % 32 == 0) counters.await_prepared();
-    __syncwarp();
+    __syncwarp();  // of which lane 0 alone adds to the sums
     SumsConsumer<kConfig>(args, smem, work, rank).run();
     if (threadIdx.x % 32 == 0) counters.count_added();
   }

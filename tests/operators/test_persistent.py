@@ -51,8 +51,17 @@ def test_every_configuration(k: int, seed: int) -> None:
         assert compiled.shared_bytes <= config.shared_bytes
 
 
-@pytest.mark.parametrize("activation", FUNCTIONS)
-@pytest.mark.parametrize("biased", [True, False], ids=["bias", ""])
+@pytest.mark.parametrize(
+    ("biased", "activation"),
+    [
+        pytest.param(
+            biased, f, id=f"{'bias' if biased else ''}-{f}",
+            marks=() if biased or f in ("none", "silu") else pytest.mark.slow,
+        )
+        for biased in (True, False)
+        for f in FUNCTIONS
+    ],
+)  # fmt: skip
 def test_what_follows(activation: str, biased: bool, seed: int) -> None:
     """Each program has two tiles at least, one of which is finished behind the other's product."""
     dtype = torch.float16 if biased else torch.bfloat16

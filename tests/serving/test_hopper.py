@@ -10,6 +10,7 @@ import torch
 import flash_attention
 import flash_attention.emulated
 from flash_attention.serving import launch
+from flash_helpers.base.dtypes import DType
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.check.tolerance import compare
 from flash_helpers.kernels.contract import KernelConfig
@@ -20,12 +21,25 @@ from flash_helpers.kernels.sm90_serve.sets import get_hopper_serve_kernel_config
 from tests.serving.problems import EVERYTHING, NAN, Batch, ints, same_bits, stacked
 
 CAUSAL = ServeRule(causal=True)
+SLOW = pytest.mark.slow
 CONFIGS = [c for c in get_hopper_serve_kernel_configs() if not (c.paged or c.pack_gqa)]
 
 
 @pytest.mark.usefixtures("hopper")
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
-@pytest.mark.parametrize("rule", [ServeRule(), CAUSAL], ids=str)
+@pytest.mark.parametrize(
+    ("rule", "config"),
+    [
+        # Without a mask every configuration of fp16 is enough, but for test-all.
+        pytest.param(
+            rule,
+            c,
+            id=f"{rule}-{c}",
+            marks=SLOW if c.dtype is DType.BF16 and rule != CAUSAL else (),
+        )
+        for rule in (ServeRule(), CAUSAL)
+        for c in CONFIGS
+    ],
+)
 def test_lengths(
     monkeypatch: pytest.MonkeyPatch, config: HopperServeKernelConfig, rule: ServeRule
 ) -> None:

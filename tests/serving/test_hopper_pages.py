@@ -11,6 +11,7 @@ import torch
 
 import flash_attention
 from flash_attention.serving import launch
+from flash_helpers.base.dtypes import DType
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 from flash_helpers.kernels.sm90_serve.sets import get_hopper_serve_kernel_configs
@@ -18,6 +19,7 @@ from tests.serving.problems import EVERYTHING, NAN, Batch, ints, same_bits, stac
 from tests.serving.schedules import no_schedule_matters
 
 CAUSAL = ServeRule(causal=True)
+SLOW = pytest.mark.slow
 CONFIGS = [c for c in get_hopper_serve_kernel_configs() if c.paged and not c.pack_gqa]
 
 
@@ -41,8 +43,20 @@ def test_sizes_of_pages(page: int) -> None:
         assert same_bits(found, batch.packed())
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
-@pytest.mark.parametrize("page", [16, 256])
+@pytest.mark.parametrize(
+    ("page", "config"),
+    [
+        # One size for each configuration, both in test-all.
+        pytest.param(
+            page,
+            c,
+            id=f"{page}-{c}",
+            marks=SLOW if (c.dtype is DType.BF16) == (page == 256) else (),
+        )
+        for page in (16, 256)
+        for c in CONFIGS
+    ],
+)
 def test_everything_at_once(
     monkeypatch: pytest.MonkeyPatch, config: HopperServeKernelConfig, page: int
 ) -> None:

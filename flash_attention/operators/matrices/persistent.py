@@ -202,7 +202,7 @@ def persistent(
     HELD: gl.constexpr,
 ):  # fmt: skip
     """out = activation(a b + bias). What lies beyond the matrices is read as zero and never
-    written. k has more than HELD steps."""
+    written. k has more than 2 * HELD steps."""
     G: gl.constexpr = 2
     NB: gl.constexpr = BUFFERS
     a_s = gl.allocate_shared_memory(a_desc.dtype, [NB * G] + a_desc.block_shape, a_desc.layout)

@@ -24,8 +24,9 @@ ROUND_THREADS = 256
 @dataclass(frozen=True, order=True)
 class ClusterBackwardKernelConfig(BackwardKernelConfig):
     """One backward pass of the Hopper family by pairs of thread blocks: keys that stay with a
-    thread block, queries of a block that passes by, and stages, such blocks in shared memory; and
-    blocks of dS there."""
+    thread block, queries of a block that passes by, and stages, such blocks in shared memory;
+    blocks of dS there; and pairs of thread blocks that run at once, by which heads are parted into
+    sections (0: they are not)."""
 
     FAMILY: ClassVar[str] = "sm90_bwd_cluster"
     WORD: ClassVar[str] = "cluster_backward"
@@ -105,14 +106,13 @@ class ClusterBackwardKernelConfig(BackwardKernelConfig):
         heads = kv_heads * (sizes.n_heads_q // sizes.n_heads_kv)
         n_heads = sizes.n_heads_q * sizes.batch
         count = -(-n_heads // heads)
-        lead = count
+        rows, lead = self.stats_rows(sizes), count
         if self.wave_pairs > 0 and pairs >= LEAST_PAIRS:
             enough = -(-self.wave_pairs // (kv_heads * pairs)) + (1 if sizes.causal else 0)
-            section_bytes = heads * self.stats_rows(sizes) * self.d_head * 4
+            section_bytes = heads * rows * self.d_head * 4
             if (2 * enough + 1) * section_bytes <= MOST_BYTES:
                 lead = min(enough, count)
         workers = kv_heads * pairs // (2 if sizes.causal else 1)
-        rows = self.stats_rows(sizes)
         return HeadSections(kv_heads * pairs, workers, heads, n_heads, rows, count, lead)
 
     def sums_columns(self) -> int:

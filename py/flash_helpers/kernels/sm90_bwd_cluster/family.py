@@ -39,7 +39,7 @@ class Sm90ClusterBackward(OnHopper, BackwardFamily[ClusterBackwardKernelConfig])
 
     def launch_arguments(self, config: KernelConfig, record: bytes, variant: Variant) -> bytes:
         """The large kernel's are those of the two-pass kernel of dK and dV, and a map of chunks of
-        K; the others read no tensor maps. HeadSections stand behind them."""
+        K; the others read no tensor maps. Sections stand behind them."""
         from ..sm90_bwd.arguments import NarrowMap, pack_launch_arguments  # loads the emulator
 
         own = self.own(config)

@@ -1,9 +1,16 @@
-"""The Hopper family's backward passes beside PyTorch's FlashAttention-2 and cuDNN, on the GPU of
-this machine: times, then errors of the gradients' rows on the same tensors.
+"""Gradients through `flash_attn_func` beside those of PyTorch's FlashAttention-2 and cuDNN, and of
+FlashAttention-4 where it is installed, on the GPU of this machine: times, contenders in turns; or
+errors of the gradients' rows on the same tensors; or what a call takes when it is repeated for
+a second and a half (sustained), with its energy.
 
-    python -m tests.gpu.backward_beside_peers SECONDS [--without_fused]
+    python -m tests.gpu.backward_beside_peers SECONDS [times | errors | sustained]
+        [--d_heads 64,128] [--seq_lens 512,2048,8192] [--heads 16/16] [--dtypes fp16]
+        [--masks full,causal] [--seed NUMBER]
 
-After so many seconds nothing further is begun, and the exit code is 3.
+Times are TFLOP/s of 2.5 (with the forward pass: 3.5) x forward's FLOP, 16,384 tokens; `exact` is
+`deterministic=True`, and ratios are the best peer's time by ours. FlashAttention-4 compiles for
+each head dimension, mask and dtype first, 10 to 20 s. After so many seconds nothing further is
+begun, what was left out is counted, and the exit code is 3.
 """
 
 from __future__ import annotations
@@ -12,7 +19,9 @@ import argparse
 import itertools
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,119 +29,188 @@ import torch
 import flash_attention
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.gradients import attention_gradients
+from flash_helpers.check.peers import Attention
 from flash_lab.accuracy.measure import row_errors
-from flash_lab.bench.distributions import draw
+from flash_lab.bench.distributions import DISTRIBUTIONS, draw
+from flash_lab.bench.energy import EnergyMeter, cuda_mark
+from flash_lab.bench.measure import SkippedError
+from flash_lab.bench.providers import find_reference
 
-from .backward_times import milliseconds, problem_of
+from .backward_times import TOKENS, milliseconds
 
-BACKENDS = torch.nn.attention.SDPBackend
-PEERS = {"FA2": BACKENDS.FLASH_ATTENTION, "cuDNN": BACKENDS.CUDNN_ATTENTION}
-KINDS = (*PEERS, "hopper_backward", "COPIES", "REGISTERS")
+PEERS = ("fa2", "cudnn", "fa4")
+SUSTAINED_SECONDS = 1.5
 NAMES = ("d_q", "d_k", "d_v")
+TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+Tensors = list[torch.Tensor]
 
 
-def kind(name: str) -> str:
-    """Of KINDS."""
-    return next((word for word in ("COPIES", "REGISTERS", "hopper_backward") if word in name), name)
+@dataclass(frozen=True)
+class Problem:
+    seq_len: int
+    dtype: str
+    mask: str
+    d_head: int
+    heads: int
+    kv_heads: int
+
+    def __str__(self) -> str:
+        heads = f"{self.heads}/{self.kv_heads}"
+        return f"d{self.d_head} {self.mask} {heads} {self.dtype} {self.seq_len}"
+
+    @property
+    def causal(self) -> bool:
+        return self.mask == "causal"
+
+    @property
+    def batch(self) -> int:
+        return max(1, TOKENS // self.seq_len)
+
+    def shapes(self, batch: int) -> tuple[Any, Any]:
+        """Of queries, and of keys and values."""
+        size = batch, self.seq_len
+        return (*size, self.heads, self.d_head), (*size, self.kv_heads, self.d_head)
+
+    def tera_flop(self) -> float:
+        """Of a backward pass."""
+        scores = self.batch * self.heads * self.seq_len**2 / (2 if self.causal else 1)
+        return 2.5 * 4 * scores * self.d_head / 1e12
 
 
-def peers(leaves: list[torch.Tensor], d_o: torch.Tensor, causal: bool) -> dict[str, Any]:
-    """By name: a call that gives (dQ, dK, dV), the forward pass outside of it."""
-    sdpa: Any = torch.nn.functional.scaled_dot_product_attention
-    found: dict[str, Any] = {}
-    for name, backend in PEERS.items():
+@dataclass(frozen=True)
+class Contender:
+    """A forward pass that records what its backward pass needs."""
+
+    attend: Callable[[Tensors], torch.Tensor]
+    leaves: Tensors
+    d_o: torch.Tensor
+
+    def gradients(self, o: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(o, self.leaves, self.d_o, retain_graph=True)
+
+    def both(self) -> object:
+        return torch.autograd.grad(self.attend(self.leaves), self.leaves, self.d_o)
+
+
+def contenders(problem: Problem, tensors: Tensors, d_o: torch.Tensor) -> dict[str, Contender]:
+    """By name; a peer that is missing or refuses the problem is named."""
+
+    def ours(leaves: Tensors, deterministic: bool) -> torch.Tensor:
+        q, k, v = leaves
+        o = flash_attention.flash_attn_func(
+            q, k, v, causal=problem.causal, deterministic=deterministic
+        )
+        assert isinstance(o, torch.Tensor)
+        return o
+
+    def theirs(leaves: Tensors, function: Attention) -> torch.Tensor:
+        q, k, v = leaves
+        return function(q, k, v)
+
+    leaves = [x.detach().clone().requires_grad_() for x in tensors]
+    found = {
+        "ours": Contender(partial(ours, deterministic=False), leaves, d_o),
+        "exact": Contender(partial(ours, deterministic=True), leaves, d_o),
+    }
+    for peer in PEERS:
         try:
-            with torch.nn.attention.sdpa_kernel(backend):
-                o = sdpa(*(x.transpose(1, 2) for x in leaves), is_causal=causal).transpose(1, 2)
-
-            def call(o: torch.Tensor = o) -> object:
-                return torch.autograd.grad(o, leaves, d_o, retain_graph=True)
-
-            call()
+            function = find_reference(peer, problem.causal)[2]
+            contender = Contender(partial(theirs, function=function), leaves, d_o)
+            contender.both()
             torch.cuda.synchronize()
-        except RuntimeError as error:
-            print(name, "refuses:", str(error).splitlines()[0][:80])
+        except (SkippedError, RuntimeError) as error:
+            print(f"{problem}: {peer} left out:", (str(error).splitlines() or ["?"])[0][:90])
         else:
-            found[name] = call
+            found[peer] = contender
     return found
 
 
-def calls(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, d_o: torch.Tensor, causal: bool, fused: bool
-) -> dict[str, Callable[[], Any]]:
-    """The peers' and those of every configuration that is built."""
-    found = peers([x.detach().clone().requires_grad_() for x in (q, k, v)], d_o, causal)
-    attend: Any = flash_attention.flash_attn_func
-    o, lse, _ = attend(q, k, v, causal=causal, return_attn_probs=True)
-    dtype = DType.from_torch_dtype(q.dtype)
-    for c in flash_attention.available_kernels():
-        if not c.GRADIENTS or c.SERVES or "sm90" not in c.FAMILY:
-            continue
-        if "fused" in c.FAMILY and not fused:
-            continue
-        if (c.d_head, c.dtype) == (q.shape[3], dtype):
-            found[str(c)] = lambda c=c: flash_attention.backward(
-                c, d_o, q, k, v, o, lse, causal=causal
-            )
-    return found
+def table(times: dict[str, float], tera_flop: float) -> str:
+    best = min((ms for name, ms in times.items() if name in PEERS), default=float("nan"))
+    cells = " ".join(f"{name} {tera_flop / ms * 1e3:.0f}" for name, ms in times.items())
+    return f"{cells} | {best / times['ours']:.3f} exact {best / times['exact']:.3f}"
 
 
-def print_times(d_head: int, seq_len: int, causal: bool, fused: bool) -> None:
-    problem = problem_of(d_head, seq_len, causal)
-    q, k, v = problem.tensors(0, "cuda")
-    times = milliseconds(calls(q, k, v, torch.randn_like(q), causal, fused))
-    cells = []
-    for word in KINDS:
-        of_kind = [(ms, name) for name, ms in times.items() if kind(name) == word]
-        if of_kind:
-            ms, name = min(of_kind)
-            cells.append(f"{name} {problem.matmul_flop() / ms / 1e9:.0f}")
-    print(f"d{d_head} {'causal' if causal else 'full'} {seq_len}: {'; '.join(cells)}", flush=True)
+def print_times(problem: Problem, generator: torch.Generator) -> None:
+    shape_q, shape_k = problem.shapes(problem.batch)
+    q, k, v = draw("randn", shape_q, shape_k, TYPES[problem.dtype], generator)
+    found = contenders(problem, [q, k, v], torch.randn_like(q))
+    recorded = {name: c.attend(c.leaves) for name, c in found.items()}
+    backward = milliseconds({n: partial(c.gradients, recorded[n]) for n, c in found.items()})
+    both = milliseconds({name: c.both for name, c in found.items()})
+    flop = problem.tera_flop()
+    print(f"{problem}: {table(backward, flop)}; both {table(both, 1.4 * flop)}", flush=True)
 
 
-def print_errors(
-    distribution: str, dtype: torch.dtype, d_head: int, causal: bool, fused: bool
-) -> None:
-    generator = torch.Generator("cuda").manual_seed(7)
-    shape = (1, 1024, 4, d_head)
-    q, k, v = draw(distribution, shape, shape, dtype, generator)
-    d_o = torch.randn(shape, device="cuda", generator=generator).to(dtype)
-    reference = attention_gradients(q, k, v, d_o, causal=causal)
+def print_errors(problem: Problem, generator: torch.Generator) -> None:
+    """Worst and mean row, the gradients' own rule, and ours by the better peer's."""
+    dtype = TYPES[problem.dtype]
     eps = DType.from_torch_dtype(dtype).eps
-    cells: dict[str, dict[str, str]] = {name: {} for name in NAMES}
-    for name, call in calls(q, k, v, d_o, causal, fused).items():
-        if kind(name) in cells["d_q"]:
-            continue  # stages change no rounding
-        got = dict(zip(NAMES, call(), strict=True))
-        rule = reference.worst_rows(got)
-        for n in NAMES:
-            # The first causal query's gradient is 0: a relative error says nothing there.
-            error = row_errors(got[n][:, 1:], reference.gradients[n][:, 1:], eps)
-            cells[n][kind(name)] = f"{error.worst:.2f}/{error.mean:.3f} rule {rule[n]:.2f}"
-    for n in NAMES:
-        words = "; ".join(f"{word} {cell}" for word, cell in cells[n].items())
-        mask = "causal" if causal else "full"
-        print(f"{distribution} {str(dtype)[6:]} d{d_head} {mask} {n}: {words}", flush=True)
+    for distribution in DISTRIBUTIONS:
+        q, k, v = draw(distribution, *problem.shapes(1), dtype, generator)
+        d_o = torch.randn(q.shape, device="cuda", generator=generator).to(dtype)
+        reference = attention_gradients(q, k, v, d_o, causal=problem.causal)
+        errors: dict[str, dict[str, tuple[float, float, float]]] = {name: {} for name in NAMES}
+        for who, contender in contenders(problem, [q, k, v], d_o).items():
+            got = dict(
+                zip(NAMES, contender.gradients(contender.attend(contender.leaves)), strict=True)
+            )
+            rule = reference.worst_rows(got)
+            for n in NAMES:
+                # The first causal query's gradient is 0: a relative error says nothing there.
+                error = row_errors(got[n][:, 1:], reference.gradients[n][:, 1:], eps)
+                errors[n][who] = error.worst, error.mean, rule[n]
+        for n, of_all in errors.items():
+            peers = [of_all[p] for p in PEERS if p in of_all]
+            least = [min(e[i] for e in peers) if peers else float("nan") for i in (0, 1)]
+            by_peer = [of_all["ours"][i] / least[i] for i in (0, 1)]
+            cells = " ".join(f"{who} {w:.2f}/{m:.3f}/{r:.2f}" for who, (w, m, r) in of_all.items())
+            print(f"{problem} {distribution} {n}: {cells} | {by_peer[0]:.3f} {by_peer[1]:.3f}")
+        sys.stdout.flush()
+
+
+def print_sustained(problem: Problem, generator: torch.Generator) -> None:
+    q, k, v = draw("randn", *problem.shapes(problem.batch), TYPES[problem.dtype], generator)
+    meter, cells = EnergyMeter("", cuda_mark), []
+    for name, contender in contenders(problem, [q, k, v], torch.randn_like(q)).items():
+        call = partial(contender.gradients, contender.attend(contender.leaves))
+        energy = meter.per_call(call, milliseconds({name: call}, rounds=1)[name], SUSTAINED_SECONDS)
+        speed = problem.tera_flop() * energy.n_calls / energy.seconds
+        cells.append(f"{name} {speed:.0f} {energy.joules:.2f} J {energy.watts:.0f} W")
+    print(f"{problem} sustained: {'; '.join(cells)}", flush=True)
+
+
+SHOW = {"times": print_times, "errors": print_errors, "sustained": print_sustained}
+
+
+def problems(options: argparse.Namespace) -> Iterator[Problem]:
+    """Long sequences last: they say least about a host, and take longest."""
+    for d_head, mask, heads in itertools.product(options.d_heads, options.masks, options.heads):
+        n_heads, kv_heads = map(int, heads.split("/"))
+        for dtype, seq_len in itertools.product(options.dtypes, options.seq_lens):
+            yield Problem(int(seq_len), dtype, mask, int(d_head), n_heads, kv_heads)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    words = partial(str.split, sep=",")
     parser.add_argument("seconds", type=float)
-    parser.add_argument("--without_fused", action="store_true")
+    parser.add_argument("what", nargs="?", choices=SHOW, default="times")
+    parser.add_argument("--d_heads", type=words, default=["128", "64"])
+    parser.add_argument("--seq_lens", type=words, default=["512", "2048", "8192"])
+    parser.add_argument("--heads", type=words, default=["16/16"], help="queries'/keys', by commas")
+    parser.add_argument("--dtypes", type=words, default=["fp16"], help=f"of {', '.join(TYPES)}")
+    parser.add_argument("--masks", type=words, default=["full", "causal"])
+    parser.add_argument("--seed", type=int, default=torch.seed() % 2**31)
     options = parser.parse_args()
-    end, fused = time.monotonic() + options.seconds, not options.without_fused
-    print("TFLOP/s, 2.5 x forward's FLOP, fp16, 16 heads: the best of each kind")
-    for seq_len, d_head, causal in itertools.product((8192, 2048, 512), (128, 64), (False, True)):
+    end, todo = time.monotonic() + options.seconds, list(problems(options))
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, seed {options.seed}")
+    generator = torch.Generator("cuda").manual_seed(options.seed)
+    for number, problem in enumerate(todo):
         if time.monotonic() > end:
+            print(f"{len(todo) - number} of {len(todo)} problems left out: the time is over")
             return 3
-        print_times(d_head, seq_len, causal, fused)
-    print("row errors in eps, worst/mean, and the worst row by the gradients' own rule")
-    for distribution, dtype, d_head, causal in itertools.product(
-        ("randn", "peaked", "growing"), (torch.float16, torch.bfloat16), (128, 64), (False, True)
-    ):
-        if time.monotonic() > end:
-            return 3
-        print_errors(distribution, dtype, d_head, causal, fused)
+        SHOW[options.what](problem, generator)
     return 0
 
 

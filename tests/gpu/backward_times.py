@@ -11,6 +11,7 @@ of what building leaves. Exit codes: 0 all passed, 1 a test failed, 3 something 
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import subprocess
 import sys
@@ -43,10 +44,12 @@ def build(*words: str) -> None:
 
 
 def milliseconds(calls: dict[str, Call], rounds: int = 5, repeats: int = 3) -> dict[str, float]:
-    """Medians over rounds, in which all take turns."""
+    """Medians over rounds, in which all take turns, each time in another order: where the GPU is at
+    the power it may draw, a call is the faster the less the one before it drew."""
     found: dict[str, list[float]] = {name: [] for name in calls}
+    orders = random.Random(0)
     for number in range(rounds + 2):
-        for name, call in calls.items():
+        for name, call in orders.sample(list(calls.items()), len(calls)):
             start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             stop = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             start.record()

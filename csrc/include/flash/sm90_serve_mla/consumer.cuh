@@ -40,7 +40,7 @@ class Consumer {
     while (!pieces.is_at_end()) {
       const Piece piece = pieces.next(args_, abreast_);
       parked = piece;
-      Queries<kConfig>{args_, piece.tile, at_}.store();  // the scores before are computed
+      Queries<kConfig>{args_, piece.tile, at_}.copy();  // the scores before are computed
       ptx::fence_proxy_async_shared();
       ptx::bar_sync(kConsumers, kThreads);  // Q is visible; the ends of the piece before were read
 

@@ -21,12 +21,16 @@ _ONE, _ROWS, _LAYOUTS, _NOBODY, _GROWS, _SPLITS, _BLOCKS, _ALL = (
 _MAPS = "tests/runtime/test_hopper_mla_args.py::test_python_and_cpp_make_the_same"
 _ABREAST = tuple(f"{_TEST}::test_tiles_abreast[{n}]" for n in (5, 20))
 BUGS = (
-    Bug("Hopper MLA: no tiles abreast", f"{_MLA}/consumer.cuh",
-        "abreast_(args.abreast)", "abreast_(1)",
+    Bug("Hopper MLA: no tiles abreast", f"{_MLA}/serve.cuh",
+        "abreast(args.abreast)", "abreast(1)",
         (f"{_TEST}::test_tiles_abreast_read_the_same_keys",)),
-    Bug("Hopper MLA: keys of no tiles abreast", f"{_MLA}/producer.cuh",
-        "abreast(args_.abreast)", "abreast(1)",
-        (f"{_TEST}::test_tiles_abreast_read_the_same_keys",)),
+    Bug("Hopper MLA: only keys of the first piece", f"{_MLA}/producer.cuh",
+        "      if (pieces.is_at_end()) return;\n", "      return;\n", (_BLOCKS,)),
+    Bug("Hopper MLA: results of the first piece alone", f"{_MLA}/consumer.cuh",
+        "      if (pieces.is_at_end()) return;\n", "      return;\n", (_BLOCKS,)),
+    Bug("Hopper MLA: barriers before they are initialised", f"{_MLA}/serve.cuh",
+        "  __syncthreads();  // the barriers are initialised\n", "",
+        (f"{_TEST}::test_the_schedule_does_not_matter",)),
     Bug("Hopper MLA: all that are abreast have the first tile", f"{_SHARES}/shares.cuh",
         "head * units.tiles + abreast.first_tile()", "head * units.tiles", _ABREAST),
     Bug("Hopper MLA: tiles abreast leave their parts in one place", f"{_SHARES}/abreast.cuh",

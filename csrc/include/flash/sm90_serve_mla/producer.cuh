@@ -16,25 +16,20 @@ template <HopperMlaKernelConfig kConfig>
 class Producer {
  public:
   using Piece = sm80_serve::Piece<kConfig.ampere().serving()>;
+  using Pieces = sm80_serve_mla::ParkedPieces<kConfig.ampere()>;
 
   FLASH_DEVICE Producer(const ServeKernelArgs& args, const Place<kConfig>& at)
       : args_(args), at_(at), first_row_(at.lane * args.part_rows) {}
 
-  FLASH_DEVICE void run() {
-    constexpr auto kAmpere = kConfig.ampere();
-    sm80_serve_mla::ParkedPieces<kAmpere> pieces(&at_.state().pieces, at_.lane);
-    sm80_serve::UnitCount share_units;
-    const sm80_serve::Abreast abreast(args_.abreast);
-    if (!sm80_serve_mla::find_pieces<kAmpere>(args_.call, at_.lane, pieces, share_units, abreast)) {
-      return;
-    }
-    while (!pieces.is_at_end()) {
-      const Piece piece = pieces.next(args_.call, abreast);
+  // `piece`: the first; `pieces`: those behind it.
+  FLASH_DEVICE void run(Piece piece, Pieces& pieces, const sm80_serve::Abreast& abreast) {
+    for (;; piece = pieces.next(args_.call, abreast)) {
       if (args_.part_rows == kConfig.B_c) {
         load<true>(piece);
       } else {
         load<false>(piece);
       }
+      if (pieces.is_at_end()) return;
     }
   }
 

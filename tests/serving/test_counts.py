@@ -181,8 +181,9 @@ def test_latent_decode_on_hopper(
     queries: int,
     page: int,
 ) -> None:
-    """A block is copied once for both matmuls, in parts and chunks: one group's warps multiply
-    scores, and those of both a half of the output each."""
+    """A block is copied once for both matmuls, in parts and chunks, or, where it lies in one page,
+    in both halves of the values and what rotates: one group's warps multiply scores, and those of
+    both a half of the output each. All rows of a tile are copied, of queries that exist or not."""
     monkeypatch.setattr(Sm80ServeMla, "preference", lambda *_: -1)
     monkeypatch.setattr(splits, "EMULATED_MULTIPROCESSORS", 1)
     batch = LatentBatch([queries] * 3, [300, queries, 64], CAUSAL, heads=heads)
@@ -192,11 +193,13 @@ def test_latent_decode_on_hopper(
     blocks = sum(t.blocks(keys) for t in tiles(batch, rows, heads))
     of_scores = config.d_head // MMA_DEPTH * config.n_warps // 2
     of_output = keys // MMA_DEPTH * config.n_warps
-    chunks = config.d_head // CHUNK_COLUMNS
+    parts = keys // config.part_rows(page)
+    copies = 3 if parts == 1 else parts * config.d_head // CHUNK_COLUMNS
     check(
         Work(
             blocks * (of_scores + of_output),
-            bulk_loads=blocks * chunks * keys // config.part_rows(page),
+            async_copies=len(tiles(batch, rows, heads)) * rows * config.d_head // CHUNK,
+            bulk_loads=blocks * copies,
             global_stores=3 * queries * heads * (config.d_v() // 4 + 1),
         ),
         report,

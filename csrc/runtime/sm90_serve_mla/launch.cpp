@@ -36,8 +36,8 @@ ServeKernelArgs kernel_args(const HopperMlaKernelConfig& config, const ServeArgs
   // Without keys nothing is loaded.
   const int32_t rows = in_table && args.seqlen_k > 0 ? args.page_size : args.seqlen_k;
   const int32_t part_rows = in_table ? std::gcd(args.page_size, config.B_c) : config.B_c;
-  const auto map = [&](const void* address, int32_t d, int64_t page, int64_t seq,
-                       int64_t head) -> const sm90::TensorMap& {
+  const auto map = [&](const void* address, int32_t d, int64_t page, int64_t seq, int64_t head,
+                       int32_t box_chunks) -> const sm90::TensorMap& {
     return sm90::tensor_map({.address = rows > 0 ? address : args.q,
                              .stride_batch = page,
                              .stride_seq = seq,
@@ -51,11 +51,13 @@ ServeKernelArgs kernel_args(const HopperMlaKernelConfig& config, const ServeArgs
                              .box_rows = part_rows,
                              .swizzle_bytes = HopperMlaKernelConfig::kSwizzleBytes,
                              .dtype = config.dtype,
-                             .box_chunks = 1});
+                             .box_chunks = box_chunks});
   };
+  const int32_t value_chunks = part_rows == config.B_c ? config.group_chunks() : 1;
   return {
-      .k = map(args.k, args.d_head, args.k_stride_page, args.k_stride_seq, args.k_stride_head),
-      .v = map(args.v, args.d_v, args.v_stride_page, args.v_stride_seq, args.v_stride_head),
+      .k = map(args.k, args.d_head, args.k_stride_page, args.k_stride_seq, args.k_stride_head, 1),
+      .v = map(args.v, args.d_v, args.v_stride_page, args.v_stride_seq, args.v_stride_head,
+               value_chunks),
       .call = args,
       .page_keys = in_table ? args.page_size : std::numeric_limits<int32_t>::max(),
       .part_rows = part_rows,

@@ -12,7 +12,8 @@
 
 namespace flash::sm90_serve_mla {
 
-// Maps as in sm90/args.h, with boxes of one chunk of part_rows rows; pages are batches.
+// Maps as in sm90/args.h, with boxes of part_rows rows; pages are batches. A box has one chunk, but
+// where a part is a whole block, one of `v` has the values of half a stage.
 struct ServeKernelArgs {
   sm90::TensorMap k;
   sm90::TensorMap v;

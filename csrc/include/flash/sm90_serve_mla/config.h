@@ -70,7 +70,8 @@ struct HopperMlaKernelConfig {
   constexpr int factors_offset() const { return weights_offset() + weight_bytes(); }
   constexpr int ends_offset() const { return factors_offset() + B_r * 4; }
   constexpr int state_offset() const { return ends_offset() + B_r * 8; }
-  constexpr int flag_offset() const { return state_offset() + (n_warps + 1) * kStateBytes; }
+  constexpr int state_bytes() const { return n_threads() / kWarpSize * kStateBytes; }
+  constexpr int flag_offset() const { return state_offset() + state_bytes(); }
   constexpr int barriers_offset() const { return flag_offset() + kFlagBytes; }
   // Full and empty: of both halves of each stage.
   constexpr int n_barriers() const { return 4 * n_stages; }

@@ -26,21 +26,18 @@ class Consumer {
   static constexpr int kThreads = kConfig.compute_threads();
   using Mm = Matmuls<kConfig>;
   using Piece = sm80_serve::Piece<kServing>;
+  using Pieces = sm80_serve_mla::ParkedPieces<kAmpere>;
 
-  FLASH_DEVICE Consumer(const ServeKernelArgs& args, const Place<kConfig>& at)
-      : args_(args.call), abreast_(args.abreast), at_(at) {}
+  FLASH_DEVICE Consumer(const ServeKernelArgs& args, const Place<kConfig>& at,
+                        const sm80_serve::Abreast& abreast)
+      : args_(args.call), abreast_(abreast), at_(at) {}
 
-  FLASH_DEVICE void run() {
-    sm80_serve::UnitCount share_units;
-    sm80_serve_mla::ParkedPieces<kAmpere> pieces(&at_.state().pieces, at_.lane);
+  // `piece`: the first; `pieces`: those behind it.
+  FLASH_DEVICE void run(Piece piece, Pieces& pieces, sm80_serve::UnitCount share_units) {
     sm80_serve_mla::Parked<Piece> parked(&at_.state().piece, at_.lane);
-    if (!sm80_serve_mla::find_pieces<kAmpere>(args_, at_.lane, pieces, share_units, abreast_)) {
-      return;
-    }
-    while (!pieces.is_at_end()) {
-      const Piece piece = pieces.next(args_, abreast_);
+    for (;; piece = pieces.next(args_, abreast_)) {
       parked = piece;
-      Queries<kConfig>{args_, piece.tile, at_}.store();  // the scores before are computed
+      Queries<kConfig>{args_, piece.tile, at_}.copy();  // the scores before are computed
       ptx::fence_proxy_async_shared();
       ptx::bar_sync(kConsumers, kThreads);  // Q is visible; the ends of the piece before were read
 
@@ -58,6 +55,7 @@ class Consumer {
       if (!parked->is_whole && !sm80_serve_mla::is_split(args_)) {
         parts.arrive(at_.flag(), [] { ptx::bar_sync(kConsumers, kThreads); });
       }
+      if (pieces.is_at_end()) return;
     }
   }
 

@@ -1,10 +1,10 @@
 // The queries of a tile in shared memory: rows of `qv`, and behind each one of `q`, in swizzled
-// chunks as the copy engine would write them. By ordinary loads: rows of a tile are heads of one
-// query or of several, as many as there are.
+// chunks as the copy engine would write them. Rows of a tile are heads of one query or of several,
+// as many as there are.
 #pragma once
 
 #include "flash/core/serve_args.h"
-#include "flash/ptx/memory.cuh"
+#include "flash/ptx/cp_async.cuh"
 #include "flash/sm80_serve/tile.cuh"
 #include "flash/sm90_serve_mla/place.cuh"
 #include "flash/tile/static_for.cuh"
@@ -19,26 +19,17 @@ struct Queries {
   static constexpr int kVectors = kConfig.d_head / 8;  // of 16 bytes, of a row
   static constexpr int kValueVectors = kConfig.d_v() / 8;
   static constexpr int kPieces = (kVectors + kLanes - 1) / kLanes;  // of a row, for each lane
-  static constexpr int kAtOnce = 4;
-  static_assert(kConfig.B_r % (kConfig.n_warps * kAtOnce) == 0);
 
   const ServeArgs& args;
   const Tile& tile;
   const Place<kConfig>& at;
 
-  FLASH_DEVICE void store() const {
+  // All rows are on their way at once, and there when this returns.
+  FLASH_DEVICE void copy() const {
 #pragma unroll 1
-    for (int first = at.warp; first < kConfig.B_r; first += kConfig.n_warps * kAtOnce) {
-      ptx::Vector16 values[kAtOnce][kPieces];
-      static_for<0, kAtOnce>([&](auto i) { load(first + i * kConfig.n_warps, values[i]); });
-      static_for<0, kAtOnce>([&](auto i) {
-        static_for<0, kPieces>([&](auto piece) {
-          const int vector = piece * kLanes + at.lane;
-          if (vector >= kVectors) return;
-          ptx::st_shared_16<0>(address(first + i * kConfig.n_warps, vector), values[i][piece]);
-        });
-      });
-    }
+    for (int row = at.warp; row < kConfig.B_r; row += kConfig.n_warps) copy(row);
+    ptx::cp_async_commit_group();
+    ptx::cp_async_wait_group<0>();
   }
 
  private:
@@ -47,9 +38,7 @@ struct Queries {
            (vector % 8 ^ row % 8) * 16;
   }
 
-  FLASH_DEVICE void load(int row, ptx::Vector16 (&values)[kPieces]) const {
-    static_for<0, kPieces>([&](auto piece) { values[piece] = {}; });
-    if (row >= tile.n_rows) return;
+  FLASH_DEVICE void copy(int row) const {
     // Without cu_seqlens_q a sequence has a stride of its own.
     const int64_t query = tile.query(row) + (args.cu_seqlens_q == nullptr ? 0 : tile.first_query);
     const int head = tile.head(row);
@@ -58,12 +47,14 @@ struct Queries {
                             head * args.qv_stride_head);
     const char* const q = of_row(args.q, tile.batch * args.q_stride_batch +
                                              query * args.q_stride_seq + head * args.q_stride_head);
+    const uint32_t bytes = row < tile.n_rows ? 16 : 0;
     static_for<0, kPieces>([&](auto piece) {
       const int vector = piece * kLanes + at.lane;
       if (vector >= kVectors) return;
       const bool rotated = vector >= kValueVectors;
-      values[piece] =
-          ptx::ld_global_16(rotated ? q + (vector - kValueVectors) * 16 : qv + vector * 16);
+      ptx::cp_async_16_zero_fill<0>(address(row, vector),
+                                    rotated ? q + (vector - kValueVectors) * 16 : qv + vector * 16,
+                                    bytes);
     });
   }
   FLASH_DEVICE static const char* of_row(const void* tensor, int64_t element) {

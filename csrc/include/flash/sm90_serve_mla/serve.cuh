@@ -40,13 +40,22 @@ FLASH_DEVICE void decode(const ServeKernelArgs& args) {
     ptx::prefetch_tensormap(&args.v);
     init_barriers(at);
   }
+  // By every warp, before they part ways: the code is fetched once, which a short call waits for.
+  constexpr auto kAmpere = kConfig.ampere();
+  const sm80_serve::Abreast abreast(args.abreast);
+  sm80_serve_mla::ParkedPieces<kAmpere> pieces(&at.state().pieces, at.lane);
+  sm80_serve::UnitCount share_units;
+  if (!sm80_serve_mla::find_pieces<kAmpere>(args.call, at.lane, pieces, share_units, abreast)) {
+    return;
+  }
+  const auto first = pieces.next(args.call, abreast);
   __syncthreads();  // the barriers are initialised
   if (at.warp >= kConfig.n_warps) {
     ptx::setmaxnreg_dec<HopperMlaKernelConfig::kProducerRegisters>();
-    if (at.warp == kConfig.n_warps) Producer<kConfig>(args, at).run();
+    if (at.warp == kConfig.n_warps) Producer<kConfig>(args, at).run(first, pieces, abreast);
   } else {
     ptx::setmaxnreg_inc<HopperMlaKernelConfig::kComputeRegisters>();
-    Consumer<kConfig>(args, at).run();
+    Consumer<kConfig>(args, at, abreast).run(first, pieces, share_units);
   }
 }
 

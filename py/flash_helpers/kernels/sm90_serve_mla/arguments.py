@@ -26,7 +26,12 @@ def pack_launch_arguments(config: HopperMlaKernelConfig, args: bytes) -> bytes:
     fields = unpack_serve_args(args)
     table, page_size = bool(fields["block_table"]), int(fields["page_size"])
     part_rows = config.part_rows(page_size) if table else config.B_c
-    maps = [_tensor_map(config, fields, name, part_rows) for name in "kv"]
+    half = config.d_v() // _CHUNK_COLUMNS // 2
+    value_chunks = half if part_rows == config.B_c else 1
+    maps = [
+        _tensor_map(config, fields, name, (part_rows, chunks))
+        for name, chunks in (("k", 1), ("v", value_chunks))
+    ]
     keys = page_size if table else 2**31 - 1
     return _LAYOUT.pack(*maps, args, keys, part_rows, _tiles_abreast(config, fields)).ljust(
         LAUNCH_ARGUMENTS_SIZE, b"\0"
@@ -45,7 +50,9 @@ def _tiles_abreast(config: HopperMlaKernelConfig, fields: Fields) -> int:
     return 1 if is_one_each or tiles > min(_MOST_ABREAST, n_blocks) else tiles
 
 
-def _tensor_map(config: HopperMlaKernelConfig, fields: Fields, name: str, part_rows: int) -> bytes:
+def _tensor_map(
+    config: HopperMlaKernelConfig, fields: Fields, name: str, box: tuple[int, int]
+) -> bytes:
     """Of chunks of one row of shared memory. A page is one of any number, packed keys are one."""
     in_table = fields["block_table"] and fields["seqlen_k"]
     batch = 1 if fields["cu_seqlens_k"] else int(fields["batch"])
@@ -58,5 +65,5 @@ def _tensor_map(config: HopperMlaKernelConfig, fields: Fields, name: str, part_r
     )  # fmt: skip
     return map_of_tensor(
         chunks, fields, name, int(fields["page_size" if in_table else "seqlen_k"]), batch, "page",
-        box=(part_rows, 1), d_head=int(fields["d_v" if name == "v" else "d_head"]),
+        box=box, d_head=int(fields["d_v" if name == "v" else "d_head"]),
     )  # fmt: skip

@@ -54,6 +54,6 @@ class HopperMlaKernelConfig(AmpereMlaKernelConfig):
         rows = self.B_r + self.n_stages * self.B_c
         weights = self.B_r * self.B_c * self.dtype.bytes
         told = self.B_r * 3 * FP32_BYTES
-        state = (self.n_warps + 1) * _STATE_BYTES + FLAG_BYTES
+        state = (self.n_warps + _GROUP_WARPS) * _STATE_BYTES + FLAG_BYTES
         barriers = 4 * self.n_stages * _BARRIER_BYTES
         return rows * self.d_head * self.dtype.bytes + weights + told + state + barriers

@@ -46,7 +46,7 @@ class PersistentConfig:
         """Of the operands' places, of two parts of the output, and of a bias for each group."""
         operands = self.BUFFERS * (self.BLOCK_M + self.BLOCK_N) * self.BLOCK_K
         parts = 2 * self.BLOCK_M * self.BLOCK_N // self.PARTS
-        return 2 * (operands + parts + _GROUPS * self.BLOCK_N) + BARRIER_BYTES
+        return 2 * (operands + parts) + 4 * _GROUPS * self.BLOCK_N + BARRIER_BYTES
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,6 @@ def consumer(out_desc, bias, n, out_s, bias_s, s, GROUP: gl.constexpr):
         bias_s.index(GROUP).store(gl.zeros([s.BLOCK_N], gl.float32, wide))
     step = 0
     for t in range(gl.program_id(0), s.m_tiles * s.n_tiles, gl.num_programs(0)):
-        row, column = s.tile(t)
         acc = nothing
         # The groups finish a part in turns: what one computes keeps its own next product waiting.
         for i in gl.static_range(2 * s.HELD):
@@ -172,6 +171,7 @@ def consumer(out_desc, bias, n, out_s, bias_s, s, GROUP: gl.constexpr):
             acc = warpgroup_mma_wait(1, deps=[acc])
             if i > 0:
                 give_back(s, step + i - 1)
+        row, column = s.tile(t)
         if s.BIAS:
             at = column + gl.arange(0, s.BLOCK_N, layout=wide)
             more = gl.load(bias + at, mask=at < n, other=0.0)

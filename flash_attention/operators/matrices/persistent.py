@@ -18,7 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ...triton_kit.aggregates import aggregate
-from ..activations import activate
+from ..activations import activate, activate_sum, scaled_bias
 
 # triton 3.8 renamed the copies; 3.9 only raises an error under the old names.
 if hasattr(tma, "async_load"):
@@ -133,8 +133,10 @@ def finish(part, out_desc, out_s, bias_s, s, row, column, PART: gl.constexpr, GR
     WIDTH: gl.constexpr = s.BLOCK_N // s.PARTS
     if s.BIAS:
         more = bias_s.index(GROUP).slice(PART * WIDTH, WIDTH)
-        part += more.load(gl.SliceLayout(0, part.type.layout)).to(gl.float32)[None, :]
-    part = activate(part, s.ACTIVATION)
+        more = more.load(gl.SliceLayout(0, part.type.layout))[None, :].broadcast_to(part.shape)
+        part = activate_sum(part, more, s.ACTIVATION)
+    else:
+        part = activate(part, s.ACTIVATION)
     place = out_s.index(2 * GROUP + PART % 2)
     tma.store_wait(1)  # what is there has left
     place.store(part.to(out_desc.dtype))
@@ -155,10 +157,9 @@ def consumer(out_desc, bias, n, out_s, bias_s, s, GROUP: gl.constexpr):
     held_row = s.m_tiles * (s.ROWS * s.groups)  # beyond the last one, where nothing is written
     held_column = 0
     if s.BIAS:
-        bias_s.index(GROUP).store(gl.zeros([s.BLOCK_N], bias.dtype.element_ty, wide))
+        bias_s.index(GROUP).store(gl.zeros([s.BLOCK_N], gl.float32, wide))
     step = 0
     for t in range(gl.program_id(0), s.m_tiles * s.n_tiles, gl.num_programs(0)):
-        row, column = s.tile(t)
         acc = nothing
         # The groups finish a part in turns: what one computes keeps its own next product waiting.
         for i in gl.static_range(2 * s.HELD):
@@ -170,6 +171,7 @@ def consumer(out_desc, bias, n, out_s, bias_s, s, GROUP: gl.constexpr):
             acc = warpgroup_mma_wait(1, deps=[acc])
             if i > 0:
                 give_back(s, step + i - 1)
+        row, column = s.tile(t)
         if s.BIAS:
             at = column + gl.arange(0, s.BLOCK_N, layout=wide)
             more = gl.load(bias + at, mask=at < n, other=0.0)
@@ -180,7 +182,7 @@ def consumer(out_desc, bias, n, out_s, bias_s, s, GROUP: gl.constexpr):
                 give_back(s, step + i - 1)
         step += s.steps
         if s.BIAS:
-            bias_s.index(GROUP).store(more)
+            bias_s.index(GROUP).store(scaled_bias(more, s.ACTIVATION))
         acc = warpgroup_mma_wait(0, deps=[acc])
         give_back(s, step - 1)
         tile = parts(acc, s.PARTS)
@@ -210,7 +212,7 @@ def persistent(
     out_s = gl.allocate_shared_memory(
         out_desc.dtype, [2 * G] + out_desc.block_shape, out_desc.layout)  # fmt: skip
     bias_s = gl.allocate_shared_memory(
-        out_desc.dtype, [G, BLOCK_N], gl.SwizzledSharedLayout(1, 1, 1, [0]))  # fmt: skip
+        gl.float32, [G, BLOCK_N], gl.SwizzledSharedLayout(1, 1, 1, [0]))  # fmt: skip
     s = Steps(
         a=a_s, b=b_s, full=barriers(NB), empty=barriers(NB), m_tiles=gl.cdiv(m, BLOCK_M),
         n_tiles=gl.cdiv(n, BLOCK_N), steps=gl.cdiv(k, BLOCK_K), count=NB, groups=G,

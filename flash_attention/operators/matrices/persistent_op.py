@@ -14,6 +14,8 @@ from ..launching import Operator
 from .op import MatmulCall, TiledMatmul
 
 _GROUPS = 2
+# Of the eight parts of a tile, where fewer fit into the registers than by default.
+_HELD = {"gelu_tanh": 5, "gelu_erf": 4}
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,10 @@ class PersistentConfig:
     BLOCK_M: int = 128
     BLOCK_N: int = 256
     BLOCK_K: int = 64
-    GROUP_M: int = 8
+    GROUP_M: int = 16
     BUFFERS: int = 4
     PARTS: int = 8
-    HELD: int = 5
+    HELD: int = 6
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -46,7 +48,7 @@ class PersistentConfig:
         """Of the operands' places, of two parts of the output, and of a bias for each group."""
         operands = self.BUFFERS * (self.BLOCK_M + self.BLOCK_N) * self.BLOCK_K
         parts = 2 * self.BLOCK_M * self.BLOCK_N // self.PARTS
-        return 2 * (operands + parts + _GROUPS * self.BLOCK_N) + BARRIER_BYTES
+        return 2 * (operands + parts) + 4 * _GROUPS * self.BLOCK_N + BARRIER_BYTES
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,14 @@ class PersistentMatmul(Operator[PersistentConfig, MatmulCall]):
         return persistent
 
     def space(self, call: MatmulCall, architecture: int) -> list[PersistentConfig]:
-        shapes = ((128, 256, 64, 8, 4), (128, 256, 64, 16, 4), (256, 128, 64, 8, 4, 4, 2),
+        shapes = ((128, 256, 64, 16, 4), (128, 256, 64, 8, 4), (256, 128, 64, 8, 4, 4, 2),
                   (128, 128, 64, 8, 6, 4, 2), (128, 128, 128, 8, 3, 4, 2))  # fmt: skip
         found = [PersistentConfig(*shape) for shape in shapes]
-        # GELU's polynomial needs more registers; without anything to compute four are faster.
-        if call.activation == "gelu_erf" or not (call.bias or call.activation != "none"):
-            found = [replace(c, HELD=min(c.HELD, 4)) for c in found]
-        # Few steps end before so many parts are finished.
-        return [c if call.k > c.held_k else replace(c, HELD=0) for c in found]
+        # GELU needs more registers; without anything to compute four are faster.
+        plain = not call.bias and call.activation == "none"
+        most = 4 if plain else _HELD.get(call.activation, PersistentConfig.HELD)
+        # A part for every second step, and one step more.
+        return [replace(c, HELD=min(c.HELD, most, (call.k - 1) // (2 * c.BLOCK_K))) for c in found]
 
     def problems(self, config: PersistentConfig, call: MatmulCall) -> list[str]:
         allowed = {"BLOCK_M": (128, 256), "BLOCK_N": (128, 256), "BLOCK_K": (64, 128),
@@ -131,7 +133,7 @@ class PersistentMatmul(Operator[PersistentConfig, MatmulCall]):
         something, each multiprocessor has a tile, and k is not shorter than what was measured."""
         if call.residual or not (call.bias or call.activation != "none") or self.refusal(call):
             return False
-        return call.k >= 512 and self.default(call).tiles(call.m, call.n) >= processors
+        return call.k >= 64 and self.default(call).tiles(call.m, call.n) >= processors
 
     def check_call(self, call: MatmulCall) -> None:
         """Raises ValueError for what TMA or the tensor cores do not take."""

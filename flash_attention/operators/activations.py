@@ -55,21 +55,20 @@ def damped(x, y, ROUNDED: tl.constexpr):
 
 
 @triton.jit
-def scaled_bias(bias, KIND: tl.constexpr):
+def scaled_bias(bias, FOLDED: tl.constexpr):
     """A bias as `activate_sum` takes it, in fp32."""
     y = bias.to(tl.float32)
-    if KIND == "silu":
+    if FOLDED:
         y *= -1.4426950408889634  # -log2(e)
     return y
 
 
 @triton.jit
-def activate_sum(x, bias, KIND: tl.constexpr):
-    """The function of that name of x and a scaled bias, for 16-bit results. SiLU in five
-    instructions with the sum: y = -log2(e) (x + bias), over -log2(e) (1 + 2^y). y overflows where
-    the sum is beyond 2.35e38 in size, which only bf16 reaches: there the result is infinite, or NaN
-    if the sum is negative."""
-    if KIND == "silu":
+def activate_sum(x, bias, KIND: tl.constexpr, FOLDED: tl.constexpr):
+    """The function of that name of x and a scaled bias, for 16-bit results. Folded, which SiLU can
+    be, in five instructions with the sum: y = -log2(e) (x + bias), over -log2(e) (1 + 2^y). Not for
+    bf16: y overflows where the sum is beyond 2.35e38 in size."""
+    if FOLDED:
         z = tl.inline_asm_elementwise(
             """{
             .reg .f32 y, e;

@@ -52,6 +52,7 @@ class Steps:
     HELD: gl.constexpr
     BIAS: gl.constexpr
     ACTIVATION: gl.constexpr
+    FOLDED: gl.constexpr  # the bias into the activation
 
     @gluon.jit
     def tile(self, t):
@@ -134,7 +135,7 @@ def finish(part, out_desc, out_s, bias_s, s, row, column, PART: gl.constexpr, GR
     if s.BIAS:
         more = bias_s.index(GROUP).slice(PART * WIDTH, WIDTH)
         more = more.load(gl.SliceLayout(0, part.type.layout))[None, :].broadcast_to(part.shape)
-        part = activate_sum(part, more, s.ACTIVATION)
+        part = activate_sum(part, more, s.ACTIVATION, s.FOLDED)
     else:
         part = activate(part, s.ACTIVATION)
     place = out_s.index(2 * GROUP + PART % 2)
@@ -182,7 +183,7 @@ def consumer(out_desc, bias, n, out_s, bias_s, s, GROUP: gl.constexpr):
                 give_back(s, step + i - 1)
         step += s.steps
         if s.BIAS:
-            bias_s.index(GROUP).store(scaled_bias(more, s.ACTIVATION))
+            bias_s.index(GROUP).store(scaled_bias(more, s.FOLDED))
         acc = warpgroup_mma_wait(0, deps=[acc])
         give_back(s, step - 1)
         tile = parts(acc, s.PARTS)
@@ -217,7 +218,8 @@ def persistent(
         a=a_s, b=b_s, full=barriers(NB), empty=barriers(NB), m_tiles=gl.cdiv(m, BLOCK_M),
         n_tiles=gl.cdiv(n, BLOCK_N), steps=gl.cdiv(k, BLOCK_K), count=NB, groups=G,
         A_ROWS=A_ROWS, B_ROWS=B_ROWS, ROWS=BLOCK_M // G, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K,
-        GROUP_M=GROUP_M, PARTS=PARTS, HELD=HELD, BIAS=BIAS, ACTIVATION=ACTIVATION)  # fmt: skip
+        GROUP_M=GROUP_M, PARTS=PARTS, HELD=HELD, BIAS=BIAS, ACTIVATION=ACTIVATION,
+        FOLDED=ACTIVATION == "silu" and out_desc.dtype == gl.float16)  # fmt: skip
     for place in gl.static_range(NB):
         mbarrier.init(s.full.index(place), count=1)
         mbarrier.init(s.empty.index(place), count=G)

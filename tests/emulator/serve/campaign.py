@@ -21,7 +21,9 @@ from flash_helpers.emulator import EmulatedKernel, compile_kernel, schedules
 from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.sm80_bwd_serve.config import AmpereServeBackwardKernelConfig
 from flash_helpers.kernels.sm80_serve.config import AmpereServeKernelConfig
+from flash_helpers.kernels.sm80_serve_mla.sets import get_ampere_mla_kernel_configs
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
+from flash_helpers.kernels.sm90_serve_mla.config import HopperMlaKernelConfig
 
 from ..mutations import Mutant, synchronisation
 from ..planting import WRONG, Outcome, plant, report
@@ -30,9 +32,13 @@ from ..sm90.campaign import EARLY, FENCE, OPTIONS, SYNCWARP, WAIT, source_texts
 from ..sm90.mutations import hopper_synchronisation
 from ..totals import SERVE
 from ..work import TOO_MUCH
+from .latent_redundant import LATENT, WAIT_GROUP
 
 Kernel = tuple[KernelConfig, Variant]
-RANDOM_SCHEDULES = {"sm80_serve": 20, "sm80_bwd_serve": 20, "sm90_serve": 80}
+RANDOM_SCHEDULES = {
+    "sm80_serve": 20, "sm80_bwd_serve": 20, "sm80_serve_mla": 20, "sm90_serve": 80,
+    "sm90_serve_mla": 80,
+}  # fmt: skip
 
 # Each shape of a decode, and both of prompts.
 _AMPERE = [
@@ -50,10 +56,18 @@ _GRADIENTS = [
     AmpereServeBackwardKernelConfig(DType.BF16, 128, 64, 32, 4, 64, 64, 4),
 ]
 _HOPPER = HopperServeKernelConfig(DType.FP16, 64, 128, 2, 4, 2)
+_LATENT = HopperMlaKernelConfig(DType.BF16, 576, 64, 64, 8, 2)
+ON_HOPPER = (HopperServeKernelConfig, HopperMlaKernelConfig)
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "sm80_serve": tuple((config, Variant.SERVE) for config in _AMPERE),
     "sm80_bwd_serve": tuple(itertools.product(_GRADIENTS, (Variant.KEYS, Variant.QUERIES))),
+    "sm80_serve_mla": tuple(
+        (config, Variant.SERVE)
+        for config in get_ampere_mla_kernel_configs()
+        if config.dtype is DType.FP16
+    ),
     "sm90_serve": ((_HOPPER, Variant.SERVE),),
+    "sm90_serve_mla": ((_LATENT, Variant.SERVE),),
 }
 
 
@@ -61,8 +75,6 @@ def _has_room(config: KernelConfig, variant: Variant) -> bool:
     """More buffers than a group can be ahead of the others by blocks."""
     return isinstance(config, HopperServeKernelConfig) and config.n_buffers > 2
 
-
-WAIT_GROUP = ("cp.async.wait_group removed", "wait_group weakened")
 
 REDUNDANT = (
     *(
@@ -149,9 +161,11 @@ UNSEEN = (
 
 def mutants_of(config: KernelConfig, variant: Variant) -> list[Mutant]:
     ptx = kernel_ptx(config, variant)
-    if not isinstance(config, HopperServeKernelConfig):
+    if not isinstance(config, ON_HOPPER):
         return synchronisation(ptx)
-    return planted(ptx, hopper_synchronisation(ptx), UNSEEN, source_texts)
+    of_all = [*hopper_synchronisation(ptx), *synchronisation(ptx)]
+    each = {mutant.ptx: mutant for mutant in reversed(of_all)}  # both remove barriers
+    return planted(ptx, list(reversed(each.values())), UNSEEN, source_texts)
 
 
 def check(config: KernelConfig, variant: Variant, ptx: str, seed: int, n_random: int) -> str:
@@ -169,7 +183,7 @@ def _runs(
     from .problems import launches  # torch, for which collecting tests does not wait
 
     known = launches(config, variant)
-    early = EARLY if isinstance(config, HopperServeKernelConfig) else []
+    early = EARLY if isinstance(config, ON_HOPPER) else []
     for launch, options in itertools.product(known, (*schedules(seed, OPTIONS), *early)):
         yield launch.wrong(kernel, options)
     for number in range(n_random):
@@ -192,7 +206,7 @@ def campaign(
         lambda ptx: check(config, variant, ptx, seed, n_random),
         sources=source_texts,
         explains=lambda mutant, texts: any(
-            item.explains(mutant, texts, config, variant) for item in REDUNDANT
+            item.explains(mutant, texts, config, variant) for item in (*REDUNDANT, *LATENT)
         ),
     )
 

@@ -12,7 +12,9 @@ import torch
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.serve_config import ServeKernelConfig
+from flash_helpers.kernels.sm80_serve_mla.config import AmpereMlaKernelConfig
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
+from tests.serving.latent import LatentBatch
 from tests.serving.packed import Packed
 from tests.serving.problems import EVERYTHING, FULL, Batch
 
@@ -110,6 +112,17 @@ HOPPER: tuple[Call, ...] = (
     (1, _outgrown(replace(CAUSAL, softcap=30.0))),
     (1, _outgrown(replace(CAUSAL, softcap=30.0, window=(850, -1)))),
 )  # fmt: skip
+# Of a latent cache: one piece a thread block, of a whole tile or, merged by groups, of a part; and
+# several; rows that are not filled, pages that are blocks, divide them, and neither; more blocks of
+# keys than stages, sequences without keys, first keys that are hidden.
+LATENT: tuple[Call, ...] = (
+    (9, _cached(700, [1], [700], heads=64)),
+    (2, _packed(0, [1, 3, 1], [200, 130, 19], EVERYTHING, heads=72, leftpad=[160, 0, 0],
+                sinks=torch.linspace(-1, 1, 72))),
+    (3, _paged(64, [3, 3, 3], [330, 4, 0], CAUSAL, heads=24)),
+    (1, _paged(24, [1, 1], [150, 90], heads=16)),
+    (4, _packed(3, [1, 1], [400, 65], heads=16)),
+)  # fmt: skip
 GRADIENTS: tuple[Callable[..., Packed], ...] = (
     functools.partial(Packed, [17, 0, 170, 1], [140, 5, 170, 130]),
     functools.partial(Packed, [150, 3], [240, 3], CAPPED, with_sinks=True, with_d_lse=True),
@@ -125,7 +138,9 @@ def launches(config: KernelConfig, variant: Variant) -> list[Launch]:
     found = []
     dtype = config.dtype.to_torch_dtype()
     if isinstance(config, ServeKernelConfig):
-        batch = functools.partial(Batch, d=config.d_head, dtype=dtype)
+        batch: Callable[..., Batch] = functools.partial(Batch, d=config.d_head, dtype=dtype)
+        if isinstance(config, AmpereMlaKernelConfig):
+            batch = functools.partial(LatentBatch, dtype=dtype)
         for multiprocessors, call in _calls(config):
             with served_by(config, multiprocessors):
                 found += recorded(functools.partial(call, batch))
@@ -141,4 +156,6 @@ def launches(config: KernelConfig, variant: Variant) -> list[Launch]:
 def _calls(config: ServeKernelConfig) -> tuple[Call, ...]:
     if isinstance(config, HopperServeKernelConfig):
         return HOPPER
+    if isinstance(config, AmpereMlaKernelConfig):  # and Hopper's
+        return LATENT
     return DECODES if config.shares_keys() else PROMPTS

@@ -184,7 +184,7 @@ SHOW = {"times": print_times, "errors": print_errors, "sustained": print_sustain
 
 
 def problems(options: argparse.Namespace) -> Iterator[Problem]:
-    """Long sequences last: they say least about a host, and take longest."""
+    """All lengths of what FlashAttention-4 compiles for, before the next."""
     for d_head, mask, heads in itertools.product(options.d_heads, options.masks, options.heads):
         n_heads, kv_heads = map(int, heads.split("/"))
         for dtype, seq_len in itertools.product(options.dtypes, options.seq_lens):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Hopper family's backward passes on an H200: built, tried, timed beside the peers, tested.
+# The Hopper family's backward passes on an H200: built, timed beside the peers, tested.
 #
 #     tests/gpu/backward_check.sh FOLDER
 #

@@ -66,7 +66,10 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
         for config in get_ampere_mla_kernel_configs()
         if config.dtype is DType.FP16
     ),
-    "sm90_serve": ((_HOPPER, Variant.SERVE),),
+    "sm90_serve": (
+        (_HOPPER, Variant.SERVE),
+        (replace(_HOPPER, pack_gqa=True), Variant.SERVE),
+    ),
     "sm90_serve_mla": ((_LATENT, Variant.SERVE),),
 }
 

@@ -112,6 +112,11 @@ HOPPER: tuple[Call, ...] = (
     (1, _outgrown(replace(CAUSAL, softcap=30.0))),
     (1, _outgrown(replace(CAUSAL, softcap=30.0, window=(850, -1)))),
 )  # fmt: skip
+# Of tiles with the rows of all heads that share a KV head: whole queries and a part of one.
+PACKED: tuple[Call, ...] = (
+    (2, _packed(0, [40, 0, 3, 50], [90, 65, 300, 50], CAUSAL, heads=6, kv_heads=2)),
+    (1, _packed(0, [9, 30], [200, 310], EVERYTHING, heads=8, kv_heads=1, leftpad=[160, 0])),
+)  # fmt: skip
 # Of a latent cache: one piece a thread block, of a whole tile or, merged by groups, of a part; and
 # several; rows that are not filled, pages that are blocks, divide them, and neither; more blocks of
 # keys than stages, sequences without keys, first keys that are hidden.
@@ -155,7 +160,7 @@ def launches(config: KernelConfig, variant: Variant) -> list[Launch]:
 
 def _calls(config: ServeKernelConfig) -> tuple[Call, ...]:
     if isinstance(config, HopperServeKernelConfig):
-        return HOPPER
+        return (*HOPPER, *PACKED) if config.pack_gqa else HOPPER
     if isinstance(config, AmpereMlaKernelConfig):  # and Hopper's
         return LATENT
     return DECODES if config.shares_keys() else PROMPTS

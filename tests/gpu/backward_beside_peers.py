@@ -19,7 +19,7 @@ import argparse
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -41,6 +41,7 @@ from .backward_times import TOKENS, milliseconds
 PEERS = ("fa2", "cudnn", "fa4")
 SUSTAINED_SECONDS = 1.5
 NAMES = ("d_q", "d_k", "d_v")
+MASKS = ("full", "causal")
 TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 Tensors = list[torch.Tensor]
 
@@ -191,16 +192,23 @@ def problems(options: argparse.Namespace) -> Iterator[Problem]:
             yield Problem(int(seq_len), dtype, mask, int(d_head), n_heads, kv_heads)
 
 
+def words(text: str, allowed: Collection[str] = ()) -> list[str]:
+    """What stands between commas, each of them one of those allowed, if any are named."""
+    found = text.split(",")
+    if unknown := [word for word in found if allowed and word not in allowed]:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: allowed are {', '.join(allowed)}")
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    words = partial(str.split, sep=",")
     parser.add_argument("seconds", type=float)
     parser.add_argument("what", nargs="?", choices=SHOW, default="times")
     parser.add_argument("--d_heads", type=words, default=["128", "64"])
     parser.add_argument("--seq_lens", type=words, default=["512", "2048", "8192"])
     parser.add_argument("--heads", type=words, default=["16/16"], help="queries'/keys', by commas")
-    parser.add_argument("--dtypes", type=words, default=["fp16"], help=f"of {', '.join(TYPES)}")
-    parser.add_argument("--masks", type=words, default=["full", "causal"])
+    parser.add_argument("--dtypes", type=partial(words, allowed=TYPES), default=["fp16"])
+    parser.add_argument("--masks", type=partial(words, allowed=MASKS), default=[*MASKS])
     parser.add_argument("--seed", type=int, default=torch.seed() % 2**31)
     options = parser.parse_args()
     if not torch.cuda.is_available():

@@ -55,7 +55,9 @@ void prepare(int) { sm90::prepare_tensor_maps(); }
 
 cudaError_t queue(const Launch& launch, const ServeArgs& args) {
   const ServeKernelArgs record = kernel_args(config_of<Config>(launch.entry), args);
-  return queue_blocks(launch, launch.n_tiles, &record);
+  const bool merges = launch.entry.variant == Variant::kCombine;
+  return merges ? queue_blocks_early(launch, launch.n_tiles, &record)
+                : queue_blocks(launch, launch.n_tiles, &record);
 }
 
 constexpr ServeFamily kServe = {.check = check, .n_blocks = n_blocks, .queue = queue};

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "flash/ptx/fence.cuh"
+#include "flash/ptx/grid_dependency.cuh"
 #include "flash/ptx/named_barrier.cuh"
 #include "flash/sm80_serve/scores.cuh"
 #include "flash/sm80_serve_mla/serve.cuh"
@@ -50,6 +51,9 @@ class Consumer {
         compute_right(*parked, o);
       }
       ptx::bar_sync(kConsumers, kThreads);  // the rows' ends are visible
+      // The kernel that merges waits for this one's end, but its launch takes time. Begun with this
+      // one, it made both slower.
+      if (sm80_serve_mla::is_split(args_)) ptx::let_next_grid_begin();
       const sm80_serve::Parts<kServing> parts(args_, *parked, share_units, abreast_);
       store_rows<kConfig>(args_, *parked, parts, o, at_);
       if (!parked->is_whole && !sm80_serve_mla::is_split(args_)) {

@@ -6,10 +6,11 @@
 //             block of keys is copied to shared memory once, for both matmuls: as B of the scores,
 //             and its first columns, by a descriptor whose major dimension is the other, as B of
 //             the output. One warp produces (producer.cuh), two warpgroups compute (consumer.cuh).
-//   kCombine  As of the Ampere family's.
+//   kCombine  As of the Ampere family's, begun while kServe ends.
 #pragma once
 
 #include "flash/core/variant.h"
+#include "flash/ptx/grid_dependency.cuh"
 #include "flash/ptx/setmaxnreg.cuh"
 #include "flash/sm80_serve/append.cuh"
 #include "flash/sm80_serve/rows.cuh"
@@ -66,6 +67,7 @@ FLASH_DEVICE void serve(const ServeKernelArgs& args) {
   if constexpr (kVariant == Variant::kAppend) {
     sm80_serve::append<kConfig.ampere().serving()>(args.call);
   } else if constexpr (kVariant == Variant::kCombine) {
+    ptx::await_grids_before();
     sm80_serve::combine<kConfig.ampere().serving()>(args.call);
   } else {
     decode<kConfig>(args);

@@ -124,9 +124,8 @@ class EmulatedKernel:
         check_shape(self.name, self._info, grid, block, shared_bytes, cluster)
         packed = self._pack_parameters(params)
         names, ranges = self._ranges(memory, packed)
-        workers = options.workers or os.cpu_count() or 1
-        if self._info.uses_global_atomics or self._info.orders_blocks:
-            workers = 1  # blocks that talk to each other, in an order that repeats itself
+        talk = self._info.uses_global_atomics or self._info.orders_blocks  # in a fixed order
+        workers = 1 if talk else options.workers or os.cpu_count() or 1
         mode = _race_mode(options)
         counter = Counter(self._counting_variant()) if options.count else None
         request = abi.LaunchRequest(

@@ -44,8 +44,12 @@ def launch_backward(
     plan: BackwardPlan, inputs: dict[str, torch.Tensor], outputs: dict[str, torch.Tensor]
 ) -> None:
     """Runs the plan's kernels to their end, one after the other. `outputs` have the names of the
-    argument record: those that a kernel does not write, it may only read."""
+    argument record: those that a kernel does not write, it may only read. Where gradients are to be
+    bitwise the same in every run, additions whose order is left open are an error."""
+    from flash_helpers.emulator import LaunchOptions
+
     config = plan.config
+    options = LaunchOptions(ordered_sums=config.is_deterministic())
     for variant in config.variants():
         written = {name: x for name, x in outputs.items() if name in config.outputs(variant)}
         grid = config.grid(variant, plan.sizes)
@@ -58,6 +62,7 @@ def launch_backward(
             shared_bytes=config.smem_of(variant),
             params=[family_of(config).launch_arguments(config, plan.args, variant)],
             memory=_ranges(read, writable=False) + _ranges(written, writable=True),
+            options=options,
         )
 
 

@@ -21,7 +21,11 @@ _PAIR = "csrc/include/flash/sm90_bwd_cluster/{}.cuh"
 _SECTIONS_H = "csrc/include/flash/sm90_bwd_cluster/sections.h"
 _BY_PAIRS = (
     f"{_GRADIENTS}::test_a_whole_and_an_odd_problem"
-    "[(FP16, 192, 64, 64, 2, 2, 64): cluster_backward]",
+    "[(FP16, 192, 64, 64, 2, 2, 64, ANY_ORDER): cluster_backward]",
+)
+_IN_ORDER = (
+    f"{_GRADIENTS}::test_more_pairs_than_begin_at_once"
+    "[(FP16, 192, 64, 64, 2, 2, 0, IN_ORDER): cluster_backward]",
 )
 _SECTIONS = tuple(f"tests/backward/test_sections.py::test_whoever_does_it[{i}]" for i in range(2))
 BUGS = (
@@ -45,6 +49,10 @@ BUGS = (
         "(rank == 0 ? kConfig.keys_rows : -kConfig.keys_rows)", "kConfig.keys_rows", _BY_PAIRS),
     Bug("the second thread block has the first one's keys", _PAIR.format("layout"),
         "    Base::first_row += static_cast<int>(rank) * kConfig.keys_rows;\n", "", _BY_PAIRS),
+    Bug("a share handed over before it is added", _PAIR.format("sums_turns"),
+        "    ptx::tma_store_wait<0>();\n    sm90", "    sm90", _IN_ORDER),
+    Bug("a share added before its turn", _PAIR.format("sums_turns"),
+        "      turn.await();\n", "", _IN_ORDER),
     Bug("a warp's last rows left out", _PAIR.format("spare_warps"),
         "begin + least + (worker < more ? 1 : 0)", "begin + least", _SECTIONS[:1]),
     Bug("the other thread block's elements", _PAIR.format("spare_warps"),

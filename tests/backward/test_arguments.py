@@ -142,8 +142,9 @@ def test_the_hopper_family_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> 
         assert config.d_head == d_head
         assert config.is_deterministic() or not deterministic
         if d_head > 128:
-            by_pairs = d_head == 192 and not deterministic and keys >= LEAST_KEYS[causal]
+            by_pairs = d_head == 192 and keys >= LEAST_KEYS[causal]
             assert ("sm90_bwd_cluster" if by_pairs else "sm90_bwd") == config.FAMILY
+            assert config.is_deterministic() == (deterministic or not by_pairs)
             continue
         assert isinstance(config, FusedBackwardKernelConfig)
         in_order = deterministic or keys <= most

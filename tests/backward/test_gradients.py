@@ -11,6 +11,7 @@ import torch
 from flash_helpers.check.tolerance import bitwise_equal
 from flash_helpers.kernel_configs import DType
 from flash_helpers.kernels.backward_config import BackwardKernelConfig, Sizes
+from flash_helpers.kernels.sm90_bwd_cluster.config import ClusterBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
 from tests.backward.problems import CONFIGS, NAMES, SMALLS, WIDE, Problem
 
@@ -66,6 +67,19 @@ def test_every_first_block_of_queries(
 IN_ORDER = [
     c for c in SOME if isinstance(c, FusedBackwardKernelConfig) and c.add_by is AddBy.IN_ORDER
 ]
+
+
+PAIRS_IN_ORDER = [
+    c for c in SOME if isinstance(c, ClusterBackwardKernelConfig) and c.is_deterministic()
+]
+
+
+@pytest.mark.parametrize("config", PAIRS_IN_ORDER, ids=str)
+def test_more_pairs_than_begin_at_once(config: BackwardKernelConfig) -> None:
+    """With a mask the first half of a head's pairs come backwards then."""
+    problem = Problem(config, 70, 8 * 128 - 3, heads=17, kv_heads=17, causal=True)
+    found, again = problem.check(), problem.run()
+    assert all(bitwise_equal(found[name], again[name]) for name in found)
 
 
 @pytest.mark.parametrize("config", IN_ORDER, ids=str)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from flash_helpers.base.dtypes import DType
-from flash_helpers.kernels.sm90_bwd_cluster.config import ClusterBackwardKernelConfig
+from flash_helpers.kernels.sm90_bwd_cluster.config import ClusterBackwardKernelConfig, SumsOrder
 from tests.emulator.sm90.backward import BackwardProblem, clean_kernel
 
-CONFIG = ClusterBackwardKernelConfig(DType.FP16, 192, 64, 64, 2, 2, 8)
+CONFIG = ClusterBackwardKernelConfig(DType.FP16, 192, 64, 64, 2, 2, 8, SumsOrder.ANY_ORDER)
 # A wave's pairs; queries, keys, query heads, KV heads, causal.
 PROBLEMS = [
     (8, (150, 1021, 6, 3, False)),  # a section is two heads that share keys

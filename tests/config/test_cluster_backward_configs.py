@@ -18,12 +18,12 @@ from flash_helpers.kernel_configs import (
 from flash_helpers.kernels.backward_config import Sizes
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.registry import by_preference, family_of
-from flash_helpers.kernels.sm90_bwd_cluster.config import ClusterBackwardKernelConfig
+from flash_helpers.kernels.sm90_bwd_cluster.config import ClusterBackwardKernelConfig, SumsOrder
 from tests.config.spellings import check_spellings
 
-CONFIG = ClusterBackwardKernelConfig(DType.FP16, 192, 64, 64, 2, 2, 64)
-SHORT = "(FP16, 192, 64, 64, 2, 2, 64): cluster_backward"
-SYMBOL = "flash_bwd_sm90_cluster_fp16_d192_k64x64s2_ds2_w64"
+CONFIG = ClusterBackwardKernelConfig(DType.FP16, 192, 64, 64, 2, 2, 64, SumsOrder.ANY_ORDER)
+SHORT = "(FP16, 192, 64, 64, 2, 2, 64, ANY_ORDER): cluster_backward"
+SYMBOL = "flash_bwd_sm90_cluster_fp16_d192_k64x64s2_ds2_w64_any_order"
 
 
 def test_spellings() -> None:
@@ -33,7 +33,9 @@ def test_spellings() -> None:
 
 def test_they_share_a_word_and_can_be_built() -> None:
     found = [c for c in get_kernel_configs("hopper-bwd") if c.FAMILY == CONFIG.FAMILY]
-    assert {(c.dtype, c.d_head) for c in found} == {(t, 192) for t in DType}
+    assert {(c.dtype, c.d_head, c.is_deterministic()) for c in found} == {
+        (dtype, 192, deterministic) for dtype in DType for deterministic in (False, True)
+    }
     assert all(violations(config, "9.0") == [] for config in found)
 
 
@@ -45,6 +47,10 @@ def test_they_share_a_word_and_can_be_built() -> None:
         ({"keys_columns": 128}, "keys_columns = 128 is not supported: it must be 64"),
         ({"keys_stages": 3}, "the kernel keys need 280256 bytes of shared memory"),
         ({"ds_stages": 3}, "the kernel keys need 246960 bytes of shared memory"),
+        (
+            {"sums_order": SumsOrder.IN_ORDER},
+            "wave_pairs = 64 is not supported with sums_order = IN_ORDER",
+        ),
     ],
 )
 def test_violations(changes: dict[str, Any], words: str) -> None:
@@ -111,7 +117,7 @@ def test_sums_that_would_not_stay_in_the_cache(queries: int, lead: int) -> None:
 
 
 def test_what_the_family_is_asked_for() -> None:
-    """What is long enough; the rest, and what has to be repeatable, is left to two passes."""
+    """What is long enough; the rest is left to two passes."""
     family = family_of(CONFIG)
     problem = AttentionProblem(DType.FP16, 1, 4096, 4096, 1, 1, 192, gradients=True)
     order = [f.NAME for f in by_preference((9, 0), gradients=True)]
@@ -127,4 +133,14 @@ def test_what_the_family_is_asked_for() -> None:
         family.refusal(replace(problem, d_head=128, d_v=0), (9, 0))
     )
     assert "it needs compute capability 9.0" in str(family.refusal(problem, (8, 0)))
-    assert not CONFIG.is_deterministic()
+    in_order = replace(CONFIG, wave_pairs=0, sums_order=SumsOrder.IN_ORDER)
+    for deterministic in (False, True):
+        asked = replace(problem, deterministic=deterministic)
+        assert family.suits(in_order, asked) is deterministic
+        assert family.suits(CONFIG, asked) is not deterministic
+
+
+def test_counters_lie_behind_the_sums() -> None:
+    in_order = replace(CONFIG, wave_pairs=0, sums_order=SumsOrder.IN_ORDER)
+    none = replace(CONFIG, wave_pairs=0)
+    assert [c.sums_columns() for c in (none, CONFIG, in_order)] == [192, 193, 193]

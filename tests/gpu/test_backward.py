@@ -100,12 +100,10 @@ def test_any_lengths(
     check(config, draw(config, shape, causal), causal)
 
 
-by_pairs = pytest.mark.parametrize(
-    "config", [c for c in built() if isinstance(c, ClusterBackwardKernelConfig)], ids=str
-)
+BY_PAIRS = [c for c in built() if isinstance(c, ClusterBackwardKernelConfig)]
 
 
-@by_pairs
+@pytest.mark.parametrize("config", [c for c in BY_PAIRS if c.wave_pairs > 0], ids=str)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     "shape",
@@ -123,6 +121,24 @@ def test_queries_that_other_heads_thread_blocks_prepare_and_round(
     found = check(config, given, causal)
     alone = run(replace(config, wave_pairs=0), given, causal)
     assert all(bitwise_equal(found[name], alone[name]) for name in ("d_k", "d_v"))
+
+
+@pytest.mark.parametrize("config", [c for c in BY_PAIRS if c.is_deterministic()], ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "shape",
+    [(8, 333, 1100, 16, 16), (3, 700, 2049, 16, 8), (64, 70, 1500, 2, 1), (2, 2049, 2049, 16, 16)],
+    ids=str,
+)
+def test_pairs_that_wait_for_each_other(
+    config: ClusterBackwardKernelConfig, shape: tuple[int, int, int, int, int], causal: bool
+) -> None:
+    """More than run at once, in either direction, with and without heads that share keys."""
+    given = draw(config, shape, causal)
+    found = check(config, given, causal)
+    for _ in range(REPEATS):
+        again = run(config, given, causal)
+        assert all(bitwise_equal(found[name], again[name]) for name in NAMES)
 
 
 @each

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import flash_attention
+from flash_helpers.base.dtypes import DType
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
@@ -20,6 +21,7 @@ from tests.serving.problems import EVERYTHING, NAN, Batch, ints, same_bits, stac
 from tests.serving.schedules import no_schedule_matters
 
 CAUSAL = ServeRule(causal=True)
+SLOW = pytest.mark.slow
 CONFIGS = [c for c in get_hopper_serve_kernel_configs() if c.pack_gqa]
 
 
@@ -32,7 +34,14 @@ def _packs(launched: list[KernelConfig]) -> Iterator[None]:
     assert all(isinstance(c, HopperServeKernelConfig) and c.pack_gqa for c in launched)
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.parametrize(
+    "config",
+    [
+        # Of either type those without pages or those with them, all in test-all.
+        pytest.param(c, id=str(c), marks=SLOW if c.paged == (c.dtype is DType.BF16) else ())
+        for c in CONFIGS
+    ],
+)
 def test_everything_at_once(config: HopperServeKernelConfig) -> None:
     batch = Batch(
         [70, 0, 3, 130], [200, 65, 300, 150], EVERYTHING, heads=8, kv_heads=2, d=config.d_head,

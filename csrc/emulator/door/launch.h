@@ -23,8 +23,9 @@ struct LaunchRequest {
   u32 n_workers;
   u32 order;  // Order
   u32 finds_races;
-  u32 early_loads;  // bulk loads land when they are issued
-  u64 seed;         // of random schedules
+  u32 early_loads;   // bulk loads land when they are issued
+  u32 ordered_sums;  // bulk reductions of the same place race, unless they are ordered
+  u64 seed;          // of random schedules
   u64 max_backward_branches;
   const TrafficRequest* traffic;  // null: nothing is counted
 };

@@ -235,8 +235,7 @@ void BulkCopies::store(Lane* lane, const TensorMap& map, const s32* place, u32 s
   for_each_row(map, place, [&](const BoxRow& row) {
     if (row.bytes == 0) return;
     const bool adds = by == StoreBy::kAdding;
-    check_global(lane, row.address, row.bytes, adds ? Access::kAsyncAtomic : Access::kAsyncWrite,
-                 site);
+    check_global(lane, row.address, row.bytes, adds ? adds_ : Access::kAsyncWrite, site);
     for_each_piece(map, row, offset, [&](u32 from, u64 to, u32 count) {
       if (adds) return add_f32(to, lane->shared + from, count);
       memcpy(reinterpret_cast<void*>(to), lane->shared + from, count);

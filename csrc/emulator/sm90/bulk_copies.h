@@ -30,8 +30,12 @@ const TensorMap& tensor_map(Lane* lane, u64 address, u32 rank, u32 site);
 
 class BulkCopies {
  public:
-  BulkCopies(Block* block, bool early)
-      : block_(block), early_(early), groups_(block->n_threads), written_(block->n_threads) {}
+  BulkCopies(Block* block, bool early, Access adds)
+      : block_(block),
+        early_(early),
+        adds_(adds),
+        groups_(block->n_threads),
+        written_(block->n_threads) {}
 
   void start_block();
   // Here, for a thread of this block, or of another one of its cluster, which loads for several.
@@ -99,6 +103,7 @@ class BulkCopies {
 
   Block* block_;
   bool early_;
+  Access adds_;  // what a reduction does to global memory, for the race detector
   std::vector<Load> in_flight_;
   std::vector<Groups> groups_;               // by thread
   std::vector<std::vector<Store>> written_;  // by thread; where races are looked for

@@ -6,11 +6,11 @@
 
 namespace emulator {
 
-Sm90::Sm90(Block* owner, u32 shared_bytes, bool early_loads)
+Sm90::Sm90(Block* owner, u32 shared_bytes, bool early_loads, bool ordered_sums)
     : block(owner),
       knowledge(owner->races),
       mbarriers(shared_bytes),
-      bulk(owner, early_loads),
+      bulk(owner, early_loads, ordered_sums ? Access::kAsyncWrite : Access::kAsyncAtomic),
       warpgroups(owner->n_warps * kWarpSize),
       shadow(knowledge, shared_bytes, owner->n_warps),
       global(shadow, owner->n_warps * kWarpSize) {}

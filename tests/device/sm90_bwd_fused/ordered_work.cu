@@ -5,21 +5,22 @@ using namespace flash;
 using namespace flash::sm90_bwd_fused;
 
 // The members of a Layout that are asked for. Of few steps: as many columns as rows.
-template <int kTheColumns, int kElementBytes>
+template <int kTheColumns, bool kWide>
 struct Blocks {
   static constexpr bool kOwnsKeys = true;
   static constexpr bool kStaggers = false;
   static constexpr bool kInOrder = true;
   static constexpr int kRows = 128;
   static constexpr int kColumns = kTheColumns;
-  static constexpr int kOwnBytes = kRows * kElementBytes;
+  static constexpr bool kWideSections = kWide;
+  static constexpr bool kWideForwards = true;
 };
 
 // shares[place of the grid][step] = {batch, head, block of keys, query head of the group, block of
 // queries, number, whether it is the last, part}; -1 behind the last step. 1 thread for each place.
 template <typename L>
 __device__ void tell(const BackwardArgs& args, int* shares, int most_steps) {
-  const OrderedWork<L> work(args, OrderedGrid<L>(args).tile(blockIdx.x));
+  const OrderedWork<L> work(args, OrderedWork<L>::grid(args).tile(blockIdx.x));
   Place place{work.first, 0};
   for (int step = 0; step < most_steps; ++step) {
     int* const share = shares + (int64_t{blockIdx.x} * most_steps + step) * 8;
@@ -38,9 +39,9 @@ __device__ void tell(const BackwardArgs& args, int* shares, int most_steps) {
 
 extern "C" __global__ void few_steps(const __grid_constant__ BackwardArgs args, int* shares,
                                      int most_steps) {
-  tell<Blocks<128, 128>>(args, shares, most_steps);
+  tell<Blocks<128, true>>(args, shares, most_steps);
 }
 extern "C" __global__ void many_steps(const __grid_constant__ BackwardArgs args, int* shares,
                                       int most_steps) {
-  tell<Blocks<64, 256>>(args, shares, most_steps);
+  tell<Blocks<64, false>>(args, shares, most_steps);
 }

@@ -10,10 +10,14 @@ from flash_helpers.kernels.contract import KernelConfig, Variant
 from ..totals import SERVE
 from .campaign import KERNELS, campaign, mutants_of
 
-FEW = [KERNELS["sm80_serve"][0], KERNELS["sm80_serve"][1], KERNELS["sm80_bwd_serve"][0]]
+FEW = [
+    pytest.param(*KERNELS["sm80_serve"][0], id="prompts"),
+    pytest.param(*KERNELS["sm80_serve"][1], id="decode", marks=pytest.mark.slow),  # 40 s
+    pytest.param(*KERNELS["sm80_bwd_serve"][0], id="gradients"),
+]
 
 
-@pytest.mark.parametrize(("config", "variant"), FEW, ids=["prompts", "decode", "gradients"])
+@pytest.mark.parametrize(("config", "variant"), FEW)
 def test_every_synchronisation_is_needed(config: KernelConfig, variant: Variant, seed: int) -> None:
     mutants = mutants_of(config, variant)
     assert len(mutants) >= 8  # an empty list of mutants would prove nothing

@@ -77,7 +77,9 @@ class BackwardProblem:
         inputs: dict[str, Any],
         options: LaunchOptions | None = None,
     ) -> tuple[dict[str, Any], LaunchReport]:
-        """What the kernel writes, by name: before, every byte is 0xFF, or what is given for it."""
+        """What the kernel writes, by name: before, every byte is 0xFF, or what is given for it. Of
+        a deterministic kernel additions to the same sums have to be ordered."""
+        options = replace(options or LaunchOptions(), ordered_sums=self.config.is_deterministic())
         outputs = {name: self.output(name, inputs) for name in self.config.outputs(variant)}
         inputs = {name: x for name, x in inputs.items() if name not in outputs}
         tensors = inputs | outputs
@@ -173,7 +175,7 @@ class BackwardProblem:
 def asks_counters(config: BackwardKernelConfig) -> bool:
     """Whether thread blocks of the large kernel wait for what others count in global memory."""
     if isinstance(config, ClusterBackwardKernelConfig):
-        return config.wave_pairs > 0
+        return config.wave_pairs > 0 or config.is_deterministic()
     return "d_q_sums" in config.scratch() and config.is_deterministic()
 
 

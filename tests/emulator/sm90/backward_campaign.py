@@ -15,7 +15,7 @@ from flash_helpers.emulator import LaunchOptions, compile_kernel, schedules
 from flash_helpers.kernel_configs import DType, Variant
 from flash_helpers.kernels.backward_config import BackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
-from flash_helpers.kernels.sm90_bwd_cluster.config import ClusterBackwardKernelConfig
+from flash_helpers.kernels.sm90_bwd_cluster.config import ClusterBackwardKernelConfig, SumsOrder
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
 
 from ..mutations import Mutant
@@ -40,7 +40,8 @@ KERNELS: tuple[Kernel, ...] = (
     (replace(SMALL, keys_columns=128), Variant.KEYS),  # sums dV late
     (SPLIT, Variant.KEYS),
 )
-CLUSTER = ClusterBackwardKernelConfig(DType.FP16, 192, 64, 64, 2, 2, 16)
+CLUSTER = ClusterBackwardKernelConfig(DType.FP16, 192, 64, 64, 2, 2, 16, SumsOrder.ANY_ORDER)
+CLUSTER_IN_ORDER = replace(CLUSTER, wave_pairs=0, sums_order=SumsOrder.IN_ORDER)
 IN_ORDER = replace(FUSED, add_by=AddBy.IN_ORDER)
 WIDE = replace(FUSED, keys_columns=80)  # one staging buffer
 FUSED_KERNELS: tuple[Kernel, ...] = (
@@ -49,6 +50,7 @@ FUSED_KERNELS: tuple[Kernel, ...] = (
     (FUSED, Variant.ROUND),
     (CLUSTER, Variant.KEYS),
     (CLUSTER, Variant.ROUND),
+    (CLUSTER_IN_ORDER, Variant.KEYS),
 )
 # Whose schedules are tried, without mutants.
 OTHERS: tuple[Kernel, ...] = (
@@ -60,6 +62,7 @@ OTHERS: tuple[Kernel, ...] = (
     (FUSED, Variant.KEYS),
     (IN_ORDER, Variant.DOTS),
     (CLUSTER, Variant.DOTS),
+    (CLUSTER_IN_ORDER, Variant.DOTS),
     (replace(IN_ORDER, d_head=64, keys_columns=128), Variant.KEYS),
     (replace(FUSED, d_head=96), Variant.ROUND),
 )

@@ -3,6 +3,7 @@ orders it. A wrong kernel for each rule, and its right twin."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,24 @@ RACES: list[tuple[str, str, Kinds]] = [
 @pytest.mark.parametrize(("body", "kinds"), [rule[1:] for rule in RACES], ids=[r[0] for r in RACES])
 def test_a_race(body: str, kinds: Kinds) -> None:
     check_kinds(lambda options: launch(body, options)[1], kinds)
+
+
+ORDERED: list[tuple[str, str, Kinds]] = [
+    ("two add to the same sums", READY + BOTH + ADD + WRITTEN + END, (WAW,)),
+    ("and nobody waits for it", READY + BOTH + ADD + WAIT_READ + END, (OVER_STORED,)),
+    ("one after the other", READY + ONE + ADD + WRITTEN + ADD + WRITTEN + END, ()),
+    ("the first has been read, not added", READY + ONE + ADD + WAIT_READ + ADD + WRITTEN + END,
+     (OVER_STORED,)),
+    ("the second knows", READY + ONE + ADD + WRITTEN + END + SYNC + LAST + "@!%q3 bra OVER;\n" + ADD
+     + WRITTEN + "OVER:\n", ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "kinds"), [rule[1:] for rule in ORDERED], ids=[r[0] for r in ORDERED]
+)
+def test_a_race_where_sums_are_to_be_the_same_in_every_run(body: str, kinds: Kinds) -> None:
+    check_kinds(lambda options: launch(body, replace(options, ordered_sums=True))[1], kinds)
 
 
 def test_blocks_add_in_any_order() -> None:

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "flash/ptx/grid_dependency.cuh"
+#include "flash/ptx/lane.cuh"
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/setmaxnreg.cuh"
 #include "flash/sm90_bwd/backward.cuh"
@@ -26,6 +27,7 @@
 #include "flash/sm90_bwd_cluster/query_sums.cuh"
 #include "flash/sm90_bwd_cluster/round.cuh"
 #include "flash/sm90_bwd_cluster/spare_warps.cuh"
+#include "flash/sm90_bwd_cluster/sums_turns.cuh"
 #include "flash/sm90_bwd_cluster/weights_consumer.cuh"
 #include "flash/tile/row_dots.cuh"
 
@@ -35,6 +37,12 @@ template <typename L>
 FLASH_DEVICE void init_pair_barriers(const L& smem) {
   constexpr int kGroupWarps = sm90_bwd::HopperBackwardKernelConfig::kGroupWarps;
   ptx::mbarrier_init(smem.other_keys_full(), 1);
+  if constexpr (L::kInOrder) {
+    ptx::mbarrier_init(smem.turn_come(), 1);
+    ptx::mbarrier_init(smem.turn_taken(), kGroupWarps);
+    ptx::mbarrier_init(smem.share_added(), kGroupWarps);
+    ptx::mbarrier_init(smem.turn_passed_on(), 1);
+  }
   for (int stage = 0; stage < L::kDsStages; ++stage) {
     ptx::mbarrier_init(smem.ds_full(stage), kGroupWarps);
     ptx::mbarrier_init(smem.ds_empty(stage), ClusterBackwardKernelConfig::kBlocks * kGroupWarps);
@@ -78,7 +86,14 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
     ptx::setmaxnreg_dec<ClusterBackwardKernelConfig::kProducerRegisters>();
     const unsigned warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     if (warp > 0) {
-      if constexpr (SectionCounters<kConfig>::kExist) SpareWarp<kConfig>{args, warp - 1}.run();
+      if constexpr (L::kInOrder) {
+        if (ptx::lane_id() != 0) return;
+        const TurnKeeper<kConfig> keeper{args, smem, work, static_cast<int>(rank)};
+        if (warp == 1) keeper.ask();
+        if (warp == 2) keeper.pass_on();
+      } else if constexpr (SectionCounters<kConfig>::kExist) {
+        SpareWarp<kConfig>{args, warp - 1}.run();
+      }
     } else if (threadIdx.x == 0 && work.n_steps() > 0) {
       sm90_bwd::Producer<L, PairWork<kConfig>> producer{args, smem};
       load_other_keys<kConfig>(args, smem, work, rank);
@@ -112,6 +127,7 @@ FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
     ptx::let_next_grid_begin();  // it waits for this one's end, but its launch takes time
     sm90_bwd::clear_query_sums<kConfig.d_head>(args.call);
     SectionCounters<kConfig>{args}.clear();
+    if constexpr (kConfig.in_order()) TurnCounters<kConfig>{args}.clear();
     write_row_stats<kConfig.dtype, kConfig.d_head,
                     sm90_bwd::HopperBackwardKernelConfig::kDotsThreads, kConfig.stats_block()>(
         args.call);

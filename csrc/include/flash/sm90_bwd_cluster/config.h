@@ -14,14 +14,21 @@
 
 namespace flash::sm90_bwd_cluster {
 
+// In which order pairs of a head add their shares of dQ to the sums in global memory.
+enum class SumsOrder : int {
+  kAnyOrder,  // as they come
+  kInOrder,   // always the same (flash/tile/ordered_tiles.cuh)
+};
+
 struct ClusterBackwardKernelConfig {
   DType dtype;
-  int d_head;        // elements of one head
-  int keys_rows;     // keys that stay with a thread block
-  int keys_columns;  // queries of a block that passes by
-  int keys_stages;   // such blocks in shared memory
-  int ds_stages;     // blocks of dS in shared memory
-  int wave_pairs;    // clusters that run at once, as sections.h counts; 0: it has no sections
+  int d_head;            // elements of one head
+  int keys_rows;         // keys that stay with a thread block
+  int keys_columns;      // queries of a block that passes by
+  int keys_stages;       // such blocks in shared memory
+  int ds_stages;         // blocks of dS in shared memory
+  int wave_pairs;        // clusters that run at once, as sections.h counts; 0: it has no sections
+  SumsOrder sums_order;  // in order there are no sections
 
   constexpr bool operator==(const ClusterBackwardKernelConfig&) const = default;
 
@@ -49,6 +56,8 @@ struct ClusterBackwardKernelConfig {
     return wave_pairs > 0 ? static_cast<unsigned>(wave_pairs) : 128u;
   }
 
+  constexpr bool in_order() const { return sums_order == SumsOrder::kInOrder; }
+
   constexpr int row_bytes() const { return d_head * bytes_of(dtype); }
   // Elements of dQ that a thread block of a cluster sums: two thirds of them are a chunk.
   constexpr int sums_elements() const { return d_head / kBlocks; }
@@ -61,8 +70,8 @@ struct ClusterBackwardKernelConfig {
   constexpr int ds_bytes() const { return kBlocks * ds_part_bytes(); }
   // What a head's rows of RowStats, and of sums, are filled up to.
   constexpr int stats_block() const { return row_stats_block(keys_columns); }
-  // Of each block of dS "full" and "empty", and "full" of the other's K.
-  constexpr int n_ds_barriers() const { return 2 * ds_stages + 1; }
+  // Of each block of dS "full" and "empty", and "full" of the other's K; in order, four of turns.
+  constexpr int n_ds_barriers() const { return 2 * ds_stages + 1 + (in_order() ? 4 : 0); }
 
   // A warpgroup that loads, one for dV, one for dK, and one for dQ.
   constexpr int n_threads(Variant variant = Variant::kKeys) const {

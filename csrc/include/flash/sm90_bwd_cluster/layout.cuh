@@ -4,6 +4,7 @@
 #include "flash/sm90_bwd/layout.cuh"
 #include "flash/sm90_bwd_cluster/config.h"
 #include "flash/sm90_bwd_cluster/ds_writer.cuh"
+#include "flash/tile/ordered_tiles.cuh"
 
 namespace flash::sm90_bwd_cluster {
 
@@ -14,15 +15,39 @@ struct PairRows {
   static constexpr int kRows = ClusterBackwardKernelConfig::kBlocks * kConfig.keys_rows;
   static constexpr int kColumns = kConfig.keys_columns;
   static constexpr unsigned kSectionBlocks = kConfig.section_blocks();
-  static constexpr bool kStaggers = true;
-  static constexpr bool kInOrder = false;
+  static constexpr bool kInOrder = kConfig.in_order();
+  static constexpr bool kStaggers = !kInOrder;
+  static constexpr bool kWideSections = false;
+  static constexpr bool kWideForwards = false;
+};
+
+// A pair's keys.
+template <typename Rows, bool kInOrder = Rows::kInOrder>
+struct PairKeys : flash::Work<Rows> {
+  using flash::Work<Rows>::Work;
+};
+
+// In order, and its place there.
+template <typename Rows>
+struct PairKeys<Rows, true> : flash::Work<Rows>, TileOrder<Rows> {
+  FLASH_DEVICE PairKeys(const BackwardArgs& args, unsigned pair)
+      : PairKeys(args, OrderedGrid<Rows>(args, heads(args)).tile(pair)) {}
+
+ private:
+  FLASH_DEVICE PairKeys(const BackwardArgs& args, const OwnTile& tile)
+      : flash::Work<Rows>(args, tile), TileOrder<Rows>(args, tile, heads(args)) {
+    this->first = this->first_of(this->begin, this->end);
+  }
+  FLASH_DEVICE static unsigned heads(const BackwardArgs& args) {
+    return static_cast<unsigned>(args.n_heads_kv);
+  }
 };
 
 // A thread block's keys. The same blocks of queries pass by both of a pair, although some may be
 // hidden from all keys of the second.
 template <ClusterBackwardKernelConfig kConfig>
-struct PairWork : flash::Work<PairRows<kConfig>> {
-  using Base = flash::Work<PairRows<kConfig>>;
+struct PairWork : PairKeys<PairRows<kConfig>> {
+  using Base = PairKeys<PairRows<kConfig>>;
 
   FLASH_DEVICE PairWork(const BackwardArgs& args, unsigned block, uint32_t rank)
       : Base(args, block / ClusterBackwardKernelConfig::kBlocks) {
@@ -30,6 +55,15 @@ struct PairWork : flash::Work<PairRows<kConfig>> {
     Base::n_rows -= static_cast<int>(rank) * kConfig.keys_rows;
   }
 };
+
+// The first row of the sums of the queries at `place`.
+template <ClusterBackwardKernelConfig kConfig>
+FLASH_DEVICE int64_t sums_row(const BackwardArgs& call, const PairWork<kConfig>& work,
+                              const Place& place) {
+  const int64_t head = work.batch * call.n_heads_q + work.head * work.n_heads + place.head;
+  return head * row_stats_rows(call.seqlen_q, kConfig.stats_block()) +
+         place.block * kConfig.keys_columns;
+}
 
 // Blocks of dS and the other thread block's K, then all that the two-pass kernel of dK and dV has,
 // then more barriers. `base`: of the two-pass kernel's part.
@@ -39,6 +73,7 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys> {
   using Work = PairWork<kConfig>;
   static constexpr int kBlocks = ClusterBackwardKernelConfig::kBlocks;
   static constexpr bool kSharesDs = true;
+  static constexpr bool kInOrder = kConfig.in_order();
   static constexpr int kPartners = 3;
   using DsWriter = sm90_bwd_cluster::DsWriter<Layout>;
   // As many as leave no spills.
@@ -86,11 +121,21 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys> {
   FLASH_DEVICE uint32_t ds_full(int stage) const { return ds_barrier(stage); }
   FLASH_DEVICE uint32_t ds_empty(int stage) const { return ds_barrier(kDsStages + stage); }
   FLASH_DEVICE uint32_t other_keys_full() const { return ds_barrier(2 * kDsStages); }
+  // In order (sums_turns.cuh): it is this thread block's turn to add to a block's sums, and all
+  // warps know; its share is added, and the next one has been told.
+  FLASH_DEVICE uint32_t turn_come() const { return turn_barrier(0); }
+  FLASH_DEVICE uint32_t turn_taken() const { return turn_barrier(1); }
+  FLASH_DEVICE uint32_t share_added() const { return turn_barrier(2); }
+  FLASH_DEVICE uint32_t turn_passed_on() const { return turn_barrier(3); }
 
  private:
   FLASH_DEVICE uint32_t start() const { return this->base - kTwoPass; }
   FLASH_DEVICE uint32_t ds_barrier(int index) const {
     return this->base + kTwoPassBytes + 8 * index;
+  }
+  FLASH_DEVICE uint32_t turn_barrier(int index) const {
+    static_assert(kInOrder);
+    return ds_barrier(2 * kDsStages + 1 + index);
   }
 };
 

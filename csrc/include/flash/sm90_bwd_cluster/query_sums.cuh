@@ -15,6 +15,7 @@
 #include "flash/sm90_bwd/pair.cuh"
 #include "flash/sm90_bwd_cluster/args.h"
 #include "flash/sm90_bwd_cluster/layout.cuh"
+#include "flash/sm90_bwd_cluster/sums_turns.cuh"
 #include "flash/tile/matrix_descriptor.h"
 #include "flash/tile/static_for.cuh"
 
@@ -58,6 +59,7 @@ struct SumsConsumer : QuerySums<kConfig> {
   using L = Layout<kConfig>;
   using Base = QuerySums<kConfig>;
   using Tile = MatrixDescriptor<128>;
+  static constexpr bool kInOrder = kConfig.in_order();
   static constexpr int kKeySteps = kConfig.keys_rows / 16;
   static constexpr int kKeysChunk = kConfig.keys_rows * 128;  // bytes
 
@@ -70,6 +72,7 @@ struct SumsConsumer : QuerySums<kConfig> {
   sm90::RingPosition<L::kDsStages> ring;
   typename Base::Sums sums;
   int staged = 0;  // the next buffer
+  WarpTurns<kConfig> turns;
 
   FLASH_DEVICE SumsConsumer(const BackwardKernelArgs& launch_args, const L& layout,
                             const typename L::Work& work_of_block, uint32_t rank_in_pair)
@@ -78,7 +81,8 @@ struct SumsConsumer : QuerySums<kConfig> {
         work(work_of_block),
         rank(static_cast<int>(rank_in_pair)),
         warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
-        lane(threadIdx.x % 32) {}
+        lane(threadIdx.x % 32),
+        turns{layout} {}
 
   FLASH_DEVICE void run() {
     const int n_steps = work.n_steps();
@@ -86,25 +90,37 @@ struct SumsConsumer : QuerySums<kConfig> {
     if (n_steps > 0) sm90::wait_phase(smem.other_keys_full(), 0);
     Place place{work.first, 0};
     for (int i = 0; i < n_steps; ++i) {
-      step(place);
+      step(place, i > 0);
       place.advance(work);
     }
     if (lane == 0) {
       ptx::tma_store_wait_read<0>();
       ptx::mbarrier_arrive(smem.own_read());
-      ptx::tma_store_wait<0>();
+      if constexpr (kInOrder) {
+        if (n_steps > 0) turns.hand_over();
+      } else {
+        ptx::tma_store_wait<0>();
+      }
     }
   }
 
  private:
-  FLASH_DEVICE void step(const Place& place) {
+  FLASH_DEVICE void step(const Place& place, bool follows) {
     sm90::wait_phase(smem.ds_full(ring.buffer), ring.parity);
     issue();
+    if constexpr (kInOrder) {
+      if (lane == 0) next_turn(follows);  // while the matmul runs
+    }
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_touch(sums);
     release(smem.ds_empty(ring.buffer));
     ring.advance();
     add(place);
+  }
+
+  FLASH_DEVICE void next_turn(bool follows) {
+    if (follows) turns.hand_over();
+    turns.take();
   }
 
   // Asynchronous, as one group.
@@ -141,12 +157,9 @@ struct SumsConsumer : QuerySums<kConfig> {
   // By way of buffers that the copy engine reads: it does not hold up the others' accesses of
   // shared memory, as reductions from registers do.
   FLASH_DEVICE void add(const Place& place) {
-    const BackwardArgs& call = args.call;
-    const int64_t head = work.batch * call.n_heads_q + work.head * work.n_heads + place.head;
-    const int64_t row = head * row_stats_rows(call.seqlen_q, kConfig.stats_block()) +
-                        place.block * kConfig.keys_columns;
+    const int64_t row = sums_row<kConfig>(args.call, work, place);
     float* const to =
-        call.d_q_sums + row * kConfig.d_head + Base::place(rank, warp) / int{sizeof(float)};
+        args.call.d_q_sums + row * kConfig.d_head + Base::place(rank, warp) / int{sizeof(float)};
     static_for<0, Base::kPieces / L::kStagedPieces>(
         [&](auto part) { add_part<part * L::kStagedPieces>(to); });
   }
@@ -155,8 +168,10 @@ struct SumsConsumer : QuerySums<kConfig> {
   template <int kFrom>
   FLASH_DEVICE void add_part(float* to) {
     constexpr int kBytes = L::kStagedPieces * Base::kPieceBytes;
-    if (lane == 0) ptx::tma_store_wait_read<L::kStagingBuffers - 1>();
-    __syncwarp();  // the buffer is free
+    // In order nothing is left of the step before.
+    constexpr bool kIsFree = kInOrder && kFrom < L::kStagingBuffers * L::kStagedPieces;
+    if (!kIsFree && lane == 0) ptx::tma_store_wait_read<L::kStagingBuffers - 1>();
+    if (!kIsFree || kFrom == 0) __syncwarp();  // all know that the buffer is free
     const uint32_t staging = smem.staging(staged) + warp * kBytes;
     static_for<0, L::kStagedPieces>([&](auto piece) {
       constexpr int kFirst = (kFrom + piece) * 4;

@@ -15,6 +15,9 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls> {
   static constexpr bool kInOrder = kConfig.add_by == AddBy::kInOrder;
   static constexpr bool kStays = kConfig.stays();
   static constexpr bool kStaggers = kConfig.splits() && !kInOrder;
+  // How ordered tiles lie (flash/tile/ordered_tiles.cuh).
+  static constexpr bool kWideSections = TwoPass::kOwnBytes / TwoPass::kRows < 256;
+  static constexpr bool kWideForwards = true;
   static constexpr int kDsStages = kConfig.ds_stages;
   static constexpr int kBuffers = kConfig.staging_buffers();
   static constexpr int kDsBytes = kConfig.ds_bytes();

@@ -1,5 +1,5 @@
 // Thread blocks add to the sums of a block of queries one after the other, always in the same order
-// (ordered_work.cuh). So the sums, and dQ, are bitwise the same in every run.
+// (flash/tile/ordered_tiles.cuh). So the sums, and dQ, are bitwise the same in every run.
 //
 // For each block of queries a counter in global memory says how many thread blocks have added
 // theirs. Nobody waits for a thread block behind its own in the grid; GPUs start them in that
@@ -7,7 +7,6 @@
 #pragma once
 
 #include "flash/core/backward_args.h"
-#include "flash/ptx/atomic.cuh"
 #include "flash/sm90_bwd_fused/config.h"
 
 namespace flash::sm90_bwd_fused {
@@ -30,19 +29,5 @@ FLASH_DEVICE uint32_t* tile_counter(const BackwardArgs& call) {
   static_assert(kConfig.keys_columns > 1, "the second row is no block's first");
   return counters_of<kConfig>(call) + 1;
 }
-
-// One counter, and a thread block's number among those that add.
-struct SumsTurn {
-  uint32_t* counter;
-  uint32_t number;
-
-  FLASH_DEVICE void await() const {
-    while (ptx::ld_acquire(counter) != number) {
-    }
-  }
-  // What this thread had added is over. That is not enough: without the release an addition that
-  // is waited for was now and then behind the next thread block's (seen on an H100).
-  FLASH_DEVICE void pass_on() const { ptx::red_add_release(counter, 1); }
-};
 
 }  // namespace flash::sm90_bwd_fused

@@ -11,6 +11,7 @@
 #include "flash/ptx/named_barrier.cuh"
 #include "flash/ptx/reduce.cuh"
 #include "flash/ptx/tma.cuh"
+#include "flash/sm90_bwd/sums_turn.cuh"
 #include "flash/sm90_bwd_fused/args.h"
 #include "flash/sm90_bwd_fused/named_barriers.h"
 #include "flash/sm90_bwd_fused/query_sums.cuh"
@@ -192,7 +193,7 @@ struct SumsSender {
     ptx::tma_store_wait<0>();
     turn(share).pass_on();
   }
-  FLASH_DEVICE SumsTurn turn(const Share& share) const {
+  FLASH_DEVICE sm90_bwd::SumsTurn turn(const Share& share) const {
     return {counters + share.row, share.number};
   }
 

@@ -51,6 +51,9 @@ class LaunchOptions:
     lane_order: LaneOrder = "forward"
     seed: int = 0  # of lane_order="random"
     early_loads: bool = False  # bulk loads land when they are issued, else as late as they may
+    # For kernels whose sums are bitwise the same in every run: bulk reductions of the same place
+    # race unless they are ordered. Else they may come in any order.
+    ordered_sums: bool = False
     races: RaceMode | None = None  # None: $FLASH_ATTENTION_EMULATOR_RACES, or "error"
     max_backward_branches: int = 1 << 26  # per thread
     count: bool = False  # instructions, bank conflicts and sectors, into LaunchReport.counts
@@ -121,9 +124,8 @@ class EmulatedKernel:
         check_shape(self.name, self._info, grid, block, shared_bytes, cluster)
         packed = self._pack_parameters(params)
         names, ranges = self._ranges(memory, packed)
-        workers = options.workers or os.cpu_count() or 1
-        if self._info.uses_global_atomics or self._info.orders_blocks:
-            workers = 1  # blocks that talk to each other, in an order that repeats itself
+        talk = self._info.uses_global_atomics or self._info.orders_blocks  # in a fixed order
+        workers = 1 if talk else options.workers or os.cpu_count() or 1
         mode = _race_mode(options)
         counter = Counter(self._counting_variant()) if options.count else None
         request = abi.LaunchRequest(
@@ -139,6 +141,7 @@ class EmulatedKernel:
             order=get_args(LaneOrder).index(options.lane_order),
             finds_races=mode != "off",
             early_loads=options.early_loads,
+            ordered_sums=options.ordered_sums,
             seed=options.seed,
             max_backward_branches=options.max_backward_branches,
             traffic=ctypes.pointer(counter.request) if counter else None,

@@ -12,7 +12,7 @@ from typing import ClassVar
 from ...base.dtypes import DType
 from ..backward_args import row_stats_block
 from ..backward_config import BackwardKernelConfig, Sizes
-from ..contract import Variant
+from ..contract import CppEnum, Variant
 from ..sm90_bwd.config import GROUP_THREADS, HopperBackwardKernelConfig
 from .sections import LEAST_PAIRS, MOST_BYTES, HeadSections
 
@@ -21,19 +21,27 @@ CHUNK = 64  # elements of a chunk of a tile
 ROUND_THREADS = 256
 
 
+class SumsOrder(CppEnum):
+    """In which order pairs of a head add their shares of dQ to the sums in global memory."""
+
+    ANY_ORDER = 0  # as they come
+    IN_ORDER = 1  # always the same
+
+
 @dataclass(frozen=True, order=True)
 class ClusterBackwardKernelConfig(BackwardKernelConfig):
     """One backward pass of the Hopper family by pairs of thread blocks: keys that stay with a
     thread block, queries of a block that passes by, and stages, such blocks in shared memory;
-    blocks of dS there; and pairs of thread blocks that run at once, by which heads are parted into
-    sections (0: they are not)."""
+    blocks of dS there; pairs of thread blocks that run at once, by which heads are parted into
+    sections (0: they are not); and the order in which pairs add to the sums of dQ."""
 
     FAMILY: ClassVar[str] = "sm90_bwd_cluster"
     WORD: ClassVar[str] = "cluster_backward"
     ARGUMENTS: ClassVar[str] = "flash::sm90_bwd_cluster::BackwardKernelArgs"
+    ENUMS: ClassVar[dict[str, type[CppEnum]]] = {"SumsOrder": SumsOrder}
     PTX_ARCHITECTURE: ClassVar[str] = "compute_90a"
     SHAPES: ClassVar[tuple[Variant, ...]] = (Variant.KEYS,)
-    EXTRAS: ClassVar[dict[str, str]] = {"ds_stages": "ds", "wave_pairs": "w"}
+    EXTRAS: ClassVar[dict[str, str]] = {"ds_stages": "ds", "wave_pairs": "w", "sums_order": ""}
 
     dtype: DType
     d_head: int
@@ -42,10 +50,11 @@ class ClusterBackwardKernelConfig(BackwardKernelConfig):
     keys_stages: int
     ds_stages: int
     wave_pairs: int
+    sums_order: SumsOrder
 
     @classmethod
     def lowest_value(cls, field: str) -> int:
-        return 0 if field == "wave_pairs" else super().lowest_value(field)
+        return 0 if field in ("wave_pairs", "sums_order") else super().lowest_value(field)
 
     # Derived sizes, as in sm90_bwd_cluster/config.h.
 
@@ -76,7 +85,7 @@ class ClusterBackwardKernelConfig(BackwardKernelConfig):
         return row_stats_block(self.keys_columns)
 
     def is_deterministic(self) -> bool:
-        return False
+        return self.sums_order is SumsOrder.IN_ORDER
 
     def cluster(self, variant: Variant) -> int:
         return BLOCKS if variant is Variant.KEYS else 1
@@ -116,8 +125,9 @@ class ClusterBackwardKernelConfig(BackwardKernelConfig):
         return HeadSections(kv_heads * pairs, workers, heads, n_heads, rows, count, lead)
 
     def sums_columns(self) -> int:
-        """Behind the sums, counters: two of each section (sections.h)."""
-        return self.d_head + 1 if self.wave_pairs else self.d_head
+        """Behind the sums, counters: two of each section (sections.h) or, in order, of each block
+        of queries (sums_turns.cuh)."""
+        return self.d_head + (self.wave_pairs > 0 or self.is_deterministic())
 
     def threads_of(self, variant: Variant) -> int:
         """Of the large kernel a warpgroup more than the two-pass one has: that of dQ."""
@@ -135,7 +145,7 @@ class ClusterBackwardKernelConfig(BackwardKernelConfig):
             return 0
         ds = self.ds_stages * BLOCKS * self.keys_rows * self.keys_columns * self.dtype.bytes
         other_keys = 2 * self.keys_rows * CHUNK * self.dtype.bytes
-        barriers = 8 * (2 * self.ds_stages + 1)
+        barriers = 8 * (2 * self.ds_stages + 1 + (4 if self.is_deterministic() else 0))
         return ds + other_keys + self.two_pass().smem_of(variant) + barriers
 
     def min_blocks_per_sm(self, variant: Variant = Variant.KEYS) -> int:

@@ -23,7 +23,13 @@ def _value_violations(config: ClusterBackwardKernelConfig) -> list[str]:
         "keys_rows": (GROUP_ROWS,),
         "keys_columns": (64,),  # a row of dS is one of a swizzle atom
     }
-    return unsupported_values(config, allowed)
+    found = unsupported_values(config, allowed)
+    if config.is_deterministic() and config.wave_pairs > 0:
+        found.append(
+            f"wave_pairs = {config.wave_pairs} is not supported with sums_order = IN_ORDER, where "
+            "the warps that would take care of other sections keep the order: use 0."
+        )
+    return found
 
 
 def _memory_violations(config: ClusterBackwardKernelConfig) -> list[str]:

@@ -26,8 +26,8 @@ class Sm90ClusterBackward(OnHopper, BackwardFamily[ClusterBackwardKernelConfig])
     SET: ClassVar[str] = "hopper-bwd"
     TITLE: ClassVar[str] = "Hopper backward by pairs"
     SPELLINGS: ClassVar[str] = (
-        "'(FP16, 192, 64, 64, 2, 2, 64): cluster_backward' or its symbol "
-        "'flash_bwd_sm90_cluster_fp16_d192_k64x64s2_ds2_w64'"
+        "'(FP16, 192, 64, 64, 2, 2, 64, ANY_ORDER): cluster_backward' or its symbol "
+        "'flash_bwd_sm90_cluster_fp16_d192_k64x64s2_ds2_w64_any_order'"
     )
     HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = HEAD_DIMENSIONS
 
@@ -52,6 +52,10 @@ class Sm90ClusterBackward(OnHopper, BackwardFamily[ClusterBackwardKernelConfig])
     def preference(self, capability: Capability | None) -> int:
         """In front of two passes on its own GPUs, where it serves; else last."""
         return 3 if capability == ARCHITECTURE else 0
+
+    def suits(self, config: KernelConfig, problem: AttentionProblem) -> bool:
+        """What adds in any order is faster (docs/results/hopper-backward-h200.md)."""
+        return self.own(config).is_deterministic() == problem.deterministic
 
     def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
         least = LEAST_KEYS[problem.causal]

@@ -1,10 +1,13 @@
 """The backward passes by pairs of thread blocks of the set `hopper-bwd`."""
 
 from ...base.dtypes import DType
-from .config import ClusterBackwardKernelConfig
+from .config import ClusterBackwardKernelConfig, SumsOrder
 
-# d_head; keys, queries and stages; blocks of dS; pairs of a wave.
-_SHAPES = ((192, 64, 64, 2, 2, 64),)
+# d_head; keys, queries and stages; blocks of dS; pairs of a wave; order of sums.
+_SHAPES = (
+    (192, 64, 64, 2, 2, 64, SumsOrder.ANY_ORDER),
+    (192, 64, 64, 2, 2, 0, SumsOrder.IN_ORDER),
+)
 
 
 def get_cluster_backward_kernel_configs() -> list[ClusterBackwardKernelConfig]:

@@ -54,6 +54,7 @@ from .tile import (
 )
 
 PTX, TILE = "flash/ptx", "flash/tile"
+_OWN, _GRID = "flash/sm90_bwd_fused/ordered_work.cuh", "flash/tile/ordered_tiles.cuh"
 SM80, SM90 = "flash/sm80/forward", "flash/sm90"
 
 
@@ -188,19 +189,17 @@ FAULTS = [
           test_gradient_work.test_every_score_that_is_seen_is_met_once,
           {"side": "keys_apart", "n_queries": 100, "n_keys": 50}),
     *(
-        Fault(title, f"flash/{file}", old, new,
-              test_ordered_work.test_every_share_has_its_turn,
+        Fault(title, file, old, new, test_ordered_work.test_every_share_has_its_turn,
               {**_ORDERED, "kernel": kernel, "causal": causal})
         for title, file, old, new, kernel, causal in (
-            ("the last but one rounds", "sm90_bwd_fused/ordered_work.cuh", "half : block + 1;",
-             "half : block + 2;", "many_steps", False),
-            ("nobody of the first half is the last", "sm90_bwd_fused/ordered_work.cuh",
-             "block > 0 && block < half", "block < half", "many_steps", True),
-            ("the first half forwards", "tile/ordered_tiles.cuh",
-             "causal ? early - 1 - block : block", "block", "many_steps", True),
-            ("the last block of keys too early", "tile/ordered_tiles.cuh",
-             "tile(of * section + rest % heads_of(of), early +",
-             "tile(of * section + rest % heads_of(of), early / 2 +", "few_steps", False),
+            ("the last but one rounds", _OWN, "half : block + 1;", "half : block + 2;",
+             "many_steps", False),
+            ("nobody of the first half is the last", _OWN, "block > 0 && block < half",
+             "block < half", "many_steps", True),
+            ("the first half forwards", _GRID, "causal ? early - 1 - block : block", "block",
+             "many_steps", True),
+            ("the last block of keys too early", _GRID, "rest % heads_of(of), early +",
+             "rest % heads_of(of), early / 2 +", "few_steps", False),
         )
     ),
     Fault("one head after the other", f"{TILE}/gradient_work.cuh",
@@ -211,22 +210,20 @@ FAULTS = [
     *(
         Fault(title, f"{TILE}/gradient_work.cuh",
               "return block < work.begin || block >= work.end;", f"return {end};",
-              test_ordered_work.test_every_share_has_its_turn,
-              _ORDERED)
+              test_ordered_work.test_every_share_has_its_turn, _ORDERED)
         for title, end in (
             ("downwards without an end", "block >= work.end"),
             ("upwards without an end", "block < work.begin"),
         )
     ),
     Fault("the first half backwards with keys that heads share",
-          f"{TILE}/ordered_tiles.cuh", "n <= kFewBlocks ?", "true ?",
+          _GRID, "n <= kFewBlocks ?", "true ?",
           test_ordered_work.test_heads_take_turns_with_each_block_of_queries,
           {"kernel": "many_steps", "problem": (30, 129, 1100), "causal": True}),
-    Fault("sections that are wide all the same", f"{TILE}/ordered_tiles.cuh",
-          "L::kWideForwards || early > 0", "true",
+    Fault("sections that are wide all the same", _GRID, "L::kWideForwards || early > 0", "true",
           test_ordered_tiles.test_so_many_heads_take_turns,
           {"kernel": "narrow", "group": 3, "causal": True, "heads": 14}),
-    Fault("a first half that is waited for", f"{TILE}/ordered_tiles.cuh",
+    Fault("a first half that is waited for", _GRID,
           "<= kSectionBlocks) return 0;", "< 0) return 0;",
           test_ordered_work.test_nobody_waits_for_a_first_half_if_all_begin_at_once,
           {"kernel": "many_steps", "batch": 4, "forwards": True}),
@@ -243,8 +240,7 @@ FAULTS = [
              "(this->head) / (n_splits - 1)"),
         )
     ),
-    Fault("dQ rounded that is not wanted", "flash/sm90_bwd_fused/ordered_work.cuh",
-          "args.d_q == nullptr || ", "",
+    Fault("dQ rounded that is not wanted", _OWN, "args.d_q == nullptr || ", "",
           test_ordered_work.test_nobody_is_the_last_of_a_gradient_that_is_not_wanted,
           {"kernel": "many_steps", "causal": True}),
     # the Ampere family

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -40,7 +40,9 @@ class Launch:
         ranges = self.arguments["memory"]
         for place, content in zip(ranges, self.before, strict=True):
             ctypes.memmove(place.address, content, place.n_bytes)
-        report = kernel.launch(**self.arguments, options=options)
+        given = self.arguments.get("options", LaunchOptions())
+        options = replace(options or given, ordered_sums=given.ordered_sums)
+        report = kernel.launch(**self.arguments | {"options": options})
         if _contents(ranges) != self.after:
             return WRONG
         return "" if Work.done(report) == self.work else TOO_MUCH

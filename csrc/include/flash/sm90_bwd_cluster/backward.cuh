@@ -13,7 +13,8 @@
 // Scores are computed once: five matmuls, where flash/sm90_bwd needs seven.
 //
 // Warpgroup 0 produces, with one warp; the others do for other heads what the kernels around this
-// one are for (spare_warps.cuh). Three consume: one sums dV, one dK, and one dQ.
+// one are for (spare_warps.cuh) or, in order, see to whose turn it is to add (sums_turns.cuh).
+// Three consume: one sums dV, one dK, and one dQ.
 #pragma once
 
 #include "flash/ptx/grid_dependency.cuh"

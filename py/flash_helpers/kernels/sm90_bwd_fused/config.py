@@ -98,7 +98,7 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
 
     def begins_at_once(self, sizes: Sizes) -> bool:
         """Whether every multiprocessor has a thread block at most: in order, with a mask, blocks of
-        keys all come forwards then (sm90_bwd_fused/ordered_work.cuh)."""
+        keys all come forwards then (flash/tile/ordered_tiles.cuh)."""
         return self.grid(Variant.KEYS, sizes) <= WANTED_BLOCKS
 
     def _key_blocks(self, sizes: Sizes) -> int:

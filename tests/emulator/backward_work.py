@@ -41,8 +41,9 @@ def _pieces(problem: BackwardProblem) -> int:
 
 def _dots(problem: BackwardProblem) -> Work:
     """Each lane of a row reads its log-sum-exp and a share of dO and the output; also rows that do
-    not exist get RowStats, and sums of dQ that are 0. In order they get a counter instead, and
-    queries in whole blocks that see no key a dQ that is 0."""
+    not exist get RowStats, and sums of dQ that are 0; of pairs sections, or in order blocks of
+    queries, two counters. Fused in order they get a counter instead, and queries in whole blocks
+    that see no key a dQ that is 0."""
     config = problem.config
     threads = config.threads_of(Variant.DOTS)
     heads = problem.heads
@@ -54,8 +55,10 @@ def _dots(problem: BackwardProblem) -> Work:
     filled = heads * config.stats_rows(problem.sizes)
     has_sums = "d_q_sums" in config.outputs(Variant.DOTS)
     cleared = 2 * _pieces(problem) * filled if has_sums else 0
-    if has_sums and config.is_deterministic():
-        columns = config.shape(Variant.KEYS)[1]
+    columns = config.shape(Variant.KEYS)[1]
+    if isinstance(config, ClusterBackwardKernelConfig):
+        counters = 2 * (filled // columns) if config.is_deterministic() else counters
+    elif has_sums and config.is_deterministic():
         seen = _sees(problem).any(axis=1)
         blocks = [seen[i : i + columns] for i in range(0, len(seen), columns)]
         unseen = sum(len(block) for block in blocks if not block.any())

@@ -101,15 +101,14 @@ def test_any_lengths(
 
 
 BY_PAIRS = [c for c in built() if isinstance(c, ClusterBackwardKernelConfig)]
+SEVERAL_WAVES = [
+    (8, 333, 1100, 16, 16), (3, 700, 2049, 16, 8), (64, 70, 1500, 2, 1), (2, 2049, 2049, 16, 16),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("config", [c for c in BY_PAIRS if c.wave_pairs > 0], ids=str)
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(
-    "shape",
-    [(8, 333, 1100, 16, 16), (3, 700, 2049, 16, 8), (64, 70, 1500, 2, 1), (2, 2049, 2049, 16, 16)],
-    ids=str,
-)
+@pytest.mark.parametrize("shape", SEVERAL_WAVES, ids=str)
 def test_queries_that_other_heads_thread_blocks_prepare_and_round(
     config: ClusterBackwardKernelConfig, shape: tuple[int, int, int, int, int], causal: bool
 ) -> None:
@@ -125,11 +124,7 @@ def test_queries_that_other_heads_thread_blocks_prepare_and_round(
 
 @pytest.mark.parametrize("config", [c for c in BY_PAIRS if c.is_deterministic()], ids=str)
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(
-    "shape",
-    [(8, 333, 1100, 16, 16), (3, 700, 2049, 16, 8), (64, 70, 1500, 2, 1), (2, 2049, 2049, 16, 16)],
-    ids=str,
-)
+@pytest.mark.parametrize("shape", SEVERAL_WAVES, ids=str)
 def test_pairs_that_wait_for_each_other(
     config: ClusterBackwardKernelConfig, shape: tuple[int, int, int, int, int], causal: bool
 ) -> None:

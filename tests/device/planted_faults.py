@@ -25,22 +25,11 @@ from .ptx import (
     test_wgmma,
 )
 from .sm80 import configs as sm80_configs
-from .sm80 import (
-    test_block_copy,
-    test_block_position,
-    test_bounds,
-    test_online_softmax,
-)
+from .sm80 import test_block_copy, test_block_position, test_bounds, test_online_softmax
 from .sm80 import test_epilogue as test_sm80_epilogue
 from .sm90 import configs as sm90_configs
 from .sm90 import test_epilogue as test_sm90_epilogue
-from .sm90 import (
-    test_mask,
-    test_ring,
-    test_shared_storage,
-    test_softmax,
-    test_tile_schedule,
-)
+from .sm90 import test_mask, test_ring, test_shared_storage, test_softmax, test_tile_schedule
 from .sm90 import test_matmuls as test_sm90_matmuls
 from .sm90_bwd_fused import test_ordered_work
 from .tile import (
@@ -184,10 +173,17 @@ FAULTS = [
           "first_row - args.seqlen_k + args.seqlen_q + L::kColumns)",
           test_gradient_work.test_every_score_that_is_seen_is_met_once,
           {"side": "keys", "n_queries": 50, "n_keys": 100}),
-    Fault("a head that ends where the blocks begin anew", f"{TILE}/gradient_work.cuh",
-          "if (block == work.first) ++head;", "if (block == work.begin) ++head;",
-          test_gradient_work.test_every_score_that_is_seen_is_met_once,
-          {"side": "keys_apart", "n_queries": 100, "n_keys": 50}),
+    *(
+        Fault(title, f"{TILE}/{file}.cuh", old, new,
+              test_gradient_work.test_every_score_that_is_seen_is_met_once,
+              {"side": "keys_apart", "n_queries": 100, "n_keys": 50})
+        for title, file, old, new in (
+            ("a head that ends where the blocks begin anew", "gradient_work",
+             "if (block == work.first) ++head;", "if (block == work.begin) ++head;"),
+            ("masked steps as if they hid nothing", "masked_steps", "<Hides::kSome>{}",
+             "<Hides::kNothing>{}"),
+        )
+    ),
     *(
         Fault(title, file, old, new, test_ordered_work.test_every_share_has_its_turn,
               {**_ORDERED, "kernel": kernel, "causal": causal})

@@ -1,5 +1,7 @@
-// Which thread block of a backward pass meets which scores: tile/gradient_work.cuh.
+// Which thread block of a backward pass meets which scores: tile/gradient_work.cuh, in loops by
+// what is hidden: tile/masked_steps.cuh.
 #include "flash/tile/gradient_work.cuh"
+#include "flash/tile/masked_steps.cuh"
 
 using namespace flash;
 
@@ -21,10 +23,14 @@ __device__ void meet(const BackwardArgs& args, int* met) {
   const Work<L> work(args, blockIdx.x);
   const int row = static_cast<int>(threadIdx.x);
   Place place{work.first, 0};
-  const int n_steps = work.n_steps();
-  for (int step = 0; step < n_steps; ++step) {
+  using Mask = BlockMask<kOwnsKeys, L::kRows, L::kColumns>;
+  const auto mask_of_place = [&] { return Mask(args, work.first_row, place.block * L::kColumns); };
+  const auto hides = [&] { return mask_of_place().hides_something; };
+  step_by_mask(0, work.n_steps(), hides, [&](auto known) {
+    constexpr Hides kHides = decltype(known)::value;
+    static_assert(kHides != Hides::kMaybe);
+    const Mask mask = known_mask<kHides>(mask_of_place());
     const int first_column = place.block * L::kColumns;
-    const BlockMask<kOwnsKeys, L::kRows, L::kColumns> mask(args, work.first_row, first_column);
     const auto seen = mask.seen(args, row, 0);
     const int64_t own = work.own_head();
     const int64_t head = kOwnsKeys ? own * work.n_heads + place.head : own;
@@ -38,7 +44,7 @@ __device__ void meet(const BackwardArgs& args, int* met) {
       of_head[int64_t{query} * args.seqlen_k + key] += counts ? 1 : 0;
     }
     place.advance(work);
-  }
+  });
 }
 
 extern "C" __global__ void keys(const __grid_constant__ BackwardArgs args, int* met) {

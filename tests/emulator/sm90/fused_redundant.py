@@ -47,7 +47,7 @@ _EMPTY = "empty yet, or waited for at the end of the tile before"
 FUSED_REDUNDANT = (
     _fused(
         "bar.warp.sync removed",
-        "this->derive(rule(), mask, dots);",
+        "this->derive(Base::rule(), mask, dots);",
         "the lanes come together when they share dS, before lane 0 releases Q",
     ),
     _fused(
@@ -172,14 +172,14 @@ FUSED_REDUNDANT = (
         "Mm::issue_sum(rounded, smem.other2(ring2.buffer), sums);",
         "nothing touches dV or the weights between the fence that precedes the scores and this one",
         _comes_in_pairs,
-        "for (int i = 1; i < n_steps; ++i) step();",
+        "step<",
     ),
     Redundant(
         "mbarrier wait passed",
         "sm90::wait_phase(smem.weights_empty(weights_ring.buffer)",
         "nobody has been given weights before the first ones",
         _comes_in_pairs,
-        "      weigh();",
+        "weigh<Hides::kMaybe>();",
     ),
     Redundant(
         "bar.warp.sync removed",

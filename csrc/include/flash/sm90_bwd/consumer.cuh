@@ -12,6 +12,7 @@
 #include "flash/sm90_bwd/epilogue.cuh"
 #include "flash/sm90_bwd/matmuls.cuh"
 #include "flash/sm90_bwd/weights.cuh"
+#include "flash/tile/masked_steps.cuh"
 #include "flash/tile/rows.cuh"
 
 namespace flash::sm90_bwd {
@@ -28,6 +29,9 @@ struct Consumer {
   // dV is issued as soon as P is there, and dS is computed under it, where the registers hold both
   // results, P and dS in fp32, and P and dS in 16 bits. ptxas serialises the matmuls beyond that.
   static constexpr bool kEarlySum = kConfig.d_head + 3 * L::kColumns / 2 <= 224;
+  // Heads of up to 128 elements have no registers for a loop more, and their matmuls are
+  // serialised.
+  static constexpr bool kByMask = kConfig.splits_sums(Variant::kKeys);
 
   const BackwardKernelArgs& args;
   const L& smem;
@@ -68,11 +72,18 @@ struct Consumer {
       sm90::wait_phase(smem.own1_full(), 0);
       sm90::wait_phase(smem.own2_full(), 0);
       Place place{work.begin, 0};
-      for (int i = 0; i < n_steps; ++i) {
-        step(place.block * L::kColumns);
+      const auto step_of = [&](auto known) {
+        constexpr Hides kHides = decltype(known)::value;
+        step<kHides>(place.block * L::kColumns);
         ring1.advance();
         ring2.advance();
         place.advance(work);
+      };
+      const auto hides = [&] { return mask(place.block * L::kColumns).hides_something; };
+      if constexpr (kByMask) {
+        step_by_mask(0, n_steps, hides, step_of);
+      } else {
+        for (int i = 0; i < n_steps; ++i) step_of(KnownHides<Hides::kMaybe>{});
       }
     }
     store();
@@ -85,6 +96,11 @@ struct Consumer {
     return reinterpret_cast<const RowStats*>(call.row_stats) + head * row_stats_rows(call.seqlen_q);
   }
 
+  FLASH_DEVICE typename L::Mask mask(int first_column) const {
+    return {args.call, group_row, first_column};
+  }
+
+  template <Hides kHides>
   FLASH_DEVICE void step(int first_column) {
     const uint32_t other1 = smem.other1(ring1.buffer);
     const uint32_t other2 = smem.other2(ring2.buffer);
@@ -93,7 +109,7 @@ struct Consumer {
     sm90::wait_phase(smem.full2(ring2.buffer), ring2.parity);
     Mm::issue_products(smem.own2(group), other2, d_s);
     Mm::template wait<1>(p);
-    const typename L::Mask mask(args.call, group_row, first_column);
+    const typename L::Mask mask = known_mask<kHides>(this->mask(first_column));
     stats.enter(ring1.buffer);
     exponentiate(mask);
     if constexpr (L::kOwnsKeys) {

@@ -12,6 +12,7 @@
 #include "flash/sm90_bwd/matmuls.cuh"
 #include "flash/sm90_bwd/own_rows.cuh"
 #include "flash/sm90_bwd/weights.cuh"
+#include "flash/tile/masked_steps.cuh"
 #include "flash/tile/rows.cuh"
 
 namespace flash::sm90_bwd {
@@ -49,9 +50,16 @@ struct PairMember {
         stats(nullptr, 0, 0, layout.stats(0), lane),
         place{work.first, 0} {}
 
-  // The block's scores, and what is hidden of them.
-  FLASH_DEVICE typename L::Mask mask() const {
-    return {args.call, work.first_row, place.block * L::kColumns};
+  // A block's scores, and what is hidden of them.
+  FLASH_DEVICE typename L::Mask mask(const Place& of) const {
+    return {args.call, work.first_row, of.block * L::kColumns};
+  }
+  FLASH_DEVICE typename L::Mask mask() const { return mask(place); }
+
+  // Those of step(KnownHides) from `first` to `end`, each of which moves on to the next block.
+  template <typename Step>
+  FLASH_DEVICE void steps(int first, int end, Step&& step) const {
+    step_by_mask(first, end, [&] { return mask().hides_something; }, step);
   }
 
   // The thread's own.
@@ -108,7 +116,10 @@ struct WeightsConsumer : PairMember<kConfig, TheLayout, Own> {
     const int n_steps = work.n_steps();
     if (n_steps > 0) {
       begin();
-      for (int i = 1; i < n_steps; ++i) step<false>();
+      Base::steps(1, n_steps, [&](auto known) {
+        constexpr Hides kHides = decltype(known)::value;
+        step<false, kHides>();
+      });
       step<true>();
     }
     Base::store(1.0f, smem.own2(0), args.d_own2, args.call.d_v);
@@ -117,10 +128,10 @@ struct WeightsConsumer : PairMember<kConfig, TheLayout, Own> {
  private:
   // One block of queries, whose scores are being multiplied. Ends with those of the next. Of the
   // last, nobody waits for what is given back.
-  template <bool kIsLast>
+  template <bool kIsLast, Hides kHides = Hides::kMaybe>
   FLASH_DEVICE void step() {
     Mm::template wait<0>(p);
-    exponentiate();
+    exponentiate<kHides>();
     share();
     Mm::pack(p, Base::rounded);
     sm90::wait_phase(smem.full2(ring2.buffer), ring2.parity);
@@ -151,8 +162,9 @@ struct WeightsConsumer : PairMember<kConfig, TheLayout, Own> {
     keys.issue_products(smem.own1(0), smem.other1(ring1.buffer), p);
   }
 
+  template <Hides kHides>
   FLASH_DEVICE void exponentiate() {
-    const typename L::Mask mask = Base::mask();
+    const typename L::Mask mask = known_mask<kHides>(Base::mask());
     Base::stats.enter(ring1.buffer);
     Base::stats.for_each([&](int i, const RowStats& row) {
       p[i] = ptx::ex2(ptx::fma_rn(p[i], scale_log2, -row.lse_log2));
@@ -201,7 +213,10 @@ struct ScoresConsumer : PairMember<kConfig, TheLayout, Own> {
       sm90::wait_phase(smem.own2_full(), 0);
       values.load(smem.own2(0), Base::warp, Base::lane);
       issue_gradients();
-      for (int i = 1; i < n_steps; ++i) step<false>();
+      Base::steps(1, n_steps, [&](auto known) {
+        constexpr Hides kHides = decltype(known)::value;
+        step<false, kHides>();
+      });
       step<true>();
     }
     Base::store(args.call.softmax_scale, smem.own1(0), args.d_own1, args.call.d_k);
@@ -210,7 +225,7 @@ struct ScoresConsumer : PairMember<kConfig, TheLayout, Own> {
  private:
   // One block of queries, the gradients of whose weights are being multiplied. Ends with those of
   // the next.
-  template <bool kIsLast>
+  template <bool kIsLast, Hides kHides = Hides::kMaybe>
   FLASH_DEVICE void step() {
     const uint32_t q = smem.other1(ring1.buffer);
     Mm::template wait<0>(d_s);
@@ -218,7 +233,7 @@ struct ScoresConsumer : PairMember<kConfig, TheLayout, Own> {
     ring2.advance();
     sm90::wait_phase(smem.full1(ring1.buffer), ring1.parity);
     sm90::wait_phase(smem.weights_full(weights_ring.buffer), weights_ring.parity);
-    differentiate();
+    differentiate<kHides>();
     if constexpr (!kIsLast) {
       __syncwarp();  // all lanes have read their weights, and their RowStats
       Base::release(smem.weights_empty(weights_ring.buffer));
@@ -244,8 +259,9 @@ struct ScoresConsumer : PairMember<kConfig, TheLayout, Own> {
     values.issue_products(smem.own2(0), smem.other2(ring2.buffer), d_s);
   }
 
+  template <Hides kHides>
   FLASH_DEVICE void differentiate() {
-    const typename L::Mask mask = Base::mask();
+    const typename L::Mask mask = known_mask<kHides>(Base::mask());
     const uint32_t from = Base::shared_weights();
     typename Base::Scores p;
     static_for<0, Base::kPieces>([&](auto piece) {

@@ -24,9 +24,9 @@ struct WeightsConsumer
     if (n_steps > 0) {
       Base::begin();
       Mm::template wait<0>(p);
-      weigh();
+      weigh<Hides::kMaybe>();
       Mm::pack(p, rounded);
-      for (int i = 1; i < n_steps; ++i) step();
+      steps(n_steps);
       issue_sum();
       Mm::template wait<0>(sums);
     }
@@ -34,7 +34,27 @@ struct WeightsConsumer
   }
 
  private:
+  // In order the kernel is faster with a loop for what is masked, in any order without.
+  FLASH_DEVICE void steps(int n_steps) {
+    if constexpr (kConfig.in_order()) {
+      const auto hides = [&] { return next_hides(); };
+      step_by_mask(1, n_steps, hides, [&](auto known) {
+        constexpr Hides kHides = decltype(known)::value;
+        step<kHides>();
+      });
+    } else {
+      for (int i = 1; i < n_steps; ++i) step<Hides::kMaybe>();
+    }
+  }
+
+  FLASH_DEVICE bool next_hides() const {
+    Place next = Base::place;
+    next.advance(work);
+    return Base::mask(next).hides_something;
+  }
+
   // From one block's weights to those of the next.
+  template <Hides kHides>
   FLASH_DEVICE void step() {
     Base::give_back(smem.empty1(ring1.buffer));
     ring1.advance();
@@ -42,15 +62,16 @@ struct WeightsConsumer
     Base::issue_scores();
     issue_sum();
     Mm::template wait<1>(p);
-    weigh();
+    weigh<kHides>();
     Mm::template wait<0>(sums);
     Base::give_back(smem.empty2(ring2.buffer));
     ring2.advance();
     Mm::pack(p, rounded);  // no matmul reads them any more
   }
 
+  template <Hides kHides>
   FLASH_DEVICE void weigh() {
-    Base::exponentiate();
+    Base::template exponentiate<kHides>();
     Base::share();
   }
 

@@ -22,6 +22,7 @@
 #include "flash/sm90_bwd_fused/sums_sender.cuh"
 #include "flash/sm90_bwd_fused/tiles.cuh"
 #include "flash/sm90_bwd_fused/weighing.cuh"
+#include "flash/tile/masked_steps.cuh"
 #include "flash/tile/rows.cuh"
 
 namespace flash::sm90_bwd_fused {
@@ -29,15 +30,10 @@ namespace flash::sm90_bwd_fused {
 template <FusedBackwardKernelConfig kConfig, typename L>
 struct Consumer : Weighing<kConfig, L> {
   using Base = Weighing<kConfig, L>;
-  using Base::d_s;
-  using Base::d_weights;
-  using Base::lane;
-  using Base::p;
-  using Base::stats;
-  using Base::warp;
-  using Base::weights;
+  using Base::args, Base::smem, Base::group, Base::warp, Base::lane, Base::work, Base::place;
+  using Base::p, Base::d_s, Base::weights, Base::d_weights, Base::stats;
+  using typename Base::Calls;
   using typename Base::Mm;
-  using Calls = typename L::Calls;
   using Adder = QuerySumsAdder<kConfig, L>;
   using Gradients = typename GradientsOf<kConfig, Calls::kSplitsHeads>::Type;
   static constexpr int kGroupThreads = sm90_bwd::HopperBackwardKernelConfig::kGroupThreads;
@@ -47,15 +43,11 @@ struct Consumer : Weighing<kConfig, L> {
   static constexpr bool kStages = kConfig.copies();
   static constexpr bool kDelaysSums = kConfig.delays_sums();
 
-  const BackwardKernelArgs& args;
-  const L& smem;
-  const int group;
   const Adder d_q;
   const GradientRows<kConfig, L> rows;
   sm90::RingPosition<L::kStages1> ring;  // of Q and dO
   sm90::RingPosition<L::kDsStages> ds_ring;
-  const typename L::Work* work = nullptr;  // of the tile
-  Place place, place_before;               // the block of queries, and the one before it
+  Place place_before;  // of the block of queries before this one
   StagedSums<L::kBuffers> staged;
   WarpTile<L> tile;
   typename Mm::Result d_k;
@@ -63,10 +55,7 @@ struct Consumer : Weighing<kConfig, L> {
   typename Adder::Sums d_q_sums;
 
   FLASH_DEVICE Consumer(const BackwardKernelArgs& launch_args, const L& layout, int group_index)
-      : Base(layout, launch_args.call.softmax_scale),
-        args(launch_args),
-        smem(layout),
-        group(group_index),
+      : Base(launch_args, layout, group_index),
         d_q{{}, layout, group, warp, lane},
         rows{launch_args, layout, group, warp, lane},
         staged{group_index},
@@ -92,7 +81,7 @@ struct Consumer : Weighing<kConfig, L> {
       step<true, true>();
     } else {
       step<true, false>();
-      for (int i = 2; i < n_steps; ++i) step<false, false>();
+      steps_between(n_steps);
       step<false, true>();
     }
     end();
@@ -104,15 +93,27 @@ struct Consumer : Weighing<kConfig, L> {
   }
 
  private:
+  // All but the first and the last. Groups that take turns have two loops; of split ones ptxas
+  // serialises the matmuls then, or orders a step worse.
+  FLASH_DEVICE void steps_between(int n_steps) {
+    if constexpr (kSplits) {
+      for (int i = 2; i < n_steps; ++i) step<false, false>();
+    } else {
+      const auto hides = [&] { return Base::mask().hides_something; };
+      step_by_mask(2, n_steps, hides, [&](auto known) {
+        constexpr Hides kHides = decltype(known)::value;
+        step<false, false, kHides>();
+      });
+    }
+  }
+
   // One block of queries, whose scores, and without kSplits gradients of weights, are being
   // multiplied. Ends with the same of the next block.
-  template <bool kIsFirst, bool kIsLast>
+  template <bool kIsFirst, bool kIsLast, Hides kHides = Hides::kMaybe>
   FLASH_DEVICE void step() {
     const uint32_t q = smem.other1(ring.buffer);
     const uint32_t d_o = smem.other2(ring.buffer);
-    const int group_row =
-        work->first_row + group * sm90_bwd::HopperBackwardKernelConfig::kGroupRows;
-    const typename L::Mask mask(rule(), group_row, place.block * L::kColumns);
+    const typename L::Mask mask = known_mask<kHides>(Base::mask());
     const bool ds_free =
         is_over<!(kDelaysSums && kIsLast)>(smem.ds_empty(ds_ring.buffer), ds_ring.parity ^ 1);
     if constexpr (kSplits) {
@@ -122,12 +123,12 @@ struct Consumer : Weighing<kConfig, L> {
       stats.load_lse_log2(lse_log2);
       Mm::template wait<0>(p);
       issue_gradients(d_o_there);
-      this->weigh(rule(), mask, lse_log2);
+      this->weigh(Base::rule(), mask, lse_log2);
       if constexpr (!kDelaysSums) Mm::issue_sum(weights, d_o, d_v);
       typename Base::DotsAhead dots;
       stats.load_dots(dots);
       Mm::template wait<kDelaysSums ? 0 : 1>(d_s);
-      this->derive(rule(), mask, dots);
+      this->derive(Base::rule(), mask, dots);
       if constexpr (kDelaysSums) Mm::issue_sum(weights, d_o, d_v);
       if (kIsFirst && group == 0) pass_turn();  // group 1 begins
     } else {
@@ -137,7 +138,7 @@ struct Consumer : Weighing<kConfig, L> {
       Mm::template wait<0>(p);
       ptx::wgmma_touch(d_s);
       await_turn();
-      this->differentiate(rule(), mask, ahead);
+      this->differentiate(Base::rule(), mask, ahead);
       if (!kIsLast || group == 0) pass_turn();
       Mm::issue_sum(weights, d_o, d_v);
     }
@@ -173,8 +174,6 @@ struct Consumer : Weighing<kConfig, L> {
     if constexpr (!kIsLast && !kSplits) issue_gradients();
     ds_ring.advance();
   }
-
-  FLASH_DEVICE const auto& rule() const { return Calls::rule(args.call, *work); }
 
   FLASH_DEVICE void await_turn() const { ptx::bar_sync(kTurn + group, kThreads); }
   FLASH_DEVICE void pass_turn() const { ptx::bar_arrive(kTurn + 1 - group, kThreads); }

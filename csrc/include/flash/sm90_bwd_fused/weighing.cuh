@@ -10,29 +10,45 @@
 
 namespace flash::sm90_bwd_fused {
 
-// Of a warp.
+// Of a warp: of a group with 64 keys, and the block of queries that is passing by.
 template <FusedBackwardKernelConfig kConfig, typename L>
 struct Weighing {
   using Mm = sm90_bwd::Matmuls<kConfig.two_pass(), L>;
+  using Calls = typename L::Calls;
   using Mask = typename L::Mask;
   using PairsAhead = RowStats[4][2];
   using LseAhead = float[L::kColumns == 64 ? 16 : 8];  // all, where there are registers
   using DotsAhead = float[8];
 
+  const BackwardKernelArgs& args;
+  const L& smem;
+  const int group;
   const int warp;  // of the group
   const int lane;
   const float scale_log2;
+  const typename L::Work* work = nullptr;  // of the tile
+  Place place;                             // the block of queries
   StatsAhead<L> stats;
   typename Mm::Scores p;
   typename Mm::Scores d_s;
   typename Mm::Weights weights;    // P in 16 bits
   typename Mm::Weights d_weights;  // dS in 16 bits
 
-  FLASH_DEVICE Weighing(const L& smem, float scale)
-      : warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
+  FLASH_DEVICE Weighing(const BackwardKernelArgs& launch_args, const L& layout, int group_index)
+      : args(launch_args),
+        smem(layout),
+        group(group_index),
+        warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
         lane(threadIdx.x % 32),
-        scale_log2(scale * kLog2e),
-        stats(nullptr, 0, 0, smem.stats(0), lane) {}
+        scale_log2(launch_args.call.softmax_scale * kLog2e),
+        stats(nullptr, 0, 0, layout.stats(0), lane) {}
+
+  FLASH_DEVICE const auto& rule() const { return Calls::rule(args.call, *work); }
+  FLASH_DEVICE Mask mask() const {
+    const int group_row =
+        work->first_row + group * sm90_bwd::HopperBackwardKernelConfig::kGroupRows;
+    return {rule(), group_row, place.block * L::kColumns};
+  }
 
   // P from the scores, and dS from it and the gradients of P.
   template <typename Rule>

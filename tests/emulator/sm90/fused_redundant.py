@@ -172,7 +172,7 @@ FUSED_REDUNDANT = (
         "Mm::issue_sum(rounded, smem.other2(ring2.buffer), sums);",
         "nothing touches dV or the weights between the fence that precedes the scores and this one",
         _comes_in_pairs,
-        "step<",
+        "step<kHides>();",
     ),
     Redundant(
         "mbarrier wait passed",

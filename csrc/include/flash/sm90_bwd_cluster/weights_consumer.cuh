@@ -26,7 +26,11 @@ struct WeightsConsumer
       Mm::template wait<0>(p);
       weigh<Hides::kMaybe>();
       Mm::pack(p, rounded);
-      steps(n_steps);
+      const auto hides = [&] { return next_hides(); };
+      step_by_mask(1, n_steps, hides, [&](auto known) {
+        constexpr Hides kHides = decltype(known)::value;
+        step<kHides>();
+      });
       issue_sum();
       Mm::template wait<0>(sums);
     }
@@ -34,19 +38,6 @@ struct WeightsConsumer
   }
 
  private:
-  // In order the kernel is faster with a loop for what is masked, in any order without.
-  FLASH_DEVICE void steps(int n_steps) {
-    if constexpr (kConfig.in_order()) {
-      const auto hides = [&] { return next_hides(); };
-      step_by_mask(1, n_steps, hides, [&](auto known) {
-        constexpr Hides kHides = decltype(known)::value;
-        step<kHides>();
-      });
-    } else {
-      for (int i = 1; i < n_steps; ++i) step<Hides::kMaybe>();
-    }
-  }
-
   FLASH_DEVICE bool next_hides() const {
     Place next = Base::place;
     next.advance(work);

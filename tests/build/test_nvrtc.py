@@ -92,9 +92,6 @@ _OF_CHOICES = {"BRA", "CS2R", "ISETP", "PLOP3", "SEL", "UISETP", "USEL"}
 # Where lanes come together, if ptxas does not see that an address is the same in all of them; and
 # what fills the last line.
 _OF_NO_ACCOUNT = {"BSSY", "BSYNC", "NOP", "WARPSYNC"}
-# Where ptxas tries two waits once more in front of their loops, and permutes bytes in a warp's
-# registers rather than in each lane's.
-_OTHERWISE = {"sm90_bwd_cluster": {"SYNCS.PHASECHK.TRANS64.TRYWAIT", "PRMT", "UPRMT"}}
 
 
 @pytest.mark.slow
@@ -111,8 +108,7 @@ def test_the_machine_code_of_each_kernel(family: str, nvrtc: Nvrtc, tmp_path: Pa
             assert ours.usage == theirs.usage
             continue
         assert "serve" in family or family.startswith("sm90")
-        otherwise = _OTHERWISE.get(family, set())
-        assert kinds(ours, otherwise) == kinds(theirs, otherwise), variant
+        assert kinds(ours) == kinds(theirs), variant
         assert abs(len(one) - len(other)) < 0.01 * len(other)
         for mine, nvcc in zip(ours.usage.values(), theirs.usage.values(), strict=True):
             assert blocks(config, variant, mine) == blocks(config, variant, nvcc)
@@ -127,18 +123,14 @@ def blocks(config: KernelConfig, variant: Variant, usage: Usage) -> int:
     return found.limits["registers"]
 
 
-def kinds(code: Code, otherwise: set[str]) -> Counter[str]:
+def kinds(code: Code) -> Counter[str]:
     """How many instructions of each kind there are, of those that neither compute addresses nor
-    choose, and are not done `otherwise`."""
+    choose."""
     (listing,) = code.listings
     found = Counter(instruction.opcode for instruction in listing.instructions)
     left_out = _OF_ADDRESSES | _OF_CHOICES | _OF_NO_ACCOUNT
     return Counter(
-        {
-            name: count
-            for name, count in found.items()
-            if name.split(".")[0] not in left_out and name not in otherwise
-        }
+        {name: count for name, count in found.items() if name.split(".")[0] not in left_out}
     )
 
 

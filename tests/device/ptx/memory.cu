@@ -48,7 +48,7 @@ extern "C" __global__ void places(uint32_t* out) {
 // Stores from where the launch's memory begins on, and reads through its symbol.
 extern "C" __global__ void begin(const uint32_t* in, uint32_t* out) {
   const int t = threadIdx.x;
-  ptx::st_shared_4<0>(ptx::dynamic_shared_address<true>() + 4 * t, in[t]);
+  ptx::st_shared_4<0>(ptx::dynamic_shared_address() + 4 * t, in[t]);
   __syncthreads();
   out[t] = reinterpret_cast<const uint32_t*>(flash_shared_memory)[blockDim.x - 1 - t];
 }

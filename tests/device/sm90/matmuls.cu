@@ -39,7 +39,7 @@ extern "C" __global__ void scores(const uint4* image, float* scores, int q_buffe
 }
 
 // output[thread][...] += p[thread][...] times the values in a V buffer. `cleared`: the output is
-// set to 0 first. calls[thread]: how often before_end ran.
+// set to 0 first, if 2 by clear_once. calls[thread]: how often before_end ran.
 extern "C" __global__ void output(const uint4* image, const float* p, float* output, int* calls,
                                   int v_buffer, int cleared) {
   const SharedStorage<kConfig> smem = fill_shared(image);
@@ -49,7 +49,8 @@ extern "C" __global__ void output(const uint4* image, const float* p, float* out
   Mm::Output o;
   for (int i = 0; i < kOfScores; ++i) s[i] = p[thread * kOfScores + i];
   for (int i = 0; i < kOfOutput; ++i) o[i] = output[thread * kOfOutput + i];
-  if (cleared) Mm::clear(o);
+  if (cleared == 1) Mm::clear(o);
+  if (cleared == 2) Mm::clear_once(o);
   Mm::pack(s, packed);
   int n_calls = 0;
   Mm::issue_output(smem, v_buffer, packed, o, [&] { ++n_calls; });

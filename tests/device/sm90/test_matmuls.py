@@ -75,10 +75,10 @@ def test_scores(headers: Path, kernel_config: HopperForwardKernelConfig, seed: i
         np.testing.assert_allclose(scores, expected, rtol=3e-5, atol=3e-5)
 
 
-@pytest.mark.parametrize("cleared", [False, True])
+@pytest.mark.parametrize("cleared", [0, 1, 2])
 @each_config
 def test_weighted_values_are_added(
-    headers: Path, kernel_config: HopperForwardKernelConfig, cleared: bool, seed: int
+    headers: Path, kernel_config: HopperForwardKernelConfig, cleared: int, seed: int
 ) -> None:
     """The weights are rounded to the element type first, and before_end runs once."""
     c = kernel_config

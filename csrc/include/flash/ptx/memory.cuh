@@ -19,23 +19,8 @@ FLASH_DEVICE uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// mov.u32 of its symbol: where the memory begins that the launch asks for.
-//
-// nvcc's addresses in shared memory have 32 bits from the start. NVRTC's have 64, and are cut,
-// which ptxas makes nvcc's code of but for a few additions. Not where it loses sight of what is the
-// same in all lanes (`kNarrow`), as where two groups share the sums of keys, which took up to 12 %
-// more time (docs/results/jit-h200.md): there NVRTC is given 32.
-template <bool kNarrow>
-FLASH_DEVICE uint32_t dynamic_shared_address() {
-#ifdef __CUDACC_RTC__
-  if constexpr (kNarrow) {
-    uint32_t address;
-    asm("mov.u32 %0, flash_shared_memory;\n" : "=r"(address) : "l"(flash_shared_memory));
-    return address;
-  }
-#endif
-  return shared_address(flash_shared_memory);
-}
+// Where the shared memory begins that the launch asks for.
+FLASH_DEVICE uint32_t dynamic_shared_address() { return shared_address(flash_shared_memory); }
 
 // ld.global.v4.b32
 FLASH_DEVICE Vector16 ld_global_16(const void* src) {

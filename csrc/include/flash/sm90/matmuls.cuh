@@ -101,6 +101,12 @@ struct Matmuls {
 #pragma unroll
     for (float& x : o) x = 0.0f;
   }
+
+  // In front of several loops, each of which would write a zero that the compiler knows again.
+  FLASH_DEVICE static void clear_once(Output& o) {
+    clear(o);
+    ptx::wgmma_touch(o);
+  }
 };
 
 }  // namespace flash::sm90

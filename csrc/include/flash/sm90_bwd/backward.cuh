@@ -48,7 +48,7 @@ FLASH_DEVICE void init_barriers(const L& smem) {
 template <HopperBackwardKernelConfig kConfig, Variant kVariant>
 FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
   using L = Layout<kConfig, kVariant>;
-  const L smem{ptx::dynamic_shared_address<L::kSplitsSums>()};
+  const L smem{ptx::dynamic_shared_address()};
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
 
   if (threadIdx.x == 0) init_barriers(smem);

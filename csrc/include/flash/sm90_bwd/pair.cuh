@@ -112,7 +112,7 @@ struct WeightsConsumer : PairMember<kConfig, TheLayout, Own> {
         scale_log2(launch_args.call.softmax_scale * kLog2e) {}
 
   FLASH_DEVICE void run() {
-    Mm::clear(Base::sums);
+    Mm::clear_once(Base::sums);
     const int n_steps = work.n_steps();
     if (n_steps > 0) {
       begin();
@@ -207,7 +207,7 @@ struct ScoresConsumer : PairMember<kConfig, TheLayout, Own> {
       : Base(launch_args, layout, work_of_block) {}
 
   FLASH_DEVICE void run() {
-    Mm::clear(Base::sums);
+    Mm::clear_once(Base::sums);
     const int n_steps = work.n_steps();
     if (n_steps > 0) {
       sm90::wait_phase(smem.own2_full(), 0);

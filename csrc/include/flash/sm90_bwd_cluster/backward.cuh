@@ -71,7 +71,7 @@ template <ClusterBackwardKernelConfig kConfig>
 FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
   using L = Layout<kConfig>;
   constexpr auto kTwoPass = kConfig.two_pass();
-  const L smem{ptx::dynamic_shared_address<true>()};
+  const L smem{ptx::dynamic_shared_address()};
   const uint32_t rank = ptx::cluster_rank();
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
 

@@ -19,7 +19,7 @@ struct WeightsConsumer
   using Base::Base;
 
   FLASH_DEVICE void run() {
-    Mm::clear(sums);
+    Mm::clear_once(sums);
     const int n_steps = work.n_steps();
     if (n_steps > 0) {
       Base::begin();

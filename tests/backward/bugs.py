@@ -30,7 +30,7 @@ _IN_ORDER = (
 _SECTIONS = tuple(f"tests/backward/test_sections.py::test_whoever_does_it[{i}]" for i in range(2))
 BUGS = (
     Bug("dS without its swizzle", _PAIR.format("ds_writer"),
-        "(step * 2 + lane / 16) ^ key % 8", "step * 2 + lane / 16", _BY_PAIRS),
+        "lane / 16 ^ key % 8", "lane / 16", _BY_PAIRS),
     Bug("a pair's halves of a chunk exchanged", _PAIR.format("query_sums"),
         "kChunk + rank * kHalf", "kChunk + (1 - rank) * kHalf", _BY_PAIRS),
     Bug("own keys for the other thread block's dS", _PAIR.format("query_sums"),
@@ -47,6 +47,10 @@ BUGS = (
         "    Mm::template wait<0>(sums);\n    Base::give_back", "    Base::give_back", _BY_PAIRS),
     Bug("keys beside the pair", _PAIR.format("backward"),
         "(rank == 0 ? kConfig.keys_rows : -kConfig.keys_rows)", "kConfig.keys_rows", _BY_PAIRS),
+    Bug("keys of a tile in the place of those before", _PAIR.format("backward"),
+        "    sm90::wait_phase(smem.own1_empty(), parity ^ 1);\n", "", _SECTIONS[:1]),
+    Bug("who draws does not wait for the second thread block", _PAIR.format("backward"),
+        "kReaders + (ptx::cluster_rank() == 0 ? 1 : 0)", "kReaders", _SECTIONS[:1]),
     Bug("the second thread block has the first one's keys", _PAIR.format("layout"),
         "    Base::first_row += static_cast<int>(rank) * kConfig.keys_rows;\n", "", _BY_PAIRS),
     Bug("a share handed over before it is added", _PAIR.format("sums_turns"),

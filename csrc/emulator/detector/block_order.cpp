@@ -67,7 +67,10 @@ void BlockOrder::fence(Lane* lane) {
     }
     races.complete(seen);
     std::erase_if(own.read, [&](const auto& item) { return races.is_neighbour(item.first); });
-    seen->others = merged(seen->others, &all_.emplace_back(std::move(own.read)));
+    // Who asks again and again until a flag is set hears the same each time.
+    if (seen->others == nullptr || !contains(*seen->others, own.read)) {
+      seen->others = merged(seen->others, &all_.emplace_back(std::move(own.read)));
+    }
     own.read = {};
     races.drop(lane->seen);
     lane->seen = seen;

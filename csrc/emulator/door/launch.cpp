@@ -22,6 +22,20 @@ namespace emulator {
 namespace {
 
 constexpr u64 kMaxResidents = 24;  // blocks that take turns
+// Of each thread, until something lands: all may be asking for what others do when it has landed.
+constexpr u64 kMostPauses = 16;
+
+// Those that could go on.
+u64 threads_that_run(const std::vector<Resident*>& residents) {
+  u64 found = 0;
+  for (Resident* resident : residents) {
+    const Block* block = resident->block();
+    for (u32 warp = 0; warp < block->n_warps; ++warp) {
+      found += u64(__builtin_popcount(block->warps[warp].runnable));
+    }
+  }
+  return found;
+}
 
 class Launch {
  public:
@@ -54,6 +68,7 @@ class Launch {
     Residents residents;
     std::vector<Resident*> left;  // that have not ended
     u64 turn;                     // whose it is
+    u64 pauses;                   // since a copy landed so that threads that ask again could end
     Cluster cluster;
   };
 
@@ -105,6 +120,7 @@ void Launch::start(Team& team, u64 index) {
   std::vector<Block*> blocks;
   team.left.clear();
   team.turn = 0;
+  team.pauses = 0;
   for (const auto& resident : team.residents) {
     resident->start(index * request_.cluster + blocks.size());
     blocks.push_back(resident->block());
@@ -141,6 +157,11 @@ bool Launch::run(Team& team) {
     left.erase(left.begin() + s64(turn % left.size()));
   } else if (alternates_) {
     turn += 1;
+    if (++team.pauses > kMostPauses * threads_that_run(left)) {
+      team.pauses = 0;
+      const auto goes_on = [](Resident* any) { return resume_waiting(any->block()); };
+      std::any_of(left.begin(), left.end(), goes_on);
+    }
   }
   return left.empty();
 }

@@ -2,11 +2,14 @@
 
 #include "family.h"
 
+#include <algorithm>
+
 #include "backward_checks.h"
 #include "flash/sm90_bwd_cluster/args.h"
 #include "flash/sm90_bwd_cluster/config.h"
 #include "flash/sm90_bwd_cluster/sections.h"
 #include "flash/tile/row_stats.h"
+#include "sm90/launch.h"
 #include "sm90/tensor_map.h"
 #include "sm90_bwd/launch.h"
 
@@ -48,7 +51,12 @@ cudaError_t queue(const Launch& launch, const BackwardArgs& args) {
                                 ? sm90_bwd::Narrow{sm90_bwd::Narrow::kKeyChunks, config.keys_rows}
                                 : sm90_bwd::Narrow{}),
       sections_of(config, args)};
-  return queue_blocks_early(launch, launch.n_tiles, &record);
+  // Whole pairs, one on every two multiprocessors at most, that stay.
+  const unsigned n_blocks =
+      is_large ? std::max(sm90::grid_size(launch.n_tiles, launch.device) / Config::kBlocks, 1u) *
+                     Config::kBlocks
+               : launch.n_tiles;
+  return queue_blocks_early(launch, n_blocks, &record);
 }
 
 constexpr BackwardFamily kBackward = {

@@ -60,7 +60,8 @@ extern "C" __global__ void keys_apart(const __grid_constant__ BackwardArgs args,
 // order[thread block] = {batch, head, first row, steps}: 1 thread for each.
 template <bool kOwnsKeys>
 __device__ void tell(const BackwardArgs& args, int* order) {
-  const Work<Blocks<kOwnsKeys, false>> work(args, blockIdx.x);
+  using Own = Work<Blocks<kOwnsKeys, false>>;
+  const Own work(args, Own::tile(args, blockIdx.x));
   int* const mine = order + int64_t{blockIdx.x} * 4;
   mine[0] = static_cast<int>(work.batch);
   mine[1] = static_cast<int>(work.head);

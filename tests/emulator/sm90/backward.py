@@ -105,7 +105,8 @@ class BackwardProblem:
         """Where thread blocks stay, so few that one has several of a problem's tiles, and another
         adds to the same sums."""
         n_tiles = self.config.grid(variant, self.sizes)
-        return min(n_tiles, 2) if self.config.is_persistent(variant) else n_tiles
+        most = 2 * self.config.cluster(variant)
+        return min(n_tiles, most) if self.config.is_persistent(variant) else n_tiles
 
     def output(self, name: str, inputs: dict[str, Any]) -> Any:
         if name in ("row_stats", "d_q_sums"):

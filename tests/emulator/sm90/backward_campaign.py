@@ -143,7 +143,7 @@ REDUNDANT = (
     ),
     Redundant(
         "mbarrier wait passed",
-        "sm90::wait_phase(smem.own_read(), 0);",
+        "sm90::wait_phase(smem.own_read(), parity);",
         """dK comes where K was, which the weights' consumer had multiplied for the last time before
         it handed on the last weights""",
         _hands_on_two,

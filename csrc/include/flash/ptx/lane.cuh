@@ -12,4 +12,11 @@ FLASH_DEVICE uint32_t lane_id() {
   return lane;
 }
 
+// The warp's number in a one-dimensional thread block, asked for here, too.
+FLASH_DEVICE uint32_t warp_of_block() {
+  uint32_t thread;
+  asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(thread));
+  return __shfl_sync(0xffffffffu, thread / 32, 0);
+}
+
 }  // namespace flash::ptx

@@ -45,6 +45,13 @@ FLASH_DEVICE void init_barriers(const L& smem) {
   ptx::fence_mbarrier_init();
 }
 
+// The only tile.
+template <typename Consumer>
+FLASH_DEVICE void consume(Consumer&& consumer) {
+  consumer.multiply(0);
+  consumer.leave(0);
+}
+
 template <HopperBackwardKernelConfig kConfig, Variant kVariant>
 FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
   using L = Layout<kConfig, kVariant>;
@@ -63,9 +70,9 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
     if constexpr (!L::kSplitsSums) {
       Consumer<kConfig, kVariant>(args, smem, work, warpgroup - 1).run();
     } else if (warpgroup == 1) {
-      WeightsConsumer<kConfig>(args, smem, work).run();
+      consume(WeightsConsumer<kConfig>(args, smem, work));
     } else {
-      ScoresConsumer<kConfig>(args, smem, work).run();
+      consume(ScoresConsumer<kConfig>(args, smem, work));
     }
   }
 }

@@ -67,6 +67,8 @@ struct Layout {
   static constexpr bool kInOrder = false;
   // Thread blocks of a cluster: the same blocks pass by all of them.
   static constexpr int kBlocks = 1;
+  // Whether thread blocks take tile after tile.
+  static constexpr bool kStays = false;
   // Whether dS leaves the registers, and who writes it (ScoresConsumer).
   static constexpr bool kSharesDs = false;
   struct DsWriter {};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "flash/ptx/ldmatrix.cuh"
+#include "flash/ptx/scheduling.cuh"
 #include "flash/sm90_bwd/matmuls.cuh"
 #include "flash/tile/static_for.cuh"
 
@@ -21,6 +22,8 @@ struct OwnRows {
 
   // The rows lie at `own`: called once, when they have come.
   FLASH_DEVICE void load(uint32_t own, int warp, int lane) {
+    // Else ptxas would keep, for other matrices, what comes of the lane here.
+    ptx::forget(lane);
     const int row = lane % 16;
     const uint32_t at = own + (warp * 16 + row) * 128;
     static_for<0, kHeld>([&](auto step) {

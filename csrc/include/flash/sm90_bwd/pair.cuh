@@ -30,8 +30,8 @@ struct PairMember {
   const BackwardKernelArgs& args;
   const L& smem;
   const Own& work;
-  const int warp;  // of the group
-  const int lane;
+  int warp;  // of the group
+  int lane;
   sm90::RingPosition<L::kStages1> ring1;  // of Q
   sm90::RingPosition<L::kStages2> ring2;  // of dO
   sm90::RingPosition<L::kWeightStages> weights_ring;
@@ -67,9 +67,11 @@ struct PairMember {
     return smem.weights(weights_ring.buffer) + (warp * 32 + lane) * 16;
   }
 
-  FLASH_DEVICE void store(float factor, uint32_t own, const TensorMap& map, const void* wanted) {
+  // `parity`: of the tile.
+  FLASH_DEVICE void store(float factor, uint32_t own, const TensorMap& map, const void* wanted,
+                          uint32_t parity) {
     release(smem.own_read());
-    sm90::wait_phase(smem.own_read(), 0);  // before own rows are overwritten
+    sm90::wait_phase(smem.own_read(), parity);  // before own rows are overwritten
     if (wanted == nullptr) return;
     const BoxStart at{work.first_row + warp * 16, 0, static_cast<int>(work.head),
                       static_cast<int>(work.batch)};
@@ -111,18 +113,24 @@ struct WeightsConsumer : PairMember<kConfig, TheLayout, Own> {
       : Base(launch_args, layout, work_of_block),
         scale_log2(launch_args.call.softmax_scale * kLog2e) {}
 
-  FLASH_DEVICE void run() {
+  // `parity`: of the tile.
+  FLASH_DEVICE void multiply(uint32_t parity) {
     Mm::clear_once(Base::sums);
     const int n_steps = work.n_steps();
     if (n_steps > 0) {
-      begin();
+      begin(parity);
       Base::steps(1, n_steps, [&](auto known) {
         constexpr Hides kHides = decltype(known)::value;
         step<false, kHides>();
       });
       step<true>();
     }
-    Base::store(1.0f, smem.own2(0), args.d_own2, args.call.d_v);
+  }
+
+  // What the tile's keys have got.
+  FLASH_DEVICE void leave(uint32_t parity) {
+    Base::store(1.0f, smem.own2(0), args.d_own2, args.call.d_v, parity);
+    if constexpr (L::kStays) Base::release(smem.own2_empty());
   }
 
  private:
@@ -150,9 +158,9 @@ struct WeightsConsumer : PairMember<kConfig, TheLayout, Own> {
   }
 
  protected:
-  // The first block's scores.
-  FLASH_DEVICE void begin() {
-    sm90::wait_phase(smem.own1_full(), 0);
+  // The first block's scores. `parity`: of the tile.
+  FLASH_DEVICE void begin(uint32_t parity) {
+    sm90::wait_phase(smem.own1_full(), parity);
     keys.load(smem.own1(0), Base::warp, Base::lane);
     issue_scores();
   }
@@ -206,11 +214,12 @@ struct ScoresConsumer : PairMember<kConfig, TheLayout, Own> {
                               const Own& work_of_block)
       : Base(launch_args, layout, work_of_block) {}
 
-  FLASH_DEVICE void run() {
+  FLASH_DEVICE void multiply(uint32_t parity) {
+    Base::place = {work.first, 0};
     Mm::clear_once(Base::sums);
     const int n_steps = work.n_steps();
+    if (L::kStays || n_steps > 0) sm90::wait_phase(smem.own2_full(), parity);
     if (n_steps > 0) {
-      sm90::wait_phase(smem.own2_full(), 0);
       values.load(smem.own2(0), Base::warp, Base::lane);
       issue_gradients();
       Base::steps(1, n_steps, [&](auto known) {
@@ -219,7 +228,11 @@ struct ScoresConsumer : PairMember<kConfig, TheLayout, Own> {
       });
       step<true>();
     }
-    Base::store(args.call.softmax_scale, smem.own1(0), args.d_own1, args.call.d_k);
+  }
+
+  FLASH_DEVICE void leave(uint32_t parity) {
+    Base::store(args.call.softmax_scale, smem.own1(0), args.d_own1, args.call.d_k, parity);
+    if constexpr (L::kStays) Base::release(smem.own1_empty());
   }
 
  private:
@@ -227,14 +240,15 @@ struct ScoresConsumer : PairMember<kConfig, TheLayout, Own> {
   // the next.
   template <bool kIsLast, Hides kHides = Hides::kMaybe>
   FLASH_DEVICE void step() {
+    constexpr bool kIsAwaited = !kIsLast || L::kStays;  // what is given back
     const uint32_t q = smem.other1(ring1.buffer);
     Mm::template wait<0>(d_s);
-    if constexpr (!kIsLast) Base::give_back(smem.empty2(ring2.buffer));
+    if constexpr (kIsAwaited) Base::give_back(smem.empty2(ring2.buffer));
     ring2.advance();
     sm90::wait_phase(smem.full1(ring1.buffer), ring1.parity);
     sm90::wait_phase(smem.weights_full(weights_ring.buffer), weights_ring.parity);
     differentiate<kHides>();
-    if constexpr (!kIsLast) {
+    if constexpr (kIsAwaited) {
       __syncwarp();  // all lanes have read their weights, and their RowStats
       Base::release(smem.weights_empty(weights_ring.buffer));
       weights_ring.advance();
@@ -249,6 +263,8 @@ struct ScoresConsumer : PairMember<kConfig, TheLayout, Own> {
       Base::place.advance(work);
       issue_gradients();
       Mm::template wait<1>(Base::sums);
+    }
+    if constexpr (kIsAwaited) {
       Base::give_back(smem.empty1(ring1.buffer));
       ring1.advance();
     }

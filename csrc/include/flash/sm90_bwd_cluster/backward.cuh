@@ -4,9 +4,9 @@
 //   kDots     RowStats of every query (flash/tile/row_dots.cuh), and zeros for its sums of dQ.
 //             Where heads are many, of the first ones alone, as kRound is of the last (sections.h).
 //   kKeys     A cluster of two thread blocks keeps 128 rows of K and V, each 64, while blocks of Q
-//             and dO pass by. Each sums dV = P^T dO and dK = dS^T Q of its keys in registers, as
-//             flash/sm90_bwd does; and adds half of both their share of dQ = dS K to sums in global
-//             memory (query_sums.cuh).
+//             and dO pass by; and then the next (tiles.cuh). Each sums dV = P^T dO and dK = dS^T Q
+//             of its keys in registers, as flash/sm90_bwd does; and adds half of both their share
+//             of dQ = dS K to sums in global memory (query_sums.cuh).
 //   kRound    dQ from these.
 //
 // For head dimensions whose dK and dV of 128 keys do not fit the registers of a multiprocessor.
@@ -29,6 +29,7 @@
 #include "flash/sm90_bwd_cluster/round.cuh"
 #include "flash/sm90_bwd_cluster/spare_warps.cuh"
 #include "flash/sm90_bwd_cluster/sums_turns.cuh"
+#include "flash/sm90_bwd_cluster/tiles.cuh"
 #include "flash/sm90_bwd_cluster/weights_consumer.cuh"
 #include "flash/tile/row_dots.cuh"
 
@@ -37,7 +38,13 @@ namespace flash::sm90_bwd_cluster {
 template <typename L>
 FLASH_DEVICE void init_pair_barriers(const L& smem) {
   constexpr int kGroupWarps = sm90_bwd::HopperBackwardKernelConfig::kGroupWarps;
+  // All warps; the first of a pair is told of the second's, too.
+  constexpr int kReaders = 1 + ClusterBackwardKernelConfig::kKeepingWarps;
   ptx::mbarrier_init(smem.other_keys_full(), 1);
+  ptx::mbarrier_init(smem.tile_full(), 1);
+  ptx::mbarrier_init(smem.tile_empty(), kReaders + (ptx::cluster_rank() == 0 ? 1 : 0));
+  ptx::mbarrier_init(smem.own1_empty(), kGroupWarps);
+  ptx::mbarrier_init(smem.own2_empty(), kGroupWarps);
   if constexpr (L::kInOrder) {
     ptx::mbarrier_init(smem.turn_come(), 1);
     ptx::mbarrier_init(smem.turn_taken(), kGroupWarps);
@@ -67,10 +74,105 @@ FLASH_DEVICE void load_other_keys(const BackwardKernelArgs& args, const Layout<k
   }
 }
 
+// Loads all tiles of a thread block: one thread. The first block of queries comes before the keys,
+// whose place is free only when all of the tile before has been multiplied and has left.
+template <ClusterBackwardKernelConfig kConfig>
+FLASH_DEVICE void load_tiles(const BackwardKernelArgs& args, const Layout<kConfig>& smem,
+                             uint32_t rank) {
+  using Own = PairWork<kConfig>;
+  sm90_bwd::Producer<Layout<kConfig>, Own> loads{args, smem};
+  for (uint32_t parity = 0;; parity ^= 1) {
+    sm90::wait_phase(smem.tile_full(), parity);
+    const PairTile tile = drawn_tile(smem);
+    if (!tile.exists()) return;
+    const Own work(args.call, tile, rank);
+    const int n_steps = work.n_steps();
+    Place place{work.first, 0};
+    const auto load_queries = [&] {
+      loads.load_other1(work, place);
+      loads.load_other2(work, place);
+      place.advance(work);
+    };
+    SectionCounters<kConfig>{args, tile.place}.await_prepared();
+    if (n_steps > 0) load_queries();
+    sm90::wait_phase(smem.own1_empty(), parity ^ 1);
+    loads.load_own1(work);
+    load_other_keys<kConfig>(args, smem, work, rank);
+    sm90::wait_phase(smem.own2_empty(), parity ^ 1);
+    loads.load_own2(work);
+    for (int step = 1; step < n_steps; ++step) load_queries();
+    ptx::mbarrier_arrive(smem.tile_empty());
+  }
+}
+
+// The first warpgroup but for the warp that loads: one draws tiles, and they take care of sums; in
+// order the two others, by one thread each. What they need for the next tile they read again.
+template <ClusterBackwardKernelConfig kConfig>
+FLASH_DEVICE void take_care_of_sums(const BackwardKernelArgs& args, const Layout<kConfig>& smem) {
+  constexpr unsigned kDrawer = 3;
+  const auto warp = [] { return ptx::warp_of_block(); };
+  const auto kept = [&] { return smem.kept(warp() - 1); };
+  const auto is_first_lane = [] { return ptx::lane_id() == 0; };
+  const WarpTile<Layout<kConfig>> tile{smem};
+  if (warp() == kDrawer && is_first_lane()) draw_tile<kConfig, true>(args, smem, 1);
+  for (TileParity parity{}; tile.take(kept(), ptx::lane_id(), parity);) {
+    if constexpr (kConfig.in_order()) {
+      uint32_t of_turn = parity.of_turn;
+      const PairTile own = tile.get(kept());
+      const uint32_t own_warp = warp();
+      if (own_warp != kDrawer && is_first_lane()) {
+        const int rank = static_cast<int>(ptx::cluster_rank());
+        const PairWork<kConfig> work(args.call, own, rank);
+        const TurnKeeper<kConfig> keeper{args, smem, work, rank};
+        of_turn = own_warp == 1 ? keeper.ask(of_turn) : keeper.pass_on(of_turn);
+      }
+      __syncwarp();
+      parity = tile.parity(kept());
+      parity.of_turn = of_turn;
+    } else {
+      if constexpr (SectionCounters<kConfig>::kExist) {
+        SpareWarp<kConfig>{args, smem, warp() - 1}.run();
+      }
+      parity = tile.parity(kept());
+    }
+    __syncwarp();  // all lanes have read what is taken in its place
+    if (warp() == kDrawer && is_first_lane()) {
+      draw_tile<kConfig, false>(args, smem, parity.of_tile);
+    }
+    parity.of_tile ^= 1;
+  }
+}
+
+// A warp of consumer `kGroup`. What it needs behind a tile's last step, it reads again, and works
+// out again, so that it is not kept in registers meanwhile.
+template <ClusterBackwardKernelConfig kConfig, int kGroup, typename Consumer>
+FLASH_DEVICE void consume_tiles(const BackwardKernelArgs& args, const Layout<kConfig>& smem) {
+  const WarpTile<Layout<kConfig>> tile{smem};
+  PairWork<kConfig> work;
+  Consumer consumer(args, smem, work);
+  const auto forget = [&] {
+    ptx::forget(consumer.warp);
+    ptx::forget(consumer.lane);
+  };
+  const auto kept = [&] { return smem.kept(3 + kGroup * 4 + consumer.warp); };
+  const auto read = [&] {
+    work = PairWork<kConfig>(args.call, tile.get(kept()), ptx::cluster_rank());
+  };
+  for (TileParity parity{}; tile.take(kept(), consumer.lane, parity); parity.of_tile ^= 1) {
+    forget();
+    read();
+    consumer.multiply(parity.of_tile);
+    forget();
+    read();
+    parity = tile.parity(kept());
+    consumer.leave(parity.of_tile);
+    __syncwarp();  // all lanes have read what is taken in its place
+  }
+}
+
 template <ClusterBackwardKernelConfig kConfig>
 FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
   using L = Layout<kConfig>;
-  constexpr auto kTwoPass = kConfig.two_pass();
   const L smem{ptx::dynamic_shared_address()};
   const uint32_t rank = ptx::cluster_rank();
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
@@ -82,40 +184,25 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
   ptx::await_grids_before();
   ptx::cluster_sync();  // the barriers of both thread blocks are initialised
 
-  const PairWork<kConfig> work(args.call, blockIdx.x, rank);
   if (warpgroup == 0) {
     ptx::setmaxnreg_dec<ClusterBackwardKernelConfig::kProducerRegisters>();
-    const unsigned warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-    if (warp > 0) {
-      if constexpr (L::kInOrder) {
-        if (ptx::lane_id() != 0) return;
-        const TurnKeeper<kConfig> keeper{args, smem, work, static_cast<int>(rank)};
-        if (warp == 1) keeper.ask();
-        if (warp == 2) keeper.pass_on();
-      } else if constexpr (SectionCounters<kConfig>::kExist) {
-        SpareWarp<kConfig>{args, warp - 1}.run();
-      }
-    } else if (threadIdx.x == 0 && work.n_steps() > 0) {
-      sm90_bwd::Producer<L, PairWork<kConfig>> producer{args, smem};
-      load_other_keys<kConfig>(args, smem, work, rank);
-      SectionCounters<kConfig>{args}.await_prepared();
-      producer.run(work);
+    if (__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) > 0) {
+      take_care_of_sums<kConfig>(args, smem);
+    } else if (threadIdx.x == 0) {
+      load_tiles<kConfig>(args, smem, rank);
     }
     return;  // the cluster's barrier does not wait for threads that have ended
   }
   if (warpgroup == 1) {
     ptx::setmaxnreg_inc<ClusterBackwardKernelConfig::kWeightsRegisters>();
-    WeightsConsumer<kConfig>(args, smem, work).run();
+    consume_tiles<kConfig, 0, WeightsConsumer<kConfig>>(args, smem);
   } else if (warpgroup == 2) {
     ptx::setmaxnreg_inc<ClusterBackwardKernelConfig::kScoresRegisters>();
-    sm90_bwd::ScoresConsumer<kTwoPass, L, PairWork<kConfig>>(args, smem, work).run();
+    using Consumer = sm90_bwd::ScoresConsumer<kConfig.two_pass(), L, PairWork<kConfig>>;
+    consume_tiles<kConfig, 1, Consumer>(args, smem);
   } else {
     ptx::setmaxnreg_dec<ClusterBackwardKernelConfig::kSumsRegisters>();
-    const SectionCounters<kConfig> counters{args};
-    if (threadIdx.x % 32 == 0) counters.await_prepared();
-    __syncwarp();  // of which lane 0 alone adds to the sums
-    SumsConsumer<kConfig>(args, smem, work, rank).run();
-    if (threadIdx.x % 32 == 0) counters.count_added();
+    consume_tiles<kConfig, 2, SumsConsumer<kConfig>>(args, smem);
   }
   __syncwarp();         // one lane alone has stored
   ptx::cluster_sync();  // nobody reaches this thread block's shared memory any more
@@ -129,6 +216,7 @@ FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
     sm90_bwd::clear_query_sums<kConfig.d_head>(args.call);
     SectionCounters<kConfig>{args}.clear();
     if constexpr (kConfig.in_order()) TurnCounters<kConfig>{args}.clear();
+    clear_tile_counter<kConfig>(args);
     write_row_stats<kConfig.dtype, kConfig.d_head,
                     sm90_bwd::HopperBackwardKernelConfig::kDotsThreads, kConfig.stats_block()>(
         args.call);

@@ -36,7 +36,10 @@ struct ClusterBackwardKernelConfig {
 
   static constexpr int kBlocks = 2;  // thread blocks of a cluster
   static constexpr int kRoundThreads = 256;
-  static constexpr int kChunk = 64;  // elements of a chunk of a tile
+  static constexpr int kChunk = 64;         // elements of a chunk of a tile
+  static constexpr int kTileBytes = 16;     // which tile a pair works on
+  static constexpr int kKeepingWarps = 15;  // that keep it: all but the one that loads
+  static constexpr int kStayBarriers = 4;   // of tiles, and of K and V
 
   // The kernel of dK and dV of the two-pass family that keeps the same rows and has the same blocks
   // pass by.
@@ -70,8 +73,16 @@ struct ClusterBackwardKernelConfig {
   constexpr int ds_bytes() const { return kBlocks * ds_part_bytes(); }
   // What a head's rows of RowStats, and of sums, are filled up to.
   constexpr int stats_block() const { return row_stats_block(keys_columns); }
-  // Of each block of dS "full" and "empty", and "full" of the other's K; in order, four of turns.
-  constexpr int n_ds_barriers() const { return 2 * ds_stages + 1 + (in_order() ? 4 : 0); }
+  // Of each block of dS "full" and "empty", and "full" of the other's K; of tiles; in order, four
+  // of turns.
+  constexpr int n_more_barriers() const {
+    return 2 * ds_stages + 1 + kStayBarriers + (in_order() ? 4 : 0);
+  }
+
+  // Where the tile lies behind what the two-pass kernel has in shared memory.
+  constexpr int tile_offset() const {
+    return (two_pass().smem_bytes(Variant::kKeys) + 15) / 16 * 16;
+  }
 
   // A warpgroup that loads, one for dV, one for dK, and one for dQ.
   constexpr int n_threads(Variant variant = Variant::kKeys) const {
@@ -83,8 +94,8 @@ struct ClusterBackwardKernelConfig {
   constexpr int smem_bytes(Variant variant = Variant::kKeys) const {
     if (variant == Variant::kRound) return keys_columns * row_bytes();
     if (variant == Variant::kDots) return 0;
-    return ds_stages * ds_bytes() + other_keys_bytes() + two_pass().smem_bytes(variant) +
-           8 * n_ds_barriers();
+    return ds_stages * ds_bytes() + other_keys_bytes() + tile_offset() +
+           (1 + kKeepingWarps) * kTileBytes + 8 * n_more_barriers();
   }
 
   constexpr int min_blocks_per_sm(Variant variant = Variant::kKeys) const {

@@ -20,10 +20,12 @@ struct DsWriter {
                           int lane) const {
     sm90::wait_phase(smem.ds_empty(ring.buffer), ring.parity ^ 1);
     const int key = lane % 16;
-    const uint32_t row = smem.ds(ring.buffer) + warp * L::kDsWarpBytes + key * L::kDsRowBytes;
+    // Pieces of 16 bytes (PTX ISA 5.5.7): the first step's, and from there to the others'.
+    const int piece = lane / 16 ^ key % 8;
+    const uint32_t first =
+        smem.ds(ring.buffer) + warp * L::kDsWarpBytes + key * L::kDsRowBytes + piece * 16;
     static_for<0, kSteps>([&](auto step) {
-      const int piece = (step * 2 + lane / 16) ^ key % 8;  // PTX ISA 5.5.7
-      ptx::stmatrix_x4(row + piece * 16, d_s[step][0], d_s[step][1], d_s[step][2], d_s[step][3]);
+      ptx::stmatrix_x4(first ^ step * 32, d_s[step][0], d_s[step][1], d_s[step][2], d_s[step][3]);
     });
   }
 

@@ -21,23 +21,37 @@ struct PairRows {
   static constexpr bool kWideForwards = false;
 };
 
+// What a pair works on.
+struct PairTile {
+  static constexpr unsigned kNone = ~0u;  // in place of the block of a tile that does not exist
+
+  OwnTile keys;
+  unsigned place;  // in the grid's order
+
+  FLASH_DEVICE bool exists() const { return keys.block != kNone; }
+};
+
 // A pair's keys.
 template <typename Rows, bool kInOrder = Rows::kInOrder>
 struct PairKeys : flash::Work<Rows> {
+  PairKeys() = default;
   using flash::Work<Rows>::Work;
 };
 
 // In order, and its place there.
 template <typename Rows>
 struct PairKeys<Rows, true> : flash::Work<Rows>, TileOrder<Rows> {
-  FLASH_DEVICE PairKeys(const BackwardArgs& args, unsigned pair)
-      : PairKeys(args, OrderedGrid<Rows>(args, heads(args)).tile(pair)) {}
-
- private:
+  PairKeys() = default;
   FLASH_DEVICE PairKeys(const BackwardArgs& args, const OwnTile& tile)
       : flash::Work<Rows>(args, tile), TileOrder<Rows>(args, tile, heads(args)) {
     this->first = this->first_of(this->begin, this->end);
   }
+
+  FLASH_DEVICE static OwnTile tile(const BackwardArgs& args, unsigned pair) {
+    return OrderedGrid<Rows>(args, heads(args)).tile(pair);
+  }
+
+ private:
   FLASH_DEVICE static unsigned heads(const BackwardArgs& args) {
     return static_cast<unsigned>(args.n_heads_kv);
   }
@@ -49,10 +63,20 @@ template <ClusterBackwardKernelConfig kConfig>
 struct PairWork : PairKeys<PairRows<kConfig>> {
   using Base = PairKeys<PairRows<kConfig>>;
 
-  FLASH_DEVICE PairWork(const BackwardArgs& args, unsigned block, uint32_t rank)
-      : Base(args, block / ClusterBackwardKernelConfig::kBlocks) {
+  unsigned pair = 0;  // in the grid's order
+
+  PairWork() = default;
+  FLASH_DEVICE PairWork(const BackwardArgs& args, const PairTile& tile, uint32_t rank)
+      : Base(args, tile.keys), pair(tile.place) {
     Base::first_row += static_cast<int>(rank) * kConfig.keys_rows;
     Base::n_rows -= static_cast<int>(rank) * kConfig.keys_rows;
+  }
+
+  // Of all heads.
+  FLASH_DEVICE static unsigned n_tiles(const BackwardArgs& args) {
+    constexpr unsigned kRows = PairRows<kConfig>::kRows;
+    return (static_cast<unsigned>(args.seqlen_k) + kRows - 1) / kRows *
+           static_cast<unsigned>(args.n_heads_kv) * static_cast<unsigned>(args.batch);
   }
 };
 
@@ -66,13 +90,14 @@ FLASH_DEVICE int64_t sums_row(const BackwardArgs& call, const PairWork<kConfig>&
 }
 
 // Blocks of dS and the other thread block's K, then all that the two-pass kernel of dK and dV has,
-// then more barriers. `base`: of the two-pass kernel's part.
+// then the tile and more barriers. `base`: of the two-pass kernel's part.
 template <ClusterBackwardKernelConfig kConfig>
 struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys> {
   using TwoPass = sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys>;
   using Work = PairWork<kConfig>;
   static constexpr int kBlocks = ClusterBackwardKernelConfig::kBlocks;
   static constexpr bool kSharesDs = true;
+  static constexpr bool kStays = true;
   static constexpr bool kInOrder = kConfig.in_order();
   static constexpr int kPartners = 3;
   using DsWriter = sm90_bwd_cluster::DsWriter<Layout>;
@@ -99,7 +124,8 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys> {
   static_assert(TwoPass::kWeightStages == 2);
   static constexpr int kOtherKeys = kDsStages * kDsBytes;
   static constexpr int kTwoPass = kOtherKeys + kConfig.other_keys_bytes();
-  static constexpr int kTwoPassBytes = kConfig.two_pass().smem_bytes(Variant::kKeys);
+  static constexpr int kTile = kConfig.tile_offset();
+  static constexpr int kTileBytes = ClusterBackwardKernelConfig::kTileBytes;
   static_assert(kDsPartBytes % 1024 == 0 && kTwoPass % 1024 == 0, "whole swizzle atoms");
 
   FLASH_DEVICE explicit Layout(uint32_t shared) : TwoPass{shared + kTwoPass} {}
@@ -128,14 +154,27 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys> {
   FLASH_DEVICE uint32_t share_added() const { return turn_barrier(2); }
   FLASH_DEVICE uint32_t turn_passed_on() const { return turn_barrier(3); }
 
+  // The tile (tiles.cuh). "Empty" of K and V: nobody multiplies with them any more, and nothing
+  // that was staged in their place waits for the copy engine.
+  FLASH_DEVICE uint32_t tile() const { return this->base + kTile; }
+  FLASH_DEVICE uint32_t tile_full() const { return stay_barrier(0); }
+  FLASH_DEVICE uint32_t tile_empty() const { return stay_barrier(1); }
+  FLASH_DEVICE uint32_t own1_empty() const { return stay_barrier(2); }
+  FLASH_DEVICE uint32_t own2_empty() const { return stay_barrier(3); }
+  // What a warp keeps of it: all but the first, by their number.
+  FLASH_DEVICE uint32_t kept(int warp) const { return tile() + (1 + warp) * kTileBytes; }
+
  private:
   FLASH_DEVICE uint32_t start() const { return this->base - kTwoPass; }
   FLASH_DEVICE uint32_t ds_barrier(int index) const {
-    return this->base + kTwoPassBytes + 8 * index;
+    return kept(ClusterBackwardKernelConfig::kKeepingWarps) + 8 * index;
+  }
+  FLASH_DEVICE uint32_t stay_barrier(int index) const {
+    return ds_barrier(2 * kDsStages + 1 + index);
   }
   FLASH_DEVICE uint32_t turn_barrier(int index) const {
     static_assert(kInOrder);
-    return ds_barrier(2 * kDsStages + 1 + index);
+    return stay_barrier(ClusterBackwardKernelConfig::kStayBarriers + index);
   }
 };
 

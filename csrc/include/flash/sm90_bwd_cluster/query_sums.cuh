@@ -15,6 +15,7 @@
 #include "flash/sm90_bwd/pair.cuh"
 #include "flash/sm90_bwd_cluster/args.h"
 #include "flash/sm90_bwd_cluster/layout.cuh"
+#include "flash/sm90_bwd_cluster/section_counters.cuh"
 #include "flash/sm90_bwd_cluster/sums_turns.cuh"
 #include "flash/tile/matrix_descriptor.h"
 #include "flash/tile/static_for.cuh"
@@ -67,40 +68,45 @@ struct SumsConsumer : QuerySums<kConfig> {
   const L& smem;
   const typename L::Work& work;
   const int rank;
-  const int warp;
-  const int lane;
+  int warp;
+  int lane;
   sm90::RingPosition<L::kDsStages> ring;
   typename Base::Sums sums;
   int staged = 0;  // the next buffer
   WarpTurns<kConfig> turns;
 
   FLASH_DEVICE SumsConsumer(const BackwardKernelArgs& launch_args, const L& layout,
-                            const typename L::Work& work_of_block, uint32_t rank_in_pair)
+                            const typename L::Work& work_of_block)
       : args(launch_args),
         smem(layout),
         work(work_of_block),
-        rank(static_cast<int>(rank_in_pair)),
+        rank(static_cast<int>(ptx::cluster_rank())),
         warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
         lane(threadIdx.x % 32),
         turns{layout} {}
 
-  FLASH_DEVICE void run() {
+  // `parity`: of the tile.
+  FLASH_DEVICE void multiply(uint32_t parity) {
+    SectionCounters<kConfig>{args, work.pair}.template await_prepared<true>();
     const int n_steps = work.n_steps();
     // Not for own K: dS is made of it.
-    if (n_steps > 0) sm90::wait_phase(smem.other_keys_full(), 0);
+    sm90::wait_phase(smem.other_keys_full(), parity);
     Place place{work.first, 0};
     for (int i = 0; i < n_steps; ++i) {
       step(place, i > 0);
       place.advance(work);
     }
-    if (lane == 0) {
-      ptx::tma_store_wait_read<0>();
-      ptx::mbarrier_arrive(smem.own_read());
-      if constexpr (kInOrder) {
-        if (n_steps > 0) turns.hand_over();
-      } else {
-        ptx::tma_store_wait<0>();
-      }
+    if (lane == 0) ptx::mbarrier_arrive(smem.own_read());
+  }
+
+  // Behind the last step: all is added.
+  FLASH_DEVICE void leave(uint32_t) {
+    if (lane != 0) return;
+    if constexpr (kInOrder) {
+      if (work.n_steps() > 0) turns.hand_over();
+    } else {
+      ptx::tma_store_wait<0>();
+      SectionCounters<kConfig>{args, work.pair}.count_added();
     }
   }
 

@@ -20,6 +20,7 @@ struct SectionCounters {
   static constexpr unsigned kWords = 2;
 
   const BackwardKernelArgs& args;
+  const unsigned pair = 0;  // in the grid's order
 
   FLASH_DEVICE uint32_t* prepared(unsigned section) const { return words() + section * kWords; }
   FLASH_DEVICE uint32_t* added(unsigned section) const { return prepared(section) + 1; }
@@ -44,18 +45,23 @@ struct SectionCounters {
     }
   }
 
-  // The thread block's section, worked out again wherever it is asked for.
-  FLASH_DEVICE unsigned own_section() const {
-    return ptx::hidden(blockIdx.x) / kBlocks / args.sections.pairs;
-  }
+  // The pair's section, worked out again wherever it is asked for.
+  FLASH_DEVICE unsigned own_section() const { return ptx::hidden(pair) / args.sections.pairs; }
 
-  // One thread: until its section has RowStats and zeros, which the copy engine will read and add
-  // to.
+  // One thread, or all lanes of a warp: until its section has RowStats and zeros, which the copy
+  // engine will read and add to. `kByWarp`: in step, or the compiler would no longer know in what
+  // follows what is the same in all lanes.
+  template <bool kByWarp = false>
   FLASH_DEVICE void await_prepared() const {
     if constexpr (!kExist) return;
     const unsigned section = own_section();
     if (section < args.sections.lead) return;  // by the kernel before
-    await(prepared(section), all_prepared());
+    if constexpr (kByWarp) {
+      while (!__all_sync(0xffffffffu, ptx::ld_acquire(prepared(section)) == all_prepared())) {
+      }
+    } else {
+      await(prepared(section), all_prepared());
+    }
     ptx::fence_proxy_async_global();
   }
 

@@ -16,8 +16,8 @@
 namespace flash::sm90_bwd_cluster {
 
 struct HeadSections {
-  // Pairs of a head: fewer have too few steps for all of its queries.
-  static constexpr unsigned kLeastPairs = 8;
+  // Pairs of a head: fewer have too few steps for all of its queries, above all with a mask.
+  static constexpr unsigned least_pairs(bool causal) { return causal ? 16 : 8; }
   // Of sums that are cleared, added to or not rounded yet: more would not stay in L2.
   static constexpr int64_t kMostBytes = 34 << 20;
 
@@ -61,7 +61,7 @@ constexpr HeadSections sections_of(const ClusterBackwardKernelConfig& config,
   const int64_t section_bytes =
       int64_t{kv_heads * group} * rows_of_head * config.d_head * int64_t{sizeof(float)};
   unsigned lead = count;
-  if (wave > 0 && pairs >= HeadSections::kLeastPairs) {
+  if (wave > 0 && pairs >= HeadSections::least_pairs(args.causal != 0)) {
     // With a mask the first pairs that end, which are the last of a section, end soon.
     const unsigned enough = quotient(wave, kv_heads * pairs) + (args.causal != 0 ? 1 : 0);
     const bool fits = (2 * enough + 1) * section_bytes <= HeadSections::kMostBytes;

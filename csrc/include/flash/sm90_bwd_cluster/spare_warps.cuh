@@ -7,11 +7,13 @@
 #pragma once
 
 #include "flash/ptx/convert.cuh"
+#include "flash/ptx/fence.cuh"
 #include "flash/ptx/lane.cuh"
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/tma.cuh"
 #include "flash/sm90_bwd_cluster/query_sums.cuh"
 #include "flash/sm90_bwd_cluster/section_counters.cuh"
+#include "flash/sm90_bwd_cluster/tiles.cuh"
 #include "flash/tile/row_dots.cuh"
 
 namespace flash::sm90_bwd_cluster {
@@ -26,23 +28,24 @@ struct SpareWarp {
   static constexpr unsigned kRows = 32 / kLanes;  // that are prepared at once
 
   const BackwardKernelArgs& args;
+  const Layout<kConfig>& smem;
   const unsigned warp;  // of the spare ones
 
   FLASH_DEVICE void run() const {
     const HeadSections& sections = args.sections;
-    if (own_block() >= sections.workers * Counters::kBlocks) return;
+    if (pair_in_section() >= sections.workers) return;
     if (own_section() + sections.lead < sections.count) prepare();
     if (sections.rounds(own_section()) && args.call.d_q != nullptr) round();
   }
 
  private:
   FLASH_DEVICE static int lane() { return static_cast<int>(ptx::lane_id()); }
-  FLASH_DEVICE unsigned own_section() const { return Counters{args}.own_section(); }
-
-  // The thread block's place in its section.
-  FLASH_DEVICE unsigned own_block() const {
-    return ptx::hidden(blockIdx.x) % (args.sections.pairs * Counters::kBlocks);
+  // The pair's place in the grid's order, read again wherever it is asked for.
+  FLASH_DEVICE unsigned pair() const {
+    return WarpTile<Layout<kConfig>>::place(smem.kept(static_cast<int>(warp)));
   }
+  FLASH_DEVICE unsigned own_section() const { return pair() / args.sections.pairs; }
+  FLASH_DEVICE unsigned pair_in_section() const { return pair() % args.sections.pairs; }
 
   // What a warp has of the parts of a section's query heads, as numbers among those of all heads.
   struct Share {
@@ -53,7 +56,8 @@ struct SpareWarp {
     const unsigned first = args.sections.first_head(section) * parts_of_head;
     const unsigned n = args.sections.end_head(section) * parts_of_head - first;
     const unsigned workers = Counters{args}.all_prepared();
-    const unsigned worker = own_block() * Counters::kSpareWarps + warp;
+    const unsigned block = pair_in_section() * Counters::kBlocks + ptx::cluster_rank();
+    const unsigned worker = block * Counters::kSpareWarps + warp;
     const unsigned least = n / workers, more = n % workers;
     const unsigned begin = first + least * worker + min(worker, more);
     return {begin, begin + least + (worker < more ? 1 : 0)};
@@ -84,6 +88,7 @@ struct SpareWarp {
     prefetch(rows);
     clear(rows);
     write_stats(rows);
+    ptx::fence_proxy_async_global();  // for the copy engine of any thread block
     __syncwarp();
     if (lane() == 0) ptx::red_add_release(Counters{args}.prepared(section()), 1);
   }
@@ -155,25 +160,18 @@ struct SpareWarp {
     const unsigned n_parts = args.sections.rows_of_head / kConfig.keys_columns * kParts;
     const Share parts = share(section, n_parts);
     const BackwardArgs& call = args.call;
-    unsigned left = 0;  // of the head
-    char* d_q = nullptr;
 #pragma unroll 1
     for (unsigned i = parts.begin; i < parts.end; ++i) {
-      if (left == 0) {
-        const unsigned head = i / n_parts;
-        left = n_parts - (i - head * n_parts);
-        d_q = static_cast<char*>(call.d_q) +
-              offset(head, lane() / 4, call.d_q_stride_batch, call.d_q_stride_seq,
-                     call.d_q_stride_head) +
-              lane() % 4 * 2 * kBytes;
-      }
+      const unsigned head = i / n_parts;
       const unsigned query =
-          (n_parts - left) / kParts * kConfig.keys_columns + i % Part::kWarps * 16;
-      round_part(d_q + query * call.d_q_stride_seq * kBytes, query + lane() / 4,
-                 static_cast<int>(i % kParts / Part::kWarps),
+          (i - head * n_parts) / kParts * kConfig.keys_columns + i % Part::kWarps * 16 + lane() / 4;
+      round_part(static_cast<char*>(call.d_q) +
+                     offset(head, query, call.d_q_stride_batch, call.d_q_stride_seq,
+                            call.d_q_stride_head) +
+                     lane() % 4 * 2 * kBytes,
+                 query, static_cast<int>(i % kParts / Part::kWarps),
                  reinterpret_cast<const char*>(call.d_q_sums) + int64_t{i} * Part::kWarpBytes +
                      lane() * 16);
-      --left;
     }
   }
 

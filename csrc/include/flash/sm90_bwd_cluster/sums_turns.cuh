@@ -56,23 +56,28 @@ struct TurnKeeper {
   const PairWork<kConfig>& work;
   const int rank;
 
-  // Tells the group when its turn has come.
-  FLASH_DEVICE void ask() const {
-    for_each_step([&](const sm90_bwd::SumsTurn& turn, uint32_t parity) {
+  // Tells the group when its turn has come. `parity`: of the tile's first step. Returns that of the
+  // next tile's.
+  FLASH_DEVICE uint32_t ask(uint32_t parity) const {
+    for_each_step([&](const sm90_bwd::SumsTurn& turn) {
       turn.await();
       ptx::fence_proxy_async_global();  // what others have added, for the copy engine
       sm90::wait_phase(smem.turn_taken(), parity ^ 1);
       ptx::mbarrier_arrive(smem.turn_come());
+      parity ^= 1;
     });
+    return parity;
   }
 
-  // Tells the next pair when the group has added.
-  FLASH_DEVICE void pass_on() const {
-    for_each_step([&](const sm90_bwd::SumsTurn& turn, uint32_t parity) {
+  // Tells the next pair when the group has added. `parity`, and what it returns: as above.
+  FLASH_DEVICE uint32_t pass_on(uint32_t parity) const {
+    for_each_step([&](const sm90_bwd::SumsTurn& turn) {
       sm90::wait_phase(smem.share_added(), parity);
       turn.pass_on();
       ptx::mbarrier_arrive(smem.turn_passed_on());
+      parity ^= 1;
     });
+    return parity;
   }
 
  private:
@@ -80,15 +85,12 @@ struct TurnKeeper {
   FLASH_DEVICE void for_each_step(Body&& body) const {
     Place place{work.first, 0};
     const int n_steps = work.n_steps();
-    uint32_t parity = 0;
 #pragma unroll 1
     for (int i = 0; i < n_steps; ++i) {
       const int64_t row = sums_row<kConfig>(args.call, work, place);
       body(sm90_bwd::SumsTurn{TurnCounters<kConfig>{args}.of_row(row, rank),
-                              work.number(place.block)},
-           parity);
+                              work.number(place.block)});
       place.advance(work);
-      parity ^= 1;
     }
   }
 };

@@ -18,11 +18,14 @@ struct WeightsConsumer
 
   using Base::Base;
 
-  FLASH_DEVICE void run() {
+  // `parity`: of the tile.
+  FLASH_DEVICE void multiply(uint32_t parity) {
+    Base::place = {work.first, 0};
     Mm::clear_once(sums);
     const int n_steps = work.n_steps();
+    sm90::wait_phase(smem.own1_full(), parity);
     if (n_steps > 0) {
-      Base::begin();
+      Base::begin(parity);
       Mm::template wait<0>(p);
       weigh<Hides::kMaybe>();
       Mm::pack(p, rounded);
@@ -31,10 +34,13 @@ struct WeightsConsumer
         constexpr Hides kHides = decltype(known)::value;
         step<kHides>();
       });
+      Base::give_back(smem.empty1(ring1.buffer));
+      ring1.advance();
       issue_sum();
       Mm::template wait<0>(sums);
+      Base::give_back(smem.empty2(ring2.buffer));
+      ring2.advance();
     }
-    Base::store(1.0f, smem.own2(0), args.d_own2, args.call.d_v);
   }
 
  private:

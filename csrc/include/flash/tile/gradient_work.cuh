@@ -41,7 +41,11 @@ struct Work {
   int first;    // the one that a head begins with; its last is the one before, begin follows end
   int n_heads;  // how often they pass by: once for each query head of the group
 
-  FLASH_DEVICE Work(const BackwardArgs& args, unsigned block) {
+  Work() = default;
+  FLASH_DEVICE Work(const BackwardArgs& args, unsigned block) : Work(args, tile(args, block)) {}
+
+  // That of a thread block of the grid.
+  FLASH_DEVICE static OwnTile tile(const BackwardArgs& args, unsigned block) {
     const unsigned n_blocks = (static_cast<unsigned>(own_length(args)) + L::kRows - 1) / L::kRows;
     const unsigned heads = args.causal ? max(L::kSectionBlocks / n_blocks, 1u) : 1;
     const unsigned first_head = block / (heads * n_blocks) * heads;
@@ -53,7 +57,9 @@ struct Work {
     if (!L::kOwnsKeys && args.causal) own_block = n_blocks - 1 - own_block;
     const unsigned batch_head = first_head + turn % n_turns;
     const unsigned n_heads_of_rows = static_cast<unsigned>(own_heads(args));
-    set(args, batch_head / n_heads_of_rows, batch_head % n_heads_of_rows, own_block);
+    return {.batch = batch_head / n_heads_of_rows,
+            .head = batch_head % n_heads_of_rows,
+            .block = own_block};
   }
 
   FLASH_DEVICE Work(const BackwardArgs& args, const OwnTile& tile) {

@@ -113,6 +113,7 @@ struct TileOrder {
   int direction;           // from one to the next: 1 or -1
   int n_rows_before_mask;  // keys that a query sees beyond its own number
 
+  TileOrder() = default;
   FLASH_DEVICE TileOrder(const BackwardArgs& args, const OwnTile& tile, unsigned heads)
       : block(tile.block),
         half(args.causal ? Grid::backwards(args, heads) : 0),

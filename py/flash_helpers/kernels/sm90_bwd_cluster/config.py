@@ -19,6 +19,9 @@ from .sections import LEAST_PAIRS, MOST_BYTES, HeadSections
 BLOCKS = 2  # thread blocks of a cluster
 CHUNK = 64  # elements of a chunk of a tile
 ROUND_THREADS = 256
+TILE_BYTES = 16  # which tile a pair works on
+KEEPING_WARPS = 15  # that keep it: all but the one that loads
+STAY_BARRIERS = 4  # of tiles, and of K and V
 
 
 class SumsOrder(CppEnum):
@@ -87,6 +90,9 @@ class ClusterBackwardKernelConfig(BackwardKernelConfig):
     def is_deterministic(self) -> bool:
         return self.sums_order is SumsOrder.IN_ORDER
 
+    def stays(self) -> bool:
+        return True
+
     def cluster(self, variant: Variant) -> int:
         return BLOCKS if variant is Variant.KEYS else 1
 
@@ -116,7 +122,7 @@ class ClusterBackwardKernelConfig(BackwardKernelConfig):
         n_heads = sizes.n_heads_q * sizes.batch
         count = -(-n_heads // heads)
         rows, lead = self.stats_rows(sizes), count
-        if self.wave_pairs > 0 and pairs >= LEAST_PAIRS:
+        if self.wave_pairs > 0 and pairs >= LEAST_PAIRS[sizes.causal]:
             enough = -(-self.wave_pairs // (kv_heads * pairs)) + (1 if sizes.causal else 0)
             section_bytes = heads * rows * self.d_head * 4
             if (2 * enough + 1) * section_bytes <= MOST_BYTES:
@@ -126,8 +132,8 @@ class ClusterBackwardKernelConfig(BackwardKernelConfig):
 
     def sums_columns(self) -> int:
         """Behind the sums, counters: two of each section (sections.h) or, in order, of each block
-        of queries (sums_turns.cuh)."""
-        return self.d_head + (self.wave_pairs > 0 or self.is_deterministic())
+        of queries (sums_turns.cuh), and at the end one of tiles (tiles.cuh)."""
+        return self.d_head + 1
 
     def threads_of(self, variant: Variant) -> int:
         """Of the large kernel a warpgroup more than the two-pass one has: that of dQ."""
@@ -138,15 +144,17 @@ class ClusterBackwardKernelConfig(BackwardKernelConfig):
 
     def smem_of(self, variant: Variant) -> int:
         """Of the large kernel: blocks of dS of both thread blocks, two chunks of the other's K, all
-        that the two-pass kernel has, and barriers."""
+        that the two-pass kernel has, the tile, and barriers."""
         if variant is Variant.ROUND:
             return self.keys_columns * self.d_head * self.dtype.bytes
         if variant is Variant.DOTS:
             return 0
         ds = self.ds_stages * BLOCKS * self.keys_rows * self.keys_columns * self.dtype.bytes
         other_keys = 2 * self.keys_rows * CHUNK * self.dtype.bytes
-        barriers = 8 * (2 * self.ds_stages + 1 + (4 if self.is_deterministic() else 0))
-        return ds + other_keys + self.two_pass().smem_of(variant) + barriers
+        of_turns = 4 if self.is_deterministic() else 0
+        barriers = 8 * (2 * self.ds_stages + 1 + STAY_BARRIERS + of_turns)
+        two_pass = -(-self.two_pass().smem_of(variant) // 16) * 16
+        return ds + other_keys + two_pass + TILE_BYTES * (1 + KEEPING_WARPS) + barriers
 
     def min_blocks_per_sm(self, variant: Variant = Variant.KEYS) -> int:
         return 4 if variant is Variant.ROUND else self.two_pass().min_blocks_per_sm(variant)

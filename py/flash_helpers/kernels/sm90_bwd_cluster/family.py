@@ -15,9 +15,11 @@ from .constraints import HEAD_DIMENSIONS, violations
 from .sets import get_cluster_backward_kernel_configs
 
 CHUNK_BYTES = 128  # of a row of K
-# From so many on, without a mask and with it, it was faster than two passes
-# (docs/results/hopper-backward-h200.md).
-LEAST_KEYS = {False: 1024, True: 2048}
+
+
+def least_keys(problem: AttentionProblem) -> int:
+    """From so many on it was faster than two passes (docs/results/hopper-backward-h200.md)."""
+    return 2048 if problem.causal and problem.deterministic else 1024
 
 
 class Sm90ClusterBackward(OnHopper, BackwardFamily[ClusterBackwardKernelConfig]):
@@ -58,7 +60,7 @@ class Sm90ClusterBackward(OnHopper, BackwardFamily[ClusterBackwardKernelConfig])
         return self.own(config).is_deterministic() == problem.deterministic
 
     def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
-        least = LEAST_KEYS[problem.causal]
+        least = least_keys(problem)
         if problem.seqlen_k < least:
             return f"for fewer than {least} keys two passes are faster"
         return super().refusal(problem, capability)

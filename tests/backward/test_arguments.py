@@ -20,7 +20,6 @@ from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.registry import violations
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
 from flash_helpers.kernels.sm80_bwd.sets import get_ampere_backward_kernel_configs
-from flash_helpers.kernels.sm90_bwd_cluster.family import least_keys
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused.family import FEW_BLOCKS, in_order_keys
 from tests.backward.problems import CONFIGS, SMALL, SMALLS
@@ -142,7 +141,7 @@ def test_the_hopper_family_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> 
         assert config.d_head == d_head
         assert config.is_deterministic() or not deterministic
         if d_head > 128:
-            by_pairs = d_head == 192 and keys >= least_keys(problem)
+            by_pairs = d_head == 192 and keys >= (2048 if causal and deterministic else 1024)
             assert ("sm90_bwd_cluster" if by_pairs else "sm90_bwd") == config.FAMILY
             assert config.is_deterministic() == (deterministic or not by_pairs)
             continue

@@ -58,6 +58,7 @@ def _dots(problem: BackwardProblem) -> Work:
     columns = config.shape(Variant.KEYS)[1]
     if isinstance(config, ClusterBackwardKernelConfig):
         counters = 2 * (filled // columns) if config.is_deterministic() else counters
+        counters += 1  # of tiles
     elif has_sums and config.is_deterministic():
         seen = _sees(problem).any(axis=1)
         blocks = [seen[i : i + columns] for i in range(0, len(seen), columns)]
@@ -180,7 +181,7 @@ def _by_pairs(problem: BackwardProblem, config: ClusterBackwardKernelConfig) -> 
     over d_head for scores and gradients of weights, over its columns for two sums, and over the
     keys of both for its part of dQ. Loads: own rows, two chunks of the other's K, and what passes
     by. Each warp sends its rows of dS, and adds four pieces of dQ at a time; and stores its rows of
-    each gradient. What the kernels around it do not prepare or round is done here, dQ by stores of
+    each gradient. The first block of a pair tells the other one of each tile. What the kernels around it do not prepare or round is done here, dQ by stores of
     4 bytes."""
     rows, columns, _ = config.shape(Variant.KEYS)
     sees = _sees(problem).T
@@ -192,10 +193,11 @@ def _by_pairs(problem: BackwardProblem, config: ClusterBackwardKernelConfig) -> 
     sections = config.sections(problem.sizes)
     prepared = (problem.heads - sections.prepared_before()) * sections.rows_of_head
     rounded = (problem.heads - sections.rounded_behind()) * problem.seqlen_q
+    told = len(pairs) + problem.grid(Variant.KEYS) // BLOCKS  # each that there is no other tile
     return Work(
         sum(steps) * _WARPS * depth // 16,
-        bulk_loads=sum(4 + 3 * n for n in steps if n),
-        bulk_stores=_WARPS * (2 * len(steps) + (1 + added) * sum(steps)),
+        bulk_loads=sum(4 + 3 * n for n in steps),
+        bulk_stores=_WARPS * (2 * len(steps) + (1 + added) * sum(steps)) + told,
         global_stores=prepared * (1 + 2 * _pieces(problem)) + rounded * config.d_head // 2,
     )
 

@@ -149,7 +149,7 @@ FAMILIES: dict[str, tuple[BackwardKernelConfig, tuple[int, ...], tuple[str, ...]
     ),
     "sm90_bwd_cluster": (
         CLUSTER, (0, 4096, 0),
-        ("sm90_bwd_cluster/family", "sm90_bwd/launch", "sm90/tensor_map"), DRIVER,
+        ("sm90_bwd_cluster/family", "sm90_bwd/launch", "sm90/launch", "sm90/tensor_map"), DRIVER,
     ),
     "sm90_bwd_fused": (FUSED, (0, 4096, 0), FUSED_SOURCES, DRIVER),
     "sm90_bwd_fused in order": (

@@ -19,8 +19,7 @@ from .sections import LEAST_PAIRS, MOST_BYTES, HeadSections
 BLOCKS = 2  # thread blocks of a cluster
 CHUNK = 64  # elements of a chunk of a tile
 ROUND_THREADS = 256
-TILE_BYTES = 16  # which tile a pair works on
-KEEPING_WARPS = 15  # that keep it: all but the one that loads
+TILES_BYTES = 16 * 16  # the tile that a pair works on, and what 15 warps keep of it
 STAY_BARRIERS = 4  # of tiles, and of K and V
 
 
@@ -151,10 +150,9 @@ class ClusterBackwardKernelConfig(BackwardKernelConfig):
             return 0
         ds = self.ds_stages * BLOCKS * self.keys_rows * self.keys_columns * self.dtype.bytes
         other_keys = 2 * self.keys_rows * CHUNK * self.dtype.bytes
-        of_turns = 4 if self.is_deterministic() else 0
-        barriers = 8 * (2 * self.ds_stages + 1 + STAY_BARRIERS + of_turns)
+        barriers = 8 * (2 * self.ds_stages + 1 + STAY_BARRIERS + 4 * self.is_deterministic())
         two_pass = -(-self.two_pass().smem_of(variant) // 16) * 16
-        return ds + other_keys + two_pass + TILE_BYTES * (1 + KEEPING_WARPS) + barriers
+        return ds + other_keys + two_pass + TILES_BYTES + barriers
 
     def min_blocks_per_sm(self, variant: Variant = Variant.KEYS) -> int:
         return 4 if variant is Variant.ROUND else self.two_pass().min_blocks_per_sm(variant)

@@ -17,11 +17,6 @@ from .sets import get_cluster_backward_kernel_configs
 CHUNK_BYTES = 128  # of a row of K
 
 
-def least_keys(problem: AttentionProblem) -> int:
-    """From so many on it was faster than two passes (docs/results/hopper-backward-h200.md)."""
-    return 2048 if problem.causal and problem.deterministic else 1024
-
-
 class Sm90ClusterBackward(OnHopper, BackwardFamily[ClusterBackwardKernelConfig]):
     NAME: ClassVar[str] = ClusterBackwardKernelConfig.FAMILY
     CONFIG = ClusterBackwardKernelConfig
@@ -60,7 +55,8 @@ class Sm90ClusterBackward(OnHopper, BackwardFamily[ClusterBackwardKernelConfig])
         return self.own(config).is_deterministic() == problem.deterministic
 
     def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
-        least = least_keys(problem)
+        # Where it was faster (docs/results/hopper-backward-h200.md).
+        least = 2048 if problem.causal and problem.deterministic else 1024
         if problem.seqlen_k < least:
             return f"for fewer than {least} keys two passes are faster"
         return super().refusal(problem, capability)

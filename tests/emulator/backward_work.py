@@ -181,8 +181,8 @@ def _by_pairs(problem: BackwardProblem, config: ClusterBackwardKernelConfig) -> 
     over d_head for scores and gradients of weights, over its columns for two sums, and over the
     keys of both for its part of dQ. Loads: own rows, two chunks of the other's K, and what passes
     by. Each warp sends its rows of dS, and adds four pieces of dQ at a time; and stores its rows of
-    each gradient. The first block of a pair tells the other one of each tile. What the kernels around it do not prepare or round is done here, dQ by stores of
-    4 bytes."""
+    each gradient. The first block of a pair tells the other one of each tile. What the kernels
+    around it do not prepare or round is done here, dQ by stores of 4 bytes."""
     rows, columns, _ = config.shape(Variant.KEYS)
     sees = _sees(problem).T
     passes = problem.heads // problem.kv_heads

@@ -84,13 +84,13 @@ def test_thread_blocks_come_in_pairs() -> None:
 # many lie between, and query heads that the kernels before and behind take care of.
 SECTIONS = [
     ((8, 2048, 16, 16, False), (16, 1, 128, 4, 4, 4)),
-    ((8, 2048, 16, 16, True), (64, 4, 32, 2, 8, 8)),
+    ((8, 4096, 16, 16, True), (64, 2, 64, 2, 4, 4)),
     ((2, 2048, 64, 8, False), (16, 8, 16, 4, 32, 32)),
     ((1, 16384, 16, 16, True), (128, 1, 16, 2, 2, 2)),
     ((1, 2048, 8, 4, True), (64, 8, 1, 1, 8, 8)),  # a single one
     ((99, 896, 3, 3, False), (7, 1, 297, 297, 297, 297)),  # too few pairs of each head
-    ((5, 2049, 8, 8, True), (51, 3, 14, 3, 9, 10)),  # the last section rounds nothing
-    ((9, 1920, 8, 8, True), (60, 4, 18, 18, 72, 72)),  # with a mask more pairs of each head
+    ((5, 4096, 3, 3, True), (64, 2, 8, 2, 4, 5)),  # the last section rounds nothing
+    ((8, 2048, 16, 16, True), (64, 4, 32, 32, 128, 128)),  # with a mask more pairs of each head
     ((5, 0, 3, 1, True), (0, 3, 5, 5, 15, 15)),
 ]
 

@@ -33,6 +33,7 @@ from flash_helpers.kernels.sets import get_kernels_to_build
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADS = 16
+SLEEP = 3_000_000  # cycles, 1.5 ms
 TOKENS = 16 * 1024
 Call = Callable[[], object]
 
@@ -45,13 +46,15 @@ def build(*words: str) -> None:
 
 def milliseconds(calls: dict[str, Call], rounds: int = 5, repeats: int = 3) -> dict[str, float]:
     """Medians over rounds, in which all take turns, each time in another order: where the GPU is at
-    the power it may draw, a call is the faster the less the one before it drew."""
+    the power it may draw, a call is the faster the less the one before it drew. The GPU sleeps
+    while the host queues the calls: how long that takes is measured elsewhere (host_parts.py)."""
     found: dict[str, list[float]] = {name: [] for name in calls}
     orders = random.Random(0)
     for number in range(rounds + 2):
         for name, call in orders.sample(list(calls.items()), len(calls)):
             start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             stop = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            torch.cuda._sleep(SLEEP)  # type: ignore[no-untyped-call]
             start.record()
             for _ in range(repeats):
                 call()

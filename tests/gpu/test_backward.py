@@ -102,7 +102,7 @@ def test_any_lengths(
 
 BY_PAIRS = [c for c in built() if isinstance(c, ClusterBackwardKernelConfig)]
 SEVERAL_WAVES = [
-    (8, 333, 2100, 16, 16), (3, 700, 2049, 16, 8), (64, 70, 2100, 2, 1), (2, 2049, 2049, 16, 16),
+    (8, 333, 4000, 16, 16), (3, 700, 4049, 16, 8), (64, 70, 4000, 2, 1), (2, 2049, 4049, 16, 16),
 ]  # fmt: skip
 
 

@@ -17,7 +17,7 @@ namespace flash::sm90_bwd_cluster {
 
 struct HeadSections {
   // Pairs of a head: fewer have too few steps for all of its queries, above all with a mask.
-  static constexpr unsigned least_pairs(bool causal) { return causal ? 16 : 8; }
+  static constexpr unsigned least_pairs(bool causal) { return causal ? 32 : 8; }
   // Of sums that are cleared, added to or not rounded yet: more would not stay in L2.
   static constexpr int64_t kMostBytes = 34 << 20;
 

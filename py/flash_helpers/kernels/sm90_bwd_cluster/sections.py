@@ -6,7 +6,7 @@ import struct
 from dataclasses import astuple, dataclass
 from typing import ClassVar
 
-LEAST_PAIRS = {False: 8, True: 16}  # of a head, without a mask and with it
+LEAST_PAIRS = {False: 8, True: 32}  # of a head, without a mask and with it
 MOST_BYTES = 34 << 20  # of sums that are cleared, added to or not rounded yet
 
 

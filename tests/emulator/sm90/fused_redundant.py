@@ -181,28 +181,38 @@ FUSED_REDUNDANT = (
         _comes_in_pairs,
         "weigh<Hides::kMaybe>();",
     ),
-    Redundant(
-        "bar.warp.sync removed",
-        "__syncwarp();  // of which lane 0 alone adds to the sums",
-        "the same lane has waited",
-        _comes_in_pairs,
-    ),
-    Redundant(
-        "order weakened",
-        "if (threadIdx.x % 32 == 0) counters.await_prepared();",
-        "the producer has acquired the same, and hands it on with the RowStats that dS is made of",
-        _comes_in_pairs,
-    ),
     *(
         Redundant(
-            mutant,
-            "ptx::tma_store_wait_read<0>();",
-            """the same lane waits for all that these copies write before it ends, and nothing is
-            written to the place that they read""",
+            "bar.warp.sync removed",
+            line,
+            "lanes that go on ask each other for what they have read of the tile, and meet there",
             _comes_in_pairs,
-            "SumsConsumer<kConfig>(args, smem, work, rank).run();",
         )
-        for mutant in ("cp.async.bulk.wait_group removed", "wait weakened")
+        for line in (
+            "__syncwarp();  // all lanes have read what is taken in its place",
+            "__syncwarp();  // one lane alone has kept turns",
+        )
+    ),
+    Redundant(
+        "bar.warp.sync removed",
+        "__syncwarp();  // all lanes have read their weights, and their RowStats",
+        """the next weights are of a K that comes where this tile's was, when the warp has left dK
+        there""",
+        _comes_in_pairs,
+        "step<true>();",
+    ),
+    Redundant(
+        "mbarrier wait passed",
+        "sm90::wait_phase(smem.own1_full(), parity);",
+        "a tile has a step, in front of which the same is waited for again",
+        _comes_in_pairs,
+    ),
+    Redundant(
+        "mbarrier wait passed",
+        "while (!ptx::mbarrier_try_acquire(smem.tile_empty(), parity)) {",
+        "nobody has been given a tile before the first one",
+        _comes_in_pairs,
+        "draw_tile<kConfig, true>(args, smem, 1);",
     ),
 )  # fmt: skip
 # Needed, and not planted.

@@ -126,7 +126,7 @@ FLASH_DEVICE void take_care_of_sums(const BackwardKernelArgs& args, const Layout
         const TurnKeeper<kConfig> keeper{args, smem, work, rank};
         of_turn = own_warp == 1 ? keeper.ask(of_turn) : keeper.pass_on(of_turn);
       }
-      __syncwarp();
+      __syncwarp();  // one lane alone has kept turns
       parity = tile.parity(kept());
       parity.of_turn = of_turn;
     } else {

@@ -65,8 +65,8 @@ struct Consumer {
               layout.stats(0), lane) {}
 
   FLASH_DEVICE void run() {
-    Mm::clear_once(d_own1);
-    Mm::clear_once(d_own2);
+    Mm::clear(d_own1);
+    Mm::clear(d_own2);
     const int n_steps = work.n_steps();
     if (n_steps > 0) {
       sm90::wait_phase(smem.own1_full(), 0);

@@ -208,6 +208,12 @@ FUSED_REDUNDANT = (
         _comes_in_pairs,
     ),
     Redundant(
+        "order weakened",
+        "SectionCounters<kConfig>{args, work.pair}.template await_prepared<true>();",
+        "the producer has acquired the same, and hands it on with the RowStats that dS is made of",
+        _comes_in_pairs,
+    ),
+    Redundant(
         "mbarrier wait passed",
         "while (!ptx::mbarrier_try_acquire(smem.tile_empty(), parity)) {",
         "nobody has been given a tile before the first one",
@@ -222,6 +228,13 @@ UNSEEN = (
         "__syncwarp();         // one lane alone has stored",
         """brings a warp's lanes together in front of the cluster's barrier, which wants them so; in
         the emulator they are wherever all come to the same instruction""",
+        _comes_in_pairs,
+    ),
+    Redundant(
+        "bar.warp.sync removed",
+        "// lane 0 says so for all",
+        """orders what other lanes have prepared before the release; two pairs, which are launched
+        here, meet often enough between a section and the one that it prepares""",
         _comes_in_pairs,
     ),
     *(

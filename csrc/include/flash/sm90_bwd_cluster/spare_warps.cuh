@@ -89,7 +89,7 @@ struct SpareWarp {
     clear(rows);
     write_stats(rows);
     ptx::fence_proxy_async_global();  // for the copy engine of any thread block
-    __syncwarp();
+    __syncwarp();                     // lane 0 says so for all
     if (lane() == 0) ptx::red_add_release(Counters{args}.prepared(section()), 1);
   }
 

@@ -47,21 +47,6 @@ FLASH_DEVICE void mbarrier_release_at_peer(uint32_t barrier) {
                : "memory");
 }
 
-// mbarrier.try_wait.parity.acquire.cluster: mbarrier_try_wait for what other blocks have released.
-FLASH_DEVICE bool mbarrier_try_acquire(uint32_t barrier, uint32_t parity) {
-  uint32_t done;
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
-      "selp.b32 %0, 1, 0, p;\n"
-      "}\n"
-      : "=r"(done)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return done != 0;
-}
-
 // cp.async.bulk.shared::cluster.shared::cta (PTX ISA 9.7.9.25.4.1): the copy engine brings `bytes`,
 // a multiple of 16, of this thread block's shared memory to another's. `dst` and `barrier`, which
 // is told of every byte that lands: peer_addresses of the same block.

@@ -32,35 +32,36 @@ FLASH_DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
                : "memory");
 }
 
+// What a barrier is asked, about `barrier` and `parity`; returns the answer.
+#define FLASH_ASK_MBARRIER(INSTRUCTION) \
+  uint32_t done;                        \
+  asm volatile(                         \
+      "{\n"                             \
+      ".reg .pred p;\n" INSTRUCTION     \
+      " p, [%1], %2;\n"                 \
+      "selp.b32 %0, 1, 0, p;\n"         \
+      "}\n"                             \
+      : "=r"(done)                      \
+      : "r"(barrier), "r"(parity)       \
+      : "memory");                      \
+  return done != 0
+
 // mbarrier.try_wait.parity.shared::cta.b64: true once the phase of this parity has completed; may
 // suspend the thread for a while, and may return false early.
 FLASH_DEVICE bool mbarrier_try_wait(uint32_t barrier, uint32_t parity) {
-  uint32_t done;
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-      "selp.b32 %0, 1, 0, p;\n"
-      "}\n"
-      : "=r"(done)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return done != 0;
+  FLASH_ASK_MBARRIER("mbarrier.try_wait.parity.shared::cta.b64");
 }
 
 // mbarrier.test_wait.parity.shared::cta.b64: the same, without suspending the thread.
 FLASH_DEVICE bool mbarrier_test_wait(uint32_t barrier, uint32_t parity) {
-  uint32_t done;
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-      "selp.b32 %0, 1, 0, p;\n"
-      "}\n"
-      : "=r"(done)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return done != 0;
+  FLASH_ASK_MBARRIER("mbarrier.test_wait.parity.shared::cta.b64");
 }
+
+// mbarrier.try_wait.parity.acquire.cluster: mbarrier_try_wait for what other blocks have released.
+FLASH_DEVICE bool mbarrier_try_acquire(uint32_t barrier, uint32_t parity) {
+  FLASH_ASK_MBARRIER("mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64");
+}
+
+#undef FLASH_ASK_MBARRIER
 
 }  // namespace flash::ptx

@@ -64,6 +64,8 @@ def _dots(problem: BackwardProblem) -> Work:
         blocks = [seen[i : i + columns] for i in range(0, len(seen), columns)]
         unseen = sum(len(block) for block in blocks if not block.any())
         cleared = filled + _pieces(problem) * problem.heads * unseen
+    elif has_sums and config.stays():
+        counters = 1  # of tiles
     if _splits(problem, Variant.KEYS) > 1:  # their counters
         n_counters = problem.kv_heads * -(-problem.seqlen_k // config.shape(Variant.KEYS)[0])
         cleared += -(-n_counters // 4) * 4
@@ -165,7 +167,7 @@ def _hopper(problem: BackwardProblem, variant: Variant, steps: list[int]) -> Wor
     # Where heads are shared out each thread block leaves its sums, and one of them reads all.
     parts = 0 if splits == 1 else len(steps) * gradients * rows * config.d_head * 4 // 16
     # In order nothing says how often counters are asked: BackwardProblem.work() counts no loads.
-    in_order = isinstance(config, FusedBackwardKernelConfig) and config.stays()
+    in_order = isinstance(config, FusedBackwardKernelConfig) and config.is_deterministic()
     loads = 0 if in_order else parts
     return Work(
         sum(steps) * row_groups * _WARPS * depth // 16,
@@ -207,7 +209,7 @@ def _rounded(problem: BackwardProblem, variant: Variant) -> tuple[int, int]:
     others' sums, if there are others, and has each warp's rows of dQ stored in place of each
     group's sums."""
     config = problem.config
-    if not isinstance(config, FusedBackwardKernelConfig) or not config.stays():
+    if not isinstance(config, FusedBackwardKernelConfig) or not config.is_deterministic():
         return 0, 0
     rows, columns, _ = config.shape(variant)
     adding = _blocks(_sees(problem), columns, rows).sum(axis=1)

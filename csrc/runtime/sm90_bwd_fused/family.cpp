@@ -39,13 +39,13 @@ void prepare(int) { sm90::prepare_tensor_maps(); }
 cudaError_t queue(const Launch& launch, const BackwardArgs& args) {
   const Config& config = config_of<Config>(launch.entry);
   const bool is_large = launch.entry.variant == Variant::kKeys;
-  const bool stays = is_large && config.stays();
+  const bool rounds = is_large && config.add_by == AddBy::kInOrder;
   BackwardKernelArgs record = sm90_bwd::kernel_args(
       config.two_pass(), is_large ? Variant::kKeys : Variant::kDots, args,
-      stays ? sm90_bwd::Narrow{sm90_bwd::Narrow::kQueryGradients, config.group_queries()}
-            : sm90_bwd::Narrow{});
+      rounds ? sm90_bwd::Narrow{sm90_bwd::Narrow::kQueryGradients, config.group_queries()}
+             : sm90_bwd::Narrow{});
   record.call.head_splits = head_splits(args, config.keys_rows);
-  const unsigned n_blocks = stays ? sm90::grid_size(launch.n_tiles, launch.device) : launch.n_tiles;
+  const unsigned n_blocks = is_large ? sm90::grid_size(launch.n_tiles, launch.device) : launch.n_tiles;
   return queue_blocks_early(launch, n_blocks, &record);
 }
 

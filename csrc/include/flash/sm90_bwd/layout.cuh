@@ -19,8 +19,9 @@ struct BoxStart {
 struct EqualLengths {
   // Whether thread blocks may share the query heads of a block of keys.
   static constexpr bool kSplitsHeads = false;
-  // Whether kernels are queued early (ptx/grid_dependency.cuh).
-  static constexpr bool kBeginsEarly = false;
+  // Whether thread blocks stay, and take tile after tile (sm90_bwd_fused/tiles.cuh). Then kernels
+  // are queued early, too (ptx/grid_dependency.cuh).
+  static constexpr bool kStays = false;
   template <typename L>
   using Work = flash::Work<L>;
   template <bool kOwnsKeys, int kRows, int kColumns>

@@ -1,10 +1,10 @@
 // Fused backward attention for sm_90a: warp-specialised, TMA, wgmma. Three kernels:
 //
 //   kDots   RowStats of every query (flash/tile/row_dots.cuh), and zeros for its sums of dQ, or for
-//           the counters of their order.
+//           the counters of their order, and of tiles.
 //   kKeys   A thread block keeps 128 rows of K and V while blocks of Q and dO pass by, of all query
-//           heads that share them. It sums dV = P^T dO and dK = dS^T Q in registers, and adds its
-//           keys' share of dQ = dS K to sums in global memory.
+//           heads that share them; and then the next (tiles.cuh). It sums dV = P^T dO and dK = dS^T
+//           Q in registers, and adds its keys' share of dQ = dS K to sums in global memory.
 //   kRound  dQ from these; in order, the thread block that adds last does it.
 //
 // Scores are computed once: five matmuls, where flash/sm90_bwd needs seven. The price is that the
@@ -44,7 +44,8 @@ FLASH_DEVICE void init_fused_barriers(const L& smem) {
     ptx::mbarrier_init(smem.ds_empty(stage), kWarps);
   }
   if constexpr (L::kStays) {
-    constexpr int kReaders = kWarps + FusedBackwardKernelConfig::kSenders + 1;
+    constexpr int kSenders = L::kCopies ? FusedBackwardKernelConfig::kSenders : 0;
+    constexpr int kReaders = kWarps + kSenders + 1;
     ptx::mbarrier_init(smem.tile_full(), 1);
     ptx::mbarrier_init(smem.tile_empty(), kReaders);
     ptx::mbarrier_init(smem.own1_empty(), kWarps);
@@ -59,6 +60,7 @@ FLASH_DEVICE void init_fused_barriers(const L& smem) {
 template <FusedBackwardKernelConfig kConfig, typename L>
 struct Roles {
   using Own = typename L::Work;
+  static constexpr int kDrawer = 3;
 
   const BackwardKernelArgs& args;
   const L& smem;
@@ -92,7 +94,7 @@ struct Roles {
       if (lane == 0) load_tiles(args, smem);
     } else if (sends()) {
       send_tiles();
-    } else if (lane == 0) {
+    } else if (warp == kDrawer && lane == 0) {
       draw_tiles<kConfig>(args.call, smem);
     }
   }
@@ -138,7 +140,7 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args, const Place&... plac
     init_fused_barriers(smem);
     sm90_bwd::init_barriers(smem);
   }
-  if constexpr (L::Calls::kBeginsEarly) ptx::await_grids_before();
+  if constexpr (L::kStays) ptx::await_grids_before();
   __syncthreads();  // the barriers are initialised
 
   using Part = Roles<kConfig, L>;
@@ -212,6 +214,7 @@ FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
       prepare_order<kConfig>(args.call);
     } else {
       sm90_bwd::clear_query_sums<kConfig.d_head>(args.call);
+      if (blockIdx.x == 0 && threadIdx.x == 0) *tile_counter<kConfig>(args.call) = 0;
     }
     if (blockIdx.x == 0 && args.call.head_splits > 1) {
       HeadParts<kConfig>(args.call).clear_counters();
@@ -223,7 +226,7 @@ FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
     if constexpr (kConfig.add_by == AddBy::kInOrder) {
       gradients<kConfig, Layout<kConfig, InOrder>>(args);
     } else {
-      gradients<kConfig, Layout<kConfig, SplitHeads>>(args, blockIdx.x);
+      gradients<kConfig, Layout<kConfig, AsTheyCome>>(args);
     }
   } else {
     ptx::await_grids_before();

@@ -65,9 +65,6 @@ struct FusedBackwardKernelConfig {
 
   constexpr bool copies() const { return add_by != AddBy::kRegisters; }
 
-  // Thread blocks stay, one on each multiprocessor, and take tile after tile.
-  constexpr bool stays() const { return add_by == AddBy::kInOrder; }
-
   constexpr int ds_bytes() const { return keys_columns * keys_rows * bytes_of(dtype); }
   // What a head's rows of RowStats, and of sums, are filled up to.
   constexpr int stats_block() const { return row_stats_block(keys_columns); }
@@ -85,7 +82,7 @@ struct FusedBackwardKernelConfig {
   // "full" of each staging buffer; and the tile again, for each warp.
   static constexpr int kTileBytes = 16;
   constexpr int stay_bytes() const {
-    return stays() ? kTileBytes * (1 + kWarps + kSenders) + 8 * (4 + staging_buffers()) : 0;
+    return kTileBytes * (1 + kWarps + kSenders) + 8 * (4 + staging_buffers());
   }
 
   constexpr int n_threads(Variant variant = Variant::kKeys) const {

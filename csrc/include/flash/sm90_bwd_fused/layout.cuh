@@ -13,7 +13,8 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls> {
   using TwoPass = sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls>;
   using Work = typename TheCalls::template Work<Layout>;
   static constexpr bool kInOrder = kConfig.add_by == AddBy::kInOrder;
-  static constexpr bool kStays = kConfig.stays();
+  static constexpr bool kCopies = kConfig.copies();
+  static constexpr bool kStays = TheCalls::kStays;
   static constexpr bool kStaggers = kConfig.splits() && !kInOrder;
   // How ordered tiles lie (flash/tile/ordered_tiles.cuh).
   static constexpr bool kWideSections = TwoPass::kOwnBytes / TwoPass::kRows < 256;
@@ -72,7 +73,7 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls> {
   FLASH_DEVICE uint32_t sums_full(int buffer) const { return stay_barrier(4 + buffer); }
   // What a warp keeps there: consumers, by their number, then senders.
   FLASH_DEVICE uint32_t kept(int warp) const {
-    return stay_barrier(4 + kBuffers) + warp * FusedBackwardKernelConfig::kTileBytes;
+    return tile() + (1 + warp) * FusedBackwardKernelConfig::kTileBytes;
   }
   FLASH_DEVICE uint32_t kept_by_sender(int sender) const {
     return kept(FusedBackwardKernelConfig::kWarps + sender);
@@ -81,7 +82,7 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls> {
  private:
   FLASH_DEVICE uint32_t start() const { return this->base - kTwoPass; }
   FLASH_DEVICE uint32_t stay_barrier(int index) const {
-    return tile() + FusedBackwardKernelConfig::kTileBytes + 8 * index;
+    return kept_by_sender(FusedBackwardKernelConfig::kSenders) + 8 * index;
   }
   FLASH_DEVICE uint32_t ds_barrier(int index) const {
     return this->base + kTwoPassBytes + 8 * index;

@@ -28,14 +28,6 @@ struct OrderedWork : SharedWork<L>, TileOrder<L> {
   // Whether none adds to the sums of a block of queries after this one does.
   FLASH_DEVICE bool is_last(int queries) const { return queries < last_before; }
 
-  // Its number among all tiles; those that share heads follow each other.
-  FLASH_DEVICE unsigned part(const BackwardArgs& args) const {
-    const auto heads = static_cast<unsigned>(args.n_heads_kv);
-    const unsigned own = static_cast<unsigned>(this->batch) * heads + this->own_head();
-    const unsigned split = static_cast<unsigned>(this->head) % this->n_splits;
-    return (own * Grid::blocks_of_head(args) + block) * this->n_splits + split;
-  }
-
  private:
   // How many blocks of queries see no keys but those whose thread blocks have added when this one
   // has: of the first half all when it is its own turn, as it goes backwards.
@@ -52,7 +44,7 @@ struct OrderedWork : SharedWork<L>, TileOrder<L> {
 // What the kernels in order are compiled for.
 struct InOrder : sm90_bwd::EqualLengths {
   static constexpr bool kSplitsHeads = true;
-  static constexpr bool kBeginsEarly = true;
+  static constexpr bool kStays = true;
   template <typename L>
   using Work = OrderedWork<L>;
 };

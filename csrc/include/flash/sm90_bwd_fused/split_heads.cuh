@@ -31,7 +31,7 @@ struct HeadParts {
   const unsigned n_counters;  // filled up
 
   FLASH_DEVICE explicit HeadParts(const BackwardArgs& call)
-      : counters(counters_of<kConfig>(call) + (kConfig.stays() ? sums_rows<kConfig>(call) : 0)),
+      : counters(counters_of<kConfig>(call) + sums_rows<kConfig>(call)),
         n_counters(static_cast<unsigned>(key_blocks(call, kConfig.keys_rows) + 3) / 4 * 4) {}
 
   // By the kernel before.

@@ -1,4 +1,5 @@
-// Work of thread blocks that share the query heads of a block of keys (head_splits.h).
+// Work of thread blocks that share the query heads of a block of keys (head_splits.h), and add to
+// sums of dQ as they come.
 #pragma once
 
 #include "flash/sm90_bwd/layout.cuh"
@@ -16,31 +17,49 @@ template <typename L>
 struct SharedWork : Work<L> {
   unsigned n_splits;
 
-  template <typename Place>
-  FLASH_DEVICE SharedWork(const BackwardArgs& args, const Place& place)
-      : Work<L>(args, place), n_splits(static_cast<unsigned>(args.head_splits)) {
+  SharedWork() = default;
+  FLASH_DEVICE SharedWork(const BackwardArgs& args, const OwnTile& tile)
+      : Work<L>(args, tile), n_splits(static_cast<unsigned>(args.head_splits)) {
     this->n_heads /= args.head_splits;
   }
 
   FLASH_DEVICE int64_t own_head() const { return static_cast<unsigned>(this->head) / n_splits; }
+
+  // Its number among all tiles; those that share heads follow each other.
+  FLASH_DEVICE unsigned part(const BackwardArgs& args) const {
+    const auto heads = static_cast<unsigned>(args.n_heads_kv);
+    const unsigned own = static_cast<unsigned>(this->batch) * heads + own_head();
+    const unsigned block = static_cast<unsigned>(this->first_row) / L::kRows;
+    const unsigned split = static_cast<unsigned>(this->head) % n_splits;
+    return (own * Work<L>::own_blocks(args) + block) * n_splits + split;
+  }
 };
 
-// Of a thread block with one tile.
 template <typename L>
 struct SplitWork : SharedWork<L> {
-  FLASH_DEVICE SplitWork(const BackwardArgs& args, unsigned block)
-      : SharedWork<L>(args, block / static_cast<unsigned>(args.head_splits)) {
-    this->head = static_cast<unsigned>(this->head) * this->n_splits + block % this->n_splits;
-  }
+  using SharedWork<L>::SharedWork;
 
-  // Its number among all thread blocks; those that share heads follow each other.
-  FLASH_DEVICE unsigned part(const BackwardArgs&) const { return blockIdx.x; }
+  // The order in which tiles are drawn: those that share heads follow each other.
+  struct Grid {
+    const BackwardArgs& args;
+
+    FLASH_DEVICE unsigned n_tiles() const {
+      return Work<L>::own_blocks(args) * shared_heads(args) * static_cast<unsigned>(args.batch);
+    }
+    FLASH_DEVICE OwnTile tile(unsigned place) const {
+      const auto splits = static_cast<unsigned>(args.head_splits);
+      OwnTile found = Work<L>::tile(args, place / splits);
+      found.head = found.head * splits + place % splits;
+      return found;
+    }
+  };
+  FLASH_DEVICE static Grid grid(const BackwardArgs& args) { return {args}; }
 };
 
-// What those kernels are compiled for.
-struct SplitHeads : sm90_bwd::EqualLengths {
+// What kernels are compiled for whose thread blocks add as they come.
+struct AsTheyCome : sm90_bwd::EqualLengths {
   static constexpr bool kSplitsHeads = true;
-  static constexpr bool kBeginsEarly = true;
+  static constexpr bool kStays = true;
   template <typename L>
   using Work = SplitWork<L>;
 };

@@ -17,8 +17,9 @@ FLASH_DEVICE int64_t sums_rows(const BackwardArgs& call) {
          row_stats_rows(call.seqlen_q, kConfig.stats_block());
 }
 
-// Counters lie behind the sums. In order, one for each of their rows: that of a block's first row
-// is used, and one more, of tiles (tiles.cuh). Then those of blocks of keys (split_heads.cuh).
+// Counters lie behind the sums, one for each of their rows. That of a block's first row is used
+// where sums are added in order, and always one more, of tiles (tiles.cuh). Then come those of
+// blocks of keys (split_heads.cuh).
 template <FusedBackwardKernelConfig kConfig>
 FLASH_DEVICE uint32_t* counters_of(const BackwardArgs& call) {
   return reinterpret_cast<uint32_t*>(call.d_q_sums + sums_rows<kConfig>(call) * kConfig.d_head);

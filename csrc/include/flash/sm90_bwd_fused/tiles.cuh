@@ -1,10 +1,10 @@
-// Tiles of thread blocks that stay (FusedBackwardKernelConfig::stays()): 128 keys of a head each.
+// Tiles of thread blocks that stay, one on each multiprocessor: 128 keys of a head each.
 //
-// A counter in global memory gives the places of the order (flash/tile/ordered_tiles.cuh) to those
-// that ask, one after the other. So whoever waits for an earlier place waits for a thread block
-// that has begun, whatever else runs on the GPU. A thread that has nothing else to do asks as soon
-// as all of the tile before has been loaded, and not earlier, lest others wait for a tile that
-// nobody works on.
+// A counter in global memory gives the places of their order (flash/tile/ordered_tiles.cuh,
+// split_work.cuh) to those that ask, one after the other. So whoever waits for an earlier place
+// waits for a thread block that has begun, whatever else runs on the GPU. A thread that has nothing
+// else to do asks as soon as all of the tile before has been loaded, and not earlier, lest others
+// wait for a tile that nobody works on.
 #pragma once
 
 #include "flash/ptx/memory.cuh"

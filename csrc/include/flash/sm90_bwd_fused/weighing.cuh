@@ -85,7 +85,9 @@ struct Weighing {
   FLASH_DEVICE void derive(const Rule& rule, const Mask& mask, const DotsAhead& first_dots) {
     stats.for_each_dot(first_dots, [&](int i, float dot) { d_s[i] = p[i] * (d_s[i] - dot); });
     if (mask.hides_something) {
-      sm90_bwd::hide(d_s, rule, mask, warp * 16 + lane / 4, lane % 4 * 2);
+      // Without registers to spare the place is worked out again.
+      const int own = kConfig.delays_sums() ? static_cast<int>(ptx::hidden(lane)) : lane;
+      sm90_bwd::hide(d_s, rule, mask, warp * 16 + own / 4, own % 4 * 2);
     }
     __syncwarp();  // all lanes have read their RowStats, which go with Q
     Mm::pack(d_s, d_weights);

@@ -33,7 +33,7 @@ struct Work : SequenceWork<L> {
 // What the fused kernels are compiled for here.
 struct Sequences {
   static constexpr bool kSplitsHeads = false;
-  static constexpr bool kBeginsEarly = false;
+  static constexpr bool kStays = false;
   template <typename L>
   using Work = sm90_bwd_fused_serve::Work<L>;
   template <bool kOwnsKeys, int kRows, int kColumns>

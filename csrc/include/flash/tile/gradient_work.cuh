@@ -46,7 +46,7 @@ struct Work {
 
   // That of a thread block of the grid.
   FLASH_DEVICE static OwnTile tile(const BackwardArgs& args, unsigned block) {
-    const unsigned n_blocks = (static_cast<unsigned>(own_length(args)) + L::kRows - 1) / L::kRows;
+    const unsigned n_blocks = own_blocks(args);
     const unsigned heads = args.causal ? max(L::kSectionBlocks / n_blocks, 1u) : 1;
     const unsigned first_head = block / (heads * n_blocks) * heads;
     const unsigned turn = block % (heads * n_blocks);
@@ -64,6 +64,11 @@ struct Work {
 
   FLASH_DEVICE Work(const BackwardArgs& args, const OwnTile& tile) {
     set(args, tile.batch, tile.head, tile.block);
+  }
+
+  // Of a head.
+  FLASH_DEVICE static unsigned own_blocks(const BackwardArgs& args) {
+    return (static_cast<unsigned>(own_length(args)) + L::kRows - 1) / L::kRows;
   }
 
   FLASH_DEVICE int n_steps() const { return max(end - begin, 0) * n_heads; }

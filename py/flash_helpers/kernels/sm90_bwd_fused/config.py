@@ -84,8 +84,9 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
         return (*super().scratch(), "d_q_sums")
 
     def sums_columns(self) -> int:
-        """In order, a counter stands behind the sums for each of their rows."""
-        return self.d_head + (1 if self.add_by is AddBy.IN_ORDER else 0)
+        """Where thread blocks stay, a word for counters stands behind the sums for each of their rows
+        (sm90_bwd_fused/sums_order.cuh)."""
+        return self.d_head + (1 if self.stays() else 0)
 
     def head_splits(self, sizes: Sizes) -> int:
         """Among how many thread blocks the query heads of each block of keys are shared out: as
@@ -131,7 +132,7 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
         return self.add_by is AddBy.IN_ORDER
 
     def stays(self) -> bool:
-        return self.add_by is AddBy.IN_ORDER
+        return True
 
     def grid(self, variant: Variant, sizes: Sizes) -> int:
         if variant is not Variant.ROUND:
@@ -156,7 +157,7 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
         staging = self.staging_buffers() * sums if staged else 0
         barriers = 8 * 2 * self.ds_stages
         kept = TILE_BYTES * (1 + WARPS + SENDERS)
-        stay = kept + 8 * (4 + self.staging_buffers()) if self.stays() else 0
+        stay = kept + 8 * (4 + self.staging_buffers())
         return self.ds_stages * ds + staging + self.two_pass().smem_of(variant) + barriers + stay
 
     def min_blocks_per_sm(self, variant: Variant = Variant.KEYS) -> int:

@@ -62,7 +62,7 @@ class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
 
         own = self.own(config)
         taken = Variant.KEYS if variant is Variant.KEYS else Variant.DOTS
-        narrow = NarrowMap("d_q", own.group_queries()) if own.stays() else None
+        narrow = NarrowMap("d_q", own.group_queries()) if own.is_deterministic() else None
         if not own.SERVES:
             record = with_head_splits(record, own.head_splits(called_sizes(record)))
         return pack_launch_arguments(own.two_pass(), record, taken, narrow)

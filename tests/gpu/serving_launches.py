@@ -1,5 +1,5 @@
 """Launches of the kernels for new tokens, of those for latent caches, and of Hopper's for narrow
-windows and those that cap scores, for a tool that watches them (serving_sanitize.sh): no reference
+windows and those that cap scores, for a tool that watches them (sanitize.sh): no reference
 is computed, and nothing is compared.
 
     python -m tests.gpu.serving_launches [KIND...]

@@ -25,11 +25,6 @@ def _tests_ahead(config: BackwardKernelConfig, variant: Variant) -> bool:
     return _is_fused(config, variant) and not _delays(config, variant)
 
 
-def _ends(config: BackwardKernelConfig, variant: Variant) -> bool:
-    """A thread block has one tile."""
-    return isinstance(config, FusedBackwardKernelConfig) and not config.stays()
-
-
 def _comes_in_pairs(config: BackwardKernelConfig, variant: Variant) -> bool:
     return config.cluster(variant) > 1
 
@@ -143,30 +138,6 @@ FUSED_REDUNDANT = (
         "dK follows at once, closes the group with its own, and is waited for",
         when=_delays,
     ),
-    *(
-        _fused(
-            f"{mutant} removed",
-            "if (!L::kStays && n_steps == 0) return rows.store_zeros(*work);",
-            """never executed: calls without queries are refused, and without a window the last
-            query sees every key""",
-            when=_ends,
-        )
-        for mutant in ("bar.warp.sync", "fence.proxy.async")
-    ),
-    *(
-        _fused(
-            "arrival lost",
-            f"release(smem.{barrier});",
-            "nothing is loaded, or written, in that place behind the last block",
-            within,
-            _ends,
-        )
-        for barrier, within in (
-            ("empty1(ring.buffer)", LAST),
-            ("empty2(ring.buffer)", LAST),
-            ("ds_empty(ds_ring.before().buffer)", LAST_OF_SEVERAL),
-        )
-    ),
     Redundant(
         "wgmma.fence removed",
         "Mm::issue_sum(rounded, smem.other2(ring2.buffer), sums);",
@@ -195,30 +166,17 @@ FUSED_REDUNDANT = (
     ),
     Redundant(
         "bar.warp.sync removed",
-        "__syncwarp();  // all lanes have read their weights, and their RowStats",
+        "__syncwarp();  // all lanes have read their RowStats, which go with Q",
         """the next weights are of a K that comes where this tile's was, when the warp has left dK
         there""",
         _comes_in_pairs,
         "step<true>();",
     ),
     Redundant(
-        "mbarrier wait passed",
-        "sm90::wait_phase(smem.own1_full(), parity);",
-        "a tile has a step, in front of which the same is waited for again",
-        _comes_in_pairs,
-    ),
-    Redundant(
         "order weakened",
         "SectionCounters<kConfig>{args, work.pair}.template await_prepared<true>();",
         "the producer has acquired the same, and hands it on with the RowStats that dS is made of",
         _comes_in_pairs,
-    ),
-    Redundant(
-        "mbarrier wait passed",
-        "while (!ptx::mbarrier_try_acquire(smem.tile_empty(), parity)) {",
-        "nobody has been given a tile before the first one",
-        _comes_in_pairs,
-        "draw_tile<kConfig, true>(args, smem, 1);",
     ),
 )  # fmt: skip
 # Needed, and not planted.

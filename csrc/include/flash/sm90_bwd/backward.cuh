@@ -36,9 +36,11 @@ FLASH_DEVICE void init_barriers(const L& smem) {
     ptx::mbarrier_init(smem.empty2(stage), kConsumerWarps);
   }
   if constexpr (L::kSplitsSums) {
+    // All threads of a group arrive: racecheck follows what each has read or written to its own
+    // arrival alone.
     for (int stage = 0; stage < L::kWeightStages; ++stage) {
-      ptx::mbarrier_init(smem.weights_full(stage), HopperBackwardKernelConfig::kGroupWarps);
-      ptx::mbarrier_init(smem.weights_empty(stage), HopperBackwardKernelConfig::kGroupWarps);
+      ptx::mbarrier_init(smem.weights_full(stage), HopperBackwardKernelConfig::kGroupThreads);
+      ptx::mbarrier_init(smem.weights_empty(stage), HopperBackwardKernelConfig::kGroupThreads);
     }
     ptx::mbarrier_init(smem.own_read(), L::kPartners * HopperBackwardKernelConfig::kGroupWarps);
   }

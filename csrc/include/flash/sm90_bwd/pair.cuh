@@ -56,10 +56,10 @@ struct PairMember {
   }
   FLASH_DEVICE typename L::Mask mask() const { return mask(place); }
 
-  // Those of step(KnownHides) from `first` to `end`, each of which moves on to the next block.
+  // All but the last of step(KnownHides), each of which moves on to the next block.
   template <typename Step>
-  FLASH_DEVICE void steps(int first, int end, Step&& step) const {
-    step_by_mask(first, end, [&] { return mask().hides_something; }, step);
+  FLASH_DEVICE void steps(Step&& step) const {
+    step_by_mask(1, work.n_steps(), [&] { return mask().hides_something; }, step);
   }
 
   // The thread's own.
@@ -116,15 +116,12 @@ struct WeightsConsumer : PairMember<kConfig, TheLayout, Own> {
   // `parity`: of the tile.
   FLASH_DEVICE void multiply(uint32_t parity) {
     Mm::clear_once(Base::sums);
-    const int n_steps = work.n_steps();
-    if (n_steps > 0) {
-      begin(parity);
-      Base::steps(1, n_steps, [&](auto known) {
-        constexpr Hides kHides = decltype(known)::value;
-        step<false, kHides>();
-      });
-      step<true>();
-    }
+    begin(parity);
+    Base::steps([&](auto known) {
+      constexpr Hides kHides = decltype(known)::value;
+      step<false, kHides>();
+    });
+    step<true>();
   }
 
   // What the tile's keys have got.
@@ -191,8 +188,8 @@ struct WeightsConsumer : PairMember<kConfig, TheLayout, Own> {
           to, {{__float_as_uint(p[kFirst]), __float_as_uint(p[kFirst + 1]),
                 __float_as_uint(p[kFirst + 2]), __float_as_uint(p[kFirst + 3])}});
     });
-    __syncwarp();  // of all lanes; and all have read their RowStats
-    Base::release(smem.weights_full(weights_ring.buffer));
+    __syncwarp();  // all lanes have read their RowStats, which go with Q
+    ptx::mbarrier_arrive(smem.weights_full(weights_ring.buffer));
     weights_ring.advance();
   }
 };
@@ -217,17 +214,14 @@ struct ScoresConsumer : PairMember<kConfig, TheLayout, Own> {
   FLASH_DEVICE void multiply(uint32_t parity) {
     Base::place = {work.first, 0};
     Mm::clear_once(Base::sums);
-    const int n_steps = work.n_steps();
-    if (L::kStays || n_steps > 0) sm90::wait_phase(smem.own2_full(), parity);
-    if (n_steps > 0) {
-      values.load(smem.own2(0), Base::warp, Base::lane);
-      issue_gradients();
-      Base::steps(1, n_steps, [&](auto known) {
-        constexpr Hides kHides = decltype(known)::value;
-        step<false, kHides>();
-      });
-      step<true>();
-    }
+    sm90::wait_phase(smem.own2_full(), parity);
+    values.load(smem.own2(0), Base::warp, Base::lane);
+    issue_gradients();
+    Base::steps([&](auto known) {
+      constexpr Hides kHides = decltype(known)::value;
+      step<false, kHides>();
+    });
+    step<true>();
   }
 
   FLASH_DEVICE void leave(uint32_t parity) {
@@ -249,8 +243,8 @@ struct ScoresConsumer : PairMember<kConfig, TheLayout, Own> {
     sm90::wait_phase(smem.weights_full(weights_ring.buffer), weights_ring.parity);
     differentiate<kHides>();
     if constexpr (kIsAwaited) {
-      __syncwarp();  // all lanes have read their weights, and their RowStats
-      Base::release(smem.weights_empty(weights_ring.buffer));
+      __syncwarp();  // all lanes have read their RowStats, which go with Q
+      ptx::mbarrier_arrive(smem.weights_empty(weights_ring.buffer));
       weights_ring.advance();
     }
     Mm::pack(d_s, Base::rounded);

@@ -94,7 +94,7 @@ FLASH_DEVICE void load_tiles(const BackwardKernelArgs& args, const Layout<kConfi
       place.advance(work);
     };
     SectionCounters<kConfig>{args, tile.place}.await_prepared();
-    if (n_steps > 0) load_queries();
+    load_queries();
     sm90::wait_phase(smem.own1_empty(), parity ^ 1);
     loads.load_own1(work);
     load_other_keys<kConfig>(args, smem, work, rank);

@@ -103,7 +103,7 @@ struct SumsConsumer : QuerySums<kConfig> {
   FLASH_DEVICE void leave(uint32_t) {
     if (lane != 0) return;
     if constexpr (kInOrder) {
-      if (work.n_steps() > 0) turns.hand_over();
+      turns.hand_over();
     } else {
       ptx::tma_store_wait<0>();
       SectionCounters<kConfig>{args, work.pair}.count_added();

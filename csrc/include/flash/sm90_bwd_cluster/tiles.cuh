@@ -32,13 +32,13 @@ FLASH_DEVICE void clear_tile_counter(const BackwardKernelArgs& args) {
 }
 
 // The next one, when everybody has what he needs of the one before: one thread of each thread
-// block. `parity`: 1 for the first.
+// block. `parity`: of "empty".
 template <ClusterBackwardKernelConfig kConfig, bool kIsFirst>
 FLASH_DEVICE void draw_tile(const BackwardKernelArgs& args, const Layout<kConfig>& smem,
                             uint32_t parity) {
   using Work = PairWork<kConfig>;
   constexpr int kBytes = Layout<kConfig>::kTileBytes;
-  while (!ptx::mbarrier_try_acquire(smem.tile_empty(), parity)) {
+  while (!kIsFirst && !ptx::mbarrier_try_acquire(smem.tile_empty(), parity)) {
   }
   const uint32_t rank = ptx::cluster_rank();
   if (rank != 0) {
@@ -70,8 +70,9 @@ struct TileParity {
 };
 
 // A warp has no registers for it: its own copy lies in shared memory, with TileParity in its last
-// bits. All lanes read it. What they read comes from lane 0, or the compiler does not know that it
-// is the same in all lanes, nor what they do for a tile.
+// bits. All lanes read that. What they read comes from lane 0, or the compiler does not know that
+// it is the same in all lanes, nor what they do for a tile. Of the tile itself lane 0, which says
+// when it has been read, is the only reader: racecheck follows an mbarrier in such threads alone.
 template <typename L>
 struct WarpTile {
   const L& smem;
@@ -79,12 +80,16 @@ struct WarpTile {
   // The next one. Whether it exists.
   FLASH_DEVICE bool take(uint32_t kept, int lane, const TileParity& parity) const {
     sm90::wait_phase(smem.tile_full(), parity.of_tile);
-    ptx::Vector16 words = ptx::ld_shared_16<0>(smem.tile());
-    words.word[3] = words.word[3] << 2 | parity.of_turn << 1 | parity.of_tile;
-    if (lane == 0) ptx::st_shared_16<0>(kept, words);
-    __syncwarp();  // all lanes have read it, and see the copy
+    uint32_t block = 0;
+    if (lane == 0) {
+      ptx::Vector16 words = ptx::ld_shared_16<0>(smem.tile());
+      block = words.word[2];
+      words.word[3] = words.word[3] << 2 | parity.of_turn << 1 | parity.of_tile;
+      ptx::st_shared_16<0>(kept, words);
+    }
+    __syncwarp();  // all lanes have seen that it is there, and see the copy
     if (lane == 0) ptx::mbarrier_arrive(smem.tile_empty());
-    return uniform(words.word[2]) != PairTile::kNone;
+    return uniform(block) != PairTile::kNone;
   }
   FLASH_DEVICE static PairTile get(uint32_t kept) {
     const ptx::Vector16 words = ptx::ld_shared_16<0>(kept);

@@ -22,25 +22,21 @@ struct WeightsConsumer
   FLASH_DEVICE void multiply(uint32_t parity) {
     Base::place = {work.first, 0};
     Mm::clear_once(sums);
-    const int n_steps = work.n_steps();
-    sm90::wait_phase(smem.own1_full(), parity);
-    if (n_steps > 0) {
-      Base::begin(parity);
-      Mm::template wait<0>(p);
-      weigh<Hides::kMaybe>();
-      Mm::pack(p, rounded);
-      const auto hides = [&] { return next_hides(); };
-      step_by_mask(1, n_steps, hides, [&](auto known) {
-        constexpr Hides kHides = decltype(known)::value;
-        step<kHides>();
-      });
-      Base::give_back(smem.empty1(ring1.buffer));
-      ring1.advance();
-      issue_sum();
-      Mm::template wait<0>(sums);
-      Base::give_back(smem.empty2(ring2.buffer));
-      ring2.advance();
-    }
+    Base::begin(parity);
+    Mm::template wait<0>(p);
+    weigh<Hides::kMaybe>();
+    Mm::pack(p, rounded);
+    const auto hides = [&] { return next_hides(); };
+    step_by_mask(1, work.n_steps(), hides, [&](auto known) {
+      constexpr Hides kHides = decltype(known)::value;
+      step<kHides>();
+    });
+    Base::give_back(smem.empty1(ring1.buffer));
+    ring1.advance();
+    issue_sum();
+    Mm::template wait<0>(sums);
+    Base::give_back(smem.empty2(ring2.buffer));
+    ring2.advance();
   }
 
  private:

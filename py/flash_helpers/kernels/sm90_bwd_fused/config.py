@@ -84,8 +84,7 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
         return (*super().scratch(), "d_q_sums")
 
     def sums_columns(self) -> int:
-        """Where thread blocks stay, a word for counters stands behind the sums for each of their rows
-        (sm90_bwd_fused/sums_order.cuh)."""
+        """Where thread blocks stay, a counter stands behind the sums for each of their rows."""
         return self.d_head + (1 if self.stays() else 0)
 
     def head_splits(self, sizes: Sizes) -> int:

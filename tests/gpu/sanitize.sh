@@ -1,21 +1,19 @@
 #!/usr/bin/env bash
-# compute-sanitizer on serving kernels: for new tokens, for latent caches, and Hopper's for narrow
-# windows and those that cap scores.
+# compute-sanitizer on the launches of a module of tests/gpu.
 #
-#     tests/gpu/serving_sanitize.sh FOLDER [KIND...]
+#     tests/gpu/sanitize.sh FOLDER serving_launches|backward_launches [ARGUMENT...]
 #
-# The launches of serving_launches.py, of all kinds or of those named, first without a tool, which
-# compiles what the build lacks; then memcheck, racecheck and synccheck at once. Writes
-# FOLDER/TOOL.log and prints a line for each: its exit code, seconds and last line. Exit codes: 0
-# nothing was found, 1 something, 2 usage. PYTHON names another Python, SANITIZER another
-# compute-sanitizer.
+# First without a tool, which compiles what the build lacks; then memcheck, racecheck and synccheck
+# at once. Writes FOLDER/TOOL.log and prints a line for each: its exit code, seconds and last line.
+# Exit codes: 0 nothing was found, 1 something, 2 usage. PYTHON names another Python, SANITIZER
+# another compute-sanitizer.
 set -u -o pipefail
 
-[ $# -ge 1 ] || { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 mkdir -p "$1" && OUT=$(cd "$1" && pwd) || exit 2
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 export PYTHONPATH=$PWD/py:$PWD${PYTHONPATH:+:$PYTHONPATH}
-RUN=("${PYTHON:-python3}" -m tests.gpu.serving_launches "${@:2}")
+RUN=("${PYTHON:-python3}" -m "tests.gpu.$2" "${@:3}")
 
 job() { # NAME COMMAND...
   local began=$SECONDS code

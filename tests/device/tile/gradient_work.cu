@@ -57,16 +57,17 @@ extern "C" __global__ void keys_apart(const __grid_constant__ BackwardArgs args,
   meet<true, true>(args, met);
 }
 
-// order[thread block] = {batch, head, first row, steps}: 1 thread for each.
+// order[thread block] = {batch, head, first row, steps, blocks of a head}: 1 thread for each.
 template <bool kOwnsKeys>
 __device__ void tell(const BackwardArgs& args, int* order) {
   using Own = Work<Blocks<kOwnsKeys, false>>;
   const Own work(args, Own::tile(args, blockIdx.x));
-  int* const mine = order + int64_t{blockIdx.x} * 4;
+  int* const mine = order + int64_t{blockIdx.x} * 5;
   mine[0] = static_cast<int>(work.batch);
   mine[1] = static_cast<int>(work.head);
   mine[2] = work.first_row;
   mine[3] = work.n_steps();
+  mine[4] = static_cast<int>(Own::own_blocks(args));
 }
 
 extern "C" __global__ void order_of_keys(const __grid_constant__ BackwardArgs args, int* order) {

@@ -50,8 +50,9 @@ def test_long_blocks_come_first_and_no_head_alone(headers: Path, side: str) -> N
             {}, {}, batch=batch, seqlen_q=blocks * ROWS, seqlen_k=blocks * ROWS, n_heads_q=heads,
             n_heads_kv=heads, softmax_scale=1.0, causal=causal,
         )  # fmt: skip
-        order = wanted((batch * heads * blocks, 4), np.int32)
+        order = wanted((batch * heads * blocks, 5), np.int32)
         launch(kernel, record, order, grid=len(order), block=1)
+        assert (order[:, 4] == blocks).all()
         places = [tuple(int(x) for x in row[:3]) for row in order]
         every = itertools.product(range(batch), range(heads), range(0, blocks * ROWS, ROWS))
         assert (sorted(places) if causal else places) == list(every)

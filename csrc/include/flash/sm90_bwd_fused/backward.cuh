@@ -43,6 +43,11 @@ FLASH_DEVICE void init_fused_barriers(const L& smem) {
     ptx::mbarrier_init(smem.ds_full(stage), kWarps);
     ptx::mbarrier_init(smem.ds_empty(stage), kWarps);
   }
+  for (int buffer = 0; buffer < L::kBuffers; ++buffer) {
+    for (int group = 0; group < L::kGroups; ++group) {
+      ptx::mbarrier_init(smem.staged(buffer, group), L::kGroupWarps * 32);
+    }
+  }
   if constexpr (L::kStays) {
     constexpr int kSenders = L::kCopies ? FusedBackwardKernelConfig::kSenders : 0;
     constexpr int kReaders = kWarps + kSenders + 1;

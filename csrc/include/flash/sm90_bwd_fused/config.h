@@ -76,8 +76,9 @@ struct FusedBackwardKernelConfig {
   // the elements.
   constexpr int group_queries() const { return keys_columns / kGroups * (sums_elements() / 64); }
   constexpr int staging_bytes() const { return copies() ? staging_buffers() * sums_bytes() : 0; }
-  // Of each block of dS "full" and "empty".
-  constexpr int n_ds_barriers() const { return 2 * ds_stages; }
+  // Of each block of dS "full" and "empty"; of each group's part of a staging buffer, that it is
+  // filled.
+  constexpr int n_handover_barriers() const { return 2 * ds_stages + kGroups * staging_buffers(); }
   // Of thread blocks that stay: which tile it is, "full" and "empty" of that, "empty" of K and V,
   // "full" of each staging buffer; and the tile again, for each warp.
   static constexpr int kTileBytes = 16;
@@ -93,7 +94,7 @@ struct FusedBackwardKernelConfig {
     if (variant == Variant::kRound) return keys_columns * sums_elements() * bytes_of(dtype);
     if (variant == Variant::kDots) return 0;
     return ds_stages * ds_bytes() + staging_bytes() + two_pass().smem_bytes(variant) +
-           8 * n_ds_barriers() + stay_bytes();
+           8 * n_handover_barriers() + stay_bytes();
   }
 
   constexpr int min_blocks_per_sm(Variant variant = Variant::kKeys) const {

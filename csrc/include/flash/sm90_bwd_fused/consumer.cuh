@@ -48,7 +48,7 @@ struct Consumer : Weighing<kConfig, L> {
   sm90::RingPosition<L::kStages1> ring;  // of Q and dO
   sm90::RingPosition<L::kDsStages> ds_ring;
   Place place_before;  // of the block of queries before this one
-  StagedSums<L::kBuffers> staged;
+  StagedSums<L> staged;
   WarpTile<L> tile;
   typename Mm::Result d_k;
   typename Mm::Result d_v;
@@ -58,7 +58,7 @@ struct Consumer : Weighing<kConfig, L> {
       : Base(launch_args, layout, group_index),
         d_q{{}, layout, group, warp, lane},
         rows{launch_args, layout, group, warp, lane},
-        staged{group_index},
+        staged{layout, group_index},
         tile{layout, layout.kept(group * L::kGroupWarps + warp), lane} {}
 
   // A tile; `parity`: of "full" of K and V.
@@ -240,7 +240,10 @@ struct Consumer : Weighing<kConfig, L> {
       const int queries = place_before.block;
       const bool rounds = __any_sync(0xffffffffu, d_q.has_part() && work->is_last(queries));
       const uint32_t part = d_q.part(staged.buffer);
-      if (rounds && work->number(queries) > 0) RoundedSums<kConfig>::add(d_q_sums, part, lane);
+      if (rounds && work->number(queries) > 0) {
+        sm90::wait_phase(smem.sums_full(staged.buffer), tile.next_parity(staged.buffer));
+        RoundedSums<kConfig>::add(d_q_sums, part, lane);
+      }
       __syncwarp();  // all lanes have read the others' sums
       if (rounds) {
         return RoundedSums<kConfig>::round(d_q_sums, part, args.call.softmax_scale, lane);

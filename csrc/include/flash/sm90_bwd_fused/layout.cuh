@@ -26,7 +26,7 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls> {
   static constexpr int kTwoPass = kStaging + kConfig.staging_bytes();
   static constexpr int kTwoPassBytes = kConfig.two_pass().smem_bytes(Variant::kKeys);
   static_assert(TwoPass::kGroups == FusedBackwardKernelConfig::kGroups);
-  static constexpr int kStay = kTwoPassBytes + 8 * kConfig.n_ds_barriers();
+  static constexpr int kStay = kTwoPassBytes + 8 * kConfig.n_handover_barriers();
   static_assert(!kInOrder || kBuffers == FusedBackwardKernelConfig::kSenders, "one for each");
   static_assert(kDsBytes % 1024 == 0 && kTwoPass % 1024 == 0, "whole swizzle atoms");
   static_assert(kStay % FusedBackwardKernelConfig::kTileBytes == 0, "read at once");
@@ -61,6 +61,10 @@ struct Layout : sm90_bwd::Layout<kConfig.two_pass(), Variant::kKeys, TheCalls> {
   // "Full": every consumer has written its part. "Empty": every consumer has read it.
   FLASH_DEVICE uint32_t ds_full(int stage) const { return ds_barrier(stage); }
   FLASH_DEVICE uint32_t ds_empty(int stage) const { return ds_barrier(kDsStages + stage); }
+  // A group has filled its part of a staging buffer, and fenced it.
+  FLASH_DEVICE uint32_t staged(int buffer, int group) const {
+    return ds_barrier(2 * kDsStages + buffer * TwoPass::kGroups + group);
+  }
 
   // Where thread blocks stay: the tile (tiles.cuh). "Empty" of K and V: the tile's matmuls have
   // read them, and nothing that was staged there waits for the copy engine.

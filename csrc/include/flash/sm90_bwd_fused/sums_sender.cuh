@@ -22,33 +22,41 @@
 namespace flash::sm90_bwd_fused {
 
 // Between a group and its sender, about one buffer. With barriers of its own each buffer is told of
-// only when the sender has learned what it was told of it before.
+// only when the sender has learned what it was told of it before. All threads of the group arrive
+// at an mbarrier: racecheck follows no named barrier at which some arrive and others wait.
+template <typename L>
 struct Handover {
   static constexpr int kThreads = sm90_bwd::HopperBackwardKernelConfig::kGroupThreads + 32;
 
+  const L& smem;
   const int group;
   const int buffer;
 
   // The group: there is room; all sums are written, and fenced.
-  FLASH_DEVICE void await_room() const { ptx::bar_sync(id(kRoom), kThreads); }
-  FLASH_DEVICE void staged() const { ptx::bar_arrive(id(kStaged), kThreads); }
-  // The sender, likewise.
-  FLASH_DEVICE void make_room() const { ptx::bar_arrive(id(kRoom), kThreads); }
-  FLASH_DEVICE void await_sums() const { ptx::bar_sync(id(kStaged), kThreads); }
+  FLASH_DEVICE void await_room() const { ptx::bar_sync(room(), kThreads); }
+  FLASH_DEVICE void staged() const { ptx::mbarrier_arrive(smem.staged(buffer, group)); }
+  // The sender, likewise. `parity`: of the block.
+  FLASH_DEVICE void make_room() const { ptx::bar_arrive(room(), kThreads); }
+  FLASH_DEVICE void await_sums(uint32_t parity) const {
+    sm90::wait_phase(smem.staged(buffer, group), parity);
+  }
 
  private:
-  FLASH_DEVICE int id(NamedBarrier first) const { return first + 2 * buffer + group; }
+  FLASH_DEVICE int room() const { return kRoom + 2 * buffer + group; }
 };
 
 // A group's side: the buffer that comes next, and whether one has been filled before, of a tile. A
 // single buffer is handed over at once, since the copy engine has but half a step for it.
-template <int kBuffers>
+template <typename L>
 struct StagedSums {
+  static constexpr int kBuffers = L::kBuffers;
+
+  const L& smem;
   const int group;
   int buffer = 0;
   bool some = false;
 
-  FLASH_DEVICE void await_room() const { Handover{group, buffer}.await_room(); }
+  FLASH_DEVICE void await_room() const { Handover<L>{smem, group, buffer}.await_room(); }
   FLASH_DEVICE void begin_tile() {
     buffer = 0;
     some = false;
@@ -56,7 +64,7 @@ struct StagedSums {
   FLASH_DEVICE void filled() {
     if constexpr (kBuffers == 1) {
       ptx::fence_proxy_async_shared();
-      Handover{group, 0}.staged();
+      Handover<L>{smem, group, 0}.staged();
     } else {
       buffer ^= 1;
       some = true;
@@ -64,7 +72,7 @@ struct StagedSums {
   }
   // Behind a fence: what was filled last.
   FLASH_DEVICE void hand_over() const {
-    if (some) Handover{group, buffer ^ 1}.staged();
+    if (some) Handover<L>{smem, group, buffer ^ 1}.staged();
   }
   FLASH_DEVICE void fence_and_hand_over() const {
     if constexpr (kBuffers > 1) {
@@ -88,7 +96,7 @@ struct SumsSender {
   const L& smem;
   const int sender;
   const int lane;
-  uint32_t parity = 0;           // of the buffer's "full"
+  uint32_t parity = 0;           // of the block
   uint32_t* counters = nullptr;  // in order
 
   // A tile: all lanes. What comes next is worked out while the copy engine reads.
@@ -108,10 +116,12 @@ struct SumsSender {
         if (!share.rounds && lane == 0) await_turn(share);
       }
       for_each_group([&](int group) {
-        Handover{group, buffer()}.await_sums();
+        Handover<L>{smem, group, buffer()}.await_sums(parity);
+        meet();
         if (lane == 0) share.rounds ? store(work, place, group) : send(share, group);
       });
       if (lane == 0) ptx::tma_store_commit();
+      parity ^= 1;
       const Share sent = share;
       for (int i = 0; i < kBuffers; ++i) place.advance(work);
       const bool goes_on = !place.is_behind(work);
@@ -144,6 +154,10 @@ struct SumsSender {
     return {rows.row(place), 0, false};
   }
 
+  // All lanes. Not __syncwarp(): ptxas no longer takes the tile for the same in all of them, and
+  // spills.
+  FLASH_DEVICE void meet() const { ptx::bar_sync(kSender + sender, 32); }
+
   FLASH_DEVICE int buffer() const { return kOfGroup ? 0 : sender; }
   // Whose sums it sends.
   template <typename Body>
@@ -157,21 +171,20 @@ struct SumsSender {
   }
 
   // For the sums; with the others' sums, where nobody adds behind this one.
-  FLASH_DEVICE void make_room(const Share& share) {
+  FLASH_DEVICE void make_room(const Share& share) const {
     if constexpr (L::kInOrder) {
       if (lane == 0 && share.rounds && share.number > 0) bring(share);
       __syncwarp();
     }
-    for_each_group([&](int group) { Handover{group, buffer()}.make_room(); });
+    for_each_group([&](int group) { Handover<L>{smem, group, buffer()}.make_room(); });
   }
 
-  FLASH_DEVICE void bring(const Share& share) {
+  // The group waits for them.
+  FLASH_DEVICE void bring(const Share& share) const {
     await_turn(share);
     ptx::mbarrier_arrive_expect_tx(smem.sums_full(buffer()), kConfig.sums_bytes());
     ptx::bulk_load(smem.staging(buffer()), sums_of_row<kConfig>(args.call, share.row),
                    kConfig.sums_bytes(), smem.sums_full(buffer()));
-    sm90::wait_phase(smem.sums_full(buffer()), parity);
-    parity ^= 1;
   }
 
   FLASH_DEVICE void send(const Share& share, int group) const {

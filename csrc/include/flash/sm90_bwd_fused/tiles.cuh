@@ -38,14 +38,20 @@ FLASH_DEVICE OwnTile tile_of(const ptx::Vector16& words) {
   return {.batch = words.word[0], .head = words.word[1], .block = words.word[2]};
 }
 
-// A warp's own copy of the tile it works on, with the parity of its "full" in the last bit: in
-// shared memory, as warps that multiply, and that send, have no registers for them.
+// A warp's own copy of the tile it works on, with the parity of its "full" in the last bit, and in
+// order one more for each staging buffer: in shared memory, as warps that multiply, and that send,
+// have no registers for them.
 template <typename L>
 struct WarpTile {
   const L& smem;
   const uint32_t place;
   const int lane;
   uint32_t parity = 1;
+
+  FLASH_DEVICE WarpTile(const L& layout, uint32_t kept, int own_lane)
+      : smem(layout), place(kept), lane(own_lane) {
+    if (L::kInOrder && lane == 0) ptx::st_shared_16<0>(place, {});
+  }
 
   // Takes the next one: all lanes.
   FLASH_DEVICE void take() {
@@ -54,6 +60,7 @@ struct WarpTile {
     if (lane == 0) {
       ptx::Vector16 words = ptx::ld_shared_16<0>(smem.tile());
       words.word[3] = parity;
+      if constexpr (L::kInOrder) words.word[3] |= this->words().word[3] & ~1u;
       ptx::st_shared_16<0>(place, words);
     }
     __syncwarp();  // all lanes have seen that it is there, and see the copy
@@ -63,8 +70,20 @@ struct WarpTile {
   FLASH_DEVICE OwnTile get() const { return tile_of(words()); }
   // Before the next one is taken.
   FLASH_DEVICE void recall_parity() {
-    parity = words().word[3];
+    parity = words().word[3] & 1;
     __syncwarp();  // all lanes have read what is taken in its place
+  }
+  // Of what is brought next into a staging buffer the parity of "full", for which the buffer's turn
+  // is over with that.
+  FLASH_DEVICE uint32_t next_parity(int buffer) const {
+    const ptx::Vector16 own = words();
+    __syncwarp();  // all lanes have read it
+    if (lane == 0) {
+      ptx::st_shared_16<0>(place,
+                           {{own.word[0], own.word[1], own.word[2], own.word[3] ^ 2u << buffer}});
+    }
+    __syncwarp();  // ... and see the next
+    return own.word[3] >> (1 + buffer) & 1;
   }
 
  private:

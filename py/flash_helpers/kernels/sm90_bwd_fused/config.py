@@ -154,7 +154,7 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
         staged = self.add_by is not AddBy.REGISTERS
         sums = self.keys_columns * self.d_head * FP32_BYTES
         staging = self.staging_buffers() * sums if staged else 0
-        barriers = 8 * 2 * self.ds_stages
+        barriers = 8 * (2 * self.ds_stages + GROUPS * self.staging_buffers())
         kept = TILE_BYTES * (1 + WARPS + SENDERS)
         stay = kept + 8 * (4 + self.staging_buffers())
         return self.ds_stages * ds + staging + self.two_pass().smem_of(variant) + barriers + stay

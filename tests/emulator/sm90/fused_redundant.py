@@ -167,10 +167,8 @@ FUSED_REDUNDANT = (
     Redundant(
         "bar.warp.sync removed",
         "__syncwarp();  // all lanes have read their RowStats, which go with Q",
-        """the next weights are of a K that comes where this tile's was, when the warp has left dK
-        there""",
+        "the lanes come together when they share dS, before lane 0 gives Q back",
         _comes_in_pairs,
-        "step<true>();",
     ),
     Redundant(
         "order weakened",

@@ -19,8 +19,8 @@ struct BoxStart {
 struct EqualLengths {
   // Whether thread blocks may share the query heads of a block of keys.
   static constexpr bool kSplitsHeads = false;
-  // Whether thread blocks stay, and take tile after tile (sm90_bwd_fused/tiles.cuh). Then kernels
-  // are queued early, too (ptx/grid_dependency.cuh).
+  // Whether thread blocks stay, and take tile after tile. Then kernels are queued early, too
+  // (ptx/grid_dependency.cuh).
   static constexpr bool kStays = false;
   template <typename L>
   using Work = flash::Work<L>;

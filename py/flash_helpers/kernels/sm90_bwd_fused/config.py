@@ -85,7 +85,7 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
 
     def sums_columns(self) -> int:
         """Where thread blocks stay, a counter stands behind the sums for each of their rows."""
-        return self.d_head + (1 if self.stays() else 0)
+        return self.d_head + self.stays()
 
     def head_splits(self, sizes: Sizes) -> int:
         """Among how many thread blocks the query heads of each block of keys are shared out: as
@@ -131,7 +131,7 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
         return self.add_by is AddBy.IN_ORDER
 
     def stays(self) -> bool:
-        return True
+        return not self.SERVES
 
     def grid(self, variant: Variant, sizes: Sizes) -> int:
         if variant is not Variant.ROUND:
@@ -155,8 +155,7 @@ class FusedBackwardKernelConfig(BackwardKernelConfig):
         sums = self.keys_columns * self.d_head * FP32_BYTES
         staging = self.staging_buffers() * sums if staged else 0
         barriers = 8 * (2 * self.ds_stages + GROUPS * self.staging_buffers())
-        kept = TILE_BYTES * (1 + WARPS + SENDERS)
-        stay = kept + 8 * (4 + self.staging_buffers())
+        stay = TILE_BYTES * (1 + WARPS + SENDERS) + 8 * (4 + self.staging_buffers())
         return self.ds_stages * ds + staging + self.two_pass().smem_of(variant) + barriers + stay
 
     def min_blocks_per_sm(self, variant: Variant = Variant.KEYS) -> int:

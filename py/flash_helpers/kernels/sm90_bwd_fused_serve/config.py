@@ -50,9 +50,6 @@ class FusedServeBackwardKernelConfig(FusedBackwardKernelConfig):
     def head_splits(self, sizes: Sizes) -> int:
         return 1
 
-    def stays(self) -> bool:
-        return False
-
     def grid(self, variant: Variant, sizes: Sizes) -> int:
         """Packed sequences are one of as many rows, and each may begin a block more."""
         if variant is Variant.KEYS:

@@ -45,7 +45,8 @@ cudaError_t queue(const Launch& launch, const BackwardArgs& args) {
       rounds ? sm90_bwd::Narrow{sm90_bwd::Narrow::kQueryGradients, config.group_queries()}
              : sm90_bwd::Narrow{});
   record.call.head_splits = head_splits(args, config.keys_rows);
-  const unsigned n_blocks = is_large ? sm90::grid_size(launch.n_tiles, launch.device) : launch.n_tiles;
+  const unsigned n_blocks =
+      is_large ? sm90::grid_size(launch.n_tiles, launch.device) : launch.n_tiles;
   return queue_blocks_early(launch, n_blocks, &record);
 }
 

@@ -228,10 +228,9 @@ FAULTS = [
               test_ordered_work.test_parts_of_shared_heads_follow_each_other,
               {"kernel": "many_steps", "problem": (2, 300, 200), "causal": True})
         for title, file, old, new in (
-            ("parts of other blocks of keys", "ordered_work.cuh",
-             "Grid::blocks_of_head(args) + block)", "Grid::blocks_of_head(args))"),
-            ("parts in another order", "ordered_work.cuh", "% this->n_splits;",
-             "% (this->n_splits - 1);"),
+            ("parts of other blocks of keys", "split_work.cuh",
+             "own_blocks(args) + block)", "own_blocks(args))"),
+            ("parts in another order", "split_work.cuh", "% n_splits;", "% (n_splits - 1);"),
             ("another head's keys", "split_work.cuh", "(this->head) / n_splits",
              "(this->head) / (n_splits - 1)"),
         )

@@ -17,7 +17,6 @@ template <typename L>
 struct SharedWork : Work<L> {
   unsigned n_splits;
 
-  SharedWork() = default;
   FLASH_DEVICE SharedWork(const BackwardArgs& args, const OwnTile& tile)
       : Work<L>(args, tile), n_splits(static_cast<unsigned>(args.head_splits)) {
     this->n_heads /= args.head_splits;
@@ -35,6 +34,7 @@ struct SharedWork : Work<L> {
   }
 };
 
+// Of those that add as they come.
 template <typename L>
 struct SplitWork : SharedWork<L> {
   using SharedWork<L>::SharedWork;

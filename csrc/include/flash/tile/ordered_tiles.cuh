@@ -56,7 +56,7 @@ struct OrderedGrid {
         section(max((is_wide() ? 2 : 1) * kSectionBlocks / n_blocks, 1u)) {}
 
   FLASH_DEVICE static unsigned blocks_of_head(const BackwardArgs& args) {
-    return (static_cast<unsigned>(args.seqlen_k) + L::kRows - 1) / L::kRows;
+    return Work<L>::own_blocks(args);
   }
 
   // With a mask: of a head's blocks the first ones, that come backwards.

@@ -188,8 +188,8 @@ struct WeightsConsumer : PairMember<kConfig, TheLayout, Own> {
           to, {{__float_as_uint(p[kFirst]), __float_as_uint(p[kFirst + 1]),
                 __float_as_uint(p[kFirst + 2]), __float_as_uint(p[kFirst + 3])}});
     });
-    // Behind its RowStats, too: the other group gives Q back, with which they go, when it has waited
-    // for this.
+    // Behind its RowStats, too: the other group gives Q back, with which they go, when it has
+    // waited for this.
     ptx::mbarrier_arrive(smem.weights_full(weights_ring.buffer));
     weights_ring.advance();
   }

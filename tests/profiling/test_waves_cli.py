@@ -12,6 +12,7 @@ from flash_helpers.base.dtypes import DType
 from flash_helpers.kernel_configs import get_kernel_configs, parse_kernel_name_into_config
 from flash_helpers.kernels.contract import Variant
 from flash_helpers.kernels.problem import AttentionProblem
+from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
 from flash_lab.bench import autotune_cli, report_cli
 from flash_lab.bench.objective import Objective
@@ -68,15 +69,13 @@ def test_blocks_of_our_kernels() -> None:
     assert residency(hopper).blocks_per_sm == 1
     assert residency(fast).blocks_per_sm == 2  # computed here, or the driver's own on a GPU
     # Gradients: tiles of 128 keys, drawn by thread blocks that stay, or a thread block each.
-    in_order, copies = (
-        FusedBackwardKernelConfig(DType.FP16, 128, 128, 64, 2, 2, add_by)
-        for add_by in (AddBy.IN_ORDER, AddBy.COPIES)
-    )
-    assert n_blocks(in_order, 2, 16, 1000) == n_blocks(copies, 2, 16, 1000) == 2 * 16 * 8
-    assert residency(in_order).origin == residency(hopper).origin
-    assert residency(copies).origin != residency(hopper).origin
+    fused = FusedBackwardKernelConfig(DType.FP16, 128, 128, 64, 2, 2, AddBy.COPIES)
+    two_passes = HopperBackwardKernelConfig(DType.FP16, 128, 128, 64, 2, 128, 128, 3)
+    assert n_blocks(fused, 2, 16, 1000) == n_blocks(two_passes, 2, 16, 1000) == 2 * 16 * 8
+    assert residency(fused).origin == residency(hopper).origin
+    assert residency(two_passes).origin != residency(hopper).origin
     with pytest.raises(ValueError, match="computes gradients: expected a forward kernel"):
-        attention(copies, 128, 1)
+        attention(fused, 128, 1)
 
 
 @pytest.mark.gpu

@@ -58,6 +58,16 @@ FUSED_REDUNDANT = (
         "the barrier that tells of room waits for lane 0, too",
     ),
     _fused(
+        "bar.sync removed",
+        "FLASH_DEVICE void meet() const { ptx::bar_sync(kSender + sender, 32); }",
+        "each lane has waited for the sums itself; the barrier is for ptxas",
+    ),
+    _fused(
+        "bar.warp.sync removed",
+        "__syncwarp();  // ... and see the next",
+        "the lanes meet again when they have read what was brought, before any asks for the next",
+    ),
+    _fused(
         "bar.warp.sync removed",
         "make_room(share);",
         "the same, behind lane 0's wait for the others' sums",

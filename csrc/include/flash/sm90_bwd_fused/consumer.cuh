@@ -286,11 +286,8 @@ struct Consumer : Weighing<kConfig, L> {
   FLASH_DEVICE Gradients gradients() const { return {args.call, own_work()}; }
   // Its rows: read again, where the tile is kept, instead of held in registers until then.
   FLASH_DEVICE typename L::Work own_work() const {
-    if constexpr (L::kStays) {
-      return {args.call, tile.get()};
-    } else {
-      return *work;
-    }
+    if constexpr (L::kStays) return {args.call, tile.get()};
+    return *work;
   }
 
   // One arrival per warp: what it read or wrote is complete.

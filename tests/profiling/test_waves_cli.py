@@ -69,13 +69,17 @@ def test_blocks_of_our_kernels() -> None:
     assert residency(hopper).blocks_per_sm == 1
     assert residency(fast).blocks_per_sm == 2  # computed here, or the driver's own on a GPU
     # Gradients: tiles of 128 keys, drawn by thread blocks that stay, or a thread block each.
-    fused = FusedBackwardKernelConfig(DType.FP16, 128, 128, 64, 2, 2, AddBy.COPIES)
+    in_order, copies = (
+        FusedBackwardKernelConfig(DType.FP16, 128, 128, 64, 2, 2, add_by)
+        for add_by in (AddBy.IN_ORDER, AddBy.COPIES)
+    )
     two_passes = HopperBackwardKernelConfig(DType.FP16, 128, 128, 64, 2, 128, 128, 3)
-    assert n_blocks(fused, 2, 16, 1000) == n_blocks(two_passes, 2, 16, 1000) == 2 * 16 * 8
-    assert residency(fused).origin == residency(hopper).origin
+    assert n_blocks(in_order, 2, 16, 1000) == n_blocks(copies, 2, 16, 1000) == 2 * 16 * 8
+    assert n_blocks(two_passes, 2, 16, 1000) == 2 * 16 * 8
+    assert residency(in_order).origin == residency(copies).origin == residency(hopper).origin
     assert residency(two_passes).origin != residency(hopper).origin
     with pytest.raises(ValueError, match="computes gradients: expected a forward kernel"):
-        attention(fused, 128, 1)
+        attention(copies, 128, 1)
 
 
 @pytest.mark.gpu

@@ -73,8 +73,8 @@ struct WarpTile {
     parity = words().word[3] & 1;
     __syncwarp();  // all lanes have read what is taken in its place
   }
-  // Of what is brought next into a staging buffer the parity of "full", for which the buffer's turn
-  // is over with that.
+  // The parity of "full" for what is brought next into a staging buffer; what comes after that has
+  // the other one.
   FLASH_DEVICE uint32_t next_parity(int buffer) const {
     const ptx::Vector16 own = words();
     __syncwarp();  // all lanes have read it

@@ -50,8 +50,10 @@ class Architecture:
     def __str__(self) -> str:
         return f"sm_{self.number}" + ("+PTX" if self.ptx else "")
 
-    def gencode(self) -> list[str]:
-        flags = [f"-gencode=arch=compute_{self.number},code=sm_{self.number}"]
+    def gencode(self, ptx_of: str | None = None) -> list[str]:
+        """nvcc's flags. ptx_of: the architecture whose PTX the machine code is made from, such as
+        "80"; None: its own."""
+        flags = [f"-gencode=arch=compute_{ptx_of or self.number},code=sm_{self.number}"]
         if self.ptx:
             flags.append(f"-gencode=arch=compute_{self.number},code=compute_{self.number}")
         return flags
@@ -71,8 +73,14 @@ class Selection:
         without_ptx = (replace(architecture, ptx=False) for architecture in self.architectures)
         return Selection(tuple(a for a in without_ptx if a.number in targets), self.reason)
 
-    def gencode(self) -> list[str]:
-        return [flag for architecture in self.architectures for flag in architecture.gencode()]
+    def gencode(self, family: Family) -> list[str]:
+        """nvcc's flags for a family's kernels. nvcc needs twice as long for PTX as ptxas for what
+        comes after it."""
+        own = self.of_family(family).architectures
+        # PTX of a specific target is for no other one.
+        shared = family.ONE_PTX and own and not own[0].suffix
+        ptx_of = own[0].number if shared else None
+        return [flag for architecture in own for flag in architecture.gencode(ptx_of)]
 
     def names(self) -> list[str]:
         return [str(architecture) for architecture in self.architectures]

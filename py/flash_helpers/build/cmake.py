@@ -91,9 +91,7 @@ def _configure_command(plan: Plan) -> list[str]:
         "CMAKE_CUDA_COMPILER": plan.nvcc.path,
         "CMAKE_CUDA_HOST_COMPILER": plan.host.path,
         **{
-            f"FLASH_{family.NAME.upper()}_GENCODE": ";".join(
-                plan.selection.of_family(family).gencode()
-            )
+            f"FLASH_{family.NAME.upper()}_GENCODE": ";".join(plan.selection.gencode(family))
             for family in families()
         },
         "FLASH_PYTHON_INCLUDE": plan.python_include,

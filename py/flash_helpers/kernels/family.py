@@ -52,6 +52,8 @@ class Family(ABC):
     SERVES: ClassVar[bool] = False
     # The targets of nvcc that its kernels can be compiled for, such as "90a"; None: every one.
     TARGETS: ClassVar[tuple[str, ...] | None] = None
+    # Whether its PTX is the same for every target: then nvcc makes it once, for the oldest.
+    ONE_PTX: ClassVar[bool] = False
     # A folder laid out like csrc/ (include/, runtime/), for a family that lives outside of it.
     SOURCES: ClassVar[Path | None] = None
 

@@ -23,6 +23,7 @@ class Sm80Backward(BackwardFamily[AmpereBackwardKernelConfig]):
         "'flash_bwd_sm80_fp16_d128_k128x64w8_q128x64w8'"
     )
     HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = AmpereBackwardKernelConfig.HEAD_DIMENSIONS
+    ONE_PTX: ClassVar[bool] = True
 
     def configs(self) -> Sequence[AmpereBackwardKernelConfig]:
         return get_ampere_backward_kernel_configs()

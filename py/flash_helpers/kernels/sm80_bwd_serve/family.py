@@ -24,6 +24,7 @@ class Sm80BackwardServe(BackwardFamily[AmpereServeBackwardKernelConfig]):
         "'flash_bwd_serve_sm80_fp16_d128_k64x32w4_q64x64w4'"
     )
     HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = AmpereServeBackwardKernelConfig.HEAD_DIMENSIONS
+    ONE_PTX: ClassVar[bool] = True
     SERVES: ClassVar[bool] = True
 
     def configs(self) -> Sequence[AmpereServeBackwardKernelConfig]:

@@ -32,6 +32,7 @@ class Sm80Forward(Family):
     TITLE: ClassVar[str] = "Ampere"
     SPELLINGS: ClassVar[str] = SPELLINGS
     HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = ALLOWED_VALUES["d_head"]
+    ONE_PTX: ClassVar[bool] = True
 
     def parse(self, text: str) -> KernelConfig | None:
         return next((config for parse in _PARSERS if (config := parse(text))), None)

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from ..translator.emitter import Emitter
 from ..translator.forms import Modifiers, Unsupported
-from ..translator.ptx_parser import Instruction, Label, Scope
+from ..translator.ptx_parser import Instruction, Scope
 from ..translator.ptx_types import U32
 from ..translator.registry import instruction
 
@@ -14,9 +14,8 @@ from ..translator.registry import instruction
 def _label(scopes: Sequence[Scope], name: str) -> tuple[Scope, int]:
     """The place of a label, which belongs to the innermost scope that has it."""
     for scope in reversed(scopes):
-        for position, statement in enumerate(scope.statements):
-            if isinstance(statement, Label) and statement.name == name:
-                return scope, position
+        if name in scope.labels:
+            return scope, scope.labels[name]
     raise Unsupported(f"unknown label {name}")
 
 

@@ -198,6 +198,9 @@ class _Analysis:
                 frozenset(_operands(place.instruction)))
             for i, place in enumerate(self.places) if is_matmul(place.instruction)
         }  # fmt: skip
+        # What matmuls write: reading an A register changes nothing for it.
+        accumulators = (accumulators for accumulators, _ in self._registers.values())
+        self._accumulators: frozenset[str] = frozenset().union(*accumulators)
 
     def run(self) -> list[Pair]:
         found: dict[tuple[int, int, bool], set[str]] = {}
@@ -277,13 +280,8 @@ class _Analysis:
                     state = {}
             else:
                 here = frozenset({at})
-                state.update(dict.fromkeys(place.writes | self._accumulators(place.reads), here))
+                state.update(dict.fromkeys(place.writes | place.reads & self._accumulators, here))
         return state
-
-    def _accumulators(self, names: frozenset[str]) -> frozenset[str]:
-        """The names that a matmul writes: reading an A register changes nothing for it."""
-        every: frozenset[str] = frozenset().union(*(a for a, _ in self._registers.values()))
-        return names & every
 
 
 def _join_flights(a: _Flight, b: _Flight) -> _Flight:
@@ -291,6 +289,8 @@ def _join_flights(a: _Flight, b: _Flight) -> _Flight:
 
 
 def _join_touched(a: _Touched, b: _Touched) -> _Touched:
-    return {
-        name: a.get(name, frozenset()) | b.get(name, frozenset()) for name in a.keys() | b.keys()
-    }
+    joined = dict(a)
+    for name, places in b.items():
+        known = joined.get(name, places)
+        joined[name] = known if known is places else known | places
+    return joined

@@ -104,7 +104,7 @@ class Emitter:
     def label(self, name: str) -> str:
         """The C++ label of a PTX label: labels belong to the innermost scope that has them."""
         for names in reversed(self.scopes):
-            if any(getattr(s, "name", None) == name for s in names.scope.statements):
+            if name in names.scope.labels:
                 return f"L{names.index}_" + re.sub(r"\W", "_", name)
         raise Unsupported(f"unknown label {name}")
 

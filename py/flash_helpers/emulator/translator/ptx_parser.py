@@ -56,6 +56,7 @@ class Scope:
     registers: dict[str, str] = field(default_factory=dict)  # name -> type; "%r<9>" as "%r<": "b32"
     variables: list[Variable] = field(default_factory=list)
     statements: list[Instruction | Label | Scope] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)  # name -> index of its statement
 
 
 @dataclass(frozen=True)
@@ -182,6 +183,7 @@ class PtxFile:
                 inner, position = self._parse_scope(position)
                 scope.statements.append(inner)
             elif match["label"]:
+                scope.labels.setdefault(match["label"], len(scope.statements))
                 scope.statements.append(Label(match["label"]))
             elif match["statement"]:
                 self._add_statement(scope, match["statement"].strip(), match.start("statement"))

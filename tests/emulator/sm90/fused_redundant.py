@@ -64,11 +64,6 @@ FUSED_REDUNDANT = (
     ),
     _fused(
         "bar.warp.sync removed",
-        "__syncwarp();  // ... and see the next",
-        "the lanes meet again when they have read what was brought, before any asks for the next",
-    ),
-    _fused(
-        "bar.warp.sync removed",
         "make_room(share);",
         "the same, behind lane 0's wait for the others' sums",
     ),

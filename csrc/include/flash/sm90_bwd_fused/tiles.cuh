@@ -76,14 +76,10 @@ struct WarpTile {
   // The parity of "full" for what is brought next into a staging buffer; what comes after that has
   // the other one.
   FLASH_DEVICE uint32_t next_parity(int buffer) const {
-    const ptx::Vector16 own = words();
+    const uint32_t word = ptx::ld_shared_4(place + 12);
     __syncwarp();  // all lanes have read it
-    if (lane == 0) {
-      ptx::st_shared_16<0>(place,
-                           {{own.word[0], own.word[1], own.word[2], own.word[3] ^ 2u << buffer}});
-    }
-    __syncwarp();  // ... and see the next
-    return own.word[3] >> (1 + buffer) & 1;
+    if (lane == 0) ptx::st_shared_4<12>(place, word ^ 2u << buffer);
+    return word >> (1 + buffer) & 1;
   }
 
  private:

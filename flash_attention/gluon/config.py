@@ -40,11 +40,6 @@ class GluonForwardConfig:
         return 0
 
     @property
-    def total_warps(self) -> int:
-        """Warps of a thread block: the producer's one is padded to a warpgroup."""
-        return self.NUM_MMA_WARPS + 4
-
-    @property
     def mma_regs(self) -> int:
         """Registers of a thread in a consumer group: what the producer's leave, by eights."""
         groups = self.NUM_MMA_WARPS // 4

@@ -15,9 +15,10 @@ from flash_helpers.kernels.sm90_bwd_cluster.config import ClusterBackwardKernelC
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
 from tests.backward.problems import CONFIGS, NAMES, SMALLS, WIDE, Problem
 
-_OF_DTYPES = [[config for config in CONFIGS if config.dtype is dtype] for dtype in DType]
-# Of those that differ in the dtype alone one, in turn; the others are slow tests.
-SOME = [alike[i % len(alike)] for i, alike in enumerate(zip(*_OF_DTYPES, strict=True))]
+# Of those that differ in the dtype alone the one that other tests compile, too, and of each family
+# one of the other dtype; the rest are slow tests.
+_OTHERS = {config.FAMILY: config for config in CONFIGS if config.dtype is DType.BF16}
+SOME = [c for c in CONFIGS if c.dtype is DType.FP16 or c is _OTHERS[c.FAMILY]]
 EVERY = pytest.mark.parametrize(
     "config",
     [pytest.param(c, marks=() if c in SOME else pytest.mark.slow, id=str(c)) for c in CONFIGS],

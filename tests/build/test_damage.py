@@ -101,6 +101,7 @@ def test_every_file_damaged_in_every_way(tree: QuickTree, damage: Damage, capfd:
     check_every_file(tree, lambda: damage, capfd)
 
 
+@pytest.mark.slow
 def test_every_folder(tree: QuickTree, capfd: Output) -> None:
     before = tree.library.read_bytes()
     folders = [path for path in tree.directory.rglob("*") if path.is_dir()]

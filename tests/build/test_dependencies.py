@@ -19,6 +19,7 @@ Output = pytest.CaptureFixture[str]
 # Names that once were the pattern by which originals were told from copies; each worked alone.
 STRANGE = "o'brien, (x) & 100%=@+~!{a}/ünder 日本 #*<>^?:"
 PLACES = ("tree", "csrc/include/tree", "previous_kernels/staged", STRANGE)
+SOME = ("csrc/include/tree", STRANGE)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,9 @@ def originals(tree: QuickTree) -> Iterator[Path]:
         yield from (path for path in (tree.root / folder).rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "place", [pytest.param(p, marks=() if p in SOME else pytest.mark.slow) for p in PLACES]
+)
 def test_content_decides_and_no_time_stamp(
     tmp_path: Path, toolchain: Toolchain, place: str, capfd: Output
 ) -> None:

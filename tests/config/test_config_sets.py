@@ -9,6 +9,7 @@ import pytest
 from flash_helpers.kernel_configs import (
     DType,
     FlashForwardKernelConfig,
+    KernelConfig,
     config_order,
     get_autotuning_kernel_configs,
     get_kernel_configs,
@@ -123,6 +124,18 @@ def test_selection_words() -> None:
     together = sorted((c for part in blocks for c in part), key=config_order)
     assert together == get_kernel_configs("tune")
     assert {c.blocks() for c in get_kernel_configs("64,32")} == {(64, 32)}
+
+
+def test_half_has_one_of_each_pair_that_differs_in_the_type() -> None:
+    def without_type(config: KernelConfig) -> str:
+        return str(config).replace(config.dtype.name, "")
+
+    every, half = get_kernel_configs("all"), get_kernel_configs("half")
+    assert set(half) < set(every) and half == sorted(half, key=config_order)
+    names = [without_type(config) for config in half]
+    assert len(set(names)) == len(names) and {*names} == {*map(without_type, every)}
+    for family in {config.FAMILY for config in every} - {"sm90_serve_mla"}:  # of one pair
+        assert {c.dtype for c in half if family == c.FAMILY} == {*DType}
 
 
 def test_the_environment_is_read_when_the_key_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:

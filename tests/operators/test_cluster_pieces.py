@@ -27,7 +27,6 @@ from .test_cluster import (
     SHARED,
     SMALL,
     each_dtype,
-    each_length,
     each_norm,
     emulate,
     norm_off,
@@ -43,7 +42,7 @@ def test_softmax_of_pieces(log: bool, seed: int) -> None:
         assert softmax_off(SOFTMAX, 1128, log, seed, dtype, config=PIECES) <= 4
 
 
-@each_length
+@pytest.mark.parametrize("columns", [1544, 2056])
 @each_dtype
 @each_norm
 def test_vectors_a_piece_ahead_or_in_shared_memory(

@@ -23,23 +23,16 @@ from tests.serving.problems import EVERYTHING, NAN, Batch, ints, same_bits, stac
 CAUSAL = ServeRule(causal=True)
 SLOW = pytest.mark.slow
 CONFIGS = [c for c in get_hopper_serve_kernel_configs() if not (c.paged or c.pack_gqa)]
+# The type that other tests' kernels of a head dimension have, or else the other one; the rest are
+# slow tests.
+SOME = [c for c in CONFIGS if (c.dtype is DType.FP16) == (c.d_head in (64, 128))]
 
 
 @pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize(
-    ("rule", "config"),
-    [
-        # Without a mask those of fp16 are enough, and with one the others, but for test-all.
-        pytest.param(
-            rule,
-            c,
-            id=f"{rule}-{c}",
-            marks=SLOW if (c.dtype is DType.BF16) != (rule == CAUSAL) else (),
-        )
-        for rule in (ServeRule(), CAUSAL)
-        for c in CONFIGS
-    ],
+    "config", [pytest.param(c, id=str(c), marks=() if c in SOME else SLOW) for c in CONFIGS]
 )
+@pytest.mark.parametrize("rule", [ServeRule(), CAUSAL], ids=str)
 def test_lengths(
     monkeypatch: pytest.MonkeyPatch, config: HopperServeKernelConfig, rule: ServeRule
 ) -> None:
@@ -129,7 +122,9 @@ def test_narrower_values(rule: ServeRule) -> None:
 
 
 @pytest.mark.usefixtures("hopper")
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.parametrize(
+    "config", [pytest.param(c, id=str(c), marks=() if c in SOME else SLOW) for c in CONFIGS]
+)
 def test_everything_at_once(
     monkeypatch: pytest.MonkeyPatch, config: HopperServeKernelConfig
 ) -> None:

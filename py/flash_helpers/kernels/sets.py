@@ -20,7 +20,16 @@ def _words() -> dict[str, Callable[[], Sequence[KernelConfig]]]:
     words = [(word, partial(_called, found)) for word, found in parts.items()]
     everything = partial(_called, [family.everything for family in families()])
     words.insert(2, ("all", everything))  # where messages have always shown it
-    return dict(words)
+    return dict(words) | {"half": lambda: _of_one_dtype(everything())}
+
+
+def _of_one_dtype(configs: Iterable[KernelConfig]) -> list[KernelConfig]:
+    """Of those that differ in the data type alone one, in turn."""
+    alike: dict[str, list[KernelConfig]] = {}
+    for config in configs:
+        name = config.kernel_name().replace(config.dtype.name.lower(), "")
+        alike.setdefault(name, []).append(config)
+    return _union([found[i % len(found)]] for i, found in enumerate(alike.values()))
 
 
 def _called(parts: list[Callable[[], Sequence[KernelConfig]]]) -> Sequence[KernelConfig]:

@@ -90,6 +90,10 @@ def _configure_command(plan: Plan) -> list[str]:
         "CMAKE_CXX_COMPILER": plan.host.path,
         "CMAKE_CUDA_COMPILER": plan.nvcc.path,
         "CMAKE_CUDA_HOST_COMPILER": plan.host.path,
+        # They have answered (plan.py). CMake's trials of them take two seconds, and what those find
+        # nobody asks for.
+        **{f"CMAKE_{tool}_ABI_COMPILED": "ON" for tool in ("CXX", "CUDA")},
+        **{f"CMAKE_{tool}_COMPILER_WORKS": "ON" for tool in ("CXX", "CUDA")},
         **{
             f"FLASH_{family.NAME.upper()}_GENCODE": ";".join(plan.selection.gencode(family))
             for family in families()

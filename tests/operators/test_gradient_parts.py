@@ -159,8 +159,16 @@ def test_parts_are_larger_where_there_would_be_many() -> None:
         assert slots == (found[0].SLOTS, found[1].SLOTS, found[3].SLOTS)
 
 
-@pytest.mark.parametrize("columns", [40_008, 65_536])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "columns"),
+    [
+        (torch.bfloat16, 40_008),
+        (torch.float32, 65_536),
+        pytest.param(torch.bfloat16, 65_536, marks=pytest.mark.slow),
+        pytest.param(torch.float32, 40_008, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_no_spills_and_several_programs_at_a_time(dtype: torch.dtype, columns: int) -> None:
     for bias in (False, True):
         call = call_of(columns, dtype, bias)

@@ -37,7 +37,7 @@ def test_products(a_rows: bool, b_rows: bool, seed: int) -> None:
         assert off(y, a, b) <= ALLOWED["ieee"]
 
 
-@pytest.mark.parametrize(("k", "held"), [(264, 2), (712, 4)])
+@pytest.mark.parametrize(("k", "held"), [pytest.param(264, 2, marks=pytest.mark.slow), (712, 4)])
 def test_every_configuration(k: int, held: int, seed: int) -> None:
     """Of few steps, under which fewer parts of the tile before are finished."""
     a, b = draw((264, k), torch.float16, seed), draw((k, 264), torch.float16, seed + 1)

@@ -104,7 +104,12 @@ STAGED = [
 
 @pytest.mark.parametrize("config", STAGED, ids=str)
 @pytest.mark.parametrize(
-    ("seqlen_k", "heads", "splits"), [(130, 6, 6), (19 * 128 + 5, 8, 4), (43 * 128, 3, 1)]
+    ("seqlen_k", "heads", "splits"),
+    [
+        (130, 6, 6),
+        (19 * 128 + 5, 8, 4),
+        pytest.param(43 * 128, 3, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_heads_that_share_few_keys(
     config: FusedBackwardKernelConfig, seqlen_k: int, heads: int, splits: int
@@ -180,7 +185,7 @@ def test_every_run_gives_the_same_bits() -> None:
         assert all(bitwise_equal(first[name], second[name]) for name in names)
 
 
-@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("dtype", [DType.FP16, pytest.param(DType.BF16, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("factor", [1e-4, 1e2])
 def test_small_and_large_outer_gradients(
     small: BackwardKernelConfig, dtype: DType, factor: float

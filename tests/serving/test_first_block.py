@@ -61,7 +61,10 @@ def reports(
     return reports
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow if i % 2 else ()) for i, n in enumerate(CALLS)],
+)
 def test_it_is_copied_once_if_it_is_right(
     reports: list[tuple[Any, LaunchReport]], name: str
 ) -> None:

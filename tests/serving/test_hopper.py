@@ -30,9 +30,16 @@ SOME = [c for c in CONFIGS if (c.dtype is DType.FP16) == (c.d_head in (64, 128))
 
 @pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize(
-    "config", [pytest.param(c, id=str(c), marks=() if c in SOME else SLOW) for c in CONFIGS]
+    ("rule", "config"),
+    [
+        # Of those in turn one without a mask and one with it.
+        pytest.param(
+            rule, c, id=f"{rule}-{c}", marks=() if c in SOME[rule == CAUSAL :: 2] else SLOW
+        )
+        for rule in (ServeRule(), CAUSAL)
+        for c in CONFIGS
+    ],
 )
-@pytest.mark.parametrize("rule", [ServeRule(), CAUSAL], ids=str)
 def test_lengths(
     monkeypatch: pytest.MonkeyPatch, config: HopperServeKernelConfig, rule: ServeRule
 ) -> None:

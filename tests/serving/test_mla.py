@@ -11,7 +11,6 @@ import torch
 
 import flash_attention
 from flash_attention.serving import launch, splits
-from flash_helpers.base.dtypes import DType
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_helpers.kernels.contract import KernelConfig
@@ -21,13 +20,7 @@ from tests.serving.problems import EVERYTHING, NAN, WILD, ints, same_bits
 CAUSAL = ServeRule(causal=True)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        pytest.param(c, id=str(c), marks=() if c.dtype is DType.FP16 else pytest.mark.slow)
-        for c in get_kernel_configs("mla")
-    ],
-)
+@pytest.mark.parametrize("config", get_kernel_configs("mla"), ids=str)
 def test_every_kernel(monkeypatch: pytest.MonkeyPatch, config: KernelConfig) -> None:
     """With everything that a call can ask for, and pieces of tiles: more tiles than thread blocks,
     and more thread blocks than tiles."""

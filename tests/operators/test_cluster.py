@@ -34,6 +34,10 @@ PIECES = ClusterConfig(1024, 2, ROWS=2, PIECES=2, TOGETHER=True)
 AHEAD, SHARED = replace(PIECES, AHEAD=True), replace(PIECES, SHARED=True)
 # Of 1544 the last part's second warp has none.
 each_length = pytest.mark.parametrize("columns", [1544, 2048, 2056])
+# For tests of many configurations.
+some_lengths = pytest.mark.parametrize(
+    "columns", [1544, pytest.param(2048, marks=pytest.mark.slow), 2056]
+)
 each_dtype = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 each_norm = pytest.mark.parametrize("op", [RMS_NORM, LAYER_NORM], ids=["rms", "layer"])
 
@@ -105,7 +109,7 @@ def test_norms_with_other_weights(op: ClusterOp, seed: int) -> None:
         assert norm_off(op, 1544, seed, weighted=False, config=config) <= 4
 
 
-@pytest.mark.parametrize("columns", [1544, 2056])
+@some_lengths
 @each_dtype
 def test_pairs_and_pieces(dtype: torch.dtype, columns: int, seed: int) -> None:
     for config in (PAIRS, PIECES, replace(PAIRS, TOGETHER=True)):

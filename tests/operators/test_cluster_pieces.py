@@ -31,6 +31,7 @@ from .test_cluster import (
     emulate,
     norm_off,
     softmax_off,
+    some_lengths,
     way_to,
 )
 from .values import ordinary
@@ -42,7 +43,7 @@ def test_softmax_of_pieces(log: bool, seed: int) -> None:
         assert softmax_off(SOFTMAX, 1128, log, seed, dtype, config=PIECES) <= 4
 
 
-@pytest.mark.parametrize("columns", [1544, 2056])
+@some_lengths
 @each_dtype
 @each_norm
 def test_vectors_a_piece_ahead_or_in_shared_memory(

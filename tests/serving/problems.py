@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+import pytest
 import torch
 
 import flash_attention
+from flash_helpers.base.dtypes import DType
 from flash_helpers.check.serving import ServeRule, attend_sequence
 from flash_helpers.check.tolerance import compare
+from flash_helpers.kernels.contract import KernelConfig
+
+Config = TypeVar("Config", bound=KernelConfig)
 
 NAN = math.nan
 FULL = ServeRule()
@@ -200,4 +205,19 @@ def same_bits(a: Any, b: Any) -> bool:
         torch.equal(x.contiguous().view(torch.uint8), y.contiguous().view(torch.uint8))
         for one, other in zip(a, b, strict=True)
         for x, y in zip(one, other, strict=True)
+    )
+
+
+def of_one_type(configs: Sequence[Config]) -> list[Config]:
+    """Of those that differ in the data type alone the one that other tests of a head dimension
+    compile as well, or else the other one."""
+    return [c for c in configs if (c.dtype is DType.FP16) == (c.d_head in (64, 128))]
+
+
+def each(configs: Sequence[KernelConfig]) -> pytest.MarkDecorator:
+    """A test of each `config`, a slow one but for `of_one_type`."""
+    some = of_one_type(configs)
+    return pytest.mark.parametrize(
+        "config",
+        [pytest.param(c, id=str(c), marks=() if c in some else pytest.mark.slow) for c in configs],
     )

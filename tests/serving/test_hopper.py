@@ -10,7 +10,6 @@ import torch
 import flash_attention
 import flash_attention.emulated
 from flash_attention.serving import launch
-from flash_helpers.base.dtypes import DType
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.check.tolerance import compare
 from flash_helpers.kernels.contract import KernelConfig
@@ -18,14 +17,21 @@ from flash_helpers.kernels.sm90_serve.arguments import pack_launch_arguments
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 from flash_helpers.kernels.sm90_serve.family import Sm90Serve
 from flash_helpers.kernels.sm90_serve.sets import get_hopper_serve_kernel_configs
-from tests.serving.problems import EVERYTHING, NAN, Batch, ints, same_bits, stacked
+from tests.serving.problems import (
+    EVERYTHING,
+    NAN,
+    Batch,
+    each,
+    ints,
+    of_one_type,
+    same_bits,
+    stacked,
+)
 
 CAUSAL = ServeRule(causal=True)
 SLOW = pytest.mark.slow
 CONFIGS = [c for c in get_hopper_serve_kernel_configs() if not (c.paged or c.pack_gqa)]
-# The type that other tests' kernels of a head dimension have, or else the other one; the rest are
-# slow tests.
-SOME = [c for c in CONFIGS if (c.dtype is DType.FP16) == (c.d_head in (64, 128))]
+SOME = of_one_type(CONFIGS)
 
 
 @pytest.mark.usefixtures("hopper")
@@ -129,9 +135,7 @@ def test_narrower_values(rule: ServeRule) -> None:
 
 
 @pytest.mark.usefixtures("hopper")
-@pytest.mark.parametrize(
-    "config", [pytest.param(c, id=str(c), marks=() if c in SOME else SLOW) for c in CONFIGS]
-)
+@each(CONFIGS)
 def test_everything_at_once(
     monkeypatch: pytest.MonkeyPatch, config: HopperServeKernelConfig
 ) -> None:

@@ -13,18 +13,12 @@ from flash_helpers.check.tolerance import ROW_FACTOR
 from flash_helpers.kernel_configs import get_kernel_configs
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.serve_config import ServeKernelConfig, ServeSizes
-from tests.serving.problems import EVERYTHING, Batch
+from tests.serving.problems import EVERYTHING, Batch, each
 
 CONFIGS = [config for config in get_kernel_configs("serve") if not config.GRADIENTS]
-# The type that other tests' kernels of a head dimension have, or else the other one; the rest are
-# slow tests.
-SOME = [c for c in CONFIGS if (c.dtype is DType.FP16) == (c.d_head in (64, 128))]
 
 
-@pytest.mark.parametrize(
-    "config",
-    [pytest.param(c, id=str(c), marks=() if c in SOME else pytest.mark.slow) for c in CONFIGS],
-)
+@each(CONFIGS)
 @pytest.mark.parametrize("num_splits", [0, 3])
 def test_every_kernel(
     monkeypatch: pytest.MonkeyPatch, config: KernelConfig, num_splits: int

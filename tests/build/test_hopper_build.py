@@ -116,6 +116,11 @@ def test_each_kernel_is_compiled_for_its_family_s_architectures(both: Tree) -> N
             assert row.dynamic_shared_bytes > 48 * 1024
 
 
+def test_cmake_tries_no_compiler(both: Tree) -> None:
+    said = (both.directory / "configure.log").read_text()
+    assert "compiler identification" in said and "ABI" not in said
+
+
 def test_a_part_may_hold_one_family_alone(both: Tree) -> None:
     whole = both.run_with_extension("print(_C.fingerprint(), *_C.kernel_names())").split()
     found = []

@@ -9,6 +9,7 @@ import pytest
 
 from flash_helpers.compilers import programs
 from flash_helpers.emulator import EmulatorBuildError, compile_kernel
+from flash_helpers.emulator.door.compile import Toolchain
 
 from .support import ptx_kernel
 
@@ -27,6 +28,14 @@ WRONG = {
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FLASH_ATTENTION_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path
+
+
+def test_a_flag_of_gcc_is_for_gcc_alone() -> None:
+    gcc, clang = (
+        Toolchain(("c++",), version, "cpu").kernel_flags
+        for version in ("c++ (Debian) 12.2.0\nFree Software Foundation, Inc.", "clang version 17")
+    )
+    assert {*gcc} - {*clang} == {"-fira-region=one"} and {*clang} < {*gcc}
 
 
 @pytest.mark.parametrize("wrong", WRONG)

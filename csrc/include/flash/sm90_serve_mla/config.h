@@ -73,8 +73,8 @@ struct HopperMlaKernelConfig {
   constexpr int state_bytes() const { return n_threads() / kWarpSize * kStateBytes; }
   constexpr int flag_offset() const { return state_offset() + state_bytes(); }
   constexpr int barriers_offset() const { return flag_offset() + kFlagBytes; }
-  // Full and empty: of both halves of each stage.
-  constexpr int n_barriers() const { return 4 * n_stages; }
+  // Full and empty: of both halves of each stage. And three between the groups (place.cuh).
+  constexpr int n_barriers() const { return 4 * n_stages + 3; }
 
   // Attention alone has any: with as much, few thread blocks of the others would fit.
   constexpr int smem_bytes(Variant variant = Variant::kServe) const {

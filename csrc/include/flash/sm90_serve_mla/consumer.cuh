@@ -2,7 +2,9 @@
 //
 // The left group computes the scores of a block and turns them into weights, which it keeps as an
 // operand and gives to the right group through shared memory; then each adds its columns of the
-// output. Scores of a block are multiplied while the right group still adds the block before.
+// output. All threads of a group arrive at the barriers between the two: racecheck follows no named
+// barrier at which some arrive and others wait. Scores of a block are multiplied while the right
+// group still adds the block before.
 #pragma once
 
 #include "flash/ptx/fence.cuh"
@@ -72,7 +74,10 @@ class Consumer {
     for (int i = 0; i < blocks.n; ++i) {
       const int key = blocks.first + i * kConfig.B_c;
       const int stage = ring_.buffer;
-      if (needs_clearing<kConfig>(keys, key)) ptx::bar_sync(kCleared, kThreads);
+      if (needs_clearing<kConfig>(keys, key)) {
+        sm90::wait_phase(at_.cleared(), cleared_);
+        cleared_ ^= 1;
+      }
       typename Mm::Scores s;
       sm90::wait_phase(at_.full(stage, kLeft), ring_.parity);
       Mm::template issue_scores<kLeft>(at_, stage, s);
@@ -84,13 +89,13 @@ class Consumer {
       softmax.update(s);
       typename Mm::Weights weights;
       Mm::pack(s, weights);
-      if (i > 0) ptx::bar_sync(kWeightsRead, kThreads);
+      sm90::wait_phase(at_.weights_read(), told_ ^ 1);  // those of the block before
       Mm::tell(at_, weights);
       if (at_.lane % 4 == 0) {
         at_.factors()[at_.row()] = softmax.factor[0];
         at_.factors()[at_.row() + 8] = softmax.factor[1];
       }
-      ptx::bar_arrive(kWeightsTold, kThreads);
+      ptx::mbarrier_arrive(at_.weights_told());
       rescale(o, softmax.factor[0], softmax.factor[1]);
       add(stage, weights, o, kLeft);
     }
@@ -111,14 +116,14 @@ class Consumer {
         sm90::wait_phase(at_.full(stage, kLeft), ring_.parity);
         sm90::wait_phase(at_.full(stage, kRight), ring_.parity);
         clear<kConfig>(at_, stage, keys, key);
-        ptx::bar_arrive(kCleared, kThreads);
+        ptx::mbarrier_arrive(at_.cleared());
       }
-      ptx::bar_sync(kWeightsTold, kThreads);
+      sm90::wait_phase(at_.weights_told(), told_);
       typename Mm::Weights weights;
       Mm::read(at_, weights);
       const float upper = at_.factors()[at_.row()];
       const float lower = at_.factors()[at_.row() + 8];
-      if (i + 1 < blocks.n) ptx::bar_arrive(kWeightsRead, kThreads);
+      ptx::mbarrier_arrive(at_.weights_read());
       sm90::wait_phase(at_.full(stage, kRight), ring_.parity);  // it is
       rescale(o, upper, lower);
       add(stage, weights, o, kRight);
@@ -132,6 +137,7 @@ class Consumer {
     Mm::wait(o);
     if (at_.lane == 0) ptx::mbarrier_arrive(at_.empty(stage, half));
     ring_.advance();
+    told_ ^= 1;
   }
 
   // The soft cap, and what is not seen of the block that begins with `key`.
@@ -152,6 +158,9 @@ class Consumer {
   const sm80_serve::Abreast abreast_;
   const Place<kConfig>& at_;
   sm90::RingPosition<kConfig.n_stages> ring_;
+  // Parities: of the next block's weights, and of the next that is cleared.
+  uint32_t told_ = 0;
+  uint32_t cleared_ = 0;
 };
 
 }  // namespace flash::sm90_serve_mla

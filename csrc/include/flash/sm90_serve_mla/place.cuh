@@ -12,13 +12,8 @@ namespace flash::sm90_serve_mla {
 // Group 0 computes the scores of both, and the left columns of the output.
 enum Half : int { kLeft = 0, kRight = 1 };
 
-// Named barriers.
-enum Barrier : int {
-  kConsumers = 1,    // both groups
-  kCleared = 2,      // the right group has cleared what nobody sees
-  kWeightsTold = 3,  // the left group has written weights and factors
-  kWeightsRead = 4,  // the right group has read them
-};
+// A named barrier, for both groups.
+constexpr int kConsumers = 1;
 
 // What a warp knows of its tiles, while registers hold the output.
 template <HopperMlaKernelConfig kConfig>
@@ -71,6 +66,11 @@ struct Place {
   FLASH_DEVICE uint32_t empty(int n, Half half) const {
     return barrier(2 * (kConfig.n_stages + n) + half);
   }
+  // The left group has written weights and factors; the right group has read them.
+  FLASH_DEVICE uint32_t weights_told() const { return barrier(4 * kConfig.n_stages); }
+  FLASH_DEVICE uint32_t weights_read() const { return barrier(4 * kConfig.n_stages + 1); }
+  // The right group has cleared what nobody sees.
+  FLASH_DEVICE uint32_t cleared() const { return barrier(4 * kConfig.n_stages + 2); }
 
  private:
   FLASH_DEVICE uint32_t barrier(int number) const {

@@ -29,6 +29,9 @@ FLASH_DEVICE void init_barriers(const Place<kConfig>& at) {
       ptx::mbarrier_init(at.empty(stage, half), HopperMlaKernelConfig::kGroupWarps);
     }
   }
+  for (const uint32_t barrier : {at.weights_told(), at.weights_read(), at.cleared()}) {
+    ptx::mbarrier_init(barrier, HopperMlaKernelConfig::kGroupWarps * 32);
+  }
   ptx::fence_mbarrier_init();
 }
 

@@ -55,5 +55,5 @@ class HopperMlaKernelConfig(AmpereMlaKernelConfig):
         weights = self.B_r * self.B_c * self.dtype.bytes
         told = self.B_r * 3 * FP32_BYTES
         state = (self.n_warps + _GROUP_WARPS) * _STATE_BYTES + FLAG_BYTES
-        barriers = 4 * self.n_stages * _BARRIER_BYTES
+        barriers = (4 * self.n_stages + 3) * _BARRIER_BYTES
         return rows * self.d_head * self.dtype.bytes + weights + told + state + barriers

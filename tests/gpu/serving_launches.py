@@ -1,11 +1,11 @@
-"""Launches of the kernels for new tokens, of those for latent caches, and of Hopper's for narrow
-windows and those that cap scores, for a tool that watches them (sanitize.sh): no reference
-is computed, and nothing is compared.
+"""Launches of the kernels for new tokens, of those for latent caches, of Hopper's for narrow
+windows and those that cap scores, and of those for gradients of packed sequences, for a tool that
+watches them (sanitize.sh): no reference is computed, and nothing is compared.
 
     python -m tests.gpu.serving_launches [KIND...]
 
-Kinds are new-tokens, latent and prompts; without any, all. Prints the kernel of each launch, and
-fails if one is not of the kinds that it is for."""
+Kinds are new-tokens, latent, prompts and gradients; without any, all. Prints the kernel of each
+launch, and fails if one is not of the kinds that it is for."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, ClassVar
 from unittest import mock
 
 import torch
 
-from flash_attention.serving import launch
+from flash_attention.serving import gradients, launch
 from flash_helpers.check.serving import ServeRule
+from flash_helpers.kernels.backward_config import BackwardKernelConfig
 from flash_helpers.kernels.serve_config import ServeKernelConfig
 from flash_helpers.kernels.sm80_serve.config import AmpereServeKernelConfig
+from flash_helpers.kernels.sm90_bwd_fused_serve.config import FusedServeBackwardKernelConfig
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 from tests.serving.latent import LatentBatch
+from tests.serving.packed import Packed
 from tests.serving.problems import Batch
 
-KINDS = ("new-tokens", "latent", "prompts")
+KINDS = ("new-tokens", "latent", "prompts", "gradients")
 WITHIN, BEYOND = 50.0, 0.5  # caps that normally distributed scores stay within, and do not
 # Ends within blocks and tiles, idle groups, no keys; with 16 heads several tiles a thread block.
 EQUAL, DIFFERENT = (300,), (300, 5, 0, 420, 129, 128)  # of caches, whose blocks have 64 to 256
@@ -97,6 +101,33 @@ class Latent:
         return chosen
 
 
+@dataclass(frozen=True)
+class Gradients:
+    """Packed sequences; deterministic ones are the Ampere family's."""
+
+    d: int
+    rule: ServeRule
+    deterministic: bool
+    LENGTHS: ClassVar = ([300, 0, 1, 200, 64], [333, 9, 130, 200, 40])
+
+    def run(self, dtype: torch.dtype) -> BackwardKernelConfig:
+        packed = Packed(*self.LENGTHS, self.rule, 4, 2, self.d, dtype=dtype, device="cuda")
+        chosen: list[BackwardKernelConfig] = []
+
+        def choose(*given: Any, **named: Any) -> BackwardKernelConfig:
+            chosen.append(gradients_choose(*given, **named))
+            return chosen[-1]
+
+        gradients_choose = gradients.choose
+        with (
+            mock.patch.object(gradients, "choose", choose),
+            mock.patch(f"{FusedServeBackwardKernelConfig.__module__}.LEAST_MEAN_ROWS", 0),
+        ):
+            packed.call(deterministic=self.deterministic)
+        torch.cuda.synchronize()
+        return chosen[-1]
+
+
 @contextmanager
 def noted() -> Iterator[list[ServeKernelConfig]]:
     """The kernels that calls get meanwhile, which have ended behind it; none of a call like one
@@ -151,6 +182,14 @@ def latent() -> Iterator[Latent]:
             yield Latent(n, heads)
 
 
+def packed_gradients() -> Iterator[Gradients]:
+    for d in (64, 96, 128, 192, 256):
+        for rule in (ServeRule(), ServeRule(causal=True), ServeRule(window=(100, 30))):
+            for deterministic in (False, True) if d <= 128 else (True,):
+                yield Gradients(d, rule, deterministic)
+    yield Gradients(128, ServeRule(causal=True, softcap=BEYOND), deterministic=False)
+
+
 def main(kinds: Sequence[str]) -> int:
     if "new-tokens" in kinds:
         for tokens in new_tokens():
@@ -160,6 +199,9 @@ def main(kinds: Sequence[str]) -> int:
             print(case.run(torch.bfloat16), case, flush=True)
     if "prompts" in kinds:
         prompts()
+    if "gradients" in kinds:
+        for wanted in packed_gradients():
+            print(wanted.run(torch.bfloat16), wanted, flush=True)
     return 0
 
 

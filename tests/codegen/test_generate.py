@@ -46,6 +46,17 @@ def test_every_kernel_is_in_exactly_one_unit(tmp_path: Path, per_unit: int) -> N
         }
 
 
+def test_a_unit_has_as_many_configurations_as_its_family_says(tmp_path: Path) -> None:
+    manifest = generate(tmp_path, get_kernels_to_build("all"))
+    assert Manifest.from_json(manifest.to_json()) == manifest
+    most = {}
+    for family in families():
+        texts = [(tmp_path / unit).read_text() for unit in manifest.units(family.NAME)]
+        most[family.NAME] = max(text.count("constexpr auto kConfig") for text in texts)
+    assert most["sm80"] == 8 and most["sm90"] == 4
+    assert all(most[family.NAME] <= family.CONFIGS_PER_UNIT for family in families())
+
+
 def test_the_same_configurations_give_the_same_bytes(tmp_path: Path) -> None:
     generate(tmp_path / "a", PROG)
     generate(tmp_path / "b", list(reversed(PROG)))
@@ -230,7 +241,7 @@ def test_the_tool_builds_what_the_environment_selects(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     records = load_manifest(tmp_path / "out").kernels
     assert sorted(record.config for record in records) == get_kernel_configs("64,32")
-    assert "16 kernels in 4 units" in ran.stdout
+    assert "16 kernels in 2 units" in ran.stdout
 
 
 def test_the_tool_lists_the_union_of_its_words() -> None:
@@ -258,20 +269,21 @@ def test_the_tool_reports_usage_errors_with_exit_code_2(arguments: list[str], me
     assert ran.returncode == 2 and message in ran.stderr and "Traceback" not in ran.stderr
 
 
-def test_families_with_large_units_are_compiled_first(tmp_path: Path) -> None:
-    """By what stands in the files."""
+def test_families_whose_units_take_longest_are_compiled_first(tmp_path: Path) -> None:
+    """By the configurations that stand in the files."""
     manifest = generate(tmp_path, get_kernels_to_build("all"))
     order = order_of_families(manifest)
     assert sorted(order) == sorted(family.NAME for family in families())
-    found = []
-    for family in order:
-        texts = [(tmp_path / unit).read_text() for unit in manifest.units(family)]
-        found.append(sum(text.count("__global__") for text in texts) / len(texts))
-    assert found == sorted(found, reverse=True) and found[0] > 2 * found[-1]
-    assert found == pytest.approx([manifest.kernels_of_a_unit(family) for family in order])
+    by_name = {family.NAME: family for family in families()}
+    seconds = []
+    for name in order:
+        texts = [(tmp_path / unit).read_text() for unit in manifest.units(name)]
+        n_configs = sum(text.count("constexpr auto kConfig") for text in texts)
+        seconds.append(n_configs / len(texts) * by_name[name].COMPILE_SECONDS)
+    assert seconds == sorted(seconds, reverse=True) and seconds[0] > 2 * seconds[-1]
 
 
 def test_a_family_without_kernels_comes_last(tmp_path: Path) -> None:
     manifest = generate(tmp_path, PROG)
-    assert manifest.kernels_of_a_unit("sm90") == 0
+    assert manifest.configs_of_a_unit("sm90") == 0
     assert order_of_families(manifest)[0] == "sm80"

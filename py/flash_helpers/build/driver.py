@@ -10,8 +10,8 @@ from pathlib import Path
 
 from .. import codegen
 from ..base.atomic_file import write_atomically
-from ..codegen.generate import DEFAULT_CONFIGS_PER_UNIT
 from ..compilers.errors import BuildError
+from ..kernels.family import Family
 from ..kernels.registry import families
 from . import cmake, report, sealed
 from . import parts as in_parts
@@ -20,7 +20,7 @@ from .parts import InParts as InParts
 from .plan import NO_KERNELS, Plan, make_plan, no_architecture_message
 from .staging import content_hash, read_headers, read_sources, stage, without_originals
 
-CONFIGS_PER_UNIT = DEFAULT_CONFIGS_PER_UNIT
+CONFIGS_PER_UNIT: int | None = None  # as each family says
 
 _STAGED_FOLDERS = ("include", "runtime", "bindings")
 
@@ -175,10 +175,13 @@ def _write_inputs(plan: Plan, wanted: InParts | None) -> _Inputs:
 
 
 def order_of_families(manifest: codegen.Manifest) -> list[str]:
-    """Those whose units take longest first, by how many kernels they have: ninja begins with what
-    stands first, and nobody should wait for one that was begun last."""
-    names = [family.NAME for family in families()]
-    return sorted(names, key=manifest.kernels_of_a_unit, reverse=True)
+    """Those whose units take longest first: ninja begins with what stands first, and nobody should
+    wait for one that was begun last."""
+
+    def seconds_of_a_unit(family: Family) -> float:
+        return manifest.configs_of_a_unit(family.NAME) * family.COMPILE_SECONDS
+
+    return [family.NAME for family in sorted(families(), key=seconds_of_a_unit, reverse=True)]
 
 
 def _units_below(staged: Mapping[str, str], prefix: str) -> list[str]:

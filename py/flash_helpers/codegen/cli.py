@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..base.tool import guarded
 from ..kernels.sets import get_kernels_to_build, valid_words
-from .generate import DEFAULT_CONFIGS_PER_UNIT, generate
+from .generate import generate
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="WORD",
         help=f"one of {', '.join(valid_words())}; may be repeated; default: $KERNELS, then all",
     )
-    parser.add_argument("--configs-per-unit", type=int, default=DEFAULT_CONFIGS_PER_UNIT)
+    parser.add_argument("--configs-per-unit", type=int, help="default: as their family says")
     parser.add_argument("--list", action="store_true", help="print the kernels, write nothing")
     options = parser.parse_args(arguments)
     if options.out is None and not options.list:

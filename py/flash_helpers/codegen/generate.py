@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..base.safe_read import read_regular
 from ..kernels.contract import KernelConfig, config_order
+from ..kernels.registry import family_of
 from .files import check_output_folder, has_content, write_if_changed
 from .manifest import MANIFEST_NAME, KernelRecord, Manifest
 from .render import (
@@ -20,25 +21,22 @@ from .sources import source_fingerprint
 
 REGISTRY_NAME = "kernel_registry.cpp"
 
-# How many kernels share a translation unit. Measured (docs/results/build-times.md): most of a small
-# unit is fixed cost of nvcc, so four halve the time on two cores; more would idle some of sixteen.
-DEFAULT_CONFIGS_PER_UNIT = 4
-
 
 def generate(
     out_dir: Path,
     configs: Sequence[KernelConfig],
     *,
-    configs_per_unit: int = DEFAULT_CONFIGS_PER_UNIT,
+    configs_per_unit: int | None = None,
     or_none: bool = False,
 ) -> Manifest:
-    """Write the translation units, the kernel table and `manifest.json` to `out_dir`. With
-    `or_none` there may be no configurations, and so no units.
+    """Write the translation units, the kernel table and `manifest.json` to `out_dir`. A unit has at
+    most `configs_per_unit` configurations, or as many as their family says. With `or_none` there
+    may be no configurations, and so no units.
 
     The same arguments give the same bytes. Files that do not change are not touched; files of
     an earlier run that are no longer needed are removed, and nothing else is.
     """
-    if configs_per_unit < 1:
+    if configs_per_unit is not None and configs_per_unit < 1:
         raise ValueError(f"configs_per_unit must be at least 1, got {configs_per_unit}")
     folder = check_output_folder(out_dir)
     none = or_none and not configs
@@ -61,7 +59,7 @@ def generate(
 
 
 def split_into_units(
-    configs: Sequence[KernelConfig], configs_per_unit: int
+    configs: Sequence[KernelConfig], configs_per_unit: int | None
 ) -> dict[str, list[KernelConfig]]:
     """File name -> its configurations, of one family. Neighbours in the sorted order are alike and
     cost alike to compile, so they are dealt out like cards to give units of similar cost."""
@@ -70,7 +68,7 @@ def split_into_units(
     units: dict[str, list[KernelConfig]] = {}
     for family in sorted({config.FAMILY for config in configs}):
         members = [config for config in configs if family == config.FAMILY]
-        n_units = -(-len(members) // configs_per_unit)
+        n_units = -(-len(members) // (configs_per_unit or family_of(members[0]).CONFIGS_PER_UNIT))
         for i in range(n_units):
             units[f"flash_fwd_{family}_unit_{i:03}.cu"] = members[i::n_units]
     return units

@@ -34,7 +34,7 @@ class Manifest:
     """All that was generated. `complete` is false while files are being written, so that what
     an interrupted run left is recognised as ours by the next."""
 
-    configs_per_unit: int
+    configs_per_unit: int | None  # None: as the families say
     kernels: tuple[KernelRecord, ...]
     registry: str
     files: tuple[str, ...]
@@ -45,11 +45,10 @@ class Manifest:
         kernels = (k for k in self.kernels if family in (None, k.config.FAMILY))
         return sorted({kernel.file for kernel in kernels})
 
-    def kernels_of_a_unit(self, family: str) -> float:
-        """How many kernels a family's unit has on average."""
-        configs = [k.config for k in self.kernels if family == k.config.FAMILY]
-        n_kernels = sum(len(config.built_variants()) for config in configs)
-        return n_kernels / max(len(self.units(family)), 1)
+    def configs_of_a_unit(self, family: str) -> float:
+        """How many configurations a family's unit has on average."""
+        n_configs = sum(family == kernel.config.FAMILY for kernel in self.kernels)
+        return n_configs / max(len(self.units(family)), 1)
 
     def to_json(self) -> str:
         data = {
@@ -70,8 +69,9 @@ class Manifest:
         version = data.get("schema_version") if isinstance(data, dict) else None
         if version != SCHEMA_VERSION:
             raise ValueError(f"schema version {version!r} is not {SCHEMA_VERSION}")
+        per_unit = data["configs_per_unit"]
         return cls(
-            configs_per_unit=int(data["configs_per_unit"]),
+            configs_per_unit=None if per_unit is None else int(per_unit),
             kernels=tuple(_kernel_from_dict(kernel) for kernel in data["kernels"]),
             registry=str(data["registry"]),
             files=tuple(map(str, data["files"])),

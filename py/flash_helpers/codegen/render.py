@@ -1,5 +1,6 @@
 """Text of the generated C++ files. All decisions are made here; the templates only loop."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,12 @@ def check_buildable(configs: Sequence[KernelConfig]) -> list[KernelConfig]:
 def load_template(folder: Path, name: str) -> jinja2.Template:
     """A template whose output is C++ or Markdown, made of our own values. One that it asks for and
     does not get is an error."""
-    environment = jinja2.Environment(
+    return _environment(folder).get_template(name)  # read again if the file has changed
+
+
+@functools.cache
+def _environment(folder: Path) -> jinja2.Environment:
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -121,7 +127,6 @@ def load_template(folder: Path, name: str) -> jinja2.Template:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  nothing of it is HTML
     )
-    return environment.get_template(name)
 
 
 def _render(template: str, instances: list[Instance], families: Sequence[Family]) -> str:

@@ -54,6 +54,12 @@ class Family(ABC):
     TARGETS: ClassVar[tuple[str, ...] | None] = None
     # Whether its PTX is the same for every target: then nvcc makes it once, for the oldest.
     ONE_PTX: ClassVar[bool] = False
+    # What a configuration takes nvcc, about, for one architecture: units that take longest are
+    # compiled first.
+    COMPILE_SECONDS: ClassVar[float] = 2.0
+    # Configurations that share a translation unit, at most. Measured (docs/results/build-times.md):
+    # a second of a unit is nvcc's own; more than eight seconds would idle some of sixteen cores.
+    CONFIGS_PER_UNIT: ClassVar[int] = 4
     # A folder laid out like csrc/ (include/, runtime/), for a family that lives outside of it.
     SOURCES: ClassVar[Path | None] = None
 

@@ -24,6 +24,7 @@ class Sm80Backward(BackwardFamily[AmpereBackwardKernelConfig]):
     )
     HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = AmpereBackwardKernelConfig.HEAD_DIMENSIONS
     ONE_PTX: ClassVar[bool] = True
+    COMPILE_SECONDS: ClassVar[float] = 1.8
 
     def configs(self) -> Sequence[AmpereBackwardKernelConfig]:
         return get_ampere_backward_kernel_configs()

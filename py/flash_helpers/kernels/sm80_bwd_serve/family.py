@@ -25,6 +25,7 @@ class Sm80BackwardServe(BackwardFamily[AmpereServeBackwardKernelConfig]):
     )
     HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = AmpereServeBackwardKernelConfig.HEAD_DIMENSIONS
     ONE_PTX: ClassVar[bool] = True
+    COMPILE_SECONDS: ClassVar[float] = 1.9
     SERVES: ClassVar[bool] = True
 
     def configs(self) -> Sequence[AmpereServeBackwardKernelConfig]:

@@ -33,6 +33,8 @@ class Sm80Forward(Family):
     SPELLINGS: ClassVar[str] = SPELLINGS
     HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = ALLOWED_VALUES["d_head"]
     ONE_PTX: ClassVar[bool] = True
+    COMPILE_SECONDS: ClassVar[float] = 1.0
+    CONFIGS_PER_UNIT: ClassVar[int] = 8
 
     def parse(self, text: str) -> KernelConfig | None:
         return next((config for parse in _PARSERS if (config := parse(text))), None)

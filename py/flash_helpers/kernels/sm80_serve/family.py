@@ -23,6 +23,7 @@ class Sm80Serve(ServeFamily[AmpereServeKernelConfig]):
         "'flash_serve_sm80_fp16_d128_r64_c64_w4_s2'"
     )
     HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = ALLOWED_VALUES["d_head"]
+    COMPILE_SECONDS: ClassVar[float] = 2.8
 
     def configs(self) -> Sequence[AmpereServeKernelConfig]:
         return get_ampere_serve_kernel_configs()

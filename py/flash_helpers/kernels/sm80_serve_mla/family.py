@@ -21,6 +21,7 @@ class Sm80ServeMla(ServeFamily[AmpereMlaKernelConfig]):
     SPELLINGS: ClassVar[str] = "'flash_mla_sm80_fp16_d576_r16_c64_w8_s3'"
     HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = ALLOWED_VALUES["d_head"]
     ONE_PTX: ClassVar[bool] = True
+    COMPILE_SECONDS: ClassVar[float] = 2.2
 
     def configs(self) -> Sequence[AmpereMlaKernelConfig]:
         return get_ampere_mla_kernel_configs()

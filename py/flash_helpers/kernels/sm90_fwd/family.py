@@ -20,6 +20,7 @@ class Sm90Forward(OnHopper, OneSet[HopperForwardKernelConfig]):
     TITLE: ClassVar[str] = "Hopper"
     SPELLINGS: ClassVar[str] = SPELLINGS
     HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = HEAD_DIMENSIONS
+    COMPILE_SECONDS: ClassVar[float] = 1.4
 
     def parse(self, text: str) -> KernelConfig | None:
         return parse_symbol(text) or parse_short_form(text)

@@ -22,6 +22,7 @@ class Sm90Serve(OnHopper, ServeFamily[HopperServeKernelConfig]):
         "'flash_serve_sm90_fp16_d128_n128_g2_b2_q2'"
     )
     HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = HEAD_DIMENSIONS
+    COMPILE_SECONDS: ClassVar[float] = 3.0
 
     def configs(self) -> Sequence[HopperServeKernelConfig]:
         return get_hopper_serve_kernel_configs()

@@ -20,6 +20,7 @@ class Sm90ServeMla(OnHopper, ServeFamily[HopperMlaKernelConfig]):
     TITLE: ClassVar[str] = "Hopper MLA"
     SPELLINGS: ClassVar[str] = "'flash_mla_sm90_fp16_d576_r64_c64_w8_s2'"
     HEAD_DIMENSIONS: ClassVar[tuple[int, ...]] = ALLOWED_VALUES["d_head"]
+    COMPILE_SECONDS: ClassVar[float] = 4.5
 
     def configs(self) -> Sequence[HopperMlaKernelConfig]:
         return get_hopper_mla_kernel_configs()

@@ -4,12 +4,12 @@
 #     tests/gpu/everything.sh FOLDER [SECONDS]
 #
 # Builds all kernels, then runs the tests of what calls cost, alone, then the other files of
-# tests/gpu, eight at a time, and the largest tensors last. Prints a line for each: exit code,
-# seconds, and pytest's last line. Their output is in FOLDER/logs.tgz, packed anew after each, so
-# that what has ended is there even if the call is cut off. SECONDS (540): what has not ended by
-# then is stopped and counted. Packages that the machine lacks are taken from wheels in .whl (on the
-# project's GPU machine prettytable and wcwidth). Exit codes: 0 all passed, 1 a test failed, 2 usage,
-# 3 the time was over, 4 no GPU. PYTHON names another Python.
+# tests/gpu, eight at a time, a minute of random calls, and the largest tensors last. Prints a line
+# for each: exit code, seconds, and the last line. Their output is in FOLDER/logs.tgz, packed anew
+# after each, so that what has ended is there even if the call is cut off. SECONDS (540): what has
+# not ended by then is stopped and counted. Packages that the machine lacks are taken from wheels in
+# .whl (on the project's GPU machine prettytable and wcwidth). Exit codes: 0 all passed, 1 something
+# failed, 2 usage, 3 the time was over, 4 no GPU. PYTHON names another Python.
 set -u -o pipefail
 
 [ $# -ge 1 ] && [ $# -le 2 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -58,6 +58,8 @@ for file in tests/gpu/test_*.py; do
   while [ "$(jobs -pr | wc -l)" -ge 8 ]; do wait -n; done
   tests "$(basename "$file" .py)" "$file" -k "not ($COST)" &
 done
+while [ "$(jobs -pr | wc -l)" -ge 8 ]; do wait -n; done
+job random_calls "$PYTHON" -m tests.gpu.random_calls 60 &
 wait
 tests test_large tests/gpu/test_large.py
 

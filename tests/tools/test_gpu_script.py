@@ -16,6 +16,7 @@ case "$*" in
   "-c "*) name=gpu ;;
   "-m flash_helpers.build") name=build ;;
   *"tests/gpu -k "*) name=costs ;;
+  "-m tests.gpu.random_calls "*) name=random_calls ;;
   *"-m pytest"*)
     for word in "$@"; do case $word in *.py) name=$(basename "$word" .py) ;; esac; done ;;
 esac
@@ -31,6 +32,7 @@ case " $TOLD " in *" $name="*) code=${TOLD##*$name=}; exit "${code%% *}" ;; esac
         ("test_drop_in=5", 0, "== 0 with failures, 0 stopped"),
         ("test_drop_in=1", 1, "== 1 with failures, 0 stopped"),
         ("costs=5", 1, "== 1 with failures, 0 stopped"),
+        ("random_calls=1", 1, "== 1 with failures, 0 stopped"),
         ("build=1", 1, "this is build"),
         ("test_large=124", 3, "== 0 with failures, 1 stopped"),
         ("test_large=124 test_drop_in=1", 1, "== 1 with failures, 1 stopped"),
@@ -51,7 +53,9 @@ def test_exit_codes(tmp_path: Path, told: str, code: int, last: str) -> None:
         return
     with tarfile.open(tmp_path / "out/logs.tgz") as logs:
         names = {Path(name).stem for name in logs.getnames() if name.endswith(".log")}
-    assert names == ({"build"} if told == "build=1" else {"build", "costs"} | _FILES)
+    assert names == (
+        {"build"} if told == "build=1" else {"build", "costs", "random_calls"} | _FILES
+    )
 
 
 def test_a_wrong_call_is_told_how_it_is_used() -> None:

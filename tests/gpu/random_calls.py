@@ -1,0 +1,230 @@
+"""Random calls of the public functions, each compared with fp64, for as many seconds as are given.
+
+    python -m tests.gpu.random_calls SECONDS [--kinds dense,packed,...] [--seed NUMBER]
+        [--number NUMBER] [--device cpu]
+
+A problem is drawn from the seed, its kind and its number: what fails is printed with them, and can
+be run again alone. Prints how many of each kind there were, and the worst row in units of what is
+allowed. Exit codes: 0 all are right, 1 some are not, 2 usage, 4 without a GPU. `--device cpu`
+draws small problems, for the emulator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+import flash_attention
+from flash_helpers.check.gradients import attention_gradients
+from flash_helpers.check.serving import ServeRule
+from flash_helpers.check.tolerance import bitwise_equal
+from tests.serving.latent import LatentBatch
+from tests.serving.packed import Packed
+from tests.serving.problems import Batch, poisoned_memory, same_bits
+from tests.serving.test_append import Rotary, append
+
+from .random_problems import Draw, batch_error, gradient_error, row_error
+
+PAGES = (1, 2, 8, 16, 24, 64, 128, 256)
+LONGEST = {"cuda": 4000, "cpu": 150}
+_told: list[str] = []
+
+
+def tell(*parts: object) -> None:
+    """What is printed if the problem fails."""
+    _told.append(" ".join(map(str, parts)))
+
+
+def dense(draw: Draw) -> float:
+    """flash_attn_func, with gradients of some of its inputs."""
+    r = draw.random
+    (heads, kv_heads), d, dtype = draw.heads(), draw.d_head(), draw.dtype()
+    rule = draw.rule() if r.random() < 0.4 else ServeRule(causal=r.random() < 0.5)
+    batch, n_q, n_k = r.choice((1, 1, 2, 3)), draw.length(1), draw.length(1)
+    if r.random() < 0.5:
+        n_k = n_q
+    wanted = [] if rule.softcap else [name for name in "qkv" if r.random() < 0.5]
+    sinks = None if wanted else draw.sinks(heads)
+    same = r.random() < 0.3
+    tell(batch, n_q, n_k, heads, kv_heads, d, dtype, rule, wanted, sinks is not None, same)
+    q = draw.rows(dtype, batch, n_q, heads, d)
+    k, v = (draw.rows(dtype, batch, n_k, kv_heads, d) for _ in range(2))
+    leaves = {n: x.detach().requires_grad_(n in wanted) for n, x in (("q", q), ("k", k), ("v", v))}
+    call: Any = flash_attention.flash_attn_func
+    o, lse, _ = call(
+        *leaves.values(), causal=rule.causal, window_size=rule.window, softcap=rule.softcap,
+        softmax_scale=rule.scale, deterministic=same, return_attn_probs=True, s_aux=sinks,
+    )  # fmt: skip
+    rows = zip(o.detach(), lse.detach(), q, k, v, strict=True)
+    worst = max(row_error(*tensors, rule, sinks=sinks) for tensors in rows)
+    if wanted:
+        d_o = draw.rows(dtype, *o.shape)
+        inputs = [leaves[name] for name in wanted]
+        found = torch.autograd.grad(o, inputs, d_o, retain_graph=same)
+        reference = attention_gradients(q, k, v, d_o, served=rule)
+        named = {f"d_{name}": x for name, x in zip(wanted, found, strict=True)}
+        worst = max(worst, gradient_error(reference, named, d))
+        if same:
+            again = torch.autograd.grad(o, inputs, d_o)
+            assert all(map(bitwise_equal, found, again)), "other bits"
+    return worst
+
+
+def batch_of(draw: Draw, queries: list[int], keys: list[int], leftpad: bool = False) -> Batch:
+    (heads, kv_heads), d, rule, dtype = draw.heads(32), draw.d_head(), draw.rule(), draw.dtype()
+    d_v = draw.random.choice((0, 0, 0, 64)) if d > 64 else 0
+    pads = [draw.random.randrange(n + 1) for n in keys] if leftpad else []
+    tell(queries, keys, rule, heads, kv_heads, d, d_v, dtype, pads)
+    seed = draw.random.randrange(2**31)
+    batch = Batch(
+        queries, keys, rule, heads, kv_heads, d, d_v, dtype, pads, seed=seed, device=draw.device
+    )
+    batch.sinks = draw.sinks(heads)
+    return batch
+
+
+def packed(draw: Draw) -> float:
+    """flash_attn_varlen_func, with packed keys or pages."""
+    n = draw.random.choice((1, 2, 3, 5, 9, 40))
+    batch = batch_of(draw, draw.lengths(n), draw.lengths(n))
+    page, splits = draw.random.choice((0, 0, *PAGES)), draw.random.choice((0, 0, 1, 3, 8))
+    tell("page", page, "splits", splits, "sinks", batch.sinks is not None)
+    call = partial(batch.packed_over_pages, page) if page else batch.packed
+    found = call(num_splits=splits)
+    assert same_bits(found, call(num_splits=splits)), "other bits"
+    return batch_error(batch, found)
+
+
+def cached(draw: Draw) -> float:
+    """flash_attn_with_kvcache, contiguous or with pages."""
+    r = draw.random
+    n, n_q = r.choice((1, 2, 5, 17, 64)), r.choice((1, 1, 1, 2, 4, 9, 130))
+    keys = draw.lengths(n)
+    batch = batch_of(draw, [n_q] * n, keys, leftpad=r.random() < 0.3)
+    page, splits = r.choice((0, *PAGES)), r.choice((0, 0, 1, 2, 7, 32))
+    tell("page", page, "splits", splits, "sinks", batch.sinks is not None)
+    capacity = max(keys) + 1 + r.randrange(5)
+    call = partial(batch.paged, page) if page else partial(batch.cached, capacity)
+    return batch_error(batch, call(num_splits=splits))
+
+
+def appended(draw: Draw) -> float:
+    """New keys that are written to a cache, and rotated."""
+    r = draw.random
+    n, is_packed = r.choice((1, 2, 4)), r.random() < 0.4
+    new = [r.randrange(9) for _ in range(n)] if is_packed else [r.randrange(1, 9)] * n
+    queries = [r.randrange(7) for _ in range(n)] if is_packed else [r.randrange(1, 7)] * n
+    keys = [added + r.randrange(100) for added in new]
+    (heads, kv_heads), d, dtype = draw.heads(), r.choice((64, 96, 128, 192, 256)), draw.dtype()
+    rule = ServeRule(causal=True, window=r.choice(((-1, -1), (r.randrange(60), -1))))
+    rotary = Rotary.draw(r.randrange(1, d // 16 + 1) * 16, r.random() < 0.5, dtype)
+    page, rotates = r.choice((0, 1, 8, 16, 32)), r.random() < 0.6
+    tell(queries, keys, new, rule, heads, kv_heads, d, dtype, "page", page, is_packed)
+    tell("rotary", rotary.dim * rotates, rotary.interleaved)
+    batch = Batch(queries, keys, rule, heads, kv_heads, d, dtype=dtype, device=draw.device)
+    for i, added in enumerate(new):  # not NaN, seen or not: all of it is written
+        for x in (batch.k[i], batch.v[i]):
+            x[keys[i] - added :] = torch.randn(added, kv_heads, d, device=draw.device).to(dtype)
+    append(batch, new, page=page, rotary=rotary if rotates else None, packed=is_packed)
+    return 0.0  # by the row rule
+
+
+def latent(draw: Draw) -> float:
+    """A latent cache."""
+    r = draw.random
+    n, n_q, heads = (
+        r.choice((1, 2, 5, 40)),
+        r.choice((1, 1, 2, 3)),
+        r.choice((1, 8, 16, 48, 100, 128)),
+    )
+    keys, page = draw.lengths(n), r.choice((1, 8, 16, 24, 64, 128))
+    rule, splits = ServeRule(causal=r.random() < 0.5), r.choice((0, 0, 1, 3))
+    dtype, separate, seed = draw.dtype(), r.random() < 0.3, r.randrange(2**31)
+    tell(n_q, keys, heads, "page", page, rule, "splits", splits, dtype, separate)
+    batch = LatentBatch(
+        [n_q] * n, keys, rule, heads, dtype=dtype, seed=seed, device=draw.device, separate=separate
+    )
+    call = r.choice((batch.packed, batch.paged))
+    return batch_error(batch, call(page, num_splits=splits))
+
+
+def gradients(draw: Draw) -> float:
+    """Gradients of packed sequences."""
+    r = draw.random
+    n = r.choice((1, 2, 3, 7))
+    queries = draw.lengths(n)
+    keys = queries if r.random() < 0.5 else draw.lengths(n)
+    (heads, kv_heads), rule, dtype = draw.heads(), draw.rule(), draw.dtype()
+    d = max(draw.d_head(), 64)  # Packed.check has the rule for such heads alone
+    with_sinks, with_d_lse, same = (r.random() < 0.3 for _ in range(3))
+    tell(queries, keys, rule, heads, kv_heads, d, dtype, with_sinks, with_d_lse, same)
+    Packed(
+        queries, keys, rule, heads, kv_heads, d, dtype=dtype, with_sinks=with_sinks,
+        with_d_lse=with_d_lse, device=draw.device,
+    ).check(deterministic=same)  # fmt: skip
+    return 0.0
+
+
+KINDS: dict[str, Callable[[Draw], float]] = {
+    "dense": dense, "packed": packed, "cached": cached, "appended": appended, "latent": latent,
+    "gradients": gradients,
+}  # fmt: skip
+
+
+def outcome(kind: str, seed: int, number: int, device: str) -> tuple[float, str]:
+    """Of a problem that is drawn: its worst row, and what is wrong, or an empty string."""
+    _told.clear()
+    torch.manual_seed(seed * 1_000_003 + number)
+    draw = Draw(random.Random(f"{seed} {kind} {number}"), device, LONGEST[device])
+    try:
+        with poisoned_memory():
+            worst = KINDS[kind](draw)
+            if device == "cuda":
+                torch.cuda.synchronize()
+        problem = "" if worst <= 1 else f"the worst row has {worst:.3g} of the allowed error"
+    except Exception:  # whatever it is, it is told, and the next problem drawn
+        worst, problem = 0.0, "\n    ".join(traceback.format_exc().strip().splitlines()[-6:])
+    return worst, problem and f"{kind} {number} of seed {seed}: {'; '.join(_told)}\n    {problem}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("--kinds", type=lambda text: text.split(","), default=[*KINDS])
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
+    parser.add_argument("--number", type=int, help="of one problem of each kind, alone")
+    parser.add_argument("--device", choices=tuple(LONGEST), default="cuda")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.kinds) - set(KINDS):
+        parser.error(f"no kind {', '.join(sorted(unknown))}: there are {', '.join(KINDS)}")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("no GPU is here: nothing was called", file=sys.stderr)
+        return 4
+    end, number = time.monotonic() + options.seconds, options.number or 0
+    done, failed, worst = Counter[str](), 0, 0.0
+    while not done or (options.number is None and time.monotonic() < end):
+        for kind in options.kinds:
+            of_this, problem = outcome(kind, options.seed, number, options.device)
+            done[kind], worst = done[kind] + 1, max(worst, of_this)
+            if problem:
+                failed += 1
+                print(problem, flush=True)
+        number += 1
+    counts = ", ".join(f"{kind} {n}" for kind, n in done.items())
+    print(f"seed {options.seed}: {counts}; {failed} failed; the worst row has {worst:.3f}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

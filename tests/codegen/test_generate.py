@@ -57,6 +57,16 @@ def test_a_unit_has_as_many_configurations_as_its_family_says(tmp_path: Path) ->
     assert all(most[family.NAME] <= family.CONFIGS_PER_UNIT for family in families())
 
 
+def test_units_of_a_family_get_head_dimensions_alike(tmp_path: Path) -> None:
+    manifest = generate(tmp_path, get_kernels_to_build("all"))
+    for name in ("sm90", "sm90_bwd", "sm90_serve"):
+        sums = [
+            sum(kernel.config.d_head for kernel in manifest.kernels if kernel.file == unit)
+            for unit in manifest.units(name)
+        ]
+        assert len(sums) >= 4 and max(sums) <= 1.55 * min(sums), (name, sums)
+
+
 def test_the_same_configurations_give_the_same_bytes(tmp_path: Path) -> None:
     generate(tmp_path / "a", PROG)
     generate(tmp_path / "b", list(reversed(PROG)))

@@ -87,10 +87,14 @@ class Draw:
 
 
 def scatter(d: int) -> float:
-    """How much worse the worst of many rows is where they have fewer than 64 elements: errors of so
-    few that are independent scatter more, here taken as 4.5 standard deviations of their sum of
-    squares."""
-    return max(math.sqrt((1 + 4.5 * math.sqrt(2 / d)) / (1 + 4.5 * math.sqrt(2 / 64))), 1.0)
+    """How much worse the worst of many rows is where they have fewer than 64 elements: the sum of
+    so few squares scatters more, here taken at 4.5 standard deviations (Wilson and Hilferty's
+    quantile of chi squared)."""
+
+    def worst(n: int) -> float:
+        return math.sqrt((1 - 2 / (9 * n) + 4.5 * math.sqrt(2 / (9 * n))) ** 3)
+
+    return max(worst(d) / worst(64), 1.0)
 
 
 def row_error(
@@ -135,4 +139,4 @@ def batch_error(batch: Batch, results: Sequence[tuple[torch.Tensor, torch.Tensor
 def gradient_error(reference: Gradients, found: dict[str, torch.Tensor], d: int) -> float:
     """The worst row of some gradients, 1: just right. The rule of check/gradients.py is for heads
     of 64 and more."""
-    return max(reference.worst_rows(found).values()) / scatter(d) ** 2
+    return max(reference.worst_rows(found).values()) / scatter(d)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from flash_helpers.check.gradients import attention_gradients
+from flash_helpers.check.serving import ServeRule
 from flash_helpers.kernel_configs import DType
 
 Tensors = tuple[torch.Tensor, ...]
@@ -124,6 +125,30 @@ def test_the_rule_of_one_query(dtype: DType) -> None:
     assert reference.worst_rows(rounded)["d_k"] > 1
     for name, change in MUTANTS.items():
         assert reference.worst_rows(honest(tensors, False, change))["d_k"] > 1.5, name
+
+
+@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("n_keys", [1, 2, 5])
+def test_the_rule_of_a_sink_and_few_keys(dtype: DType, n_keys: int) -> None:
+    """A pass in fp64 that rounds O, dS and dQ is right, and one whose scale is 3 % off is not: a
+    term that makes up a row may be rounded by all of eps."""
+    rounded, scale, sinks = dtype.to_torch_dtype(), 0.3, torch.zeros(1)
+    generator = torch.Generator().manual_seed(n_keys)
+    q, k, v, d_o = (
+        torch.randn(1, n, 1, 64, generator=generator).to(rounded)
+        for n in (2000, n_keys, n_keys, 2000)
+    )
+    reference = attention_gradients(q, k, v, d_o, served=ServeRule(scale=scale), sinks=sinks)
+    queries, keys, values, outer = (x[0, :, 0].double() for x in (q, k, v, d_o))
+    scores = scale * queries @ keys.T
+    lse = torch.logaddexp(scores.logsumexp(dim=1), sinks.double())
+    weights = (scores - lse[:, None]).exp()
+    dots = (outer * (weights @ values).to(rounded).double()).sum(dim=1, keepdim=True)
+    d_scores = (weights * (outer @ values.T - dots)).to(rounded).double()
+    d_q = scale * d_scores @ keys
+    for factor, right in ((1.0, True), (1.03, False)):
+        worst = reference.worst_rows({"d_q": (factor * d_q).to(rounded)[None, :, None]})["d_q"]
+        assert (worst <= 1) is right, (factor, worst)
 
 
 def test_a_row_that_must_be_zero_must_be_exactly() -> None:

@@ -3,8 +3,8 @@ counts as right. Layout and blocks as in reference.py.
 
 The rule, for each row: ||error|| is at most a factor times
 
-    dQ: eps (||ref|| + doubt) + u (sqrt(d) + scale ||K||)
-    dK: the same with Q, and eps LONE largest
+    dQ: eps (||ref|| + doubt + LONE largest) + u (sqrt(d) + scale ||K||)
+    dK: the same with Q
     dV: eps ||ref|| + u (sqrt(d) + ||dO||)
 
 where eps is half a unit in the last place, u is half of fp16's smallest number (0 for bf16), and
@@ -14,9 +14,10 @@ the output that D = sum(dO O) is taken from. `doubt` is what an error of eps in 
 row: of dQ_i it is scale (|dO_i| |O_i| + |dlse_i|) |sum_j P_ij K_j|; in dK_j the queries' errors are
 independent, and add up as the root of a sum of squares.
 
-dK_j is the sum of the queries' terms dS_ij Q_i, whose dS are rounded to 16 bits: one by up to eps,
-many together by half of that. `largest` is max^2 / root of the sum of squares, of the terms' norms:
-all of a row that one term makes up, and next to nothing of a sum of many.
+dK_j is the sum of the queries' terms dS_ij Q_i, dQ_i that of the keys' dS_ij K_j, whose dS are
+rounded to 16 bits: one by up to eps, many together by half of that. `largest` is max^2 / root of
+the sum of squares, of the terms' norms: all of a row that one term makes up, and next to nothing of
+a sum of many.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from .serving import ServeRule, served_weights
 # more; with a scale that is 1 % off: 11 (fp16), 1.5 (bf16).
 FACTORS = {"d_q": 0.9, "d_k": 0.9, "d_v": 1.4}
 # Of 4,000 keys and one query the worst row of dK is 1.11 before the factor without it, 0.8 with it;
-# with P rounded to 16 bits before it becomes dS 1.0 to 1.2 with it.
+# with P rounded to 16 bits before it becomes dS 1.0 to 1.2 with it. Of a sink and one or two keys
+# the worst row of dQ, computed in fp64 but for the roundings of O, dS and dQ, is 1.06 without it.
 LONE = 0.45
 _HALF_OF_SMALLEST = {DType.FP16: 2.0**-25, DType.BF16: 0.0}
 
@@ -127,15 +129,22 @@ def attention_gradients(
             if d_lse is not None:
                 of_dots += scale * d_lse[b, head, rows].to(exact).abs()
             q_doubt[b, rows, head] = of_dots * (weights @ keys).norm(dim=-1)
+            if len(keys):
+                terms = (d_scores * keys.norm(dim=-1)).square()
+                q_doubt[b, rows, head] += _lone(terms.amax(dim=1), terms.sum(dim=1))
             norms = queries.norm(dim=-1)
             k_doubt[b, :, kv_head] += weights.T.square() @ (of_dots * norms).square()
             terms = d_scores.T.square() * norms.square()
             largest[b, :, kv_head] = largest[b, :, kv_head].maximum(terms.amax(dim=1))
             squares[b, :, kv_head] += terms.sum(dim=1)
-        lone = LONE * (largest / squares.sqrt()).nan_to_num(0.0)
-        doubts = q_doubt, k_doubt.sqrt() + lone
+        doubts = q_doubt, k_doubt.sqrt() + _lone(largest, squares)
         allowed = _allowed(q, k, d_o, (d_q, d_k, d_v), doubts, scale, granted)
     return Gradients(dict(zip(FACTORS, (d_q, d_k, d_v), strict=True)), allowed)
+
+
+def _lone(largest: torch.Tensor, squares: torch.Tensor) -> torch.Tensor:
+    """Of the largest squared norm of a row's terms, and the sum of all."""
+    return LONE * (largest / squares.sqrt()).nan_to_num(0.0)
 
 
 def _weights(scores: torch.Tensor, rows: slice, seqlen_q: int, causal: bool) -> torch.Tensor:

@@ -61,17 +61,26 @@ def generate(
 def split_into_units(
     configs: Sequence[KernelConfig], configs_per_unit: int | None
 ) -> dict[str, list[KernelConfig]]:
-    """File name -> its configurations, of one family. Neighbours in the sorted order are alike and
-    cost alike to compile, so they are dealt out like cards to give units of similar cost."""
+    """File name -> its configurations, of one family. The larger the head dimension, the more there
+    is to compile: so they are dealt out like cards, from the largest on, to and fro, which gives
+    units of similar cost."""
     if configs_per_unit == 1:
         return {f"{config.kernel_name()}.cu": [config] for config in configs}
     units: dict[str, list[KernelConfig]] = {}
     for family in sorted({config.FAMILY for config in configs}):
         members = [config for config in configs if family == config.FAMILY]
         n_units = -(-len(members) // (configs_per_unit or family_of(members[0]).CONFIGS_PER_UNIT))
-        for i in range(n_units):
-            units[f"flash_fwd_{family}_unit_{i:03}.cu"] = members[i::n_units]
+        for i, hand in enumerate(_deal(members, n_units)):
+            units[f"flash_fwd_{family}_unit_{i:03}.cu"] = hand
     return units
+
+
+def _deal(configs: Sequence[KernelConfig], n_hands: int) -> list[list[KernelConfig]]:
+    hands: list[list[KernelConfig]] = [[] for _ in range(n_hands)]
+    for i, config in enumerate(sorted(configs, key=lambda config: -config.d_head)):
+        turn, place = divmod(i, n_hands)
+        hands[place if turn % 2 == 0 else n_hands - 1 - place].append(config)
+    return hands
 
 
 def _write(folder: Path, manifest: Manifest, texts: dict[str, str]) -> None:

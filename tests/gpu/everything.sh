@@ -58,8 +58,10 @@ for file in tests/gpu/test_*.py; do
   while [ "$(jobs -pr | wc -l)" -ge 8 ]; do wait -n; done
   tests "$(basename "$file" .py)" "$file" -k "not ($COST)" &
 done
-while [ "$(jobs -pr | wc -l)" -ge 8 ]; do wait -n; done
-job random_calls "$PYTHON" -m tests.gpu.random_calls 60 &
+for tool in random_calls random_operators; do
+  while [ "$(jobs -pr | wc -l)" -ge 8 ]; do wait -n; done
+  job "$tool" "$PYTHON" -m "tests.gpu.$tool" 60 &
+done
 wait
 tests test_large tests/gpu/test_large.py
 

@@ -11,13 +11,8 @@ draws small problems, for the emulator.
 
 from __future__ import annotations
 
-import argparse
-import random
 import sys
-import time
-import traceback
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -32,16 +27,10 @@ from tests.serving.packed import Packed
 from tests.serving.problems import Batch, poisoned_memory, same_bits
 from tests.serving.test_append import Rotary, append
 
-from .random_problems import Draw, batch_error, gradient_error, row_error
+from .random_problems import Draw, batch_error, gradient_error, gradient_margin, row_error
+from .random_run import Kinds, run, tell
 
 PAGES = (1, 2, 8, 16, 24, 64, 128, 256)
-LONGEST = {"cuda": 4000, "cpu": 150}
-_told: list[str] = []
-
-
-def tell(*parts: object) -> None:
-    """What is printed if the problem fails."""
-    _told.append(" ".join(map(str, parts)))
 
 
 def dense(draw: Draw) -> float:
@@ -164,66 +153,28 @@ def gradients(draw: Draw) -> float:
     queries = draw.lengths(n)
     keys = queries if r.random() < 0.5 else draw.lengths(n)
     (heads, kv_heads), rule, dtype = draw.heads(), draw.rule(), draw.dtype()
-    d = max(draw.d_head(), 64)  # Packed.check has the rule for such heads alone
+    d = draw.d_head()
     with_sinks, with_d_lse, same = (r.random() < 0.3 for _ in range(3))
     tell(queries, keys, rule, heads, kv_heads, d, dtype, with_sinks, with_d_lse, same)
     Packed(
         queries, keys, rule, heads, kv_heads, d, dtype=dtype, with_sinks=with_sinks,
         with_d_lse=with_d_lse, device=draw.device,
-    ).check(deterministic=same)  # fmt: skip
+    ).check(margin=gradient_margin(d), deterministic=same)  # fmt: skip
     return 0.0
 
 
-KINDS: dict[str, Callable[[Draw], float]] = {
-    "dense": dense, "packed": packed, "cached": cached, "appended": appended, "latent": latent,
-    "gradients": gradients,
-}  # fmt: skip
+KINDS = Kinds(
+    {
+        "dense": dense, "packed": packed, "cached": cached, "appended": appended,
+        "latent": latent, "gradients": gradients,
+    },
+    longest={"cuda": 4000, "cpu": 150},
+    around=poisoned_memory,
+)  # fmt: skip
 
 
-def outcome(kind: str, seed: int, number: int, device: str) -> tuple[float, str]:
-    """Of a problem that is drawn: its worst row, and what is wrong, or an empty string."""
-    _told.clear()
-    torch.manual_seed(seed * 1_000_003 + number)
-    draw = Draw(random.Random(f"{seed} {kind} {number}"), device, LONGEST[device])
-    try:
-        with poisoned_memory():
-            worst = KINDS[kind](draw)
-            if device == "cuda":
-                torch.cuda.synchronize()
-        problem = "" if worst <= 1 else f"the worst row has {worst:.3g} of the allowed error"
-    except Exception:  # whatever it is, it is told, and the next problem drawn
-        worst, problem = 0.0, "\n    ".join(traceback.format_exc().strip().splitlines()[-6:])
-    return worst, problem and f"{kind} {number} of seed {seed}: {'; '.join(_told)}\n    {problem}"
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("seconds", type=float)
-    parser.add_argument("--kinds", type=lambda text: text.split(","), default=[*KINDS])
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
-    parser.add_argument("--number", type=int, help="of one problem of each kind, alone")
-    parser.add_argument("--device", choices=tuple(LONGEST), default="cuda")
-    options = parser.parse_args(arguments)
-    if unknown := set(options.kinds) - set(KINDS):
-        parser.error(f"no kind {', '.join(sorted(unknown))}: there are {', '.join(KINDS)}")
-    if options.device == "cuda" and not torch.cuda.is_available():
-        print("no GPU is here: nothing was called", file=sys.stderr)
-        return 4
-    end, number = time.monotonic() + options.seconds, options.number or 0
-    done, failed, worst = Counter[str](), 0, 0.0
-    while not done or (options.number is None and time.monotonic() < end):
-        for kind in options.kinds:
-            of_this, problem = outcome(kind, options.seed, number, options.device)
-            done[kind], worst = done[kind] + 1, max(worst, of_this)
-            if problem:
-                failed += 1
-                print(problem, flush=True)
-        number += 1
-    counts = ", ".join(f"{kind} {n}" for kind, n in done.items())
-    print(f"seed {options.seed}: {counts}; {failed} failed; the worst row has {worst:.3f}")
-    return 1 if failed else 0
+def main(arguments: Sequence[str] | None = None) -> int:
+    return run(KINDS, __doc__, arguments)
 
 
 if __name__ == "__main__":

@@ -91,7 +91,8 @@ class Packed:
         assert grad is not None and bitwise_equal(grad, expected[f"d_{name}"])
         assert all(other.grad is None for n, other in x.items() if n != name)
 
-    def check(self, **options: Any) -> None:
+    def check(self, *, margin: float = 1.0, **options: Any) -> None:
+        """`margin`: that much more than the rule of check/gradients.py allows."""
         found, d_sinks = self.call(**options)
         sinks = None if self.sinks is None else SinkGradient(self.rule, self.sinks, self.dtype)
         used: dict[str, Any] = {n: options.get(n) for n in ("seqused_q", "seqused_k")}
@@ -110,8 +111,10 @@ class Packed:
             )
             got = {n: found[n][rows[n[2:]]][None] for n in NAMES}
             got["d_v"] = torch.nn.functional.pad(got["d_v"], (0, self.d - got["d_v"].shape[-1]))
-            problem = reference.problem_with(got)
-            assert not problem, f"queries {a}:{b}, keys {c}:{d}: {problem}"
+            worst = {n: error / margin for n, error in reference.worst_rows(got).items()}
+            assert all(error <= 1 for error in worst.values()), (
+                f"queries {a}:{b}, keys {c}:{d}: {worst} of the allowed error"
+            )
             if sinks is not None:
                 sinks.add(q[0], k[0], v[0], d_o[0], None if d_lse is None else d_lse[0])
         for name, span in (("d_q", spans[0]), ("d_k", spans[1]), ("d_v", spans[1])):

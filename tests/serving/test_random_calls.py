@@ -16,7 +16,7 @@ def test_all_kinds(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
     code = random_calls.main(["0", "--device", "cpu", "--seed", str(seed)])
     out = capsys.readouterr().out
     assert code == 0, out
-    assert all(f"{kind} 1" in out for kind in random_calls.KINDS)
+    assert all(f"{kind} 1" in out for kind in random_calls.KINDS.of)
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ def test_gradients_that_are_a_tenth_too_large(monkeypatch: pytest.MonkeyPatch) -
         return {name: x * 1.1 for name, x in found.items()}, d_sinks
 
     monkeypatch.setattr(Packed, "call", wrong)
-    _, problem = random_calls.outcome("gradients", 7, 2, "cpu")
+    _, problem = random_calls.KINDS.outcome("gradients", 7, 2, "cpu")
     assert "of the allowed error" in problem
 
 
 def test_a_seed_and_a_number_draw_the_same_again() -> None:
-    outcomes = {random_calls.outcome("dense", 3, 5, "cpu") for _ in range(2)}
+    outcomes = {random_calls.KINDS.outcome("dense", 3, 5, "cpu") for _ in range(2)}
     assert len(outcomes) == 1
-    assert random_calls.outcome("dense", 3, 6, "cpu") not in outcomes
+    assert random_calls.KINDS.outcome("dense", 3, 6, "cpu") not in outcomes
 
 
 def test_an_unknown_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

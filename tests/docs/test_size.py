@@ -3,7 +3,7 @@
 from .markdown import ROOT
 
 FOLDERS = ("py", "flash_attention", "tools")
-CEILING = 48_510
+CEILING = 48_550
 
 
 def test_the_product_does_not_grow_unseen() -> None:

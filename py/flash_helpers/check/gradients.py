@@ -100,16 +100,15 @@ def attention_gradients(
     d_q, d_k, d_v = (torch.zeros(x.shape, dtype=exact, device=q.device) for x in (q, k, v))
     q_doubt = torch.zeros(q.shape[:3], dtype=exact, device=q.device)
     k_doubt = torch.zeros(k.shape[:3], dtype=exact, device=q.device)  # squared
-    largest = torch.zeros_like(k_doubt)
-    squares = torch.zeros_like(k_doubt)
+    largest, squares = torch.zeros_like(k_doubt), torch.zeros_like(k_doubt)
     group = n_heads // k.shape[2]
     scale = served.scale if served is not None else scale
     scale = d_head**-0.5 if scale is None else scale
     with full_precision(q.device.type):
         for b, head, rows in chunks(batch, n_heads, seqlen_q, k.shape[1], d_q.element_size()):
             kv_head = head // group
-            queries, outer = q[b, rows, head].to(exact), d_o[b, rows, head].to(exact)
-            keys, values = k[b, :, kv_head].to(exact), v[b, :, kv_head].to(exact)
+            queries, outer = (x[b, rows, head].to(exact) for x in (q, d_o))
+            keys, values = (x[b, :, kv_head].to(exact) for x in (k, v))
             scores = scale * (queries @ keys.T)
             slopes: torch.Tensor | float = 1.0
             if served is None:
@@ -129,10 +128,10 @@ def attention_gradients(
             if d_lse is not None:
                 of_dots += scale * d_lse[b, head, rows].to(exact).abs()
             q_doubt[b, rows, head] = of_dots * (weights @ keys).norm(dim=-1)
+            norms = queries.norm(dim=-1)
             if len(keys):
                 terms = (d_scores * keys.norm(dim=-1)).square()
                 q_doubt[b, rows, head] += _lone(terms.amax(dim=1), terms.sum(dim=1))
-            norms = queries.norm(dim=-1)
             k_doubt[b, :, kv_head] += weights.T.square() @ (of_dots * norms).square()
             terms = d_scores.T.square() * norms.square()
             largest[b, :, kv_head] = largest[b, :, kv_head].maximum(terms.amax(dim=1))

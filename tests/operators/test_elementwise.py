@@ -216,7 +216,10 @@ def test_an_activation_costs_less_than_its_memory(kind: str, architecture: int) 
 def test_fp32_beside_pytorch(name: str, seed: int) -> None:
     call, reference = UNARY[name]
     x = torch.cat([torch.linspace(-20, 20, 20_000), 100 * ordinary((5_000,), torch.float32, seed)])
-    assert beyond_pytorch(call(x), reference(x)) <= 2
+    theirs, exact = reference(x), reference(x.double()).float()
+    # PyTorch's erf on a CPU is 1.03e-6 off at 3.4552152, ours 2e-7.
+    theirs = torch.where((theirs - exact).abs() > 5e-7, exact, theirs)
+    assert beyond_pytorch(call(x), theirs) <= 2
 
 
 @pytest.mark.parametrize("kind", ["gelu_tanh", "silu"])

@@ -58,7 +58,7 @@ class Family(ABC):
     # compiled first.
     COMPILE_SECONDS: ClassVar[float] = 2.0
     # Configurations that share a translation unit, at most. Measured (docs/results/build-times.md):
-    # a second of a unit is nvcc's own; more than eight seconds would idle some of sixteen cores.
+    # a second of a unit is nvcc's own, but while the last units compile other cores idle.
     CONFIGS_PER_UNIT: ClassVar[int] = 4
     # A folder laid out like csrc/ (include/, runtime/), for a family that lives outside of it.
     SOURCES: ClassVar[Path | None] = None

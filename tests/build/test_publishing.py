@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from flash_helpers.build import driver
 from flash_helpers.build.driver import InParts, build_plan
 from flash_helpers.build.lock import build_lock
 from flash_helpers.build.parallelism import Jobs
@@ -79,8 +80,11 @@ def test_another_build_does_not_change_what_this_one_publishes(
     assert not any(name in published for name in names(other) - names(mine))
 
 
-def test_parts_outlive_their_build(tmp_path: Path, toolchain: Toolchain) -> None:
+def test_parts_outlive_their_build(
+    tmp_path: Path, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who asked for them may still measure with one when somebody else builds there."""
+    monkeypatch.setattr(driver, "CONFIGS_PER_UNIT", 4)  # two units
     tree = quick_tree(tmp_path / "tree", toolchain, n_kernels=7)
     asked = tmp_path / "asked"
     asked.mkdir()

@@ -124,9 +124,9 @@ def attention_gradients(
             d_q[b, rows, head] = d_scores @ keys
             d_k[b, :, kv_head] += d_scores.T @ queries
             d_v[b, :, kv_head] += weights.T @ outer
-            of_dots = scale * outer.norm(dim=-1) * (weights @ values).norm(dim=-1)
+            of_dots = abs(scale) * outer.norm(dim=-1) * (weights @ values).norm(dim=-1)
             if d_lse is not None:
-                of_dots += scale * d_lse[b, head, rows].to(exact).abs()
+                of_dots += abs(scale) * d_lse[b, head, rows].to(exact).abs()
             q_doubt[b, rows, head] = of_dots * (weights @ keys).norm(dim=-1)
             norms = queries.norm(dim=-1)
             if len(keys):
@@ -137,7 +137,7 @@ def attention_gradients(
             largest[b, :, kv_head] = largest[b, :, kv_head].maximum(terms.amax(dim=1))
             squares[b, :, kv_head] += terms.sum(dim=1)
         doubts = q_doubt, k_doubt.sqrt() + _lone(largest, squares)
-        allowed = _allowed(q, k, d_o, (d_q, d_k, d_v), doubts, scale, granted)
+        allowed = _allowed(q, k, d_o, (d_q, d_k, d_v), doubts, abs(scale), granted)
     return Gradients(dict(zip(FACTORS, (d_q, d_k, d_v), strict=True)), allowed)
 
 

@@ -58,7 +58,7 @@ class Draw:
             causal=r.random() < 0.5,
             window=(self.side(), self.side()) if r.random() < 0.4 else (-1, -1),
             softcap=r.choice((0.0, 0.0, 0.0, 1.5, 30.0)),
-            scale=r.choice((None, None, None, 0.3, 0.05, -0.1, 0.0)),
+            scale=r.choice((None, None, None, 0.3, 0.05, -0.1)),
         )
 
     def dtype(self) -> torch.dtype:

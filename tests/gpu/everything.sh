@@ -46,6 +46,7 @@ job() { # NAME COMMAND...
     tar -czf "$OUT/logs.part" -C "$LOGS" . 2>/dev/null && mv "$OUT/logs.part" "$OUT/logs.tgz"
   ) 9>"$LOGS/lock"
 }
+await_room() { while [ "$(jobs -pr | wc -l)" -ge 8 ]; do wait -n; done; }
 tests() { # NAME ARGUMENT...
   job "$1" "$PYTHON" -m pytest -q -p no:cacheprovider "${@:2}"
 }
@@ -55,11 +56,11 @@ job build "$PYTHON" -m flash_helpers.build
 tests costs tests/gpu -k "$COST"
 for file in tests/gpu/test_*.py; do
   case $file in */test_large.py) continue ;; esac
-  while [ "$(jobs -pr | wc -l)" -ge 8 ]; do wait -n; done
+  await_room
   tests "$(basename "$file" .py)" "$file" -k "not ($COST)" &
 done
 for tool in random_calls random_operators; do
-  while [ "$(jobs -pr | wc -l)" -ge 8 ]; do wait -n; done
+  await_room
   job "$tool" "$PYTHON" -m "tests.gpu.$tool" 60 &
 done
 wait

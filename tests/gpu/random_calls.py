@@ -27,8 +27,8 @@ from tests.serving.packed import Packed
 from tests.serving.problems import Batch, poisoned_memory, same_bits
 from tests.serving.test_append import Rotary, append
 
-from .random_problems import Draw, batch_error, gradient_error, gradient_margin, row_error
-from .random_run import Kinds, run, tell
+from .random_problems import HEADS, Draw, batch_error, gradient_error, gradient_margin, row_error
+from .random_run import Kinds, run
 
 PAGES = (1, 2, 8, 16, 24, 64, 128, 256)
 
@@ -44,7 +44,7 @@ def dense(draw: Draw) -> float:
     wanted = [] if rule.softcap else [name for name in "qkv" if r.random() < 0.5]
     sinks = None if wanted else draw.sinks(heads)
     same = r.random() < 0.3
-    tell(batch, n_q, n_k, heads, kv_heads, d, dtype, rule, wanted, sinks is not None, same)
+    draw.tell(batch, n_q, n_k, heads, kv_heads, d, dtype, rule, wanted, sinks is not None, same)
     q = draw.rows(dtype, batch, n_q, heads, d)
     k, v = (draw.rows(dtype, batch, n_k, kv_heads, d) for _ in range(2))
     leaves = {n: x.detach().requires_grad_(n in wanted) for n, x in (("q", q), ("k", k), ("v", v))}
@@ -72,7 +72,7 @@ def batch_of(draw: Draw, queries: list[int], keys: list[int], leftpad: bool = Fa
     (heads, kv_heads), d, rule, dtype = draw.heads(32), draw.d_head(), draw.rule(), draw.dtype()
     d_v = draw.random.choice((0, 0, 0, 64)) if d > 64 else 0
     pads = [draw.random.randrange(n + 1) for n in keys] if leftpad else []
-    tell(queries, keys, rule, heads, kv_heads, d, d_v, dtype, pads)
+    draw.tell(queries, keys, rule, heads, kv_heads, d, d_v, dtype, pads)
     seed = draw.random.randrange(2**31)
     batch = Batch(
         queries, keys, rule, heads, kv_heads, d, d_v, dtype, pads, seed=seed, device=draw.device
@@ -86,7 +86,7 @@ def packed(draw: Draw) -> float:
     n = draw.random.choice((1, 2, 3, 5, 9, 40))
     batch = batch_of(draw, draw.lengths(n), draw.lengths(n))
     page, splits = draw.random.choice((0, 0, *PAGES)), draw.random.choice((0, 0, 1, 3, 8))
-    tell("page", page, "splits", splits, "sinks", batch.sinks is not None)
+    draw.tell("page", page, "splits", splits, "sinks", batch.sinks is not None)
     call = partial(batch.packed_over_pages, page) if page else batch.packed
     found = call(num_splits=splits)
     assert same_bits(found, call(num_splits=splits)), "other bits"
@@ -100,7 +100,7 @@ def cached(draw: Draw) -> float:
     keys = draw.lengths(n)
     batch = batch_of(draw, [n_q] * n, keys, leftpad=r.random() < 0.3)
     page, splits = r.choice((0, *PAGES)), r.choice((0, 0, 1, 2, 7, 32))
-    tell("page", page, "splits", splits, "sinks", batch.sinks is not None)
+    draw.tell("page", page, "splits", splits, "sinks", batch.sinks is not None)
     capacity = max(keys) + 1 + r.randrange(5)
     call = partial(batch.paged, page) if page else partial(batch.cached, capacity)
     return batch_error(batch, call(num_splits=splits))
@@ -113,12 +113,12 @@ def appended(draw: Draw) -> float:
     new = [r.randrange(9) for _ in range(n)] if is_packed else [r.randrange(1, 9)] * n
     queries = [r.randrange(7) for _ in range(n)] if is_packed else [r.randrange(1, 7)] * n
     keys = [added + r.randrange(100) for added in new]
-    (heads, kv_heads), d, dtype = draw.heads(), r.choice((64, 96, 128, 192, 256)), draw.dtype()
+    (heads, kv_heads), d, dtype = draw.heads(), r.choice(HEADS), draw.dtype()
     rule = ServeRule(causal=True, window=r.choice(((-1, -1), (r.randrange(60), -1))))
     rotary = Rotary.draw(r.randrange(1, d // 16 + 1) * 16, r.random() < 0.5, dtype)
     page, rotates = r.choice((0, 1, 8, 16, 32)), r.random() < 0.6
-    tell(queries, keys, new, rule, heads, kv_heads, d, dtype, "page", page, is_packed)
-    tell("rotary", rotary.dim * rotates, rotary.interleaved)
+    draw.tell(queries, keys, new, rule, heads, kv_heads, d, dtype, "page", page, is_packed)
+    draw.tell("rotary", rotary.dim * rotates, rotary.interleaved)
     batch = Batch(queries, keys, rule, heads, kv_heads, d, dtype=dtype, device=draw.device)
     for i, added in enumerate(new):  # not NaN, seen or not: all of it is written
         for x in (batch.k[i], batch.v[i]):
@@ -130,15 +130,12 @@ def appended(draw: Draw) -> float:
 def latent(draw: Draw) -> float:
     """A latent cache."""
     r = draw.random
-    n, n_q, heads = (
-        r.choice((1, 2, 5, 40)),
-        r.choice((1, 1, 2, 3)),
-        r.choice((1, 8, 16, 48, 100, 128)),
-    )
+    n, n_q = r.choice((1, 2, 5, 40)), r.choice((1, 1, 2, 3))
+    heads = r.choice((1, 8, 16, 48, 100, 128))
     keys, page = draw.lengths(n), r.choice((1, 8, 16, 24, 64, 128))
     rule, splits = ServeRule(causal=r.random() < 0.5), r.choice((0, 0, 1, 3))
     dtype, separate, seed = draw.dtype(), r.random() < 0.3, r.randrange(2**31)
-    tell(n_q, keys, heads, "page", page, rule, "splits", splits, dtype, separate)
+    draw.tell(n_q, keys, heads, "page", page, rule, "splits", splits, dtype, separate)
     batch = LatentBatch(
         [n_q] * n, keys, rule, heads, dtype=dtype, seed=seed, device=draw.device, separate=separate
     )
@@ -155,7 +152,7 @@ def gradients(draw: Draw) -> float:
     (heads, kv_heads), rule, dtype = draw.heads(), draw.rule(), draw.dtype()
     d = draw.d_head()
     with_sinks, with_d_lse, same = (r.random() < 0.3 for _ in range(3))
-    tell(queries, keys, rule, heads, kv_heads, d, dtype, with_sinks, with_d_lse, same)
+    draw.tell(queries, keys, rule, heads, kv_heads, d, dtype, with_sinks, with_d_lse, same)
     Packed(
         queries, keys, rule, heads, kv_heads, d, dtype=dtype, with_sinks=with_sinks,
         with_d_lse=with_d_lse, device=draw.device,

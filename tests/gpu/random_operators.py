@@ -10,47 +10,34 @@ sort compiles, a second or more.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from flash_attention import operators
-from tests.operators import images, matrices
+from tests.operators import images, matrices, values
 from tests.operators.compare import allowed, excess, softmax_excess, worst
+from tests.operators.unary import UNARY
 
 from .random_problems import Draw
-from .random_run import Kinds, run, tell
+from .random_run import Kinds, run
 
 Tensor = torch.Tensor
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-UNARY: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
-    "relu": (operators.relu, torch.relu),
-    "silu": (operators.silu, F.silu),
-    "gelu": (operators.gelu, F.gelu),
-    "gelu_tanh": (
-        lambda x: operators.gelu(x, "tanh"), lambda x: F.gelu(x, approximate="tanh")
-    ),
-    "add_scalar": (lambda x: operators.add_scalar(x, 1.7), lambda x: x + 1.7),
-}  # fmt: skip
-CUT = {"cuda": 16.0, "cpu": 4.0}  # tensor cores cut where fp32 would round
+DTYPES = tuple(values.DTYPES.values())
 
 
 def tensor(draw: Draw, dtype: torch.dtype, *shape: int, size: float = 1.0) -> Tensor:
     """Normally distributed, with strides of any kind."""
     x = (size * torch.randn(shape, device=draw.device)).to(dtype)
-    way = draw.random.choice(("", "", "turned", "within", "odd"))
+    way = draw.random.choice(("", "", "turned", "gaps", "odd"))
     if way == "turned" and len(shape) > 1:
         return x.transpose(0, -1).contiguous().transpose(0, -1)
-    if way == "within":
-        larger = x.new_zeros((*shape[:-1], shape[-1] + 8))
-        larger[..., : shape[-1]] = x
-        return larger[..., : shape[-1]]
+    if way == "gaps":
+        return values.with_gaps(x)
     if way == "odd":
-        flat = x.new_zeros(x.numel() + 1)
-        flat[1:] = x.flatten()
-        return flat[1:].view(shape)
+        return values.shifted(x)
     return x
 
 
@@ -74,7 +61,7 @@ def sums(draw: Draw) -> float:
     dtype = draw.random.choice(DTYPES)
     shapes = [(rows, columns), (1, columns), (rows, 1), (columns,), (2, rows, columns)]
     left, right = draw.random.choice(shapes), draw.random.choice(shapes)
-    tell(left, right, dtype)
+    draw.tell(left, right, dtype)
     x, y = tensor(draw, dtype, *left), tensor(draw, dtype, *right)
     return 0.0 if torch.equal(operators.add(x, y), x + y) else float("inf")
 
@@ -82,7 +69,7 @@ def sums(draw: Draw) -> float:
 def activations(draw: Draw) -> float:
     name, dtype = draw.random.choice([*UNARY]), draw.random.choice(DTYPES)
     shape = matrix(draw)
-    tell(name, dtype, shape)
+    draw.tell(name, dtype, shape)
     ours, theirs = UNARY[name]
     x = tensor(draw, dtype, *shape, size=3.0)
     return worst(ours(x), theirs(x.double())) / allowed(dtype)
@@ -93,7 +80,7 @@ def softmax(draw: Draw) -> float:
     r = draw.random
     (rows, columns), dtype, log = matrix(draw), r.choice(DTYPES), r.random() < 0.5
     dim, algorithm = r.choice((-1, -1, 0)), r.choice(("online", "online", "two_pass"))
-    tell(rows, columns, dtype, log, dim, algorithm)
+    draw.tell(rows, columns, dtype, log, dim, algorithm)
     x = tensor(draw, dtype, rows, columns, size=3.0).detach().requires_grad_()
     y = (operators.log_softmax if log else operators.softmax)(x, dim, algorithm=algorithm)
     off = softmax_excess(y.detach(), x.detach(), log, dim) / 8
@@ -113,7 +100,7 @@ def moments(draw: Draw) -> float:
     (rows, columns), dtype = matrix(draw), draw.random.choice(DTYPES)
     algorithm = draw.random.choice(("two_pass", "welford"))
     correction = 1 if columns > 1 and draw.random.random() < 0.5 else 0
-    tell(rows, columns, dtype, algorithm, correction)
+    draw.tell(rows, columns, dtype, algorithm, correction)
     x = tensor(draw, dtype, rows, columns, size=3.0)
     mean, var = operators.mean_var(x, correction=correction, algorithm=algorithm)
     wide = x.double()
@@ -127,7 +114,7 @@ def norms(draw: Draw) -> float:
     (rows, columns), dtype = matrix(draw), r.choice(DTYPES)
     layer, adds, weighs = (r.random() < 0.5 for _ in range(3))
     columns = max(columns, 8)  # of few the gradients nearly cancel
-    tell(rows, columns, dtype, layer, adds, weighs)
+    draw.tell(rows, columns, dtype, layer, adds, weighs)
     x = tensor(draw, dtype, rows, columns).detach().requires_grad_()
     of_weight = r.choice((dtype, torch.float32))
     named: dict[str, Any] = {"eps": 1e-3}
@@ -158,7 +145,7 @@ def cross_entropy(draw: Draw) -> float:
         "label_smoothing": r.choice((0.0, 0.1, 1.0)),
     }  # fmt: skip
     z_loss, inplace = r.choice((0.0, 1e-3)), r.choice((None, True, False))
-    tell(rows, columns, dtype, how, z_loss, inplace)
+    draw.tell(rows, columns, dtype, how, z_loss, inplace)
     x = tensor(draw, dtype, rows, columns, size=3.0)
     target = torch.randint(columns, (rows,), device=draw.device)
     target[torch.rand(rows, device=draw.device) < 0.2] = -100
@@ -178,25 +165,30 @@ def cross_entropy(draw: Draw) -> float:
     return max(off, excess(found, expected, scale) / 64)
 
 
+def of_products(draw: Draw, off: float, precision: str) -> float:
+    cut = matrices.CUT if draw.device == "cuda" else 1
+    return off / (cut * matrices.ALLOWED[precision])
+
+
 def matmul(draw: Draw) -> float:
     r = draw.random
     most = 1500 if draw.device == "cuda" else 80
     m, n, k = (min(draw.length(1), most) for _ in range(3))
     dtype, version = r.choice(DTYPES), r.choice(("pipelined", "pipelined", "tiled", "direct"))
-    precision = r.choice(("ieee", "tf32", "tf32x3")) if dtype == torch.float32 else "ieee"
     how: dict[str, Any] = {}
+    precision = "ieee"
     if version != "direct":
+        if dtype == torch.float32:
+            precision = r.choice(("ieee", "tf32", "tf32x3"))
         how["activation"] = r.choice([*matrices.FUNCTIONS])
         if r.random() < 0.5:
             how["bias"] = tensor(draw, dtype, n)
         if r.random() < 0.3:
             how["residual"] = tensor(draw, dtype, m, n)
-    else:
-        precision = "ieee"
-    tell(m, n, k, dtype, version, precision, [*how], how.get("activation"))
+    draw.tell(m, n, k, dtype, version, precision, [*how], how.get("activation"))
     a, b = tensor(draw, dtype, m, k), tensor(draw, dtype, k, n)
     y = operators.matmul(a, b, version=version, precision=precision, **how)
-    return matrices.off(y, a, b, **how) / (CUT[draw.device] * matrices.ALLOWED[precision])
+    return of_products(draw, matrices.off(y, a, b, **how), precision)
 
 
 def conv2d(draw: Draw) -> float:
@@ -212,7 +204,7 @@ def conv2d(draw: Draw) -> float:
         "groups": groups,
     }  # fmt: skip
     algorithm, dtype = r.choice(("implicit", "implicit", "im2col", "direct")), r.choice(DTYPES)
-    tell(channels, filters, size, taps, how, algorithm, dtype)
+    draw.tell(channels, filters, size, taps, how, algorithm, dtype)
     x = tensor(draw, dtype, r.randrange(1, 5), channels, *size)
     if r.random() < 0.5:
         x = x.contiguous(memory_format=torch.channels_last)
@@ -223,8 +215,7 @@ def conv2d(draw: Draw) -> float:
         if r.random() < 0.5:
             more["bias"] = tensor(draw, dtype, filters)
     y = operators.conv2d(x, weight, algorithm=algorithm, **how, **more)
-    off = images.off(y, x, weight, **how, **more)
-    return off / (CUT[draw.device] * matrices.ALLOWED["ieee"])
+    return of_products(draw, images.off(y, x, weight, **how, **more), "ieee")
 
 
 KINDS = Kinds(

@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from flash_helpers.base.dtypes import DType
-from flash_helpers.check.gradients import Gradients
+from flash_helpers.check.gradients import HALF_OF_SMALLEST, Gradients
 from flash_helpers.check.serving import ServeRule, attend_sequence
 from tests.serving.problems import Batch
 
 HEADS = (64, 96, 128, 192, 256)  # with kernels of their own
 ROWS = 0.9  # eps
-SMALLEST = {DType.FP16: 2.0**-25, DType.BF16: 0.0}  # half of the smallest number
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,11 @@ class Draw:
     random: random.Random
     device: str
     longest: int
+    told: list[str] = field(default_factory=list)
+
+    def tell(self, *parts: object) -> None:
+        """What is printed if the problem fails."""
+        self.told.append(" ".join(map(str, parts)))
 
     def length(self, least: int = 0) -> int:
         """Short ones as often as long ones, some of them beside a multiple of 64."""
@@ -117,7 +121,10 @@ def row_error(
     squares, square_lse = attend_sequence(q, k, norms, twice, leftpad=leftpad)
     of_weights = squares[..., 0] * (square_lse - 2 * expected_lse).exp().nan_to_num(0.0).T
     root = (expected.square().sum(dim=-1) + of_weights).sqrt()
-    allowed = ROWS * scatter(o.shape[-1]) * dtype.eps * root + SMALLEST[dtype] * o.shape[-1] ** 0.5
+    allowed = (
+        ROWS * scatter(o.shape[-1]) * dtype.eps * root
+        + HALF_OF_SMALLEST[dtype] * o.shape[-1] ** 0.5
+    )
     allowed.masked_fill_(root == 0, 0.0)  # nothing is seen
     error = (o.double() - expected).norm(dim=-1)
     worst = torch.where(error == 0, 0.0, error / allowed)

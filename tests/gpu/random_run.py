@@ -19,12 +19,6 @@ from .random_problems import Draw
 
 # Checks a problem that it draws: the worst error in units of what is allowed.
 Kind = Callable[[Draw], float]
-_told: list[str] = []
-
-
-def tell(*parts: object) -> None:
-    """What is printed if the problem fails."""
-    _told.append(" ".join(map(str, parts)))
 
 
 @dataclass(frozen=True)
@@ -37,7 +31,6 @@ class Kinds:
 
     def outcome(self, kind: str, seed: int, number: int, device: str) -> tuple[float, str]:
         """Of a problem that is drawn: its worst error, and what is wrong, or an empty string."""
-        _told.clear()
         torch.manual_seed(seed * 1_000_003 + number)
         draw = Draw(random.Random(f"{seed} {kind} {number}"), device, self.longest[device])
         try:
@@ -48,7 +41,7 @@ class Kinds:
             problem = "" if worst <= 1 else f"the worst has {worst:.3g} of the allowed error"
         except Exception:  # whatever it is, it is told, and the next problem drawn
             worst, problem = 0.0, "\n    ".join(traceback.format_exc().strip().splitlines()[-6:])
-        told = "; ".join(_told)
+        told = "; ".join(draw.told)
         return worst, problem and f"{kind} {number} of seed {seed}: {told}\n    {problem}"
 
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar
 from unittest import mock
 
@@ -112,34 +113,26 @@ class Gradients:
 
     def run(self, dtype: torch.dtype) -> BackwardKernelConfig:
         packed = Packed(*self.LENGTHS, self.rule, 4, 2, self.d, dtype=dtype, device="cuda")
-        chosen: list[BackwardKernelConfig] = []
-
-        def choose(*given: Any, **named: Any) -> BackwardKernelConfig:
-            chosen.append(gradients_choose(*given, **named))
-            return chosen[-1]
-
-        gradients_choose = gradients.choose
-        with (
-            mock.patch.object(gradients, "choose", choose),
-            mock.patch(f"{FusedServeBackwardKernelConfig.__module__}.LEAST_MEAN_ROWS", 0),
-        ):
+        least = f"{FusedServeBackwardKernelConfig.__module__}.LEAST_MEAN_ROWS"
+        with noted(gradients) as chosen, mock.patch(least, 0):
             packed.call(deterministic=self.deterministic)
-        torch.cuda.synchronize()
-        return chosen[-1]
+        config = chosen[-1]
+        assert isinstance(config, BackwardKernelConfig), config
+        return config
 
 
 @contextmanager
-def noted() -> Iterator[list[ServeKernelConfig]]:
-    """The kernels that calls get meanwhile, which have ended behind it; none of a call like one
-    before, which gets the same."""
-    chosen: list[ServeKernelConfig] = []
-    launch_choose = launch.choose
+def noted(module: ModuleType = launch) -> Iterator[list[Any]]:
+    """The kernels that calls get of a module meanwhile, which have ended behind it; none of a call
+    like one before, which gets the same."""
+    chosen: list[Any] = []
+    its_choose = module.choose
 
-    def choose(call: launch.Call) -> ServeKernelConfig:
-        chosen.append(launch_choose(call))
+    def choose(*given: Any, **named: Any) -> Any:
+        chosen.append(its_choose(*given, **named))
         return chosen[-1]
 
-    with mock.patch.object(launch, "choose", choose):
+    with mock.patch.object(module, "choose", choose):
         yield chosen
     torch.cuda.synchronize()
 

@@ -15,20 +15,12 @@ pytest.importorskip("triton")
 from flash_attention import operators
 from tests.gpu.inputs import guarded, margins_ok
 from tests.operators.compare import allowed, beyond_pytorch, excess, worst
+from tests.operators.unary import UNARY
 from tests.operators.values import DTYPES, mixed, ordinary
 
 pytestmark = pytest.mark.gpu
 each_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 Function = Callable[..., Any]
-UNARY: dict[str, tuple[Function, Function]] = {
-    "add_scalar": (lambda x, **k: operators.add_scalar(x, -0.3, **k), lambda x: x + -0.3),
-    "relu": (operators.relu, torch.relu),
-    "silu": (operators.silu, F.silu),
-    "gelu": (operators.gelu, F.gelu),
-    "gelu_tanh": (
-        lambda x, **k: operators.gelu(x, "tanh", **k), lambda x: F.gelu(x, approximate="tanh")
-    ),
-}  # fmt: skip
 COLUMNS = (1, 33, 1000, 4096, 8192, 20_000, 32_768, 131_072, 1_000_003)
 
 

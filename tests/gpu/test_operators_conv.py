@@ -14,11 +14,10 @@ from flash_attention.operators.convolution.op import ConvCall
 from flash_attention.operators.convolution.persistent_op import PersistentConv
 from flash_attention.operators.convolution.single_op import SingleConv
 from tests.operators.images import CASES, off
-from tests.operators.matrices import ALLOWED
+from tests.operators.matrices import ALLOWED, CUT
 from tests.operators.values import DTYPES, ordinary
 
 pytestmark = pytest.mark.gpu
-CUT = 16  # as in test_operators_matmul.py
 
 
 @pytest.mark.parametrize("algorithm", ["direct", "im2col", "implicit"])

@@ -14,13 +14,11 @@ from flash_attention.operators.matrices.config import configs
 from flash_attention.operators.matrices.op import matmul_call
 from flash_attention.operators.matrices.persistent_op import PersistentMatmul
 from tests.gpu.inputs import guarded, margins_ok
-from tests.operators.matrices import ALLOWED, FUNCTIONS, off
+from tests.operators.matrices import ALLOWED, CUT, FUNCTIONS, off
 from tests.operators.values import DTYPES, ordinary, with_gaps
 
 pytestmark = pytest.mark.gpu
 each_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
-# The tensor cores of a GPU cut where fp32 would round, once for every few products.
-CUT = 16
 
 
 def draw(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tensor:

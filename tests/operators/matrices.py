@@ -19,6 +19,8 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 # In units of fp32 at the sum of the products' magnitudes; tf32 has 10 bits of fraction.
 ALLOWED = {"ieee": 4.0, "tf32x3": 8.0, "tf32": 2.0**14}
+# The tensor cores of a GPU cut where fp32 would round, once for every few products.
+CUT = 16
 
 
 def exact(

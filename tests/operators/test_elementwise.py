@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,20 +17,9 @@ from flash_attention.triton_kit.offline import compile_op
 
 from .compare import allowed, beyond_pytorch, worst
 from .planting import found, planted
+from .unary import UNARY
 from .values import DTYPES, mixed, ordinary, shifted, special, with_gaps
 
-Unary = Callable[..., torch.Tensor]
-# The operator, and the same in fp64.
-UNARY: dict[str, tuple[Unary, Unary]] = {
-    "add_scalar": (lambda x, **k: operators.add_scalar(x, -0.3, **k), lambda x: x + -0.3),
-    "relu": (operators.relu, torch.relu),
-    "silu": (operators.silu, F.silu),
-    "gelu": (operators.gelu, F.gelu),
-    "gelu_tanh": (
-        lambda x, **k: operators.gelu(x, "tanh", **k),
-        lambda x: F.gelu(x, approximate="tanh"),
-    ),
-}
 LENGTHS = (1, 2, 31, 1000, 1024, 1025, 3000)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 each_unary = pytest.mark.parametrize("name", UNARY)

@@ -38,7 +38,7 @@ FACTORS = {"d_q": 0.9, "d_k": 0.9, "d_v": 1.4}
 # with P rounded to 16 bits before it becomes dS 1.0 to 1.2 with it. Of a sink and one or two keys
 # the worst row of dQ, computed in fp64 but for the roundings of O, dS and dQ, is 1.06 without it.
 LONE = 0.45
-_HALF_OF_SMALLEST = {DType.FP16: 2.0**-25, DType.BF16: 0.0}
+HALF_OF_SMALLEST = {DType.FP16: 2.0**-25, DType.BF16: 0.0}
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _allowed(
     dtype: DType,
 ) -> dict[str, torch.Tensor]:
     d_q, d_k, d_v = (x.norm(dim=-1) for x in gradients)
-    eps, smallest = dtype.eps, _HALF_OF_SMALLEST[dtype]
+    eps, smallest = dtype.eps, HALF_OF_SMALLEST[dtype]
     group = q.shape[2] // k.shape[2]
 
     def of_heads(x: torch.Tensor) -> torch.Tensor:

@@ -45,6 +45,7 @@ TESTS = (
     "tests/emulator/sm90/test_triton_attention.py",
     "tests/measured_operators/test_operators_cli.py",
     "tests/tools/test_doctor.py",
+    "tests/tools/test_random_calls.py",
     "tests/ws_analysis/test_analysis.py",
     "tests/ws_analysis/test_ranges.py",
     "tests/gpu/test_gluon.py",

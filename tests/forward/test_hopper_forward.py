@@ -22,7 +22,9 @@ from flash_helpers.kernel_configs import (
 from flash_helpers.kernels.problem import AttentionProblem
 from flash_helpers.kernels.sm90_fwd.config import MaxPolicy
 
-MARGIN = 64
+from ..guarded import guarded
+from . import tensors
+
 NAN = float("nan")
 Shape = tuple[int, int, int, int, int]  # batch, query and key lengths, query and KV heads
 
@@ -44,23 +46,15 @@ def small() -> HopperForwardKernelConfig:
     return config
 
 
-def guarded(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """NaN, with NaN on both sides."""
-    n = torch.Size(shape).numel()
-    return torch.full((n + 2 * MARGIN,), NAN, dtype=dtype)[MARGIN : MARGIN + n].view(shape)
-
-
-def draw(config: HopperForwardKernelConfig, shape: Shape, seed: int) -> list[torch.Tensor]:
+def draw(
+    config: HopperForwardKernelConfig, shape: Shape, seed: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     batch, q_len, k_len, heads, kv_heads = shape
-    generator = torch.Generator().manual_seed(seed)
-    dtype = config.dtype.to_torch_dtype()
-    sizes = ((q_len, heads), (k_len, kv_heads), (k_len, kv_heads))
-    tensors = [guarded((batch, length, n, config.d_head), dtype) for length, n in sizes]
-    return [x.copy_(torch.randn(x.shape, generator=generator)) for x in tensors]
+    q_shape, k_shape = (batch, q_len, heads, config.d_head), (batch, k_len, kv_heads, config.d_head)
+    return tensors.draw(seed, config.dtype.to_torch_dtype(), q_shape, k_shape)
 
 
 def check(config: HopperForwardKernelConfig, shape: Shape, causal: bool, seed: int) -> torch.Tensor:
-    print(f"seed {seed}")
     q, k, v = draw(config, shape, seed)
     o = guarded(tuple(q.shape), q.dtype)
     lse = guarded((q.shape[0], q.shape[2], q.shape[1]), torch.float32)
@@ -70,11 +64,6 @@ def check(config: HopperForwardKernelConfig, shape: Shape, causal: bool, seed: i
     assert outcome.passed, outcome.describe()
     torch.testing.assert_close(lse, reference_lse, rtol=0, atol=1e-3)
     return o
-
-
-@pytest.fixture(scope="module")
-def seed() -> int:
-    return int(torch.randint(2**31, ()).item())
 
 
 @pytest.mark.parametrize(("shape", "causal"), PROBLEMS, ids=str)

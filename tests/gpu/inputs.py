@@ -12,9 +12,7 @@ import flash_attention
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.kernel_configs import KernelConfig
-
-MARGIN = 512  # elements around a tensor
-POISON = float("nan")
+from tests import guarded as poison
 
 
 def forward_kernels() -> list[KernelConfig]:
@@ -32,26 +30,7 @@ def forward_kernels() -> list[KernelConfig]:
 def guarded(
     shape: tuple[int, ...], dtype: torch.dtype, fill: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """A tensor with NaN on both sides: reading beyond it shows in the result, writing in
-    `margins_ok`."""
-    n = 1
-    for size in shape:
-        n *= size
-    base = torch.full((n + 2 * MARGIN,), POISON, dtype=dtype, device="cuda")
-    inner = base[MARGIN : MARGIN + n].view(shape)
-    if fill is not None:
-        inner.copy_(fill)
-    return inner
-
-
-def margins_ok(tensor: torch.Tensor) -> bool:
-    """Whether the poison around a `guarded` tensor is as it was."""
-    storage = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
-        tensor.untyped_storage()
-    )
-    left = storage[:MARGIN]
-    right = storage[MARGIN + tensor.numel() :]
-    return bool(left.isnan().all() and right.isnan().all())
+    return poison.guarded(shape, dtype, fill, "cuda")
 
 
 @lru_cache(maxsize=4)

@@ -22,7 +22,8 @@ from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.registry import violations
 from flash_helpers.kernels.sm90_bwd_cluster.config import ClusterBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
-from tests.gpu.inputs import guarded, margins_ok
+from tests.gpu.inputs import guarded
+from tests.guarded import margins_ok
 
 pytestmark = pytest.mark.gpu
 

@@ -9,7 +9,8 @@ import flash_attention
 from flash_helpers.base.dtypes import DType
 from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernel_configs import FlashForwardKernelConfig, KernelConfig
-from tests.gpu.inputs import forward_kernels, guarded, margins_ok, problem
+from tests.gpu.inputs import forward_kernels, guarded, problem
+from tests.guarded import margins_ok
 
 pytestmark = pytest.mark.gpu
 

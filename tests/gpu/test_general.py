@@ -12,7 +12,8 @@ from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import bitwise_equal, compare
 from flash_helpers.kernel_configs import FlashForwardKernelConfig
 from flash_helpers.kernels.contract import Variant
-from tests.gpu.inputs import diagonals, guarded, margins_ok
+from tests.gpu.inputs import diagonals, guarded
+from tests.guarded import margins_ok
 
 pytestmark = pytest.mark.gpu
 

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 pytest.importorskip("triton")
 
 from flash_attention import operators
-from tests.gpu.inputs import guarded, margins_ok
+from tests.gpu.inputs import guarded
+from tests.guarded import margins_ok
 from tests.operators.compare import allowed, beyond_pytorch, excess, worst
 from tests.operators.unary import UNARY
 from tests.operators.values import DTYPES, mixed, ordinary

@@ -13,7 +13,8 @@ from flash_attention import operators
 from flash_attention.operators.matrices.config import configs
 from flash_attention.operators.matrices.op import matmul_call
 from flash_attention.operators.matrices.persistent_op import PersistentMatmul
-from tests.gpu.inputs import guarded, margins_ok
+from tests.gpu.inputs import guarded
+from tests.guarded import margins_ok
 from tests.operators.matrices import ALLOWED, CUT, FUNCTIONS, off
 from tests.operators.values import DTYPES, ordinary, with_gaps
 

@@ -8,7 +8,8 @@ import torch
 
 from flash_helpers.check.reference import attention_reference
 from flash_helpers.check.tolerance import bitwise_equal, compare
-from tests.gpu.inputs import guarded, margins_ok
+from tests.gpu.inputs import guarded
+from tests.guarded import margins_ok
 
 Forward = Callable[..., torch.Tensor]
 LENGTHS = (1, 63, 113, 127, 128, 203, 1023, 1024, 4097)

@@ -21,6 +21,7 @@ _CHECKS = (
     "emulator/attention.py", "emulator/campaign.py", "emulator/support.py",
     "emulator/ncu_counts.py", "emulator/test_attention_counts.py", "emulator/sm90/attention.py",
     "emulator/sm90/work.py", "forward/test_*_forward.py", "forward/test_rare_shapes.py",
+    "forward/tensors.py", "guarded.py",
 )  # fmt: skip
 _PRODUCT = ("flash_helpers/emulator/**/*.py", "flash_helpers/check/*.py")
 

@@ -1,4 +1,5 @@
-"""Skips what needs a CUDA device where there is none, and gives every test fresh, printed seeds."""
+"""Skips what needs a CUDA device where there is none, gives every test fresh, printed seeds, and
+says what each folder of tests costs."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+from collections import defaultdict
 
 import pytest
 
@@ -20,6 +22,23 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 # more than half of the time waiting for one another. Where there is a GPU, one process runs all.
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+# Of all workers together, setting up and tearing down included.
+folder_seconds: defaultdict[str, float] = defaultdict(float)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    folder, _, _ = report.nodeid.removeprefix("tests/").partition("/")
+    folder_seconds[folder] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    costliest = sorted(folder_seconds.items(), key=lambda item: -item[1])
+    costs = [f"{name} {n:.0f}" for name, n in costliest if n >= 1]
+    if costs:
+        terminalreporter.section("seconds of each folder's tests")
+        terminalreporter.line(", ".join(costs))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -12,6 +15,8 @@ import flash_attention
 from flash_helpers.check.gradients import attention_gradients
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.check.tolerance import bitwise_equal
+from flash_helpers.kernels.sm80_bwd_serve.family import Sm80BackwardServe
+from flash_helpers.kernels.sm90_bwd_fused_serve import config as fused_serve
 
 from .problems import NAN, ints
 from .sinks import SinkGradient
@@ -19,6 +24,18 @@ from .sinks import SinkGradient
 CAUSAL = ServeRule(causal=True)
 NAMES = ("d_q", "d_k", "d_v")
 varlen: Any = flash_attention.flash_attn_varlen_func
+
+
+@contextmanager
+def hopper_gradients() -> Iterator[None]:
+    """The Hopper family computes them, however short sequences are: the other one is asked last,
+    and nobody has asked for deterministic gradients, though memory is poisoned."""
+    with (
+        mock.patch.object(Sm80BackwardServe, "preference", lambda *_: -1),
+        mock.patch.object(fused_serve, "LEAST_MEAN_ROWS", 0),
+        mock.patch.object(torch, "are_deterministic_algorithms_enabled", lambda: False),
+    ):
+        yield
 
 
 @dataclass

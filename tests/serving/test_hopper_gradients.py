@@ -14,12 +14,17 @@ import flash_attention.emulated
 from flash_helpers.check.serving import ServeRule
 from flash_helpers.check.tolerance import bitwise_equal
 from flash_helpers.kernels.backward_config import BackwardKernelConfig
-from flash_helpers.kernels.sm80_bwd_serve.family import Sm80BackwardServe
 from flash_helpers.kernels.sm90_bwd_fused.sets import get_fused_backward_kernel_configs
 from flash_helpers.kernels.sm90_bwd_fused_serve.config import FusedServeBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused_serve.sets import get_fused_serve_backward_kernel_configs
 
-from .packed import NAMES, Packed, check_equal_lengths_with_a_window, varlen
+from .packed import (
+    NAMES,
+    Packed,
+    check_equal_lengths_with_a_window,
+    hopper_gradients,
+    varlen,
+)
 from .problems import FULL, NAN, ints
 from .schedules import no_schedule_matters
 
@@ -28,12 +33,8 @@ BF16 = torch.bfloat16
 
 
 @pytest.fixture(autouse=True)
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[BackwardKernelConfig]:
-    """The other family is asked last; which configurations ran. Memory is poisoned as in all tests
-    of serving, though nobody has asked for deterministic gradients."""
-    monkeypatch.setattr(Sm80BackwardServe, "preference", lambda *_: -1)
-    monkeypatch.setattr(f"{FusedServeBackwardKernelConfig.__module__}.LEAST_MEAN_ROWS", 0)
-    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: False)
+def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[BackwardKernelConfig]]:
+    """Which configurations ran."""
     launch = flash_attention.emulated.launch_backward
     ran: list[BackwardKernelConfig] = []
 
@@ -42,7 +43,8 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[BackwardKernelConfig]:
         launch(plan, *arguments)
 
     monkeypatch.setattr(flash_attention.emulated, "launch_backward", recorded)
-    return ran
+    with hopper_gradients():
+        yield ran
 
 
 @pytest.fixture

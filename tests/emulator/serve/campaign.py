@@ -22,6 +22,8 @@ from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.sm80_bwd_serve.config import AmpereServeBackwardKernelConfig
 from flash_helpers.kernels.sm80_serve.config import AmpereServeKernelConfig
 from flash_helpers.kernels.sm80_serve_mla.sets import get_ampere_mla_kernel_configs
+from flash_helpers.kernels.sm90_bwd_fused.config import AddBy
+from flash_helpers.kernels.sm90_bwd_fused_serve.config import FusedServeBackwardKernelConfig
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 from flash_helpers.kernels.sm90_serve_mla.config import HopperMlaKernelConfig
 
@@ -29,6 +31,8 @@ from ..mutations import Mutant, synchronisation
 from ..planting import WRONG, Outcome, plant, report
 from ..redundant import Redundant, planted
 from ..sm90.campaign import EARLY, FENCE, OPTIONS, SYNCWARP, WAIT, source_texts
+from ..sm90.fused_redundant import FUSED_REDUNDANT
+from ..sm90.fused_redundant import UNSEEN as FUSED_UNSEEN
 from ..sm90.mutations import hopper_synchronisation
 from ..totals import SERVE
 from ..work import TOO_MUCH
@@ -37,7 +41,7 @@ from .latent_redundant import LATENT, WAIT_GROUP
 Kernel = tuple[KernelConfig, Variant]
 RANDOM_SCHEDULES = {
     "sm80_serve": 20, "sm80_bwd_serve": 20, "sm80_serve_mla": 20, "sm90_serve": 80,
-    "sm90_serve_mla": 80,
+    "sm90_serve_mla": 80, "sm90_bwd_fused_serve": 150,
 }  # fmt: skip
 
 # Each shape of a decode, and both of prompts.
@@ -56,8 +60,10 @@ _GRADIENTS = [
     AmpereServeBackwardKernelConfig(DType.BF16, 128, 64, 32, 4, 64, 64, 4),
 ]
 _HOPPER = HopperServeKernelConfig(DType.FP16, 64, 128, 2, 4, 2)
+_NARROW = replace(_HOPPER, block_n=64, n_mma_groups=4, narrow_window=True)
+_FUSED = FusedServeBackwardKernelConfig(DType.FP16, 128, 128, 64, 2, 2, AddBy.COPIES)
 _LATENT = HopperMlaKernelConfig(DType.BF16, 576, 64, 64, 8, 2)
-ON_HOPPER = (HopperServeKernelConfig, HopperMlaKernelConfig)
+ON_HOPPER = (HopperServeKernelConfig, HopperMlaKernelConfig, FusedServeBackwardKernelConfig)
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "sm80_serve": tuple((config, Variant.SERVE) for config in _AMPERE),
     "sm80_bwd_serve": tuple(itertools.product(_GRADIENTS, (Variant.KEYS, Variant.QUERIES))),
@@ -66,10 +72,16 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
         for config in get_ampere_mla_kernel_configs()
         if config.dtype is DType.FP16
     ),
-    "sm90_serve": (
-        (_HOPPER, Variant.SERVE),
-        (replace(_HOPPER, pack_gqa=True), Variant.SERVE),
+    "sm90_serve": tuple(
+        (config, Variant.SERVE)
+        for config in (
+            _HOPPER,
+            replace(_HOPPER, pack_gqa=True),
+            replace(_HOPPER, paged=True),
+            _NARROW,
+        )
     ),
+    "sm90_bwd_fused_serve": ((_FUSED, Variant.KEYS), (_FUSED, Variant.ROUND)),
     "sm90_serve_mla": ((_LATENT, Variant.SERVE),),
 }
 
@@ -151,6 +163,8 @@ REDUNDANT = (
     ),
 )
 
+PROOFS = (*REDUNDANT, *LATENT, *FUSED_REDUNDANT)
+
 _HELD_BACK = """only a thread that is held back while other warps compute a whole block would go
     wrong: a group whose rows see nothing of the last five blocks of a tile releases the first of
     them; the other group, and the copy engine, can then go on until its buffer has been filled
@@ -168,7 +182,8 @@ def mutants_of(config: KernelConfig, variant: Variant) -> list[Mutant]:
         return synchronisation(ptx)
     of_all = [*hopper_synchronisation(ptx), *synchronisation(ptx)]
     each = {mutant.ptx: mutant for mutant in reversed(of_all)}  # both remove barriers
-    return planted(ptx, list(reversed(each.values())), UNSEEN, source_texts)
+    mutants = list(reversed(each.values()))
+    return planted(ptx, mutants, (*UNSEEN, *FUSED_UNSEEN), source_texts, config, variant)
 
 
 def check(config: KernelConfig, variant: Variant, ptx: str, seed: int, n_random: int) -> str:
@@ -209,7 +224,7 @@ def campaign(
         lambda ptx: check(config, variant, ptx, seed, n_random),
         sources=source_texts,
         explains=lambda mutant, texts: any(
-            item.explains(mutant, texts, config, variant) for item in (*REDUNDANT, *LATENT)
+            item.explains(mutant, texts, config, variant) for item in PROOFS
         ),
     )
 

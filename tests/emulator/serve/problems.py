@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,9 +13,10 @@ from flash_helpers.check.serving import ServeRule
 from flash_helpers.kernels.contract import KernelConfig, Variant
 from flash_helpers.kernels.serve_config import ServeKernelConfig
 from flash_helpers.kernels.sm80_serve_mla.config import AmpereMlaKernelConfig
+from flash_helpers.kernels.sm90_bwd_fused_serve.config import FusedServeBackwardKernelConfig
 from flash_helpers.kernels.sm90_serve.config import HopperServeKernelConfig
 from tests.serving.latent import LatentBatch
-from tests.serving.packed import Packed
+from tests.serving.packed import Packed, hopper_gradients
 from tests.serving.problems import EVERYTHING, FULL, Batch
 
 from .replay import Launch, recorded, served_by
@@ -112,6 +113,21 @@ HOPPER: tuple[Call, ...] = (
     (1, _outgrown(replace(CAUSAL, softcap=30.0))),
     (1, _outgrown(replace(CAUSAL, softcap=30.0, window=(850, -1)))),
 )  # fmt: skip
+PAGES = 16, 24  # the size that has a loop of its own, and one that begins within blocks
+
+
+@dataclass
+class OverPages(Batch):
+    """Whose keys lie in pages, wherever they are packed otherwise."""
+
+    page: int = PAGES[0]
+
+    def packed(self, **keywords: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        return self.packed_over_pages(self.page, **keywords)
+
+
+# Of four groups' rows: a first tile that begins before the sequence.
+FOUR_GROUPS: Call = (2, _packed(0, [300], [300], CAUSAL, heads=1, kv_heads=1))
 # Of tiles with the rows of all heads that share a KV head: whole queries and a part of one.
 PACKED: tuple[Call, ...] = (
     (2, _packed(0, [40, 0, 3, 50], [90, 65, 300, 50], CAUSAL, heads=6, kv_heads=2)),
@@ -133,6 +149,16 @@ GRADIENTS: tuple[Callable[..., Packed], ...] = (
     functools.partial(Packed, [150, 3], [240, 3], CAPPED, with_sinks=True, with_d_lse=True),
     functools.partial(Packed, [40, 9], [90, 0], FULL, heads=1),
 )
+# Of Hopper's: several queries' blocks, ends within blocks, windows, heads that share keys.
+HOPPER_GRADIENTS: tuple[Callable[..., Packed], ...] = (
+    functools.partial(Packed, [17, 0, 170, 1], [140, 5, 170, 130]),
+    functools.partial(
+        Packed, [150, 3], [240, 3], ServeRule(causal=True, window=(20, -1), scale=0.2), kv_heads=2,
+        with_d_lse=True,
+    ),
+    functools.partial(Packed, [40, 9], [390, 0], FULL, heads=1),
+    functools.partial(Packed, [325], [200], ServeRule(window=(90, 40)), heads=3),
+)  # fmt: skip
 # Without the gradients of keys nothing lies between the last matmul and those of values.
 ALONE = functools.partial(Packed, [70], [90])
 
@@ -146,9 +172,16 @@ def launches(config: KernelConfig, variant: Variant) -> list[Launch]:
         batch: Callable[..., Batch] = functools.partial(Batch, d=config.d_head, dtype=dtype)
         if isinstance(config, AmpereMlaKernelConfig):
             batch = functools.partial(LatentBatch, dtype=dtype)
-        for multiprocessors, call in _calls(config):
+        for number, (multiprocessors, call) in enumerate(_calls(config)):
+            if isinstance(config, HopperServeKernelConfig) and config.paged:
+                page = PAGES[number % len(PAGES)]
+                batch = functools.partial(OverPages, d=config.d_head, dtype=dtype, page=page)
             with served_by(config, multiprocessors):
                 found += recorded(functools.partial(call, batch))
+    elif isinstance(config, FusedServeBackwardKernelConfig):
+        with hopper_gradients():
+            for problem in HOPPER_GRADIENTS:
+                found += recorded(problem(d=config.d_head, dtype=dtype).check)
     else:
         named: dict[str, Any] = {"d": config.d_head, "dtype": dtype}
         for problem in GRADIENTS:
@@ -160,7 +193,8 @@ def launches(config: KernelConfig, variant: Variant) -> list[Launch]:
 
 def _calls(config: ServeKernelConfig) -> tuple[Call, ...]:
     if isinstance(config, HopperServeKernelConfig):
-        return (*HOPPER, *PACKED) if config.pack_gqa else HOPPER
+        more = (*PACKED,) if config.pack_gqa else (FOUR_GROUPS,) * (config.n_mma_groups == 4)
+        return (*HOPPER, *more)
     if isinstance(config, AmpereMlaKernelConfig):  # and Hopper's
         return LATENT
     return DECODES if config.shares_keys() else PROMPTS

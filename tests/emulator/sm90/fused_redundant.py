@@ -25,6 +25,11 @@ def _tests_ahead(config: BackwardKernelConfig, variant: Variant) -> bool:
     return _is_fused(config, variant) and not _delays(config, variant)
 
 
+def _has_one_tile(config: BackwardKernelConfig, variant: Variant) -> bool:
+    """As long as a thread block lives."""
+    return _is_fused(config, variant) and config.SERVES
+
+
 def _comes_in_pairs(config: BackwardKernelConfig, variant: Variant) -> bool:
     return config.cluster(variant) > 1
 
@@ -142,6 +147,18 @@ FUSED_REDUNDANT = (
         "if constexpr (kDelaysSums) Mm::issue_sum(weights, d_o, d_v);",
         "dK follows at once, closes the group with its own, and is waited for",
         when=_delays,
+    ),
+    *(
+        _fused(
+            "arrival lost",
+            f"release(smem.{buffer});",
+            "nothing is loaded or written behind the last step of a thread block",
+            LAST,
+            _has_one_tile,
+        )
+        for buffer in (
+            "empty1(ring.buffer)", "empty2(ring.buffer)", "ds_empty(ds_ring.before().buffer)",
+        )
     ),
     Redundant(
         "wgmma.fence removed",

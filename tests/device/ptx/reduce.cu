@@ -14,6 +14,12 @@ extern "C" __global__ void vectors(const float* numbers, const int* place, float
   ptx::red_add_f32x4(sums + 4 * place[t], mine[0], mine[1], mine[2], mine[3]);
 }
 
+// The same with one number.
+extern "C" __global__ void numbers(const float* numbers, const int* place, float* sums) {
+  const int t = blockIdx.x * blockDim.x + threadIdx.x;
+  ptx::red_add_f32(sums + place[t], numbers[t]);
+}
+
 // Every block adds its `count` numbers to the same sums, through shared memory.
 extern "C" __global__ void bulk(const float* numbers, float* sums, int count, int fenced) {
   extern __shared__ __align__(128) float memory[];

@@ -36,6 +36,19 @@ def test_vectors(headers: Path, seed: int) -> None:
     np.testing.assert_array_equal(sums, expected)
 
 
+def test_numbers(headers: Path, seed: int) -> None:
+    """Also for sm_80, which knows no vectors."""
+    rng = np.random.default_rng(seed)
+    numbers = given(rng.integers(-9, 9, BLOCKS * THREADS), np.float32)
+    place = given(rng.integers(0, PLACES, BLOCKS * THREADS), np.int32)
+    sums = begun((PLACES,), rng)
+    expected = sums.copy()
+    np.add.at(expected, place, numbers)
+    kernel = device_kernel(headers, FILE, "numbers", SM90)
+    launch(kernel, numbers, place, sums, grid=BLOCKS, block=THREADS)
+    np.testing.assert_array_equal(sums, expected)
+
+
 @pytest.mark.parametrize("count", [4, 64, 500])
 def test_bulk(headers: Path, count: int, seed: int, fenced: bool = True) -> None:
     rng = np.random.default_rng(seed)

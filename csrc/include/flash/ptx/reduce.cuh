@@ -24,4 +24,9 @@ FLASH_DEVICE void bulk_reduce_add_f32(void* sums, uint32_t src, uint32_t bytes) 
       : "memory");
 }
 
+// red.global.add.f32 (PTX ISA 9.7.13.8): adds to one.
+FLASH_DEVICE void red_add_f32(float* sum, float value) {
+  asm volatile("red.global.add.f32 [%0], %1;\n" ::"l"(sum), "f"(value) : "memory");
+}
+
 }  // namespace flash::ptx

@@ -48,7 +48,7 @@ struct OwnRows {
 template <AmpereBackwardKernelConfig kConfig, typename L, bool kOfOwn1 = true,
           bool kOfOwn2 = L::kOwnsKeys>
 FLASH_DEVICE void gradients(const typename L::Args& args, const typename L::Work& work) {
-  using Mm = Matmuls<kConfig, L>;
+  using Mm = Matmuls<kConfig.dtype, L>;
   using Lane = typename L::Lane;
   constexpr int kWarpSize = AmpereBackwardKernelConfig::kWarpSize;
 
@@ -120,7 +120,7 @@ FLASH_DEVICE void gradients(const typename L::Args& args, const typename L::Work
                          const void* wanted) {
     if (wanted == nullptr) return;
     rows.first += warp_row * rows.row_bytes;
-    write_rows<kConfig, L>(result, factor, warp_rows + tile, rows, n_rows, lane);
+    write_rows<kConfig.dtype, L>(result, factor, warp_rows + tile, rows, n_rows, lane);
   };
   if constexpr (kOfOwn1) {
     write(d_own1, args.softmax_scale, L::kOwn1, own.d_own1, L::kOwnsKeys ? args.d_k : args.d_q);

@@ -7,7 +7,7 @@
 
 namespace flash::sm80_bwd {
 
-template <AmpereBackwardKernelConfig kConfig, typename L>
+template <DType kDType, typename L>
 struct Matmuls {
   using Lane = typename L::Lane;
   using Scores = typename L::Scores;
@@ -25,8 +25,8 @@ struct Matmuls {
         other.template load<0, n, kTile, false>(b);
 #pragma unroll
         for (int m = 0; m < L::kMTiles; ++m) {
-          ptx::mma_m16n8k16<kConfig.dtype>(scores[m][2 * n], a[m], b[0], b[1]);
-          ptx::mma_m16n8k16<kConfig.dtype>(scores[m][2 * n + 1], a[m], b[2], b[3]);
+          ptx::mma_m16n8k16<kDType>(scores[m][2 * n], a[m], b[0], b[1]);
+          ptx::mma_m16n8k16<kDType>(scores[m][2 * n + 1], a[m], b[2], b[3]);
         }
       });
     });
@@ -44,8 +44,8 @@ struct Matmuls {
         other.template load<0, kTile, n, true>(b);
 #pragma unroll
         for (int m = 0; m < L::kMTiles; ++m) {
-          ptx::mma_m16n8k16<kConfig.dtype>(result[m][2 * n], a[m], b[0], b[1]);
-          ptx::mma_m16n8k16<kConfig.dtype>(result[m][2 * n + 1], a[m], b[2], b[3]);
+          ptx::mma_m16n8k16<kDType>(result[m][2 * n], a[m], b[0], b[1]);
+          ptx::mma_m16n8k16<kDType>(result[m][2 * n + 1], a[m], b[2], b[3]);
         }
       });
     });
@@ -63,13 +63,12 @@ struct Matmuls {
     }
   }
 
- private:
   // Two neighbouring 16x8 accumulators are, rounded, exactly one 16x16 A operand.
   FLASH_DEVICE static void pack(Fragment& a, const float (&left)[4], const float (&right)[4]) {
-    a[0] = ptx::pack<kConfig.dtype>(left[0], left[1]);
-    a[1] = ptx::pack<kConfig.dtype>(left[2], left[3]);
-    a[2] = ptx::pack<kConfig.dtype>(right[0], right[1]);
-    a[3] = ptx::pack<kConfig.dtype>(right[2], right[3]);
+    a[0] = ptx::pack<kDType>(left[0], left[1]);
+    a[1] = ptx::pack<kDType>(left[2], left[3]);
+    a[2] = ptx::pack<kDType>(right[0], right[1]);
+    a[3] = ptx::pack<kDType>(right[2], right[3]);
   }
 };
 

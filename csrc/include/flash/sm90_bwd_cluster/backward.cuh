@@ -22,7 +22,6 @@
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/setmaxnreg.cuh"
 #include "flash/sm90_bwd/backward.cuh"
-#include "flash/sm90_bwd/clear_sums.cuh"
 #include "flash/sm90_bwd/pair.cuh"
 #include "flash/sm90_bwd/producer.cuh"
 #include "flash/sm90_bwd_cluster/query_sums.cuh"
@@ -31,6 +30,7 @@
 #include "flash/sm90_bwd_cluster/sums_turns.cuh"
 #include "flash/sm90_bwd_cluster/tiles.cuh"
 #include "flash/sm90_bwd_cluster/weights_consumer.cuh"
+#include "flash/tile/clear_sums.cuh"
 #include "flash/tile/row_dots.cuh"
 
 namespace flash::sm90_bwd_cluster {
@@ -213,7 +213,7 @@ FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
   if constexpr (kVariant == Variant::kDots) {
     ptx::await_grids_before();
     ptx::let_next_grid_begin();  // it waits for this one's end, but its launch takes time
-    sm90_bwd::clear_query_sums<kConfig.d_head>(args.call);
+    clear_query_sums<kConfig.d_head, sm90_bwd::HopperBackwardKernelConfig::kDotsThreads>(args.call);
     SectionCounters<kConfig>{args}.clear();
     if constexpr (kConfig.in_order()) TurnCounters<kConfig>{args}.clear();
     clear_tile_counter<kConfig>(args);

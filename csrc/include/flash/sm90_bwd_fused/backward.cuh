@@ -21,7 +21,6 @@
 #include "flash/ptx/memory.cuh"
 #include "flash/ptx/setmaxnreg.cuh"
 #include "flash/sm90_bwd/backward.cuh"
-#include "flash/sm90_bwd/clear_sums.cuh"
 #include "flash/sm90_bwd/producer.cuh"
 #include "flash/sm90_bwd_fused/consumer.cuh"
 #include "flash/sm90_bwd_fused/ordered_work.cuh"
@@ -31,6 +30,7 @@
 #include "flash/sm90_bwd_fused/sums_order.cuh"
 #include "flash/sm90_bwd_fused/sums_sender.cuh"
 #include "flash/sm90_bwd_fused/tiles.cuh"
+#include "flash/tile/clear_sums.cuh"
 #include "flash/tile/row_dots.cuh"
 #include "flash/tile/visible.cuh"
 
@@ -218,7 +218,8 @@ FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
     if constexpr (kConfig.add_by == AddBy::kInOrder) {
       prepare_order<kConfig>(args.call);
     } else {
-      sm90_bwd::clear_query_sums<kConfig.d_head>(args.call);
+      clear_query_sums<kConfig.d_head, sm90_bwd::HopperBackwardKernelConfig::kDotsThreads>(
+          args.call);
       if (blockIdx.x == 0 && threadIdx.x == 0) *tile_counter<kConfig>(args.call) = 0;
     }
     if (blockIdx.x == 0 && args.call.head_splits > 1) {

@@ -8,6 +8,7 @@
 #include "flash/sm90_bwd_fused_serve/args.h"
 #include "flash/sm90_bwd_fused_serve/config.h"
 #include "flash/sm90_bwd_fused_serve/sequences.cuh"
+#include "flash/tile/clear_sums.cuh"
 
 namespace flash::sm90_bwd_fused_serve {
 
@@ -83,7 +84,7 @@ FLASH_DEVICE void gradients(const BackwardKernelArgs& args) {
 template <FusedServeBackwardKernelConfig kConfig, Variant kVariant>
 FLASH_DEVICE void backward(const BackwardKernelArgs& args) {
   if constexpr (kVariant == Variant::kDots) {
-    sm90_bwd::clear_query_sums<kConfig.d_head>(args.call);
+    clear_query_sums<kConfig.d_head, sm90_bwd::HopperBackwardKernelConfig::kDotsThreads>(args.call);
     write_stats<kConfig>(args.call);
   } else if constexpr (kVariant == Variant::kKeys) {
     gradients<kConfig>(args);

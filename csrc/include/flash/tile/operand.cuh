@@ -28,11 +28,13 @@ template <typename Tile>
 struct LaneAddress {
   uint32_t base;
 
-  // `tile_start`: shared address of row 0, chunk 0 of the tile row that lane addresses count from.
-  FLASH_DEVICE LaneAddress(uint32_t tile_start, int lane, MatrixOrder order)
+  // `tile_start`: shared address of row 0, chunk 0 of the tile row that lane addresses count from;
+  // `chunk`: the column that they count from, where none goes beyond the swizzle span it is in, or
+  // it begins one.
+  FLASH_DEVICE LaneAddress(uint32_t tile_start, int lane, MatrixOrder order, int chunk = 0)
       : base(tile_start + (order == MatrixOrder::kRowsFirst
-                               ? Tile::offset(lane % 16, lane / 16)
-                               : Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2))) {}
+                               ? Tile::offset(lane % 16, chunk + lane / 16)
+                               : Tile::offset(lane % 8 + lane / 16 * 8, chunk + lane / 8 % 2))) {}
 
   // Gives back the registers of the XORed addresses: they are cheap to compute again.
   FLASH_DEVICE void forget() { ptx::forget(base); }

@@ -3,16 +3,14 @@
 
 #include "flash/core/backward_args.h"
 #include "flash/ptx/memory.cuh"
-#include "flash/sm90_bwd/config.h"
 #include "flash/tile/row_stats.h"
 
-namespace flash::sm90_bwd {
+namespace flash {
 
 // By the kernel that makes RowStats: its thread blocks share the sums of a head out as they do its
 // rows.
-template <int kDHead>
+template <int kDHead, int kThreads>
 FLASH_DEVICE void clear_query_sums(const BackwardArgs& args) {
-  constexpr int kThreads = HopperBackwardKernelConfig::kDotsThreads;
   constexpr int kRows = kThreads / lanes_of_row(kDHead);
   constexpr int kPieces = kRows * kDHead * int{sizeof(float)} / 16;
   static_assert(kPieces % kThreads == 0);
@@ -23,4 +21,4 @@ FLASH_DEVICE void clear_query_sums(const BackwardArgs& args) {
   }
 }
 
-}  // namespace flash::sm90_bwd
+}  // namespace flash

@@ -82,6 +82,7 @@ mutants: $(TEST_INSTALLED)
 	$(PY) -m tests.emulator.campaign
 	$(PY) -m tests.emulator.sm90.campaign
 	$(PY) -m tests.emulator.sm90.backward_campaign
+	$(PY) -m tests.emulator.backward_campaign
 	$(PY) -m tests.emulator.serve.campaign
 	$(PY) -m tests.emulator.sm90.gluon_mutants
 	$(PY) -m tests.emulator.sources

@@ -11,6 +11,12 @@ _WORK = (
     "tests/emulator/test_backward_counts.py::test_no_more_work_than_needed"
     "[(FP16, 256, 64, 16, 4, 64, 16, 4): ampere_backward]"
 )
+_FUSED = "csrc/include/flash/sm80_bwd_fused/{}.cuh"
+_FUSED_TESTS = (
+    f"{_GRADIENTS}::test_gradients_of_shared_heads_are_summed[sm80_bwd_fused-64-4-2]",
+    f"{_GRADIENTS}::test_a_whole_and_an_odd_problem"
+    "[(BF16, 128, 128, 64, 8): ampere_fused_backward]",
+)
 _SPLIT = "csrc/include/flash/sm90_bwd_fused/split_{}.cuh"
 _SHARED = tuple(
     f"{_GRADIENTS}::test_heads_that_share_few_keys[130-6-6-"
@@ -29,6 +35,33 @@ _IN_ORDER = (
 )
 _SECTIONS = tuple(f"tests/backward/test_sections.py::test_whoever_does_it[{i}]" for i in range(2))
 BUGS = (
+    Bug("the other half of P and dS is the own one", _FUSED.format("backward"),
+        "MatrixOrder::kRowsFirst, (1 - half()) * 2 * L::kColumnTiles);",
+        "MatrixOrder::kRowsFirst, half() * 2 * L::kColumnTiles);", _FUSED_TESTS),
+    Bug("queries of the own half for the other one's weights", _FUSED.format("backward"),
+        "theirs, columns(other + (1 - half()) * kHalfBytes)",
+        "theirs, columns(other + half() * kHalfBytes)", _FUSED_TESTS),
+    Bug("both warps of a pair have the first queries", _FUSED.format("backward"),
+        "queries = half() * L::kHalfColumns * L::Tile::kRowBytes;",
+        "queries = 0 * L::kHalfColumns * L::Tile::kRowBytes;", _FUSED_TESTS[1:]),
+    Bug("RowStats of the first half", _FUSED.format("backward"),
+        "smem + half() * L::kHalfColumns * int{sizeof(RowStats)}", "smem", _FUSED_TESTS[1:]),
+    Bug("dQ of the block that is computed", _FUSED.format("backward"),
+        "add_sums(before(place), step - 1);\n      compute",
+        "add_sums(place, step - 1);\n      compute", _FUSED_TESTS),
+    Bug("the head before begins with its last block", _FUSED.format("backward"),
+        "return {work.end - 1, place.head - 1};", "return {work.begin, place.head - 1};",
+        _FUSED_TESTS[1:]),
+    Bug("dS where the one before is read", _FUSED.format("backward"),
+        "step % Config::kDsBlocks * kConfig", "0 * kConfig", _FUSED_TESTS),
+    Bug("sums of all heads in one", _FUSED.format("backward"),
+        "work.head * work.n_heads + place.head;", "work.head * work.n_heads;", _FUSED_TESTS),
+    Bug("sums rounded without the scale", _FUSED.format("query_sums"),
+        "sums[i * L::kThreads] * args.softmax_scale", "sums[i * L::kThreads]", _FUSED_TESTS),
+    Bug("rounded rows that do not exist", _FUSED.format("query_sums"),
+        "    if (first_row + r >= args.seqlen_q) break;\n", "", _FUSED_TESTS),
+    Bug("sums that nobody clears", _FUSED.format("backward"),
+        "    clear_query_sums<kConfig.d_head, kThreads>(args);\n", "", _FUSED_TESTS),
     Bug("dS without its swizzle", _PAIR.format("ds_writer"),
         "lane / 16 ^ key % 8", "lane / 16", _BY_PAIRS),
     Bug("a pair's halves of a chunk exchanged", _PAIR.format("query_sums"),

@@ -13,12 +13,14 @@ from flash_helpers.check.reference import attention_reference
 from flash_helpers.kernel_configs import DType
 from flash_helpers.kernels.backward_config import BackwardKernelConfig
 from flash_helpers.kernels.sm80_bwd.sets import get_ampere_backward_kernel_configs
+from flash_helpers.kernels.sm80_bwd_fused.sets import get_ampere_fused_backward_kernel_configs
 from flash_helpers.kernels.sm90_bwd.sets import get_hopper_backward_kernel_configs
 from flash_helpers.kernels.sm90_bwd_cluster.sets import get_cluster_backward_kernel_configs
 from flash_helpers.kernels.sm90_bwd_fused.sets import get_fused_backward_kernel_configs
 
 CONFIGS: list[BackwardKernelConfig] = [
     *get_ampere_backward_kernel_configs(),
+    *get_ampere_fused_backward_kernel_configs(),
     *get_hopper_backward_kernel_configs(),
     *get_fused_backward_kernel_configs(),
     *get_cluster_backward_kernel_configs(),
@@ -27,7 +29,8 @@ CONFIGS: list[BackwardKernelConfig] = [
 SMALLS = [
     next(c for c in CONFIGS if (c.FAMILY, c.dtype, c.d_head) == (family, DType.FP16, d_head))
     for family, d_head in (
-        ("sm80_bwd", 64), ("sm90_bwd", 64), ("sm90_bwd_fused", 64), ("sm90_bwd_cluster", 192),
+        ("sm80_bwd", 64), ("sm80_bwd_fused", 64), ("sm90_bwd", 64), ("sm90_bwd_fused", 64),
+        ("sm90_bwd_cluster", 192),
     )
 ]  # fmt: skip
 SMALL = SMALLS[0]

@@ -62,7 +62,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kernels", SMALLS[:3], ids=lambda config: config.FAMILY)
+@pytest.mark.parametrize("kernels", SMALLS[:4], ids=lambda config: config.FAMILY)
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str, kernels: BackwardKernelConfig) -> None:
     changes, words = REFUSED[name]

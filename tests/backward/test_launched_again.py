@@ -15,7 +15,7 @@ from flash_helpers.kernels.backward_args import POINTER_FIELDS
 
 from .problems import SMALLS, Problem
 
-AMPERE, _, FUSED, _ = SMALLS
+AMPERE, _, _, FUSED, _ = SMALLS
 Call = tuple[Any, ...]
 
 

@@ -44,7 +44,7 @@ def test_spellings() -> None:
 
 
 def test_the_set_is_part_of_all_and_can_be_built() -> None:
-    found = get_kernel_configs("ampere-bwd")
+    found = [c for c in get_kernel_configs("ampere-bwd") if c.FAMILY == CONFIG.FAMILY]
     assert set(found) <= set(get_kernel_configs("all")) and found == sorted(found)
     assert all(config.GRADIENTS and violations(config) == [] for config in found)
     assert {(c.dtype, c.d_head) for c in found} == {(t, d) for t in DType for d in D_HEADS}
@@ -112,12 +112,8 @@ def test_families_are_asked_for_what_they_compute() -> None:
         assert serving and all(family.SERVES for family in serving)
         serving += by_preference(capability, gradients=True, serves=True)
         assert [f.GRADIENTS for families in asked for f in families] == [
-            False,
-            False,
-            True,
-            True,
-            True,
-            True,
+            *[False] * 2,
+            *[True] * 5,
         ]
         assert {f for families in (*asked, serving) for f in families} == set(FAMILIES)
 

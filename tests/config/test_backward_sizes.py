@@ -11,6 +11,7 @@ from flash_helpers.base.dtypes import DType
 from flash_helpers.kernels.backward_config import BackwardKernelConfig, Sizes
 from flash_helpers.kernels.sets import get_kernel_configs
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
+from flash_helpers.kernels.sm80_bwd_fused.config import AmpereFusedBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_cluster.config import ClusterBackwardKernelConfig, SumsOrder
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
@@ -19,6 +20,7 @@ from tests.cpp_programs import lines_of
 # (folder of the header, set of configurations, one that no set has)
 FAMILIES = [
     ("sm80_bwd", "ampere-bwd", AmpereBackwardKernelConfig(DType.FP16, 128, 128, 64, 8, 64, 32, 4)),
+    ("sm80_bwd_fused", "ampere-bwd", AmpereFusedBackwardKernelConfig(DType.BF16, 64, 64, 64, 4)),
     ("sm90_bwd", "hopper-bwd", HopperBackwardKernelConfig(DType.FP16, 128, 128, 64, 2, 192, 64, 3)),
     ("sm90_bwd_cluster", "hopper-bwd",
      ClusterBackwardKernelConfig(DType.BF16, 192, 64, 64, 3, 2, 0, SumsOrder.IN_ORDER)),

@@ -117,7 +117,7 @@ def test_selection_words() -> None:
     words = ("tune", "prog", "d64", "previous", "hopper", "ampere-bwd", "hopper-bwd", "serve",
              "hopper-serve", "mla", "hopper-mla")  # fmt: skip
     parts = {c for word in words for c in get_kernel_configs(word)}
-    assert get_kernel_configs("all") == sorted(parts, key=config_order) and len(parts) == 372
+    assert get_kernel_configs("all") == sorted(parts, key=config_order) and len(parts) == 376
     assert len(get_sm80_kernel_configs("all")) == 113  # and 15 earlier steps
     assert len(get_kernel_configs("d64")) == 28
     blocks = [get_kernel_configs(f"{r},{c}") for r in (64, 128) for c in (32, 64)]

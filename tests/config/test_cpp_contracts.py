@@ -19,6 +19,7 @@ from flash_helpers.kernel_configs import (
 )
 from flash_helpers.kernels import backward_args, forward_args, serve_args
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
+from flash_helpers.kernels.sm80_bwd_fused.config import AmpereFusedBackwardKernelConfig
 from flash_helpers.kernels.sm80_serve.config import AmpereServeKernelConfig
 from flash_helpers.kernels.sm80_serve_mla.config import AmpereMlaKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import HopperBackwardKernelConfig
@@ -65,6 +66,11 @@ FAMILIES = [
     Family(
         AmpereBackwardKernelConfig,
         "sm80_bwd/config.h",
+        ("n_threads", "smem_bytes", "min_blocks_per_sm"),
+    ),
+    Family(
+        AmpereFusedBackwardKernelConfig,
+        "sm80_bwd_fused/config.h",
         ("n_threads", "smem_bytes", "min_blocks_per_sm"),
     ),
     Family(

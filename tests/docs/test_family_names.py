@@ -32,7 +32,9 @@ def patterns() -> dict[str, re.Pattern[str]]:
             for name in re.findall(r"^class (\w+)", path.read_text(), re.M)
         }
         words = [family.NAME, f"{family.TITLE} family", *sorted(classes)]
-        found[f"py/{folder}/"] = re.compile(rf"{'|'.join(map(re.escape, words))}", re.IGNORECASE)
+        found[f"py/{folder}/"] = re.compile(
+            rf"\b({'|'.join(map(re.escape, words))})", re.IGNORECASE
+        )
     return found
 
 

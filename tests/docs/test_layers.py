@@ -21,6 +21,7 @@ WORDS = {
     "sm80": "ampere",
     "sm90": "hopper",
     "sm80_bwd": "ampere.backward",
+    "sm80_bwd_fused": "ampere.fused.backward",
     "sm90_bwd": "hopper.backward",
     "sm90_bwd_cluster": "hopper.backward.by.pairs",
     "sm90_bwd_fused": "hopper.fused.backward",

@@ -3,7 +3,7 @@
 from .markdown import ROOT
 
 FOLDERS = ("py", "flash_attention", "tools")
-CEILING = 48_560
+CEILING = 48_770
 
 
 def test_the_product_does_not_grow_unseen() -> None:

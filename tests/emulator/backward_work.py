@@ -10,6 +10,7 @@ import numpy as np
 
 from flash_helpers.kernels.contract import Variant
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
+from flash_helpers.kernels.sm80_bwd_fused.config import AmpereFusedBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd.config import GROUP_ROWS
 from flash_helpers.kernels.sm90_bwd_cluster.config import BLOCKS, ClusterBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy, FusedBackwardKernelConfig
@@ -29,7 +30,7 @@ def needed_work(problem: BackwardProblem, variant: Variant) -> Work:
     if isinstance(problem.config, ClusterBackwardKernelConfig):
         return _by_pairs(problem, problem.config)
     steps = _steps(problem, variant)
-    if isinstance(problem.config, AmpereBackwardKernelConfig):
+    if isinstance(problem.config, (AmpereBackwardKernelConfig, AmpereFusedBackwardKernelConfig)):
         return _ampere(problem, problem.config, variant, steps)
     return _hopper(problem, variant, steps)
 
@@ -77,7 +78,8 @@ def _dots(problem: BackwardProblem) -> Work:
 
 
 def _round(problem: BackwardProblem) -> Work:
-    """Sums of whole blocks are read; rows that exist are written."""
+    """Sums of whole blocks are read, four at a time, or one by one where a thread's lie apart; rows
+    that exist are written."""
     config = problem.config
     queries = config.shape(Variant.KEYS)[1]
     heads = problem.heads
@@ -85,9 +87,9 @@ def _round(problem: BackwardProblem) -> Work:
         heads = config.sections(problem.sizes).rounded_behind()
     summed = heads * -(-problem.seqlen_q // queries) * queries
     written = heads * problem.seqlen_q
-    return Work(
-        0, global_loads=summed * 2 * _pieces(problem), global_stores=written * _pieces(problem)
-    )
+    apart = isinstance(config, AmpereFusedBackwardKernelConfig)
+    loads = config.d_head if apart else config.d_head // 4
+    return Work(0, global_loads=summed * loads, global_stores=written * _pieces(problem))
 
 
 def _steps(problem: BackwardProblem, variant: Variant) -> list[int]:
@@ -124,18 +126,19 @@ def _sees(problem: BackwardProblem) -> Any:
 
 def _ampere(
     problem: BackwardProblem,
-    config: AmpereBackwardKernelConfig,
+    config: AmpereBackwardKernelConfig | AmpereFusedBackwardKernelConfig,
     variant: Variant,
     steps: list[int],
 ) -> Work:
     """Every matmul of a step is as large as the scores, in mma of 16 x 8 x 16; RowStats of queries
     that pass by are copied, two by two, and of own queries read by all lanes of a row. Where dV and
-    dK are summed in turn, everything is copied for each."""
+    dK are summed in turn, everything is copied for each. Adding to a sum of dQ is no store."""
     rows, columns, _ = config.shape(variant)
     keys = variant is Variant.KEYS
     own_rows = problem.seqlen_k * problem.kv_heads if keys else problem.seqlen_q * problem.heads
     matmul = math.prod((rows // 16, columns // 8, config.d_head // 16))
-    passes = 2 if keys and config.sums_in_turn() else 1
+    in_turn = isinstance(config, AmpereBackwardKernelConfig) and config.sums_in_turn()
+    passes = 2 if keys and in_turn else 1
     passing = 2 * columns * _pieces(problem) + (columns // 2 if keys else 0)
     return Work(
         sum(steps) * config.n_matmuls(variant) * matmul,

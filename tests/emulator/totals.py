@@ -19,6 +19,7 @@ SM80 = Total(957, 957, 0)
 SM90 = Total(418, 367, 51)
 SM90_BACKWARD = Total(243, 223, 20)
 SM90_FUSED = Total(913, 819, 94)  # the fused backward kernels
+SM80_FUSED = Total(27, 23, 4)  # the Ampere family's
 # The kernels that serve, by their families.
 SERVE = {
     "sm80_serve": Total(376, 352, 24),
@@ -35,7 +36,7 @@ README = "py/flash_helpers/emulator/README.md"
 SM90_README = "py/flash_helpers/emulator/sm90/README.md"
 SERVE_PAGE = "docs/kernels/06-serving.md"
 QUOTED = {
-    README: {SM80, *([SOURCES] if SOURCES else [])},
+    README: {SM80, SM80_FUSED, *([SOURCES] if SOURCES else [])},
     SM90_README: {SM90, SM90_BACKWARD, SM90_FUSED, GLUON},
     SERVE_PAGE: {*SERVE.values()},
 }

@@ -11,6 +11,7 @@ import pytest
 from flash_helpers.kernels.backward_config import BackwardKernelConfig, Sizes
 from flash_helpers.kernels.contract import Variant
 from flash_helpers.kernels.sm90_bwd_fused.config import AddBy
+from tests.config.test_ampere_fused_backward_configs import CONFIG as AMPERE_FUSED
 from tests.config.test_backward_configs import CONFIG as AMPERE
 from tests.config.test_cluster_backward_configs import CONFIG as CLUSTER
 from tests.config.test_fused_backward_configs import CONFIG as FUSED
@@ -143,6 +144,7 @@ FUSED_SOURCES = ("sm90_bwd_fused/family", "sm90_bwd/launch", "sm90/launch", "sm9
 # By the family's name, and what is particular about the configuration.
 FAMILIES: dict[str, tuple[BackwardKernelConfig, tuple[int, ...], tuple[str, ...], str]] = {
     "sm80_bwd": (AMPERE, (4096, 4096, 4096), ("sm80_bwd",), ""),
+    "sm80_bwd_fused": (AMPERE_FUSED, (4096, 4096, 4096), ("sm80_bwd_fused",), ""),
     # Maps of nothing, of K and of Q.
     "sm90_bwd": (
         HOPPER, (0, 4096, 4096), ("sm90_bwd/family", "sm90_bwd/launch", "sm90/tensor_map"), DRIVER,

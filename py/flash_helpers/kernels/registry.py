@@ -11,6 +11,7 @@ from .architecture import parse_arch
 from .contract import KernelConfig
 from .family import Capability, Family
 from .sm80_bwd.family import FAMILY as SM80_BACKWARD
+from .sm80_bwd_fused.family import FAMILY as SM80_FUSED_BACKWARD
 from .sm80_bwd_serve.family import FAMILY as SM80_SERVE_BACKWARD
 from .sm80_fwd.family import FAMILY as SM80_FORWARD
 from .sm80_serve.family import FAMILY as SM80_SERVE
@@ -24,7 +25,7 @@ from .sm90_serve.family import FAMILY as SM90_SERVE
 from .sm90_serve_mla.family import FAMILY as SM90_SERVE_MLA
 
 FAMILIES: tuple[Family, ...] = (
-    SM80_FORWARD, SM90_FORWARD, SM80_BACKWARD, SM90_BACKWARD, SM90_FUSED_BACKWARD,
+    SM80_FORWARD, SM90_FORWARD, SM80_BACKWARD, SM80_FUSED_BACKWARD, SM90_BACKWARD, SM90_FUSED_BACKWARD,
     SM90_CLUSTER_BACKWARD, SM80_SERVE, SM90_SERVE, SM80_SERVE_MLA, SM90_SERVE_MLA,
     SM80_SERVE_BACKWARD, SM90_FUSED_SERVE_BACKWARD,
 )  # fmt: skip

@@ -15,6 +15,7 @@ import torch
 from flash_helpers.kernels.backward_config import BackwardKernelConfig
 from flash_helpers.kernels.contract import KernelConfig
 from flash_helpers.kernels.sm80_bwd.config import AmpereBackwardKernelConfig
+from flash_helpers.kernels.sm80_bwd_fused.config import AmpereFusedBackwardKernelConfig
 from flash_helpers.kernels.sm90_bwd_cluster.config import ClusterBackwardKernelConfig
 from tests.gpu.test_backward import built, run
 
@@ -25,6 +26,7 @@ SECTIONS = (2, 200, 1100, 24, 24)  # enough for pairs to prepare each other's
 # Of kernels whose thread blocks have a tile each, and know of no other: racecheck takes 10 s for a
 # launch of the above.
 FEW_HEADS = [(1, 300, 333, 2, 2), (1, 300, 333, 4, 2)]
+AMPERE = (AmpereBackwardKernelConfig, AmpereFusedBackwardKernelConfig)
 
 
 def launch(config: KernelConfig, shape: tuple[int, int, int, int, int], causal: bool) -> None:
@@ -47,7 +49,7 @@ def main(words: Sequence[str]) -> int:
     found = [c for c in built() if not words or any(word in str(c) for word in words)]
     for config in found:
         assert isinstance(config, BackwardKernelConfig)
-        few = isinstance(config, AmpereBackwardKernelConfig)
+        few = isinstance(config, AMPERE)
         for causal in (False, True):
             for shape in FEW_HEADS if few else SHAPES:
                 launch(config, shape, causal)

@@ -126,10 +126,7 @@ struct Gradients {
     stats.for_each(stage, [&](int m, int n, int i, const RowStats& row) {
       p[m][n][i] = ptx::ex2(ptx::fma_rn(p[m][n][i], scale_log2, -row.lse_log2));
     });
-    if (mask.hides_something) {
-      sm80_bwd::hide<L>(p, args, mask, first_key() + lane() / 4,
-                        half() * L::kHalfColumns + lane() % 4 * 2);
-    }
+    if (mask.hides_something) hide(p, mask);
     typename L::Weights weights;
     Mm::round(weights, p);
     share(weights, smem + L::kP);
@@ -140,15 +137,19 @@ struct Gradients {
     Mm::products(d_s, Lane(smem + L::kOwn2 + keys, lane(), MatrixOrder::kRowsFirst),
                  Lane(d_o + queries, lane(), MatrixOrder::kColumnsFirst));
     stats.for_each(stage, [&](int m, int n, int i, const RowStats& row) {
-      const float weight = p[m][n][i];
-      const float d_score = weight * (d_s[m][n][i] - row.dot);
-      // What belongs to a key that the query does not see may be infinite.
-      d_s[m][n][i] = mask.hides_something && weight == 0.0f ? 0.0f : d_score;
+      d_s[m][n][i] = p[m][n][i] * (d_s[m][n][i] - row.dot);
     });
+    // What belongs to a key that the query does not see may be infinite, and was multiplied by 0.
+    if (mask.hides_something) hide(d_s, mask);
     Mm::round(weights, d_s);
     share(weights, ds(step));
     meet();
     accumulate(d_k, weights, ds(step), q);
+  }
+
+  FLASH_DEVICE void hide(typename L::Scores& scores, const typename L::Mask& mask) const {
+    sm80_bwd::hide<L>(scores, args, mask, first_key() + lane() / 4,
+                      half() * L::kHalfColumns + lane() % 4 * 2);
   }
 
   // What both warps of the pair have shared is visible.

@@ -39,22 +39,29 @@ struct Matmuls {
       Fragment a[L::kMTiles];
 #pragma unroll
       for (int m = 0; m < L::kMTiles; ++m) pack(a[m], weights[m][2 * t], weights[m][2 * t + 1]);
-      static_for<0, L::kDTiles>([&](auto n) {
-        Fragment b;
-        other.template load<0, kTile, n, true>(b);
-#pragma unroll
-        for (int m = 0; m < L::kMTiles; ++m) {
-          ptx::mma_m16n8k16<kDType>(result[m][2 * n], a[m], b[0], b[1]);
-          ptx::mma_m16n8k16<kDType>(result[m][2 * n + 1], a[m], b[2], b[3]);
-        }
-      });
+      add_rows<kTile>(result, a, other);
     });
   }
 
-  template <int kTiles>
-  FLASH_DEVICE static void clear(float (&c)[L::kMTiles][kTiles][4]) {
+  // result += a * the kTile-th 16 rows of `other`.
+  template <int kTile, int kMTiles, int kNTiles>
+  FLASH_DEVICE static void add_rows(float (&result)[kMTiles][kNTiles][4],
+                                    const Fragment (&a)[kMTiles], const Lane& other) {
+    static_for<0, kNTiles / 2>([&](auto n) {
+      Fragment b;
+      other.template load<0, kTile, n, true>(b);
 #pragma unroll
-    for (int m = 0; m < L::kMTiles; ++m) {
+      for (int m = 0; m < kMTiles; ++m) {
+        ptx::mma_m16n8k16<kDType>(result[m][2 * n], a[m], b[0], b[1]);
+        ptx::mma_m16n8k16<kDType>(result[m][2 * n + 1], a[m], b[2], b[3]);
+      }
+    });
+  }
+
+  template <int kMTiles, int kTiles>
+  FLASH_DEVICE static void clear(float (&c)[kMTiles][kTiles][4]) {
+#pragma unroll
+    for (int m = 0; m < kMTiles; ++m) {
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
 #pragma unroll

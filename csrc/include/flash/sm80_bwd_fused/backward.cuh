@@ -123,10 +123,14 @@ struct Gradients {
     typename L::Scores p, d_s;
     Mm::products(p, Lane(smem + L::kOwn1 + keys, lane(), MatrixOrder::kRowsFirst),
                  Lane(q + queries, lane(), MatrixOrder::kColumnsFirst));
+    forget();
     stats.for_each(stage, [&](int m, int n, int i, const RowStats& row) {
       p[m][n][i] = ptx::ex2(ptx::fma_rn(p[m][n][i], scale_log2, -row.lse_log2));
     });
-    if (mask.hides_something) hide(p, mask);
+    if (mask.hides_something) {
+      sm80_bwd::hide<L>(p, args, mask, first_key() + lane() / 4,
+                        half() * L::kHalfColumns + lane() % 4 * 2);
+    }
     typename L::Weights weights;
     Mm::round(weights, p);
     share(weights, smem + L::kP);
@@ -137,19 +141,15 @@ struct Gradients {
     Mm::products(d_s, Lane(smem + L::kOwn2 + keys, lane(), MatrixOrder::kRowsFirst),
                  Lane(d_o + queries, lane(), MatrixOrder::kColumnsFirst));
     stats.for_each(stage, [&](int m, int n, int i, const RowStats& row) {
-      d_s[m][n][i] = p[m][n][i] * (d_s[m][n][i] - row.dot);
+      const float weight = p[m][n][i];
+      const float d_score = weight * (d_s[m][n][i] - row.dot);
+      // What belongs to a key that the query does not see may be infinite.
+      d_s[m][n][i] = mask.hides_something && weight == 0.0f ? 0.0f : d_score;
     });
-    // What belongs to a key that the query does not see may be infinite, and was multiplied by 0.
-    if (mask.hides_something) hide(d_s, mask);
     Mm::round(weights, d_s);
     share(weights, ds(step));
     meet();
     accumulate(d_k, weights, ds(step), q);
-  }
-
-  FLASH_DEVICE void hide(typename L::Scores& scores, const typename L::Mask& mask) const {
-    sm80_bwd::hide<L>(scores, args, mask, first_key() + lane() / 4,
-                      half() * L::kHalfColumns + lane() % 4 * 2);
   }
 
   // What both warps of the pair have shared is visible.

@@ -1,7 +1,6 @@
 // The matmuls of the fused backward pass on one block of queries, per warp.
 #pragma once
 
-#include "flash/ptx/mma.cuh"
 #include "flash/sm80_bwd/matmuls.cuh"
 #include "flash/sm80_bwd_fused/layout.cuh"
 
@@ -34,7 +33,7 @@ struct Matmuls : sm80_bwd::Matmuls<kConfig.dtype, L> {
 #pragma unroll
         for (int i = 0; i < 4; ++i) a[m][i] = weights[m][t][i];
       }
-      step<t>(result, a, other);
+      Base::template add_rows<t>(result, a, other);
     });
   }
 
@@ -45,42 +44,19 @@ struct Matmuls : sm80_bwd::Matmuls<kConfig.dtype, L> {
       constexpr int kTile = t;
       Fragment a[L::kMTiles];
       static_for<0, L::kMTiles>([&](auto m) { weights.template load<0, m, kTile, false>(a[m]); });
-      step<kTile>(result, a, other);
+      Base::template add_rows<kTile>(result, a, other);
     });
   }
 
   // sums = dS K, over all keys of the thread block: dS^T lies in shared memory.
   FLASH_DEVICE static void query_sums(typename L::Sums& sums, const WeightsLane& ds,
                                       const Lane& keys) {
-#pragma unroll
-    for (int m = 0; m < L::kSumsTiles; ++m) {
-#pragma unroll
-      for (int n = 0; n < 2 * L::kSumsColumnTiles; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sums[m][n][i] = 0.0f;
-      }
-    }
+    Base::clear(sums);
     static_for<0, L::kKeyTiles>([&](auto t) {
       constexpr int kTile = t;
       Fragment a[L::kSumsTiles];
       static_for<0, L::kSumsTiles>([&](auto m) { ds.template load<0, kTile, m, true>(a[m]); });
-      step<kTile>(sums, a, keys);
-    });
-  }
-
- private:
-  // One k-tile: rows of `other`, transposed.
-  template <int kTile, int kMTiles, int kNTiles>
-  FLASH_DEVICE static void step(float (&result)[kMTiles][kNTiles][4], const Fragment (&a)[kMTiles],
-                                const Lane& other) {
-    static_for<0, kNTiles / 2>([&](auto n) {
-      Fragment b;
-      other.template load<0, kTile, n, true>(b);
-#pragma unroll
-      for (int m = 0; m < kMTiles; ++m) {
-        ptx::mma_m16n8k16<kConfig.dtype>(result[m][2 * n], a[m], b[0], b[1]);
-        ptx::mma_m16n8k16<kConfig.dtype>(result[m][2 * n + 1], a[m], b[2], b[3]);
-      }
+      Base::template add_rows<kTile>(sums, a, keys);
     });
   }
 };

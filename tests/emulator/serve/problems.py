@@ -28,6 +28,18 @@ CAPPED = ServeRule(causal=True, window=(20, -1), softcap=2.0, scale=0.2)
 # The multiprocessors of the GPU, and a call whose result is checked.
 Call = tuple[int, Callable[[Callable[..., Batch]], None]]
 
+PAGES = 16, 24  # the size that has a loop of its own, and one that begins within blocks
+
+
+@dataclass
+class OverPages(Batch):
+    """Whose keys lie in pages, wherever they are packed otherwise."""
+
+    page: int = PAGES[0]
+
+    def packed(self, **keywords: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        return self.packed_over_pages(self.page, **keywords)
+
 
 def _packed(num_splits: int, *shape: object, **named: object) -> Callable[..., None]:
     def run(batch: Callable[..., Batch]) -> None:
@@ -113,19 +125,6 @@ HOPPER: tuple[Call, ...] = (
     (1, _outgrown(replace(CAUSAL, softcap=30.0))),
     (1, _outgrown(replace(CAUSAL, softcap=30.0, window=(850, -1)))),
 )  # fmt: skip
-PAGES = 16, 24  # the size that has a loop of its own, and one that begins within blocks
-
-
-@dataclass
-class OverPages(Batch):
-    """Whose keys lie in pages, wherever they are packed otherwise."""
-
-    page: int = PAGES[0]
-
-    def packed(self, **keywords: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        return self.packed_over_pages(self.page, **keywords)
-
-
 # Of four groups' rows: a first tile that begins before the sequence.
 FOUR_GROUPS: Call = (2, _packed(0, [300], [300], CAUSAL, heads=1, kv_heads=1))
 # Of tiles with the rows of all heads that share a KV head: whole queries and a part of one.
@@ -193,8 +192,9 @@ def launches(config: KernelConfig, variant: Variant) -> list[Launch]:
 
 def _calls(config: ServeKernelConfig) -> tuple[Call, ...]:
     if isinstance(config, HopperServeKernelConfig):
-        more = (*PACKED,) if config.pack_gqa else (FOUR_GROUPS,) * (config.n_mma_groups == 4)
-        return (*HOPPER, *more)
+        if config.pack_gqa:
+            return (*HOPPER, *PACKED)
+        return (*HOPPER, FOUR_GROUPS) if config.n_mma_groups == 4 else HOPPER
     if isinstance(config, AmpereMlaKernelConfig):  # and Hopper's
         return LATENT
     return DECODES if config.shares_keys() else PROMPTS

@@ -77,7 +77,9 @@ def test_without_sm_90a_the_family_is_left_out_and_counted(
     plan = make_plan()
     words = ("hopper", "hopper-bwd", "hopper-serve", "hopper-mla")
     n_hopper = sum(len(get_kernel_configs(word)) for word in words)
-    families = {"sm80", "sm80_bwd", "sm80_serve", "sm80_bwd_serve", "sm80_serve_mla"}
+    families = {
+        "sm80", "sm80_bwd", "sm80_bwd_fused", "sm80_serve", "sm80_bwd_serve", "sm80_serve_mla",
+    }  # fmt: skip
     assert {config.FAMILY for config in plan.configs} == families
     assert len(plan.skipped) == n_hopper and len(plan.configs) + n_hopper == len(
         get_kernel_configs("all")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
@@ -234,3 +234,13 @@ class BackwardKernelConfig(KernelConfig):
         else:
             blocks = -(-sizes.seqlen_q // self.rows(variant))
         return blocks * sizes.n_heads_q * sizes.batch
+
+
+def unsupported_values(config: KernelConfig, allowed: Mapping[str, Collection[int]]) -> list[str]:
+    """A sentence for each field whose value is not among those allowed."""
+    return [
+        f"{name} = {getattr(config, name)} is not supported: it must be "
+        f"{' or '.join(map(str, values))}."
+        for name, values in allowed.items()
+        if getattr(config, name) not in values
+    ]

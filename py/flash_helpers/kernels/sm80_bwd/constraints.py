@@ -4,6 +4,7 @@ from ..architecture import (
     MAX_REGISTERS_PER_THREAD,
     WARP_SIZE,
 )
+from ..backward_config import unsupported_values
 from ..contract import Variant
 from ..sm80_target import architecture_violations
 from .config import AmpereBackwardKernelConfig
@@ -30,12 +31,7 @@ def _value_violations(config: AmpereBackwardKernelConfig) -> list[str]:
     allowed: dict[str, tuple[int, ...]] = {"d_head": config.HEAD_DIMENSIONS}
     for side in ("keys", "queries"):
         allowed |= {f"{side}_rows": ROWS, f"{side}_columns": COLUMNS, f"{side}_warps": WARPS}
-    return [
-        f"{name} = {getattr(config, name)} is not supported: it must be "
-        f"{' or '.join(map(str, values))}."
-        for name, values in allowed.items()
-        if getattr(config, name) not in values
-    ]
+    return unsupported_values(config, allowed)
 
 
 def _row_violations(config: AmpereBackwardKernelConfig) -> list[str]:

@@ -1,6 +1,7 @@
 """Why a fused backward configuration of the Ampere family cannot be built, as sentences."""
 
 from ..architecture import MAX_REGISTERS_PER_THREAD, WARP_SIZE
+from ..backward_config import unsupported_values
 from ..contract import Variant
 from ..sm80_target import architecture_violations
 from .config import AmpereFusedBackwardKernelConfig
@@ -28,12 +29,7 @@ def _value_violations(config: AmpereFusedBackwardKernelConfig) -> list[str]:
         "d_head": config.HEAD_DIMENSIONS, "keys_rows": ROWS, "keys_columns": COLUMNS,
         "keys_warps": WARPS,
     }  # fmt: skip
-    return [
-        f"{name} = {getattr(config, name)} is not supported: it must be "
-        f"{' or '.join(map(str, values))}."
-        for name, values in allowed.items()
-        if getattr(config, name) not in values
-    ]
+    return unsupported_values(config, allowed)
 
 
 def _row_violations(config: AmpereFusedBackwardKernelConfig) -> list[str]:

@@ -1,8 +1,7 @@
 """Why a backward configuration of the Hopper family cannot be built, as sentences."""
 
-from collections.abc import Collection, Mapping
-
-from ..contract import KernelConfig, Variant
+from ..backward_config import unsupported_values
+from ..contract import Variant
 from ..sm90_target import SHARED_MEMORY_BYTES, architecture_violations
 from .config import GROUP_ROWS, HopperBackwardKernelConfig
 
@@ -24,16 +23,6 @@ def violations(
     if not found:
         found = [*_register_violations(config), *_memory_violations(config)]
     return [*found, *architecture_violations(arch, "the Hopper family")]
-
-
-def unsupported_values(config: KernelConfig, allowed: Mapping[str, Collection[int]]) -> list[str]:
-    """A sentence for each field whose value is not among those allowed."""
-    return [
-        f"{name} = {getattr(config, name)} is not supported: it must be "
-        f"{' or '.join(map(str, values))}."
-        for name, values in allowed.items()
-        if getattr(config, name) not in values
-    ]
 
 
 def _value_violations(config: HopperBackwardKernelConfig) -> list[str]:

@@ -1,8 +1,8 @@
 """Why a backward configuration of pairs of thread blocks cannot be built, as sentences."""
 
+from ..backward_config import unsupported_values
 from ..contract import Variant
 from ..sm90_bwd.config import GROUP_ROWS
-from ..sm90_bwd.constraints import unsupported_values
 from ..sm90_target import SHARED_MEMORY_BYTES, architecture_violations
 from .config import ClusterBackwardKernelConfig
 

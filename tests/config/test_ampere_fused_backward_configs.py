@@ -58,12 +58,20 @@ def test_sizes() -> None:
     assert CONFIG.total_flop(1, 1, 256) == 256 * 256 * (2 * 5 * 128 + 7)
 
 
-def test_it_is_asked_last_until_it_has_been_measured() -> None:
+def test_where_it_is_asked() -> None:
     family = family_of(CONFIG)
     problem = AttentionProblem(DType.FP16, 1, 512, 512, 4, 4, 128, causal=True)
-    for capability in ((9, 0), (8, 0), None):
-        assert by_preference(capability, gradients=True)[-1] is family
-    assert family.refusal(problem, (9, 0)) is None
+
+    def order(capability: tuple[int, int] | None) -> list[str]:
+        return [found.NAME for found in by_preference(capability, gradients=True)]
+
+    assert order((10, 0))[:2] == ["sm80_bwd_fused", "sm80_bwd"]
+    assert order((9, 0))[-2:] == ["sm80_bwd_fused", "sm80_bwd"]
+    assert order(None)[0] == "sm80_bwd"
+    assert family.refusal(problem, (9, 0)) is None and family.refusal(problem, None) is None
+    for capability in ((8, 0), (12, 0)):
+        assert "need more shared memory" in str(family.refusal(problem, capability))
+    assert "needs compute capability 8.0" in str(family.refusal(problem, (7, 5)))
     assert family.refusal(replace(problem, d_head=96), (9, 0)) == "its head dimensions are 64, 128"
     refused = family.refusal(replace(problem, deterministic=True), (9, 0))
     assert refused == "its sums of dQ have no order"

@@ -85,7 +85,7 @@ def test_what_the_family_is_asked_for() -> None:
     problem = AttentionProblem(DType.FP16, 1, 1, 1, 1, 1, 128, gradients=True)
     assert by_preference((9, 0), gradients=True)[0] is family
     for capability in ((8, 0), None):
-        assert by_preference(capability, gradients=True)[-3] is family
+        assert by_preference(capability, gradients=True)[-2] is family
     assert family.refusal(problem, (9, 0)) is None
     assert family.refusal(replace(problem, deterministic=True), (9, 0)) is None
     wide = replace(problem, d_head=192, d_v=0)

@@ -73,8 +73,8 @@ def test_other_architectures_are_refused(arch: str) -> None:
 def test_the_family_is_asked_behind_what_computes_scores_once_on_its_own_gpus() -> None:
     family = family_of(CONFIG)
     problem = AttentionProblem(DType.FP16, 1, 1, 1, 1, 1, 128, gradients=True)
-    for capability, place in (((9, 0), 2), ((8, 0), 1), (None, 1)):
-        assert by_preference(capability, gradients=True).index(family) == place
+    for capability in ((9, 0), (8, 0), None):  # elsewhere behind the Ampere families
+        assert by_preference(capability, gradients=True).index(family) == 2
     assert family.refusal(problem, (9, 0)) is None
     assert (
         family.refusal(problem, (8, 0)) == "it needs compute capability 9.0, and this GPU has 8.0"

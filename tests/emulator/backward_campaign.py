@@ -17,6 +17,7 @@ from .planting import Outcome, plant, report
 from .redundant import Redundant
 from .sm90.backward_campaign import RANDOM_SCHEDULES, Kernel, check
 from .sm90.campaign import source_texts
+from .sm90.mutations import lost_arrivals, passed_waits
 from .totals import SM80_FUSED
 
 NARROW = AmpereFusedBackwardKernelConfig(DType.FP16, 64, 128, 128, 8)
@@ -36,7 +37,8 @@ REDUNDANT = (
 
 
 def mutants_of(kernel: Kernel) -> list[Mutant]:
-    return synchronisation(kernel_ptx(*kernel))
+    ptx = kernel_ptx(*kernel)
+    return [*synchronisation(ptx), *passed_waits(ptx), *lost_arrivals(ptx)]
 
 
 def campaign(

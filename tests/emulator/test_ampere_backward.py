@@ -24,12 +24,13 @@ def test_every_schedule_gives_the_same_bits(
 
 
 def test_barriers_that_are_removed_are_found(seed: int) -> None:
-    """Those of all threads, and those of a pair."""
+    """Those of all threads and those of a pair, and each half of those that have two."""
     kernel = NARROW, Variant.KEYS
-    mutants = [m for m in mutants_of(kernel) if m.name.startswith("bar.sync")]
-    assert len(mutants) == 5
+    kinds = ("bar.sync", "mbarrier wait passed", "arrival lost")
+    mutants = [m for m in mutants_of(kernel) if m.name.startswith(kinds)]
+    assert len(mutants) == 5 + 2 + 2
     outcome = campaign(kernel, mutants, seed, n_random=5)
-    assert outcome.survivors == [] and outcome.found.total() == 5
+    assert outcome.survivors == [] and outcome.found.total() == len(mutants)
 
 
 def test_as_many_mutants_as_recorded() -> None:

@@ -1,4 +1,5 @@
-// Transaction barriers in shared memory (PTX ISA 9.7.13.15, sm_90 and later).
+// Barriers in shared memory (PTX ISA 9.7.13.15). init, arrive and test_wait: sm_80 and later;
+// what announces bytes, try_wait and clusters: sm_90 and later.
 //
 // A phase of a barrier completes when its expected arrivals have come and as many bytes have landed
 // as were announced; the barrier then starts the next phase by itself. Waiters name the phase by

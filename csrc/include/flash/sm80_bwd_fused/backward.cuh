@@ -10,9 +10,10 @@
 // Five matmuls where two passes take seven (flash/sm80_bwd/backward.cuh). Thread blocks add as they
 // come, so that dQ's last bits differ from run to run; dK and dV are bitwise repeatable.
 //
-// Shared memory is what bounds it: what a warp multiplies is read from there. So each warp has 32
-// keys and half of the queries, and then half of the head's elements: P and dS are handed to the
-// other warp of the pair, and dS to all, for dQ.
+// What a warp multiplies is read from shared memory. So each warp has 32 keys and half of the
+// queries, and then half of the head's elements: P and dS are handed to the other warp of the pair,
+// and dS to all, for dQ. Where warps need each other's work they wait for it late, so that they
+// need not keep step: while one computes weights another multiplies.
 #pragma once
 
 #include "flash/core/backward_args.h"
@@ -48,8 +49,8 @@ struct Gradients {
       : args(launch_args), work(own), smem(shared), thread(static_cast<int>(threadIdx.x)) {}
 
   FLASH_DEVICE void run() {
-    const int n_steps = work.n_steps();
-    if (n_steps > 0) {  // else nothing is read, and the gradients are 0
+    const bool has_work = work.n_steps() > 0;
+    if (has_work) {  // else nothing is read, and the gradients are 0
       const sm80_bwd::OwnRows<L> own(args, work);
       const Copy copy(thread);
       copy.template load<L::kRows>(smem + L::kOwn1, own.own1.first, own.own1.row_bytes,
@@ -61,23 +62,24 @@ struct Gradients {
     }
     Mm::clear(d_k);
     Mm::clear(d_v);
+    if (thread == 0) {
+      handed_on().init(L::kThreads);
+      done().init(L::kThreads);
+    }
+    ptx::cp_async_wait_group<0>();
+    __syncthreads();  // K, V, the first block and the barriers are visible
 
     Place place{work.begin, 0};
-    for (int step = 0; step < n_steps; ++step) {
-      ptx::cp_async_wait_group<0>();
-      // This block is visible, and the last dS. Every warp has read the Q, dO and P before, and the
-      // dS before that.
-      __syncthreads();
-      Place next = place;  // the others are made of it: there are registers for one
-      next.advance(work);
-      if (step + 1 < n_steps) load(next, step + 1);
-      ptx::cp_async_commit_group();
+    int step = 0;
+    for (; has_work && !place.is_behind(work); ++step) {
+      if (step > 0) handed_on().wait(step - 1);
+      compute(place, step);
       if (step > 0) add_sums(before(place), step - 1);
-      compute(place.block * L::kColumns, step);
+      done().arrive();
       place.advance(work);
     }
     __syncthreads();  // the last dS is visible; V is not read any more
-    if (n_steps > 0) add_sums(before(place), n_steps - 1);
+    if (step > 0) add_sums(before(place), step - 1);
     __syncthreads();  // nor is K
     const sm80_bwd::OwnRows<L> own(args, work);
     write(d_k, args.softmax_scale, L::kOwn1, own.d_own1, args.d_k);
@@ -101,7 +103,18 @@ struct Gradients {
   }
 
   // Else all addresses that are made of it are kept.
-  FLASH_DEVICE void forget() { ptx::forget(thread); }
+  FLASH_DEVICE void forget() {
+    ptx::forget(thread);
+    __builtin_assume(thread >= 0);  // was known, and divisions by shifts need it
+  }
+
+  // The thread's part of the next block of queries has come, and its dS is written. Who has waited
+  // may read both, of all threads: the next step's scores and this one's dQ stand behind the wait.
+  FLASH_DEVICE SplitBarrier handed_on() const { return {smem + L::kHandedOn}; }
+
+  // The thread does not read the step's Q, dO and RowStats any more, nor the dS of the step before.
+  // Who has waited may write over both.
+  FLASH_DEVICE SplitBarrier done() const { return {smem + L::kDone}; }
 
   FLASH_DEVICE int lane() const { return thread % Config::kWarpSize; }
   FLASH_DEVICE int warp() const { return thread / Config::kWarpSize; }
@@ -109,8 +122,18 @@ struct Gradients {
   FLASH_DEVICE int half() const { return warp() % L::kHalves; }
   FLASH_DEVICE int first_key() const { return pair() * L::kRowsPerWarp; }
 
+  // The block of queries behind that of a step, to the other stage.
+  FLASH_DEVICE void load_next(const Place& place, int step) {
+    if (step > 0) done().wait(step - 1);
+    Place next = place;  // made of it: there are registers for one
+    next.advance(work);
+    if (!next.is_behind(work)) load(next, step + 1);
+    ptx::cp_async_commit_group();
+  }
+
   // A block of queries, in its stage: dV and dK, and dS for dQ.
-  FLASH_DEVICE void compute(int first_column, int step) {
+  FLASH_DEVICE void compute(const Place& place, int step) {
+    const int first_column = place.block * L::kColumns;
     const int stage = step % Config::kStages * L::kStageBytes;
     const uint32_t q = smem + L::kOther1 + stage, d_o = smem + L::kOther2 + stage;
     const uint32_t keys = first_key() * L::Tile::kRowBytes;
@@ -137,9 +160,11 @@ struct Gradients {
     meet();
     accumulate(d_v, weights, smem + L::kP, d_o);
     forget();
+    load_next(place, step);
 
     Mm::products(d_s, Lane(smem + L::kOwn2 + keys, lane(), MatrixOrder::kRowsFirst),
                  Lane(d_o + queries, lane(), MatrixOrder::kColumnsFirst));
+    forget();
     stats.for_each(stage, [&](int m, int n, int i, const RowStats& row) {
       const float weight = p[m][n][i];
       const float d_score = weight * (d_s[m][n][i] - row.dot);
@@ -148,6 +173,8 @@ struct Gradients {
     });
     Mm::round(weights, d_s);
     share(weights, ds(step));
+    ptx::cp_async_wait_group<0>();
+    handed_on().arrive();
     meet();
     accumulate(d_k, weights, ds(step), q);
   }

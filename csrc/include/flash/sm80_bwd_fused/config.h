@@ -28,6 +28,7 @@ struct AmpereFusedBackwardKernelConfig {
   static constexpr int kStages = 2;         // blocks that pass by: one is computed, one comes
   static constexpr int kDsBlocks = 2;       // one is written while dQ is made of the other
   static constexpr int kDotsThreads = 128;  // of the kernel that makes RowStats
+  static constexpr int kBarriers = 2;       // of all warps, 8 bytes each
 
   constexpr int row_bytes() const { return d_head * bytes_of(dtype); }
 
@@ -38,12 +39,14 @@ struct AmpereFusedBackwardKernelConfig {
   // Of P, or of dS.
   constexpr int weights_bytes() const { return keys_rows * keys_columns * bytes_of(dtype); }
 
-  // Of the large kernel: K and V, in each stage Q, dO and their RowStats, P, and two blocks of dS.
+  // Of the large kernel: K and V, in each stage Q, dO and their RowStats, P, two blocks of dS, and
+  // barriers.
   constexpr int smem_bytes(Variant variant = Variant::kKeys) const {
     if (variant == Variant::kDots) return 0;
     if (variant == Variant::kRound) return keys_columns * row_bytes();
     const int stage = 2 * keys_columns * row_bytes() + keys_columns * int{sizeof(RowStats)};
-    return 2 * keys_rows * row_bytes() + kStages * stage + (1 + kDsBlocks) * weights_bytes();
+    return 2 * keys_rows * row_bytes() + kStages * stage + (1 + kDsBlocks) * weights_bytes() +
+           8 * kBarriers;
   }
 
   // Thread blocks per multiprocessor that the register budget is planned for.

@@ -3,6 +3,7 @@
 
 #include "flash/sm80_bwd/layout.cuh"
 #include "flash/sm80_bwd_fused/config.h"
+#include "flash/sm80_bwd_fused/split_barrier.cuh"
 #include "flash/tile/gradient_work.cuh"
 #include "flash/tile/operand.cuh"
 #include "flash/tile/shared_tile.h"
@@ -67,8 +68,9 @@ struct Layout {
   static constexpr int kOther2 = kOther1 + kOtherBytes;
   static constexpr int kStats = kOther2 + kOtherBytes;
   static constexpr int kStageBytes = 2 * kOtherBytes + kColumns * int{sizeof(RowStats)};
-  static_assert(kOther1 + AmpereFusedBackwardKernelConfig::kStages * kStageBytes ==
-                kConfig.smem_bytes());
+  static constexpr int kHandedOn = kOther1 + AmpereFusedBackwardKernelConfig::kStages * kStageBytes;
+  static constexpr int kDone = kHandedOn + SplitBarrier::kBytes;
+  static_assert(kDone + SplitBarrier::kBytes == kConfig.smem_bytes());
   static_assert(kStageBytes % Tile::kSwizzleSpanBytes == 0, "addresses are combined by XOR");
 };
 

@@ -17,6 +17,7 @@ from ..contract import Variant
 
 N_STAGES = 2  # blocks that pass by: one is computed, one comes
 DS_BLOCKS = 2  # one is written while dQ is made of the other
+BARRIER_BYTES = 2 * 8  # all warps'
 FP32_BYTES = 4
 
 
@@ -68,8 +69,8 @@ class AmpereFusedBackwardKernelConfig(BackwardKernelConfig):
         return DOTS_THREADS if variant is Variant.DOTS else self.keys_warps * WARP_SIZE
 
     def smem_of(self, variant: Variant) -> int:
-        """Of the large kernel: K and V, in each stage Q, dO and their RowStats, P, and two blocks
-        of dS."""
+        """Of the large kernel: K and V, in each stage Q, dO and their RowStats, P, two blocks of
+        dS, and barriers."""
         if variant is Variant.DOTS:
             return 0
         row_bytes = self.d_head * self.dtype.bytes
@@ -78,7 +79,8 @@ class AmpereFusedBackwardKernelConfig(BackwardKernelConfig):
         stats = self.keys_columns * ROW_STATS_FLOATS * FP32_BYTES
         stage = 2 * self.keys_columns * row_bytes + stats
         weights = self.keys_rows * self.keys_columns * self.dtype.bytes
-        return 2 * self.keys_rows * row_bytes + N_STAGES * stage + (1 + DS_BLOCKS) * weights
+        own = 2 * self.keys_rows * row_bytes
+        return own + N_STAGES * stage + (1 + DS_BLOCKS) * weights + BARRIER_BYTES
 
     def min_blocks_per_sm(self, variant: Variant = Variant.KEYS) -> int:
         return {Variant.DOTS: 8, Variant.ROUND: 4}.get(variant, 1)

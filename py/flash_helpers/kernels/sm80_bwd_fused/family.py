@@ -34,15 +34,23 @@ class Sm80FusedBackward(BackwardFamily[AmpereFusedBackwardKernelConfig]):
         return violations(self.own(config), arch)
 
     def preference(self, capability: Capability | None) -> int:
-        """Behind the two passes until it has been measured."""
-        return -1
+        """In front of the two passes on GPUs (measured: docs/results/hopper-backward-h200.md); in
+        the emulator behind them, whose bits are always the same."""
+        return 0 if capability is None else 2
 
     def refusal(self, problem: AttentionProblem, capability: Capability | None) -> str | None:
         if problem.deterministic:
             return "its sums of dQ have no order"
         if problem.d_head not in self.HEAD_DIMENSIONS:
             return f"its head dimensions are {', '.join(map(str, self.HEAD_DIMENSIONS))}"
-        return refusal(capability)
+        if refused := refusal(capability):
+            return refused
+        needs_more = any(
+            violations(config, capability)
+            for config in self.configs()
+            if config.d_head == problem.d_head
+        )
+        return "its thread blocks need more shared memory than the GPU has" if needs_more else None
 
     def promise(self, config: KernelConfig) -> tuple[object, ...]:
         """There is one for each head dimension."""

@@ -37,7 +37,7 @@ class Sm90Backward(OnHopper, BackwardFamily[HopperBackwardKernelConfig]):
 
     def preference(self, capability: Capability | None) -> int:
         """On its own GPUs behind the fused kernels alone; else where no other family serves."""
-        return 2 if capability == ARCHITECTURE else 0
+        return 3 if capability == ARCHITECTURE else 0
 
     def promise(self, config: KernelConfig) -> tuple[object, ...]:
         """The largest blocks."""

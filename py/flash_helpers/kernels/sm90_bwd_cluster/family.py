@@ -49,7 +49,7 @@ class Sm90ClusterBackward(OnHopper, BackwardFamily[ClusterBackwardKernelConfig])
 
     def preference(self, capability: Capability | None) -> int:
         """In front of two passes on its own GPUs, where it serves; else last."""
-        return 3 if capability == ARCHITECTURE else 0
+        return 4 if capability == ARCHITECTURE else 0
 
     def suits(self, config: KernelConfig, problem: AttentionProblem) -> bool:
         """What adds in any order is faster (docs/results/hopper-backward-h200.md)."""

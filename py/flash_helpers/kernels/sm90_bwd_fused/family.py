@@ -70,7 +70,7 @@ class Sm90FusedBackward(OnHopper, BackwardFamily[FusedBackwardKernelConfig]):
 
     def preference(self, capability: Capability | None) -> int:
         """First on its own GPUs (measured: docs/results/hopper-backward-h200.md); else last."""
-        return 3 if capability == ARCHITECTURE else 0
+        return 4 if capability == ARCHITECTURE else 0
 
     def suits(self, config: KernelConfig, problem: AttentionProblem) -> bool:
         """Which sums it adds, and how many queries a block has, by what was measured."""

@@ -73,6 +73,7 @@ struct Gradients {
     int step = 0;
     for (; has_work && !place.is_behind(work); ++step) {
       if (step > 0) handed_on().wait(step - 1);
+      forget();
       compute(place, step);
       if (step > 0) add_sums(before(place), step - 1);
       done().arrive();

@@ -28,7 +28,7 @@ struct AmpereFusedBackwardKernelConfig {
   static constexpr int kStages = 2;         // blocks that pass by: one is computed, one comes
   static constexpr int kDsBlocks = 2;       // one is written while dQ is made of the other
   static constexpr int kDotsThreads = 128;  // of the kernel that makes RowStats
-  static constexpr int kBarriers = 2;       // of all warps, 8 bytes each
+  static constexpr int kBarriers = 2;       // of all threads, 8 bytes each
 
   constexpr int row_bytes() const { return d_head * bytes_of(dtype); }
 

@@ -17,7 +17,7 @@ from ..contract import Variant
 
 N_STAGES = 2  # blocks that pass by: one is computed, one comes
 DS_BLOCKS = 2  # one is written while dQ is made of the other
-BARRIER_BYTES = 2 * 8  # all warps'
+BARRIER_BYTES = 2 * 8  # two of all threads
 FP32_BYTES = 4
 
 

@@ -7,8 +7,11 @@ namespace flash::ptx {
 
 // Makes `value` opaque, so that what is computed from it is computed again afterwards instead of
 // being kept in registers across this point. No instruction.
-FLASH_DEVICE void forget(uint32_t& value) { asm volatile("" : "+r"(value)); }
-FLASH_DEVICE void forget(int& value) { asm volatile("" : "+r"(value)); }
+template <typename T>
+FLASH_DEVICE void forget(T& value) {
+  static_assert(sizeof(T) == 4, "a register");
+  asm volatile("" : "+r"(value));
+}
 
 // The same of a copy.
 FLASH_DEVICE uint32_t hidden(uint32_t value) {

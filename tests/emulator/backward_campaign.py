@@ -31,7 +31,7 @@ REDUNDANT = (
     Redundant(
         "bar.warp.sync removed",
         "__syncwarp();  // every lane has read the rows",
-        "all threads have met since K and V were read",
+        "the pair has met since it read V",
     ),
 )
 

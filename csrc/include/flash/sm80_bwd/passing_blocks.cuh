@@ -24,6 +24,12 @@ struct PassingBlocks {
 
   // Issues the copies of the next block to a stage.
   FLASH_DEVICE void issue(int stage) {
+    issue(stage, [] {});
+  }
+
+  // What scores are made of, then whatever `between` issues, and the rest.
+  template <typename Between>
+  FLASH_DEVICE void issue(int stage, Between between) {
     const int row = next.block * L::kColumns;
     const uint32_t start = smem + stage * L::kStageBytes;
     if constexpr (L::kOwnsKeys) {
@@ -32,23 +38,26 @@ struct PassingBlocks {
                              work.batch, head, row);
       const Rows d_o = rows_of(args.d_o, args.d_o_stride_batch, args.d_o_stride_seq,
                                args.d_o_stride_head, work.batch, head, row);
-      load(start, q, d_o, args.seqlen_q - row);
+      load(start + L::kOther1, q, args.seqlen_q - row);
       load_stats(start + L::kStats, head, row);
+      between();
+      load(start + L::kOther2, d_o, args.seqlen_q - row);
     } else {
       const int64_t head = work.head / (args.n_heads_q / args.n_heads_kv);
       const Rows k = rows_of(args.k, args.k_stride_batch, args.k_stride_seq, args.k_stride_head,
                              work.batch, head, row);
       const Rows v = rows_of(args.v, args.v_stride_batch, args.v_stride_seq, args.v_stride_head,
                              work.batch, head, row);
-      load(start, k, v, args.seqlen_k - row);
+      load(start + L::kOther1, k, args.seqlen_k - row);
+      between();
+      load(start + L::kOther2, v, args.seqlen_k - row);
     }
     next.advance(work);
   }
 
  private:
-  FLASH_DEVICE void load(uint32_t start, const Rows& other1, const Rows& other2, int n_rows) {
-    copy.template load<L::kColumns>(start + L::kOther1, other1.first, other1.row_bytes, n_rows);
-    copy.template load<L::kColumns>(start + L::kOther2, other2.first, other2.row_bytes, n_rows);
+  FLASH_DEVICE void load(uint32_t tile, const Rows& rows, int n_rows) {
+    copy.template load<L::kColumns>(tile, rows.first, rows.row_bytes, n_rows);
   }
 
   FLASH_DEVICE void load_stats(uint32_t tile, int64_t head, int row) {

@@ -50,24 +50,15 @@ struct Gradients {
 
   FLASH_DEVICE void run() {
     const bool has_work = work.n_steps() > 0;
-    if (has_work) {  // else nothing is read, and the gradients are 0
-      const sm80_bwd::OwnRows<L> own(args, work);
-      const Copy copy(thread);
-      copy.template load<L::kRows>(smem + L::kOwn1, own.own1.first, own.own1.row_bytes,
-                                   work.n_rows);
-      copy.template load<L::kRows>(smem + L::kOwn2, own.own2.first, own.own2.row_bytes,
-                                   work.n_rows);
-      load({work.begin, 0}, 0);
-      ptx::cp_async_commit_group();
-    }
+    if (has_work) load_first();  // else nothing is read, and the gradients are 0
     Mm::clear(d_k);
     Mm::clear(d_v);
     if (thread == 0) {
       handed_on().init(L::kThreads);
       done().init(L::kThreads);
     }
-    ptx::cp_async_wait_group<0>();
-    __syncthreads();  // K, V, the first block and the barriers are visible
+    ptx::cp_async_wait_group<1>();
+    __syncthreads();  // what the first scores are made of, and the barriers, are visible
 
     Place place{work.begin, 0};
     int step = 0;
@@ -79,18 +70,31 @@ struct Gradients {
       done().arrive();
       place.advance(work);
     }
-    __syncthreads();  // the last dS is visible; V is not read any more
-    if (step > 0) add_sums(before(place), step - 1);
-    __syncthreads();  // nor is K
     const sm80_bwd::OwnRows<L> own(args, work);
-    write(d_k, args.softmax_scale, L::kOwn1, own.d_own1, args.d_k);
-    write(d_v, 1.0f, L::kOwn2, own.d_own2, args.d_v);
+    write(d_k, args.softmax_scale, own.d_own1, args.d_k);
+    write(d_v, 1.0f, own.d_own2, args.d_v);
+    if (step > 0) {
+      handed_on().wait(step - 1);
+      add_sums(before(place), step - 1);
+    }
   }
 
  private:
   FLASH_DEVICE Place before(const Place& place) const {
     if (place.block > work.begin) return {place.block - 1, place.head};
     return {work.end - 1, place.head - 1};
+  }
+
+  // Two groups of copies: what the first scores are made of, and what comes beside them.
+  FLASH_DEVICE void load_first() const {
+    const sm80_bwd::OwnRows<L> own(args, work);
+    const Copy copy(thread);
+    copy.template load<L::kRows>(smem + L::kOwn1, own.own1.first, own.own1.row_bytes, work.n_rows);
+    sm80_bwd::PassingBlocks<L>(args, work, copy, smem).issue(0, [] {
+      ptx::cp_async_commit_group();
+    });
+    copy.template load<L::kRows>(smem + L::kOwn2, own.own2.first, own.own2.row_bytes, work.n_rows);
+    ptx::cp_async_commit_group();
   }
 
   // The block of queries of a step, to its stage.
@@ -158,6 +162,8 @@ struct Gradients {
     typename L::Weights weights;
     Mm::round(weights, p);
     share(weights, smem + L::kP);
+    if (step == 0) ptx::cp_async_wait_group<0>();
+    if (step == 0) __syncthreads();  // the first dO, and V, are visible
     meet();
     accumulate(d_v, weights, smem + L::kP, d_o);
     forget();
@@ -236,13 +242,14 @@ struct Gradients {
                                                     place.block * L::kColumns));
   }
 
-  // A gradient's rows that exist, through the rows of K or V, which nobody reads any more.
-  FLASH_DEVICE void write(const typename L::Result& result, float factor, int tile,
-                          sm80_bwd::Rows rows, const void* wanted) const {
+  // A gradient's rows that exist, through those of V: since it last met, the pair reads them no
+  // more.
+  FLASH_DEVICE void write(const typename L::Result& result, float factor, sm80_bwd::Rows rows,
+                          const void* wanted) const {
     if (wanted == nullptr) return;
     rows.first += first_key() * rows.row_bytes;
     sm80_bwd::write_rows<kConfig.dtype, L, 2 * L::kHalfTiles>(
-        result, factor, smem + tile + first_key() * L::Tile::kRowBytes, rows,
+        result, factor, smem + L::kOwn2 + first_key() * L::Tile::kRowBytes, rows,
         work.n_rows - first_key(), lane(), half() * 2 * L::kHalfTiles);
   }
 };

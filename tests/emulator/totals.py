@@ -25,7 +25,7 @@ SERVE = {
     "sm80_serve": Total(376, 352, 24),
     "sm80_bwd_serve": Total(32, 32, 0),
     "sm80_serve_mla": Total(159, 120, 39),
-    "sm90_serve": Total(611, 529, 82),
+    "sm90_serve": Total(774, 658, 116),
     "sm90_bwd_fused_serve": Total(173, 141, 32),
     "sm90_serve_mla": Total(69, 60, 9),
 }

@@ -60,6 +60,7 @@ _GRADIENTS = [
     AmpereServeBackwardKernelConfig(DType.BF16, 128, 64, 32, 4, 64, 64, 4),
 ]
 _HOPPER = HopperServeKernelConfig(DType.FP16, 64, 128, 2, 4, 2)
+_WIDE = HopperServeKernelConfig(DType.BF16, 192, 96, 2, 2, 1)  # two buffers, outputs in Q's place
 _NARROW = replace(_HOPPER, block_n=64, n_mma_groups=4, narrow_window=True)
 _FUSED = FusedServeBackwardKernelConfig(DType.FP16, 128, 128, 64, 2, 2, AddBy.COPIES)
 _LATENT = HopperMlaKernelConfig(DType.BF16, 576, 64, 64, 8, 2)
@@ -79,6 +80,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             replace(_HOPPER, pack_gqa=True),
             replace(_HOPPER, paged=True),
             _NARROW,
+            _WIDE,
         )
     ),
     "sm90_bwd_fused_serve": ((_FUSED, Variant.KEYS), (_FUSED, Variant.ROUND)),
@@ -89,6 +91,10 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
 def _has_room(config: KernelConfig, variant: Variant) -> bool:
     """More buffers than a group can be ahead of the others by blocks."""
     return isinstance(config, HopperServeKernelConfig) and config.n_buffers > 2
+
+
+def _has_one_q(config: KernelConfig, variant: Variant) -> bool:
+    return isinstance(config, HopperServeKernelConfig) and config.n_q_buffers == 1
 
 
 REDUNDANT = (
@@ -118,6 +124,20 @@ REDUNDANT = (
         "the lanes come together when they wait for the staging to be free, before they write it",
     ),
     Redundant(SYNCWARP, "// before the block's memory goes", "nothing follows it"),
+    *(
+        Redundant(
+            mutant,
+            "// before the block's memory goes",
+            "where outputs are staged in Q's place, each tile ends with the same wait",
+            lambda config, variant: isinstance(config, HopperServeKernelConfig) and config.o_in_q(),
+        )
+        for mutant in ("cp.async.bulk.wait_group removed", "wait weakened")
+    ),
+    Redundant(
+        SYNCWARP,
+        "      End::Base::wait_staging_free(lane);",  # of compute_tile
+        "the group meets at its named barrier behind it, before lane 0 releases Q",
+    ),
     Redundant(
         SYNCWARP,
         "load_q(next);",
@@ -129,15 +149,32 @@ REDUNDANT = (
         "Mm::issue_output(smem, v_ring.buffer, p, o, [&] { pass_turn(); });",
         "O and P were touched last before the fence that precedes the scores",
     ),
-    *(
-        Redundant(
-            WAIT,
-            line,
-            """the group reads nothing there, and its turn comes after the others have released what
-            the buffer held before: an early arrival still belongs to this block's phase""",
-            _has_room,
-        )
-        for line in ("skip_scores();", "skip_output();")
+    Redundant(
+        WAIT,
+        "skip_scores();",
+        """the group reads nothing there, and its turn comes after the others have released what the
+        buffer held before: they have had the turn of the block before, and K of the one before
+        that is released in front of it. So an early arrival still belongs to this block's phase""",
+    ),
+    Redundant(
+        WAIT,
+        "for (int i = 0; i < work.n_skipped; ++i) skip_output();",
+        """as above: it comes behind the group's turn for the first block that it sees, by when the
+        others have released V of the third block before it, and of all in front of that""",
+    ),
+    Redundant(
+        WAIT,
+        "skip_output();",
+        """as above, but when it is the group's turn, the others may still multiply with V of the
+        block before the last""",
+        _has_room,
+    ),
+    Redundant(
+        "",
+        "if (block == q_at) is_one = load_next_q(next, answered());",
+        """never runs with one Q, which is asked for behind this loop. Without that code ptxas spills
+        a word at 256""",
+        _has_one_q,
     ),
     Redundant(
         WAIT, "bool is_one = load_next_q(next, blockIdx.x);", "the first tile: its buffer is empty"
@@ -156,10 +193,11 @@ REDUNDANT = (
     Redundant(
         WAIT,
         "    wait_cleared();",  # of announce_end
-        """at most two blocks of a tile are cleared, so that the one whose place this is was the
-        first of the tile before or earlier; and all groups have released that tile's Q, which they
-        do behind all of its blocks but the last""",
-        _has_room,
+        """at most two blocks of a tile are cleared. So the one whose place this is was the first of
+        the tile before or earlier where there are more than two places; else of the last tile, or
+        earlier, but then that tile's Q is known to be free, as the one before's is with two Q: all
+        groups have released it behind all of the tile's blocks but the last""",
+        lambda config, variant: _has_room(config, variant) or _has_one_q(config, variant),
     ),
 )
 

@@ -172,8 +172,8 @@ REDUNDANT = (
     Redundant(
         "",
         "if (block == q_at) is_one = load_next_q(next, answered());",
-        """never runs with one Q, which is asked for behind this loop. Without that code ptxas spills
-        a word at 256""",
+        """never runs with one Q, which is asked for behind this loop. Without that code ptxas
+        spills a word at 256""",
         _has_one_q,
     ),
     Redundant(

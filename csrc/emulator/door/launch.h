@@ -25,6 +25,7 @@ struct LaunchRequest {
   u32 finds_races;
   u32 early_loads;   // bulk loads land when they are issued
   u32 ordered_sums;  // bulk reductions of the same place race, unless they are ordered
+  u32 warps_meet;    // those of a warpgroup, where they commit matmuls
   u64 seed;          // of random schedules
   u64 max_backward_branches;
   const TrafficRequest* traffic;  // null: nothing is counted

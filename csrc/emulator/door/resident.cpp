@@ -61,7 +61,7 @@ Resident::Resident(const LaunchRequest& request, GlobalShadow* shadow, bool alte
   block_.races = races_.get();
   if (uses_sm90) {
     sm90_ = std::make_unique<Sm90>(&block_, shared_bytes, request.early_loads != 0,
-                                   request.ordered_sums != 0);
+                                   request.ordered_sums != 0, request.warps_meet != 0);
   }
   block_.sm90 = sm90_.get();
   const bool preempted = block_.schedule.order == Order::kRandom;

@@ -6,12 +6,12 @@
 
 namespace emulator {
 
-Sm90::Sm90(Block* owner, u32 shared_bytes, bool early_loads, bool ordered_sums)
+Sm90::Sm90(Block* owner, u32 shared_bytes, bool early_loads, bool ordered_sums, bool warps_meet)
     : block(owner),
       knowledge(owner->races),
       mbarriers(shared_bytes),
       bulk(owner, early_loads, ordered_sums ? Access::kAsyncWrite : Access::kAsyncAtomic),
-      warpgroups(owner->n_warps * kWarpSize),
+      warpgroups(owner->n_warps * kWarpSize, warps_meet),
       shadow(knowledge, shared_bytes, owner->n_warps),
       global(shadow, owner->n_warps * kWarpSize) {}
 

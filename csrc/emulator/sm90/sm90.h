@@ -27,7 +27,7 @@ struct Sm90 {
   GlobalAsync global;
   UsesFromAfar uses;
 
-  Sm90(Block* block, u32 shared_bytes, bool early_loads, bool ordered_sums);
+  Sm90(Block* block, u32 shared_bytes, bool early_loads, bool ordered_sums, bool warps_meet);
   void start_block();
 
   // Nobody can run: lands a copy, or lets those who poll a barrier go on. False: a deadlock.

@@ -248,21 +248,27 @@ void Warpgroups::commit(Warp* warp) {
   }
 }
 
-// A group is complete when all four warps have issued it: who waits for it knows that none of them
-// reads shared memory for it any more.
-void Warpgroups::wait(Lane* lane, u32 pending_groups, u32 site) {
-  WgmmaQueue& own = queue(lane);
-  if (own.commits <= pending_groups) return;
-  const u32 wanted = own.commits - pending_groups;
+// Until all four warps have committed so many groups.
+void Warpgroups::await_all(Lane* lane, u32 n_groups, u32 site) {
   Group& group = groups_[lane->warp_id / 4];
-  while (*std::min_element(group.committed, group.committed + 4) < wanted) {
+  while (*std::min_element(group.committed, group.committed + 4) < n_groups) {
     lane->wait = Wait::kWgmma;
     lane->wait_site = site;
     lane->wait_detail = ~0u;
     group.waiting[lane->warp_id % 4] |= 1u << lane->lane_id;
     emulator::wait(lane);
   }
+}
+
+// A group is complete when all four warps have issued it: who waits for it knows that none of them
+// reads shared memory for it any more.
+void Warpgroups::wait(Lane* lane, u32 pending_groups, u32 site) {
+  WgmmaQueue& own = queue(lane);
+  if (own.commits <= pending_groups) return;
+  const u32 wanted = own.commits - pending_groups;
+  await_all(lane, wanted, site);
   own.waited = std::max(own.waited, wanted);
+  const Group& group = groups_[lane->warp_id / 4];
   lane->block->sm90->knowledge.learn(lane, group.agent - 1, own.waited);
 }
 

@@ -36,13 +36,18 @@ struct WgmmaQueue {  // of one lane
 
 class Warpgroups {
  public:
-  explicit Warpgroups(u32 n_threads) : queues_(n_threads), groups_((n_threads + 127) / 128) {}
+  // `meet`: no warp goes on behind a commit before the others of its warpgroup have come there.
+  Warpgroups(u32 n_threads, bool meet)
+      : meet_(meet), queues_(n_threads), groups_((n_threads + 127) / 128) {}
 
   void start_block();
   WgmmaQueue& queue(const Lane* lane) { return queues_[thread_of(lane)]; }
   void track_issue(Lane* lane, const Wgmma& wgmma);
   void execute(Warp* warp);  // what its lanes have queued
   void commit(Warp* warp);
+  void meet(Lane* lane, u32 site) {  // behind its commit
+    if (meet_) await_all(lane, queue(lane).commits, site);
+  }
   void wait(Lane* lane, u32 pending_groups, u32 site);
   void exit_lane(Lane* lane);
   void finish_block(Block* block);
@@ -71,7 +76,9 @@ class Warpgroups {
   u32 agent_of(Lane* lane, u32 site);
   void track_reads(Lane* lane, const Observers& observers, const Wgmma& wgmma);
   void track_commit(Warp* warp, const Wgmma& wgmma);
+  void await_all(Lane* lane, u32 n_groups, u32 site);
 
+  const bool meet_;
   std::vector<WgmmaQueue> queues_;
   std::vector<Group> groups_;
   FactorsB spare_;

@@ -62,6 +62,7 @@ void wgmma_commit_group(Lane* lane, u32 site) {
   WgmmaQueue& own = queue_of(lane);
   own.uncommitted.clear();
   own.commits += 1;
+  lane->block->sm90->warpgroups.meet(lane, site);
 }
 
 void wgmma_wait_group(Lane* lane, u32 pending_groups, u32 site) {

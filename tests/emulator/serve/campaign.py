@@ -30,7 +30,7 @@ from flash_helpers.kernels.sm90_serve_mla.config import HopperMlaKernelConfig
 from ..mutations import Mutant, synchronisation
 from ..planting import WRONG, Outcome, plant, report
 from ..redundant import Redundant, planted
-from ..sm90.campaign import EARLY, FENCE, OPTIONS, SYNCWARP, WAIT, source_texts
+from ..sm90.campaign import EARLY, FENCE, MEETING, OPTIONS, SYNCWARP, WAIT, source_texts
 from ..sm90.fused_redundant import FUSED_REDUNDANT
 from ..sm90.fused_redundant import UNSEEN as FUSED_UNSEEN
 from ..sm90.mutations import hopper_synchronisation
@@ -239,7 +239,7 @@ def _runs(
     from .problems import launches  # torch, for which collecting tests does not wait
 
     known = launches(config, variant)
-    early = EARLY if isinstance(config, ON_HOPPER) else []
+    early = [*EARLY, MEETING] if isinstance(config, ON_HOPPER) else []
     for launch, options in itertools.product(known, (*schedules(seed, OPTIONS), *early)):
         yield launch.wrong(kernel, options)
     for number in range(n_random):

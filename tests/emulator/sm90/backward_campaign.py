@@ -24,7 +24,7 @@ from ..redundant import Redundant, planted
 from ..totals import SM90_BACKWARD, SM90_FUSED
 from ..work import TOO_MUCH
 from .backward import BackwardProblem, problems
-from .campaign import EARLY, OPTIONS, source_texts
+from .campaign import EARLY, MEETING, OPTIONS, source_texts
 from .fused_redundant import FUSED_REDUNDANT, UNSEEN
 from .mutations import hopper_synchronisation, orders_of_blocks
 
@@ -186,7 +186,7 @@ def _runs(
 ) -> Iterator[tuple[BackwardProblem, LaunchOptions]]:
     """Every problem under every schedule, then many random schedules."""
     known = _known(config, seed)
-    yield from itertools.product(known, (*schedules(seed, OPTIONS), *EARLY))
+    yield from itertools.product(known, (*schedules(seed, OPTIONS), *EARLY, MEETING))
     for number in range(n_random):
         options = replace(OPTIONS, lane_order="random", seed=number, early_loads=number % 4 >= 2)
         yield known[number % 2], options

@@ -31,6 +31,8 @@ from .mutations import hopper_synchronisation
 OPTIONS = LaunchOptions(workers=1, max_backward_branches=1 << 16)
 # One group of warps runs as far ahead of the others as the barriers let it.
 EARLY = [replace(OPTIONS, early_loads=True, lane_order=order) for order in ("forward", "reverse")]
+# The warps of a group are together, as on a GPU.
+MEETING = replace(OPTIONS, lane_order="random", seed=1, warps_meet=True)
 
 RANDOM_SCHEDULES = 300
 
@@ -164,7 +166,9 @@ def _runs(
     config: HopperForwardKernelConfig, seed: int, n_random: int
 ) -> Iterator[tuple[HopperProblem, LaunchOptions]]:
     """Every problem under every schedule, then many random schedules."""
-    yield from itertools.product(problems(config, seed), (*schedules(seed, OPTIONS), *EARLY))
+    yield from itertools.product(
+        problems(config, seed), (*schedules(seed, OPTIONS), *EARLY, MEETING)
+    )
     crowded = crowded_problems(config, seed)
     for number in range(n_random):
         options = replace(OPTIONS, lane_order="random", seed=number, early_loads=number % 4 >= 2)

@@ -33,7 +33,7 @@ from .attention import (
     problems,
     spiked,
 )
-from .campaign import AHEAD, CONFIGS, EARLY, LAZY, TWO_Q, campaign
+from .campaign import AHEAD, CONFIGS, EARLY, LAZY, MEETING, TWO_Q, campaign
 from .conformance.suite import forms_under_test
 from .gemm import hopper_ptx
 from .mutations import hopper_synchronisation, unannounced_bytes, weakened_waits
@@ -78,7 +78,7 @@ def test_groups_that_run_ahead(seed: int) -> None:
     phase before, in which others still read."""
     kernel = compile_kernel(kernel_ptx(AHEAD), AHEAD.kernel_name())
     problem = crowded_problems(AHEAD, seed)[0]
-    for options in (*schedules(seed), *EARLY):
+    for options in (*schedules(seed), *EARLY, MEETING):
         assert problem.wrong(*problem.run(kernel, options)) == "", options
 
 

@@ -19,7 +19,7 @@ from flash_helpers.kernels.sm90_bwd_fused.sets import get_fused_backward_kernel_
 
 from .backward import BackwardProblem, clean_kernel
 from .backward_campaign import FUSED_KERNELS, IN_ORDER, KERNELS, OTHERS, SMALL, campaign, check
-from .campaign import EARLY, OPTIONS
+from .campaign import EARLY, MEETING, OPTIONS
 from .mutations import hopper_synchronisation, lost_arrivals, passed_waits
 
 TRIED = (*KERNELS, *FUSED_KERNELS, *OTHERS)
@@ -63,7 +63,7 @@ def test_heads_that_share_many_keys(seed: int) -> None:
     keys come forwards."""
     problem = BackwardProblem(IN_ORDER, 130, 5 * 128 + 10, 4, 2, causal=True, seed=seed)
     kernel = clean_kernel(IN_ORDER, Variant.KEYS)
-    options = [*schedules(seed, OPTIONS), *EARLY]
+    options = [*schedules(seed, OPTIONS), *EARLY, MEETING]
     assert {problem.wrong(kernel, Variant.KEYS, option) for option in options} == {""}
 
 

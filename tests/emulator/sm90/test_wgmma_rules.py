@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -78,6 +79,20 @@ def test_a_wgmma_error(body: str, error: type[KernelError], text: str) -> None:
 def test_a_warpgroup_needs_four_warps() -> None:
     with pytest.raises(DivergentCollectiveError, match="its warpgroup lacks warps"):
         launch(GOOD, block=96, setup=WGMMA_SETUP)
+
+
+def test_warps_of_a_warpgroup_may_wait_for_each_other() -> None:
+    """Warp 1 multiplies when warp 0 has: on an H200 warp 0 gets past no matmul before all others
+    come to it (docs/results/raw/2026-11-29-h200-warps-meet.txt)."""
+    of_warp = "shr.u32 %r3, %t, 5; setp.ne.u32 %q3, %r3, {}; @%q3 bra {}; {}\n{}: "
+    body = of_warp.format(1, "MULTIPLY", "bar.sync 1, 64;", "MULTIPLY") + FENCE + WGMMA + WCOMMIT
+    hangs = body + of_warp.format(0, "DONE", "bar.arrive 1, 64;", "DONE") + WDONE
+    setup = WGMMA_SETUP.replace("fence.proxy", FILL + "fence.proxy")
+    for options in schedules(seed=3):
+        launch(hangs, options, block=128, setup=setup)
+        launch(GOOD, replace(options, warps_meet=True), block=128, setup=setup)
+        with pytest.raises(DeadlockError, match="wait at wgmma"):
+            launch(hangs, replace(options, warps_meet=True), block=128, setup=setup)
 
 
 def test_matrices_that_lanes_write_need_a_fence() -> None:

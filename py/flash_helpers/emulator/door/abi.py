@@ -83,6 +83,7 @@ class LaunchRequest(Structure):
         ("finds_races", c_uint32),
         ("early_loads", c_uint32),
         ("ordered_sums", c_uint32),
+        ("warps_meet", c_uint32),
         ("seed", c_uint64),
         ("max_backward_branches", c_uint64),
         ("traffic", POINTER(TrafficRequest)),

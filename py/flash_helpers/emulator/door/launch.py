@@ -54,6 +54,9 @@ class LaunchOptions:
     # For kernels whose sums are bitwise the same in every run: bulk reductions of the same place
     # race unless they are ordered. Else they may come in any order.
     ordered_sums: bool = False
+    # Warps of a warpgroup wait for each other where they commit matmuls, as on an H200, where none
+    # gets past a wgmma before all four have come. Else each goes on by itself, further ahead.
+    warps_meet: bool = False
     races: RaceMode | None = None  # None: $FLASH_ATTENTION_EMULATOR_RACES, or "error"
     max_backward_branches: int = 1 << 26  # per thread
     count: bool = False  # instructions, bank conflicts and sectors, into LaunchReport.counts
@@ -108,15 +111,10 @@ class EmulatedKernel:
 
     def launch(
         self,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        params: Sequence[bytes],
-        memory: Sequence[MemoryRange],
-        *,
-        cluster: int | None = None,
-        options: LaunchOptions | None = None,
-    ) -> LaunchReport:
+        grid: Dim3, block: Dim3, shared_bytes: int, params: Sequence[bytes],
+        memory: Sequence[MemoryRange], *,
+        cluster: int | None = None, options: LaunchOptions | None = None,
+    ) -> LaunchReport:  # fmt: skip
         """Runs the whole grid, in clusters of so many blocks along x (None: as many as the kernel
         declares, or one); a KernelError names kernel, block, thread and source line."""
         options = options or LaunchOptions()
@@ -142,6 +140,7 @@ class EmulatedKernel:
             finds_races=mode != "off",
             early_loads=options.early_loads,
             ordered_sums=options.ordered_sums,
+            warps_meet=options.warps_meet,
             seed=options.seed,
             max_backward_branches=options.max_backward_branches,
             traffic=ctypes.pointer(counter.request) if counter else None,

@@ -66,8 +66,8 @@ BINARY = [
     *(f"setp.{c}.f32" for c in _UNORDERED),
     *(f"setp.{c}.{t}" for c in ("eq", "ne") for t in ("b16", "b32", "b64")),
     *(f"setp.{c}.u32" for c in ("lo", "ls", "hi", "hs")),
-    *words("setp.lt.ftz.f32 setp.eq.ftz.f32 setp.geu.ftz.f32 setp.lt.s16 setp.lt.f16 setp.geu.f16"),
-    *words("setp.neu.f64 setp.ltu.f64 setp.nan.f64"),
+    *words("setp.lt.ftz.f32 setp.eq.ftz.f32 setp.geu.ftz.f32 setp.lt.f16 setp.geu.f16"),
+    *words("setp.neu.f64 setp.ltu.f64 setp.nan.f64 setp.lt.s16 setp.lt.u16"),
 ]  # fmt: skip
 
 TERNARY = [

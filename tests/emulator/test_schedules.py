@@ -107,13 +107,21 @@ def test_random_schedules_switch_between_accesses_and_repeat() -> None:
     assert (random != seen[8]).any()
 
 
-def test_loads_that_land_early_are_a_schedule() -> None:
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("early_loads", "forward order, with early loads"),
+        ("warps_meet", "random order, with warps that meet"),
+    ],
+)
+def test_loads_that_land_early_and_warps_that_meet_are_schedules(option: str, words: str) -> None:
     runs: list[LaunchOptions] = []
 
     def outputs(options: LaunchOptions) -> list[Any]:
         runs.append(options)
-        return [np.array([options.early_loads])]
+        return [np.array([getattr(options, option)])]
 
-    with pytest.raises(ScheduleError, match="forward order, with early loads"):
+    with pytest.raises(ScheduleError, match=words):
         compare_schedules(outputs, seed=1)
-    assert [run.lane_order for run in runs] == ["forward", "reverse", "random", "forward"]
+    orders = ["forward", "reverse", "random", "forward", "random"]
+    assert [run.lane_order for run in runs] == orders[: 5 if option == "warps_meet" else 4]
